@@ -1,0 +1,38 @@
+"""daskgrad: gradients of programs made of many models, on Dask.
+
+Reading order, which is import order (a module imports only modules above it):
+
+- on the workers, plain NumPy: structures, fingerprints, cotangents, summation, backends,
+  pullbacks, terms
+- what is handed to Dask: tasks
+- what the user writes: nodes
+- the two passes: graph, forward, backward
+- much data: partitions, shards, reduction
+- what users call: gradient, checks
+"""
+
+import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads
+from daskgrad.checks import check_grads
+from daskgrad.gradient import differentiate, grad, value_and_grad, vjp
+from daskgrad.nodes import delayed, variable
+from daskgrad.pullbacks import NondeterministicModelError
+from daskgrad.reduction import map_sum, reduce_sum, sum
+from daskgrad.shards import Shards, place
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "NondeterministicModelError",
+    "Shards",
+    "check_grads",
+    "delayed",
+    "differentiate",
+    "grad",
+    "map_sum",
+    "place",
+    "reduce_sum",
+    "sum",
+    "value_and_grad",
+    "variable",
+    "vjp",
+]

@@ -1,0 +1,32 @@
+"""Backends: the libraries that can differentiate one model.
+
+A backend is a module with one function::
+
+    trace(fun, arrays) -> outputs, tape
+
+``fun`` takes as many positional arguments as there are ``arrays`` (float or complex NumPy arrays or
+scalars, of at least one entry in the list) and returns a list of leaves. ``trace`` runs it once and
+returns its outputs as NumPy values, and a tape with
+
+- ``pull(cotangents)``: one cotangent (or ``None`` for zero) an output in, one (or ``None``) an
+  array out; may be called any number of times, from any thread; changes none of its arguments;
+- ``held_arrays()``: the arrays that the tape keeps alive, each once.
+"""
+
+import importlib
+from types import ModuleType
+
+NAMES = ("autograd",)
+
+
+def load(name: str) -> ModuleType:
+    """The backend of that name.
+
+    Raises
+    ------
+    ValueError
+        where there is none; the message lists those there are.
+    """
+    if name not in NAMES:
+        raise ValueError(f"unknown backend {name!r}; choose one of {', '.join(NAMES)}")
+    return importlib.import_module(f"daskgrad.backends.{name}")

@@ -1,0 +1,109 @@
+"""Rules of our own for indexing, looked up before autograd's.
+
+autograd's adjoint of ``A[index]`` adds with ``np.add.at`` into dense zeros. For slices and single
+masks, which name no entry twice, ``zeros[index] += g`` gives the same bits, four to five times
+faster for a five-point stencil. ``np.take`` has no rule in autograd at all. Index arrays are copied
+when they are used: a model may refill its index buffer before the backward pass.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.core import vspace
+from autograd.numpy.numpy_boxes import ArrayBox
+from autograd.numpy.numpy_vjps import untake
+from autograd.tracer import getval, isbox
+
+
+class Piece:
+    """The cotangent of an indexed array: ``g`` at ``index``, zero elsewhere."""
+
+    __slots__ = ("distinct", "g", "index", "space")
+
+    def __init__(self, space: Any, index: Any, distinct: bool, g: Any):
+        self.space = space
+        self.index = index
+        self.distinct = distinct
+        self.g = g
+
+    def add_into(self, array: np.ndarray) -> np.ndarray:
+        if self.distinct:
+            array[self.index] += self.g
+        else:
+            np.add.at(array, self.index, self.g)
+        return array
+
+
+def piece_pullback(array: Any, index: Any) -> Callable[[Any], tuple]:
+    """The pullback of ``array[index]``."""
+    space, distinct = vspace(array), names_no_entry_twice(index)
+
+    def indexing_pullback(g: Any) -> tuple:
+        if isbox(g):  # somebody differentiates this pullback: autograd's own rules go on from here
+            return (untake(g, index, space),)
+        return (Piece(space, index, distinct, g),)
+
+    return indexing_pullback
+
+
+def getitem_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    require_plain_index(argnums)
+    array, index = args
+    return piece_pullback(array, own_index(index))
+
+
+def take_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    require_plain_index(argnums)
+    array, index = _take_index(*args, **kwargs)
+    return piece_pullback(array, index)
+
+
+def require_plain_index(argnums: tuple) -> None:
+    if argnums != (0,):
+        raise TypeError(
+            "an index depends on a variable, and an index has no derivative; take the plain number "
+            "out first, with autograd.tracer.getval(index)"
+        )
+
+
+def _take_index(
+    a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise"
+) -> tuple[Any, Any]:
+    """The index with which ``a[index]`` is ``np.take(a, indices, axis, mode=mode)``."""
+    shape = np.shape(getval(a))
+    size = int(np.prod(shape)) if axis is None else shape[axis]
+    places = np.array(getval(indices), dtype=np.intp)
+    if mode == "clip":
+        places = np.clip(places, 0, size - 1)
+    elif mode == "wrap" or axis is None:
+        places = places % size
+    if axis is None:
+        return a, np.unravel_index(places, shape)
+    return a, (slice(None),) * (axis % len(shape)) + (places,)
+
+
+def own_index(index: Any) -> Any:
+    """An index whose arrays nobody else can change; lists become the arrays they stand for."""
+    if isinstance(index, tuple):
+        return tuple([own_index(part) for part in index])
+    if isinstance(index, list):
+        return np.array(index, dtype=None if index else np.intp)
+    return index.copy() if isinstance(index, np.ndarray) else index
+
+
+def names_no_entry_twice(index: Any) -> bool:
+    """Whether ``array[index] += g`` reaches every entry at most once, for certain."""
+    if isinstance(index, tuple):
+        return all(_is_basic(part) for part in index)
+    return _is_basic(index) or (isinstance(index, np.ndarray) and index.dtype == bool)
+
+
+def _is_basic(part: Any) -> bool:
+    if part is None or part is Ellipsis or isinstance(part, slice):
+        return True
+    return isinstance(part, int | np.integer) and not isinstance(part, bool)
+
+
+RULES = {ArrayBox.__getitem__: getitem_rule, anp.take: take_rule}

@@ -1,0 +1,129 @@
+"""The backward graph, which mirrors the forward graph: one task a node, in reverse order.
+
+Each task pulls the cotangent of its node's value back to the cotangents of the active inputs. Where
+a value was used more than once, its cotangents are added in the order in which it was used.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+from daskgrad.cotangents import Cotangent
+from daskgrad.forward import Forward
+from daskgrad.graph import Graph
+from daskgrad.nodes import CallNode, Node, Variable
+from daskgrad.pullbacks import pull_back
+from daskgrad.summation import in_groups
+from daskgrad.tasks import TaskGraph
+from daskgrad.terms import add_cotangents
+
+
+class Contribution(NamedTuple):
+    """A reference to (or, where it is known, the) cotangent that one consumer returns for a value.
+
+    ``saw_value``: the consumer worked on the value itself. A sum passes the cotangent of its own
+    value on, and the fingerprint in that is not of its input.
+    """
+
+    cotangent: Any
+    saw_value: bool = True
+
+
+class Backward:
+    """The backward pass, while its tasks are added: what has arrived at each node so far."""
+
+    def __init__(self, graph: Graph, forward: Forward, tasks: TaskGraph):
+        self.graph = graph
+        self.forward = forward
+        self.tasks = tasks
+        self.contributions: dict[Node, list[Contribution]] = defaultdict(list)
+
+    def send(self, node: Node, cotangent: Any, saw_value: bool = True) -> None:
+        """Hands a cotangent to an input, if that is active."""
+        if node in self.graph.active:
+            self.contributions[node].append(Contribution(cotangent, saw_value))
+
+    def send_all(self, node: Node, cotangents: Any) -> None:
+        """Hands the result of a node's backward task to its active inputs."""
+        active = [source for source in node.inputs if source in self.graph.active]
+        if len(active) == 1:
+            return self.send(active[0], cotangents)
+        for number, source in enumerate(active):
+            key = self.tasks.key("cotangent", node.name)
+            pick = self.tasks.add(key, select, cotangents, number, annotations=node.annotations)
+            self.send(source, pick)
+
+    def witness(self, node: Node, arrived: Contribution) -> Any:
+        """The value that others have, where the cotangent carries no fingerprint of it."""
+        return None if arrived.saw_value else self.forward.values[node]
+
+
+def add_backward(
+    graph: Graph, forward: Forward, tasks: TaskGraph, cotangent: Cotangent
+) -> dict[Variable, Any]:
+    """Adds the tasks of the backward pass, from the cotangent of the output.
+
+    Returns a reference to the cotangent of each variable, or part of one, that a cotangent reached.
+    """
+    backward = Backward(graph, forward, tasks)
+    backward.send(graph.output, cotangent, saw_value=False)
+    arrived = {}
+    for node in reversed(graph.order):
+        if backward.contributions[node]:
+            total = accumulate(node, backward)
+            if isinstance(node, Variable):
+                arrived[node] = total.cotangent
+            else:
+                backward_tasks(node, backward, total)
+    return arrived
+
+
+def accumulate(node: Node, backward: Backward) -> Contribution:
+    """The sum of what the consumers of a value returned, in the order of the consumers."""
+    return add_tree(node, backward.tasks, backward.contributions[node][::-1])
+
+
+def add_tree(node: Node, tasks: TaskGraph, terms: Sequence[Contribution]) -> Contribution:
+    """Adds the tasks that add cotangents of one value up along the tree."""
+
+    def add(group: Sequence[Contribution], is_last: bool) -> Contribution:
+        saw_value = tuple([term.saw_value for term in group])
+        total = tasks.add(
+            tasks.key("cotangent", node.name),
+            add_cotangents,
+            [term.cotangent for term in group],
+            saw_value,
+            annotations=node.annotations,
+        )
+        return Contribution(total, any(saw_value))
+
+    return in_groups(terms, add)
+
+
+def select(cotangents: Sequence[Cotangent], number: int) -> Cotangent:
+    return cotangents[number]
+
+
+@singledispatch
+def backward_tasks(node: Node, backward: Backward, arrived: Contribution) -> None:
+    """Adds a node's task and sends its results to the node's active inputs."""
+    raise NotImplementedError(f"no backward tasks for {node!r}")
+
+
+@backward_tasks.register
+def _(node: CallNode, backward: Backward, arrived: Contribution) -> None:
+    tasks, active = backward.tasks, backward.graph.active_inputs(node)
+    pulled = tasks.add(
+        tasks.key("backward", node.name),
+        pull_back,
+        backward.forward.captured[node],
+        arrived.cotangent,
+        tasks.shared(node.model),
+        node.call,
+        active,
+        backward.forward.inputs(node),
+        backward.witness(node, arrived),
+        annotations=node.annotations,
+    )
+    backward.send_all(node, pulled)

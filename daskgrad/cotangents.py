@@ -1,0 +1,199 @@
+"""Cotangents: the derivative of the output with respect to a value, leaf by leaf.
+
+A value is a pytree; its cotangent is a tuple with one entry a leaf, in ``optree``'s order: an array
+of the leaf's shape and dtype, or ``None``. ``None`` is a symbolic zero, or stands where there is no
+derivative (integers, booleans, strings). Nothing here changes an array that it was given.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import optree
+
+from daskgrad.fingerprints import Fingerprint
+
+Leaves = tuple[Any, ...]
+
+
+class Cotangent:
+    """The cotangent of one value, and the fingerprint of the value that its consumer saw."""
+
+    __slots__ = ("leaves", "seen")
+
+    def __init__(self, leaves: Leaves, seen: Fingerprint | None = None):
+        self.leaves = leaves
+        self.seen = seen
+
+    def __repr__(self) -> str:
+        return f"Cotangent({', '.join(map(describe, self.leaves))})"
+
+    def __reduce__(self):
+        return Cotangent, (self.leaves, self.seen)
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + nbytes(self.leaves)
+
+
+class Seed(Cotangent):
+    """The cotangent of a real scalar output before its dtype is known: the number ``times``.
+
+    That is one for a gradient, and more where the output is used several times over in a sum.
+    """
+
+    __slots__ = ("times",)
+
+    def __init__(self, times: int = 1):
+        super().__init__(())
+        self.times = times
+
+    def __repr__(self) -> str:
+        return f"Seed({self.times})"
+
+    def __reduce__(self):
+        return Seed, (self.times,)
+
+    def like(self, leaf: Any) -> Any:
+        """The number in a leaf's dtype."""
+        return np.asarray(leaf).dtype.type(self.times)
+
+
+# ------------------------------------------------------------------------------------- leaves
+
+
+def is_differentiable(leaf: Any) -> bool:
+    """Whether a leaf is a float or complex number or array."""
+    if isinstance(leaf, np.ndarray | np.generic):
+        return leaf.dtype.kind in "fc"
+    return isinstance(leaf, float | complex)
+
+
+def nbytes(leaves: Sequence[Any]) -> int:
+    """The bytes of the arrays among the leaves."""
+    return sum([getattr(leaf, "nbytes", 8) for leaf in leaves])
+
+
+def describe(value: Any) -> str:
+    """A value in a few words, for an error: dtype and shape, or the structure of a container."""
+    if isinstance(value, np.ndarray | np.generic):
+        return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+    if isinstance(value, dict):
+        return "{" + _shortened([f"{key!r}: {describe(item)}" for key, item in value.items()]) + "}"
+    if isinstance(value, list | tuple):
+        return type(value).__name__ + "(" + _shortened([describe(item) for item in value]) + ")"
+    if isinstance(value, bool | int | float | complex | str | type(None)):
+        text = repr(value)
+        return text if len(text) <= 40 else text[:37] + "..."
+    return type(value).__name__
+
+
+def _shortened(words: list[str]) -> str:
+    return ", ".join(words if len(words) <= 6 else [*words[:6], f"... {len(words) - 6} more"])
+
+
+# --------------------------------------------------------------------------------- arithmetic
+
+
+def zeros(leaf: Any) -> Any:
+    """The zero cotangent of a leaf, or ``None`` where the leaf has no derivative."""
+    if not is_differentiable(leaf):
+        return None
+    return np.zeros(np.shape(leaf), dtype=np.asarray(leaf).dtype)[()]
+
+
+def add(first: Leaves, second: Leaves, owned: bool = False) -> Leaves:
+    """The sum of two cotangents of one value, in arrays of its own.
+
+    ``owned`` says that the first is a result of this function, and may be overwritten.
+    """
+    return tuple([_add_leaf(a, b, owned) for a, b in zip(first, second, strict=True)])
+
+
+def _add_leaf(first: Any, second: Any, owned: bool) -> Any:
+    if second is None:
+        return first if owned or first is None else first.copy()
+    if first is None:
+        return second.copy()  # the second belongs to somebody else, and the result to the caller
+    if owned and isinstance(first, np.ndarray):
+        return np.add(first, second, out=first)
+    return first + second
+
+
+def scale(leaves: Leaves, factor: Any) -> Leaves:
+    """A cotangent times a number, in the cotangent's own dtypes."""
+    return tuple([None if leaf is None else cast(factor * leaf, leaf) for leaf in leaves])
+
+
+def cast(cotangent: Any, leaf: Any) -> Any:
+    """A cotangent in its leaf's dtype: the real part where the leaf is real."""
+    dtype = leaf.dtype if isinstance(leaf, np.ndarray | np.generic) else np.asarray(leaf).dtype
+    if cotangent.dtype == dtype:
+        return cotangent
+    if cotangent.dtype.kind == "c" and dtype.kind != "c":
+        cotangent = cotangent.real
+    return cotangent.astype(dtype)
+
+
+def project(cotangent: Any, leaf: Any) -> Any:
+    """A cotangent in its leaf's shape and dtype; ``None`` stays ``None``.
+
+    A backend may return a Python number or an array with as many entries in another shape.
+    """
+    if cotangent is None:
+        return None
+    cotangent = np.asarray(cotangent)
+    if cotangent.shape != np.shape(leaf):
+        cotangent = cotangent.reshape(np.shape(leaf))
+    return cast(cotangent, leaf)[()]
+
+
+def assemble(leaves: Sequence[Any], parts: Sequence[tuple[int, Cotangent]]) -> Leaves:
+    """The cotangent of a value from those of its parts: (number of the part's first leaf, its).
+
+    The parts are added in the order given; ``None`` where nothing arrived.
+    """
+    total: Leaves = (None,) * len(leaves)
+    for start, part in parts:
+        here = part.leaves
+        if isinstance(part, Seed):
+            here = (part.like(leaves[start]),)
+        rest = len(leaves) - start - len(here)
+        total = add(total, ((None,) * start) + tuple(here) + ((None,) * rest))
+    return total
+
+
+def gradient(leaves: Sequence[Any], structure: Any, cotangent: Leaves) -> Any:
+    """A cotangent in its value's structure, with zeros in the place of symbolic ones."""
+    dense = [zeros(leaf) if c is None else c for leaf, c in zip(leaves, cotangent, strict=True)]
+    return optree.tree_unflatten(structure, dense)
+
+
+def check(cotangent: Any, leaf: Any, of: str) -> Any:
+    """A cotangent that was handed in, in its leaf's dtype, or an error that names ``of``.
+
+    Raises
+    ------
+    ValueError
+        where the shape is not the leaf's.
+    TypeError
+        where the leaf has no derivative, or the dtype cannot be cast to the leaf's without loss of
+        kind (complex to real, anything but numbers).
+    """
+    if cotangent is None:
+        return None
+    if not is_differentiable(leaf):
+        raise TypeError(
+            f"cotangent of {of}: {describe(leaf)} has no derivative; give None in its place"
+        )
+    array, like = np.asarray(cotangent), np.asarray(leaf)
+    if array.shape != like.shape:
+        raise ValueError(
+            f"cotangent of {of}: expected shape {like.shape}, the shape of the value; "
+            f"found {array.shape}"
+        )
+    if array.dtype.kind not in "biufc" or not np.can_cast(array.dtype, like.dtype, "same_kind"):
+        raise TypeError(
+            f"cotangent of {of}: expected dtype {like.dtype}, the dtype of the value, "
+            f"found {array.dtype}; convert it first"
+        )
+    return array.astype(like.dtype)[()]

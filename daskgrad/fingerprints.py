@@ -1,0 +1,80 @@
+"""Fingerprints: is this the value that was seen before?
+
+A value and its pullback belong together. Dask may run a forward task twice (its worker died, or its
+tape stayed behind), and a model that draws random numbers then returns another value. A fingerprint
+is a few numbers of every leaf, small enough to travel with each cotangent.
+"""
+
+import math
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+SAMPLES = 64
+
+Fingerprint = tuple[Any, ...]
+
+
+def fingerprint(leaves: Sequence[Any]) -> Fingerprint:
+    """A few numbers for every leaf: norm and up to 64 strided entries, or a checksum."""
+    return tuple([_leaf_print(leaf) for leaf in leaves])
+
+
+def agree(first: Fingerprint, second: Fingerprint) -> bool:
+    """Whether two fingerprints are of one value, up to rounding between machines.
+
+    Floating-point leaves agree in norm, and in the sampled entries, to the square root of their
+    dtype's epsilon (NaN equals NaN, an infinity equals itself); all other leaves agree exactly.
+    A change that touches neither the norm nor a sampled entry is not found.
+    """
+    return len(first) == len(second) and all(
+        _leaves_agree(a, b) for a, b in zip(first, second, strict=True)
+    )
+
+
+def _leaf_print(leaf: Any) -> Any:
+    if type(leaf) is float or type(leaf) is np.float64:
+        return float(leaf)
+    if isinstance(leaf, np.ndarray | np.generic | complex):
+        return _array_print(np.asarray(leaf))
+    return leaf
+
+
+def _array_print(array: np.ndarray) -> Any:
+    if not np.issubdtype(array.dtype, np.inexact):
+        return (array.shape, str(array.dtype), zlib.crc32(np.ascontiguousarray(array).data))
+    flat = array.reshape(-1)
+    sample = flat[:: max(1, math.ceil(flat.size / SAMPLES))].copy()
+    with np.errstate(over="ignore", invalid="ignore"):
+        norm = float(np.linalg.norm(flat))
+    return (array.shape, str(array.dtype), norm, sample)
+
+
+def _leaves_agree(first: Any, second: Any) -> bool:
+    if isinstance(first, float) and isinstance(second, float):
+        return _close(first, second, max(abs(first), abs(second)), np.float64)
+    if not (isinstance(first, tuple) and len(first) == 4):
+        return type(first) is type(second) and bool(first == second)
+    if not (isinstance(second, tuple) and first[:2] == second[:2]):
+        return False
+    (shape, dtype, norm, sample), (_, _, other_norm, other_sample) = first, second
+    scale = np.sqrt(sample.size / max(1, math.prod(shape))) * max(norm, other_norm)
+    return _close(norm, other_norm, max(norm, other_norm), dtype) and _close(
+        sample, other_sample, scale, dtype
+    )
+
+
+def _close(first: Any, second: Any, scale: float, dtype: Any) -> bool:
+    """Whether the finite entries differ by at most sqrt(eps) times ``scale``, in norm."""
+    first, second = np.atleast_1d(first), np.atleast_1d(second)
+    finite = np.isfinite(first)
+    if not np.array_equal(finite, np.isfinite(second)):
+        return False
+    if not np.array_equal(first[~finite], second[~finite], equal_nan=True):
+        return False
+    if not np.isfinite(scale):  # a norm that is NaN or overflows says nothing about the rest
+        scale = float(np.max(np.abs(first[finite]), initial=0.0))
+    difference = np.linalg.norm(first[finite] - second[finite])
+    return bool(difference <= np.sqrt(np.finfo(dtype).eps) * scale)

@@ -1,0 +1,77 @@
+"""The forward graph: one task a node that keeps its pullback, one that passes its value on.
+
+A consumer depends on the value task alone, and so never pulls residuals over the network.
+"""
+
+from functools import singledispatch
+from typing import Any
+
+from daskgrad.graph import Graph
+from daskgrad.nodes import CallNode, Node, Variable, models, value_of_node
+from daskgrad.pullbacks import Captured, capture
+from daskgrad.tasks import TaskGraph
+
+
+class Forward:
+    """The forward pass, while its tasks are added: a reference to each value and captured call."""
+
+    def __init__(self, graph: Graph, tasks: TaskGraph):
+        self.graph = graph
+        self.tasks = tasks
+        self.values: dict[Node, Any] = {}
+        self.captured: dict[Node, Any] = {}
+
+    def inputs(self, node: Node) -> list[Any]:
+        return [self.values[source] for source in node.inputs]
+
+
+def add_forward(graph: Graph, tasks: TaskGraph) -> Forward:
+    """Adds the tasks of the forward pass; inactive nodes get one task that computes the value."""
+    forward = Forward(graph, tasks)
+    tasks.share(models(graph.order))
+    for node in graph.order:
+        if node in graph.active:
+            forward_tasks(node, forward)
+        else:
+            forward.values[node] = value_of_node(node, tasks, forward.values)
+    return forward
+
+
+@singledispatch
+def forward_tasks(node: Node, forward: Forward) -> None:
+    """Adds a node's tasks and enters its value into ``forward.values``."""
+    raise NotImplementedError(f"no forward tasks for {node!r}")
+
+
+@forward_tasks.register
+def _(node: Variable, forward: Forward) -> None:
+    forward.values[node] = node.add_value(forward.tasks, [])
+
+
+@forward_tasks.register
+def _(node: CallNode, forward: Forward) -> None:
+    tasks, active = forward.tasks, forward.graph.active_inputs(node)
+    forward.captured[node] = tasks.add(
+        tasks.key("forward", node.name),
+        capture,
+        tasks.shared(node.model),
+        node.call,
+        active,
+        forward.inputs(node),
+        annotations=node.annotations,
+    )
+    pass_value_on(node, forward)
+
+
+def pass_value_on(node: Node, forward: Forward) -> None:
+    """Adds the task that takes the value out of what was captured."""
+    forward.values[node] = forward.tasks.add(
+        forward.tasks.key("value", node.name),
+        value_of,
+        forward.captured[node],
+        annotations=node.annotations,
+    )
+
+
+def value_of(captured: Captured) -> Any:
+    return captured.value

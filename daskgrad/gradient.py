@@ -1,0 +1,398 @@
+"""Gradients: what users call. Record the nodes, build both graphs, run them, collect.
+
+``fun`` is ordinary Python that calls models. It runs once, in the calling thread, with variables in
+the place of the arguments that are differentiated.
+"""
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import dask
+import numpy as np
+import optree
+from distributed import CancelledError
+
+from daskgrad import cotangents
+from daskgrad.backward import add_backward
+from daskgrad.cotangents import Cotangent, Seed, describe
+from daskgrad.forward import Forward, add_forward
+from daskgrad.graph import Graph
+from daskgrad.nodes import Constant, Node, Variable, delayed, function_name, variable
+from daskgrad.shards import restore_lost
+from daskgrad.structures import flatten
+from daskgrad.tasks import Result, TaskGraph
+
+ATTEMPTS = 10  # how often an evaluation is repeated after placed items were lost
+
+Argnums = int | Sequence[int]
+
+
+# ------------------------------------------------------------------------------------- public
+
+
+def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -> Callable:
+    """A function that returns the value of ``fun`` and its gradient, from one forward pass.
+
+    Parameters
+    ----------
+    fun:
+        ordinary Python that calls models on its arguments and returns one node, whose value is a
+        real floating-point number.
+    argnums:
+        which arguments to differentiate: a number gives the bare gradient, a sequence a tuple. They
+        may be pytrees of float or complex arrays.
+    has_aux:
+        ``fun`` returns a pair (output, auxiliary); the value is then such a pair, too, with the
+        auxiliary's nodes computed.
+
+    Returns
+    -------
+    A function of ``fun``'s arguments. The gradient has the arguments' structure, and each leaf the
+    shape and dtype of its argument's; ``None`` stands in the place of integers, booleans and
+    strings. An argument that the output does not depend on gets zeros, and a warning.
+
+    The gradient of a complex argument follows autograd's convention: for z = x + iy it is
+    df/dx - i df/dy. Runs where Dask would run: the active client, or the configured scheduler.
+    """
+    name = function_name(fun)
+
+    def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        recorded = Recording(fun, name, require_argnums(argnums, len(args), name), args)
+        output, aux = recorded.run(kwargs, has_aux)
+        value, aux, gradients = recorded.differentiate(output, aux)
+        gradient = gradients[0] if isinstance(argnums, int) else tuple(gradients)
+        return ((value, aux) if has_aux else value), gradient
+
+    return documented(value_and_grad_of, fun, "value and gradient")
+
+
+def grad(fun: Callable, argnums: Argnums = 0) -> Callable:
+    """A function that returns the gradient of ``fun``; see ``value_and_grad``."""
+    both = value_and_grad(fun, argnums)
+
+    def grad_of(*args: Any, **kwargs: Any) -> Any:
+        return both(*args, **kwargs)[1]
+
+    return documented(grad_of, fun, "gradient")
+
+
+def vjp(fun: Callable, *primals: Any) -> tuple[Any, Callable[[Any], tuple]]:
+    """The value of ``fun(*primals)`` and its pullback.
+
+    ``fun`` returns a node, or a pytree of nodes. The pullback takes a cotangent in the structure,
+    shapes and dtypes of the value, and returns a tuple: one cotangent a primal. It can be called
+    any number of times and runs no model again, unless what the model kept was lost with its worker
+    or moved; it holds what the forward pass kept until it is garbage collected.
+    """
+    name = function_name(fun)
+    wrt = [i for i, primal in enumerate(primals) if has_derivative(primal)]
+    recorded = Recording(fun, name, wrt, primals)
+    output = as_output(recorded.run({}, has_aux=False)[0], name)
+    kept = Kept(output, recorded)
+    value = kept.value
+
+    def pullback(cotangent: Any) -> tuple:
+        gradients = iter(kept.pull(checked_cotangent(cotangent, value, name)))
+        return tuple([next(gradients) if i in wrt else nothing(p) for i, p in enumerate(primals)])
+
+    return value, pullback
+
+
+def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, Any]:
+    """The value of a node and its gradients as lazy Dask collections that share one forward pass.
+
+    Parameters
+    ----------
+    output:
+        a node; its value must be one real number unless a cotangent is given.
+    wrt:
+        a variable, or a pytree of variables.
+    cotangent:
+        the cotangent of the output, in the structure, shapes and dtypes of its value.
+
+    Returns
+    -------
+    The value, and the gradients in the structure of ``wrt``; compute them together with
+    ``dask.compute(value, gradients)``, or each model's forward runs once for each of them.
+    """
+    require_node(output)
+    variables, structure = flatten(wrt)
+    require_variables(variables)
+    seed = Seed() if cotangent is None else Cotangent(tuple(flatten(cotangent)[0]))
+    tasks = TaskGraph()
+    graph = Graph(output, variables, output_is_scalar=cotangent is None)
+    forward = add_forward(graph, tasks)
+    arrived = add_backward(graph, forward, tasks, seed)
+    warn_of_independent(
+        [v for v in variables if v not in roots(arrived)], output.name, stacklevel=3
+    )
+    references = [add_gradient(v, tasks, forward, arrived) for v in variables]
+    built = tasks.high_level_graph()
+    gradients = [Result(reference, built) for reference in references]
+    return Result(forward.values[output], built), optree.tree_unflatten(structure, gradients)
+
+
+# ---------------------------------------------------------------------------------- recording
+
+
+class Recording:
+    """One call of a user's function with variables in the place of some arguments."""
+
+    def __init__(self, fun: Callable, name: str, argnums: Sequence[int], args: Sequence[Any]):
+        self.fun = fun
+        self.name = name
+        self.args = list(args)
+        self.variables = []
+        for number in argnums:
+            require_derivative(args[number], argument_name(fun, number), name)
+            self.variables.append(variable(args[number], argument_name(fun, number)))
+            self.args[number] = self.variables[-1]
+
+    def run(self, kwargs: dict, has_aux: bool) -> tuple[Any, Any]:
+        result = self.fun(*self.args, **kwargs)
+        if not has_aux:
+            return result, None
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise TypeError(
+                f"{self.name!r} must return a pair (output, auxiliary), since has_aux=True; "
+                f"found {describe(result)}"
+            )
+        return result
+
+    def differentiate(self, output: Any, aux: Any) -> tuple[Any, Any, list[Any]]:
+        """Value, auxiliary and gradients, computed; the output must be one real number."""
+        output = output if isinstance(output, Node) else constant_output(output, self.name)
+        aux_leaves, aux_structure = flatten(aux)
+        extras = [leaf for leaf in aux_leaves if isinstance(leaf, Node)]
+        tasks = TaskGraph()
+        graph = Graph(output, self.variables, extras, output_is_scalar=True)
+        forward = add_forward(graph, tasks)
+        arrived = add_backward(graph, forward, tasks, Seed())
+        references = [forward.values[output], *[forward.values[node] for node in extras]]
+        value, *rest = compute(graph, tasks, [*references, *arrived.values()])
+        computed = iter(rest[: len(extras)])
+        aux = [next(computed) if isinstance(leaf, Node) else leaf for leaf in aux_leaves]
+        require_real_scalar(value, output)
+        gradients = self.gather(dict(zip(arrived, rest[len(extras) :], strict=True)))
+        return np.asarray(value)[()], optree.tree_unflatten(aux_structure, aux), gradients
+
+    def gather(self, arrived: dict[Variable, Cotangent]) -> list[Any]:
+        """The gradient of each variable, from the cotangents that arrived at its parts."""
+        gradients, independent = [], []
+        for root in self.variables:
+            leaves = cotangents.assemble(root.leaves, parts(root, arrived))
+            if all(leaf is None for leaf in leaves):
+                independent.append(root)
+            gradients.append(cotangents.gradient(root.leaves, root.structure, leaves))
+        warn_of_independent(independent, self.name, stacklevel=5)
+        return gradients
+
+
+def argument_name(fun: Callable, number: int) -> str:
+    try:
+        return list(inspect.signature(fun).parameters)[number]
+    except (ValueError, TypeError, IndexError):
+        return f"argument {number}"
+
+
+def parts(root: Variable, arrived: dict[Variable, Any]) -> list[tuple[int, Any]]:
+    """What arrived at a variable as a whole and at its parts, in the order of their leaves."""
+    found = [node for node in arrived if node.root is root]
+    found.sort(key=lambda node: (node.start, -len(node.leaves)))
+    return [(node.start, arrived[node]) for node in found]
+
+
+def roots(arrived: dict[Variable, Any]) -> set[Variable]:
+    return {node.root for node in arrived}
+
+
+def add_gradient(root: Variable, tasks: TaskGraph, forward: Forward, arrived: dict) -> Any:
+    """Adds the task that puts a variable's gradient into the variable's structure."""
+    found = parts(root, arrived)
+    starts = tuple([start for start, _ in found])
+    value = forward.values[root] if root in forward.values else root.add_value(tasks, [])
+    key = tasks.key("cotangent", root.name)
+    return tasks.add(key, collect_gradient, value, starts, [cotangent for _, cotangent in found])
+
+
+def collect_gradient(value: Any, starts: Sequence[int], arrived: Sequence[Cotangent]) -> Any:
+    leaves, structure = flatten(value)
+    total = cotangents.assemble(leaves, list(zip(starts, arrived, strict=True)))
+    return cotangents.gradient(leaves, structure, total)
+
+
+# ------------------------------------------------------------------------------------ running
+
+
+def compute(graph: Graph, tasks: TaskGraph, references: Sequence[Any]) -> list[Any]:
+    """Runs the tasks where Dask would, and waits for what the references name."""
+    built = tasks.high_level_graph()
+    results = [Result(ref, built) for ref in references]
+    return repeated(graph, lambda: dask.compute(*results, traverse=False, optimize_graph=False))
+
+
+def repeated(
+    graph: Graph, evaluate: Callable[[], Any], prepare: Callable[[], Any] = lambda: None
+) -> Any:
+    """Evaluates; where placed items were lost with a worker, places them again and repeats."""
+    placed = [node.placed for node in graph.order if getattr(node, "placed", None) is not None]
+    restore_lost(placed)
+    for _ in range(ATTEMPTS):
+        try:
+            return evaluate()
+        except CancelledError:
+            if not restore_lost(placed):
+                raise
+            prepare()
+    return evaluate()
+
+
+class Kept:
+    """A forward pass that was run, and what its pullbacks need for any number of cotangents."""
+
+    def __init__(self, output: Node, recorded: Recording):
+        self._recorded = recorded
+        self._graph = Graph(output, recorded.variables)
+        self.value = repeated(self._graph, self._run)
+
+    def _run(self) -> Any:
+        tasks = TaskGraph()
+        self._forward = add_forward(self._graph, tasks)
+        self._tasks = tasks.persisted()
+        (value,) = compute(self._graph, self._tasks, [self._forward.values[self._graph.output]])
+        return value
+
+    def pull(self, cotangent: Cotangent) -> list[Any]:
+        """The gradient of each variable."""
+        return repeated(self._graph, lambda: self._pull(cotangent), prepare=self._run)
+
+    def _pull(self, cotangent: Cotangent) -> list[Any]:
+        tasks = self._tasks.copy()
+        arrived = add_backward(self._graph, self._forward, tasks, cotangent)
+        computed = compute(self._graph, tasks, list(arrived.values()))
+        return self._recorded.gather(dict(zip(arrived, computed, strict=True)))
+
+
+# ------------------------------------------------------------------------------------ demands
+
+
+def require_argnums(argnums: Argnums, count: int, name: str) -> list[int]:
+    numbers = [argnums] if isinstance(argnums, int) else list(argnums)
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < count:
+            raise ValueError(
+                f"argnums={argnums!r} of {name!r} must be numbers of positional arguments, counted "
+                f"from 0; it was called with {count}"
+            )
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"argnums={argnums!r} of {name!r} names an argument twice")
+    return numbers
+
+
+def has_derivative(value: Any) -> bool:
+    return any(cotangents.is_differentiable(leaf) for leaf in flatten(value)[0])
+
+
+def require_derivative(value: Any, argument: str, name: str) -> None:
+    leaves = flatten(value)[0]
+    if any(isinstance(leaf, Node) or cotangents.is_differentiable(leaf) for leaf in leaves):
+        return  # a node gets its own error, from ``variable``
+    raise TypeError(
+        f"argument {argument!r} of {name!r} is {describe(value)}, which has no derivative; "
+        f"pass float or complex numbers or arrays, or leave it out of argnums"
+    )
+
+
+def require_node(output: Any) -> None:
+    if not isinstance(output, Node):
+        raise TypeError(
+            f"differentiate needs a node, which is what calling a model returns; "
+            f"found {describe(output)}"
+        )
+
+
+def require_variables(wrt: Sequence[Any]) -> None:
+    for leaf in wrt:
+        if not isinstance(leaf, Variable):
+            raise TypeError(
+                f"wrt must be a variable that dg.variable made, or a pytree of them; "
+                f"found {describe(leaf)}"
+            )
+
+
+def require_real_scalar(value: Any, output: Node) -> None:
+    """The value of an output that no backward task has looked at."""
+    if np.shape(value) != () or np.asarray(value).dtype.kind != "f":
+        raise TypeError(
+            f"the gradient of {output.name!r} was asked for, but its value is {describe(value)}; "
+            f"a gradient needs one real number: sum it up, or use vjp"
+        )
+
+
+def constant_output(output: Any, name: str) -> Node:
+    """A node for an output that depends on no model: a number, or an error."""
+    if isinstance(output, int | float | np.integer | np.floating):
+        return Constant(np.float64(output))
+    raise TypeError(
+        f"{name!r} must return a node, whose value is one real number; found {describe(output)}"
+        + (": add the nodes up, or use vjp" if holds_node(output) else "")
+    )
+
+
+def as_output(output: Any, name: str) -> Node:
+    """The node of an output that may be a pytree of nodes."""
+    if isinstance(output, Node):
+        return output
+    if holds_node(output):
+        return PACK(output)
+    raise TypeError(f"{name!r} must return a node or a pytree of nodes; found {describe(output)}")
+
+
+def holds_node(value: Any) -> bool:
+    return any(isinstance(leaf, Node) for leaf in flatten(value)[0])
+
+
+def packed(value: Any) -> Any:
+    return value
+
+
+PACK = delayed(packed, name="output")
+
+
+def checked_cotangent(cotangent: Any, value: Any, name: str) -> Cotangent:
+    """A cotangent in the structure, shapes and dtypes of the value."""
+    leaves, structure = flatten(cotangent)
+    primals, expected = flatten(value)
+    if structure != expected:
+        raise ValueError(
+            f"cotangent of {name!r}: expected the structure of the value, {describe(value)}; "
+            f"found {describe(cotangent)}"
+        )
+    pairs = zip(leaves, primals, strict=True)
+    return Cotangent(tuple([cotangents.check(c, leaf, repr(name)) for c, leaf in pairs]))
+
+
+def nothing(primal: Any) -> Any:
+    """The gradient of an argument without derivative: None for every leaf."""
+    leaves, structure = flatten(primal)
+    return optree.tree_unflatten(structure, [None] * len(leaves))
+
+
+def warn_of_independent(variables: Sequence[Variable], name: str, stacklevel: int) -> None:
+    for independent in variables:
+        warnings.warn(
+            f"the output of {name!r} does not depend on {independent.name!r}; its gradient is zero",
+            stacklevel=stacklevel,
+        )
+
+
+def documented(derivative: Callable, fun: Callable, what: str) -> Callable:
+    """A derivative that carries the name and the docstring of its function."""
+    name = function_name(fun)
+    functools.update_wrapper(derivative, fun, ("__module__",), ())
+    derivative.__name__ = f"{what.replace(' ', '_')}_of_{name}"
+    derivative.__doc__ = f"The {what} of {name}.\n\n{getattr(fun, '__doc__', None) or ''}"
+    return derivative

@@ -1,0 +1,68 @@
+"""The graph of recorded nodes as both passes see it: which nodes are active, which are scalars."""
+
+from collections.abc import Iterable, Sequence
+
+from daskgrad.nodes import ELEMENTWISE, CallNode, Node, Variable, order
+from daskgrad.pullbacks import Active
+
+SCALAR_KEEPING = {id(model.model) for model in ELEMENTWISE}
+
+
+class Graph:
+    """The nodes that some outputs depend on, inputs first.
+
+    ``active`` are those on a path from a variable in ``wrt`` to ``output``: they depend on a
+    variable and matter to the output. ``extras`` are other outputs, of which only the value is
+    wanted. ``scalars`` are nodes whose value is one real number if the output's is, which is known
+    before anything runs; empty unless ``output_is_scalar``.
+    """
+
+    def __init__(
+        self,
+        output: Node,
+        wrt: Sequence[Variable],
+        extras: Iterable[Node] = (),
+        output_is_scalar: bool = False,
+    ):
+        self.output = output
+        self.wrt = set(wrt)
+        self.active = self._active()
+        self.order = order(
+            [output, *extras], is_leaf=lambda node: node.is_settled and node not in self.active
+        )
+        self.scalars = self._scalars() if output_is_scalar else set()
+
+    def is_wrt(self, node: Node) -> bool:
+        """Whether a node is one of the variables, or a part of one."""
+        return isinstance(node, Variable) and node.root in self.wrt
+
+    def active_inputs(self, node: Node) -> tuple[Active, ...]:
+        """Which inputs are differentiated; all but variables are watched."""
+        return tuple(
+            [
+                Active(number, watched=not isinstance(source, Variable))
+                for number, source in enumerate(node.inputs)
+                if source in self.active
+            ]
+        )
+
+    def _active(self) -> set[Node]:
+        active = set()
+        for node in order([self.output]):
+            if self.is_wrt(node) or any(source in active for source in node.inputs):
+                active.add(node)
+        return active
+
+    def _scalars(self) -> set[Node]:
+        scalars = {self.output}
+        for node in reversed(self.order):
+            if node in scalars and keeps_scalars(node):
+                scalars.update(node.inputs)
+        return scalars
+
+
+def keeps_scalars(node: Node) -> bool:
+    """Whether a node is elementwise, so that a scalar value needs scalar inputs."""
+    if isinstance(node, CallNode):
+        return id(node.model) in SCALAR_KEEPING
+    return getattr(node, "is_elementwise", False)

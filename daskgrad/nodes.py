@@ -1,0 +1,462 @@
+"""Nodes: what the user writes. Calling a model records a node; nothing runs.
+
+A node is a Dask collection: computing it gives its value and traces nothing.
+"""
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import dask
+import numpy as np
+import optree
+from dask.typing import Key
+
+from daskgrad import backends
+from daskgrad.cotangents import describe
+from daskgrad.pullbacks import KEEP, Call, Model, evaluate
+from daskgrad.structures import Structure, flatten
+from daskgrad.tasks import Collection, Names, TaskGraph, is_collection
+
+HEAVY = 2**16  # bytes from which on a constant array is a key of its own, and not part of a task
+
+names = Names()
+
+
+# ---------------------------------------------------------------------------------------- nodes
+
+
+class Node(Collection):
+    """One recorded call: its name, the nodes it takes in, and how its value is computed."""
+
+    def __init__(self, name: str, inputs: Sequence["Node"]):
+        self.name = name
+        self.inputs = tuple(inputs)
+        self.key: Key = names.key("value", name)
+        self.annotations = dict(dask.get_annotations())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+        """Adds the tasks that compute the value alone; returns a reference to it."""
+        raise NotImplementedError
+
+    def build_graph(self) -> Any:
+        tasks = TaskGraph()
+        add_values(tasks, [self])
+        return tasks.high_level_graph()
+
+    # ---- operators record nodes, too
+
+    def __add__(self, other: Any) -> "Node":
+        return ADD(self, other)
+
+    def __radd__(self, other: Any) -> "Node":
+        return ADD(other, self)
+
+    def __sub__(self, other: Any) -> "Node":
+        return SUBTRACT(self, other)
+
+    def __rsub__(self, other: Any) -> "Node":
+        return SUBTRACT(other, self)
+
+    def __mul__(self, other: Any) -> "Node":
+        return MULTIPLY(self, other)
+
+    def __rmul__(self, other: Any) -> "Node":
+        return MULTIPLY(other, self)
+
+    def __truediv__(self, other: Any) -> "Node":
+        return DIVIDE(self, other)
+
+    def __rtruediv__(self, other: Any) -> "Node":
+        return DIVIDE(other, self)
+
+    def __pow__(self, other: Any) -> "Node":
+        return POWER(self, other)
+
+    def __rpow__(self, other: Any) -> "Node":
+        return POWER(other, self)
+
+    def __matmul__(self, other: Any) -> "Node":
+        return MATMUL(self, other)
+
+    def __rmatmul__(self, other: Any) -> "Node":
+        return MATMUL(other, self)
+
+    def __neg__(self) -> "Node":
+        return NEGATIVE(self)
+
+    def __getitem__(self, index: Any) -> "Node":
+        return GETITEM(self, index)
+
+    # ---- a node is not an array
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> "Node":
+        if method == "__call__" and ufunc in UFUNCS and not kwargs:
+            return UFUNCS[ufunc](*inputs)
+        raise self._is_no_array(f"np.{ufunc.__name__}")
+
+    def __array_function__(self, function: Any, *_: Any) -> Any:
+        raise self._is_no_array(f"np.{function.__name__}")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise self._is_no_array("np.asarray")
+
+    def __float__(self) -> float:
+        raise self._is_no_array("float()")
+
+    def __int__(self) -> int:
+        raise self._is_no_array("int()")
+
+    def __complex__(self) -> complex:
+        raise self._is_no_array("complex()")
+
+    def __index__(self) -> int:
+        raise self._is_no_array("the use as an index")
+
+    def __bool__(self) -> bool:
+        raise self._is_no_array("its truth")
+
+    def __iter__(self) -> Iterator["Node"]:
+        raise self._is_no_array("iteration")
+
+    def __len__(self) -> int:
+        raise self._is_no_array("len()")
+
+    def __lt__(self, other: Any) -> bool:
+        raise self._is_no_array("comparison")
+
+    __le__ = __gt__ = __ge__ = __lt__
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise self._is_no_array("assignment to an item")
+
+    def _is_no_array(self, asked: str) -> TypeError:
+        return TypeError(
+            f"{asked} was asked of {self!r}, which has no value yet; wrap the function that needs "
+            f"its value in dg.delayed and call that, or take the value with .compute()"
+        )
+
+
+class Variable(Node):
+    """A leaf to differentiate with respect to: a pytree of arrays, copied.
+
+    An item of a container is a variable itself, a part of the whole: its cotangent goes to the
+    ``root``'s leaves from ``start`` on.
+    """
+
+    def __init__(self, value: Any, name: str, root: "Variable | None" = None, start: int = 0):
+        super().__init__(name, ())
+        self.value = value
+        self.leaves, self.structure = flatten(value)
+        self.root = self if root is None else root
+        self.start = start
+        self._parts: dict[Any, Variable] = {}
+
+    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+        return tasks.data(self.key, self.value)
+
+    @property
+    def is_container(self) -> bool:
+        return not optree.treespec_is_leaf(self.structure)
+
+    def __getitem__(self, index: Any) -> Any:
+        if not self.is_container:
+            return super().__getitem__(index)
+        if isinstance(self.value, list | tuple):
+            places = range(len(self.value))[index]
+            if isinstance(index, slice):
+                return [self._part(place) for place in places]
+            index = places
+        return self._part(index)
+
+    def __iter__(self) -> Iterator[Node]:
+        if isinstance(self.value, list | tuple):
+            return (self._part(index) for index in range(len(self.value)))
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        return len(self.value) if isinstance(self.value, list | tuple) else super().__len__()
+
+    def _part(self, entry: Any) -> "Variable":
+        """One child of the container, under the index, key or field name that ``optree`` gives."""
+        if entry not in self._parts:
+            children = self.structure.children()
+            number = self.structure.entries().index(entry)
+            first = sum([child.num_leaves for child in children[:number]])
+            leaves = self.leaves[first : first + children[number].num_leaves]
+            child = optree.tree_unflatten(children[number], leaves)
+            self._parts[entry] = Variable(
+                child, f"{self.name}[{entry!r}]", self.root, self.start + first
+            )
+        return self._parts[entry]
+
+
+class Constant(Node):
+    """Something that is not differentiated: a large array, or another Dask collection."""
+
+    def __init__(self, value: Any):
+        super().__init__("constant", ())
+        self.value = value
+
+    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+        if is_collection(self.value):
+            return tasks.include(self.value)
+        return tasks.constant(self.value, self.name)
+
+
+class CallNode(Node):
+    """A model called on arguments, some of which are nodes."""
+
+    def __init__(self, model: Model, args: tuple, kwargs: dict):
+        require_no_node_in(model.fun, f"the closure of model {model.name!r}")
+        self.model = model
+        self.call, inputs = make_call(args, kwargs, model.name)
+        super().__init__(model.name, inputs)
+
+    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+        model = tasks.shared(self.model)
+        return tasks.add(self.key, evaluate, model, self.call, inputs, annotations=self.annotations)
+
+
+def make_call(args: tuple, kwargs: dict, name: str) -> tuple[Call, list[Node]]:
+    """The arguments as a pytree of constants with holes, and the nodes that go into the holes."""
+    leaves, structure = flatten((args, kwargs))
+    inputs: dict[int, tuple[int, Node]] = {}
+    holes = []
+    for position, leaf in enumerate(leaves):
+        node = as_node(leaf)
+        if node is None:
+            require_no_node_in(leaf, f"an argument of model {name!r}")
+            continue
+        number, _ = inputs.setdefault(id(leaf), (len(inputs), node))
+        holes.append((position, number))
+        leaves[position] = None
+    nodes = [node for _, node in inputs.values()]
+    return Call(tuple(leaves), Structure(structure), tuple(holes)), nodes
+
+
+def as_node(leaf: Any) -> Node | None:
+    """The node that stands for a leaf of the arguments, or None for a constant in the task."""
+    if isinstance(leaf, Node):
+        return leaf
+    if isinstance(leaf, np.ndarray):
+        return Constant(leaf) if leaf.nbytes > HEAVY else None
+    return Constant(leaf) if is_collection(leaf) else None
+
+
+def require_no_node_in(leaf: Any, where: str) -> None:
+    """A node that hides where it is not found would be a constant, and its derivative zero."""
+    if any(isinstance(part, Node) for part in _hidden_parts(leaf)):
+        raise TypeError(
+            f"{where} is {describe(leaf)} that holds a node; pass nodes as arguments, or in dicts, "
+            f"lists and tuples, or register the class with optree in namespace 'daskgrad'"
+        )
+
+
+def _hidden_parts(leaf: Any) -> Iterable[Any]:
+    if isinstance(leaf, str | int | float | complex | np.generic | type | None):
+        return ()
+    if isinstance(leaf, np.ndarray):
+        return leaf.flat if leaf.dtype == object else ()
+    if isinstance(leaf, functools.partial):
+        return (*leaf.args, *leaf.keywords.values())
+    if isinstance(leaf, set | frozenset):
+        return leaf
+    if dataclasses.is_dataclass(leaf):
+        return [getattr(leaf, field.name, None) for field in dataclasses.fields(leaf)]
+    cells = getattr(leaf, "__closure__", None) or ()
+    return [*getattr(leaf, "__dict__", {}).values(), *[_contents(cell) for cell in cells]]
+
+
+def _contents(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a cell that is not filled yet
+        return None
+
+
+def order(
+    outputs: Iterable[Node], is_leaf: Callable[[Node], bool] = lambda node: False
+) -> list[Node]:
+    """All nodes that the outputs depend on, inputs first; nothing below an ``is_leaf`` node."""
+    done: dict[Node, None] = {}
+    stack = list(outputs)[::-1]
+    while stack:
+        node = stack[-1]
+        inputs = () if is_leaf(node) else node.inputs
+        waiting = [source for source in inputs if source not in done]
+        if waiting:
+            stack.extend(waiting[::-1])
+        else:
+            done[stack.pop()] = None
+    return list(done)
+
+
+def add_values(tasks: TaskGraph, outputs: Iterable[Node]) -> dict[Node, Any]:
+    """Adds the tasks that compute the outputs' values; returns a reference for every node."""
+    nodes = order(outputs, is_leaf=lambda node: node.is_settled)
+    tasks.share(models(nodes))
+    values: dict[Node, Any] = {}
+    for node in nodes:
+        values[node] = value_of_node(node, tasks, values)
+    return values
+
+
+def value_of_node(node: Node, tasks: TaskGraph, values: dict[Node, Any]) -> Any:
+    """Adds the tasks of one node's value, given those of its inputs, or refers to its results."""
+    if node.is_settled:
+        return tasks.include(node)
+    return node.add_value(tasks, [values[source] for source in node.inputs])
+
+
+def models(nodes: Iterable[Node]) -> list[Model]:
+    return [node.model for node in nodes if hasattr(node, "model")]
+
+
+# ------------------------------------------------------------------------------------- public
+
+
+def variable(value: Any, name: str | None = None) -> Variable:
+    """A leaf to differentiate with respect to.
+
+    ``value`` is any pytree of float or complex arrays and numbers; it is copied. Integer, boolean
+    and string leaves may stand in it, and have no derivative. Items of dicts, lists and tuples
+    (``x["w"]``, ``w, b = x``) are variables, too.
+
+    Raises
+    ------
+    TypeError
+        where the value is or holds a node, an array of Python objects, or a subclass of NumPy's
+        array such as a masked array.
+    """
+    leaves, structure = flatten(value)
+    copies = [own_copy(leaf, name or "variable") for leaf in leaves]
+    return Variable(optree.tree_unflatten(structure, copies), name or "variable")
+
+
+def own_copy(leaf: Any, name: str) -> Any:
+    """A leaf that nobody else can change."""
+    if isinstance(leaf, Node):
+        raise TypeError(
+            f"{name!r} holds {leaf!r}, which depends on the variables of another derivative; "
+            f"second derivatives of a graph are for hvp, not for a gradient of a gradient; "
+            f"within one model, autograd.grad may be nested"
+        )
+    if is_collection(leaf):
+        raise TypeError(f"{name!r} holds a Dask collection; compute it first, or pass it as data")
+    if isinstance(leaf, np.ndarray):
+        if type(leaf) not in (np.ndarray, np.memmap) or leaf.dtype.kind == "O":
+            raise TypeError(
+                f"{name!r} holds {type(leaf).__name__} {describe(leaf)}; "
+                f"convert it to a plain array of numbers first"
+            )
+        return np.array(leaf, order="C")
+    if isinstance(leaf, float | complex) and not isinstance(leaf, np.generic):
+        return np.asarray(leaf)[()]
+    if leaf is None or isinstance(leaf, bool | int | str | bytes | np.generic):
+        return leaf
+    raise TypeError(
+        f"{name!r} holds {describe(leaf)}; expected float or complex arrays, or dicts, lists, "
+        f"tuples and registered dataclasses of them"
+    )
+
+
+class DelayedModel:
+    """A model whose calls are recorded; made by ``delayed``."""
+
+    def __init__(self, model: Model):
+        self.model = model
+        self.__wrapped__ = model.fun
+        self.__doc__ = model.fun.__doc__
+
+    def __repr__(self) -> str:
+        return f"<model {self.model.name}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> CallNode:
+        return CallNode(self.model, args, kwargs)
+
+
+def delayed(
+    fun: Callable | None = None,
+    name: str | None = None,
+    backend: str = "autograd",
+    keep: str = "auto",
+) -> Any:
+    """Makes a function a model: calling it records a node, and nothing runs.
+
+    Also a decorator, with or without arguments.
+
+    Parameters
+    ----------
+    fun:
+        a function of arrays and other arguments that returns numbers, arrays, or dicts, lists and
+        tuples of them. It may run more than once for one gradient (where its pullback moved between
+        processes), so it must return the same value for the same arguments.
+    name:
+        what task keys, errors and the dashboard call it; the function's name if not given.
+    backend:
+        what differentiates it: "autograd".
+    keep:
+        what stays between the forward and the backward pass: the "tape"; the "gradient" (of a model
+        that returns one real number); nothing ("recompute": the model runs again in the backward
+        pass); or "auto": the gradient of a real number where it is no larger than what the tape
+        holds, else the tape.
+
+    Raises
+    ------
+    TypeError
+        where ``fun`` cannot be called.
+    ValueError
+        for an unknown backend or ``keep``.
+    """
+    if fun is None:
+        return functools.partial(delayed, name=name, backend=backend, keep=keep)
+    if isinstance(fun, DelayedModel):
+        fun = fun.model.fun
+    if not callable(fun):
+        raise TypeError(f"dg.delayed makes a model of a function; found {describe(fun)}")
+    if keep not in KEEP:
+        raise ValueError(f"unknown keep={keep!r}; choose one of {', '.join(KEEP)}")
+    backends.load(backend)
+    return DelayedModel(Model(fun, name or function_name(fun), backend, keep))
+
+
+def as_model(fun: Any) -> Model:
+    """The model that a plain function or the result of ``delayed`` stands for."""
+    return fun.model if isinstance(fun, DelayedModel) else delayed(fun).model
+
+
+def function_name(fun: Any) -> str:
+    while isinstance(fun, functools.partial):
+        fun = fun.func
+    return getattr(fun, "__name__", None) or type(fun).__name__
+
+
+ADD, SUBTRACT, MULTIPLY, DIVIDE, POWER, NEGATIVE = ELEMENTWISE = tuple(
+    delayed(fun, name=name)
+    for fun, name in (
+        (operator.add, "add"),
+        (operator.sub, "subtract"),
+        (operator.mul, "multiply"),
+        (operator.truediv, "divide"),
+        (operator.pow, "power"),
+        (operator.neg, "negative"),
+    )
+)
+MATMUL = delayed(operator.matmul, name="matmul")
+GETITEM = delayed(operator.getitem, name="getitem")
+
+UFUNCS = {
+    np.add: ADD,
+    np.subtract: SUBTRACT,
+    np.multiply: MULTIPLY,
+    np.true_divide: DIVIDE,
+    np.power: POWER,
+    np.matmul: MATMUL,
+    np.negative: NEGATIVE,
+}

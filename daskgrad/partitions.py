@@ -1,0 +1,68 @@
+"""Partitions: what a sum runs over, cut into blocks of items."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from daskgrad.cotangents import describe
+from daskgrad.summation import power_of_two
+
+BLOCKS = 32  # how many blocks an automatic grainsize makes of a long list, at the least
+
+Grainsize = int | Literal["auto"]
+
+
+class Block(NamedTuple):
+    """A run of items; ``first`` is the index of its first one in the whole."""
+
+    first: int
+    items: Any
+
+
+def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
+    """The items as a list or as an array whose rows they are, C-contiguous: a strided row gives
+    other bits in BLAS than its copy.
+
+    Raises
+    ------
+    TypeError
+        for anything but a list, a tuple or a NumPy array of at least one dimension.
+    ValueError
+        where there are none: an empty sum has no structure and no shape.
+    """
+    if isinstance(items, np.ndarray) and items.ndim:
+        items = np.ascontiguousarray(items)
+    elif not isinstance(items, list | tuple):
+        raise TypeError(
+            f"{argument} must be a list, a tuple, a NumPy array of at least one dimension or what "
+            f"dg.place returns; found {describe(items)}"
+        )
+    if not len(items):
+        raise ValueError(f"{argument} is empty, and an empty sum has no shape; sum at least one")
+    return items if isinstance(items, np.ndarray) else list(items)
+
+
+def cut(items: Sequence[Any] | np.ndarray, grainsize: int) -> list[Block]:
+    """The items in blocks of ``grainsize``; the last one may be shorter."""
+    starts = range(0, len(items), grainsize)
+    return [Block(start, items[start : start + grainsize]) for start in starts]
+
+
+def require_grainsize(grainsize: Any) -> None:
+    is_number = isinstance(grainsize, int | np.integer) and not isinstance(grainsize, bool)
+    if grainsize != "auto" and not (is_number and grainsize >= 1):
+        raise ValueError(
+            f"grainsize is the number of items in one task, at least 1, or 'auto'; "
+            f"found {grainsize!r}"
+        )
+
+
+def aligned_grainsize(grainsize: Grainsize, count: int, blocks: int = BLOCKS) -> int:
+    """The items in one task: a power of two, so that blocks are subtrees of the sum.
+
+    A number is rounded down to one; "auto" makes at least ``blocks`` blocks, if there are as many
+    items.
+    """
+    require_grainsize(grainsize)
+    return power_of_two(max(1, count // blocks) if grainsize == "auto" else int(grainsize))

@@ -1,0 +1,448 @@
+"""Pullbacks: one call of a model, captured with the map from its cotangent to its inputs'.
+
+``capture`` is the forward task of a call and ``pull_back`` its backward task. Between them the
+worker keeps a ``Captured``: the value and its pullback. A pullback that moves to another process
+arrives empty, without tape and arguments, and is traced again at its first use from the arguments,
+which the backward task has as dependencies. Loading one runs no code of the user's and cannot fail:
+a task result that cannot be loaded would hang Dask's cluster.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import optree
+
+from daskgrad import backends, cotangents
+from daskgrad.cotangents import Cotangent, Leaves, Seed, describe
+from daskgrad.fingerprints import Fingerprint, agree, fingerprint
+from daskgrad.structures import Structure, flatten
+
+KEEP = ("auto", "gradient", "tape", "recompute")
+
+
+class Model(NamedTuple):
+    """A function that daskgrad may differentiate, and how."""
+
+    fun: Callable[..., Any]
+    name: str
+    backend: str = "autograd"
+    keep: str = "auto"
+
+
+class Call(NamedTuple):
+    """The arguments of one call: a pytree of constants with holes where the inputs go.
+
+    ``holes`` are pairs (position among the leaves, number of the input).
+    """
+
+    leaves: tuple[Any, ...]
+    structure: Structure
+    holes: tuple[tuple[int, int], ...]
+
+    def arguments(self, inputs: Sequence[Any]) -> tuple[tuple, dict]:
+        leaves = list(self.leaves)
+        for position, number in self.holes:
+            leaves[position] = inputs[number]
+        return self.structure.unflatten(leaves)
+
+
+class Active(NamedTuple):
+    """An input that is differentiated; ``watched`` where it may differ when computed again."""
+
+    number: int
+    watched: bool
+
+
+class Seen(NamedTuple):
+    """What a call saw of one active input: its fingerprint, if watched, and how many leaves."""
+
+    fingerprint: Fingerprint | None
+    width: int
+
+
+class NondeterministicModelError(RuntimeError):
+    """A model returned another value when it was run again: no gradient belongs to both."""
+
+
+# ----------------------------------------------------------------------------- what is kept
+
+
+class Captured:
+    """The value of one call and its pullback, with fingerprints of the value and of its inputs."""
+
+    __slots__ = ("fingerprint", "pullback", "seen", "value")
+
+    def __init__(
+        self, value: Any, pullback: Any, seen: tuple[Seen, ...], print_: Fingerprint | None = None
+    ):
+        self.value = value
+        self.pullback = pullback
+        self.seen = seen
+        self.fingerprint = fingerprint(flatten(value)[0]) if print_ is None else print_
+
+    def __repr__(self) -> str:
+        return f"Captured({describe(self.value)}, {self.pullback!r})"
+
+    def __reduce__(self):
+        return Captured, (self.value, self.pullback, self.seen, self.fingerprint)
+
+    def __sizeof__(self) -> int:
+        size = object.__sizeof__(self) + cotangents.nbytes(flatten(self.value)[0])
+        return size + self.pullback.__sizeof__()
+
+
+class Gradient:
+    """The pullback of a real scalar: its gradient, which only waits for a factor.
+
+    With no leaf but ``None`` it is the pullback of any value that has no derivative.
+    """
+
+    __slots__ = ("leaves",)
+
+    def __init__(self, leaves: Leaves):
+        self.leaves = leaves
+
+    def __repr__(self) -> str:
+        return "Gradient()"
+
+    def __reduce__(self):
+        return Gradient, (self.leaves,)
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + cotangents.nbytes(self.leaves)
+
+    @property
+    def is_zero(self) -> bool:
+        return all(leaf is None for leaf in self.leaves)
+
+    def __call__(self, cotangent: Leaves) -> Leaves:
+        if self.is_zero or cotangent[0] is None:
+            return (None,) * len(self.leaves)
+        return self.leaves if cotangent[0] == 1.0 else cotangents.scale(self.leaves, cotangent[0])
+
+
+class Pullback:
+    """The pullback of one call, from its tape; empty after it has moved."""
+
+    __slots__ = ("_nbytes", "_primals", "tape")
+
+    def __init__(self, tape: Any = None, primals: Leaves = ()):
+        self.tape = tape
+        self._primals = primals
+        self._nbytes: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.tape is None
+
+    def __repr__(self) -> str:
+        return "Pullback(empty)" if self.is_empty else "Pullback()"
+
+    def __reduce__(self):
+        return Pullback, ()
+
+    def __sizeof__(self) -> int:
+        """The bytes of the residuals, without the arguments: the worker holds those anyway."""
+        if self._nbytes is None:
+            self._nbytes = 0 if self.is_empty else held_nbytes(self.tape, self._primals)
+        return object.__sizeof__(self) + self._nbytes
+
+    def __call__(self, cotangent: Leaves) -> Leaves:
+        """The cotangents of the inputs' leaves, each in its leaf's shape and dtype."""
+        pulled = iter(self.tape.pull(cotangent))
+        return tuple(
+            [
+                cotangents.project(next(pulled), leaf)
+                if cotangents.is_differentiable(leaf)
+                else None
+                for leaf in self._primals
+            ]
+        )
+
+
+def held_nbytes(tape: Any, without: Sequence[Any] = ()) -> int:
+    """The bytes of the arrays that a tape keeps alive, except those of the leaves ``without``."""
+    others = {id(owner(leaf)) for leaf in without}
+    return sum([array.nbytes for array in tape.held_arrays() if id(array) not in others])
+
+
+def owner(array: Any) -> Any:
+    """The array whose memory a view shows."""
+    while isinstance(getattr(array, "base", None), np.ndarray):
+        array = array.base
+    return array
+
+
+# ------------------------------------------------------------------------- the two tasks of a call
+
+
+def evaluate(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
+    """The value of a call; traces nothing."""
+    with blame("value", model, call, inputs):
+        return run(model, call, inputs)
+
+
+def capture(model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]) -> Captured:
+    """Runs a model once and keeps its pullback."""
+    with blame("forward", model, call, inputs):
+        value, pullback = Tracer(model, call, active, inputs).run(inputs)
+    return Captured(value, pullback, seen_by(active, inputs))
+
+
+def pull_back(
+    captured: Captured,
+    cotangent: Cotangent,
+    model: Model,
+    call: Call,
+    active: Sequence[Active],
+    inputs: Sequence[Any],
+    witness: Any = None,
+) -> Cotangent | tuple[Cotangent, ...]:
+    """The cotangents of the active inputs; a single one is not wrapped in a tuple.
+
+    ``witness`` is the value as others have it, where the cotangent carries no fingerprint of it.
+    """
+    with blame("backward", model, call, inputs):
+        require_value_seen(captured, cotangent, witness, model)
+        pullback = captured.pullback
+        if isinstance(pullback, Pullback) and pullback.is_empty:
+            pullback = trace_again(captured, model, call, active, inputs)
+        leaves = pullback(seed(cotangent, captured.value, model))
+    return share_out(leaves, captured.seen)
+
+
+def trace_again(
+    captured: Captured, model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]
+) -> Any:
+    """Fills the empty pullback of ``captured``; the value must come out as it did at first."""
+    tracer = Tracer(model._replace(keep="tape"), call, active, inputs)
+    value, pullback = tracer.run(inputs)
+    require_same_value(captured, fingerprint(flatten(value)[0]), model)
+    if model.keep != "recompute":
+        captured.pullback = pullback
+    return pullback
+
+
+def share_out(leaves: Leaves, seen: Sequence[Seen]) -> Cotangent | tuple[Cotangent, ...]:
+    """Cuts the cotangents of all active leaves into one ``Cotangent`` an active input."""
+    parts, rest = [], iter(leaves)
+    for print_, width in seen:
+        parts.append(Cotangent(tuple(itertools.islice(rest, width)), print_))
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+# ----------------------------------------------------------------------------------- tracing
+
+
+class Tracer:
+    """Runs one model on inputs, some of them traced; their leaves are taken apart only once.
+
+    ``in_sum``: the call is a term of a sum, where gradients add up and tapes do not.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        call: Call,
+        active: Sequence[Active],
+        inputs: Sequence[Any],
+        in_sum: bool = False,
+    ):
+        self._in_sum = in_sum
+        self._model = model
+        self._call = call
+        self._trees = [(number, *flatten(inputs[number])) for number, _ in active]
+        self._primals = tuple([leaf for _, leaves, _ in self._trees for leaf in leaves])
+        self._arrays = [leaf for leaf in self._primals if cotangents.is_differentiable(leaf)]
+        self._backend = backends.load(model.backend)
+
+    def run(self, inputs: Sequence[Any]) -> tuple[Any, Any]:
+        """The value on ``inputs``, whose active ones are those of the constructor; its pullback."""
+        if self._model.keep == "recompute" or not self._arrays:
+            value = run(self._model, self._call, inputs)
+            require_numbers(flatten(value)[0], value, self._model)
+            return value, Pullback() if self._arrays else self._zero()
+        value, leaves, tape = self._trace(inputs)
+        require_numbers(leaves, value, self._model)
+        return value, self._pullback(leaves, tape)
+
+    def _trace(self, inputs: Sequence[Any]) -> tuple[Any, list[Any], Any]:
+        structures = []
+
+        def traced(*boxes: Any) -> list[Any]:
+            leaves, structure = flatten(run(self._model, self._call, self._boxed(inputs, boxes)))
+            structures.append(structure)
+            return leaves
+
+        leaves, tape = self._backend.trace(traced, self._arrays)
+        return optree.tree_unflatten(structures[0], leaves), leaves, tape
+
+    def _boxed(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> list[Any]:
+        boxed, rest = list(inputs), iter(boxes)
+        for number, leaves, structure in self._trees:
+            mixed = [next(rest) if cotangents.is_differentiable(leaf) else leaf for leaf in leaves]
+            boxed[number] = optree.tree_unflatten(structure, mixed)
+        return boxed
+
+    def _pullback(self, leaves: Sequence[Any], tape: Any) -> Pullback | Gradient:
+        """What to keep: decided by ``keep`` and by shapes alone, or the last bits would vary."""
+        if not any(cotangents.is_differentiable(leaf) for leaf in leaves):
+            return self._zero()
+        pullback = Pullback(tape, self._primals)
+        if not self._keeps_gradient(leaves, tape):
+            return pullback
+        if not is_real_scalar(leaves):
+            raise ValueError(
+                f"keep='gradient' needs a model that returns one real number; "
+                f"{self._model.name!r} returned {', '.join(map(describe, leaves))}"
+            )
+        return Gradient(pullback((Seed().like(leaves[0]),)))
+
+    def _keeps_gradient(self, leaves: Sequence[Any], tape: Any) -> bool:
+        keep = self._model.keep
+        if keep != "auto" or not is_real_scalar(leaves):
+            return keep == "gradient"
+        size = cotangents.nbytes(self._arrays)
+        return self._in_sum or size <= SMALL or size <= held_nbytes(tape)
+
+    def _zero(self) -> Gradient:
+        return Gradient((None,) * len(self._primals))
+
+
+SMALL = 2**16  # bytes of a gradient that are kept rather than counting what the tape holds
+
+
+def run(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
+    args, kwargs = call.arguments(inputs)
+    return model.fun(*args, **kwargs)
+
+
+def is_real_scalar(leaves: Sequence[Any]) -> bool:
+    """Whether a value is one real floating-point number."""
+    return (
+        len(leaves) == 1
+        and np.shape(leaves[0]) == ()
+        and isinstance(leaves[0], float | np.floating | np.ndarray)
+        and np.asarray(leaves[0]).dtype.kind == "f"
+    )
+
+
+# ------------------------------------------------------------------------------------ demands
+
+
+def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
+    """A model that is differentiated returns numbers, or containers of numbers and strings."""
+    for leaf in leaves:
+        if isinstance(leaf, np.ndarray | np.generic):
+            if leaf.dtype.kind != "O":
+                continue
+            raise TypeError(
+                f"model {model.name!r} returned an array of Python objects; "
+                f"write it with autograd.numpy, which keeps derivatives, in the place of numpy"
+            )
+        whole = leaf is value
+        if isinstance(leaf, int | float | complex) or (not whole and isinstance(leaf, str)):
+            continue
+        if leaf is None and not whole:
+            continue
+        raise TypeError(
+            f"model {model.name!r} returned {describe(leaf)}; expected numbers or arrays, or "
+            f"dicts, lists, tuples and registered dataclasses of them"
+        )
+
+
+def require_value_seen(
+    captured: Captured, cotangent: Cotangent, witness: Any, model: Model
+) -> None:
+    """Value and pullback still belong together: Dask may have run the forward task again."""
+    if witness is not None:
+        if witness is not captured.value:
+            require_same_value(captured, fingerprint(flatten(witness)[0]), model)
+    elif cotangent.seen is not None:
+        require_same_value(captured, cotangent.seen, model)
+
+
+def require_same_value(captured: Captured, other: Fingerprint, model: Model) -> None:
+    if not agree(captured.fingerprint, other):
+        raise NondeterministicModelError(
+            f"model {model.name!r} returned another value when it was run again, so no gradient "
+            f"belongs to both; draw random numbers from a generator with a seed that is an argument"
+        )
+
+
+def require_same_input(first: Fingerprint, second: Fingerprint) -> None:
+    """The consumers of one value, whose cotangents are added, have seen the same value."""
+    if not agree(first, second):
+        raise NondeterministicModelError(
+            "two consumers of one value saw different values: the model that returned it was run "
+            "twice, and returned another value; draw random numbers from a generator with a seed "
+            "that is an argument"
+        )
+
+
+def seed(cotangent: Cotangent, value: Any, model: Model) -> Leaves:
+    """The cotangent of a value, leaf by leaf, checked against the value."""
+    leaves = flatten(value)[0]
+    if isinstance(cotangent, Seed):
+        if not is_real_scalar(leaves):
+            raise TypeError(
+                f"the gradient of {model.name!r} was asked for, but its value is "
+                f"{describe(value)}; a gradient needs one real number: sum it up, or use vjp"
+            )
+        return (cotangent.like(leaves[0]),)
+    if len(cotangent.leaves) != len(leaves):
+        raise ValueError(
+            f"cotangent of {model.name!r}: expected {len(leaves)} leaves, as in the value "
+            f"{describe(value)}; found {len(cotangent.leaves)}"
+        )
+    of = repr(model.name)
+    return tuple(
+        [cotangents.check(c, leaf, of) for c, leaf in zip(cotangent.leaves, leaves, strict=True)]
+    )
+
+
+def seen_by(active: Sequence[Active], inputs: Sequence[Any]) -> tuple[Seen, ...]:
+    seen = []
+    for number, watched in active:
+        leaves = flatten(inputs[number])[0]
+        seen.append(Seen(fingerprint(leaves) if watched else None, len(leaves)))
+    return tuple(seen)
+
+
+# ------------------------------------------------------------------------------- errors' notes
+
+
+@contextmanager
+def blame(
+    stage: str, model: Model, call: Call, inputs: Sequence[Any], item: int | None = None
+) -> Iterator[None]:
+    """Adds to an exception which stage of which model it came from, and on what arguments."""
+    try:
+        yield
+    except Exception as error:
+        where = f"model {model.name!r}" + ("" if item is None else f", item {item}")
+        shapes = ", ".join(described_arguments(call, inputs))
+        error.add_note(f"daskgrad: in the {stage} pass of {where}, called with ({shapes})")
+        if stage == "forward" and mentions_box(error):
+            error.add_note(HINT)
+        raise
+
+
+HINT = (
+    "daskgrad: while it is differentiated, a model sees autograd's boxes in the place of arrays: "
+    "use autograd.numpy in the place of numpy and math, make new arrays (np.concatenate, np.where) "
+    "in the place of assigning into one, and see autograd's tutorial for what it covers"
+)
+
+
+def mentions_box(error: Exception) -> bool:
+    text = str(error)
+    return "ArrayBox" in text or "array element with a sequence" in text
+
+
+def described_arguments(call: Call, inputs: Sequence[Any]) -> list[str]:
+    args, kwargs = call.arguments(inputs)
+    return [*map(describe, args), *[f"{name}={describe(value)}" for name, value in kwargs.items()]]

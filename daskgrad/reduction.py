@@ -1,0 +1,349 @@
+"""Reductions: sums over models. A reduction is recorded as one node.
+
+The blocks of a sum whose value is one real number return (value, gradient), and both are added up
+along one tree. The blocks of any other sum keep their pullbacks, and have a backward task each.
+"""
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from daskgrad.backward import Backward, Contribution, add_tree, backward_tasks, select
+from daskgrad.cotangents import describe
+from daskgrad.forward import Forward, forward_tasks, pass_value_on, value_of
+from daskgrad.graph import Graph
+from daskgrad.nodes import CallNode, Node, Variable, as_model, make_call
+from daskgrad.partitions import (
+    Block,
+    Grainsize,
+    aligned_grainsize,
+    as_items,
+    cut,
+    require_grainsize,
+)
+from daskgrad.pullbacks import Active, Model
+from daskgrad.shards import Shards
+from daskgrad.structures import flatten
+from daskgrad.summation import in_groups
+from daskgrad.tasks import TaskGraph, is_collection
+from daskgrad.terms import (
+    ITEM,
+    add_captured,
+    capture_block,
+    evaluate_block,
+    pull_back_block,
+    pull_back_sum,
+    sum_values,
+)
+
+# ------------------------------------------------------------------------------ a sum of nodes
+
+
+class SumNode(Node):
+    """The sum of nodes of one structure and shape; its backward pass has no tasks."""
+
+    is_elementwise = True
+
+    def __init__(self, inputs: Sequence[Node], name: str = "sum"):
+        super().__init__(name, inputs)
+
+    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+        if len(inputs) == 1:
+            return inputs[0]
+        return add_up(self, tasks, inputs, self.key)
+
+
+def add_up(node: Node, tasks: TaskGraph, values: Sequence[Any], key: Any) -> Any:
+    """Adds the tasks that add up two or more values; the last one has the ``key``."""
+
+    def add(group: Sequence[Any], is_last: bool) -> Any:
+        this = key if is_last else tasks.key("value", node.name)
+        return tasks.add(this, sum_values, list(group), annotations=node.annotations)
+
+    return in_groups(values, add)
+
+
+@forward_tasks.register
+def _(node: SumNode, forward: Forward) -> None:
+    key = forward.tasks.key("value", node.name)
+    inputs = forward.inputs(node)
+    forward.values[node] = add_up(node, forward.tasks, inputs, key) if inputs[1:] else inputs[0]
+
+
+@backward_tasks.register
+def _(node: SumNode, backward: Backward, arrived: Contribution) -> None:
+    for source in reversed(node.inputs):
+        backward.send(source, arrived.cotangent, saw_value=False)
+
+
+# ----------------------------------------------------------------------------- a sum over items
+
+
+class ReductionNode(Node):
+    """The sum of ``model(item, *shared)`` over blocks of items.
+
+    ``inputs`` are the nodes in ``shared``; a term's inputs are its item and then those. With
+    ``whole_slices`` each block is one item.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        shared: tuple,
+        items: Shards | Sequence[Block],
+        whole_slices: bool = False,
+    ):
+        call, inputs = make_call((None, *shared), {}, model.name)
+        holes = [(position, number + 1) for position, number in call.holes]
+        super().__init__(model.name, inputs)
+        self.model = model
+        self.call = call._replace(holes=((ITEM, ITEM), *holes))
+        self.placed = items if isinstance(items, Shards) else None
+        self.blocks = items.blocks if isinstance(items, Shards) else items
+        self.whole_slices = whole_slices
+
+    def block_data(self, tasks: TaskGraph, used_twice: bool = False) -> list[tuple[int, Any]]:
+        """For each block the index of its first item, and its items or a reference to them.
+
+        Items that are ``used_twice``, in both passes, get a key of their own.
+        """
+        if self.placed is not None:
+            data = self.placed.references()
+        elif used_twice:
+            data = [tasks.constant(block.items, self.name) for block in self.blocks]
+        else:
+            data = [block.items for block in self.blocks]
+        return [
+            (block.first, [items] if self.whole_slices else items)
+            for block, items in zip(self.blocks, data, strict=True)
+        ]
+
+    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+        model, many = tasks.shared(self.model), len(self.blocks) > 1
+        values = [
+            tasks.add(
+                tasks.key("value", self.name) if many else self.key,
+                evaluate_block,
+                model,
+                self.call,
+                first,
+                items,
+                inputs,
+                annotations=self.annotations,
+            )
+            for first, items in self.block_data(tasks)
+        ]
+        return add_up(self, tasks, values, self.key) if many else values[0]
+
+    def active_terms(self, graph: Graph) -> tuple[Active, ...]:
+        """Which inputs of a term are differentiated."""
+        return tuple([a._replace(number=a.number + 1) for a in graph.active_inputs(self)])
+
+    def is_fused(self, graph: Graph) -> bool:
+        """Whether the blocks' values and gradients are added up together.
+
+        Known before anything runs: the value is one real number, since the output is and depends on
+        it elementwise, or since ``keep`` says so.
+        """
+        return self.model.keep == "gradient" or (
+            self in graph.scalars and self.model.keep == "auto"
+        )
+
+
+@forward_tasks.register
+def _(node: ReductionNode, forward: Forward) -> None:
+    blocks = captured_blocks(node, forward)
+    if node.is_fused(forward.graph):
+        forward.captured[node] = add_captured_blocks(node, forward.tasks, blocks)
+        pass_value_on(node, forward)
+    else:
+        values = block_values(node, forward.tasks, blocks)
+        forward.captured[node] = list(zip(blocks, values, strict=True))
+        key = forward.tasks.key("value", node.name)
+        forward.values[node] = add_up(node, forward.tasks, values, key)
+
+
+def captured_blocks(node: ReductionNode, forward: Forward) -> list[Any]:
+    tasks, active = forward.tasks, node.active_terms(forward.graph)
+    model, inputs = tasks.shared(node.model), forward.inputs(node)
+    return [
+        tasks.add(
+            tasks.key("forward", node.name),
+            capture_block,
+            model,
+            node.call,
+            active,
+            first,
+            items,
+            inputs,
+            annotations=node.annotations,
+        )
+        for first, items in node.block_data(tasks, used_twice=not node.is_fused(forward.graph))
+    ]
+
+
+def add_captured_blocks(node: ReductionNode, tasks: TaskGraph, blocks: Sequence[Any]) -> Any:
+    model = tasks.shared(node.model)
+
+    def add(group: Sequence[Any], is_last: bool) -> Any:
+        key = tasks.key("forward", node.name)
+        return tasks.add(key, add_captured, model, list(group), annotations=node.annotations)
+
+    return in_groups(blocks, add)
+
+
+def block_values(node: ReductionNode, tasks: TaskGraph, blocks: Sequence[Any]) -> list[Any]:
+    return [
+        tasks.add(tasks.key("value", node.name), value_of, block, annotations=node.annotations)
+        for block in blocks
+    ]
+
+
+@backward_tasks.register
+def _(node: ReductionNode, backward: Backward, arrived: Contribution) -> None:
+    if node.is_fused(backward.graph):
+        backward.send_all(node, pull_back_fused(node, backward, arrived))
+    else:
+        pulled = pulled_back_blocks(node, backward, arrived.cotangent)
+        active = [source for source in node.inputs if source in backward.graph.active]
+        for number, source in enumerate(active):
+            terms = picked(node, backward.tasks, pulled, number, len(active))
+            backward.send(source, add_tree(source, backward.tasks, terms).cotangent)
+
+
+def pull_back_fused(node: ReductionNode, backward: Backward, arrived: Contribution) -> Any:
+    tasks = backward.tasks
+    return tasks.add(
+        tasks.key("backward", node.name),
+        pull_back_sum,
+        backward.forward.captured[node],
+        arrived.cotangent,
+        tasks.shared(node.model),
+        backward.witness(node, arrived),
+        annotations=node.annotations,
+    )
+
+
+def pulled_back_blocks(node: ReductionNode, backward: Backward, cotangent: Any) -> list[Any]:
+    tasks, active = backward.tasks, node.active_terms(backward.graph)
+    model, inputs = tasks.shared(node.model), backward.forward.inputs(node)
+    data = node.block_data(tasks, used_twice=True)
+    captured = backward.forward.captured[node]
+    return [
+        tasks.add(
+            tasks.key("backward", node.name),
+            pull_back_block,
+            block,
+            cotangent,
+            model,
+            node.call,
+            active,
+            first,
+            items,
+            inputs,
+            value,
+            annotations=node.annotations,
+        )
+        for (block, value), (first, items) in zip(captured, data, strict=True)
+    ]
+
+
+def picked(
+    node: ReductionNode, tasks: TaskGraph, pulled: Sequence[Any], number: int, count: int
+) -> list[Contribution]:
+    """What each block returned for one of ``count`` active inputs."""
+    if count == 1:
+        return [Contribution(block) for block in pulled]
+    key = functools.partial(tasks.key, "cotangent", node.name)
+    return [
+        Contribution(tasks.add(key(), select, block, number, annotations=node.annotations))
+        for block in pulled
+    ]
+
+
+# ------------------------------------------------------------------------------------- public
+
+
+def map_sum(model: Any, items: Any, *shared: Any, grainsize: Grainsize = "auto") -> Node:
+    """The sum of ``model(item, *shared)`` over the items, as one node.
+
+    The terms must have one structure and shape. They are added along a binary tree over the items'
+    indices: the bits of value and gradient depend neither on the grainsize nor on the scheduler.
+
+    Parameters
+    ----------
+    model:
+        a plain function, or what ``delayed`` made of one.
+    items:
+        a list, a tuple, an array (its rows are the items), or what ``place`` returned. A list that
+        holds nodes or other Dask collections is recorded as one node an item.
+    shared:
+        what every term sees; may hold variables and other nodes at any depth.
+    grainsize:
+        items in one task, rounded down to a power of two; "auto" makes 32 to 64 tasks of a long
+        list. Placed items have theirs.
+
+    Raises
+    ------
+    ValueError
+        for no items, a grainsize that is no number of items, or one that is not the shards' own.
+    TypeError
+        for anything else in the place of the items.
+    """
+    model = as_model(model)
+    if isinstance(items, Shards):
+        require_same_grainsize(grainsize, items)
+        return ReductionNode(model, shared, items)
+    if isinstance(items, Variable) and isinstance(items.value, list | tuple):
+        items = list(items)
+    items = as_items(items)
+    size = aligned_grainsize(grainsize, len(items))
+    if isinstance(items, list) and any(map(holds_node, items)):
+        return sum([CallNode(model, (item, *shared), {}) for item in items])
+    return ReductionNode(model, shared, cut(items, size))
+
+
+def reduce_sum(partial_sum: Any, sliced: Any, *shared: Any, grainsize: Grainsize = "auto") -> Node:
+    """The sum of ``partial_sum(slice, *shared)`` over slices of ``grainsize`` items, as one node.
+
+    As ``map_sum``, but the user's function gets a whole slice (a list, or rows of an array) and
+    adds up itself; the bits of the result depend on the grainsize, which is taken as it is, and on
+    nothing else. Source of the interface: Stan's ``reduce_sum``.
+    """
+    model = as_model(partial_sum)
+    if isinstance(sliced, Shards):
+        require_same_grainsize(grainsize, sliced)
+        return ReductionNode(model, shared, sliced, whole_slices=True)
+    items = as_items(sliced, "sliced")
+    require_grainsize(grainsize)
+    size = aligned_grainsize(grainsize, len(items)) if grainsize == "auto" else int(grainsize)
+    blocks = cut(items, size)
+    if isinstance(items, list) and any(map(holds_node, items)):
+        return sum([CallNode(model, (block.items, *shared), {}) for block in blocks])
+    return ReductionNode(model, shared, blocks, whole_slices=True)
+
+
+def sum(nodes: Iterable[Node]) -> Node:
+    """The sum of nodes of one structure and shape, along a binary tree over their indices."""
+    nodes = list(nodes)
+    for number, node in enumerate(nodes):
+        if not isinstance(node, Node):
+            raise TypeError(
+                f"dg.sum adds up nodes; found {describe(node)} in place {number}: add it with +"
+            )
+    if not nodes:
+        raise ValueError("dg.sum of no nodes has no shape; sum at least one")
+    return SumNode(nodes) if len(nodes) > 1 else nodes[0]
+
+
+def require_same_grainsize(grainsize: Grainsize, shards: Shards) -> None:
+    require_grainsize(grainsize)
+    if grainsize != "auto" and aligned_grainsize(grainsize, 1) != shards.grainsize:
+        raise ValueError(
+            f"the items were placed with grainsize {shards.grainsize}, and grainsize={grainsize} "
+            f"was asked for; leave it out, or place the items again"
+        )
+
+
+def holds_node(item: Any) -> bool:
+    return any(isinstance(leaf, Node) or is_collection(leaf) for leaf in flatten(item)[0])

@@ -1,0 +1,99 @@
+"""Shards: items that are cut once, put on the workers once, and used by every later call.
+
+Without a cluster they stay in the process. On one, the client scatters them and keeps them, too:
+Dask cannot compute scattered data again when its worker dies, so the client puts what was lost back
+under the same key, and the evaluation is repeated.
+"""
+
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+import dask.base
+from dask.task_spec import TaskRef
+from distributed import Client
+
+from daskgrad.partitions import Block, Grainsize, aligned_grainsize, as_items, cut
+
+BLOCKS_A_THREAD = 4
+
+
+class Shards:
+    """Placed items; made by ``place``. The workers drop them when this is garbage collected."""
+
+    def __init__(self, blocks: list[Block], grainsize: int, client: Client | None):
+        self.blocks = blocks
+        self.grainsize = grainsize
+        self._client = client
+        self._keys = [f"value-shard-{uuid.uuid4().hex}" for _ in blocks]
+        self._futures: dict[str, Any] = {}
+        self.restore()
+
+    def __len__(self) -> int:
+        return sum([len(block.items) for block in self.blocks])
+
+    def __repr__(self) -> str:
+        where = (
+            "in this process" if self._client is None else f"on {self._client.scheduler.address}"
+        )
+        return (
+            f"<Shards: {len(self)} items, {len(self.blocks)} blocks of {self.grainsize}, {where}>"
+        )
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the cluster that holds the shards is the one that Dask would use now."""
+        return self._client is not None and active_client() is self._client
+
+    def restore(self) -> bool:
+        """Places what is not (or no longer) on the cluster; says whether there was anything."""
+        if self._client is None:
+            return False
+        lost = {
+            key: block.items
+            for key, block in zip(self._keys, self.blocks, strict=True)
+            if key not in self._futures or self._futures[key].status != "finished"
+        }
+        if lost:
+            for key in lost:
+                self._futures.pop(key, None)
+            self._futures.update(self._client.scatter(lost, hash=False))
+        return bool(lost)
+
+    def references(self) -> list[Any]:
+        """For each block its items, or a reference to them on the cluster that is active."""
+        if self.is_remote:
+            return [TaskRef(key) for key in self._keys]
+        return [block.items for block in self.blocks]
+
+
+def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
+    """Cuts items once and puts them on the workers once, for sums that are computed many times.
+
+    Uses the active ``distributed`` client; without one the items stay in the process. The items
+    stay in the client's memory, too, and are placed again when a worker that held them is gone.
+
+    Parameters
+    ----------
+    items:
+        what ``map_sum`` or ``reduce_sum`` would take: a list, a tuple, or an array of rows.
+    grainsize:
+        items in one task, rounded down to a power of two; "auto" makes at least four blocks a
+        thread.
+    """
+    items = as_items(items)
+    client = active_client()
+    threads = 1 if client is None else max(1, sum(client.ncores().values()))
+    size = aligned_grainsize(grainsize, len(items), BLOCKS_A_THREAD * threads)
+    return Shards(cut(items, size), size, client)
+
+
+def active_client() -> Client | None:
+    """The client that Dask would compute with now."""
+    owner = getattr(dask.base.get_scheduler(), "__self__", None)
+    return owner if isinstance(owner, Client) else None
+
+
+def restore_lost(placed: Iterable[Shards]) -> bool:
+    """Places again what was lost of any of the shards; says whether there was anything."""
+    return any([shards.restore() for shards in placed if shards.is_remote])

@@ -1,0 +1,69 @@
+"""Summation: the order in which many values or cotangents are added.
+
+A sum of n terms is added along one binary tree over 0 ... n-1: split at the largest power of two
+below n, then each half in the same way (pairwise summation; N. J. Higham, "The accuracy of floating
+point summation", SIAM J. Sci. Comput. 14, 1993, section 3: the error grows with log n). A block of
+2**k terms that starts at a multiple of 2**k is a subtree. So the bits of a sum do not depend on how
+the terms are cut into such blocks, nor on who adds which block or when.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+FAN_IN = 8  # partial sums one task adds up: a power of two, or the tree would change
+
+Add = Callable[[Any, Any, bool], Any]
+
+
+class PairwiseSum:
+    """Adds terms as they come, along the tree, holding one partial sum a level.
+
+    ``add(a, b, owned)`` returns a + b; ``owned`` says that ``a`` was made by an earlier ``add`` of
+    this sum, and may be overwritten.
+    """
+
+    def __init__(self, add: Add):
+        self._add = add
+        self._partials: list[tuple[int, Any]] = []  # (level, sum of 2**level terms), largest first
+
+    def push(self, term: Any) -> None:
+        level = 0
+        while self._partials and self._partials[-1][0] == level:
+            _, left = self._partials.pop()
+            term = self._add(left, term, level > 0)
+            level += 1
+        self._partials.append((level, term))
+
+    def total(self) -> Any:
+        """The sum so far, of at least one term; nothing can be pushed afterwards."""
+        _, total = self._partials.pop()
+        while self._partials:
+            level, left = self._partials.pop()
+            total = self._add(left, total, level > 0)
+        return total
+
+
+def pairwise(terms: Iterable[Any], add: Add) -> Any:
+    """The sum of at least one term along the tree."""
+    running = PairwiseSum(add)
+    for term in terms:
+        running.push(term)
+    return running.total()
+
+
+def in_groups(terms: Sequence[Any], add: Callable[[Sequence[Any], bool], Any]) -> Any:
+    """Makes one of many terms, level by level along the tree, at most ``FAN_IN`` at a time.
+
+    ``add(group, is_last)`` returns what stands for the sum of two to ``FAN_IN`` terms: a task, say.
+    Every group starts at a multiple of ``FAN_IN`` on its level, so it is a subtree.
+    """
+    while len(terms) > 1:
+        is_last = len(terms) <= FAN_IN
+        groups = [terms[start : start + FAN_IN] for start in range(0, len(terms), FAN_IN)]
+        terms = [add(group, is_last) if len(group) > 1 else group[0] for group in groups]
+    return terms[0]
+
+
+def power_of_two(number: int) -> int:
+    """The largest power of two that is at most ``number`` (which is at least 1)."""
+    return 1 << (number.bit_length() - 1)

@@ -1,0 +1,247 @@
+"""Tasks: what daskgrad hands to Dask. The only module that touches Dask's task and graph classes.
+
+A key reads ``(<stage>-<model name>-<token>, number)``, so that the stock dashboard groups and
+colours tasks by stage and model. Every evaluation has a token of its own: Dask returns the old
+result for a key that it knows.
+"""
+
+import copy
+import itertools
+import os
+import string
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+import dask
+import dask.threaded
+from dask.base import DaskMethodsMixin, is_dask_collection
+from dask.delayed import single_key
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
+from dask.typing import Key
+
+from daskgrad.structures import Registering, sent_by_value
+
+Stage = Literal["forward", "value", "backward", "cotangent", "tangent"]
+
+LETTERS = str.maketrans(string.digits, string.ascii_lowercase[:10])
+
+
+def spoken(name: str) -> str:
+    """A model's name in letters and hyphens, as Dask keeps it: log_lik → log-lik, m1 → m-b.
+
+    Dask's ``key_split`` drops everything from the first word on that is not all letters, or that
+    is eight letters long and may be a hash.
+    """
+    parts = ["".join(group) for _, group in itertools.groupby(name, _kind)]
+    words = [part.translate(LETTERS) for part in parts if part.isalnum()]
+    words = [
+        word if len(word) != 8 else f"{word[:4]}-{word[4:]}" for word in words if word.isalpha()
+    ]
+    return "-".join(words) or "model"
+
+
+def _kind(letter: str) -> int:
+    return 0 if letter.isalpha() else 1 if letter in string.digits else 2
+
+
+class KeptTask(Task):
+    """A task that other collections' optimisers must not merge with its neighbours."""
+
+    __slots__ = ()
+
+    @property
+    def block_fusion(self) -> bool:
+        return True
+
+
+class Names:
+    """Hands out keys under one token."""
+
+    def __init__(self) -> None:
+        self._token = uuid.uuid4().hex
+        self._numbers = itertools.count()
+
+    def key(self, stage: Stage, name: str) -> Key:
+        return (f"{stage}-{spoken(name)}-{self._token}", os.getpid(), next(self._numbers))
+
+
+class TaskGraph:
+    """The tasks of one evaluation, while they are put together."""
+
+    def __init__(self) -> None:
+        self._names = Names()
+        self._sends_classes = bool(sent_by_value())
+        self._tasks: dict[Key, Any] = {}
+        self._annotations: dict[str, dict[Key, Any]] = {}
+        self._collections: dict[Key, Any] = {}
+        self._futures: list[Any] = []  # holds results on the cluster, which drops them otherwise
+        self._uses: Counter[int] = Counter()
+        self._constants: dict[int, tuple[Any, TaskRef]] = {}
+
+    def key(self, stage: Stage, name: str) -> Key:
+        """A new key of this evaluation."""
+        return self._names.key(stage, name)
+
+    def add(
+        self, key: Key, fun: Callable, *args: Any, annotations: dict[str, Any] | None = None
+    ) -> TaskRef:
+        """The task ``fun(*args)``; lists among the arguments may hold references."""
+        fun = Registering(fun) if self._sends_classes else fun
+        self._tasks[key] = KeptTask(key, fun, *[_listed(arg) for arg in args])
+        for kind, value in (annotations or {}).items():
+            self._annotations.setdefault(kind, {})[key] = value(key) if callable(value) else value
+        return TaskRef(key)
+
+    def data(self, key: Key, value: Any) -> TaskRef:
+        """Puts a value into the graph, once however many tasks refer to it."""
+        self._tasks[key] = DataNode(key, value)
+        return TaskRef(key)
+
+    def constant(self, value: Any, name: str) -> TaskRef:
+        """Puts a constant into the graph; the same object gets the same key."""
+        if id(value) not in self._constants:
+            ref = self.data(self.key("value", name), value)
+            self._constants[id(value)] = (
+                value,
+                ref,
+            )  # holds the value, so that its id stays its own
+        return self._constants[id(value)][1]
+
+    def share(self, models: Iterable[Any]) -> None:
+        """Says which models will be used: one used by several tasks becomes a key of its own."""
+        self._uses.update(id(model) for model in models)
+
+    def shared(self, model: Any) -> Any:
+        """The model itself, or a reference to it where several nodes use it."""
+        return self.constant(model, model.name) if self._uses[id(model)] > 1 else model
+
+    def include(self, collection: Any) -> TaskRef:
+        """Refers to the result of another Dask collection or future."""
+        if isinstance(collection, TaskRef):  # a distributed future
+            return TaskRef(collection.key)
+        single = collection if isinstance(collection, Collection) else dask.delayed(collection)
+        self._collections[single.key] = single
+        return TaskRef(single.key)
+
+    def persisted(self) -> "TaskGraph":
+        """Runs all tasks where Dask would; returns a graph that holds their results.
+
+        Tasks added to a ``copy`` of that graph may refer to everything in this one.
+        """
+        built = self.high_level_graph()
+        wanted = [Result(TaskRef(key), built) for key in (*self._tasks, *self._collections)]
+        other = TaskGraph()
+        other._constants = dict(self._constants)
+        for result in dask.persist(*wanted, traverse=False, optimize_graph=False):
+            held = result.__dask_graph__()[result.key]
+            if isinstance(held, DataNode):
+                other._tasks[result.key] = held
+            else:
+                other._futures.append(held)
+        return other
+
+    def copy(self) -> "TaskGraph":
+        """A graph to add tasks to, which leaves this one as it is."""
+        other = TaskGraph()
+        other._tasks = dict(self._tasks)
+        other._constants = dict(self._constants)
+        other._futures = self._futures
+        return other
+
+    def high_level_graph(self) -> HighLevelGraph:
+        """The graph as one layer, on top of those of the collections that it uses."""
+        annotations = {kind: table.get for kind, table in self._annotations.items()}
+        layer = MaterializedLayer(
+            self._tasks, annotations={**dask.get_annotations(), **annotations}
+        )
+        name = f"daskgrad-{uuid.uuid4().hex}"
+        return HighLevelGraph.from_collections(name, layer, list(self._collections.values()))
+
+
+def _listed(arg: Any) -> Any:
+    if isinstance(arg, list) and any(isinstance(item, TaskRef) for item in arg):
+        return List(*arg)
+    return arg
+
+
+def is_collection(value: Any) -> bool:
+    """Whether a value is a Dask collection or a future."""
+    return is_dask_collection(value) or isinstance(value, TaskRef)
+
+
+def cull(graph: HighLevelGraph, keys: Any) -> HighLevelGraph:
+    """The tasks that the keys need."""
+    flat = keys if isinstance(keys, list) else [keys]
+    return graph.cull(set(_flat(flat)))
+
+
+def _flat(keys: Iterable[Any]) -> Iterable[Key]:
+    for key in keys:
+        if isinstance(key, list):
+            yield from _flat(key)
+        else:
+            yield key
+
+
+class Collection(DaskMethodsMixin):
+    """A Dask collection with one key.
+
+    ``is_settled``: its graph was given to it, persisted or cloned, and is not built from nodes.
+    """
+
+    key: Key
+    is_settled = False
+    _graph: HighLevelGraph | None = None
+
+    def build_graph(self) -> HighLevelGraph:
+        raise NotImplementedError
+
+    def __dask_graph__(self) -> HighLevelGraph:
+        if self._graph is None:
+            self._graph = self.build_graph()
+        return self._graph
+
+    def __dask_keys__(self) -> list[Key]:
+        return [self.key]
+
+    def __dask_layers__(self) -> Sequence[str]:
+        return tuple(self.__dask_graph__().layers)
+
+    def __dask_tokenize__(self) -> Key:
+        return self.key
+
+    __dask_optimize__ = staticmethod(cull)
+    __dask_scheduler__ = staticmethod(dask.threaded.get)
+
+    def __dask_postcompute__(self) -> tuple[Callable, tuple]:
+        return single_key, ()
+
+    def __dask_postpersist__(self) -> tuple[Callable, tuple]:
+        return self._with_graph, ()
+
+    def _with_graph(self, graph: Any, *, rename: dict | None = None) -> "Collection":
+        """The same collection on another graph: persisted, or cloned under other keys."""
+        other = copy.copy(self)
+        other.key = (rename or {}).get(self.key, self.key)
+        if not isinstance(graph, HighLevelGraph):
+            graph = {key: _held(key, value) for key, value in graph.items()}
+            graph = HighLevelGraph.from_collections(f"daskgrad-{uuid.uuid4().hex}", graph)
+        other._graph = graph
+        other.is_settled = True
+        return other
+
+
+def _held(key: Key, value: Any) -> Any:
+    """A persisted value as a node of a graph: data, whatever it looks like, unless a future."""
+    return value if isinstance(value, TaskRef | GraphNode) else DataNode(key, value)
+
+
+class Result(Collection):
+    """One key of a graph."""
+
+    def __init__(self, ref: TaskRef, graph: HighLevelGraph):
+        self.key = ref.key
+        self._graph = graph

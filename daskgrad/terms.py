@@ -1,0 +1,214 @@
+"""Terms: a block of a sum of models, evaluated in one task.
+
+A block is a run of items; its terms are ``model(item, *shared)``. A scalar term is pulled back at
+once, while its tape is hot, and only the sum of the gradients is kept: 256 small models took 0.28 s
+so, and 0.65 to 0.87 s on one long tape. Terms that are arrays keep a pullback each.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import optree
+
+from daskgrad import cotangents
+from daskgrad.cotangents import Cotangent, Leaves, Seed, describe
+from daskgrad.pullbacks import (
+    Active,
+    Call,
+    Captured,
+    Gradient,
+    Model,
+    Pullback,
+    Tracer,
+    blame,
+    require_same_input,
+    require_same_value,
+    require_value_seen,
+    run,
+    seed,
+    seen_by,
+    share_out,
+)
+from daskgrad.structures import Structure, flatten
+from daskgrad.summation import PairwiseSum, pairwise
+
+ITEM = 0  # the number of the item among the inputs of a term
+
+
+class Terms:
+    """The pullback of a sum of terms that are not scalars: each term's own, in order.
+
+    Empty after it has moved, as ``Pullback`` is.
+    """
+
+    __slots__ = ("pullbacks",)
+
+    def __init__(self, pullbacks: Sequence[Any] = ()):
+        self.pullbacks = pullbacks
+
+    def __repr__(self) -> str:
+        return f"Terms({len(self.pullbacks)} pullbacks)"
+
+    def __reduce__(self):
+        return Terms, ()
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + sum([p.__sizeof__() for p in self.pullbacks])
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.pullbacks or any(
+            isinstance(pullback, Pullback) and pullback.is_empty for pullback in self.pullbacks
+        )
+
+    def __call__(self, cotangent: Leaves) -> Leaves:
+        return pairwise((pullback(cotangent) for pullback in self.pullbacks), cotangents.add)
+
+
+# ------------------------------------------------------------------------ the tasks of a block
+
+
+def evaluate_block(
+    model: Model, call: Call, first: int, items: Sequence[Any], inputs: Sequence[Any]
+) -> Any:
+    """The sum of the block's terms; traces nothing. ``first`` is the index of its first item."""
+    values = PairwiseSum(add_values)
+    for index, item in enumerate(items, first):
+        with blame("value", model, call, [item, *inputs], index):
+            values.push(run(model, call, [item, *inputs]))
+    return values.total()
+
+
+def capture_block(
+    model: Model,
+    call: Call,
+    active: Sequence[Active],
+    first: int,
+    items: Sequence[Any],
+    inputs: Sequence[Any],
+) -> Captured:
+    """The sum of the block's terms and its pullback with respect to the shared inputs."""
+    tracer = Tracer(model, call, active, [None, *inputs], in_sum=True)
+    values, gradients = PairwiseSum(add_values), PairwiseSum(cotangents.add)
+    kept = []
+    for index, item in enumerate(items, first):
+        with blame("forward", model, call, [item, *inputs], index):
+            value, pullback = tracer.run([item, *inputs])
+            values.push(value)
+        if isinstance(pullback, Gradient):
+            gradients.push(pullback.leaves)
+        else:
+            kept.append(pullback)
+    seen = seen_by(active, [None, *inputs])
+    if kept and len(kept) < len(items):
+        raise TypeError(
+            f"the terms of a sum over {model.name!r} must be of one kind; "
+            f"{len(kept)} of {len(items)} returned something else than one real number"
+        )
+    return Captured(values.total(), Terms(kept) if kept else Gradient(gradients.total()), seen)
+
+
+def pull_back_block(
+    captured: Captured,
+    cotangent: Cotangent,
+    model: Model,
+    call: Call,
+    active: Sequence[Active],
+    first: int,
+    items: Sequence[Any],
+    inputs: Sequence[Any],
+    witness: Any,
+) -> Cotangent | tuple[Cotangent, ...]:
+    """The cotangents of the active shared inputs of a block; a single one is not wrapped."""
+    with blame("backward", model, call, [describe_block(first, items), *inputs]):
+        require_value_seen(captured, cotangent, witness, model)
+        pullback = captured.pullback
+        if isinstance(pullback, Terms) and pullback.is_empty:
+            tape = model._replace(keep="tape")
+            again = capture_block(tape, call, active, first, items, inputs)
+            require_same_value(captured, again.fingerprint, model)
+            pullback = again.pullback
+        return share_out(pullback(seed(cotangent, captured.value, model)), captured.seen)
+
+
+def pull_back_sum(
+    captured: Captured, cotangent: Cotangent, model: Model, witness: Any = None
+) -> Cotangent | tuple[Cotangent, ...]:
+    """The cotangents of the shared inputs of a sum whose blocks have been added up."""
+    with blame("backward", model, NO_ARGUMENTS, ()):
+        require_value_seen(captured, cotangent, witness, model)
+        leaves = captured.pullback(seed(cotangent, captured.value, model))
+        return share_out(leaves, captured.seen)
+
+
+NO_ARGUMENTS = Call((), Structure(flatten(((), {}))[1]), ())
+
+
+def describe_block(first: int, items: Sequence[Any]) -> str:
+    return f"items {first} to {first + len(items) - 1}"
+
+
+# ------------------------------------------------------------------------------------- adding
+
+
+def add_captured(model: Model, blocks: Sequence[Captured]) -> Captured:
+    """The sum of blocks whose terms are scalars, with its gradient."""
+    for block in blocks:
+        if not isinstance(block.pullback, Gradient):
+            raise TypeError(
+                f"the gradient of a sum over {model.name!r} was asked for, but its terms are "
+                f"{describe(block.value)}; a gradient needs one real number: sum it up, or use vjp"
+            )
+    value = pairwise([block.value for block in blocks], add_values)
+    leaves = pairwise([block.pullback.leaves for block in blocks], cotangents.add)
+    return Captured(value, Gradient(leaves), blocks[0].seen)
+
+
+def add_cotangents(terms: Sequence[Cotangent], saw_value: Sequence[bool]) -> Cotangent:
+    """The sum of the cotangents that the consumers of one value return.
+
+    Those that worked on the value itself (``saw_value``) must have seen the same one.
+    """
+    pairs = zip(terms, saw_value, strict=True)
+    seen = [term.seen for term, saw in pairs if saw and term.seen is not None]
+    for other in seen[1:]:
+        require_same_input(seen[0], other)
+    seeds = [term for term in terms if isinstance(term, Seed)]
+    if len(seeds) == len(terms):
+        return Seed(sum([term.times for term in seeds]))
+    like = next(term.leaves for term in terms if term.leaves)
+    leaves = [(s.like(like[0]),) if isinstance(s, Seed) else s.leaves for s in terms]
+    return Cotangent(pairwise(leaves, cotangents.add), seen[0] if seen else None)
+
+
+def sum_values(values: Sequence[Any]) -> Any:
+    """The sum of values of one structure and shape."""
+    return pairwise(values, add_values)
+
+
+def add_values(first: Any, second: Any, owned: bool = False) -> Any:
+    """The sum of two values, leaf by leaf, of one structure and shape.
+
+    ``owned`` says that the first is a result of this function, and may be overwritten.
+    """
+    if type(first) is np.float64 and type(second) is np.float64:
+        return first + second
+    leaves, structure = flatten(first)
+    others, other_structure = flatten(second)
+    if structure != other_structure or list(map(np.shape, leaves)) != list(map(np.shape, others)):
+        raise ValueError(
+            f"the terms of a sum must have one structure and shape; "
+            f"found {describe(first)} and {describe(second)}"
+        )
+    pairs = zip(leaves, others, strict=True)
+    return optree.tree_unflatten(structure, [_add_leaf(a, b, owned) for a, b in pairs])
+
+
+def _add_leaf(first: Any, second: Any, owned: bool) -> Any:
+    for leaf in (first, second):
+        if not isinstance(leaf, np.ndarray | np.generic | int | float | complex):
+            raise TypeError(f"the terms of a sum must be numbers; found {describe(leaf)}")
+    if owned and isinstance(first, np.ndarray) and first.dtype == getattr(second, "dtype", None):
+        return np.add(first, second, out=first)
+    return first + second

@@ -1,0 +1,81 @@
+"""One fixture runs a test on every scheduler; clusters are started once."""
+
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from hypothesis import settings
+
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=25)
+settings.load_profile("ci")
+
+SCHEDULERS = ("sync", "threads", "processes", "cluster")
+
+
+@pytest.fixture
+def random():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="session")
+def pool():
+    """Two processes for Dask's process scheduler, which would start new ones for every call."""
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
+        yield executor
+
+
+@pytest.fixture(scope="session")
+def shared_cluster():
+    """Two workers with a thread each, for tests that leave them as they are."""
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(shared_cluster):
+    """A client of the shared cluster."""
+    with Client(shared_cluster) as client:
+        yield client
+
+
+@pytest.fixture(params=SCHEDULERS)
+def scheduler(request):
+    """Runs the test on every scheduler in turn."""
+    with use_scheduler(request.param, request):
+        yield request.param
+
+
+def use_scheduler(name, request):
+    """A context in which Dask computes on the named scheduler."""
+    if name == "cluster":
+        return request.getfixturevalue("client").as_current()
+    if name == "processes":
+        return dask.config.set(scheduler=name, pool=request.getfixturevalue("pool"))
+    return dask.config.set(scheduler=name)
+
+
+@pytest.fixture
+def every_scheduler(request):
+    """A function that calls another one on every scheduler, and returns the results by name."""
+
+    def on_every_scheduler(compute):
+        results = {}
+        for name in SCHEDULERS:
+            if name == "cluster":
+                results[name] = on_cluster(request, compute)
+            else:
+                with use_scheduler(name, request):
+                    results[name] = compute()
+        return results
+
+    return on_every_scheduler
+
+
+def on_cluster(request, compute):
+    with Client(request.getfixturevalue("shared_cluster")):
+        return compute()
