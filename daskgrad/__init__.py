@@ -2,13 +2,10 @@
 
 Reading order, which is import order (a module imports only modules above it):
 
-- on the workers, plain NumPy: structures, fingerprints, cotangents, summation, backends,
-  pullbacks, terms
-- what is handed to Dask: tasks
-- what the user writes: nodes
-- the two passes: graph, forward, backward
-- much data: partitions, shards, reduction
-- what users call: gradient, checks
+structures, fingerprints, cotangents, summation, backends, pullbacks, terms: on the workers,
+plain NumPy. tasks: what is handed to Dask. nodes: what the user writes. graph, forward, backward:
+the two passes. partitions, shards, reduction: sums over much data. gradient, checks: what users
+call. ``ARCHITECTURE.md`` has a line on each.
 """
 
 import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads

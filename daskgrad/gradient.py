@@ -167,17 +167,23 @@ class Recording:
         output = output if isinstance(output, Node) else constant_output(output, self.name)
         aux_leaves, aux_structure = flatten(aux)
         extras = [leaf for leaf in aux_leaves if isinstance(leaf, Node)]
-        tasks = TaskGraph()
         graph = Graph(output, self.variables, extras, output_is_scalar=True)
+        value, computed, arrived = repeated(graph, lambda: self._compute(graph, extras))
+        require_real_scalar(value, output)
+        rest = iter(computed)
+        aux = [next(rest) if isinstance(leaf, Node) else leaf for leaf in aux_leaves]
+        gradients = self.gather(arrived)
+        return np.asarray(value)[()], optree.tree_unflatten(aux_structure, aux), gradients
+
+    def _compute(self, graph: Graph, extras: Sequence[Node]) -> tuple[Any, Sequence[Any], dict]:
+        """The output's value, those of the extras, and the cotangents that arrive at variables."""
+        tasks = TaskGraph()
         forward = add_forward(graph, tasks)
         arrived = add_backward(graph, forward, tasks, Seed())
-        references = [forward.values[output], *[forward.values[node] for node in extras]]
-        value, *rest = compute(graph, tasks, [*references, *arrived.values()])
-        computed = iter(rest[: len(extras)])
-        aux = [next(computed) if isinstance(leaf, Node) else leaf for leaf in aux_leaves]
-        require_real_scalar(value, output)
-        gradients = self.gather(dict(zip(arrived, rest[len(extras) :], strict=True)))
-        return np.asarray(value)[()], optree.tree_unflatten(aux_structure, aux), gradients
+        references = [forward.values[node] for node in (graph.output, *extras)]
+        value, *rest = compute(tasks, [*references, *arrived.values()])
+        computed, pulled = rest[: len(extras)], rest[len(extras) :]
+        return value, computed, dict(zip(arrived, pulled, strict=True))
 
     def gather(self, arrived: dict[Variable, Cotangent]) -> list[Any]:
         """The gradient of each variable, from the cotangents that arrived at its parts."""
@@ -227,19 +233,21 @@ def collect_gradient(value: Any, starts: Sequence[int], arrived: Sequence[Cotang
 # ------------------------------------------------------------------------------------ running
 
 
-def compute(graph: Graph, tasks: TaskGraph, references: Sequence[Any]) -> list[Any]:
+def compute(tasks: TaskGraph, references: Sequence[Any]) -> tuple:
     """Runs the tasks where Dask would, and waits for what the references name."""
     built = tasks.high_level_graph()
     results = [Result(ref, built) for ref in references]
-    return repeated(graph, lambda: dask.compute(*results, traverse=False, optimize_graph=False))
+    return dask.compute(*results, traverse=False, optimize_graph=False)
 
 
 def repeated(
     graph: Graph, evaluate: Callable[[], Any], prepare: Callable[[], Any] = lambda: None
 ) -> Any:
-    """Evaluates; where placed items were lost with a worker, places them again and repeats."""
+    """Evaluates; where placed items were lost with a worker, places them again and repeats.
+
+    ``prepare`` is called before each repetition.
+    """
     placed = [node.placed for node in graph.order if getattr(node, "placed", None) is not None]
-    restore_lost(placed)
     for _ in range(ATTEMPTS):
         try:
             return evaluate()
@@ -262,8 +270,7 @@ class Kept:
         tasks = TaskGraph()
         self._forward = add_forward(self._graph, tasks)
         self._tasks = tasks.persisted()
-        (value,) = compute(self._graph, self._tasks, [self._forward.values[self._graph.output]])
-        return value
+        return compute(self._tasks, [self._forward.values[self._graph.output]])[0]
 
     def pull(self, cotangent: Cotangent) -> list[Any]:
         """The gradient of each variable."""
@@ -272,7 +279,7 @@ class Kept:
     def _pull(self, cotangent: Cotangent) -> list[Any]:
         tasks = self._tasks.copy()
         arrived = add_backward(self._graph, self._forward, tasks, cotangent)
-        computed = compute(self._graph, tasks, list(arrived.values()))
+        computed = compute(tasks, list(arrived.values()))
         return self._recorded.gather(dict(zip(arrived, computed, strict=True)))
 
 

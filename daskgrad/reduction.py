@@ -108,7 +108,7 @@ class ReductionNode(Node):
         Items that are ``used_twice``, in both passes, get a key of their own.
         """
         if self.placed is not None:
-            data = self.placed.references()
+            data = self.placed.data(tasks)
         elif used_twice:
             data = [tasks.constant(block.items, self.name) for block in self.blocks]
         else:

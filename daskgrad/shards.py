@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import dask.base
-from dask.task_spec import TaskRef
 from distributed import Client
 
 from daskgrad.partitions import Block, Grainsize, aligned_grainsize, as_items, cut
+from daskgrad.tasks import TaskGraph
 
 BLOCKS_A_THREAD = 4
 
@@ -25,46 +25,49 @@ class Shards:
         self.blocks = blocks
         self.grainsize = grainsize
         self._client = client
-        self._keys = [f"value-shard-{uuid.uuid4().hex}" for _ in blocks]
-        self._futures: dict[str, Any] = {}
-        self.restore()
+        self._futures: list[Any] = [None] * len(blocks)
+        self._place(range(len(blocks)))
 
     def __len__(self) -> int:
         return sum([len(block.items) for block in self.blocks])
 
     def __repr__(self) -> str:
-        where = (
-            "in this process" if self._client is None else f"on {self._client.scheduler.address}"
-        )
-        return (
-            f"<Shards: {len(self)} items, {len(self.blocks)} blocks of {self.grainsize}, {where}>"
-        )
+        where = "this process" if self._client is None else self._client.scheduler.address
+        blocks = f"{len(self.blocks)} blocks of {self.grainsize}"
+        return f"<Shards: {len(self)} items, {blocks}, in {where}>"
 
     @property
     def is_remote(self) -> bool:
         """Whether the cluster that holds the shards is the one that Dask would use now."""
         return self._client is not None and active_client() is self._client
 
-    def restore(self) -> bool:
-        """Places what is not (or no longer) on the cluster; says whether there was anything."""
-        if self._client is None:
-            return False
-        lost = {
-            key: block.items
-            for key, block in zip(self._keys, self.blocks, strict=True)
-            if key not in self._futures or self._futures[key].status != "finished"
-        }
-        if lost:
-            for key in lost:
-                self._futures.pop(key, None)
-            self._futures.update(self._client.scatter(lost, hash=False))
-        return bool(lost)
-
-    def references(self) -> list[Any]:
+    def data(self, tasks: TaskGraph) -> list[Any]:
         """For each block its items, or a reference to them on the cluster that is active."""
         if self.is_remote:
-            return [TaskRef(key) for key in self._keys]
+            return [tasks.include(future) for future in self._futures]
         return [block.items for block in self.blocks]
+
+    def restore(self) -> bool:
+        """Places again what the cluster has lost; says whether there was anything.
+
+        Asks the scheduler: a future learns of its loss later than the computation that failed.
+        """
+        if not self.is_remote:
+            return False
+        held = set().union(*self._client.has_what().values())
+        lost = [n for n, future in enumerate(self._futures) if future.key not in held]
+        self._place(lost)
+        return bool(lost)
+
+    def _place(self, numbers: Iterable[int]) -> None:
+        """Scatters blocks, each under a new key: what is left of an old one cannot meet it."""
+        if self._client is None:
+            return
+        keys = {number: f"value-shard-{uuid.uuid4().hex}" for number in numbers}
+        data = {key: self.blocks[number].items for number, key in keys.items()}
+        futures = self._client.scatter(data, hash=False) if data else {}
+        for number, key in keys.items():
+            self._futures[number] = futures[key]
 
 
 def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
@@ -96,4 +99,4 @@ def active_client() -> Client | None:
 
 def restore_lost(placed: Iterable[Shards]) -> bool:
     """Places again what was lost of any of the shards; says whether there was anything."""
-    return any([shards.restore() for shards in placed if shards.is_remote])
+    return any([shards.restore() for shards in placed])

@@ -31,7 +31,7 @@ def pool():
 def shared_cluster():
     """Two workers with a thread each, for tests that leave them as they are."""
     with LocalCluster(
-        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
     ) as cluster:
         yield cluster
 

@@ -1,0 +1,77 @@
+"""Primitives and files that tell tests where and how often something ran.
+
+Workers that the tests start import this module: the rule of a primitive is not sent by value.
+"""
+
+import os
+import pathlib
+import threading
+import time
+
+import autograd.numpy as np
+from autograd.extend import defvjp, primitive
+from distributed import get_worker
+
+
+def write(path, line):
+    with open(path, "a") as file:  # one short line: appended whole
+        file.write(line + "\n")
+
+
+def lines(path):
+    return pathlib.Path(path).read_text().split("\n")[:-1]
+
+
+@primitive
+def watched(x, path, label):
+    """The identity, which writes on which worker its pullback ran."""
+    return x
+
+
+def watched_vjp(ans, x, path, label):
+    def watched_pullback(g):
+        write(path, f"{label} {get_worker().address}")
+        return g
+
+    return watched_pullback
+
+
+@primitive
+def slow_back(x, path, seconds):
+    """The identity, which writes in which process its pullback ran, and takes its time."""
+    return x
+
+
+def slow_back_vjp(ans, x, path, seconds):
+    def slow_back_pullback(g):
+        write(path, f"backward {os.getpid()}")
+        time.sleep(seconds)
+        return g
+
+    return slow_back_pullback
+
+
+@primitive
+def locked_square(x, lock):
+    """The square, whose tape holds a lock and cannot be pickled."""
+    with lock:
+        return x * x
+
+
+defvjp(watched, watched_vjp, None, None)
+defvjp(slow_back, slow_back_vjp, None, None)
+defvjp(locked_square, lambda ans, x, lock: lambda g: 2.0 * x * g, None)
+
+
+def holds_lock(x, log):
+    """A model whose tape cannot be pickled."""
+    write(log, "ran")
+    return locked_square(np.sin(x), threading.Lock())
+
+
+def deep_chain(x, log):
+    """A chain of 10,000 primitives."""
+    write(log, "ran")
+    for _ in range(5_000):
+        x = np.sin(x) * 1.0001
+    return x

@@ -1,0 +1,397 @@
+"""Pullbacks on a cluster: they stay, they move, they are spilled, and their worker dies."""
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import autograd.numpy as np
+import dask
+import probes
+import pytest
+from dask.sizeof import sizeof
+from distributed import Client, LocalCluster, get_worker
+from numpy.testing import assert_array_equal
+from probes import lines, write
+
+import daskgrad as dg
+from daskgrad.pullbacks import Active, NondeterministicModelError, Pullback, capture
+
+pytestmark = [
+    pytest.mark.timeout(180),
+    pytest.mark.filterwarnings("ignore:.*lost.*:UserWarning"),
+]
+
+CALM = {  # a test that kills workers must not lose the cluster, nor wait for ever
+    "distributed.deploy.lost-worker-timeout": "1h",
+    "distributed.scheduler.no-workers-timeout": "60s",
+}
+
+
+@contextlib.contextmanager
+def cluster(config=None, **options):
+    """A cluster of this test's own, with two workers of one thread."""
+    options = {"n_workers": 2, "threads_per_worker": 1, **options}
+    with (
+        dask.config.set({**CALM, **(config or {})}),
+        LocalCluster(host="127.0.0.1", dashboard_address="127.0.0.1:0", **options) as local,
+        Client(local) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A file that models in any process can write lines to."""
+    path = tmp_path / "log"
+    path.touch()
+    return path
+
+
+# ----------------------------------------------------------------------------------- they stay
+
+
+def test_a_backward_task_runs_where_its_residuals_are(client, log):
+    """Eight MB of residuals on one worker, and a cotangent of one MB that comes from the other.
+
+        source (first) ── heavy ── outer (second)
+    """
+    first, second = client.scheduler_info(n_workers=-1)["workers"]
+
+    def source(x):
+        return 2.0 * x
+
+    def heavy(y):
+        write(log, f"forward {get_worker().address}")
+        residual = np.ones((8, 130_000))
+        return np.sum(np.sin(probes.watched(y, log, "backward") * residual), axis=0)
+
+    def objective(x):
+        with dask.annotate(workers=[first]):
+            y = dg.delayed(source)(x)
+        z = dg.delayed(heavy)(y)
+        with dask.annotate(workers=[second]):
+            return outer(z)
+
+    for _ in range(8):
+        dg.grad(objective)(np.ones(1))
+    assert lines(log) == [f"forward {first}", f"backward {first}"] * 8
+
+
+def test_dask_is_told_the_real_size_of_what_is_kept():
+    """The residuals, each once, and the value; not the argument, which the worker has anyway."""
+
+    def heavy(x):
+        return np.sum(np.sin(x) * np.ones((10, 100_000)), axis=0)
+
+    x = np.ones(100_000)
+    captured = captured_call(heavy, x)
+    held = captured.pullback.tape.held_arrays()
+    assert any(array is x for array in held)
+    residuals = sum(array.nbytes for array in held) - x.nbytes
+    assert residuals >= 8e6
+    assert sizeof(captured) == pytest.approx(residuals + captured.value.nbytes, rel=0.001)
+
+
+def captured_call(fun, x):
+    node = dg.delayed(fun)(dg.variable(x))
+    return capture(node.model, node.call, (Active(0, watched=False),), [x])
+
+
+# ---------------------------------------------------------------------------------- they move
+
+
+MOVING = pytest.mark.parametrize("model", [probes.deep_chain, probes.holds_lock])
+
+
+def expected(model, x, log):
+    """Value and gradient of sum(tanh(model(x))) on one process, and how often the model ran."""
+    log.write_text("")
+    with dask.config.set(scheduler="sync"):
+        result = dg.value_and_grad(lambda x: outer(dg.delayed(model)(x, log)))(x)
+    assert lines(log) == ["ran"]
+    log.write_text("")
+    return result
+
+
+@dg.delayed
+def outer(y):
+    return np.sum(np.tanh(y))
+
+
+@MOVING
+def test_a_pullback_arrives_empty_and_loads_without_running_anything(model, log):
+    captured = captured_call(lambda x: model(x, log), np.linspace(0.1, 1.0, 5))
+    moved = pickle.loads(pickle.dumps(captured))
+    assert isinstance(moved.pullback, Pullback)
+    assert moved.pullback.is_empty
+    assert not captured.pullback.is_empty
+    assert lines(log) == ["ran"]
+    assert_array_equal(moved.value, captured.value)
+    assert sizeof(moved) < 1000
+
+
+@MOVING
+def test_pullbacks_survive_retired_workers(model, log):
+    x = np.linspace(0.1, 1.0, 5)
+    value, gradient = expected(model, x, log)
+    with cluster() as client:
+        kept, pullback = dg.vjp(lambda x: outer(dg.delayed(model)(x, log)), x)
+        assert kept == value
+        assert lines(log) == ["ran"]
+        (holder,) = {
+            address
+            for address, keys in client.has_what().items()
+            if any(key[0].startswith(f"forward-{model.__name__.replace('_', '-')}") for key in keys)
+        }
+        client.retire_workers([holder], close_workers=True)
+        assert_array_equal(pullback(1.0)[0], gradient)
+        assert_array_equal(pullback(2.0)[0], 2.0 * gradient)
+    assert lines(log) == ["ran", "ran"], "traced again once, at the first use"
+
+
+@MOVING
+def test_pullbacks_survive_being_spilled(model, log):
+    x = np.linspace(0.1, 1.0, 5)
+    value, gradient = expected(model, x, log)
+    spill_all = {
+        "distributed.worker.memory.target": 1e-9,
+        "distributed.worker.memory.spill": False,
+        "distributed.worker.memory.pause": False,
+        "distributed.worker.memory.terminate": False,
+    }
+    with cluster(spill_all) as client:
+        kept, pullback = dg.vjp(lambda x: outer(dg.delayed(model)(x, log)), x)
+        assert kept == value
+        on_disk = client.run(lambda dask_worker: len(dask_worker.data.disk))
+        assert sum(on_disk.values()) > 0, "the test needs spilled results"
+        assert_array_equal(pullback(1.0)[0], gradient)
+
+
+def test_pullbacks_move_when_they_are_rebalanced_and_replicated(client, log):
+    x = np.linspace(0.1, 1.0, 5)
+    _, gradient = expected(probes.holds_lock, x, log)
+    _, pullback = dg.vjp(lambda x: outer(dg.delayed(probes.holds_lock)(x, log)), x)
+    futures = [f for f in client.futures if f[0].startswith("forward")]
+    client.replicate([future_of(client, key) for key in futures], n=2)
+    assert all(len(holders) == 2 for holders in client.who_has(keys(client, futures)).values())
+    assert_array_equal(pullback(1.0)[0], gradient)
+
+
+def future_of(client, key):
+    from distributed import Future
+
+    return Future(key, client)
+
+
+def keys(client, names):
+    return [future_of(client, name) for name in names]
+
+
+# -------------------------------------------------------------------------------- workers die
+
+
+def kill_when(client, path, sign, after=0.0):
+    """Kills the worker that first writes a line that starts with ``sign``."""
+
+    def watch():
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            for line in lines(path):
+                if line.startswith(sign):
+                    time.sleep(after)
+                    return os.kill(int(line.split()[-1]), signal.SIGKILL)
+            time.sleep(0.005)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+def graph_of_ten(x, path):
+    """Ten models whose cotangents all depend on all of them."""
+
+    def piece(x, number):
+        return np.sin(probes.slow_back(x, path, 0.2) * (number + 1.0))
+
+    def mixed(values):
+        return np.sum(np.tanh(sum(values)))
+
+    return dg.delayed(mixed)([dg.delayed(piece)(x, number) for number in range(10)])
+
+
+def test_a_worker_killed_in_the_backward_pass_costs_only_time(log):
+    x = np.linspace(0.0, 1.0, 7)
+    with dask.config.set(scheduler="sync"):
+        undisturbed = dg.value_and_grad(graph_of_ten)(x, log)
+    with cluster() as client:
+        for round_ in range(2):
+            log.write_text("")
+            killer = kill_when(client, log, "backward", after=0.1 * round_)
+            value, gradient = dg.value_and_grad(graph_of_ten)(x, log)
+            killer.join()
+            assert value == undisturbed[0]
+            assert_array_equal(gradient, undisturbed[1])
+            client.wait_for_workers(2, timeout=60)
+            assert len({line.split()[-1] for line in lines(log)}) >= 2
+
+
+def logged_term(item, x, path):
+    write(path, f"term {os.getpid()}")
+    time.sleep(0.02)
+    return np.sum(np.sin(item * x))
+
+
+@pytest.mark.parametrize("when", ["during the call", "between calls"])
+def test_placed_items_are_placed_again_when_their_worker_dies(log, when):
+    x = np.linspace(0.0, 1.0, 3)
+    items = [np.arange(3.0) + number for number in range(40)]
+    with dask.config.set(scheduler="sync"):
+        undisturbed = dg.value_and_grad(lambda x: dg.map_sum(logged_term, items, x, log))(x)
+    log.write_text("")
+    with cluster() as client:
+        shards = dg.place(items)
+        objective = dg.value_and_grad(lambda x: dg.map_sum(logged_term, shards, x, log))
+        if when == "between calls":
+            objective(x)
+            kill_when(client, log, "term").join()
+            result = objective(x)
+        else:
+            killer = kill_when(client, log, "term")
+            result = objective(x)
+            killer.join()
+        assert result[0] == undisturbed[0]
+        assert_array_equal(result[1], undisturbed[1])
+        again = objective(x)
+        assert_array_equal(again[1], undisturbed[1])
+
+
+def test_workers_drop_the_shards_that_nobody_holds(client):
+    shards = dg.place([np.ones(3)] * 8)
+    assert held_shards(client)
+    del shards
+    deadline = time.monotonic() + 10
+    while held_shards(client) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not held_shards(client)
+
+
+def held_shards(client):
+    return [key for keys in client.has_what().values() for key in keys if "shard" in str(key)]
+
+
+# ------------------------------------------------------------------- models that are not pure
+
+
+def drawing(x):
+    import numpy
+
+    return x * numpy.random.default_rng().normal(size=np.shape(x))
+
+
+def test_a_model_that_draws_other_numbers_when_traced_again_is_an_error(pool):
+    """Dask's process scheduler moves every result, so every tape is traced again."""
+    with (
+        dask.config.set(scheduler="processes", pool=pool),
+        pytest.raises(NondeterministicModelError, match="'drawing' returned another value"),
+    ):
+        dg.grad(lambda x: outer(dg.delayed(drawing)(x)))(np.ones(3))
+
+
+def test_a_model_that_draws_other_numbers_after_its_worker_died_is_an_error(log):
+    """The value was used by a model that ran on the other worker; the forward task runs again."""
+
+    def random_piece(x):
+        write(log, f"drawn {os.getpid()}")
+        return drawing(x)
+
+    def consumer(y):
+        return np.tanh(probes.slow_back(y, log, 1.0))
+
+    with cluster() as client:
+        first, second = client.scheduler_info(n_workers=-1)["workers"]
+
+        def objective(x):
+            with dask.annotate(workers=[first], allow_other_workers=True):
+                y = dg.delayed(random_piece)(x)
+            with dask.annotate(workers=[second], allow_other_workers=True):
+                return outer(dg.delayed(consumer)(y))
+
+        def kill_first():
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline:
+                written = lines(log)
+                if any(line.startswith("backward") for line in written):
+                    (drawn,) = [line for line in written if line.startswith("drawn")]
+                    return os.kill(int(drawn.split()[1]), signal.SIGKILL)
+                time.sleep(0.005)
+
+        killer = threading.Thread(target=kill_first)
+        killer.start()
+        with pytest.raises(NondeterministicModelError, match="random_piece"):
+            dg.grad(objective)(np.ones(3))
+        killer.join()
+
+
+# ------------------------------------------------------------------------ the dask commands
+
+
+def free_port():
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def running(*command):
+    """A command that is stopped at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dask", *command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def test_a_scheduler_and_workers_started_by_commands_give_the_same_bits():
+    port = free_port()
+    address = f"tcp://127.0.0.1:{port}"
+    x = np.linspace(0.0, 1.0, 6)
+    items = [np.arange(6.0) * 10.0 ** (number % 7) for number in range(50)]
+
+    def program():  # closures: sent by value, since these workers cannot import the tests
+        def term(item, x):
+            return np.sum(np.cos(item * x))
+
+        def square(x):
+            return x**2
+
+        def objective(x):
+            return dg.map_sum(term, items, dg.delayed(square)(x)) ** 2
+
+        return dg.value_and_grad(objective)(x)
+
+    with dask.config.set(scheduler="sync"):
+        value, gradient = program()
+    worker = ("worker", address, "--nthreads", "1", "--no-dashboard", "--host", "127.0.0.1")
+    with (
+        running("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"),
+        running(*worker),
+        running(*worker),
+        Client(address, timeout="60s") as client,
+    ):
+        client.wait_for_workers(2, timeout=60)
+        remote_value, remote_gradient = program()
+    assert remote_value == value
+    assert_array_equal(remote_gradient, gradient)

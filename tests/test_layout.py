@@ -1,0 +1,123 @@
+"""The reading order is the import order, and some libraries belong to one module."""
+
+import ast
+import pathlib
+import re
+
+import pytest
+
+import daskgrad
+
+ROOT = pathlib.Path(daskgrad.__file__).parent
+
+ORDER = [
+    "structures",
+    "fingerprints",
+    "cotangents",
+    "summation",
+    "backends.autograd.tracing",
+    "backends.autograd.indexing",
+    "backends.autograd.tape",
+    "backends.autograd",
+    "backends",
+    "pullbacks",
+    "terms",
+    "tasks",
+    "nodes",
+    "graph",
+    "forward",
+    "backward",
+    "partitions",
+    "shards",
+    "reduction",
+    "gradient",
+    "checks",
+]
+
+WORKER = ORDER[: ORDER.index("tasks")]
+
+BORDERS = {  # library -> the modules that may import it
+    "dask": ["tasks", "nodes", "shards", "gradient"],
+    "dask.task_spec": ["tasks"],
+    "dask.highlevelgraph": ["tasks"],
+    "distributed": ["shards", "gradient"],
+    "autograd": ["backends.autograd", *[m for m in ORDER if m.startswith("backends.autograd.")]],
+    "bokeh": [],
+    "scipy": [],
+}
+
+
+def name_of(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+MODULES = {name_of(path): path for path in sorted(ROOT.rglob("*.py"))}
+MODULES.pop("")
+
+
+def imports_of(name):
+    """The absolute names that a module imports, wherever in it; a name may be a module's member."""
+    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{name} has a relative import"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def upward_imports(name, order):
+    """What a module imports that does not stand above it."""
+    below = order[order.index(name) :]
+    ours = {i.removeprefix("daskgrad.") for i in imports_of(name) if i.startswith("daskgrad.")}
+    return sorted(ours.intersection(below))
+
+
+def trespasses(name, borders):
+    """The libraries that a module imports and may not."""
+    found = set(imports_of(name))
+    return [
+        library
+        for library, allowed in borders.items()
+        if name not in allowed and any(i == library or i.startswith(library + ".") for i in found)
+    ]
+
+
+def test_every_module_has_its_place():
+    assert sorted(MODULES) == sorted(ORDER)
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_a_module_imports_only_modules_above_it(name):
+    assert upward_imports(name, ORDER) == []
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_libraries_stay_behind_their_borders(name):
+    assert trespasses(name, BORDERS) == []
+
+
+@pytest.mark.parametrize("name", WORKER)
+def test_worker_modules_import_no_dask(name):
+    assert trespasses(name, {"dask": [], "distributed": []}) == []
+
+
+def test_the_check_sees_an_upward_import_and_a_trespass():
+    assert upward_imports("backward", ["backward", "forward"]) == ["forward"]
+    assert trespasses("tasks", {"dask.task_spec": []}) == ["dask.task_spec"]
+
+
+@pytest.mark.parametrize("name", [*ORDER, ""])
+def test_every_module_says_what_it_is_for(name):
+    path = MODULES[name] if name else ROOT / "__init__.py"
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+def test_the_reading_order_is_told_the_same_everywhere():
+    """In the package's docstring and in ARCHITECTURE.md."""
+    told = [name for name in ORDER if not name.startswith("backends.")]
+    docstring = re.findall(r"\w+", daskgrad.__doc__.split("\n\n", 2)[2])
+    assert [word for word in docstring if word in told] == told
+    architecture = (ROOT.parent / "ARCHITECTURE.md").read_text()
+    assert re.findall(r"^\| `(\w+)` \|", architecture, re.MULTILINE) == told
