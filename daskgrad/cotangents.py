@@ -141,6 +141,8 @@ def project(cotangent: Any, leaf: Any) -> Any:
     """
     if cotangent is None:
         return None
+    if type(cotangent) is type(leaf) is np.ndarray and cotangent.shape == leaf.shape:
+        return cast(cotangent, leaf)
     cotangent = np.asarray(cotangent)
     if cotangent.shape != np.shape(leaf):
         cotangent = cotangent.reshape(np.shape(leaf))

@@ -8,8 +8,7 @@ a task result that cannot be loaded would hang Dask's cluster.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,11 +126,12 @@ class Gradient:
 class Pullback:
     """The pullback of one call, from its tape; empty after it has moved."""
 
-    __slots__ = ("_nbytes", "_primals", "tape")
+    __slots__ = ("_nbytes", "_places", "_primals", "tape")
 
-    def __init__(self, tape: Any = None, primals: Leaves = ()):
+    def __init__(self, tape: Any = None, primals: Leaves = (), places: Sequence[int] = ()):
         self.tape = tape
         self._primals = primals
+        self._places = places  # which of the primals were traced
         self._nbytes: int | None = None
 
     @property
@@ -152,15 +152,10 @@ class Pullback:
 
     def __call__(self, cotangent: Leaves) -> Leaves:
         """The cotangents of the inputs' leaves, each in its leaf's shape and dtype."""
-        pulled = iter(self.tape.pull(cotangent))
-        return tuple(
-            [
-                cotangents.project(next(pulled), leaf)
-                if cotangents.is_differentiable(leaf)
-                else None
-                for leaf in self._primals
-            ]
-        )
+        leaves: list[Any] = [None] * len(self._primals)
+        for place, pulled in zip(self._places, self.tape.pull(cotangent), strict=True):
+            leaves[place] = cotangents.project(pulled, self._primals[place])
+        return tuple(leaves)
 
 
 def held_nbytes(tape: Any, without: Sequence[Any] = ()) -> int:
@@ -181,13 +176,13 @@ def owner(array: Any) -> Any:
 
 def evaluate(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     """The value of a call; traces nothing."""
-    with blame("value", model, call, inputs):
+    with Blame("value", model, call, inputs):
         return run(model, call, inputs)
 
 
 def capture(model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]) -> Captured:
     """Runs a model once and keeps its pullback."""
-    with blame("forward", model, call, inputs):
+    with Blame("forward", model, call, inputs):
         value, pullback = Tracer(model, call, active, inputs).run(inputs)
     return Captured(value, pullback, seen_by(active, inputs))
 
@@ -205,7 +200,7 @@ def pull_back(
 
     ``witness`` is the value as others have it, where the cotangent carries no fingerprint of it.
     """
-    with blame("backward", model, call, inputs):
+    with Blame("backward", model, call, inputs):
         require_value_seen(captured, cotangent, witness, model)
         pullback = captured.pullback
         if isinstance(pullback, Pullback) and pullback.is_empty:
@@ -256,7 +251,10 @@ class Tracer:
         self._call = call
         self._trees = [(number, *flatten(inputs[number])) for number, _ in active]
         self._primals = tuple([leaf for _, leaves, _ in self._trees for leaf in leaves])
-        self._arrays = [leaf for leaf in self._primals if cotangents.is_differentiable(leaf)]
+        self._places = [
+            place for place, leaf in enumerate(self._primals) if cotangents.is_differentiable(leaf)
+        ]
+        self._arrays = [self._primals[place] for place in self._places]
         self._backend = backends.load(model.backend)
 
     def run(self, inputs: Sequence[Any]) -> tuple[Any, Any]:
@@ -281,32 +279,37 @@ class Tracer:
         return optree.tree_unflatten(structures[0], leaves), leaves, tape
 
     def _boxed(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> list[Any]:
-        boxed, rest = list(inputs), iter(boxes)
+        mixed, boxed = list(self._primals), list(inputs)
+        for place, box in zip(self._places, boxes, strict=True):
+            mixed[place] = box
+        rest = iter(mixed)
         for number, leaves, structure in self._trees:
-            mixed = [next(rest) if cotangents.is_differentiable(leaf) else leaf for leaf in leaves]
-            boxed[number] = optree.tree_unflatten(structure, mixed)
+            own = itertools.islice(rest, len(leaves))
+            boxed[number] = optree.tree_unflatten(structure, own)
         return boxed
 
     def _pullback(self, leaves: Sequence[Any], tape: Any) -> Pullback | Gradient:
         """What to keep: decided by ``keep`` and by shapes alone, or the last bits would vary."""
-        if not any(cotangents.is_differentiable(leaf) for leaf in leaves):
+        pullback = Pullback(tape, self._primals, self._places)
+        scalar = is_real_scalar(leaves)
+        if not scalar and not any(map(cotangents.is_differentiable, leaves)):
             return self._zero()
-        pullback = Pullback(tape, self._primals)
-        if not self._keeps_gradient(leaves, tape):
+        if not self._keeps_gradient(scalar, tape):
             return pullback
-        if not is_real_scalar(leaves):
+        if not scalar:
             raise ValueError(
                 f"keep='gradient' needs a model that returns one real number; "
                 f"{self._model.name!r} returned {', '.join(map(describe, leaves))}"
             )
         return Gradient(pullback((Seed().like(leaves[0]),)))
 
-    def _keeps_gradient(self, leaves: Sequence[Any], tape: Any) -> bool:
-        keep = self._model.keep
-        if keep != "auto" or not is_real_scalar(leaves):
-            return keep == "gradient"
+    def _keeps_gradient(self, scalar: bool, tape: Any) -> bool:
+        if self._model.keep != "auto" or not scalar:
+            return self._model.keep == "gradient"
+        if self._in_sum:
+            return True
         size = cotangents.nbytes(self._arrays)
-        return self._in_sum or size <= SMALL or size <= held_nbytes(tape)
+        return size <= SMALL or size <= held_nbytes(tape)
 
     def _zero(self) -> Gradient:
         return Gradient((None,) * len(self._primals))
@@ -322,12 +325,12 @@ def run(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
 
 def is_real_scalar(leaves: Sequence[Any]) -> bool:
     """Whether a value is one real floating-point number."""
-    return (
-        len(leaves) == 1
-        and np.shape(leaves[0]) == ()
-        and isinstance(leaves[0], float | np.floating | np.ndarray)
-        and np.asarray(leaves[0]).dtype.kind == "f"
-    )
+    if len(leaves) != 1:
+        return False
+    (leaf,) = leaves
+    if isinstance(leaf, np.ndarray):
+        return leaf.shape == () and leaf.dtype.kind == "f"
+    return isinstance(leaf, float | np.floating)
 
 
 # ------------------------------------------------------------------------------------ demands
@@ -415,20 +418,26 @@ def seen_by(active: Sequence[Active], inputs: Sequence[Any]) -> tuple[Seen, ...]
 # ------------------------------------------------------------------------------- errors' notes
 
 
-@contextmanager
-def blame(
-    stage: str, model: Model, call: Call, inputs: Sequence[Any], item: int | None = None
-) -> Iterator[None]:
+class Blame(NamedTuple):
     """Adds to an exception which stage of which model it came from, and on what arguments."""
-    try:
-        yield
-    except Exception as error:
-        where = f"model {model.name!r}" + ("" if item is None else f", item {item}")
-        shapes = ", ".join(described_arguments(call, inputs))
-        error.add_note(f"daskgrad: in the {stage} pass of {where}, called with ({shapes})")
-        if stage == "forward" and mentions_box(error):
+
+    stage: str
+    model: Model
+    call: Call
+    inputs: Sequence[Any]
+    item: int | None = None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if not isinstance(error, Exception):
+            return
+        where = f"model {self.model.name!r}" + ("" if self.item is None else f", item {self.item}")
+        shapes = ", ".join(described_arguments(self.call, self.inputs))
+        error.add_note(f"daskgrad: in the {self.stage} pass of {where}, called with ({shapes})")
+        if self.stage == "forward" and mentions_box(error):
             error.add_note(HINT)
-        raise
 
 
 HINT = (

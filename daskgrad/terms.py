@@ -15,13 +15,13 @@ from daskgrad import cotangents
 from daskgrad.cotangents import Cotangent, Leaves, Seed, describe
 from daskgrad.pullbacks import (
     Active,
+    Blame,
     Call,
     Captured,
     Gradient,
     Model,
     Pullback,
     Tracer,
-    blame,
     require_same_input,
     require_same_value,
     require_value_seen,
@@ -75,7 +75,7 @@ def evaluate_block(
     """The sum of the block's terms; traces nothing. ``first`` is the index of its first item."""
     values = PairwiseSum(add_values)
     for index, item in enumerate(items, first):
-        with blame("value", model, call, [item, *inputs], index):
+        with Blame("value", model, call, [item, *inputs], index):
             values.push(run(model, call, [item, *inputs]))
     return values.total()
 
@@ -93,7 +93,7 @@ def capture_block(
     values, gradients = PairwiseSum(add_values), PairwiseSum(cotangents.add)
     kept = []
     for index, item in enumerate(items, first):
-        with blame("forward", model, call, [item, *inputs], index):
+        with Blame("forward", model, call, [item, *inputs], index):
             value, pullback = tracer.run([item, *inputs])
             values.push(value)
         if isinstance(pullback, Gradient):
@@ -121,7 +121,7 @@ def pull_back_block(
     witness: Any,
 ) -> Cotangent | tuple[Cotangent, ...]:
     """The cotangents of the active shared inputs of a block; a single one is not wrapped."""
-    with blame("backward", model, call, [describe_block(first, items), *inputs]):
+    with Blame("backward", model, call, [describe_block(first, items), *inputs]):
         require_value_seen(captured, cotangent, witness, model)
         pullback = captured.pullback
         if isinstance(pullback, Terms) and pullback.is_empty:
@@ -136,7 +136,7 @@ def pull_back_sum(
     captured: Captured, cotangent: Cotangent, model: Model, witness: Any = None
 ) -> Cotangent | tuple[Cotangent, ...]:
     """The cotangents of the shared inputs of a sum whose blocks have been added up."""
-    with blame("backward", model, NO_ARGUMENTS, ()):
+    with Blame("backward", model, NO_ARGUMENTS, ()):
         require_value_seen(captured, cotangent, witness, model)
         leaves = captured.pullback(seed(cotangent, captured.value, model))
         return share_out(leaves, captured.seen)
