@@ -52,7 +52,7 @@ class Shards:
 
         Asks the scheduler: a future learns of its loss later than the computation that failed.
         """
-        if not self.is_remote:
+        if self._client is None or not self.is_remote:
             return False
         held = set().union(*self._client.has_what().values())
         lost = [n for n, future in enumerate(self._futures) if future.key not in held]
