@@ -30,6 +30,37 @@ class Model(NamedTuple):
     backend: str = "autograd"
     keep: str = "auto"
 
+    def __reduce__(self) -> tuple:
+        fun = self.fun if isinstance(self.fun, SentFunction) else SentFunction.of(self)
+        return Model, (fun, *self[1:])
+
+
+class SentFunction:
+    """A model's function as bytes, which become the function where it is first called.
+
+    So Dask's scheduler, which loads all graphs and sends the tasks on, need not import what the
+    function needs, and one that cannot be loaded is an error of its own task.
+    """
+
+    __slots__ = ("_fun", "backend", "data")
+
+    def __init__(self, data: bytes, backend: str):
+        self.data = data
+        self.backend = backend
+        self._fun: Callable | None = None
+
+    @classmethod
+    def of(cls, model: Model) -> "SentFunction":
+        return cls(backends.load(model.backend).dumps(model.fun), model.backend)
+
+    def __reduce__(self) -> tuple:
+        return SentFunction, (self.data, self.backend)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._fun is None:
+            self._fun = backends.load(self.backend).loads(self.data)
+        return self._fun(*args, **kwargs)
+
 
 class Call(NamedTuple):
     """The arguments of one call: a pytree of constants with holes where the inputs go.

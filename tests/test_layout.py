@@ -18,6 +18,7 @@ ORDER = [
     "backends.autograd.tracing",
     "backends.autograd.indexing",
     "backends.autograd.tape",
+    "backends.autograd.pickling",
     "backends.autograd",
     "backends",
     "pullbacks",

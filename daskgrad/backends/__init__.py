@@ -1,12 +1,13 @@
 """Backends: the libraries that can differentiate one model.
 
-A backend is a module with one function::
+A backend is a module with three functions. ``dumps(fun) -> bytes`` and ``loads(bytes) -> fun`` send
+a model to another process, with what the library needs to differentiate it there. The third is ::
 
     trace(fun, arrays) -> outputs, tape
 
-``fun`` takes as many positional arguments as there are ``arrays`` (float or complex NumPy arrays or
-scalars, of at least one entry in the list) and returns a list of leaves. ``trace`` runs it once and
-returns its outputs as NumPy values, and a tape with
+where ``fun`` takes as many positional arguments as there are ``arrays`` (float or complex NumPy
+arrays or scalars, at least one) and returns a list of leaves. ``trace`` runs it once and returns
+its outputs as NumPy values, and a tape with
 
 - ``pull(cotangents)``: one cotangent (or ``None`` for zero) an output in, one (or ``None``) an
   array out; may be called any number of times, from any thread; changes none of its arguments;

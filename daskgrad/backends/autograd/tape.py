@@ -48,8 +48,7 @@ def missing_rule(fun: Callable, argnums: tuple) -> str:
     return (
         f"the primitive {name!r} has no derivative rule for its argument "
         f"{', '.join(map(str, argnums))}; write the model without it, or define the rule with "
-        f"autograd.extend.defvjp (in a module that the workers import: a primitive of a script is "
-        f"sent to them without its rule)"
+        f"autograd.extend.defvjp"
     )
 
 

@@ -1,0 +1,91 @@
+"""Models keep their derivatives in other processes, whatever they refer to by name."""
+
+import autograd
+import autograd.numpy as np
+import pytest
+from autograd import grad
+from autograd.extend import defjvp, defvjp, primitive
+from autograd.numpy import sin
+from autograd.scipy.special import logsumexp
+from numpy.testing import assert_array_equal
+
+import daskgrad as dg
+from daskgrad.backends.autograd.pickling import dumps, loads, module_of
+
+X = np.linspace(0.1, 1.0, 4)
+
+
+def check(model, scheduler):
+    """A model in this module's closure is sent by value; its derivative is that of this process."""
+    value, gradient = autograd.value_and_grad(model)(X)
+    found = dg.value_and_grad(lambda x: dg.delayed(model)(x))(X)
+    assert found[0] == value
+    assert_array_equal(found[1], gradient)
+
+
+def test_primitives_that_are_imported_by_name_keep_their_rules(scheduler):
+    def model(x):
+        return logsumexp(sin(x)) + np.sum(np.cos(x))
+
+    check(model, scheduler)
+
+
+def test_a_derivative_within_a_model_may_be_imported_by_name(scheduler):
+    def model(x):
+        slopes = np.array([grad(lambda t: t**3)(entry) for entry in x])
+        return np.sum(slopes * x)
+
+    check(model, scheduler)
+
+
+def test_primitives_of_a_script_bring_their_rules(scheduler):
+    @primitive
+    def cube(x):
+        return x**3
+
+    @primitive
+    def twice(x):
+        return 2.0 * x
+
+    defvjp(cube, lambda ans, x: lambda g: twice(g) * 1.5 * x**2)
+    defvjp(twice, lambda ans, x: lambda g: twice(g))  # refers to itself
+
+    check(lambda x: np.sum(cube(x) * twice(x)), scheduler)
+
+
+def test_a_primitive_arrives_once_and_with_its_newest_rules():
+    @primitive
+    def same(x):
+        return x
+
+    defvjp(same, lambda ans, x: lambda g: g)
+    defjvp(same, lambda g, ans, x: g)
+    first = loads(dumps(same))
+    assert grad(first)(1.0) == 1.0
+    defvjp(same, lambda ans, x: lambda g: 7.0 * g)
+    second = loads(dumps(same))
+    assert second is first
+    assert grad(second)(1.0) == 7.0
+
+
+@pytest.mark.parametrize("fun", [np.sin, np.dot, logsumexp, np.linalg.solve, grad, np.shape])
+def test_autograds_functions_are_sent_by_name(fun):
+    assert module_of(fun).startswith("autograd.")
+    assert loads(dumps(fun)) is fun
+
+
+def test_a_model_that_cannot_be_loaded_is_an_error_of_its_task(client):
+    def model(x):
+        return np.sum(x * broken.value)
+
+    class Broken:
+        def __reduce__(self):
+            return fail, ()
+
+    def fail():
+        raise ImportError("no module named gone")
+
+    broken = Broken()
+    with pytest.raises(ImportError, match="gone") as caught:
+        dg.grad(lambda x: dg.delayed(model)(x))(X)
+    assert "forward pass of model 'model'" in "".join(caught.value.__notes__)
