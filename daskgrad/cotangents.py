@@ -58,6 +58,22 @@ class Seed(Cotangent):
         return np.asarray(leaf).dtype.type(self.times)
 
 
+class Part(Cotangent):
+    """A part of the gradient of a sum, and the factor that waits for the sum of all parts.
+
+    Scaled part by part, the bits would depend on how the sum was cut.
+    """
+
+    __slots__ = ("factor",)
+
+    def __init__(self, leaves: Leaves, factor: Any, seen: Fingerprint | None = None):
+        super().__init__(leaves, seen)
+        self.factor = factor
+
+    def __reduce__(self):
+        return Part, (self.leaves, self.factor, self.seen)
+
+
 # ------------------------------------------------------------------------------------- leaves
 
 
@@ -66,6 +82,23 @@ def is_differentiable(leaf: Any) -> bool:
     if isinstance(leaf, np.ndarray | np.generic):
         return leaf.dtype.kind in "fc"
     return isinstance(leaf, float | complex)
+
+
+def row_major(leaf: Any) -> Any:
+    """A leaf in C order, a copy where need be: so it arrives in another process.
+
+    Strided arrays give other bits in BLAS and in sums than their copies.
+    """
+    if isinstance(leaf, np.ndarray) and not leaf.flags.c_contiguous:
+        return leaf.copy(order="C")
+    return leaf
+
+
+def contiguous(leaf: Any) -> Any:
+    """A leaf in C or Fortran order, both of which survive a move; a C copy where need be."""
+    if isinstance(leaf, np.ndarray) and not leaf.flags.forc:
+        return leaf.copy(order="C")
+    return leaf
 
 
 def nbytes(leaves: Sequence[Any]) -> int:
@@ -121,6 +154,8 @@ def _add_leaf(first: Any, second: Any, owned: bool) -> Any:
 
 def scale(leaves: Leaves, factor: Any) -> Leaves:
     """A cotangent times a number, in the cotangent's own dtypes."""
+    if factor == 1.0:
+        return leaves
     return tuple([None if leaf is None else cast(factor * leaf, leaf) for leaf in leaves])
 
 
@@ -142,11 +177,11 @@ def project(cotangent: Any, leaf: Any) -> Any:
     if cotangent is None:
         return None
     if type(cotangent) is type(leaf) is np.ndarray and cotangent.shape == leaf.shape:
-        return cast(cotangent, leaf)
+        return row_major(cast(cotangent, leaf))
     cotangent = np.asarray(cotangent)
     if cotangent.shape != np.shape(leaf):
         cotangent = cotangent.reshape(np.shape(leaf))
-    return cast(cotangent, leaf)[()]
+    return row_major(cast(cotangent, leaf))[()]
 
 
 def assemble(leaves: Sequence[Any], parts: Sequence[tuple[int, Cotangent]]) -> Leaves:

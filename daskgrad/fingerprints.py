@@ -47,9 +47,21 @@ def _array_print(array: np.ndarray) -> Any:
         return (array.shape, str(array.dtype), zlib.crc32(np.ascontiguousarray(array).data))
     flat = array.reshape(-1)
     sample = flat[:: max(1, math.ceil(flat.size / SAMPLES))].copy()
-    with np.errstate(over="ignore", invalid="ignore"):
-        norm = float(np.linalg.norm(flat))
-    return (array.shape, str(array.dtype), norm, sample)
+    return (array.shape, str(array.dtype), _norm(flat), sample)
+
+
+def _norm(vector: np.ndarray) -> float:
+    """The Euclidean norm, also where squares overflow or vanish (a likelihood of exp(-500))."""
+    info = np.finfo(vector.dtype)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        norm = float(np.linalg.norm(vector))
+        if np.sqrt(info.tiny) / info.eps < norm < np.inf:
+            return norm
+        sizes = np.abs(vector)
+        largest = np.max(sizes, initial=0.0)
+        if largest == 0.0 or not np.isfinite(largest):
+            return norm
+        return float(largest) * float(np.linalg.norm(sizes / largest))
 
 
 def _leaves_agree(first: Any, second: Any) -> bool:
@@ -76,5 +88,8 @@ def _close(first: Any, second: Any, scale: float, dtype: Any) -> bool:
         return False
     if not np.isfinite(scale):  # a norm that is NaN or overflows says nothing about the rest
         scale = float(np.max(np.abs(first[finite]), initial=0.0))
-    difference = np.linalg.norm(first[finite] - second[finite])
-    return bool(difference <= np.sqrt(np.finfo(dtype).eps) * scale)
+    if scale == 0.0:
+        return np.array_equal(first[finite], second[finite])
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        difference = np.linalg.norm(np.abs(first[finite] - second[finite]) / scale)
+    return bool(difference <= np.sqrt(np.finfo(dtype).eps))

@@ -6,6 +6,7 @@ the place of the arguments that are differentiated.
 
 import functools
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,7 +21,16 @@ from daskgrad.backward import add_backward
 from daskgrad.cotangents import Cotangent, Seed, describe
 from daskgrad.forward import Forward, add_forward
 from daskgrad.graph import Graph
-from daskgrad.nodes import Constant, Node, Variable, delayed, function_name, variable
+from daskgrad.nodes import (
+    OTHER_DERIVATIVE,
+    Constant,
+    Node,
+    Variable,
+    delayed,
+    function_name,
+    variable,
+)
+from daskgrad.pullbacks import is_real_scalar
 from daskgrad.shards import restore_lost
 from daskgrad.structures import flatten
 from daskgrad.tasks import Result, TaskGraph
@@ -63,7 +73,7 @@ def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -
         recorded = Recording(fun, name, require_argnums(argnums, len(args), name), args)
         output, aux = recorded.run(kwargs, has_aux)
         value, aux, gradients = recorded.differentiate(output, aux)
-        gradient = gradients[0] if isinstance(argnums, int) else tuple(gradients)
+        gradient = gradients[0] if is_number(argnums) else tuple(gradients)
         return ((value, aux) if has_aux else value), gradient
 
     return documented(value_and_grad_of, fun, "value and gradient")
@@ -88,17 +98,18 @@ def vjp(fun: Callable, *primals: Any) -> tuple[Any, Callable[[Any], tuple]]:
     or moved; it holds what the forward pass kept until it is garbage collected.
     """
     name = function_name(fun)
+    for number, primal in enumerate(primals):
+        require_no_node(primal, argument_name(fun, number))
     wrt = [i for i, primal in enumerate(primals) if has_derivative(primal)]
     recorded = Recording(fun, name, wrt, primals)
     output = as_output(recorded.run({}, has_aux=False)[0], name)
     kept = Kept(output, recorded)
-    value = kept.value
 
     def pullback(cotangent: Any) -> tuple:
-        gradients = iter(kept.pull(checked_cotangent(cotangent, value, name)))
+        gradients = iter(kept.pull(checked_cotangent(cotangent, kept.value, name)))
         return tuple([next(gradients) if i in wrt else nothing(p) for i, p in enumerate(primals)])
 
-    return value, pullback
+    return of_its_own(kept.value), pullback
 
 
 def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, Any]:
@@ -109,7 +120,7 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
     output:
         a node; its value must be one real number unless a cotangent is given.
     wrt:
-        a variable, or a pytree of variables.
+        a variable, a part of one, or a pytree of them.
     cotangent:
         the cotangent of the output, in the structure, shapes and dtypes of its value.
 
@@ -121,14 +132,13 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
     require_node(output)
     variables, structure = flatten(wrt)
     require_variables(variables)
-    seed = Seed() if cotangent is None else Cotangent(tuple(flatten(cotangent)[0]))
     tasks = TaskGraph()
-    graph = Graph(output, variables, output_is_scalar=cotangent is None)
+    graph = Graph(output, [v.root for v in variables], output_is_scalar=cotangent is None)
     forward = add_forward(graph, tasks)
+    seed = Seed() if cotangent is None else add_cotangent(cotangent, output, tasks, forward)
     arrived = add_backward(graph, forward, tasks, seed)
-    warn_of_independent(
-        [v for v in variables if v not in roots(arrived)], output.name, stacklevel=3
-    )
+    independent = [v for v in variables if not any(overlap(v, node) for node in arrived)]
+    warn_of_independent(independent, output.name)
     references = [add_gradient(v, tasks, forward, arrived) for v in variables]
     built = tasks.high_level_graph()
     gradients = [Result(reference, built) for reference in references]
@@ -147,9 +157,18 @@ class Recording:
         self.args = list(args)
         self.variables = []
         for number in argnums:
-            require_derivative(args[number], argument_name(fun, number), name)
-            self.variables.append(variable(args[number], argument_name(fun, number)))
+            argument = argument_name(fun, number)
+            require_no_node(args[number], argument)
+            require_derivative(args[number], argument, name)
+            self.variables.append(recorded_variable(args[number], argument))
             self.args[number] = self.variables[-1]
+
+    def graph(
+        self, output: Node, extras: Sequence[Node] = (), output_is_scalar: bool = False
+    ) -> Graph:
+        graph = Graph(output, self.variables, extras, output_is_scalar)
+        require_own_variables(graph, self.variables, self.name)
+        return graph
 
     def run(self, kwargs: dict, has_aux: bool) -> tuple[Any, Any]:
         result = self.fun(*self.args, **kwargs)
@@ -167,9 +186,9 @@ class Recording:
         output = output if isinstance(output, Node) else constant_output(output, self.name)
         aux_leaves, aux_structure = flatten(aux)
         extras = [leaf for leaf in aux_leaves if isinstance(leaf, Node)]
-        graph = Graph(output, self.variables, extras, output_is_scalar=True)
+        graph = self.graph(output, extras, output_is_scalar=True)
         value, computed, arrived = repeated(graph, lambda: self._compute(graph, extras))
-        require_real_scalar(value, output)
+        require_real_scalar(value, output.name)
         rest = iter(computed)
         aux = [next(rest) if isinstance(leaf, Node) else leaf for leaf in aux_leaves]
         gradients = self.gather(arrived)
@@ -192,9 +211,23 @@ class Recording:
             leaves = cotangents.assemble(root.leaves, parts(root, arrived))
             if all(leaf is None for leaf in leaves):
                 independent.append(root)
-            gradients.append(cotangents.gradient(root.leaves, root.structure, leaves))
-        warn_of_independent(independent, self.name, stacklevel=5)
+            gradient = cotangents.gradient(root.leaves, root.structure, leaves)
+            gradients.append(of_its_own(gradient))
+        warn_of_independent(independent, self.name)
         return gradients
+
+
+def recorded_variable(value: Any, name: str) -> Variable:
+    made = variable(value, name)
+    made.is_recorded = True
+    return made
+
+
+def of_its_own(value: Any) -> Any:
+    """A copy for the caller, who may write into it; a pullback may hold the array itself."""
+    leaves, structure = flatten(value)
+    copies = [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
+    return optree.tree_unflatten(structure, copies)
 
 
 def argument_name(fun: Callable, number: int) -> str:
@@ -207,37 +240,75 @@ def argument_name(fun: Callable, number: int) -> str:
 def parts(root: Variable, arrived: dict[Variable, Any]) -> list[tuple[int, Any]]:
     """What arrived at a variable as a whole and at its parts, in the order of their leaves."""
     found = [node for node in arrived if node.root is root]
-    found.sort(key=lambda node: (node.start, -len(node.leaves)))
-    return [(node.start, arrived[node]) for node in found]
+    found.sort(key=lambda node: (node.first_leaf, -len(node.leaves)))
+    return [(node.first_leaf, arrived[node]) for node in found]
 
 
-def roots(arrived: dict[Variable, Any]) -> set[Variable]:
-    return {node.root for node in arrived}
+def overlap(first: Variable, second: Variable) -> bool:
+    """Whether two variables are one, or one is a part of the other."""
+    apart = (
+        first.first_leaf + len(first.leaves) <= second.first_leaf
+        or second.first_leaf + len(second.leaves) <= first.first_leaf
+    )
+    return first.root is second.root and not apart
 
 
-def add_gradient(root: Variable, tasks: TaskGraph, forward: Forward, arrived: dict) -> Any:
-    """Adds the task that puts a variable's gradient into the variable's structure."""
-    found = parts(root, arrived)
-    starts = tuple([start for start, _ in found])
-    value = forward.values[root] if root in forward.values else root.add_value(tasks, [])
-    key = tasks.key("cotangent", root.name)
-    return tasks.add(key, collect_gradient, value, starts, [cotangent for _, cotangent in found])
+def add_gradient(wrt: Variable, tasks: TaskGraph, forward: Forward, arrived: dict) -> Any:
+    """Adds the task that puts the gradient of a variable, or of a part of one, in its structure."""
+    found = parts(wrt.root, arrived)
+    return tasks.add(
+        tasks.key("cotangent", wrt.name),
+        collect_gradient,
+        value_of_variable(wrt.root, tasks, forward),
+        tuple([start for start, _ in found]),
+        [cotangent for _, cotangent in found],
+        value_of_variable(wrt, tasks, forward),
+        wrt.first_leaf,
+        wrt.name,
+    )
 
 
-def collect_gradient(value: Any, starts: Sequence[int], arrived: Sequence[Cotangent]) -> Any:
-    leaves, structure = flatten(value)
-    total = cotangents.assemble(leaves, list(zip(starts, arrived, strict=True)))
-    return cotangents.gradient(leaves, structure, total)
+def value_of_variable(wrt: Variable, tasks: TaskGraph, forward: Forward) -> Any:
+    return forward.values[wrt] if wrt in forward.values else wrt.add_value(tasks, [])
+
+
+def collect_gradient(
+    whole: Any,
+    starts: Sequence[int],
+    arrived: Sequence[Cotangent],
+    part: Any,
+    first: int,
+    name: str,
+) -> Any:
+    """The gradient of a part of a variable, from what arrived at the whole and at its parts."""
+    for start, cotangent in zip(starts, arrived, strict=True):
+        if isinstance(cotangent, Seed):  # it met no model on its way
+            require_real_scalar(flatten(whole)[0][start], name)
+    total = cotangents.assemble(flatten(whole)[0], list(zip(starts, arrived, strict=True)))
+    leaves, structure = flatten(part)
+    return cotangents.gradient(leaves, structure, total[first : first + len(leaves)])
+
+
+def add_cotangent(cotangent: Any, output: Node, tasks: TaskGraph, forward: Forward) -> Any:
+    """Adds the task that compares a cotangent that was handed in to the value."""
+    given = tasks.constant(cotangent, output.name)
+    key = tasks.key("cotangent", output.name)
+    return tasks.add(key, checked_cotangent, given, forward.values[output], output.name)
 
 
 # ------------------------------------------------------------------------------------ running
 
 
 def compute(tasks: TaskGraph, references: Sequence[Any]) -> tuple:
-    """Runs the tasks where Dask would, and waits for what the references name."""
+    """Runs the tasks where Dask would, and waits for what the references name.
+
+    A cotangent among them is known already: that of an output that is itself a variable.
+    """
     built = tasks.high_level_graph()
-    results = [Result(ref, built) for ref in references]
-    return dask.compute(*results, traverse=False, optimize_graph=False)
+    unknown = [ref for ref in references if not isinstance(ref, Cotangent)]
+    results = [Result(ref, built) for ref in unknown]
+    computed = iter(dask.compute(*results, traverse=False, optimize_graph=False))
+    return tuple([ref if isinstance(ref, Cotangent) else next(computed) for ref in references])
 
 
 def repeated(
@@ -263,7 +334,7 @@ class Kept:
 
     def __init__(self, output: Node, recorded: Recording):
         self._recorded = recorded
-        self._graph = Graph(output, recorded.variables)
+        self._graph = recorded.graph(output)
         self.value = repeated(self._graph, self._run)
 
     def _run(self) -> Any:
@@ -287,9 +358,10 @@ class Kept:
 
 
 def require_argnums(argnums: Argnums, count: int, name: str) -> list[int]:
-    numbers = [argnums] if isinstance(argnums, int) else list(argnums)
+    is_sequence = isinstance(argnums, Sequence | np.ndarray)
+    numbers: list[Any] = list(argnums) if is_sequence else [argnums]  # type: ignore[arg-type]
     for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < count:
+        if not (is_number(number) and 0 <= number < count):
             raise ValueError(
                 f"argnums={argnums!r} of {name!r} must be numbers of positional arguments, counted "
                 f"from 0; it was called with {count}"
@@ -299,18 +371,35 @@ def require_argnums(argnums: Argnums, count: int, name: str) -> list[int]:
     return numbers
 
 
+def is_number(argnum: Any) -> bool:
+    return isinstance(argnum, int | np.integer) and not isinstance(argnum, bool)
+
+
 def has_derivative(value: Any) -> bool:
     return any(cotangents.is_differentiable(leaf) for leaf in flatten(value)[0])
 
 
 def require_derivative(value: Any, argument: str, name: str) -> None:
-    leaves = flatten(value)[0]
-    if any(isinstance(leaf, Node) or cotangents.is_differentiable(leaf) for leaf in leaves):
-        return  # a node gets its own error, from ``variable``
+    if has_derivative(value):
+        return
     raise TypeError(
         f"argument {argument!r} of {name!r} is {describe(value)}, which has no derivative; "
         f"pass float or complex numbers or arrays, or leave it out of argnums"
     )
+
+
+def require_no_node(value: Any, argument: str) -> None:
+    for leaf in flatten(value)[0]:
+        if isinstance(leaf, Node):
+            raise TypeError(f"{argument!r} holds {leaf!r}, which {OTHER_DERIVATIVE}")
+
+
+def require_own_variables(graph: Graph, variables: Sequence[Variable], name: str) -> None:
+    """A derivative inside another one would take the variables of the other for constants."""
+    own = set(variables)
+    for node in graph.order:
+        if isinstance(node, Variable) and node.root not in own and node.root.is_recorded:
+            raise TypeError(f"the output of {name!r} depends on {node!r}, which {OTHER_DERIVATIVE}")
 
 
 def require_node(output: Any) -> None:
@@ -330,18 +419,18 @@ def require_variables(wrt: Sequence[Any]) -> None:
             )
 
 
-def require_real_scalar(value: Any, output: Node) -> None:
+def require_real_scalar(value: Any, name: str) -> None:
     """The value of an output that no backward task has looked at."""
-    if np.shape(value) != () or np.asarray(value).dtype.kind != "f":
+    if not is_real_scalar([value]):
         raise TypeError(
-            f"the gradient of {output.name!r} was asked for, but its value is {describe(value)}; "
+            f"the gradient of {name!r} was asked for, but its value is {describe(value)}; "
             f"a gradient needs one real number: sum it up, or use vjp"
         )
 
 
 def constant_output(output: Any, name: str) -> Node:
     """A node for an output that depends on no model: a number, or an error."""
-    if isinstance(output, int | float | np.integer | np.floating):
+    if isinstance(output, int | float | np.integer | np.floating) and not isinstance(output, bool):
         return Constant(np.float64(output))
     raise TypeError(
         f"{name!r} must return a node, whose value is one real number; found {describe(output)}"
@@ -388,12 +477,20 @@ def nothing(primal: Any) -> Any:
     return optree.tree_unflatten(structure, [None] * len(leaves))
 
 
-def warn_of_independent(variables: Sequence[Variable], name: str, stacklevel: int) -> None:
+def warn_of_independent(variables: Sequence[Variable], name: str) -> None:
     for independent in variables:
         warnings.warn(
             f"the output of {name!r} does not depend on {independent.name!r}; its gradient is zero",
-            stacklevel=stacklevel,
+            stacklevel=outside(),
         )
+
+
+def outside() -> int:
+    """The stacklevel, for the caller's warning, of the first frame that is not of this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("daskgrad."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def documented(derivative: Callable, fun: Callable, what: str) -> Callable:

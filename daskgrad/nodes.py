@@ -15,9 +15,11 @@ import optree
 from dask.typing import Key
 
 from daskgrad import backends
-from daskgrad.cotangents import describe
-from daskgrad.pullbacks import KEEP, Call, Model, evaluate
-from daskgrad.structures import Structure, flatten
+from daskgrad.cotangents import contiguous, describe
+from daskgrad.hidden import find_hidden
+from daskgrad.models import KEEP, Call, Model
+from daskgrad.pullbacks import evaluate
+from daskgrad.structures import NAMESPACE, Structure, flatten
 from daskgrad.tasks import Collection, Names, TaskGraph, is_collection
 
 HEAVY = 2**16  # bytes from which on a constant array is a key of its own, and not part of a task
@@ -132,8 +134,47 @@ class Node(Collection):
 
     __le__ = __gt__ = __ge__ = __lt__
 
+    def __eq__(self, other: Any) -> bool:
+        if self is other:
+            return True
+        raise self._is_no_array("comparison")
+
+    def __ne__(self, other: Any) -> bool:
+        return not self == other
+
+    __hash__ = object.__hash__
+
+    def __contains__(self, item: Any) -> bool:
+        raise self._is_no_array("'in'")
+
     def __setitem__(self, index: Any, value: Any) -> None:
         raise self._is_no_array("assignment to an item")
+
+    def __abs__(self) -> "Node":
+        raise self._is_no_array("abs()")
+
+    def __round__(self, digits: int | None = None) -> "Node":
+        raise self._is_no_array("round()")
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise self._is_no_array("formatting")
+        return repr(self)
+
+    def __floordiv__(self, other: Any) -> "Node":
+        raise self._is_no_array("floor division")
+
+    __rfloordiv__ = __floordiv__
+
+    def __mod__(self, other: Any) -> "Node":
+        raise self._is_no_array("a remainder")
+
+    __rmod__ = __divmod__ = __rdivmod__ = __mod__
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("_") or "name" not in self.__dict__:  # not ours, or not made yet
+            raise AttributeError(attribute)
+        raise AttributeError(str(self._is_no_array(f".{attribute}")))
 
     def _is_no_array(self, asked: str) -> TypeError:
         return TypeError(
@@ -146,19 +187,22 @@ class Variable(Node):
     """A leaf to differentiate with respect to: a pytree of arrays, copied.
 
     An item of a container is a variable itself, a part of the whole: its cotangent goes to the
-    ``root``'s leaves from ``start`` on.
+    ``root``'s leaves from ``first_leaf`` on. ``is_recorded``: it stands for an argument of a
+    function that is differentiated.
     """
 
-    def __init__(self, value: Any, name: str, root: "Variable | None" = None, start: int = 0):
+    is_recorded = False
+
+    def __init__(self, value: Any, name: str, root: "Variable | None" = None, first_leaf: int = 0):
         super().__init__(name, ())
-        self.value = value
+        self.primal = value
         self.leaves, self.structure = flatten(value)
         self.root = self if root is None else root
-        self.start = start
+        self.first_leaf = first_leaf
         self._parts: dict[Any, Variable] = {}
 
     def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
-        return tasks.data(self.key, self.value)
+        return tasks.data(self.key, self.primal)
 
     @property
     def is_container(self) -> bool:
@@ -167,33 +211,50 @@ class Variable(Node):
     def __getitem__(self, index: Any) -> Any:
         if not self.is_container:
             return super().__getitem__(index)
-        if isinstance(self.value, list | tuple):
-            places = range(len(self.value))[index]
-            if isinstance(index, slice):
-                return [self._part(place) for place in places]
-            index = places
+        if isinstance(self.primal, list | tuple) and isinstance(index, int | slice):
+            try:
+                index = range(len(self.primal))[index]
+            except IndexError:
+                raise IndexError(self._has_no_item(index)) from None
+            if isinstance(index, range):
+                return [self._part(place) for place in index]
         return self._part(index)
 
+    def __getattr__(self, attribute: str) -> Any:
+        """The field of a namedtuple or a registered dataclass."""
+        primal: Any = self.__dict__.get("primal")
+        if attribute in getattr(type(primal), "_fields", ()):
+            return self._part(primal._fields.index(attribute))
+        if dataclasses.is_dataclass(primal) and attribute in self.structure.entries():
+            return self._part(attribute)
+        return super().__getattr__(attribute)
+
     def __iter__(self) -> Iterator[Node]:
-        if isinstance(self.value, list | tuple):
-            return (self._part(index) for index in range(len(self.value)))
+        if isinstance(self.primal, list | tuple):
+            return (self._part(index) for index in range(len(self.primal)))
         return super().__iter__()
 
     def __len__(self) -> int:
-        return len(self.value) if isinstance(self.value, list | tuple) else super().__len__()
+        return len(self.primal) if isinstance(self.primal, list | tuple) else super().__len__()
 
     def _part(self, entry: Any) -> "Variable":
         """One child of the container, under the index, key or field name that ``optree`` gives."""
         if entry not in self._parts:
-            children = self.structure.children()
-            number = self.structure.entries().index(entry)
+            children, entries = self.structure.children(), self.structure.entries()
+            if entry not in entries:
+                raise KeyError(self._has_no_item(entry))
+            number = entries.index(entry)
             first = sum([child.num_leaves for child in children[:number]])
             leaves = self.leaves[first : first + children[number].num_leaves]
             child = optree.tree_unflatten(children[number], leaves)
             self._parts[entry] = Variable(
-                child, f"{self.name}[{entry!r}]", self.root, self.start + first
+                child, f"{self.name}[{entry!r}]", self.root, self.first_leaf + first
             )
         return self._parts[entry]
+
+    def _has_no_item(self, entry: Any) -> str:
+        entries = ", ".join([repr(entry) for entry in self.structure.entries()])
+        return f"variable {self.name!r} has no item {entry!r}; it has {entries}"
 
 
 class Constant(Node):
@@ -206,16 +267,15 @@ class Constant(Node):
     def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         if is_collection(self.value):
             return tasks.include(self.value)
-        return tasks.constant(self.value, self.name)
+        return tasks.constant(self.value, self.name, contiguous)
 
 
 class CallNode(Node):
     """A model called on arguments, some of which are nodes."""
 
     def __init__(self, model: Model, args: tuple, kwargs: dict):
-        require_no_node_in(model.fun, f"the closure of model {model.name!r}")
         self.model = model
-        self.call, inputs = make_call(args, kwargs, model.name)
+        self.call, inputs = make_call(model, args, kwargs)
         super().__init__(model.name, inputs)
 
     def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
@@ -223,15 +283,17 @@ class CallNode(Node):
         return tasks.add(self.key, evaluate, model, self.call, inputs, annotations=self.annotations)
 
 
-def make_call(args: tuple, kwargs: dict, name: str) -> tuple[Call, list[Node]]:
+def make_call(model: Model, args: tuple, kwargs: dict) -> tuple[Call, list[Node]]:
     """The arguments as a pytree of constants with holes, and the nodes that go into the holes."""
+    require_no_node_in(model.fun, f"the function of model {model.name!r}")
     leaves, structure = flatten((args, kwargs))
     inputs: dict[int, tuple[int, Node]] = {}
     holes = []
     for position, leaf in enumerate(leaves):
         node = as_node(leaf)
         if node is None:
-            require_no_node_in(leaf, f"an argument of model {name!r}")
+            require_no_node_in(leaf, f"an argument of model {model.name!r}")
+            leaves[position] = contiguous(leaf)
             continue
         number, _ = inputs.setdefault(id(leaf), (len(inputs), node))
         holes.append((position, number))
@@ -251,33 +313,13 @@ def as_node(leaf: Any) -> Node | None:
 
 def require_no_node_in(leaf: Any, where: str) -> None:
     """A node that hides where it is not found would be a constant, and its derivative zero."""
-    if any(isinstance(part, Node) for part in _hidden_parts(leaf)):
+    node = find_hidden(Node, leaf)
+    if node is not None:
         raise TypeError(
-            f"{where} is {describe(leaf)} that holds a node; pass nodes as arguments, or in dicts, "
-            f"lists and tuples, or register the class with optree in namespace 'daskgrad'"
+            f"{where} is {describe(leaf)} that holds {node!r}; pass nodes as arguments, or in "
+            f"dicts, lists and tuples, or register the class with optree in namespace "
+            f"{NAMESPACE!r}"
         )
-
-
-def _hidden_parts(leaf: Any) -> Iterable[Any]:
-    if isinstance(leaf, str | int | float | complex | np.generic | type | None):
-        return ()
-    if isinstance(leaf, np.ndarray):
-        return leaf.flat if leaf.dtype == object else ()
-    if isinstance(leaf, functools.partial):
-        return (*leaf.args, *leaf.keywords.values())
-    if isinstance(leaf, set | frozenset):
-        return leaf
-    if dataclasses.is_dataclass(leaf):
-        return [getattr(leaf, field.name, None) for field in dataclasses.fields(leaf)]
-    cells = getattr(leaf, "__closure__", None) or ()
-    return [*getattr(leaf, "__dict__", {}).values(), *[_contents(cell) for cell in cells]]
-
-
-def _contents(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # a cell that is not filled yet
-        return None
 
 
 def order(
@@ -339,14 +381,16 @@ def variable(value: Any, name: str | None = None) -> Variable:
     return Variable(optree.tree_unflatten(structure, copies), name or "variable")
 
 
+OTHER_DERIVATIVE = (
+    "depends on the variables of another derivative; second derivatives of a graph are for hvp, "
+    "not for a gradient of a gradient; within one model, autograd.grad may be nested"
+)
+
+
 def own_copy(leaf: Any, name: str) -> Any:
     """A leaf that nobody else can change."""
     if isinstance(leaf, Node):
-        raise TypeError(
-            f"{name!r} holds {leaf!r}, which depends on the variables of another derivative; "
-            f"second derivatives of a graph are for hvp, not for a gradient of a gradient; "
-            f"within one model, autograd.grad may be nested"
-        )
+        raise TypeError(f"{name!r} holds {leaf!r}, which {OTHER_DERIVATIVE}")
     if is_collection(leaf):
         raise TypeError(f"{name!r} holds a Dask collection; compute it first, or pass it as data")
     if isinstance(leaf, np.ndarray):
@@ -372,6 +416,7 @@ class DelayedModel:
     def __init__(self, model: Model):
         self.model = model
         self.__wrapped__ = model.fun
+        self.__name__ = model.name
         self.__doc__ = model.fun.__doc__
 
     def __repr__(self) -> str:
@@ -410,7 +455,7 @@ def delayed(
     Raises
     ------
     TypeError
-        where ``fun`` cannot be called.
+        where ``fun`` cannot be called, or the name is no string.
     ValueError
         for an unknown backend or ``keep``.
     """
@@ -420,7 +465,9 @@ def delayed(
         fun = fun.model.fun
     if not callable(fun):
         raise TypeError(f"dg.delayed makes a model of a function; found {describe(fun)}")
-    if keep not in KEEP:
+    if not (name is None or isinstance(name, str)):
+        raise TypeError(f"the name of a model is a string; found {describe(name)}")
+    if not (isinstance(keep, str) and keep in KEEP):
         raise ValueError(f"unknown keep={keep!r}; choose one of {', '.join(KEEP)}")
     backends.load(backend)
     return DelayedModel(Model(fun, name or function_name(fun), backend, keep))

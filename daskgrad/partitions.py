@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import optree
 
-from daskgrad.cotangents import describe
+from daskgrad.cotangents import describe, row_major
+from daskgrad.structures import flatten
 from daskgrad.summation import power_of_two
 
 BLOCKS = 32  # how many blocks an automatic grainsize makes of a long list, at the least
@@ -27,11 +29,12 @@ def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
     Raises
     ------
     TypeError
-        for anything but a list, a tuple or a NumPy array of at least one dimension.
+        for anything but a list, a tuple or a plain NumPy array of at least one dimension.
     ValueError
         where there are none: an empty sum has no structure and no shape.
     """
     if isinstance(items, np.ndarray) and items.ndim:
+        require_plain(items, argument)
         items = np.ascontiguousarray(items)
     elif not isinstance(items, list | tuple):
         raise TypeError(
@@ -40,7 +43,28 @@ def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
         )
     if not len(items):
         raise ValueError(f"{argument} is empty, and an empty sum has no shape; sum at least one")
-    return items if isinstance(items, np.ndarray) else list(items)
+    return items if isinstance(items, np.ndarray) else [in_row_order(item) for item in items]
+
+
+def in_row_order(item: Any) -> Any:
+    """An item whose arrays are C-contiguous."""
+    if isinstance(item, np.ndarray):
+        return row_major(item)
+    leaves, structure = flatten(item)
+    if all(row_major(leaf) is leaf for leaf in leaves):
+        return item
+    return optree.tree_unflatten(structure, list(map(row_major, leaves)))
+
+
+def require_plain(items: np.ndarray, argument: str) -> None:
+    """A subclass would lose what makes it one: a masked array its mask, a quantity its unit."""
+    if type(items) not in (np.ndarray, np.memmap, np.recarray):
+        raise TypeError(
+            f"{argument} is {type(items).__name__} {describe(items)}; convert it to a plain array "
+            f"first, or pass a list"
+        )
+    if items.dtype == object:
+        raise TypeError(f"{argument} is an array of Python objects, {describe(items)}; pass a list")
 
 
 def cut(items: Sequence[Any] | np.ndarray, grainsize: int) -> list[Block]:
@@ -51,7 +75,8 @@ def cut(items: Sequence[Any] | np.ndarray, grainsize: int) -> list[Block]:
 
 def require_grainsize(grainsize: Any) -> None:
     is_number = isinstance(grainsize, int | np.integer) and not isinstance(grainsize, bool)
-    if grainsize != "auto" and not (is_number and grainsize >= 1):
+    is_auto = isinstance(grainsize, str) and grainsize == "auto"
+    if not is_auto and not (is_number and grainsize >= 1):
         raise ValueError(
             f"grainsize is the number of items in one task, at least 1, or 'auto'; "
             f"found {grainsize!r}"

@@ -8,75 +8,21 @@ a task result that cannot be loaded would hang Dask's cluster.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import optree
 
 from daskgrad import backends, cotangents
+from daskgrad.blame import Blame
 from daskgrad.cotangents import Cotangent, Leaves, Seed, describe
 from daskgrad.fingerprints import Fingerprint, agree, fingerprint
-from daskgrad.structures import Structure, flatten
+from daskgrad.models import Call, Model, described_arguments, run
+from daskgrad.structures import flatten
 
-KEEP = ("auto", "gradient", "tape", "recompute")
-
-
-class Model(NamedTuple):
-    """A function that daskgrad may differentiate, and how."""
-
-    fun: Callable[..., Any]
-    name: str
-    backend: str = "autograd"
-    keep: str = "auto"
-
-    def __reduce__(self) -> tuple:
-        fun = self.fun if isinstance(self.fun, SentFunction) else SentFunction.of(self)
-        return Model, (fun, *self[1:])
-
-
-class SentFunction:
-    """A model's function as bytes, which become the function where it is first called.
-
-    So Dask's scheduler, which loads all graphs and sends the tasks on, need not import what the
-    function needs, and one that cannot be loaded is an error of its own task.
-    """
-
-    __slots__ = ("_fun", "backend", "data")
-
-    def __init__(self, data: bytes, backend: str):
-        self.data = data
-        self.backend = backend
-        self._fun: Callable | None = None
-
-    @classmethod
-    def of(cls, model: Model) -> "SentFunction":
-        return cls(backends.load(model.backend).dumps(model.fun), model.backend)
-
-    def __reduce__(self) -> tuple:
-        return SentFunction, (self.data, self.backend)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._fun is None:
-            self._fun = backends.load(self.backend).loads(self.data)
-        return self._fun(*args, **kwargs)
-
-
-class Call(NamedTuple):
-    """The arguments of one call: a pytree of constants with holes where the inputs go.
-
-    ``holes`` are pairs (position among the leaves, number of the input).
-    """
-
-    leaves: tuple[Any, ...]
-    structure: Structure
-    holes: tuple[tuple[int, int], ...]
-
-    def arguments(self, inputs: Sequence[Any]) -> tuple[tuple, dict]:
-        leaves = list(self.leaves)
-        for position, number in self.holes:
-            leaves[position] = inputs[number]
-        return self.structure.unflatten(leaves)
+logger = logging.getLogger("daskgrad")
 
 
 class Active(NamedTuple):
@@ -151,7 +97,7 @@ class Gradient:
     def __call__(self, cotangent: Leaves) -> Leaves:
         if self.is_zero or cotangent[0] is None:
             return (None,) * len(self.leaves)
-        return self.leaves if cotangent[0] == 1.0 else cotangents.scale(self.leaves, cotangent[0])
+        return cotangents.scale(self.leaves, cotangent[0])
 
 
 class Pullback:
@@ -208,7 +154,15 @@ def owner(array: Any) -> Any:
 def evaluate(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     """The value of a call; traces nothing."""
     with Blame("value", model, call, inputs):
-        return run(model, call, inputs)
+        return row_major(run(model, call, inputs))
+
+
+def row_major(value: Any) -> Any:
+    """A value whose arrays are in C order, as they would be after a move."""
+    if isinstance(value, float | np.generic):
+        return value
+    leaves, structure = flatten(value)
+    return optree.tree_unflatten(structure, list(map(cotangents.row_major, leaves)))
 
 
 def capture(model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]) -> Captured:
@@ -244,12 +198,20 @@ def trace_again(
     captured: Captured, model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]
 ) -> Any:
     """Fills the empty pullback of ``captured``; the value must come out as it did at first."""
+    log_retrace(model, call, inputs)
     tracer = Tracer(model._replace(keep="tape"), call, active, inputs)
     value, pullback = tracer.run(inputs)
     require_same_value(captured, fingerprint(flatten(value)[0]), model)
     if model.keep != "recompute":
         captured.pullback = pullback
     return pullback
+
+
+def log_retrace(model: Model, call: Call, inputs: Sequence[Any]) -> None:
+    """One record a model that runs again; ``client.forward_logging("daskgrad")`` collects them."""
+    if logger.isEnabledFor(logging.INFO):
+        shapes = ", ".join(described_arguments(call, inputs))
+        logger.info("model %r is traced again, called with (%s)", model.name, shapes)
 
 
 def share_out(leaves: Leaves, seen: Sequence[Seen]) -> Cotangent | tuple[Cotangent, ...]:
@@ -291,7 +253,7 @@ class Tracer:
     def run(self, inputs: Sequence[Any]) -> tuple[Any, Any]:
         """The value on ``inputs``, whose active ones are those of the constructor; its pullback."""
         if self._model.keep == "recompute" or not self._arrays:
-            value = run(self._model, self._call, inputs)
+            value = row_major(run(self._model, self._call, inputs))
             require_numbers(flatten(value)[0], value, self._model)
             return value, Pullback() if self._arrays else self._zero()
         value, leaves, tape = self._trace(inputs)
@@ -307,6 +269,7 @@ class Tracer:
             return leaves
 
         leaves, tape = self._backend.trace(traced, self._arrays)
+        leaves = list(map(cotangents.row_major, leaves))
         return optree.tree_unflatten(structures[0], leaves), leaves, tape
 
     def _boxed(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> list[Any]:
@@ -332,7 +295,17 @@ class Tracer:
                 f"keep='gradient' needs a model that returns one real number; "
                 f"{self._model.name!r} returned {', '.join(map(describe, leaves))}"
             )
-        return Gradient(pullback((Seed().like(leaves[0]),)))
+        return self._pulled_back_at_once(pullback, leaves)
+
+    def _pulled_back_at_once(self, pullback: Pullback, leaves: Sequence[Any]) -> Gradient:
+        try:
+            return Gradient(pullback((Seed().like(leaves[0]),)))
+        except Exception as error:
+            error.add_note(
+                f"daskgrad: in the backward pass of model {self._model.name!r}, which is run at "
+                f"once, in the forward task, because the model returned one real number"
+            )
+            raise
 
     def _keeps_gradient(self, scalar: bool, tape: Any) -> bool:
         if self._model.keep != "auto" or not scalar:
@@ -347,11 +320,6 @@ class Tracer:
 
 
 SMALL = 2**16  # bytes of a gradient that are kept rather than counting what the tape holds
-
-
-def run(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
-    args, kwargs = call.arguments(inputs)
-    return model.fun(*args, **kwargs)
 
 
 def is_real_scalar(leaves: Sequence[Any]) -> bool:
@@ -385,6 +353,11 @@ def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
         raise TypeError(
             f"model {model.name!r} returned {describe(leaf)}; expected numbers or arrays, or "
             f"dicts, lists, tuples and registered dataclasses of them"
+            + (
+                "; inside a model, call the plain function, not what dg.delayed made of it"
+                if hasattr(leaf, "__dask_graph__")
+                else ""
+            )
         )
 
 
@@ -444,45 +417,3 @@ def seen_by(active: Sequence[Active], inputs: Sequence[Any]) -> tuple[Seen, ...]
         leaves = flatten(inputs[number])[0]
         seen.append(Seen(fingerprint(leaves) if watched else None, len(leaves)))
     return tuple(seen)
-
-
-# ------------------------------------------------------------------------------- errors' notes
-
-
-class Blame(NamedTuple):
-    """Adds to an exception which stage of which model it came from, and on what arguments."""
-
-    stage: str
-    model: Model
-    call: Call
-    inputs: Sequence[Any]
-    item: int | None = None
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if not isinstance(error, Exception):
-            return
-        where = f"model {self.model.name!r}" + ("" if self.item is None else f", item {self.item}")
-        shapes = ", ".join(described_arguments(self.call, self.inputs))
-        error.add_note(f"daskgrad: in the {self.stage} pass of {where}, called with ({shapes})")
-        if self.stage == "forward" and mentions_box(error):
-            error.add_note(HINT)
-
-
-HINT = (
-    "daskgrad: while it is differentiated, a model sees autograd's boxes in the place of arrays: "
-    "use autograd.numpy in the place of numpy and math, make new arrays (np.concatenate, np.where) "
-    "in the place of assigning into one, and see autograd's tutorial for what it covers"
-)
-
-
-def mentions_box(error: Exception) -> bool:
-    text = str(error)
-    return "ArrayBox" in text or "array element with a sequence" in text
-
-
-def described_arguments(call: Call, inputs: Sequence[Any]) -> list[str]:
-    args, kwargs = call.arguments(inputs)
-    return [*map(describe, args), *[f"{name}={describe(value)}" for name, value in kwargs.items()]]

@@ -8,11 +8,12 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from daskgrad.backward import Backward, Contribution, add_tree, backward_tasks, select
+from daskgrad.backward import Backward, Contribution, backward_tasks, select
 from daskgrad.cotangents import describe
 from daskgrad.forward import Forward, forward_tasks, pass_value_on, value_of
 from daskgrad.graph import Graph
-from daskgrad.nodes import CallNode, Node, Variable, as_model, make_call
+from daskgrad.models import Model
+from daskgrad.nodes import CallNode, Node, Variable, as_model, make_call, require_no_node_in
 from daskgrad.partitions import (
     Block,
     Grainsize,
@@ -21,7 +22,7 @@ from daskgrad.partitions import (
     cut,
     require_grainsize,
 )
-from daskgrad.pullbacks import Active, Model
+from daskgrad.pullbacks import Active
 from daskgrad.shards import Shards
 from daskgrad.structures import flatten
 from daskgrad.summation import in_groups
@@ -29,6 +30,7 @@ from daskgrad.tasks import TaskGraph, is_collection
 from daskgrad.terms import (
     ITEM,
     add_captured,
+    add_parts,
     capture_block,
     evaluate_block,
     pull_back_block,
@@ -93,7 +95,7 @@ class ReductionNode(Node):
         items: Shards | Sequence[Block],
         whole_slices: bool = False,
     ):
-        call, inputs = make_call((None, *shared), {}, model.name)
+        call, inputs = make_call(model, (None, *shared), {})
         holes = [(position, number + 1) for position, number in call.holes]
         super().__init__(model.name, inputs)
         self.model = model
@@ -208,7 +210,7 @@ def _(node: ReductionNode, backward: Backward, arrived: Contribution) -> None:
         active = [source for source in node.inputs if source in backward.graph.active]
         for number, source in enumerate(active):
             terms = picked(node, backward.tasks, pulled, number, len(active))
-            backward.send(source, add_tree(source, backward.tasks, terms).cotangent)
+            backward.send(source, add_up_parts(source, backward.tasks, terms))
 
 
 def pull_back_fused(node: ReductionNode, backward: Backward, arrived: Contribution) -> Any:
@@ -242,6 +244,7 @@ def pulled_back_blocks(node: ReductionNode, backward: Backward, cotangent: Any) 
             items,
             inputs,
             value,
+            len(captured) > 1,
             annotations=node.annotations,
         )
         for (block, value), (first, items) in zip(captured, data, strict=True)
@@ -250,15 +253,24 @@ def pulled_back_blocks(node: ReductionNode, backward: Backward, cotangent: Any) 
 
 def picked(
     node: ReductionNode, tasks: TaskGraph, pulled: Sequence[Any], number: int, count: int
-) -> list[Contribution]:
+) -> Sequence[Any]:
     """What each block returned for one of ``count`` active inputs."""
     if count == 1:
-        return [Contribution(block) for block in pulled]
+        return pulled
     key = functools.partial(tasks.key, "cotangent", node.name)
     return [
-        Contribution(tasks.add(key(), select, block, number, annotations=node.annotations))
-        for block in pulled
+        tasks.add(key(), select, block, number, annotations=node.annotations) for block in pulled
     ]
+
+
+def add_up_parts(source: Node, tasks: TaskGraph, parts: Sequence[Any]) -> Any:
+    """Adds the tasks that add up what the blocks returned for one input."""
+
+    def add(group: Sequence[Any], is_last: bool) -> Any:
+        key = tasks.key("cotangent", source.name)
+        return tasks.add(key, add_parts, list(group), is_last, annotations=source.annotations)
+
+    return in_groups(parts, add)
 
 
 # ------------------------------------------------------------------------------------- public
@@ -294,12 +306,13 @@ def map_sum(model: Any, items: Any, *shared: Any, grainsize: Grainsize = "auto")
     if isinstance(items, Shards):
         require_same_grainsize(grainsize, items)
         return ReductionNode(model, shared, items)
-    if isinstance(items, Variable) and isinstance(items.value, list | tuple):
+    if isinstance(items, Variable) and isinstance(items.primal, list | tuple):
         items = list(items)
     items = as_items(items)
     size = aligned_grainsize(grainsize, len(items))
     if isinstance(items, list) and any(map(holds_node, items)):
         return sum([CallNode(model, (item, *shared), {}) for item in items])
+    require_no_node_in(items, f"the items of model {model.name!r}")
     return ReductionNode(model, shared, cut(items, size))
 
 
@@ -320,6 +333,7 @@ def reduce_sum(partial_sum: Any, sliced: Any, *shared: Any, grainsize: Grainsize
     blocks = cut(items, size)
     if isinstance(items, list) and any(map(holds_node, items)):
         return sum([CallNode(model, (block.items, *shared), {}) for block in blocks])
+    require_no_node_in(items, f"the items of model {model.name!r}")
     return ReductionNode(model, shared, blocks, whole_slices=True)
 
 

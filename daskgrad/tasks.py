@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import dask
 import dask.threaded
-from dask.base import DaskMethodsMixin, is_dask_collection
+from dask.base import DaskMethodsMixin, is_dask_collection, replace_name_in_key
 from dask.delayed import single_key
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
@@ -33,12 +33,14 @@ def spoken(name: str) -> str:
     """A model's name in letters and hyphens, as Dask keeps it: log_lik → log-lik, m1 → m-b.
 
     Dask's ``key_split`` drops everything from the first word on that is not all letters, or that
-    is eight letters long and may be a hash.
+    is eight letters long and, since it begins with one of a to f, may be a hash.
     """
     parts = ["".join(group) for _, group in itertools.groupby(name, _kind)]
     words = [part.translate(LETTERS) for part in parts if part.isalnum()]
     words = [
-        word if len(word) != 8 else f"{word[:4]}-{word[4:]}" for word in words if word.isalpha()
+        f"{word[:4]}-{word[4:]}" if len(word) == 8 and word[0] in "abcdef" else word
+        for word in words
+        if word.isalpha()
     ]
     return "-".join(words) or "model"
 
@@ -92,7 +94,7 @@ class TaskGraph:
         fun = Registering(fun) if self._sends_classes else fun
         self._tasks[key] = KeptTask(key, fun, *[_listed(arg) for arg in args])
         for kind, value in (annotations or {}).items():
-            self._annotations.setdefault(kind, {})[key] = value(key) if callable(value) else value
+            self._annotations.setdefault(kind, {})[key] = _at(key, value)
         return TaskRef(key)
 
     def data(self, key: Key, value: Any) -> TaskRef:
@@ -100,14 +102,13 @@ class TaskGraph:
         self._tasks[key] = DataNode(key, value)
         return TaskRef(key)
 
-    def constant(self, value: Any, name: str) -> TaskRef:
-        """Puts a constant into the graph; the same object gets the same key."""
+    def constant(
+        self, value: Any, name: str, prepare: Callable[[Any], Any] = lambda value: value
+    ) -> TaskRef:
+        """Puts a constant into the graph, prepared; the same object gets the same key."""
         if id(value) not in self._constants:
-            ref = self.data(self.key("value", name), value)
-            self._constants[id(value)] = (
-                value,
-                ref,
-            )  # holds the value, so that its id stays its own
+            ref = self.data(self.key("value", name), prepare(value))
+            self._constants[id(value)] = (value, ref)  # holds it, so that its id stays its own
         return self._constants[id(value)][1]
 
     def share(self, models: Iterable[Any]) -> None:
@@ -153,12 +154,21 @@ class TaskGraph:
 
     def high_level_graph(self) -> HighLevelGraph:
         """The graph as one layer, on top of those of the collections that it uses."""
-        annotations = {kind: table.get for kind, table in self._annotations.items()}
-        layer = MaterializedLayer(
-            self._tasks, annotations={**dask.get_annotations(), **annotations}
-        )
+        current = dask.get_annotations()
+        own = {kind: self._annotation(kind, current.get(kind)) for kind in self._annotations}
+        layer = MaterializedLayer(self._tasks, annotations={**current, **own})
         name = f"daskgrad-{uuid.uuid4().hex}"
         return HighLevelGraph.from_collections(name, layer, list(self._collections.values()))
+
+    def _annotation(self, kind: str, current: Any) -> Callable[[Key], Any]:
+        """One kind of annotation, as a function of the key: the call's own, else the current."""
+        others = {} if current is None else {key: _at(key, current) for key in self._tasks}
+        return {**others, **self._annotations[kind]}.get
+
+
+def _at(key: Key, value: Any) -> Any:
+    """What an annotation, which may be a function of the key, is for one key."""
+    return value(key) if callable(value) else value
 
 
 def _listed(arg: Any) -> Any:
@@ -225,7 +235,7 @@ class Collection(DaskMethodsMixin):
     def _with_graph(self, graph: Any, *, rename: dict | None = None) -> "Collection":
         """The same collection on another graph: persisted, or cloned under other keys."""
         other = copy.copy(self)
-        other.key = (rename or {}).get(self.key, self.key)
+        other.key = replace_name_in_key(self.key, rename or {})
         if not isinstance(graph, HighLevelGraph):
             graph = {key: _held(key, value) for key, value in graph.items()}
             graph = HighLevelGraph.from_collections(f"daskgrad-{uuid.uuid4().hex}", graph)

@@ -12,20 +12,20 @@ import numpy as np
 import optree
 
 from daskgrad import cotangents
-from daskgrad.cotangents import Cotangent, Leaves, Seed, describe
+from daskgrad.blame import Blame
+from daskgrad.cotangents import Cotangent, Leaves, Part, Seed, describe
+from daskgrad.models import Call, Model, run
 from daskgrad.pullbacks import (
     Active,
-    Blame,
-    Call,
     Captured,
     Gradient,
-    Model,
     Pullback,
     Tracer,
+    log_retrace,
     require_same_input,
     require_same_value,
     require_value_seen,
-    run,
+    row_major,
     seed,
     seen_by,
     share_out,
@@ -76,7 +76,7 @@ def evaluate_block(
     values = PairwiseSum(add_values)
     for index, item in enumerate(items, first):
         with Blame("value", model, call, [item, *inputs], index):
-            values.push(run(model, call, [item, *inputs]))
+            values.push(row_major(run(model, call, [item, *inputs])))
     return values.total()
 
 
@@ -119,17 +119,34 @@ def pull_back_block(
     items: Sequence[Any],
     inputs: Sequence[Any],
     witness: Any,
+    is_part: bool = False,
 ) -> Cotangent | tuple[Cotangent, ...]:
-    """The cotangents of the active shared inputs of a block; a single one is not wrapped."""
+    """The cotangents of the active shared inputs of a block; a single one is not wrapped.
+
+    ``is_part``: there are other blocks, and ``add_parts`` adds up what they return.
+    """
     with Blame("backward", model, call, [describe_block(first, items), *inputs]):
         require_value_seen(captured, cotangent, witness, model)
         pullback = captured.pullback
         if isinstance(pullback, Terms) and pullback.is_empty:
+            log_retrace(model, call, [describe_block(first, items), *inputs])
             tape = model._replace(keep="tape")
             again = capture_block(tape, call, active, first, items, inputs)
             require_same_value(captured, again.fingerprint, model)
             pullback = again.pullback
-        return share_out(pullback(seed(cotangent, captured.value, model)), captured.seen)
+        leaves = seed(cotangent, captured.value, model)
+        waits = isinstance(pullback, Gradient) and not pullback.is_zero
+        if is_part and waits and leaves[0] is not None:
+            return as_parts(share_out(pullback.leaves, captured.seen), leaves[0])
+        return share_out(pullback(leaves), captured.seen)
+
+
+def as_parts(
+    shared_out: Cotangent | tuple[Cotangent, ...], factor: Any
+) -> Cotangent | tuple[Cotangent, ...]:
+    if isinstance(shared_out, Cotangent):
+        return Part(shared_out.leaves, factor, shared_out.seen)
+    return tuple([Part(part.leaves, factor, part.seen) for part in shared_out])
 
 
 def pull_back_sum(
@@ -175,11 +192,22 @@ def add_cotangents(terms: Sequence[Cotangent], saw_value: Sequence[bool]) -> Cot
     for other in seen[1:]:
         require_same_input(seen[0], other)
     seeds = [term for term in terms if isinstance(term, Seed)]
-    if len(seeds) == len(terms):
+    like: Leaves = next((t.leaves for t in terms if any(c is not None for c in t.leaves)), ())
+    if seeds and not like:  # nothing else than seeds and symbolic zeros
         return Seed(sum([term.times for term in seeds]))
-    like = next(term.leaves for term in terms if term.leaves)
     leaves = [(s.like(like[0]),) if isinstance(s, Seed) else s.leaves for s in terms]
     return Cotangent(pairwise(leaves, cotangents.add), seen[0] if seen else None)
+
+
+def add_parts(parts: Sequence[Cotangent], is_last: bool) -> Cotangent:
+    """The sum of the cotangents that the blocks of a sum return; the last one scales it."""
+    total = add_cotangents(parts, (True,) * len(parts))
+    factors = [part.factor for part in parts if isinstance(part, Part)]
+    if not factors:
+        return total
+    if not is_last:
+        return Part(total.leaves, factors[0], total.seen)
+    return Cotangent(cotangents.scale(total.leaves, factors[0]), total.seen)
 
 
 def sum_values(values: Sequence[Any]) -> Any:

@@ -192,6 +192,9 @@ class Rule(NamedTuple):
     takes: tuple[Callable, ...]
     do: Callable[..., Any]  # (language, number, *values): number is drawn, for whatever varies
 
+    def starts_with(self, value):
+        return self.takes[0](value, [])
+
 
 def model(fun, *takes):
     return Rule(takes, lambda language, number, *values: language.call(fun, *values))
@@ -297,8 +300,9 @@ def programs(draw):
     rows, length = draw(st.integers(1, 3)), draw(st.integers(1, 4))
     arguments = point(draw(st.integers(0, 10_000)), rows, length)
     values, steps = start(*arguments), []
-    for _ in range(draw(st.integers(1, 14))):
-        name = draw(st.sampled_from(sorted(RULES)))
+    for _ in range(draw(st.integers(3, 14))):
+        possible = [name for name, rule in RULES.items() if any(map(rule.starts_with, values))]
+        name = draw(st.sampled_from(sorted(possible)[::-1]))
         taken = draw_inputs(draw, RULES[name], values)
         if taken is not None:
             steps.append(Step(name, taken, draw(st.integers(0, 20))))
@@ -396,9 +400,7 @@ class Magnitudes(Plain):
         noted = Noted(outputs(*values), self)
         jacobians = [
             autograd.jacobian(
-                lambda v, n=n: flat(
-                    outputs(*values[:n], shaped(v, values[n]), *values[n + 1 :])
-                )
+                lambda v, n=n: flat(outputs(*values[:n], shaped(v, values[n]), *values[n + 1 :]))
             )(flat(values[n]))
             for n in range(len(values))
         ]

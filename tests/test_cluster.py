@@ -58,7 +58,7 @@ def log(tmp_path):
 def test_a_backward_task_runs_where_its_residuals_are(client, log):
     """Eight MB of residuals on one worker, and a cotangent of one MB that comes from the other.
 
-        source (first) ── heavy ── outer (second)
+    source (first) ── heavy ── outer (second)
     """
     first, second = client.scheduler_info(n_workers=-1)["workers"]
 

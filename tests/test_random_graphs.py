@@ -29,7 +29,7 @@ def require_right(program):
     assert programs.difference(program, gradients) <= EXACT
 
 
-@settings(max_examples=60, **with_fixture)
+@settings(max_examples=150, **with_fixture)
 @given(programs.programs())
 def test_the_gradient_is_plain_autograds(program):
     import dask
@@ -38,13 +38,13 @@ def test_the_gradient_is_plain_autograds(program):
         require_right(program)
 
 
-@settings(max_examples=12, **with_fixture)
+@settings(max_examples=25, **with_fixture)
 @given(program=programs.programs())
 def test_the_gradient_is_plain_autograds_on_every_scheduler(scheduler, program):
     require_right(program)
 
 
-@settings(max_examples=6, **with_fixture)
+@settings(max_examples=15, **with_fixture)
 @given(program=programs.programs())
 def test_every_scheduler_gives_the_same_bits(every_scheduler, program):
     results = every_scheduler(lambda: as_bytes(gradient(program)))
@@ -104,7 +104,9 @@ def test_the_measure_finds_a_gradient_that_is_off_by_a_part_in_a_billion():
 def test_the_measure_allows_for_cancellation_and_no_more():
     """x - x cancels: the error may be 1e-12 of what was added, not of the zero that is left."""
     program = Program(
-        programs.point(0, 1, 1), (Step("-", (0, 0), 0), Step("+", (7, 0), 0), Step("+", (8, 0), 0)), (9,)
+        programs.point(0, 1, 1),
+        (Step("-", (0, 0), 0), Step("+", (7, 0), 0), Step("+", (8, 0), 0)),
+        (9,),
     )
     assert np.all(programs.magnitude(program)[:1] >= np.abs(programs.reference(program)[:1]))
     assert np.all(programs.magnitude(program)[1:] == 0.0)

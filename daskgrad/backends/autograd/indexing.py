@@ -29,10 +29,14 @@ class Piece:
         self.g = g
 
     def add_into(self, array: np.ndarray) -> np.ndarray:
-        if self.distinct:
-            array[self.index] += self.g
-        else:
+        if not self.distinct:
             np.add.at(array, self.index, self.g)
+            return array
+        part = array[self.index]
+        if isinstance(part, np.ndarray) and part.base is array:  # ``+=`` would copy it to itself
+            np.add(part, self.g, out=part)
+        else:
+            array[self.index] = part + self.g
         return array
 
 

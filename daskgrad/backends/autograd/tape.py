@@ -10,12 +10,24 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from autograd.core import VJPNode, add_outgrads, primitive_vjps, sparse_object_types
+from autograd.core import add_outgrads, primitive_vjps, sparse_object_types
 from autograd.numpy.numpy_vjps import untake
 from autograd.tracer import Node, isbox, new_box, notrace_primitives
 
-from daskgrad.backends.autograd.indexing import RULES, Piece
+from daskgrad.backends.autograd.arithmetic import RULES as ARITHMETIC_RULES
+from daskgrad.backends.autograd.guards import RULES as GUARDED_RULES
+from daskgrad.backends.autograd.guards import (
+    integer_pullback,
+    is_integer,
+    require_seen,
+    without_derivative,
+)
+from daskgrad.backends.autograd.indexing import RULES as INDEXING_RULES
+from daskgrad.backends.autograd.indexing import Piece
+from daskgrad.backends.autograd.linear import RULES as LINEAR_RULES
 from daskgrad.backends.autograd.tracing import trace_numbers
+
+RULES = {**ARITHMETIC_RULES, **LINEAR_RULES, **INDEXING_RULES, **GUARDED_RULES}
 
 
 class TapeNode(Node):
@@ -23,24 +35,33 @@ class TapeNode(Node):
 
     __slots__ = ("parents", "pullback")
 
+    parents: Any
+    pullback: Any
+
     def __init__(self, value, fun, args, kwargs, parent_argnums, parents):
+        self.parents = parents
         rule = RULES.get(fun) or primitive_vjps.get(fun)
         if rule is None:
             raise NotImplementedError(missing_rule(fun, parent_argnums))
+        if kwargs:
+            require_seen(fun, kwargs)
+        if is_integer(value):
+            self.parents, self.pullback = (), integer_pullback
+            return
         try:
             self.pullback = rule(parent_argnums, value, args, kwargs)
         except (KeyError, NotImplementedError) as error:
             if isinstance(error, KeyError) and error.args[0] not in parent_argnums:
                 raise
             raise NotImplementedError(missing_rule(fun, parent_argnums)) from error
-        self.parents = parents
+        except TypeError as error:
+            if "argument" not in str(error):
+                raise
+            raise TypeError(narrow_rule(fun, error)) from error  # np.clip(box) goes another way on
 
     def initialize_root(self):
         self.parents = ()
         self.pullback = None
-
-
-notrace_primitives[TapeNode] = notrace_primitives[VJPNode]  # the same set: later entries count, too
 
 
 def missing_rule(fun: Callable, argnums: tuple) -> str:
@@ -52,9 +73,15 @@ def missing_rule(fun: Callable, argnums: tuple) -> str:
     )
 
 
+def narrow_rule(fun: Callable, error: TypeError) -> str:
+    name = getattr(fun, "__name__", repr(fun))
+    return f"the rule of the primitive {name!r} does not take all arguments of this call: {error}"
+
+
 def trace(fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
     """Runs ``fun`` once; returns its outputs and the tape (see ``daskgrad.backends``)."""
     number = trace_numbers.next_number()
+    notrace_primitives[TapeNode] = without_derivative()
     roots = [TapeNode.new_root() for _ in arrays]
     boxes = [new_box(array, number, root) for array, root in zip(arrays, roots, strict=True)]
     outputs, ends = [], []
@@ -72,10 +99,12 @@ class Tape:
 
     def __init__(self, roots: Sequence[TapeNode], ends: Sequence[TapeNode | None]):
         order = backward_order([end for end in ends if end is not None])
+        require_own_roots(order, roots)
         place = {node: index for index, node in enumerate(order)}
+        placed = place.__getitem__
         self._pullbacks = [node.pullback for node in order]
-        self._parents = [tuple([place[parent] for parent in node.parents]) for node in order]
-        self._ends = [None if end is None else place[end] for end in ends]
+        self._parents = [tuple(map(placed, node.parents)) for node in order]
+        self._ends = [None if end is None else placed(end) for end in ends]
         self._roots = [place.get(root) for root in roots]
 
     def __len__(self) -> int:
@@ -100,6 +129,19 @@ class Tape:
         return arrays_within(self._pullbacks)
 
 
+def require_own_roots(order: Sequence[TapeNode], roots: Sequence[TapeNode]) -> None:
+    """Whatever the outputs depend on began at the roots; a copy of a box began elsewhere."""
+    own = set(roots)
+    if any(node.pullback is None and node not in own for node in order):
+        raise TypeError(
+            "an ArrayBox was copied with copy.deepcopy or pickle, and its copy has lost its "
+            "derivative; copy arrays with np.array(x)"
+        )
+
+
+PLAIN = {np.ndarray, np.float64}  # what most cotangents are: neither boxes nor pieces
+
+
 class Cotangents:
     """The cotangents of all nodes of a tape, while it is pulled back.
 
@@ -118,8 +160,12 @@ class Cotangents:
         return value
 
     def add(self, index: int, cotangent: Any) -> None:
+        if cotangent is None:
+            return
         previous = self.value[index]
-        if type(cotangent) is Piece:
+        if previous is None and type(cotangent) in PLAIN:
+            self.value[index] = cotangent
+        elif type(cotangent) is Piece:
             self._add_piece(index, previous, cotangent)
         elif isbox(previous) or type(cotangent) in sparse_object_types or isbox(cotangent):
             flagged = None if previous is None else (previous, self._ours[index])

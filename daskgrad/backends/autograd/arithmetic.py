@@ -1,0 +1,144 @@
+"""Rules of our own for arithmetic between real arrays, looked up before autograd's.
+
+autograd's rules for ``+ - * / **`` find out shape, dtype and kind of both operands when a call is
+recorded, and again when it is pulled back, which on small arrays takes longer than the arithmetic.
+Where the operands have the result's dtype only the sums over broadcast axes are left, and often not
+even those. The expressions are autograd's, and so are the bits.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.core import primitive_vjps
+from autograd.numpy.numpy_vjps import unbroadcast
+
+Argnums = tuple[int, ...]
+BOTH = (0, 1)
+
+
+def arithmetic_rule(fun: Callable, pullback_of: Callable[..., Any]) -> Callable:
+    """The rule with ``pullback_of(argnums, x, y)`` where that holds, and autograd's elsewhere."""
+    autograds = primitive_vjps[fun]
+
+    def rule(argnums: Argnums, ans: Any, args: tuple, kwargs: dict) -> Any:
+        pullback = None
+        if len(args) == 2 and not kwargs and all([is_like(args[n], ans) for n in argnums]):
+            pullback = pullback_of(argnums, *args)
+        if pullback is None:
+            return autograds(argnums, ans, args, kwargs)
+        if all([args[n].shape == ans.shape and 1 not in ans.shape for n in argnums]):
+            return pullback
+        return fitted(pullback, [args[n].shape for n in argnums])
+
+    return rule
+
+
+def is_like(operand: Any, result: Any) -> bool:
+    """Whether an operand is an array or scalar of the result's dtype, which is real."""
+    if type(operand) is not np.ndarray and type(operand) is not np.float64:
+        return False
+    return operand.dtype == result.dtype and operand.dtype.kind == "f"
+
+
+def fitted(pullback: Callable, shapes: Sequence[tuple]) -> Callable:
+    """A pullback, and then the sums over what was broadcast."""
+
+    def fitted_pullback(g: Any) -> tuple:
+        return tuple([fit(c, shape) for c, shape in zip(pullback(g), shapes, strict=True)])
+
+    return fitted_pullback
+
+
+def fit(cotangent: Any, shape: tuple) -> Any:
+    """Sums a cotangent over broadcast axes, and, as autograd does, over all of length one."""
+    if type(cotangent) is not np.ndarray or cotangent.dtype.kind != "f":
+        return unbroadcast(cotangent, (shape, len(shape), None, False))
+    while cotangent.ndim > len(shape):
+        cotangent = np.add.reduce(cotangent, axis=0)
+    for axis, size in enumerate(shape):
+        if size == 1:
+            cotangent = np.add.reduce(cotangent, axis=axis, keepdims=True)
+    return cotangent
+
+
+def add_pullback(argnums: Argnums, x: Any, y: Any) -> Callable:
+    return both_pullback if argnums == BOTH else identity_pullback
+
+
+def identity_pullback(g: Any) -> tuple:
+    return (g,)
+
+
+def both_pullback(g: Any) -> tuple:
+    return g, g
+
+
+def subtract_pullback(argnums: Argnums, x: Any, y: Any) -> Callable:
+    if argnums == BOTH:
+        return difference_pullback
+    return identity_pullback if argnums == (0,) else negative_pullback
+
+
+def difference_pullback(g: Any) -> tuple:
+    return g, -g
+
+
+def negative_pullback(g: Any) -> tuple:
+    return (-g,)
+
+
+def multiply_pullback(argnums: Argnums, x: Any, y: Any) -> Callable:
+    if argnums == BOTH:
+
+        def product_pullback(g: Any) -> tuple:
+            return y * g, x * g
+
+        return product_pullback
+    factor = y if argnums == (0,) else x
+
+    def factor_pullback(g: Any) -> tuple:
+        return (factor * g,)
+
+    return factor_pullback
+
+
+def divide_pullback(argnums: Argnums, x: Any, y: Any) -> Callable:
+    def numerator_pullback(g: Any) -> tuple:
+        return (g / y,)
+
+    def denominator_pullback(g: Any) -> tuple:
+        return (-g * x / y**2,)
+
+    def quotient_pullback(g: Any) -> tuple:
+        return g / y, -g * x / y**2
+
+    if argnums == BOTH:
+        return quotient_pullback
+    return numerator_pullback if argnums == (0,) else denominator_pullback
+
+
+def power_pullback(argnums: Argnums, x: Any, y: Any) -> Callable | None:
+    """For powers that are plain numbers."""
+    if argnums != (0,) or type(y) not in (int, float):
+        return None
+    exponent = float(y - 1) if y else 1.0
+
+    def number_power_pullback(g: Any) -> tuple:
+        return (g * y * x**exponent,)
+
+    return number_power_pullback
+
+
+RULES = {
+    fun: arithmetic_rule(fun, pullback_of)
+    for fun, pullback_of in (
+        (anp.add, add_pullback),
+        (anp.subtract, subtract_pullback),
+        (anp.multiply, multiply_pullback),
+        (anp.divide, divide_pullback),
+        (anp.true_divide, divide_pullback),
+        (anp.power, power_pullback),
+    )
+}

@@ -1,0 +1,89 @@
+"""Blame: which stage of which model an exception came from, and that it arrives with its type."""
+
+import copyreg
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import cloudpickle
+
+from daskgrad.models import Call, Model, described_arguments
+
+
+class Blame(NamedTuple):
+    """Adds to an exception which stage of which model it came from, and on what arguments."""
+
+    stage: str
+    model: Model
+    call: Call
+    inputs: Sequence[Any]
+    item: int | None = None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if not isinstance(error, Exception):
+            return
+        where = f"model {self.model.name!r}" + ("" if self.item is None else f", item {self.item}")
+        shapes = ", ".join(described_arguments(self.call, self.inputs))
+        error.add_note(f"daskgrad: in the {self.stage} pass of {where}, called with ({shapes})")
+        if self.stage == "forward" and mentions_box(error):
+            error.add_note(HINT)
+        make_portable(error)
+
+
+HINT = (
+    "daskgrad: while it is differentiated, a model sees autograd's boxes in the place of arrays: "
+    "use autograd.numpy in the place of numpy and math, make new arrays (np.concatenate, np.where) "
+    "in the place of assigning into one, and see autograd's tutorial for what it covers"
+)
+
+
+BOX_SIGNS = (  # what plain NumPy and SciPy say when they meet a box, or an array of boxes
+    "ArrayBox",
+    "array element with a sequence",
+    "dtype('O')",
+    "dtype object",
+    "object arrays",
+    "proper array of floats",
+    "holds references",
+    "not supported for the input types",
+    "Can't differentiate w.r.t. type",
+)
+
+
+def mentions_box(error: Exception) -> bool:
+    text = str(error)
+    return any(sign in text for sign in BOX_SIGNS)
+
+
+def make_portable(error: Exception) -> None:
+    """Sees to it that an exception arrives in another process, with its type and its notes.
+
+    One whose ``__init__`` takes something else than ``args`` cannot be loaded, and one that holds a
+    lock or a file cannot be sent: Dask would raise another one in its place, or lose the process.
+    """
+    if not is_portable(error):
+        copyreg.pickle(type(error), reduced_exception)
+
+
+def is_portable(value: Any) -> bool:
+    try:
+        pickle.loads(cloudpickle.dumps(value))
+    except Exception:
+        return False
+    return True
+
+
+def reduced_exception(error: Exception) -> tuple[Callable, tuple]:
+    args = tuple([arg if is_portable(arg) else repr(arg) for arg in error.args])
+    state = {name: value for name, value in error.__dict__.items() if is_portable(value)}
+    return loaded_exception, (type(error), args, state)
+
+
+def loaded_exception(cls: type[Exception], args: tuple, state: dict) -> Exception:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error

@@ -1,0 +1,57 @@
+"""Hidden objects: what functions, containers and objects hold where a pytree does not show it."""
+
+import functools
+import itertools
+import types
+from collections import deque
+from collections.abc import ItemsView, Iterable, KeysView, ValuesView
+from typing import Any
+
+import numpy as np
+
+LOOKED_AT = 100  # objects within one thing that are looked at
+
+PLAIN = (str, bytes, int, float, complex, np.generic, type, types.ModuleType, type(None))
+CONTAINERS = (list, tuple, set, frozenset, deque, KeysView, ValuesView, ItemsView)
+
+
+def find_hidden(kind: type, thing: Any) -> Any:
+    """The first object of a class among the first 100 objects in a thing, or ``None``."""
+    if isinstance(thing, PLAIN):
+        return None
+    found = [thing]
+    for part in found:  # grows while it is gone through
+        if isinstance(part, kind):
+            return part
+        room = LOOKED_AT - len(found)
+        if room > 0:
+            found.extend(itertools.islice(parts_of(part), room))
+    return None
+
+
+def parts_of(thing: Any) -> Iterable[Any]:
+    """What an object is made of, as far as models meet it."""
+    if isinstance(thing, PLAIN):
+        return ()
+    if isinstance(thing, np.ndarray):
+        return thing.flat if thing.dtype == object else ()
+    if isinstance(thing, CONTAINERS):
+        return thing
+    if isinstance(thing, dict):
+        return [*thing.values(), *thing]
+    if isinstance(thing, functools.partial):
+        return (thing.func, *thing.args, *thing.keywords.values())
+    if isinstance(thing, types.MethodType):
+        return (thing.__func__, thing.__self__)
+    if isinstance(thing, types.FunctionType):
+        defaults = (*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values())
+        return (*defaults, *[contents_of(cell) for cell in thing.__closure__ or ()])
+    slots = [getattr(thing, name, None) for name in getattr(type(thing), "__slots__", ())]
+    return [*getattr(thing, "__dict__", {}).values(), *slots]
+
+
+def contents_of(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a cell that is not filled yet
+        return None

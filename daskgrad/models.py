@@ -1,0 +1,77 @@
+"""Models and calls of them, as they travel to the workers."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from daskgrad import backends
+from daskgrad.cotangents import describe
+from daskgrad.structures import Structure
+
+KEEP = ("auto", "gradient", "tape", "recompute")
+
+
+class Model(NamedTuple):
+    """A function that daskgrad may differentiate, and how."""
+
+    fun: Callable[..., Any]
+    name: str
+    backend: str = "autograd"
+    keep: str = "auto"
+
+    def __reduce__(self) -> tuple:
+        fun = self.fun if isinstance(self.fun, SentFunction) else SentFunction.of(self)
+        return Model, (fun, *self[1:])
+
+
+class SentFunction:
+    """A model's function as bytes, which become the function where it is first called.
+
+    So Dask's scheduler, which loads all graphs and sends the tasks on, need not import what the
+    function needs, and one that cannot be loaded is an error of its own task.
+    """
+
+    __slots__ = ("_fun", "backend", "data")
+
+    def __init__(self, data: bytes, backend: str):
+        self.data = data
+        self.backend = backend
+        self._fun: Callable | None = None
+
+    @classmethod
+    def of(cls, model: Model) -> "SentFunction":
+        return cls(backends.load(model.backend).dumps(model.fun), model.backend)
+
+    def __reduce__(self) -> tuple:
+        return SentFunction, (self.data, self.backend)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._fun is None:
+            self._fun = backends.load(self.backend).loads(self.data)
+        return self._fun(*args, **kwargs)
+
+
+class Call(NamedTuple):
+    """The arguments of one call: a pytree of constants with holes where the inputs go.
+
+    ``holes`` are pairs (position among the leaves, number of the input).
+    """
+
+    leaves: tuple[Any, ...]
+    structure: Structure
+    holes: tuple[tuple[int, int], ...]
+
+    def arguments(self, inputs: Sequence[Any]) -> tuple[tuple, dict]:
+        leaves = list(self.leaves)
+        for position, number in self.holes:
+            leaves[position] = inputs[number]
+        return self.structure.unflatten(leaves)
+
+
+def run(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
+    args, kwargs = call.arguments(inputs)
+    return model.fun(*args, **kwargs)
+
+
+def described_arguments(call: Call, inputs: Sequence[Any]) -> list[str]:
+    args, kwargs = call.arguments(inputs)
+    return [*map(describe, args), *[f"{name}={describe(value)}" for name, value in kwargs.items()]]

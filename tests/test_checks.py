@@ -1,0 +1,216 @@
+"""The checker is right about right and about wrong derivatives."""
+
+import autograd.numpy as np
+import dask
+import pytest
+from autograd.extend import defvjp, primitive
+
+import daskgrad as dg
+from daskgrad.checks import DIRECTIONS, Line, inner, like, moved
+
+X = np.array([0.3, -0.5, 0.9])
+
+
+@pytest.fixture(autouse=True)
+def synchronous(request):
+    if "scheduler" in request.fixturenames:
+        yield
+    else:
+        with dask.config.set(scheduler="sync"):
+            yield
+
+
+def model_of(fun):
+    return dg.delayed(fun, name="model")
+
+
+def off(factor, argument=0):
+    """x ↦ sin(x) y with a rule that is off by a factor, for one of its arguments."""
+    factors = [factor if number == argument else 1.0 for number in range(2)]
+
+    @primitive
+    def slightly_wrong(x, y):
+        return np.sin(x) * y
+
+    defvjp(
+        slightly_wrong,
+        lambda ans, x, y: lambda g: factors[0] * g * np.cos(x) * y,
+        lambda ans, x, y: lambda g: factors[1] * g * np.sin(x),
+    )
+    return slightly_wrong
+
+
+RIGHT = {
+    "a scalar": (lambda x: np.sum(np.exp(x)), (X,)),
+    "a linear model": (lambda x: 3.0 * x, (X,)),
+    "an array": (lambda x: np.sin(x) * np.outer(x, x), (X,)),
+    "a matrix": (lambda a, b: np.linalg.solve(a, b), (np.eye(3) * 3 + 0.1, X)),
+    "a number": (lambda x: np.tanh(x) ** 3, (0.7,)),
+    "a pytree": (
+        lambda p: {"a": p["w"] @ p["b"], "s": [np.sum(p["b"]), 3]},
+        ({"w": np.eye(3) + 0.2, "b": X},),
+    ),
+    "integers among them": (lambda x, n: x**n, (X, 3)),
+    "mixed leaves": (lambda p: p["x"] * p["n"], ({"x": X, "n": 2, "s": "text"},)),
+    "large values": (lambda x: 1e8 * np.sin(x), (X,)),
+    "small values": (lambda x: 1e-3 * np.sin(x), (1e-3 * X,)),
+    "a value that is zero": (lambda x: 0.0 * np.sum(x), (X,)),
+    "complex to complex": (lambda z: z * z + np.exp(1j * z), (X + 1j,)),
+    "complex to real": (lambda z: np.sum(np.abs(z) ** 2), (X + 0.5j,)),
+    "real to complex": (lambda x: np.exp(1j * x), (X,)),
+    "an empty array": (lambda x: np.sum(x**2), (np.zeros(0),)),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_pullback_passes(name):
+    fun, args = RIGHT[name]
+    for seed in range(3):
+        dg.check_grads(model_of(fun), seed=seed)(*args)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.complex128, np.complex64])
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_right_pullback_passes_in_every_precision(dtype, size, random):
+    x = random.standard_normal(size).astype(dtype)
+    if np.dtype(dtype).kind == "c":
+        x = x + (1j * random.standard_normal(size)).astype(dtype)
+    for fun in (lambda x: np.sin(x) * x, lambda x: np.sum(np.cos(x) ** 2), lambda x: 2.0 * x):
+        dg.check_grads(model_of(fun))(x)
+
+
+def test_graphs_of_models_are_checked(scheduler):
+    first, second = model_of(lambda x: np.sin(x)), model_of(lambda x, y: np.sum(x * y))
+    dg.check_grads(lambda x, y: second(first(x * 2.0), y) / 3.0)(X, X + 1.0)
+    dg.check_grads(lambda x: dg.map_sum(lambda i, x: i * np.sum(x**2), [1.0, 2.0, 3.0], x))(X)
+    dg.check_grads(lambda p: {"a": first(p["x"]), "b": [first(p["x"]), p["y"] ** 2]})(
+        {"x": X, "y": 0.5}
+    )
+
+
+@pytest.mark.parametrize("factor", [1.001, 0.999, -1.0, 0.0, 2.0, 1.0 + 1e-5])
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_rule_that_is_off_is_found_and_its_argument_named(factor, number):
+    wrong = off(factor, number)
+    for fun in (wrong, lambda x, y: np.sum(wrong(x, y))):
+        with pytest.raises(
+            AssertionError,
+            match=rf"pullback of 'model' is wrong for argument {number} \(float64\[3\]\)",
+        ):
+            dg.check_grads(model_of(fun))(X, X + 2.0)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_rule_that_is_off_by_a_thousandth_is_found_in_all_directions(seed):
+    with pytest.raises(AssertionError, match=r"it gives .* differences give [-0-9.e]+ \(allowed: "):
+        dg.check_grads(model_of(off(1.001)), seed=seed)(X, X + 2.0)
+    dg.check_grads(model_of(off(1.0)), seed=seed)(X, X + 2.0)
+
+
+def test_one_wrong_entry_in_a_large_array_is_found():
+    @primitive
+    def one_wrong(x):
+        return x**2
+
+    mask = np.ones(100)
+    mask[17] = 1.01
+    defvjp(one_wrong, lambda ans, x: lambda g: 2.0 * g * x * mask)
+    with pytest.raises(AssertionError, match="argument 0"):
+        dg.check_grads(model_of(one_wrong))(np.linspace(1.0, 2.0, 100))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "factor"),
+    [(np.float32, 1.01), (np.complex128, 1.001), (np.complex64, 1.05)],
+)
+def test_a_rule_that_is_off_is_found_in_other_precisions(dtype, factor):
+    args = X.astype(dtype), (X + 2.0).astype(dtype)
+    with pytest.raises(AssertionError, match="argument 0"):
+        dg.check_grads(model_of(off(factor)))(*args)
+
+
+def test_a_conjugate_too_many_is_found():
+    """autograd's convention for complex numbers, and no other."""
+
+    @primitive
+    def square(z):
+        return z * z
+
+    defvjp(square, lambda ans, z: lambda g: 2.0 * g * np.conj(z))
+    with pytest.raises(AssertionError, match="argument 0"):
+        dg.check_grads(model_of(square))(X + 1j)
+
+
+def test_a_missing_dependence_is_found():
+    from autograd.tracer import getval
+
+    wrong = model_of(lambda x: np.sum(x * getval(x)))
+    with pytest.raises(AssertionError, match="argument 0"):
+        dg.check_grads(wrong)(X)
+
+
+def test_a_nan_is_no_agreement():
+    """Whatever is compared with NaN is not close to it."""
+    broken = model_of(lambda x: np.sum(x) * np.nan)
+    with pytest.raises(AssertionError, match="gives nan"):
+        dg.check_grads(broken)(X)
+
+
+def test_tolerances_are_the_callers():
+    wrong = model_of(off(1.001))
+    dg.check_grads(wrong, rtol=0.1)(X, X + 2.0)
+    dg.check_grads(wrong, atol=1.0)(X, X + 2.0)
+    with pytest.raises(AssertionError, match="argument 0"):
+        dg.check_grads(wrong, rtol=1e-5)(X, X + 2.0)
+
+
+@pytest.mark.parametrize("order", [0, 2, "1"])
+def test_only_the_first_order_is_checked(order):
+    with pytest.raises(ValueError, match=r"checks order 1, the pullback; order=.* was asked for"):
+        dg.check_grads(model_of(np.sin), order=order)
+
+
+def test_a_function_that_returns_no_node_is_an_error():
+    with pytest.raises(TypeError, match="must return a node or a pytree of nodes; found 3"):
+        dg.check_grads(lambda x: 3.0)(X)
+
+
+def test_an_argument_that_is_not_used_is_told_and_passes():
+    with pytest.warns(UserWarning, match="does not depend on 'y'"):
+        dg.check_grads(lambda x, y: model_of(np.sin)(x))(X, X)
+
+
+# ------------------------------------------------------------------------------------ its parts
+
+
+def test_differences_along_a_line_are_exact_to_fourth_order():
+    """Of a polynomial of degree four, the extrapolated slope has no truncation error."""
+    fun = model_of(lambda x: np.sum(x**4 - x**3 + x))
+    direction = np.array([1.0, -2.0, 0.5])
+    line = Line(fun, (X,), 0, direction, 1.0, 1.0)
+    slope = np.sum((4 * X**3 - 3 * X**2 + 1) * direction)
+    assert abs(line.slope() - slope) < 1e-11 * abs(slope)
+
+
+def test_directions_are_of_norm_one_on_average_and_differ(random):
+    value = {"w": np.zeros((20, 30)), "n": 3, "z": np.zeros(50, dtype=complex)}
+    drawn = [like(value, random) for _ in range(DIRECTIONS)]
+    for direction in drawn:
+        assert direction["n"] is None
+        assert direction["z"].dtype == complex
+        norm = np.sqrt(np.sum(direction["w"] ** 2) + np.sum(np.abs(direction["z"]) ** 2))
+        assert 0.8 < norm < 1.25
+    assert not np.array_equal(drawn[0]["w"], drawn[1]["w"])
+
+
+def test_the_inner_product_is_that_of_autograds_cotangents():
+    assert inner({"a": X, "n": None}, {"a": X, "n": None}) == np.sum(X * X)
+    assert inner(1.0 + 2.0j, 3.0 - 1.0j) == 3.0 + 2.0  # Re(ab), not Re(a* b)
+
+
+def test_a_point_is_moved_in_its_own_dtype():
+    value = {"x": np.float32([1.0, 2.0]), "n": 3}
+    there = moved(value, 0.5, {"x": np.float32([2.0, 0.0]), "n": None})
+    assert there["x"].dtype == np.float32
+    assert there["x"].tolist() == [2.0, 2.0]
+    assert there["n"] == 3

@@ -1,0 +1,508 @@
+"""Cost: how many tasks, how many model runs, how many bytes, counted from outside."""
+
+import logging
+import threading
+import time
+from collections import Counter
+
+import autograd.numpy as np
+import cloudpickle
+import dask
+import pytest
+from dask.callbacks import Callback
+from numpy.testing import assert_array_equal
+from probes import lines, write
+
+import daskgrad as dg
+from daskgrad.pullbacks import Captured
+
+X = np.linspace(0.2, 1.3, 4)
+
+
+# ---------------------------------------------------------------------------- models that count
+
+
+def counted(x, log):
+    write(log, "ran")
+    return np.tanh(x)
+
+
+def counted_pair(x, y, log):
+    write(log, "ran")
+    return np.sin(x) * np.cos(y)
+
+
+def counted_energy(x, log):
+    write(log, "ran")
+    return np.sum(x * x)
+
+
+def counted_term(item, x, log):
+    write(log, "ran")
+    return np.sum(np.sin(item * x))
+
+
+def counted_wave(item, x, log):
+    write(log, "ran")
+    return np.sin(item * x)
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A file that models in any process can write lines to."""
+    path = tmp_path / "log"
+    path.touch()
+    return path
+
+
+def runs(log):
+    """How often models ran since this was asked last."""
+    count = len(lines(log))
+    log.write_text("")
+    return count
+
+
+# ------------------------------------------------------------------------ graphs, as Dask gets them
+
+
+class Seen:
+    """The graphs that were handed to Dask, and what their tasks returned."""
+
+    def __init__(self):
+        self.tasks = {}
+        self.results = {}
+
+    def __call__(self, dsk, keys, **options):
+        graph = dict(dsk.__dask_graph__() if hasattr(dsk, "__dask_graph__") else dsk)
+        self.tasks.update(graph)
+        with Callback(posttask=lambda key, result, *_: self.results.update({key: result})):
+            return dask.get(graph, keys, **options)
+
+    @property
+    def stages(self):
+        return Counter(stage(key) for key in self.tasks)
+
+    def of(self, name):
+        return [key for key in self.tasks if stage(key) == name]
+
+
+def stage(key):
+    """The first two words of a key; "data" for what is no task."""
+    return key[0].split("-")[0]
+
+
+@pytest.fixture
+def seen():
+    """Dask's synchronous scheduler, which remembers the graph."""
+    watch = Seen()
+    with dask.config.set(scheduler=watch):
+        yield watch
+
+
+def tasks_of(seen, objective, *args, **options):
+    """The number of tasks by stage, without the keys that hold data: the point and constants."""
+    seen.tasks.clear()
+    dg.value_and_grad(objective, **options)(*args)
+    is_data = {key for key, node in seen.tasks.items() if type(node).__name__ == "DataNode"}
+    counts = Counter(stage(key) for key in seen.tasks if key not in is_data)
+    return {**{"forward": 0, "value": 0, "backward": 0, "cotangent": 0}, **counts}
+
+
+def adders(count):
+    """The tasks that make one of ``count`` terms, eight at a time."""
+    tasks = 0
+    while count > 1:
+        full, rest = divmod(count, 8)
+        tasks += full + (rest > 1)
+        count = full + (rest > 0)
+    return tasks
+
+
+def test_adders_are_counted_right():
+    assert [adders(n) for n in (1, 2, 8, 9, 16, 17, 64, 65)] == [0, 1, 1, 2, 3, 3, 9, 10]
+
+
+@dg.delayed
+def squash(x):
+    return np.tanh(x)
+
+
+@dg.delayed
+def mix(x, y):
+    return np.sin(x) * np.cos(y)
+
+
+@dg.delayed
+def energy(x):
+    return np.sum(x * x)
+
+
+def term(item, x):
+    return np.sum(np.sin(item * x))
+
+
+def wave(item, x):
+    return np.sin(item * x)
+
+
+def wave_of_two(item, x, y):
+    return np.sin(item * x) * y
+
+
+@pytest.mark.parametrize("length", [1, 2, 30])
+def test_a_chain_has_three_tasks_a_node(seen, length):
+    """x → squash → ... → squash → energy, and back."""
+
+    def chain(x):
+        for _ in range(length):
+            x = squash(x)
+        return energy(x)
+
+    nodes = length + 1
+    assert tasks_of(seen, chain, X) == {
+        "forward": nodes,
+        "value": nodes,
+        "backward": nodes,
+        "cotangent": 0,
+    }
+
+
+@pytest.mark.parametrize("count", [2, 7, 8, 9, 20])
+def test_a_fan_out_adds_its_cotangents_in_a_tree(seen, count):
+    """
+    ::
+
+             ┌ squash ┐
+        x ───┼ squash ┼─── +, no backward task
+             └ squash ┘
+    """
+    counts = tasks_of(seen, lambda x: dg.sum([energy(x * float(n + 1)) for n in range(count)]), X)
+    assert counts == {
+        "forward": 2 * count,
+        "value": 2 * count + adders(count),
+        "backward": 2 * count,
+        "cotangent": adders(count),
+    }
+
+
+def test_a_node_with_several_active_inputs_has_one_selector_for_each(seen):
+    """
+    ::
+
+        x ──┬── mix ── energy
+        y ──┘
+    """
+    assert tasks_of(seen, lambda x, y: energy(mix(x, y)), X, X, argnums=(0, 1)) == {
+        "forward": 2,
+        "value": 2,
+        "backward": 2,
+        "cotangent": 2,
+    }
+    assert tasks_of(seen, lambda x, y: energy(mix(x, y)), X, X, argnums=0)["cotangent"] == 0
+    assert tasks_of(seen, lambda x: energy(mix(x, x)), X)["cotangent"] == 0
+
+
+def test_inactive_branches_add_one_task_a_node_and_none_to_the_backward_pass(seen):
+    """What depends on no variable is only evaluated; what does not matter is not there at all."""
+
+    def objective(x):
+        constant = squash(squash(np.ones(4)))
+        _ = energy(squash(mix(x, x)))  # never used
+        return energy(mix(x, constant))
+
+    assert tasks_of(seen, objective, X) == {
+        "forward": 2,
+        "value": 2 + 2,
+        "backward": 2,
+        "cotangent": 0,
+    }
+
+
+def test_auxiliary_values_are_not_pulled_back(seen):
+    def objective(x):
+        return energy(x), [squash(x), squash(squash(x))]
+
+    assert tasks_of(seen, objective, X, has_aux=True) == {
+        "forward": 1,
+        "value": 1 + 3,
+        "backward": 1,
+        "cotangent": 0,
+    }
+
+
+def test_a_plain_value_has_one_task_a_node(seen):
+    x = dg.variable(X)
+    energy(mix(squash(x), x)).compute()
+    assert seen.stages == {"value": 3 + 1}
+
+
+@pytest.mark.parametrize(("items", "grainsize"), [(20, 4), (20, 64), (100, 1), (64, 8)])
+def test_a_fused_sum_has_one_forward_task_a_block_and_one_backward_task(seen, items, grainsize):
+    blocks = -(-items // grainsize)
+    counts = tasks_of(
+        seen, lambda x: dg.map_sum(term, list(range(items)), x, grainsize=grainsize), X
+    )
+    assert counts == {
+        "forward": blocks + adders(blocks),
+        "value": 1,
+        "backward": 1,
+        "cotangent": 0,
+    }
+
+
+def test_a_fused_sum_with_two_shared_inputs_has_two_selectors(seen):
+    def objective(x, y):
+        return dg.map_sum(lambda a, x, y: np.sum(a * x * y), [1.0] * 20, x, y, grainsize=4) * 2.0
+
+    counts = tasks_of(seen, objective, X, X, argnums=(0, 1))
+    assert counts == {"forward": 5 + 1 + 1, "value": 1 + 1, "backward": 1 + 1, "cotangent": 2}
+
+
+@pytest.mark.parametrize(("items", "grainsize"), [(20, 4), (20, 64), (100, 1)])
+def test_a_sum_in_two_phases_has_three_tasks_a_block(seen, items, grainsize):
+    blocks = -(-items // grainsize)
+
+    def objective(x):
+        return energy(dg.map_sum(wave, list(range(items)), x, grainsize=grainsize))
+
+    assert tasks_of(seen, objective, X) == {
+        "forward": blocks + 1,
+        "value": blocks + adders(blocks) + 1,
+        "backward": blocks + 1,
+        "cotangent": adders(blocks),
+    }
+
+
+def test_a_sum_in_two_phases_with_two_shared_inputs_has_two_selectors_a_block(seen):
+    def objective(x, y):
+        return energy(dg.map_sum(wave_of_two, list(range(20)), x, y, grainsize=4))
+
+    counts = tasks_of(seen, objective, X, X, argnums=(0, 1))
+    assert counts["cotangent"] == 2 * (5 + adders(5))
+    assert counts["backward"] == 5 + 1
+
+
+def test_a_sum_of_nodes_has_no_backward_task(seen):
+    counts = tasks_of(seen, lambda x: energy(dg.sum([squash(x), squash(x), squash(x)])), X)
+    assert counts == {"forward": 4, "value": 4 + 1, "backward": 4, "cotangent": 1}
+
+
+# ------------------------------------------------------------------- what depends on what
+
+
+def test_residuals_go_to_the_nodes_own_value_and_backward_task_alone(seen):
+    def objective(x):
+        y = squash(squash(x))
+        return energy(mix(y, dg.map_sum(wave, [1.0, 2.0, 3.0], y, grainsize=1)))
+
+    dg.value_and_grad(objective)(X)
+    consumers = {key: [] for key in seen.of("forward")}
+    for key, task in seen.tasks.items():
+        for needed in task.dependencies:
+            if needed in consumers:
+                consumers[needed].append(stage(key))
+    assert len(consumers) == 7
+    assert all(sorted(stages) == ["backward", "value"] for stages in consumers.values())
+
+
+def test_a_value_task_passes_no_residuals(seen):
+    def heavy(x):
+        return np.sin(np.tanh(np.outer(np.ones(1000), x))).sum(axis=0)
+
+    dg.vjp(lambda x: dg.delayed(heavy)(x), X)
+    (captured,) = [seen.results[key] for key in seen.of("forward")]
+    assert isinstance(captured, Captured)
+    assert captured.__sizeof__() > 2 * 1000 * X.nbytes
+    values = [seen.results[key] for key in seen.of("value") if key in seen.results]
+    assert values
+    assert all(type(value) is np.ndarray and value.nbytes == X.nbytes for value in values)
+
+
+def sent(seen):
+    """The bytes of all tasks, each pickled alone, as Dask's scheduler sends them to the workers."""
+    return sum([len(cloudpickle.dumps(task)) for task in seen.tasks.values()])
+
+
+def test_the_point_is_one_key_however_many_models_take_it(seen):
+    """The serialised graph grows with the number of models, and not by the point for each."""
+
+    def size(models, length):
+        seen.tasks.clear()
+        dg.value_and_grad(lambda x: dg.sum([energy(x) for _ in range(models)]))(np.ones(length))
+        return sent(seen)
+
+    few, many = size(2, 100_000), size(102, 100_000)
+    assert 800_000 < few < 830_000
+    assert many - few < 100 * 4_000
+    small = size(102, 1) - size(2, 1)
+    assert many - few == pytest.approx(small, rel=0.01)
+
+
+def test_a_constant_is_one_key_however_many_models_take_it(seen):
+    data = np.ones(100_000)
+    models = [dg.delayed(lambda d, x, n=n: np.sum(d) * x * n) for n in range(20)]
+    dg.value_and_grad(lambda x: dg.sum([model(data, x) for model in models]))(2.0)
+    held = [node for node in seen.tasks.values() if type(node).__name__ == "DataNode"]
+    assert sum(getattr(node.value, "nbytes", 0) > 1000 for node in held) == 1
+    assert sent(seen) < 2 * data.nbytes
+
+
+# ------------------------------------------------------------------------------- model runs
+
+
+def all_kinds(x, log):
+    """Nine nodes of models that count: scalars and arrays, and a sum of six terms of each kind."""
+    y = dg.delayed(counted)(x, log)
+    z = dg.delayed(counted_pair)(y, dg.delayed(counted)(y, log), log)
+    waves = dg.map_sum(counted_wave, [0.5, 1.0, 1.5, 2.0, 2.5, 3.0], y, log, grainsize=2)
+    scalars = dg.map_sum(counted_term, [0.5, 1.0, 1.5, 2.0, 2.5, 3.0], z, log, grainsize=2)
+    return dg.delayed(counted_energy)(waves, log) + scalars * dg.delayed(counted_energy)(z, log)
+
+
+TAPES, SCALARS = 3 + 6, 2 + 6  # runs of models that keep a tape, and of those that keep a gradient
+
+
+@pytest.mark.parametrize("scheduler_name", ["sync", "threads"])
+def test_each_model_runs_once_in_one_process(scheduler_name, log):
+    with dask.config.set(scheduler=scheduler_name):
+        for _ in range(3):
+            dg.value_and_grad(all_kinds)(X, log)
+            assert runs(log) == TAPES + SCALARS
+
+
+def test_models_run_at_most_twice_with_processes(pool, log):
+    """Every result moves, so every tape is traced again; a gradient moves as it is."""
+    with dask.config.set(scheduler="processes", pool=pool):
+        dg.value_and_grad(all_kinds)(X, log)
+        assert TAPES + SCALARS <= runs(log) <= 2 * TAPES + SCALARS
+        dg.value_and_grad(lambda x: only_scalars(x, log))(X)
+        assert runs(log) == 12
+
+
+def only_scalars(x, log):
+    models = [dg.delayed(counted_energy)(x * float(n), log) for n in range(6)]
+    return dg.sum(models) ** 2 + dg.map_sum(counted_term, [1.0] * 6, x, log, grainsize=2)
+
+
+class Records(logging.Handler):
+    """Collects the records that a model that counts was traced again."""
+
+    def __init__(self):
+        super().__init__()
+        self.retraced = []
+
+    def emit(self, record):
+        if record.getMessage().startswith("model 'counted"):
+            self.retraced.append(record)
+
+
+@pytest.fixture
+def records(client):
+    """What the workers log: Dask's client forwards it."""
+    handler, logger = Records(), logging.getLogger("daskgrad")
+    logger.addHandler(handler)
+    client.run(set_level, logging.INFO)
+    client.forward_logging("daskgrad")
+    yield handler
+    client.unforward_logging("daskgrad")
+    client.run(set_level, logging.NOTSET)
+    logger.removeHandler(handler)
+
+
+def set_level(level):
+    logging.getLogger("daskgrad").setLevel(level)
+
+
+def wait_for(condition, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def test_models_run_once_and_once_more_for_each_retrace_on_a_cluster(records, log):
+    """A retrace is logged, and Dask's client forwards the workers' logs."""
+    retraced = 0
+    for _ in range(5):
+        dg.value_and_grad(only_scalars)(X, log)
+        assert runs(log) == 12
+        dg.value_and_grad(all_kinds)(X, log)
+        extra = runs(log) - (TAPES + SCALARS)
+        retraced += extra
+        assert 0 <= extra <= TAPES
+    wait_for(lambda: retraced_runs(records) >= retraced)
+    assert retraced_runs(records) == retraced
+
+
+def retraced_runs(records):
+    """A retrace of a block of two items runs the model twice."""
+    return sum([2 if "items" in record.getMessage() else 1 for record in records.retraced])
+
+
+def test_every_retrace_is_logged(records, log):
+    """``recompute`` keeps nothing, so that every backward task traces again, wherever it runs."""
+    model = dg.delayed(counted, keep="recompute")
+    dg.value_and_grad(lambda x: energy(dg.sum([model(x * float(n), log) for n in range(5)])))(X)
+    assert runs(log) == 10
+    wait_for(lambda: len(records.retraced) >= 5)
+    assert len(records.retraced) == 5
+    assert "'counted' is traced again, called with (float64[4]" in records.retraced[0].getMessage()
+
+
+@pytest.mark.parametrize("keep", ["auto", "tape", "gradient", "recompute"])
+def test_recompute_runs_a_model_twice_and_all_else_once(keep, log):
+    model = dg.delayed(counted_energy, keep=keep)
+    with dask.config.set(scheduler="sync"):
+        dg.value_and_grad(lambda x: model(x, log) ** 2)(X)
+    assert runs(log) == (2 if keep == "recompute" else 1)
+
+
+def test_a_pullback_runs_no_model_again(log):
+    with dask.config.set(scheduler="threads"):
+        _, pullback = dg.vjp(lambda x: all_kinds(x, log), X)
+        assert runs(log) == TAPES + SCALARS
+        first = pullback(1.0)[0]
+        assert_array_equal(pullback(1.0)[0], first)
+        pullback(2.0)
+        assert runs(log) == 0
+
+
+def test_value_and_gradients_computed_together_share_one_forward_pass(log):
+    x, y = dg.variable(X), dg.variable(2.0 * X)
+    with dask.config.set(scheduler="threads"):
+        value, (of_x, of_y) = dg.differentiate(
+            dg.delayed(counted_energy)(dg.delayed(counted_pair)(x, y, log), log), (x, y)
+        )
+        assert runs(log) == 0
+        dask.compute(value, of_x, of_y)
+        assert runs(log) == 2
+        of_x.compute()
+        assert runs(log) == 2
+
+
+def test_a_pullback_does_not_compute_what_the_cotangent_does_not_reach(log):
+    """Only the value is asked for: neither trace nor second run."""
+    x = dg.variable(X)
+    with dask.config.set(scheduler="sync"):
+        all_kinds(x, log).compute()
+    assert runs(log) == TAPES + SCALARS
+
+
+def test_nothing_runs_before_it_is_asked_for(log):
+    x = dg.variable(X)
+    node = all_kinds(x, log)
+    dg.differentiate(node, x)
+    dg.value_and_grad(lambda x: all_kinds(x, log))
+    node.__dask_graph__()
+    assert runs(log) == 0
+
+
+def test_the_users_function_runs_once_in_the_calling_thread(log):
+    calls = []
+
+    def objective(x):
+        calls.append(threading.get_ident())
+        return energy(x)
+
+    with dask.config.set(scheduler="threads"):
+        dg.value_and_grad(objective)(X)
+    assert calls == [threading.get_ident()]

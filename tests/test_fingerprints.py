@@ -1,0 +1,216 @@
+"""Fingerprints know a value again, forgive rounding, and tell other values apart."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from daskgrad.fingerprints import SAMPLES, agree, fingerprint
+
+FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
+
+
+def same(first, second):
+    """Whether two values, of one leaf each, agree; in both directions."""
+    prints = fingerprint([first]), fingerprint([second])
+    assert agree(*prints) == agree(*prints[::-1])
+    return agree(*prints)
+
+
+any_array = st.sampled_from([*FLOATS, "int64", "uint8", "bool"]).flatmap(
+    lambda dtype: arrays.arrays(dtype, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0))
+)
+
+
+@given(any_array)
+def test_a_value_agrees_with_itself(array):
+    """With NaN, infinities, subnormals and overflowing norms among the entries."""
+    assert same(array, array.copy())
+
+
+@given(any_array)
+def test_a_fingerprint_survives_pickling(array):
+    print_ = fingerprint([array, 1.5, "text"])
+    assert agree(print_, pickle.loads(pickle.dumps(print_)))
+
+
+@given(any_array)
+def test_a_fingerprint_is_no_part_of_its_value(array):
+    """It stays what it was when the value is overwritten."""
+    print_ = fingerprint([array])
+    copy = array.copy()
+    array[...] = 1
+    assert agree(print_, fingerprint([copy]))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rounding_is_forgiven(dtype, random):
+    x = random.standard_normal(1000).astype(dtype)
+    eps = np.finfo(dtype).eps
+    other = (x * (1.0 + 4 * eps * random.uniform(-1, 1, 1000))).astype(dtype)
+    assert same(x, other)
+    assert same(x[0], other[0])
+
+
+@pytest.mark.parametrize("size", [1, 2, 10, SAMPLES, SAMPLES + 1, 1000, 100_000])
+@pytest.mark.parametrize("dtype", FLOATS[1:])
+def test_another_value_is_caught(dtype, size, random):
+    x = (1.0 + random.uniform(size=size)).astype(dtype)
+    assert not same(x, (1.0 + random.uniform(size=size)).astype(dtype))  # another draw
+    assert not same(x, -x)
+    assert not same(x, x * 1.01)
+    assert not same(x, np.zeros_like(x))
+    if size > 1:
+        assert not same(x, x[::-1])
+        assert not same(x, np.roll(x, 1))
+    if size > 9:
+        assert not same(x, random.permutation(x))
+    if size in (10, 1000):
+        assert not same(x, x.reshape(2, -1))
+        assert not same(x, x[:-1])
+
+
+def test_a_permutation_has_the_same_norm_and_is_caught_by_the_sample(random):
+    x = random.standard_normal(10_000)
+    first, second = fingerprint([x])[0], fingerprint([random.permutation(x)])[0]
+    assert first[2] == pytest.approx(second[2], rel=1e-12)
+    assert not agree((first,), (second,))
+
+
+def test_a_change_between_the_samples_is_caught_by_the_norm(random):
+    x = random.standard_normal(10_000)
+    other = x.copy()
+    other[1] += 10.0
+    first, second = fingerprint([x])[0], fingerprint([other])[0]
+    assert np.array_equal(first[3], second[3])
+    assert not agree((first,), (second,))
+
+
+def test_one_changed_entry_of_a_small_array_is_caught(random):
+    x = random.standard_normal(SAMPLES)
+    for place in range(SAMPLES):
+        other = x.copy()
+        other[place] += 1e-3
+        assert not same(x, other)
+
+
+def test_a_small_entry_beside_a_large_one_is_rounding():
+    """Agreement is to the norm of the whole leaf, not entry by entry."""
+    assert same(np.array([1e12, 1.0]), np.array([1e12, 1.5]))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
+def test_nan_equals_nan_and_an_infinity_itself(dtype):
+    x = np.array([1.0, np.nan, np.inf, 4.0], dtype)
+    assert same(x, x.copy())
+    assert same(dtype(np.nan), dtype(np.nan))
+    assert same(dtype(np.inf), dtype(np.inf))
+    assert not same(x, np.array([1.0, 2.0, np.inf, 4.0], dtype))
+    assert not same(x, np.array([1.0, np.nan, -np.inf, 4.0], dtype))
+    assert not same(x, np.array([1.0, np.nan, np.inf, 5.0], dtype))
+    assert not same(x, np.array([np.nan, 1.0, np.inf, 4.0], dtype))
+    assert not same(dtype(np.inf), dtype(-np.inf))
+    assert not same(dtype(np.inf), dtype(np.nan))
+    assert not same(dtype(1.0), dtype(np.nan))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("extreme", ["max", "tiny", "smallest_subnormal"])
+def test_the_largest_and_the_smallest_numbers_are_told_apart(dtype, extreme):
+    """Squares of likelihoods vanish at exp(-400), squares of large energies overflow."""
+    unit = float(getattr(np.finfo(dtype), extreme))
+    x = (np.array([0.25, 0.5, 1.0, -1.0]) * unit * (1.0 if extreme == "max" else 16.0)).astype(
+        dtype
+    )
+    if extreme == "smallest_subnormal":
+        x = (np.array([1.0, 2.0, 4.0, -1.0]) * unit).astype(dtype)
+    for first in (x, np.resize(x, 1000)):
+        assert same(first, first.copy())
+        if extreme == "tiny":
+            rounded = first.copy()
+            rounded[0] *= 1.0 + 4 * np.finfo(dtype).eps
+            assert not np.array_equal(first, rounded)
+            assert same(first, rounded)
+        assert not same(first, -first)
+        assert not same(first, np.roll(first, 1))
+    for first, second in zip(x, np.roll(x, 1), strict=True):
+        assert same(first, first)
+        assert not same(first, second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (1.0, 1.0 + 1e-14),
+        (1.0, np.float64(1.0)),
+        (0.0, -0.0),
+        (np.float32(1.0), np.float32(1.0 + 1e-6)),
+        (np.array(2.0), np.array(2.0)),
+        (1 + 2j, 1 + 2j),
+        ("text", "text"),
+        (None, None),
+        (3, 3),
+        (True, True),
+    ],
+)
+def test_numbers_and_other_leaves_that_agree(first, second):
+    assert same(first, second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (1.0, 1.0 + 1e-6),
+        (1.0, -1.0),
+        (0.0, 1e-300),
+        (1 + 2j, 1 - 2j),
+        ("text", "test"),
+        (3, 4),
+        (True, 1),
+        (1, 1.0),
+        (None, 0.0),
+        (1.0, np.ones(1)),
+        (np.float64(1.0), np.float32(1.0)),
+        (np.ones(2), np.ones(2, np.float32)),
+        (np.ones(2), np.ones(2, int)),
+        (np.ones(2), "text"),
+    ],
+)
+def test_numbers_and_other_leaves_that_differ(first, second):
+    assert not same(first, second)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool", "int8"])
+def test_integers_are_compared_exactly(dtype, random):
+    x = random.integers(0, 2, 10_000).astype(dtype)
+    for place in (0, 1, 4321, 9999):
+        other = x.copy()
+        other[place] = 1 - other[place]
+        assert not same(x, other)
+    assert not same(x, x.reshape(100, 100))
+    assert same(x, x.copy())
+
+
+def test_layout_does_not_matter(random):
+    x = random.standard_normal((30, 40))
+    assert same(x, np.asfortranarray(x))
+    assert same(x[::2], x[::2].copy())
+    ints = random.integers(0, 9, (30, 40))
+    assert same(ints, np.asfortranarray(ints))
+    assert same(ints[:, ::2], ints[:, ::2].copy())
+
+
+def test_leaves_are_compared_one_by_one():
+    assert agree(fingerprint([1.0, np.ones(2)]), fingerprint([1.0, np.ones(2)]))
+    assert not agree(fingerprint([1.0, np.ones(2)]), fingerprint([np.ones(2), 1.0]))
+    assert not agree(fingerprint([1.0]), fingerprint([1.0, 1.0]))
+    assert agree(fingerprint([]), fingerprint([]))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64"])
+def test_a_fingerprint_is_small(dtype):
+    assert len(pickle.dumps(fingerprint([np.ones(1_000_000, dtype)]))) < 1500
+    assert len(fingerprint([np.ones(1_000_000)])[0][3]) <= SAMPLES

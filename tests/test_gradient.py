@@ -1,0 +1,629 @@
+"""What users call, on graphs of every kind: against plain autograd, and by the laws."""
+
+import collections
+import dataclasses
+import threading
+
+import autograd
+import autograd.numpy as np
+import dask
+import optree
+import pytest
+import scipy.optimize
+from numpy.testing import assert_allclose, assert_array_equal
+
+import daskgrad as dg
+
+X = np.linspace(0.2, 1.3, 4)
+
+
+@pytest.fixture(autouse=True)
+def _synchronous():
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+# ------------------------------------------------------------------------------- the models
+
+
+@dg.delayed
+def squash(x):
+    return np.tanh(x) + 0.1 * x
+
+
+@dg.delayed
+def mix(a, b):
+    return np.sin(a) * np.cos(b)
+
+
+@dg.delayed
+def energy(x):
+    return np.sum(x * x)
+
+
+@dg.delayed
+def parts(x):
+    return {"wave": np.sin(x), "size": len(x), "both": (np.sum(x), [x**2])}
+
+
+@dg.delayed
+def weighted(tree, *, weight=1.0, bias):
+    return weight * np.sum(tree["a"][0] * tree["a"][1]) + np.sum(tree["b"] * bias)
+
+
+def plain(model):
+    return model.__wrapped__
+
+
+@dataclasses.dataclass
+class Layer:
+    weights: object
+    bias: object
+
+
+optree.register_pytree_node(
+    Layer,
+    lambda layer: ((layer.weights, layer.bias), None, ("weights", "bias")),
+    lambda _, children: Layer(*children),
+    namespace="daskgrad",
+)
+
+
+@dg.delayed
+def apply(layer, x):
+    return np.tanh(np.dot(layer.weights, x)) + layer.bias
+
+
+Point = collections.namedtuple("Point", "u v")
+
+
+# ------------------------------------------------------------------------------- the graphs
+
+
+def chain(x, call):
+    for _ in range(5):
+        x = call(squash, x)
+    return call(energy, x)
+
+
+def diamond(x, call):
+    y = call(squash, x)
+    return call(energy, call(mix, call(squash, y), call(mix, y, x)))
+
+
+def fan_out(x, call):
+    y = call(squash, x)
+    return sum([call(energy, call(mix, y, call(squash, y * n))) for n in (1.0, 2.0, 3.0)])
+
+
+def used_twelve_times(x, call):
+    y = call(squash, x)
+    for _ in range(12):
+        x = x + call(mix, y, y)
+    return call(energy, x)
+
+
+def tree_output(x, call):
+    t = call(parts, x)
+    return call(energy, t["wave"]) * t["both"][0] + call(energy, t["both"][1][0]) / t["size"]
+
+
+def nodes_in_containers(x, call):
+    y = call(squash, x)
+    return call(weighted, {"a": [x, (y * 2.0)], "b": y}, weight=x[0], bias=call(squash, y))
+
+
+def operators(x, call):
+    y = 2.0 * x - x / (3.0 + x**2) + (1.0 - x) * x + 2.0**x - (-x)
+    return y @ (np.ones(4) * x) + y[0] * y[1:3][0] + 1.0 / y[-1]
+
+
+GRAPHS = [chain, diamond, fan_out, used_twelve_times, tree_output, nodes_in_containers, operators]
+
+
+def on_nodes(model, *args, **kwargs):
+    return model(*args, **kwargs)
+
+
+def on_arrays(model, *args, **kwargs):
+    return plain(model)(*args, **kwargs)
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_value_and_gradient_are_those_of_the_plain_program(graph, scheduler):
+    value, gradient = dg.value_and_grad(lambda x: graph(x, on_nodes))(X)
+    assert_allclose(value, graph(X, on_arrays), rtol=1e-14)
+    assert_allclose(gradient, autograd.grad(lambda x: graph(x, on_arrays))(X), rtol=1e-13)
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_every_scheduler_gives_the_same_bits(graph, every_scheduler):
+    results = every_scheduler(lambda: dg.value_and_grad(lambda x: graph(x, on_nodes))(X))
+    assert len({(value.tobytes(), g.tobytes()) for value, g in results.values()}) == 1
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_the_four_ways_to_ask_give_the_same_bits(graph):
+    def objective(x):
+        return graph(x, on_nodes)
+
+    value, gradient = dg.value_and_grad(objective)(X)
+    assert_array_equal(dg.grad(objective)(X), gradient)
+    kept, pullback = dg.vjp(objective, X)
+    assert kept == value
+    assert_array_equal(pullback(1.0)[0], gradient)
+    x = dg.variable(X)
+    lazy = dask.compute(*dg.differentiate(objective(x), x))
+    assert lazy[0] == value
+    assert_array_equal(lazy[1], gradient)
+
+
+def test_the_plain_value_of_a_node_is_that_of_value_and_grad():
+    for graph in GRAPHS:
+        value = dg.value_and_grad(lambda x, graph=graph: graph(x, on_nodes))(X)[0]
+        assert graph(dg.variable(X), on_nodes).compute() == value
+
+
+# ------------------------------------------------------------------------- what is a variable
+
+
+def objective_of_three(x, n, p):
+    return energy(x) * n + energy(p["w"]) * energy(mix(x, p["q"][1]))
+
+
+P = {"w": np.arange(3.0), "n": 3, "name": "text", "none": None, "q": (np.float32(2.0), X)}
+
+
+def test_an_int_gives_the_bare_gradient_and_a_tuple_a_tuple():
+    bare = dg.grad(objective_of_three)(X, 2, P)
+    (alone,) = dg.grad(objective_of_three, argnums=(0,))(X, 2, P)
+    pair = dg.grad(objective_of_three, argnums=[2, 0])(X, 2, P)
+    assert_array_equal(alone, bare)
+    assert isinstance(pair, tuple)
+    assert_allclose(pair[1], bare)
+    assert_allclose(pair[0]["w"], dg.grad(objective_of_three, argnums=2)(X, 2, P)["w"])
+
+
+def test_a_gradient_has_the_structure_shapes_and_dtypes_of_its_argument():
+    gradient = dg.grad(objective_of_three, argnums=2)(X, 2, P)
+    assert list(gradient) == list(P)
+    assert gradient["n"] is gradient["name"] is gradient["none"] is None
+    assert isinstance(gradient["q"], tuple)
+    assert gradient["q"][0].dtype == np.float32
+    assert gradient["q"][0] == 0.0
+    assert gradient["q"][1].shape == X.shape
+    right = autograd.grad(lambda w: np.sum(w**2) * np.sum(np.sin(X) ** 2 * np.cos(X) ** 2))(P["w"])
+    assert_allclose(gradient["w"], right)
+
+
+def test_a_pytree_may_be_used_whole_and_in_parts():
+    @dg.delayed
+    def whole(p):
+        return np.sum(p["a"] ** 2) * p["b"][0]
+
+    def objective(p):
+        return whole(p) + energy(p["a"]) * p["b"][1] + whole({"a": p["a"], "b": p["b"]})
+
+    def right(p):
+        def whole(p):
+            return np.sum(p["a"] ** 2) * p["b"][0]
+
+        return 2.0 * whole(p) + np.sum(p["a"] ** 2) * p["b"][1]
+
+    p = {"a": X, "b": [2.0, 3.0]}
+    gradient = dg.grad(objective)(p)
+    expected = autograd.grad(right)(p)
+    assert_allclose(gradient["a"], expected["a"])
+    assert_allclose(gradient["b"], expected["b"])
+
+
+def test_named_tuples_and_lists_are_unpacked():
+    def objective(point, pair):
+        u, v = point
+        first, second = pair
+        return u * v**2 + energy(first) * second
+
+    point, pair = Point(2.0, 3.0), [X, 0.5]
+    gu, gpair = dg.grad(objective, argnums=(0, 1))(point, pair)
+    assert gu == Point(9.0, 12.0)
+    assert isinstance(gu, Point)
+    assert_allclose(gpair[0], X)
+    assert gpair[1] == np.sum(X * X)
+
+
+def test_registered_dataclasses_hold_variables_and_nodes(scheduler):
+    def objective(layer, x):
+        return energy(apply(layer, apply(Layer(squash(x[0]) * np.eye(4), x), x)))
+
+    def right(weights, bias, x):
+        inner = np.tanh(np.dot(plain(squash)(x[0]) * np.eye(4), x)) + x
+        return np.sum((np.tanh(np.dot(weights, inner)) + bias) ** 2)
+
+    layer = Layer(np.linspace(-1.0, 1.0, 16).reshape(4, 4), np.ones(4))
+    value, (of_layer, of_x) = dg.value_and_grad(objective, argnums=(0, 1))(layer, X)
+    assert isinstance(of_layer, Layer)
+    assert_allclose(value, right(layer.weights, layer.bias, X))
+    for found, n in ((of_layer.weights, 0), (of_layer.bias, 1), (of_x, 2)):
+        assert_allclose(found, autograd.grad(right, n)(layer.weights, layer.bias, X), atol=1e-15)
+
+
+def test_the_output_may_be_the_variable_or_a_part_of_it():
+    """Nothing has to be pulled back; the cotangent of the output is the gradient."""
+    assert dg.value_and_grad(lambda x: x)(3.0) == (3.0, 1.0)
+    assert dg.value_and_grad(lambda p: p["a"])({"a": 3.0, "b": 2.0}) == (3.0, {"a": 1.0, "b": 0.0})
+    assert dg.value_and_grad(lambda x: dg.sum([x, x]))(3.0) == (6.0, 2.0)
+    value, pullback = dg.vjp(lambda x: x, X)
+    assert_array_equal(value, X)
+    assert_array_equal(pullback(2.0 * X)[0], 2.0 * X)
+
+
+def test_an_unused_argument_gets_zeros_of_its_structure_and_a_warning():
+    p = {"a": X, "n": 1}
+    with pytest.warns(UserWarning, match="does not depend on 'p'; its gradient is zero"):
+        gradient = dg.grad(lambda x, p: energy(x), argnums=1)(X, p)
+    assert_array_equal(gradient["a"], np.zeros(4))
+    assert gradient["n"] is None
+
+
+def test_a_warning_points_at_the_users_line():
+    def program(x, y):
+        return energy(x)
+
+    _, pullback = dg.vjp(program, X, X)
+    for ask in (
+        lambda: dg.value_and_grad(program, argnums=1)(X, X),
+        lambda: dg.grad(program, argnums=1)(X, X),
+        lambda: pullback(1.0),
+        lambda: dg.differentiate(energy(dg.variable(X)), dg.variable(X)),
+    ):
+        with pytest.warns(UserWarning, match="does not depend on") as caught:
+            ask()
+        assert caught[0].filename == __file__
+
+
+def test_a_constant_output_has_no_gradient():
+    with pytest.warns(UserWarning, match="does not depend"):
+        value, gradient = dg.value_and_grad(lambda x: energy(np.ones(3)))(X)
+    assert value == 3.0
+    assert_array_equal(gradient, np.zeros(4))
+    with pytest.warns(UserWarning, match="does not depend"):
+        assert dg.value_and_grad(lambda x: 7.0)(2.0) == (7.0, 0.0)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_branch_whose_derivative_is_zero_adds_nothing(order):
+    """In a plain sum the seed, not yet an array, meets a cotangent that is a symbolic zero."""
+    floor = dg.delayed(lambda y: np.floor(y))
+
+    def objective(x):
+        y = x * 2.0
+        return dg.sum([y, floor(y)][::order])
+
+    assert dg.value_and_grad(objective)(3.25) == (12.5, 2.0)
+    _, pullback = dg.vjp(objective, X)
+    assert_array_equal(pullback(np.ones(4))[0], 2.0 * np.ones(4))
+
+
+# ----------------------------------------------------------------------------------- auxiliary
+
+
+def test_auxiliary_output_is_computed_and_not_differentiated():
+    def objective(x):
+        y = squash(x)
+        return energy(y), {"y": y, "x": x, "other": energy(3.0), "text": "text", "n": [1, None]}
+
+    (value, aux), gradient = dg.value_and_grad(objective, has_aux=True)(X)
+    right, expected = dg.value_and_grad(lambda x: energy(squash(x)))(X)
+    assert value == right
+    assert_array_equal(gradient, expected)
+    assert_array_equal(aux.pop("y"), plain(squash)(X))
+    assert_array_equal(aux.pop("x"), X)
+    assert aux == {"other": 9.0, "text": "text", "n": [1, None]}
+
+
+def test_has_aux_needs_a_pair():
+    with pytest.raises(TypeError, match="must return a pair"):
+        dg.value_and_grad(lambda x: energy(x), has_aux=True)(X)
+
+
+# ---------------------------------------------------------------------------------- pullbacks
+
+
+def two_outputs(x, y):
+    u = squash(x)
+    return {"u": u, "rest": (mix(u, y), energy(y))}
+
+
+def test_a_pullback_gives_a_tuple_and_can_be_used_again(scheduler):
+    value, pullback = dg.vjp(two_outputs, X, 2.0 * X)
+    assert_allclose(value["u"], plain(squash)(X))
+    cotangent = {"u": np.ones(4), "rest": (np.arange(4.0), 3.0)}
+    first, again = pullback(cotangent), pullback(cotangent)
+    assert isinstance(first, tuple)
+    for one, other in zip(first, again, strict=True):
+        assert_array_equal(one, other)
+    doubled = pullback(optree.tree_map(lambda leaf: 2.0 * leaf, cotangent))
+    assert_allclose(doubled[0], 2.0 * first[0])
+    assert_allclose(doubled[1], 2.0 * first[1])
+
+
+def test_changing_a_value_or_a_gradient_in_place_changes_nothing_else():
+    """On one machine the caller's arrays may be the very ones that a pullback holds."""
+
+    def program(x):
+        return dg.delayed(lambda x: np.exp(x))(x)
+
+    x = X.copy()
+    value, pullback = dg.vjp(program, x)
+    first = pullback(np.ones(4))[0]
+    value *= 0.0
+    x *= 0.0
+    kept = first.copy()
+    first *= 0.0
+    assert_array_equal(pullback(np.ones(4))[0], kept)
+    _, pullback = dg.vjp(lambda x: energy(x), X)
+    first = pullback(1.0)[0]
+    kept = first.copy()
+    first *= 0.0
+    assert_array_equal(pullback(1.0)[0], kept)
+
+
+def test_a_pullback_gives_none_for_an_argument_without_derivative():
+    _, pullback = dg.vjp(lambda x, n, names: x * n, X, 2, ["a", "b"])
+    gradient, *rest = pullback(np.ones(4))
+    assert_array_equal(gradient, 2.0 * np.ones(4))
+    assert rest == [None, [None, None]]
+
+
+def test_tangent_and_cotangent_are_adjoint(random):
+    """<Jv, c> = <v, Jᵀc>, with J of the plain program by autograd."""
+
+    def right(x, y):
+        u = plain(squash)(x)
+        return np.concatenate([u, plain(mix)(u, y), np.reshape(np.sum(y * y), (1,))])
+
+    _, pullback = dg.vjp(two_outputs, X, 2.0 * X)
+    for _ in range(5):
+        v, w, c = random.normal(size=4), random.normal(size=4), random.normal(size=9)
+        gx, gy = pullback({"u": c[:4], "rest": (c[4:8], c[8])})
+        tangent = autograd.jacobian(right)(X, 2.0 * X) @ v
+        tangent = tangent + autograd.jacobian(right, 1)(X, 2.0 * X) @ w
+        assert_allclose(gx @ v + gy @ w, tangent @ c, rtol=1e-12)
+
+
+def test_gradients_agree_with_differences_in_random_directions(scheduler):
+    for graph in GRAPHS:
+        dg.check_grads(lambda x, graph=graph: graph(x, on_nodes))(X)
+
+
+def test_a_cotangent_must_have_the_form_of_the_value():
+    _, pullback = dg.vjp(squash, X)
+    with pytest.raises(ValueError, match=r"expected shape \(4,\)"):
+        pullback(np.ones(3))
+    with pytest.raises(ValueError, match="expected the structure"):
+        pullback([np.ones(4)])
+    with pytest.raises(TypeError, match="convert it first"):
+        pullback(1j * np.ones(4))
+
+
+# -------------------------------------------------------------------------------- differentiate
+
+
+def test_differentiate_gives_the_gradients_in_the_structure_of_wrt(scheduler):
+    x, p = dg.variable(X), dg.variable({"w": X, "s": 2.0})
+    output = energy(mix(x, p["w"])) * p["s"]
+    value, gradients = dg.differentiate(output, {"x": [x], "p": p})
+    value, gradients = dask.compute(value, gradients)
+
+    def right(x, p):
+        return np.sum((np.sin(x) * np.cos(p["w"])) ** 2) * p["s"]
+
+    point = (X, {"w": X, "s": 2.0})
+    assert_allclose(value, right(*point))
+    assert_allclose(gradients["x"][0], autograd.grad(right)(*point))
+    assert_allclose(gradients["p"]["w"], autograd.grad(right, 1)(*point)["w"])
+    assert_allclose(gradients["p"]["s"], autograd.grad(right, 1)(*point)["s"])
+
+
+def test_differentiate_takes_parts_of_a_variable():
+    p = dg.variable({"a": 2.0, "b": [3.0, X]})
+    _, (of_a, of_b) = dask.compute(*dg.differentiate(p["a"] * p["b"][0] ** 2, [p["a"], p["b"]]))
+    assert of_a == 9.0
+    assert of_b[0] == 12.0
+    assert_array_equal(of_b[1], np.zeros(4))
+
+
+def test_differentiate_takes_a_cotangent():
+    x = dg.variable(X)
+    value, gradient = dask.compute(*dg.differentiate(squash(x), x, cotangent=np.arange(4.0)))
+    assert_array_equal(value, plain(squash)(X))
+    assert_array_equal(gradient, dg.vjp(squash, X)[1](np.arange(4.0))[0])
+
+
+def test_differentiate_warns_of_what_the_output_does_not_depend_on():
+    x, y = dg.variable(X), dg.variable({"a": X, "n": 1}, name="y")
+    with pytest.warns(UserWarning, match="does not depend on 'y'") as caught:
+        _, gradient = dg.differentiate(energy(x), y)
+    assert caught[0].filename == __file__
+    assert_array_equal(gradient.compute()["a"], np.zeros(4))
+
+
+# --------------------------------------------------------------------------------------- dtypes
+
+
+def test_float32_stays_float32(scheduler):
+    x = X.astype(np.float32)
+    for graph in GRAPHS:
+        value, gradient = dg.value_and_grad(lambda x, graph=graph: graph(x, on_nodes))(x)
+        assert gradient.dtype == np.float32
+        assert value.dtype == np.asarray(graph(x, on_arrays)).dtype
+        assert_allclose(gradient, dg.grad(lambda x, graph=graph: graph(x, on_nodes))(X), rtol=1e-5)
+
+
+def test_complex_gradients_follow_autograds_convention(scheduler):
+    """For z = x + iy the gradient is df/dx - i df/dy."""
+
+    def right(z, a):
+        return np.sum(np.abs(np.exp(z) * a) ** 2) + np.sum(np.real(z * z))
+
+    def objective(z, a):
+        y = dg.delayed(lambda z: np.exp(z))(z)
+        norm = dg.delayed(lambda y: np.sum(np.abs(y) ** 2))
+        return norm(y * a) + dg.delayed(lambda z: np.sum(np.real(z)))(z * z)
+
+    z, a = X + 1j * X[::-1], np.arange(4.0)
+    value, (gz, ga) = dg.value_and_grad(objective, argnums=(0, 1))(z, a)
+    assert_allclose(value, right(z, a))
+    assert_allclose(gz, autograd.grad(right)(z, a))
+    assert_allclose(ga, autograd.grad(right, 1)(z, a))
+    assert ga.dtype == np.float64
+    step = 1e-6
+    differences = [
+        (right(z + step * unit, a) - right(z - step * unit, a)) / (2 * step) for unit in (1, 1j)
+    ]
+    assert_allclose(np.sum(gz), differences[0] - 1j * differences[1], rtol=1e-7)
+
+
+def test_the_value_is_a_numpy_scalar_or_array_of_the_models_dtype():
+    assert type(dg.value_and_grad(energy)(X)[0]) is np.float64
+    assert type(dg.value_and_grad(energy)(X.astype(np.float32))[0]) is np.float32
+    assert type(dg.vjp(squash, X)[0]) is np.ndarray
+
+
+# -------------------------------------------------------------------------------- surroundings
+
+
+def test_scipy_minimises_it_as_it_is(scheduler):
+    def rosenbrock(x):
+        return dg.sum([100.0 * (x[n + 1] - x[n] ** 2) ** 2 + (1.0 - x[n]) ** 2 for n in range(2)])
+
+    found = scipy.optimize.minimize(
+        dg.value_and_grad(rosenbrock), np.array([0.9, 0.9, 0.9]), jac=True
+    )
+    assert_allclose(found.x, np.ones(3), atol=1e-4)
+    right = scipy.optimize.minimize(
+        scipy.optimize.rosen, np.array([0.9, 0.9, 0.9]), jac=scipy.optimize.rosen_der
+    )
+    assert abs(found.nit - right.nit) <= 2
+
+
+@pytest.mark.parametrize("name", ["sync", "threads", "cluster"])
+def test_it_may_be_called_from_several_threads_at_once(name, request):
+    if name == "cluster":
+        request.getfixturevalue("client")  # makes itself Dask's scheduler
+    points = [X + n for n in range(8)]
+    objective = dg.value_and_grad(lambda x: nested(mix(x, squash(x))))
+    expected = [objective(point) for point in points]
+    found = [None] * 8
+
+    def work(number):
+        for _ in range(5):
+            found[number] = objective(points[number])
+
+    with dask.config.set({"scheduler": "threads"} if name == "threads" else {}):
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for (value, gradient), (right, right_gradient) in zip(found, expected, strict=True):
+        assert value == right
+        assert_array_equal(gradient, right_gradient)
+
+
+@dg.delayed
+def nested(x):
+    """A derivative within a model: autograd's own counter of traces makes it wrong in threads."""
+    return np.sum(autograd.elementwise_grad(lambda y: np.sin(y) * y**2)(x))
+
+
+def test_derivatives_may_be_nested_within_a_model(scheduler):
+    gradient = dg.grad(lambda x: nested(squash(x)))(X)
+    assert_allclose(gradient, autograd.grad(lambda x: plain(nested)(plain(squash)(x)))(X))
+
+
+@pytest.mark.parametrize("primitive", [np.sum, np.prod, np.linalg.norm])
+def test_a_function_of_autograds_may_be_a_model(primitive, scheduler):
+    """cloudpickle sends a primitive by value, without its rule."""
+    gradient = dg.grad(lambda x: dg.delayed(primitive)(squash(x)))(X)
+    assert_allclose(gradient, autograd.grad(lambda x: primitive(plain(squash)(x)))(X))
+
+
+def test_keyword_arguments_are_passed_on_and_not_differentiated():
+    def objective(x, *, factor):
+        return energy(x) * factor
+
+    value, gradient = dg.value_and_grad(objective)(X, factor=3.0)
+    assert value == 3.0 * np.sum(X * X)
+    assert_allclose(gradient, 6.0 * X)
+
+
+def test_a_derivative_is_documented_as_its_function():
+    def model(x):
+        """What it is."""
+
+    assert dg.value_and_grad(model).__name__ == "value_and_gradient_of_model"
+    assert "What it is." in dg.grad(model).__doc__
+
+
+# ---------------------------------------------------------------------------------------- errors
+
+
+def test_a_gradient_of_something_else_than_a_real_number_is_an_error(scheduler):
+    for fun, found in [
+        (lambda x: squash(x), r"float64\[4\]"),
+        (lambda x: x, r"float64\[4\]"),
+        (lambda x: squash(x) * 1j, r"complex128\[4\]"),
+        (lambda x: energy(x) * 1j, r"complex128\[\]"),
+        (lambda x: dg.sum([squash(x), x]), r"float64\[4\]"),
+        (lambda x: dg.map_sum(lambda a, x: a * x, [1.0, 2.0], x), r"float64\[4\]"),
+        (lambda x: parts(x), "size"),
+    ]:
+        with pytest.raises(TypeError, match=f"{found}.*a gradient needs one real number"):
+            dg.grad(fun)(X)
+
+
+@pytest.mark.parametrize("argnums", [1, -1, (0, 1), (0, 0), "x", 0.0, True])
+def test_argnums_must_name_positional_arguments(argnums):
+    with pytest.raises((ValueError, TypeError), match="argnums"):
+        dg.grad(energy, argnums=argnums)(X)
+
+
+@pytest.mark.parametrize("wrong", [3, "text", None, np.arange(3), [1, 2], True])
+def test_an_argument_without_derivative_is_an_error(wrong):
+    with pytest.raises(TypeError, match=r"argument 'x' of .* has no derivative"):
+        dg.grad(lambda x: energy(x))(wrong)
+
+
+def test_the_output_must_be_a_node():
+    for wrong in ("text", None, X):
+        with pytest.raises(TypeError, match="must return a node"):
+            dg.grad(lambda x, wrong=wrong: wrong)(X)
+    with pytest.raises(TypeError, match="add the nodes up, or use vjp"):
+        dg.grad(lambda x: [squash(x), x])(X)
+    with pytest.raises(TypeError, match="pytree of nodes"):
+        dg.vjp(lambda x: 3.0, X)
+
+
+def test_a_gradient_of_a_gradient_is_an_error_that_says_so():
+    with pytest.raises(TypeError, match="second derivatives"):
+        dg.grad(lambda x: energy(dg.grad(energy)(x)))(X)
+
+
+def test_differentiate_names_what_it_needs():
+    x = dg.variable(X)
+    with pytest.raises(TypeError, match="needs a node"):
+        dg.differentiate(3.0, x)
+    with pytest.raises(TypeError, match="must be a variable"):
+        dg.differentiate(energy(x), squash(x))
+
+
+def test_an_error_keeps_its_type_and_names_the_model(scheduler):
+    @dg.delayed
+    def failing(x, *, name):
+        raise FloatingPointError("it failed")
+
+    with pytest.raises(FloatingPointError, match="it failed") as caught:
+        dg.grad(lambda x: energy(failing(squash(x), name="text")))(X)
+    (note,) = [note for note in caught.value.__notes__ if "daskgrad" in note]
+    assert "'failing', called with (float64[4], name='text')" in note

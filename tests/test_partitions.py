@@ -1,0 +1,140 @@
+"""Items, cut into blocks that are subtrees of the sum."""
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from daskgrad.partitions import (
+    BLOCKS,
+    Block,
+    aligned_grainsize,
+    as_items,
+    cut,
+    require_grainsize,
+)
+
+
+@pytest.mark.parametrize(
+    ("grainsize", "count", "expected"),
+    [
+        (1, 10, 1),
+        (2, 10, 2),
+        (3, 10, 2),
+        (7, 10, 4),
+        (8, 10, 8),
+        (1000, 10, 512),
+        (np.int64(5), 10, 4),
+        ("auto", 1, 1),
+        ("auto", BLOCKS - 1, 1),
+        ("auto", 2 * BLOCKS - 1, 1),
+        ("auto", 2 * BLOCKS, 2),
+        ("auto", 1000, 16),
+    ],
+)
+def test_a_grainsize_is_rounded_down_to_a_power_of_two(grainsize, count, expected):
+    found = aligned_grainsize(grainsize, count)
+    assert found == expected
+    assert type(found) is int
+
+
+@pytest.mark.parametrize("count", [*range(1, 200), 10_000, 2**20, 2**20 + 1])
+def test_an_automatic_grainsize_makes_enough_blocks_and_not_too_many(count):
+    items = range(count)
+    for blocks in (4, BLOCKS):
+        number = len(cut(items, aligned_grainsize("auto", count, blocks)))
+        assert min(count, blocks) <= number <= 4 * blocks
+
+
+@hypothesis.given(st.integers(1, 300), st.integers(1, 70))
+def test_blocks_hold_all_items_in_order_and_know_where_they_begin(count, grainsize):
+    blocks = cut(list(range(count)), grainsize)
+    assert [item for block in blocks for item in block.items] == list(range(count))
+    assert [block.first for block in blocks] == [block.items[0] for block in blocks]
+    assert {len(block.items) for block in blocks[:-1]} <= {grainsize}
+    assert 1 <= len(blocks[-1].items) <= grainsize
+
+
+@hypothesis.given(st.integers(1, 300), st.integers(1, 70))
+def test_aligned_blocks_are_subtrees(count, grainsize):
+    """A subtree of the binary sum over 0 ... n-1 begins at a multiple of its power of two."""
+    size = aligned_grainsize(grainsize, count)
+    assert size & (size - 1) == 0
+    assert all(block.first % size == 0 for block in cut(range(count), size))
+
+
+def test_rows_of_an_array_are_cut_as_items_of_a_list_are():
+    array = np.arange(14.0).reshape(7, 2)
+    blocks = cut(array, 4)
+    assert [block.first for block in blocks] == [0, 4]
+    assert_array_equal(blocks[1].items, array[4:])
+    assert isinstance(blocks[0], Block)
+
+
+@pytest.mark.parametrize("items", [[1.0, 2.0], (1.0, 2.0), ["a", None], [[1.0], {"a": 2.0}]])
+def test_lists_and_tuples_become_lists_of_their_own(items):
+    found = as_items(items)
+    assert found == list(items)
+    assert found is not items
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(12.0).reshape(3, 4).T,
+        np.arange(24.0).reshape(2, 3, 4)[:, ::2],
+        np.asfortranarray(np.ones((3, 4))),
+        np.arange(10)[::-1],
+        np.broadcast_to(np.arange(3.0), (4, 3)),
+    ],
+)
+def test_an_array_of_items_is_contiguous(array):
+    """A strided row gives other bits in BLAS than its copy."""
+    found = as_items(array)
+    assert found.flags.c_contiguous
+    assert_array_equal(found, array)
+    assert found.dtype == array.dtype
+
+
+def test_records_keep_their_fields():
+    records = np.rec.array([(1.0, 2), (3.0, 4)], dtype=[("a", float), ("n", int)])
+    assert [item.a for item in as_items(records)] == [1.0, 3.0]
+    assert as_items(np.array(records))["n"].tolist() == [2, 4]
+
+
+class Quantity(np.ndarray):
+    """An array with a unit."""
+
+
+@pytest.mark.parametrize(
+    ("items", "error", "told"),
+    [
+        (np.ma.masked_array([1.0, 2.0], [0, 1]), TypeError, r"items is MaskedArray float64\[2\]"),
+        (np.ones(2).view(Quantity), TypeError, r"items is Quantity float64\[2\]; convert it"),
+        (np.array([1.0, None]), TypeError, r"array of Python objects, object\[2\]; pass a list"),
+        (np.array(1.0), TypeError, r"items must be a list, .* found float64\[\]"),
+        ({1.0}, TypeError, "items must be a list, .* found set"),
+        ("text", TypeError, "items must be a list, .* found 'text'"),
+        ([], ValueError, "items is empty"),
+        (np.zeros((0, 2)), ValueError, "items is empty"),
+    ],
+)
+def test_what_are_no_items(items, error, told):
+    with pytest.raises(error, match=told):
+        as_items(items)
+    with pytest.raises(error, match=told.replace("items", "sliced")):
+        as_items(items, "sliced")
+
+
+@pytest.mark.parametrize("grainsize", [0, -3, 2.0, True, False, "8", "Auto", None, (2,), 1j])
+def test_what_is_no_grainsize(grainsize):
+    for require in (require_grainsize, lambda grainsize: aligned_grainsize(grainsize, 10)):
+        with pytest.raises(ValueError, match="at least 1, or 'auto'; found") as caught:
+            require(grainsize)
+        assert str(caught.value).endswith(repr(grainsize))
+
+
+@pytest.mark.parametrize("grainsize", [1, 10**9, np.int32(3), "auto"])
+def test_what_is_a_grainsize(grainsize):
+    require_grainsize(grainsize)

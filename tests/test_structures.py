@@ -1,0 +1,199 @@
+"""Pytrees apart and together again, also in a process that has not their classes."""
+
+import pickle
+import subprocess
+import sys
+import uuid
+from collections import OrderedDict, namedtuple
+
+import cloudpickle
+import numpy as np
+import optree
+import pytest
+
+from daskgrad.structures import (
+    NAMESPACE,
+    Registering,
+    Structure,
+    flatten,
+    register,
+    sent_by_value,
+)
+
+Pair = namedtuple("Pair", "first second")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        1.0,
+        None,
+        np.ones(3),
+        "text",
+        [],
+        {},
+        (),
+        {"b": 1.0, "a": [2.0, (None, "x")], "c": {}},
+        Pair(1.0, {"x": None}),
+        OrderedDict([("z", 1), ("a", 2)]),
+        [None, [None], {"a": None}],
+    ],
+    ids=repr,
+)
+def test_putting_together_what_was_taken_apart(value):
+    leaves, spec = flatten(value)
+    assert len(leaves) == spec.num_leaves
+    again = Structure(spec).unflatten(leaves)
+    assert type(again) is type(value)
+    assert repr(again) == repr(value)
+    moved = pickle.loads(cloudpickle.dumps(Structure(spec)))
+    assert repr(moved.unflatten(leaves)) == repr(value)
+
+
+def test_none_is_a_leaf():
+    assert flatten(None)[0] == [None]
+    assert flatten([None, 1.0])[0] == [None, 1.0]
+
+
+def test_entries_of_a_dict_come_in_the_order_of_their_keys():
+    """Whoever fills a dict in another order gets the same leaves."""
+    assert flatten({"b": 1, "a": 2})[0] == flatten({"a": 2, "b": 1})[0] == [2, 1]
+
+
+def test_an_unregistered_class_is_a_leaf():
+    class Box:
+        pass
+
+    box = Box()
+    assert flatten([box])[0] == [box]
+
+
+def registered(name="Weights"):
+    """A new class with two leaves, registered, which no module has."""
+
+    class Weights:
+        def __init__(self, w, b):
+            self.w, self.b = w, b
+
+    Weights.__qualname__ = f"registered.<locals>.{name}"
+    optree.register_pytree_node(
+        Weights, lambda x: ((x.w, x.b), None), lambda _, c: Weights(*c), namespace=NAMESPACE
+    )
+    return Weights
+
+
+@pytest.fixture
+def weights():
+    cls = registered()
+    yield cls
+    optree.unregister_pytree_node(cls, namespace=NAMESPACE)
+
+
+def test_a_registered_class_is_taken_apart(weights):
+    leaves, spec = flatten({"x": weights(1.0, 2.0)})
+    assert leaves == [1.0, 2.0]
+    again = Structure(spec).unflatten([3.0, 4.0])["x"]
+    assert (type(again), again.w, again.b) == (weights, 3.0, 4.0)
+
+
+def test_only_classes_that_no_module_has_are_sent(weights):
+    """A class that a module has is registered by importing the module."""
+    sent = [cls for cls, *_ in sent_by_value()]
+    assert weights in sent
+    optree.register_pytree_node(
+        uuid.UUID, lambda x: ((x.hex,), None), lambda _, c: uuid.UUID(*c), namespace=NAMESPACE
+    )
+    try:
+        assert uuid.UUID not in [cls for cls, *_ in sent_by_value()]
+    finally:
+        optree.unregister_pytree_node(uuid.UUID, namespace=NAMESPACE)
+
+
+def test_registering_what_is_registered_changes_nothing(weights):
+    before = optree.register_pytree_node.get(weights, namespace=NAMESPACE)
+    register(sent_by_value())
+    assert optree.register_pytree_node.get(weights, namespace=NAMESPACE) is before
+
+
+def test_a_function_for_a_task_calls_its_function():
+    function = Registering(divmod)
+    assert function(7, 2) == pickle.loads(cloudpickle.dumps(function))(7, 2) == (3, 1)
+
+
+# ------------------------------------------------------------------- into another process
+
+SCRIPT = """
+import dataclasses, sys
+import cloudpickle, numpy as np, optree
+from daskgrad.structures import NAMESPACE, Registering, Structure, flatten
+
+@dataclasses.dataclass
+class Layer:
+    w: object
+    b: object
+
+@dataclasses.dataclass
+class Net:
+    layers: list
+    name: str
+
+for cls, names in ((Layer, ("w", "b")), (Net, ("layers",))):
+    def take_apart(x, names=names):
+        rest = {k: v for k, v in vars(x).items() if k not in names}
+        return [getattr(x, k) for k in names], rest
+    def put_together(rest, children, cls=cls, names=names):
+        return cls(**dict(zip(names, children)), **rest)
+    optree.register_pytree_node(cls, take_apart, put_together, namespace=NAMESPACE)
+
+def total(net):
+    leaves, spec = flatten(net)
+    doubled = Structure(spec).unflatten([2.0 * leaf for leaf in leaves])
+    return sum(leaves), doubled.layers[1].b, type(doubled).__name__, doubled.name
+
+net = Net([Layer(1.0, 2.0), Layer(3.0, 4.0)], "mine")
+leaves, spec = flatten(net)
+with open(sys.argv[1], "wb") as file:
+    cloudpickle.dump((Structure(spec), leaves, Registering(total)), file)
+"""
+
+LOADER = """
+import pickle, sys
+with open(sys.argv[1], "rb") as file:
+    structure, leaves, total = pickle.load(file)
+net = structure.unflatten(leaves)
+assert type(net).__name__ == "Net" and not hasattr(sys.modules["__main__"], "Net")
+print(*leaves, net.layers[1].b, net.name, *total(net))
+with open(sys.argv[1], "rb") as file:
+    pickle.load(file)  # a second task brings the same classes
+"""
+
+
+def python(path, *args):
+    done = subprocess.run(
+        [sys.executable, str(path), *args], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_classes_of_a_script_are_sent_into_a_process_that_has_not_got_them(tmp_path):
+    """And a function that arrives first finds them registered."""
+    script, loader, data = tmp_path / "script.py", tmp_path / "loader.py", tmp_path / "data"
+    script.write_text(SCRIPT)
+    loader.write_text(LOADER)
+    python(script, str(data))
+    assert python(loader, str(data)).split() == (
+        ["1.0", "2.0", "3.0", "4.0", "4.0", "mine", "10.0", "8.0", "Net", "mine"]
+    )
+
+
+def test_a_function_alone_brings_the_classes(tmp_path):
+    script, loader, data = tmp_path / "script.py", tmp_path / "loader.py", tmp_path / "data"
+    script.write_text(SCRIPT.replace("(Structure(spec), leaves, ", "(net, "))
+    loader.write_text(
+        "import pickle, sys\n"
+        "net, total = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "print(*total(net))\n"
+    )
+    python(script, str(data))
+    assert python(loader, str(data)).split() == ["10.0", "8.0", "Net", "mine"]
