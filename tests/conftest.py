@@ -50,6 +50,16 @@ def scheduler(request):
         yield request.param
 
 
+@pytest.fixture
+def synchronous(request):
+    """Runs a test in this thread, unless it names a scheduler or a client."""
+    if {"scheduler", "client", "every_scheduler"} & set(request.fixturenames):
+        yield
+    else:
+        with dask.config.set(scheduler="sync"):
+            yield
+
+
 def use_scheduler(name, request):
     """A context in which Dask computes on the named scheduler."""
     if name == "cluster":

@@ -28,14 +28,7 @@ C = np.array([1.0, 2.0, 3.0])
 MATRIX = np.arange(9.0).reshape(3, 3) + 5.0 * np.eye(3)
 
 
-@pytest.fixture(autouse=True)
-def synchronous(request):
-    """Tests that name no scheduler need none."""
-    if "scheduler" in request.fixturenames:
-        yield
-    else:
-        with dask.config.set(scheduler="sync"):
-            yield
+pytestmark = pytest.mark.usefixtures("synchronous")
 
 
 @dg.delayed

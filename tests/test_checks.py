@@ -1,7 +1,6 @@
 """The checker is right about right and about wrong derivatives."""
 
 import autograd.numpy as np
-import dask
 import pytest
 from autograd.extend import defvjp, primitive
 
@@ -11,13 +10,7 @@ from daskgrad.checks import DIRECTIONS, Line, inner, like, moved
 X = np.array([0.3, -0.5, 0.9])
 
 
-@pytest.fixture(autouse=True)
-def synchronous(request):
-    if "scheduler" in request.fixturenames:
-        yield
-    else:
-        with dask.config.set(scheduler="sync"):
-            yield
+pytestmark = pytest.mark.usefixtures("synchronous")
 
 
 def model_of(fun):

@@ -22,14 +22,7 @@ Y = np.array([2.0, -1.0, 0.5])
 M = np.array([[1.0, 2.0, 0.5], [0.0, -1.0, 3.0], [2.0, 2.0, 1.0]])
 
 
-@pytest.fixture(autouse=True)
-def synchronous(request):
-    """Tests that name no scheduler need none."""
-    if {"scheduler", "client"} & set(request.fixturenames):
-        yield
-    else:
-        with dask.config.set(scheduler="sync"):
-            yield
+pytestmark = pytest.mark.usefixtures("synchronous")
 
 
 @dg.delayed

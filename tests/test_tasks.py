@@ -31,14 +31,7 @@ X = np.array([0.3, 0.5, 0.9])
 STAGES = ("forward", "value", "backward", "cotangent", "tangent")
 
 
-@pytest.fixture(autouse=True)
-def synchronous(request):
-    """Tests that name no scheduler need none."""
-    if {"scheduler", "client"} & set(request.fixturenames):
-        yield
-    else:
-        with dask.config.set(scheduler="sync"):
-            yield
+pytestmark = pytest.mark.usefixtures("synchronous")
 
 
 @dg.delayed
