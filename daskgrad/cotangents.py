@@ -222,6 +222,8 @@ def check(cotangent: Any, leaf: Any, of: str) -> Any:
         raise TypeError(
             f"cotangent of {of}: {describe(leaf)} has no derivative; give None in its place"
         )
+    if isinstance(cotangent, np.ma.MaskedArray):
+        raise TypeError(f"cotangent of {of}: a masked array would lose its mask; fill it first")
     array, like = np.asarray(cotangent), np.asarray(leaf)
     if array.shape != like.shape:
         raise ValueError(

@@ -154,7 +154,18 @@ def owner(array: Any) -> Any:
 def evaluate(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     """The value of a call; traces nothing."""
     with Blame("value", model, call, inputs):
-        return row_major(run(model, call, inputs))
+        return plain_value(model, call, inputs)
+
+
+def plain_value(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
+    """What a model returns when it is not traced: anything but a node, as it would be moved."""
+    value = run(model, call, inputs)
+    if hasattr(value, "__dask_graph__"):
+        raise TypeError(f"model {model.name!r} returned {describe(value)}; {CALL_THE_FUNCTION}")
+    return row_major(value)
+
+
+CALL_THE_FUNCTION = "inside a model, call the plain function, not what dg.delayed made of it"
 
 
 def row_major(value: Any) -> Any:
@@ -353,11 +364,7 @@ def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
         raise TypeError(
             f"model {model.name!r} returned {describe(leaf)}; expected numbers or arrays, or "
             f"dicts, lists, tuples and registered dataclasses of them"
-            + (
-                "; inside a model, call the plain function, not what dg.delayed made of it"
-                if hasattr(leaf, "__dask_graph__")
-                else ""
-            )
+            + (f"; {CALL_THE_FUNCTION}" if hasattr(leaf, "__dask_graph__") else "")
         )
 
 
@@ -391,7 +398,10 @@ def require_same_input(first: Fingerprint, second: Fingerprint) -> None:
 
 
 def seed(cotangent: Cotangent, value: Any, model: Model) -> Leaves:
-    """The cotangent of a value, leaf by leaf, checked against the value."""
+    """The cotangent of a value, leaf by leaf, in the value's shapes and dtypes.
+
+    A sum passes the cotangent of its own value on, which may be complex where a term is real.
+    """
     leaves = flatten(value)[0]
     if isinstance(cotangent, Seed):
         if not is_real_scalar(leaves):
@@ -400,14 +410,12 @@ def seed(cotangent: Cotangent, value: Any, model: Model) -> Leaves:
                 f"{describe(value)}; a gradient needs one real number: sum it up, or use vjp"
             )
         return (cotangent.like(leaves[0]),)
-    if len(cotangent.leaves) != len(leaves):
-        raise ValueError(
-            f"cotangent of {model.name!r}: expected {len(leaves)} leaves, as in the value "
-            f"{describe(value)}; found {len(cotangent.leaves)}"
-        )
-    of = repr(model.name)
+    pairs = zip(cotangent.leaves, leaves, strict=True)
     return tuple(
-        [cotangents.check(c, leaf, of) for c, leaf in zip(cotangent.leaves, leaves, strict=True)]
+        [
+            cotangents.project(c, leaf) if cotangents.is_differentiable(leaf) else None
+            for c, leaf in pairs
+        ]
     )
 
 

@@ -14,7 +14,7 @@ import optree
 from daskgrad import cotangents
 from daskgrad.blame import Blame
 from daskgrad.cotangents import Cotangent, Leaves, Part, Seed, describe
-from daskgrad.models import Call, Model, run
+from daskgrad.models import Call, Model
 from daskgrad.pullbacks import (
     Active,
     Captured,
@@ -22,10 +22,10 @@ from daskgrad.pullbacks import (
     Pullback,
     Tracer,
     log_retrace,
+    plain_value,
     require_same_input,
     require_same_value,
     require_value_seen,
-    row_major,
     seed,
     seen_by,
     share_out,
@@ -76,7 +76,7 @@ def evaluate_block(
     values = PairwiseSum(add_values)
     for index, item in enumerate(items, first):
         with Blame("value", model, call, [item, *inputs], index):
-            values.push(row_major(run(model, call, [item, *inputs])))
+            values.push(plain_value(model, call, [item, *inputs]))
     return values.total()
 
 

@@ -1057,3 +1057,14 @@ def test_a_cotangent_may_be_nan_or_infinite(special):
     _, pullback = dg.vjp(double, X)
     (gradient,) = pullback(np.array([special, 1.0, 2.0]))
     assert_array_equal(gradient, [special, 2.0, 4.0])
+
+
+def test_a_model_that_returns_a_node_is_an_error_when_it_is_only_computed():
+    with pytest.raises(TypeError, match="call the plain function"):
+        dg.delayed(lambda x: double(x), name="outer")(dg.variable(X)).compute()
+
+
+def test_a_masked_cotangent_is_an_error():
+    _, pullback = dg.vjp(lambda x: double(x), X)
+    with pytest.raises(TypeError, match="would lose its mask"):
+        pullback(np.ma.masked_array(np.ones(3), [False, True, False]))

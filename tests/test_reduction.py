@@ -496,3 +496,27 @@ def test_an_error_names_the_item():
     with pytest.raises(ArithmeticError) as caught:
         dg.grad(lambda x: dg.map_sum(model, list(range(8)), x, grainsize=2))(1.0)
     assert any("'model', item 5" in note for note in caught.value.__notes__)
+
+
+def test_a_sum_of_real_and_complex_terms_has_a_derivative_for_both():
+    """The cotangent of the sum is complex; that of a real term is its real part."""
+    z = 1.5 - 0.5j
+
+    def real(x):
+        return x**2
+
+    def turned(x):
+        return x * z
+
+    def objective(x):
+        total = dg.sum([dg.delayed(real)(x), dg.delayed(turned)(x)])
+        return dg.delayed(squared_norm)(total)
+
+    x = np.array([0.3, 0.7])
+    gradient = dg.grad(objective)(x)
+    expected = autograd.grad(lambda x: squared_norm(real(x) + turned(x)))(x)
+    assert_allclose(gradient, expected, rtol=1e-14)
+
+
+def squared_norm(z):
+    return np.sum(np.real(z * np.conj(z)))
