@@ -95,7 +95,8 @@ def vjp(fun: Callable, *primals: Any) -> tuple[Any, Callable[[Any], tuple]]:
     ``fun`` returns a node, or a pytree of nodes. The pullback takes a cotangent in the structure,
     shapes and dtypes of the value, and returns a tuple: one cotangent a primal. It can be called
     any number of times and runs no model again, unless what the model kept was lost with its worker
-    or moved; it holds what the forward pass kept until it is garbage collected.
+    or moved; it holds what the forward pass kept until it is garbage collected. Only the primals
+    are copied: do not write into other arrays that the models use while the pullback is wanted.
     """
     name = function_name(fun)
     for number, primal in enumerate(primals):

@@ -91,22 +91,26 @@ def capture_block(
     """The sum of the block's terms and its pullback with respect to the shared inputs."""
     tracer = Tracer(model, call, active, [None, *inputs], in_sum=True)
     values, gradients = PairwiseSum(add_values), PairwiseSum(cotangents.add)
-    kept = []
+    kept, scalars = [], 0
     for index, item in enumerate(items, first):
         with Blame("forward", model, call, [item, *inputs], index):
             value, pullback = tracer.run([item, *inputs])
             values.push(value)
         if isinstance(pullback, Gradient):
             gradients.push(pullback.leaves)
+        if isinstance(pullback, Gradient) and not pullback.is_zero:
+            scalars += 1
         else:
             kept.append(pullback)
     seen = seen_by(active, [None, *inputs])
-    if kept and len(kept) < len(items):
+    if all(isinstance(pullback, Gradient) for pullback in kept):
+        return Captured(values.total(), Gradient(gradients.total()), seen)
+    if scalars:
         raise TypeError(
-            f"the terms of a sum over {model.name!r} must be of one kind; "
-            f"{len(kept)} of {len(items)} returned something else than one real number"
+            f"the terms of a sum over {model.name!r} must be of one kind; {scalars} of "
+            f"{len(items)} in one task returned one real number, and others something else"
         )
-    return Captured(values.total(), Terms(kept) if kept else Gradient(gradients.total()), seen)
+    return Captured(values.total(), Terms(kept), seen)
 
 
 def pull_back_block(
@@ -200,14 +204,36 @@ def add_cotangents(terms: Sequence[Cotangent], saw_value: Sequence[bool]) -> Cot
 
 
 def add_parts(parts: Sequence[Cotangent], is_last: bool) -> Cotangent:
-    """The sum of the cotangents that the blocks of a sum return; the last one scales it."""
+    """The sum of the cotangents that the blocks of a sum return; the last one scales it.
+
+    Blocks whose terms are of other dtypes have other factors: they are scaled one by one, and the
+    last bits depend on how the sum was cut.
+    """
+    factors = [part.factor for part in parts if isinstance(part, Part) and not is_zero(part)]
+    if not is_one_factor(factors, parts):
+        parts, factors = [scaled(part) for part in parts], []
     total = add_cotangents(parts, (True,) * len(parts))
-    factors = [part.factor for part in parts if isinstance(part, Part)]
     if not factors:
         return total
-    if not is_last:
-        return Part(total.leaves, factors[0], total.seen)
-    return Cotangent(cotangents.scale(total.leaves, factors[0]), total.seen)
+    sum_of_parts = Part(total.leaves, factors[0], total.seen)
+    return scaled(sum_of_parts) if is_last else sum_of_parts
+
+
+def is_zero(cotangent: Cotangent) -> bool:
+    return all(leaf is None for leaf in cotangent.leaves)
+
+
+def is_one_factor(factors: Sequence[Any], parts: Sequence[Cotangent]) -> bool:
+    """Whether all parts that are not zero wait for one factor, or none does."""
+    kinds = {(factor, np.asarray(factor).dtype) for factor in factors}
+    nonzero = len([part for part in parts if not is_zero(part)])
+    return len(kinds) <= 1 and len(factors) in (0, nonzero)
+
+
+def scaled(part: Cotangent) -> Cotangent:
+    if isinstance(part, Part):
+        return Cotangent(cotangents.scale(part.leaves, part.factor), part.seen)
+    return part
 
 
 def sum_values(values: Sequence[Any]) -> Any:

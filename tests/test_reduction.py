@@ -520,3 +520,46 @@ def test_a_sum_of_real_and_complex_terms_has_a_derivative_for_both():
 
 def squared_norm(z):
     return np.sum(np.real(z * np.conj(z)))
+
+
+@pytest.mark.parametrize("grainsize", [1, 2, 4])
+def test_terms_of_two_precisions_are_scaled_each_in_its_own(grainsize):
+    def term(item, narrow, wide):
+        return np.sum(item * narrow) if item.dtype == np.float16 else np.sum(item * wide)
+
+    items = [np.ones(3, "f2"), np.ones(3), 2.0 * np.ones(3)]
+    narrow, wide = np.ones(3, "f2"), np.ones(3)
+    total = dg.vjp(lambda n, w: dg.map_sum(term, items, n, w, grainsize=grainsize), narrow, wide)
+    for cotangent in (0.1, 1000.1):  # neither is a number of half precision
+        assert_allclose(total[1](cotangent)[1], 3.0 * cotangent * np.ones(3), rtol=1e-15)
+
+
+def test_blocks_of_real_and_of_complex_terms_are_scaled_once():
+    items = [np.ones(3), 1j * np.ones(3)]
+
+    def term(item, x):
+        return np.sum(item * x)
+
+    def objective(x):
+        return dg.delayed(squared_norm)(dg.map_sum(term, items, x, grainsize=1))
+
+    x = np.array([1.0, 2.0, 3.0])
+    expected = autograd.grad(lambda x: squared_norm(sum(term(item, x) for item in items)))(x)
+    assert_allclose(dg.grad(objective)(x), expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("grainsize", [1, 2, 4])
+@pytest.mark.parametrize("keep", ["auto", "gradient", "tape", "recompute"])
+def test_a_term_may_be_an_integer_where_it_has_nothing_to_say(keep, grainsize):
+    def term(item, x):
+        return 0 if len(item) == 0 else np.sum(item * x) ** 2
+
+    items = [np.ones(3), np.zeros(0), 2.0 * np.ones(3)]
+
+    def objective(x):
+        model = dg.delayed(term, keep=keep)
+        return dg.delayed(np.sin)(dg.map_sum(model, items, x, grainsize=grainsize))
+
+    x = np.array([0.1, 0.2, 0.3])
+    expected = autograd.grad(lambda x: np.sin(sum(term(item, x) for item in items)))(x)
+    assert_allclose(dg.grad(objective)(x), expected, rtol=1e-14)

@@ -588,3 +588,17 @@ def test_take_is_differentiated_twice_as_indexing_is(random):
     expected = autograd.grad(lambda x: anp.sum(autograd.grad(by_index)(x) * v))(u)
     found = by_tape(lambda x: anp.sum(by_tape(by_take)(x) * v))(u)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("model", "slope"),
+    [
+        (lambda a: anp.sum(a[None]) + a * 3.0, 4.0),
+        (lambda a: a * 3.0 + anp.sum(a[anp.abs(a) > 1]), 4.0),
+        (lambda a: anp.sum(anp.dot(np.zeros((0, 1)), anp.reshape(a, 1)) ** 2) + a, 1.0),
+    ],
+)
+def test_a_number_may_be_indexed_and_a_product_may_be_empty(model, slope):
+    for number in (np.float64(2.0), np.asarray(2.0)):
+        _, tape = trace(lambda a: [model(a)], [number])
+        assert tape.pull([1.0])[0] == slope

@@ -105,6 +105,8 @@ def is_simple(a: Any, b: Any) -> bool:
         and a.dtype.kind == "f"
         and 1 <= a.ndim <= 2
         and 1 <= b.ndim <= 2
+        and a.size > 0
+        and b.size > 0
     )
 
 

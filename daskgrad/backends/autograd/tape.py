@@ -182,7 +182,7 @@ class Cotangents:
         if previous is None:
             previous = piece.space.zeros()
         elif not self._ours[index] or not isinstance(previous, np.ndarray):
-            previous = piece.space.zeros() + previous
+            previous = np.asarray(piece.space.zeros() + previous)
         self.value[index] = piece.add_into(previous)
         self._ours[index] = True
 
