@@ -127,6 +127,11 @@ def _shortened(words: list[str]) -> str:
 # --------------------------------------------------------------------------------- arithmetic
 
 
+def is_zero(leaves: Sequence[Any]) -> bool:
+    """Whether a cotangent is a symbolic zero: nothing arrived, or nothing has a derivative."""
+    return all(leaf is None for leaf in leaves)
+
+
 def zeros(leaf: Any) -> Any:
     """The zero cotangent of a leaf, or ``None`` where the leaf has no derivative."""
     if not is_differentiable(leaf):

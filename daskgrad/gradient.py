@@ -210,10 +210,9 @@ class Recording:
         gradients, independent = [], []
         for root in self.variables:
             leaves = cotangents.assemble(root.leaves, parts(root, arrived))
-            if all(leaf is None for leaf in leaves):
+            if cotangents.is_zero(leaves):
                 independent.append(root)
-            gradient = cotangents.gradient(root.leaves, root.structure, leaves)
-            gradients.append(of_its_own(gradient))
+            gradients.append(cotangents.gradient(root.leaves, root.structure, leaves))
         warn_of_independent(independent, self.name)
         return gradients
 

@@ -92,7 +92,7 @@ class Gradient:
 
     @property
     def is_zero(self) -> bool:
-        return all(leaf is None for leaf in self.leaves)
+        return cotangents.is_zero(self.leaves)
 
     def __call__(self, cotangent: Leaves) -> Leaves:
         if self.is_zero or cotangent[0] is None:

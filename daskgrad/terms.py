@@ -13,7 +13,7 @@ import optree
 
 from daskgrad import cotangents
 from daskgrad.blame import Blame
-from daskgrad.cotangents import Cotangent, Leaves, Part, Seed, describe
+from daskgrad.cotangents import Cotangent, Leaves, Part, Seed, describe, is_zero
 from daskgrad.models import Call, Model
 from daskgrad.pullbacks import (
     Active,
@@ -196,7 +196,7 @@ def add_cotangents(terms: Sequence[Cotangent], saw_value: Sequence[bool]) -> Cot
     for other in seen[1:]:
         require_same_input(seen[0], other)
     seeds = [term for term in terms if isinstance(term, Seed)]
-    like: Leaves = next((t.leaves for t in terms if any(c is not None for c in t.leaves)), ())
+    like: Leaves = next((term.leaves for term in terms if not is_zero(term.leaves)), ())
     if seeds and not like:  # nothing else than seeds and symbolic zeros
         return Seed(sum([term.times for term in seeds]))
     leaves = [(s.like(like[0]),) if isinstance(s, Seed) else s.leaves for s in terms]
@@ -209,7 +209,7 @@ def add_parts(parts: Sequence[Cotangent], is_last: bool) -> Cotangent:
     Blocks whose terms are of other dtypes have other factors: they are scaled one by one, and the
     last bits depend on how the sum was cut.
     """
-    factors = [part.factor for part in parts if isinstance(part, Part) and not is_zero(part)]
+    factors = [part.factor for part in parts if isinstance(part, Part) and not is_zero(part.leaves)]
     if not is_one_factor(factors, parts):
         parts, factors = [scaled(part) for part in parts], []
     total = add_cotangents(parts, (True,) * len(parts))
@@ -219,14 +219,10 @@ def add_parts(parts: Sequence[Cotangent], is_last: bool) -> Cotangent:
     return scaled(sum_of_parts) if is_last else sum_of_parts
 
 
-def is_zero(cotangent: Cotangent) -> bool:
-    return all(leaf is None for leaf in cotangent.leaves)
-
-
 def is_one_factor(factors: Sequence[Any], parts: Sequence[Cotangent]) -> bool:
     """Whether all parts that are not zero wait for one factor, or none does."""
     kinds = {(factor, np.asarray(factor).dtype) for factor in factors}
-    nonzero = len([part for part in parts if not is_zero(part)])
+    nonzero = len([part for part in parts if not is_zero(part.leaves)])
     return len(kinds) <= 1 and len(factors) in (0, nonzero)
 
 
