@@ -89,28 +89,45 @@ def capture_block(
     inputs: Sequence[Any],
 ) -> Captured:
     """The sum of the block's terms and its pullback with respect to the shared inputs."""
-    tracer = Tracer(model, call, active, [None, *inputs], in_sum=True)
-    values, gradients = PairwiseSum(add_values), PairwiseSum(cotangents.add)
-    kept, scalars = [], 0
-    for index, item in enumerate(items, first):
-        with Blame("forward", model, call, [item, *inputs], index):
-            value, pullback = tracer.run([item, *inputs])
+    return TracedSum(model, call, active, inputs).capture(first, items)
+
+
+class TracedSum:
+    """Captures blocks of one sum; the shared inputs are taken apart only once."""
+
+    def __init__(self, model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]):
+        self._model = model
+        self._call = call
+        self._inputs = inputs
+        self._tracer = Tracer(model, call, active, [None, *inputs], in_sum=True)
+        self._seen = seen_by(active, [None, *inputs])
+
+    def capture(self, first: int, items: Sequence[Any]) -> Captured:
+        """The sum of the terms of a block, whose first item has the index ``first``."""
+        values, gradients = PairwiseSum(add_values), PairwiseSum(cotangents.add)
+        kept, scalars = [], 0
+        for index, item in enumerate(items, first):
+            value, pullback = self._term(index, item)
             values.push(value)
-        if isinstance(pullback, Gradient):
-            gradients.push(pullback.leaves)
-        if isinstance(pullback, Gradient) and not pullback.is_zero:
-            scalars += 1
-        else:
-            kept.append(pullback)
-    seen = seen_by(active, [None, *inputs])
-    if all(isinstance(pullback, Gradient) for pullback in kept):
-        return Captured(values.total(), Gradient(gradients.total()), seen)
-    if scalars:
-        raise TypeError(
-            f"the terms of a sum over {model.name!r} must be of one kind; {scalars} of "
-            f"{len(items)} in one task returned one real number, and others something else"
-        )
-    return Captured(values.total(), Terms(kept), seen)
+            if isinstance(pullback, Gradient):
+                gradients.push(pullback.leaves)
+            if isinstance(pullback, Gradient) and not pullback.is_zero:
+                scalars += 1
+            else:
+                kept.append(pullback)
+        if all(isinstance(pullback, Gradient) for pullback in kept):
+            return Captured(values.total(), Gradient(gradients.total()), self._seen)
+        if scalars:
+            raise TypeError(
+                f"the terms of a sum over {self._model.name!r} must be of one kind; {scalars} of "
+                f"{len(items)} in one task returned one real number, and others something else"
+            )
+        return Captured(values.total(), Terms(kept), self._seen)
+
+    def _term(self, index: int, item: Any) -> tuple[Any, Any]:
+        inputs = [item, *self._inputs]
+        with Blame("forward", self._model, self._call, inputs, index):
+            return self._tracer.run(inputs)
 
 
 def pull_back_block(
