@@ -13,24 +13,32 @@ from daskgrad.tasks import TaskGraph
 
 
 class Forward:
-    """The forward pass, while its tasks are added: a reference to each value and captured call."""
+    """The forward pass, while its tasks are added: a reference to each value and captured call.
 
-    def __init__(self, graph: Graph, tasks: TaskGraph):
+    ``whole`` takes in the sums that are evaluated as a whole; None: all are tasks.
+    """
+
+    def __init__(self, graph: Graph, tasks: TaskGraph, whole: dict[Any, Any] | None = None):
         self.graph = graph
         self.tasks = tasks
+        self.whole = whole
         self.values: dict[Node, Any] = {}
         self.captured: dict[Node, Any] = {}
 
     def inputs(self, node: Node) -> list[Any]:
         return [self.values[source] for source in node.inputs]
 
+    def is_whole(self, node: Node) -> bool:
+        """Whether a node is a sum that is evaluated as a whole."""
+        return self.whole is not None and node.is_whole(self.graph)
 
-def add_forward(graph: Graph, tasks: TaskGraph) -> Forward:
+
+def add_forward(graph: Graph, tasks: TaskGraph, whole: dict[Any, Any] | None = None) -> Forward:
     """Adds the tasks of the forward pass; inactive nodes get one task that computes the value."""
-    forward = Forward(graph, tasks)
+    forward = Forward(graph, tasks, whole)
     tasks.share(models(graph.order))
     for node in graph.order:
-        if node in graph.active:
+        if node in graph.active or forward.is_whole(node):
             forward_tasks(node, forward)
         else:
             forward.values[node] = value_of_node(node, tasks, forward.values)

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import dask
 import numpy as np
 import optree
 from distributed import CancelledError
@@ -21,6 +20,7 @@ from daskgrad.backward import add_backward
 from daskgrad.cotangents import Cotangent, Seed, describe
 from daskgrad.forward import Forward, add_forward
 from daskgrad.graph import Graph
+from daskgrad.inline import InLine, seconds_in_line
 from daskgrad.nodes import (
     OTHER_DERIVATIVE,
     Constant,
@@ -31,6 +31,7 @@ from daskgrad.nodes import (
     variable,
 )
 from daskgrad.pullbacks import is_real_scalar
+from daskgrad.resident.evaluation import ArrayTermsError
 from daskgrad.shards import restore_lost
 from daskgrad.structures import flatten
 from daskgrad.tasks import Result, TaskGraph
@@ -142,8 +143,8 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
     warn_of_independent(independent, output.name)
     references = [add_gradient(v, tasks, forward, arrived) for v in variables]
     built = tasks.high_level_graph()
-    gradients = [Result(reference, built) for reference in references]
-    return Result(forward.values[output], built), optree.tree_unflatten(structure, gradients)
+    gradients = [Result(reference.key, built) for reference in references]
+    return Result(forward.values[output].key, built), optree.tree_unflatten(structure, gradients)
 
 
 # ---------------------------------------------------------------------------------- recording
@@ -197,11 +198,15 @@ class Recording:
 
     def _compute(self, graph: Graph, extras: Sequence[Node]) -> tuple[Any, Sequence[Any], dict]:
         """The output's value, those of the extras, and the cotangents that arrive at variables."""
-        tasks = TaskGraph()
-        forward = add_forward(graph, tasks)
+        tasks, seconds = TaskGraph(), seconds_in_line(graph)
+        forward = add_forward(graph, tasks, {} if seconds else None)
         arrived = add_backward(graph, forward, tasks, Seed())
         references = [forward.values[node] for node in (graph.output, *extras)]
-        value, *rest = compute(tasks, [*references, *arrived.values()])
+        wanted = [*references, *arrived.values()]
+        if forward.whole is None:
+            value, *rest = known_or(tasks.compute, wanted)
+        else:
+            value, *rest = known_or(InLine(tasks, forward.whole, seconds).compute, wanted)
         computed, pulled = rest[: len(extras)], rest[len(extras) :]
         return value, computed, dict(zip(arrived, pulled, strict=True))
 
@@ -299,16 +304,14 @@ def add_cotangent(cotangent: Any, output: Node, tasks: TaskGraph, forward: Forwa
 # ------------------------------------------------------------------------------------ running
 
 
-def compute(tasks: TaskGraph, references: Sequence[Any]) -> tuple:
-    """Runs the tasks where Dask would, and waits for what the references name.
+def known_or(compute: Callable[[list[Any]], Sequence[Any]], references: Sequence[Any]) -> list[Any]:
+    """What references stand for: computed, unless it is a cotangent, which is known already.
 
-    A cotangent among them is known already: that of an output that is itself a variable.
+    That is the cotangent of an output that is itself a variable.
     """
-    built = tasks.high_level_graph()
-    unknown = [ref for ref in references if not isinstance(ref, Cotangent)]
-    results = [Result(ref, built) for ref in unknown]
-    computed = iter(dask.compute(*results, traverse=False, optimize_graph=False))
-    return tuple([ref if isinstance(ref, Cotangent) else next(computed) for ref in references])
+    keys = [ref.key for ref in references if not isinstance(ref, Cotangent)]
+    computed = iter(compute(keys))
+    return [ref if isinstance(ref, Cotangent) else next(computed) for ref in references]
 
 
 def repeated(
@@ -322,6 +325,9 @@ def repeated(
     for _ in range(ATTEMPTS):
         try:
             return evaluate()
+        except ArrayTermsError as error:
+            for shards in placed:
+                shards.array_valued.add(str(error))
         except CancelledError:
             if not restore_lost(placed):
                 raise
@@ -341,7 +347,7 @@ class Kept:
         tasks = TaskGraph()
         self._forward = add_forward(self._graph, tasks)
         self._tasks = tasks.persisted()
-        return compute(self._tasks, [self._forward.values[self._graph.output]])[0]
+        return known_or(self._tasks.compute, [self._forward.values[self._graph.output]])[0]
 
     def pull(self, cotangent: Cotangent) -> list[Any]:
         """The gradient of each variable."""
@@ -350,7 +356,7 @@ class Kept:
     def _pull(self, cotangent: Cotangent) -> list[Any]:
         tasks = self._tasks.copy()
         arrived = add_backward(self._graph, self._forward, tasks, cotangent)
-        computed = compute(tasks, list(arrived.values()))
+        computed = known_or(tasks.compute, list(arrived.values()))
         return self._recorded.gather(dict(zip(arrived, computed, strict=True)))
 
 

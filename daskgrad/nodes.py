@@ -46,6 +46,10 @@ class Node(Collection):
         """Adds the tasks that compute the value alone; returns a reference to it."""
         raise NotImplementedError
 
+    def is_whole(self, graph: Any) -> bool:
+        """Whether it is a sum that can be evaluated as a whole, outside of a graph."""
+        return False
+
     def build_graph(self) -> Any:
         tasks = TaskGraph()
         add_values(tasks, [self])

@@ -6,7 +6,7 @@ along one tree. The blocks of any other sum keep their pullbacks, and have a bac
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from daskgrad.backward import Backward, Contribution, backward_tasks, select
 from daskgrad.cotangents import describe
@@ -104,6 +104,20 @@ class ReductionNode(Node):
         self.blocks = items.blocks if isinstance(items, Shards) else items
         self.whole_slices = whole_slices
 
+    @property
+    def shards(self) -> Shards:
+        assert self.placed is not None
+        return self.placed
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the items are on the cluster that Dask would use now."""
+        return self.placed is not None and self.placed.is_remote
+
+    def data_here(self) -> list[tuple[int, Any]]:
+        """For each block the index of its first item, and its items, which are in this process."""
+        return [(first, [items] if self.whole_slices else items) for first, items in self.blocks]
+
     def block_data(self, tasks: TaskGraph, used_twice: bool = False) -> list[tuple[int, Any]]:
         """For each block the index of its first item, and its items or a reference to them.
 
@@ -141,6 +155,17 @@ class ReductionNode(Node):
         """Which inputs of a term are differentiated."""
         return tuple([a._replace(number=a.number + 1) for a in graph.active_inputs(self)])
 
+    def is_whole(self, graph: Graph) -> bool:
+        """Whether its value and gradient can be evaluated as a whole, outside of a graph.
+
+        Over placed items also where it may turn out not to be one real number: it usually is.
+        """
+        if not self.is_remote:
+            return self in graph.active and self.is_fused(graph)
+        is_known_better = self.model.name in self.shards.array_valued
+        is_tried = self.model.keep == "auto" and not is_known_better
+        return self not in graph.active or self.is_fused(graph) or is_tried
+
     def is_fused(self, graph: Graph) -> bool:
         """Whether the blocks' values and gradients are added up together.
 
@@ -154,7 +179,11 @@ class ReductionNode(Node):
 
 @forward_tasks.register
 def _(node: ReductionNode, forward: Forward) -> None:
-    blocks = captured_blocks(node, forward)
+    if forward.whole is not None and node.is_whole(forward.graph):
+        forward.captured[node] = add_whole(node, forward, forward.whole)
+        pass_value_on(node, forward)
+        return
+    blocks = captured_blocks_of(node, forward)
     if node.is_fused(forward.graph):
         forward.captured[node] = add_captured_blocks(node, forward.tasks, blocks)
         pass_value_on(node, forward)
@@ -165,9 +194,38 @@ def _(node: ReductionNode, forward: Forward) -> None:
         forward.values[node] = add_up(node, forward.tasks, values, key)
 
 
-def captured_blocks(node: ReductionNode, forward: Forward) -> list[Any]:
-    tasks, active = forward.tasks, node.active_terms(forward.graph)
-    model, inputs = tasks.shared(node.model), forward.inputs(node)
+class WholeSum(NamedTuple):
+    """A sum that is evaluated as a whole, in the place of a task of this graph."""
+
+    node: ReductionNode
+    active: tuple[Active, ...]
+
+
+def add_whole(node: ReductionNode, forward: Forward, whole: dict[Any, WholeSum]) -> Any:
+    """Adds a task that only gathers the inputs of a sum, whose result is put in its place."""
+    key = forward.tasks.key("forward", node.name)
+    whole[key] = WholeSum(node, node.active_terms(forward.graph))
+    return forward.tasks.add(key, list, forward.inputs(node))
+
+
+def captured_blocks_of(node: ReductionNode, forward: Forward) -> list[Any]:
+    active, inputs = node.active_terms(forward.graph), forward.inputs(node)
+    is_fused = node.is_fused(forward.graph)
+    everything = range(len(node.blocks))
+    return captured_blocks(node, forward.tasks, active, inputs, everything, not is_fused)
+
+
+def captured_blocks(
+    node: ReductionNode,
+    tasks: TaskGraph,
+    active: tuple[Active, ...],
+    inputs: list[Any],
+    numbers: range,
+    used_twice: bool = False,
+) -> list[Any]:
+    """Adds a task for each of the blocks with these numbers, which captures it."""
+    model = tasks.shared(node.model)
+    data = node.block_data(tasks, used_twice)
     return [
         tasks.add(
             tasks.key("forward", node.name),
@@ -175,12 +233,11 @@ def captured_blocks(node: ReductionNode, forward: Forward) -> list[Any]:
             model,
             node.call,
             active,
-            first,
-            items,
+            *data[number],
             inputs,
             annotations=node.annotations,
         )
-        for first, items in node.block_data(tasks, used_twice=not node.is_fused(forward.graph))
+        for number in numbers
     ]
 
 
@@ -203,7 +260,7 @@ def block_values(node: ReductionNode, tasks: TaskGraph, blocks: Sequence[Any]) -
 
 @backward_tasks.register
 def _(node: ReductionNode, backward: Backward, arrived: Contribution) -> None:
-    if node.is_fused(backward.graph):
+    if not isinstance(backward.forward.captured[node], list):
         backward.send_all(node, pull_back_fused(node, backward, arrived))
     else:
         pulled = pulled_back_blocks(node, backward, arrived.cotangent)

@@ -1,92 +1,151 @@
 """Shards: items that are cut once, put on the workers once, and used by every later call.
 
-Without a cluster they stay in the process. On one, the client scatters them and keeps them, too:
-Dask cannot compute scattered data again when its worker dies, so the client puts what was lost back
-under the same key, and the evaluation is repeated.
+Without a cluster they stay in the process.
 """
 
-import uuid
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import dask.base
 from distributed import Client
 
 from daskgrad.partitions import Block, Grainsize, aligned_grainsize, as_items, cut
+from daskgrad.resident.evaluator import Evaluator, evaluator_of
+from daskgrad.resident.holdings import Holdings, workers_of
 from daskgrad.tasks import TaskGraph
 
-BLOCKS_A_THREAD = 4
+BLOCKS_A_THREAD = 32  # as many as blocks are moved by when loads are balanced: some 3 percent each
+
+
+class WorkerPlan(NamedTuple):
+    """What one worker holds and does in a call.
+
+    ``seconds`` is the measured time of its blocks per thread, or None before the first call;
+    ``unit`` the number of blocks that one thread evaluates in one go.
+    """
+
+    worker: str
+    threads: int
+    blocks: int
+    items: int
+    unit: int
+    seconds: float | None
+
+    def __str__(self) -> str:
+        took = "not measured yet" if self.seconds is None else f"{self.seconds:.3g} s a call"
+        of = "thread" if self.threads == 1 else "threads"
+        return (
+            f"{self.worker} ({self.threads} {of}): {self.items} items in {self.blocks} blocks, "
+            f"{self.unit} in one go, {took}"
+        )
 
 
 class Shards:
-    """Placed items; made by ``place``. The workers drop them when this is garbage collected."""
+    """Placed items; made by ``place``. A context manager, which closes them at its end.
+
+    The workers drop the items when this is closed or garbage collected.
+    """
 
     def __init__(self, blocks: list[Block], grainsize: int, client: Client | None):
-        self.blocks = blocks
+        self._blocks = blocks
         self.grainsize = grainsize
+        self.array_valued: set[str] = set()  # models whose terms turned out not to be numbers
         self._client = client
-        self._futures: list[Any] = [None] * len(blocks)
-        self._place(range(len(blocks)))
+        self._holdings = None if client is None else Holdings(client, blocks)
 
     def __len__(self) -> int:
         return sum([len(block.items) for block in self.blocks])
 
     def __repr__(self) -> str:
+        if not self._blocks:
+            return "<Shards: closed>"
         where = "this process" if self._client is None else self._client.scheduler.address
         blocks = f"{len(self.blocks)} blocks of {self.grainsize}"
-        return f"<Shards: {len(self)} items, {blocks}, in {where}>"
+        head = f"<Shards: {len(self)} items, {blocks}, in {where}"
+        return "\n  ".join([head, *map(str, self.plan)]) + ">"
+
+    def __enter__(self) -> "Shards":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Releases the items, here and on the workers; sums over them are errors from now on."""
+        self._blocks = []
+        if self._holdings is not None:
+            self._holdings.release()
+            self.evaluator.leave(self._holdings)
+        self._holdings = self._client = None
+
+    @property
+    def blocks(self) -> list[Block]:
+        if not self._blocks:
+            raise RuntimeError("these shards are closed; place the items again")
+        return self._blocks
+
+    @property
+    def plan(self) -> list[WorkerPlan]:
+        """Who holds how much, and how it is evaluated; empty without a cluster."""
+        held = self._holdings
+        if held is None:
+            return []
+        return [self._plan_of(held, address, blocks) for address, blocks in held.work().items()]
+
+    def _plan_of(self, held: Holdings, address: str, blocks: Sequence[int]) -> WorkerPlan:
+        threads = held.workers.get(address, 1)
+        items = sum([len(self.blocks[number].items) for number in blocks])
+        took = None if held.seconds is None else float(held.seconds[blocks].sum()) / threads
+        unit = held.unit(address, blocks)
+        return WorkerPlan(address, threads, len(blocks), items, unit, took)
 
     @property
     def is_remote(self) -> bool:
         """Whether the cluster that holds the shards is the one that Dask would use now."""
         return self._client is not None and active_client() is self._client
 
+    @property
+    def holdings(self) -> Holdings:
+        assert self._holdings is not None
+        return self._holdings
+
+    @property
+    def evaluator(self) -> Evaluator:
+        return evaluator_of(self.holdings.client)
+
     def data(self, tasks: TaskGraph) -> list[Any]:
         """For each block its items, or a reference to them on the cluster that is active."""
         if self.is_remote:
-            return [tasks.include(future) for future in self._futures]
+            return [tasks.include(future) for future in self.holdings.futures]
         return [block.items for block in self.blocks]
 
     def restore(self) -> bool:
-        """Places again what the cluster has lost; says whether there was anything.
-
-        Asks the scheduler: a future learns of its loss later than the computation that failed.
-        """
-        if self._client is None or not self.is_remote:
-            return False
-        held = set().union(*self._client.has_what().values())
-        lost = [n for n, future in enumerate(self._futures) if future.key not in held]
-        self._place(lost)
-        return bool(lost)
-
-    def _place(self, numbers: Iterable[int]) -> None:
-        """Scatters blocks, each under a new key: what is left of an old one cannot meet it."""
-        if self._client is None:
-            return
-        keys = {number: f"value-shard-{uuid.uuid4().hex}" for number in numbers}
-        data = {key: self.blocks[number].items for number, key in keys.items()}
-        futures = self._client.scatter(data, hash=False) if data else {}
-        for number, key in keys.items():
-            self._futures[number] = futures[key]
+        """Places again what the cluster has lost; says whether there was anything."""
+        return self.is_remote and self.holdings.restore()
 
 
 def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     """Cuts items once and puts them on the workers once, for sums that are computed many times.
 
-    Uses the active ``distributed`` client; without one the items stay in the process. The items
-    stay in the client's memory, too, and are placed again when a worker that held them is gone.
+    Uses the active ``distributed`` client; without one the items stay in the process. There, a
+    gradient of sums over shards is evaluated where they are: the point goes out once per worker,
+    and the sums come back. A worker holds a run of blocks; what the blocks take is measured, and
+    they are moved when workers are unevenly loaded, join or leave (``Shards.plan`` tells). The
+    items stay in the client's memory, too, and are placed again when a worker that held them is
+    gone.
 
     Parameters
     ----------
     items:
         what ``map_sum`` or ``reduce_sum`` would take: a list, a tuple, or an array of rows.
     grainsize:
-        items in one task, rounded down to a power of two; "auto" makes at least four blocks a
-        thread.
+        items in one block, rounded down to a power of two; "auto" makes at least 32 blocks a
+        thread, if there are as many items. How many blocks one thread evaluates in one go is
+        measured.
     """
     items = as_items(items)
     client = active_client()
-    threads = 1 if client is None else max(1, sum(client.ncores().values()))
+    threads = 1 if client is None else sum(workers_of(client).values())
     size = aligned_grainsize(grainsize, len(items), BLOCKS_A_THREAD * threads)
     return Shards(cut(items, size), size, client)
 

@@ -13,6 +13,7 @@ from typing import Any
 FAN_IN = 8  # partial sums one task adds up: a power of two, or the tree would change
 
 Add = Callable[[Any, Any, bool], Any]
+Place = tuple[int, int]
 
 
 class PairwiseSum:
@@ -49,6 +50,45 @@ def pairwise(terms: Iterable[Any], add: Add) -> Any:
     for term in terms:
         running.push(term)
     return running.total()
+
+
+class Subtrees:
+    """Partial sums of ``count`` terms, put in in any order; siblings are added up as they meet.
+
+    A partial sum stands at a place (level, index): the terms from index * 2**level on, as many as
+    2**level, or as there are. ``add(a, b, owned)`` is as in ``PairwiseSum``.
+    """
+
+    def __init__(self, count: int, add: Add):
+        self._count = count
+        self._add = add
+        self._sums: dict[Place, tuple[Any, bool]] = {}
+
+    def put(self, place: Place, partial: Any) -> None:
+        level, index = place
+        owned = False
+        while (1 << level) < self._count:
+            sibling = index ^ 1
+            if (level, sibling) in self._sums:
+                other, other_owned = self._sums.pop((level, sibling))
+                if index < sibling:
+                    partial = self._add(partial, other, owned)
+                else:
+                    partial = self._add(other, partial, other_owned)
+                owned = True
+            elif index > sibling or (sibling << level) < self._count:
+                break  # the sibling is still to come
+            level, index = level + 1, index // 2
+        self._sums[level, index] = (partial, owned)
+
+    def sums(self) -> dict[Place, Any]:
+        """What is there so far, in as few subtrees as it makes."""
+        return {place: partial for place, (partial, _) in self._sums.items()}
+
+    def total(self) -> Any:
+        """The sum of all terms, which have all been put in."""
+        ((partial, _),) = self._sums.values()
+        return partial
 
 
 def in_groups(terms: Sequence[Any], add: Callable[[Sequence[Any], bool], Any]) -> Any:

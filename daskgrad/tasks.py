@@ -11,7 +11,7 @@ import os
 import string
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, Literal
 
 import dask
@@ -127,13 +127,51 @@ class TaskGraph:
         self._collections[single.key] = single
         return TaskRef(single.key)
 
+    # ---- in line
+
+    def needed(self, keys: Iterable[Key], done: Container[Key]) -> list[Key]:
+        """The tasks that the keys need and that are not done, in the order they were added."""
+        wanted = {key for key in keys if key not in done}
+        for key in reversed(self._tasks):
+            if key in wanted:
+                wanted.update(source for source in self.inputs(key) if source not in done)
+        return [key for key in self._tasks if key in wanted]
+
+    def inputs(self, key: Key) -> Iterable[Key]:
+        """The keys that a task refers to."""
+        return self._tasks[key].dependencies
+
+    def run_one(self, key: Key, values: dict[Key, Any]) -> Any:
+        """The result of one task, given those of all that it refers to."""
+        return self._tasks[key](values)
+
+    def rest(self, keys: Iterable[Key], done: dict[Key, Any]) -> "TaskGraph":
+        """A graph of what the keys need and of the results that are used there."""
+        other = TaskGraph()
+        other._annotations = self._annotations
+        for key in self.needed(keys, done):
+            task = self._tasks[key]
+            other._tasks[key] = task
+            for source in task.dependencies:
+                if source in done:
+                    other._tasks[source] = DataNode(source, done[source])
+        return other
+
+    # ---- to Dask
+
+    def compute(self, keys: Iterable[Key]) -> Sequence[Any]:
+        """Runs all tasks where Dask would, and waits for the results of the keys."""
+        built = self.high_level_graph()
+        results = [Result(key, built) for key in keys]
+        return dask.compute(*results, traverse=False, optimize_graph=False)
+
     def persisted(self) -> "TaskGraph":
         """Runs all tasks where Dask would; returns a graph that holds their results.
 
         Tasks added to a ``copy`` of that graph may refer to everything in this one.
         """
         built = self.high_level_graph()
-        wanted = [Result(TaskRef(key), built) for key in (*self._tasks, *self._collections)]
+        wanted = [Result(key, built) for key in (*self._tasks, *self._collections)]
         other = TaskGraph()
         other._constants = dict(self._constants)
         for result in dask.persist(*wanted, traverse=False, optimize_graph=False):
@@ -252,6 +290,6 @@ def _held(key: Key, value: Any) -> Any:
 class Result(Collection):
     """One key of a graph."""
 
-    def __init__(self, ref: TaskRef, graph: HighLevelGraph):
-        self.key = ref.key
+    def __init__(self, key: Key, graph: HighLevelGraph):
+        self.key = key
         self._graph = graph

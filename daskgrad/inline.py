@@ -1,0 +1,208 @@
+"""In line: an evaluation in the calling thread, without a graph of Dask's, as far as that is best.
+
+Without a cluster, tasks are worth their cost only from some milliseconds of work on: the tasks run
+here in the order in which they were added, and what is not done after a while is handed to Dask.
+Where a sum runs over items that are placed on the cluster, the evaluator there does it, and the
+small nodes around it run here meanwhile. The bits are those of the graph: the same functions run on
+the same blocks, added in the same order.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import dask
+import dask.base
+import dask.local
+import dask.multiprocessing
+import dask.threaded
+from dask.callbacks import Callback
+
+from daskgrad.graph import Graph
+from daskgrad.nodes import Constant, Node
+from daskgrad.pullbacks import Captured
+from daskgrad.reduction import ReductionNode, WholeSum, add_captured_blocks, captured_blocks
+from daskgrad.resident.evaluation import Evaluation
+from daskgrad.resident.jobs import new_subtrees
+from daskgrad.resident.requests import PlacedSum
+from daskgrad.shards import active_client
+from daskgrad.tasks import TaskGraph, is_collection
+from daskgrad.terms import TracedSum
+
+LOCAL_SECONDS = 0.02  # of work that run here before the rest is handed to a scheduler's threads
+CLUSTER_SECONDS = 0.1  # before the rest is sent to the cluster, where a graph takes as long
+
+LOCAL = (dask.threaded.get, dask.local.get_sync, dask.multiprocessing.get)
+
+
+# ------------------------------------------------------------------------------- whether at all
+
+
+def seconds_in_line(graph: Graph) -> float:
+    """How long an evaluation may run in the calling thread; zero: not at all.
+
+    Nodes with annotations and other Dask collections are for Dask. Nothing runs in line where
+    callbacks of Dask's local schedulers watch the tasks.
+    """
+    if not all(is_plain(node) for node in graph.order):
+        return 0.0
+    if active_client() is None:
+        is_usual = dask.base.get_scheduler() in (None, *LOCAL)
+        seconds = dask.config.get("daskgrad.inline.seconds", LOCAL_SECONDS)
+        return seconds if is_usual and not Callback.active else 0.0
+    is_resident = any(is_sum_over_placed(node) for node in graph.order)
+    return CLUSTER_SECONDS if is_resident and evaluators_are_on() else 0.0
+
+
+def evaluators_are_on() -> bool:
+    return dask.config.get("daskgrad.resident.enabled", True)
+
+
+def is_plain(node: Node) -> bool:
+    is_from_elsewhere = isinstance(node, Constant) and is_collection(node.value)
+    return not (node.annotations or node.is_settled or is_from_elsewhere)
+
+
+def is_sum_over_placed(node: Node) -> bool:
+    return isinstance(node, ReductionNode) and node.is_remote
+
+
+# --------------------------------------------------------------------------------------- running
+
+
+class InLine:
+    """The tasks of one evaluation, some of whose sums are evaluated as a whole."""
+
+    def __init__(self, tasks: TaskGraph, whole: dict[Any, WholeSum], seconds: float):
+        self._tasks = tasks
+        self._whole = whole
+        self._values: dict[Any, Any] = {}
+        self._deadline = time.perf_counter() + seconds
+
+    def compute(self, keys: Sequence[Any]) -> list[Any]:
+        """The results of tasks."""
+        while waiting := self._next_sums(keys):
+            self._evaluate(waiting, keys)
+        self._run(keys)
+        return [self._values[key] for key in keys]
+
+    def _next_sums(self, keys: Sequence[Any]) -> list[Any]:
+        """The sums that the keys need and that depend on no other one that is not done."""
+        undone = [key for key in self._tasks.needed(keys, self._values) if key in self._whole]
+        undone = [key for key in undone if key not in self._values]
+        later = set(undone)
+        return [
+            key
+            for key in undone
+            if not later.intersection(self._tasks.needed(self._tasks.inputs(key), self._values))
+        ]
+
+    def _evaluate(self, waiting: Sequence[Any], keys: Sequence[Any]) -> None:
+        """Evaluates sums: those on the cluster are sent off first, the others run meanwhile."""
+        self._run([source for key in waiting for source in self._tasks.inputs(key)])
+        placed = [key for key in waiting if self._whole[key].node.is_remote]
+        evaluations = self._started(placed)
+        for key in waiting:
+            if key not in placed:
+                self._values[key] = self._captured_here(key)
+        if placed:
+            self._run_independent(keys)
+        for evaluation, own in evaluations:
+            self._values.update(zip(own, evaluation.results(), strict=True))
+
+    def _started(self, keys: Sequence[Any]) -> list[tuple[Evaluation, list[Any]]]:
+        """One evaluation for the sums of one cluster, so that the point goes out once a worker."""
+        if not keys:
+            return []
+        evaluator = self._whole[keys[0]].node.shards.evaluator
+        return [(Evaluation(evaluator, [self._placed_sum(key) for key in keys]), list(keys))]
+
+    def _placed_sum(self, key: Any) -> PlacedSum:
+        node, active = self._whole[key]
+        holdings = node.shards.holdings
+        return PlacedSum(
+            holdings, node.model, node.call, active, self._inputs(key), node.whole_slices
+        )
+
+    def _inputs(self, key: Any) -> list[Any]:
+        return self._tasks.run_one(key, self._values)
+
+    def _run_independent(self, keys: Sequence[Any]) -> None:
+        """Runs what can be run while the sums are under way, as far as time allows."""
+        blocked = {key for key in self._whole if key not in self._values}
+        for key in self._tasks.needed(keys, self._values):
+            if blocked.intersection(self._tasks.inputs(key)) or key in blocked:
+                blocked.add(key)
+            elif self._is_late():
+                return
+            else:
+                self._values[key] = self._tasks.run_one(key, self._values)
+
+    def _run(self, keys: Sequence[Any]) -> None:
+        """Runs what the keys need; after the deadline Dask does."""
+        for key in self._tasks.needed(keys, self._values):
+            if self._is_late():
+                self._values.update(self._handed_over(keys))
+                return
+            self._values[key] = self._tasks.run_one(key, self._values)
+
+    def _handed_over(self, keys: Sequence[Any]) -> dict[Any, Any]:
+        missing = [key for key in dict.fromkeys(keys) if key not in self._values]
+        rest = self._tasks.rest(missing, self._values)
+        return dict(zip(missing, rest.compute(missing), strict=True))
+
+    def _is_late(self) -> bool:
+        return time.perf_counter() > self._deadline
+
+    def _captured_here(self, key: Any) -> Captured:
+        """A sum over items that are here: run after run, each as long as all before together.
+
+        So a run is a subtree, there are few of them, and the time they take is known before it is
+        up. The blocks that are left then are tasks.
+        """
+        node, active = self._whole[key]
+        inputs = self._inputs(key)
+        traced = TracedSum(node.model, node.call, active, inputs)
+        subtrees = new_subtrees(len(node.blocks))
+        begin = time.perf_counter()
+        done = 0
+        for start, stop, place in doubling(len(node.blocks)):
+            now = time.perf_counter()
+            if done and now + (now - begin) > self._deadline:
+                break
+            items = [item for _, items in node.data_here()[start:stop] for item in items]
+            subtrees.put(place, traced.capture(node.blocks[start].first, items))
+            done = stop
+        for place, captured in self._captured_by_dask(node, active, inputs, done):
+            subtrees.put(place, captured)
+        return subtrees.total()
+
+    def _captured_by_dask(
+        self, node: ReductionNode, active: Any, inputs: Sequence[Any], done: int
+    ) -> list[tuple[Any, Captured]]:
+        """The blocks from number ``done`` on, as tasks, in as many sums as there are subtrees."""
+        tasks = TaskGraph()
+        given = [tasks.constant(value, node.name) for value in inputs]
+        places, keys = [], []
+        for start, stop, place in subtrees_from(done, len(node.blocks)):
+            blocks = captured_blocks(node, tasks, active, given, range(start, stop))
+            places.append(place)
+            keys.append(add_captured_blocks(node, tasks, blocks).key)
+        return list(zip(places, tasks.compute(keys), strict=True)) if keys else []
+
+
+def doubling(count: int) -> Iterable[tuple[int, int, tuple[int, int]]]:
+    """Runs 0-1, 1-2, 2-4, 4-8 ... of ``count`` blocks: (start, stop, place in the tree)."""
+    yield 0, 1, (0, 0)
+    start, level = 1, 0
+    while start < count:
+        yield start, min(2 * start, count), (level, 1)
+        start, level = 2 * start, level + 1
+
+
+def subtrees_from(start: int, count: int) -> Iterable[tuple[int, int, tuple[int, int]]]:
+    """The subtrees that the blocks from ``start`` on make: (start, stop, place in the tree)."""
+    while start < count:
+        size = start & -start
+        yield start, min(start + size, count), (size.bit_length() - 1, start // size)
+        start += size

@@ -1,0 +1,8 @@
+"""The resident evaluator: sums over placed items, evaluated where the items are.
+
+A small Dask graph takes some 20 ms a call and more, because client and scheduler throttle
+consecutive messages; a direct call of a worker takes one. So the workers hold the items under
+ordinary Dask keys (``holdings``), a worker plugin evaluates those that its worker holds
+(``plugin``), and the client calls it (``evaluator``): the point goes out once per worker, and one
+value and gradient come back.
+"""

@@ -1,0 +1,68 @@
+"""Balance: which worker holds which blocks. Each holds one run of them, and adds up subtrees.
+
+Blocks are cut into runs whose measured costs are in proportion to the workers' threads. Of the cuts
+that are about as good, the one at the largest power of two is taken: the more of a subtree a worker
+holds, the fewer partial sums it returns.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+TOLERANCE = 0.03  # of a worker's share, by which a cut may miss it to be better aligned
+
+
+def run_stops(costs: np.ndarray, capacities: Sequence[int]) -> list[int]:
+    """For each worker the end of its run; it begins where the one before ends.
+
+    ``costs`` are positive, one a block; ``capacities`` are the workers' threads.
+    """
+    done = np.concatenate([[0.0], np.cumsum(costs)])
+    wanted = done[-1] * np.cumsum(capacities) / np.sum(capacities)
+    slack = TOLERANCE * done[-1] / len(capacities)
+    stops = [0]
+    for goal in wanted[:-1]:
+        stops.append(max(stops[-1], aligned_cut(done, float(goal), slack)))
+    return [*stops[1:], len(costs)]
+
+
+def aligned_cut(done: np.ndarray, goal: float, slack: float) -> int:
+    """The number of blocks that come nearest to ``goal``, or within ``slack`` the best aligned."""
+    nearest = int(np.argmin(np.abs(done - goal)))
+    near = np.flatnonzero(np.abs(done - goal) <= slack)
+    candidates = [nearest, *[int(n) for n in near]]
+    return max(candidates, key=lambda n: (alignment(n), -abs(done[n] - goal)))
+
+
+def alignment(number: int) -> int:
+    """The largest power of two that divides a number of blocks; nothing is better than zero."""
+    return number & -number if number else 1 << 62
+
+
+def assigned(costs: np.ndarray, workers: dict[str, int]) -> list[str]:
+    """For each block the address of the worker that is to hold it."""
+    stops = run_stops(costs, list(workers.values()))
+    holders: list[str] = []
+    for address, stop in zip(workers, stops, strict=True):
+        holders.extend([address] * (stop - len(holders)))
+    return holders
+
+
+def loads(costs: np.ndarray, holders: Sequence[str], workers: dict[str, int]) -> list[float]:
+    """For each worker the cost of what it holds, per thread."""
+    sums = dict.fromkeys(workers, 0.0)
+    for cost, holder in zip(costs, holders, strict=True):
+        sums[holder] += cost
+    return [sums[address] / threads for address, threads in workers.items()]
+
+
+def unit_blocks(costs: np.ndarray, threads: int, seconds: float) -> int:
+    """How many blocks, a power of two, one thread evaluates in one go.
+
+    As many as take ``seconds``, which makes scheduling them cheap in proportion, but few enough
+    that the threads of one worker end together.
+    """
+    total = float(np.sum(costs))
+    by_time = seconds * len(costs) / total if total else len(costs)
+    by_threads = len(costs) / (8 * threads) if threads > 1 else len(costs)
+    return 1 << max(0, int(min(by_time, by_threads, len(costs))).bit_length() - 1)

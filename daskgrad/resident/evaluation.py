@@ -1,0 +1,189 @@
+"""Evaluation: one call of the workers. Sends the point, waits, adds up; repeats where need be."""
+
+import asyncio
+import concurrent.futures
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import dask
+import numpy as np
+from distributed.core import clean_exception
+
+from daskgrad.pullbacks import Captured
+from daskgrad.resident.evaluator import Evaluator
+from daskgrad.resident.jobs import new_subtrees
+from daskgrad.resident.messages import framed, unpack
+from daskgrad.resident.plugin import abandoning, all_or_first_error, call
+from daskgrad.resident.requests import PlacedSum, Request
+from daskgrad.resident.routes import Work, addresses, routes
+
+ATTEMPTS = 20  # of one call
+PATIENCE = 0.5  # seconds after which a silent worker is looked for at the scheduler
+
+
+class ArrayTermsError(TypeError):
+    """The terms of a sum are no real numbers, so they have no gradient to send back."""
+
+
+class Unavailable(Exception):
+    """A call has to be repeated; carries the reply that says why."""
+
+    def __init__(self, reply: dict[str, Any]):
+        super().__init__(reply["status"])
+        self.reply = reply
+
+
+class Evaluation:
+    """One evaluation of some sums on one cluster, which is under way from the start."""
+
+    def __init__(self, evaluator: Evaluator, sums: Sequence[PlacedSum]):
+        self._evaluator = evaluator
+        self._sums = sums
+        self._deaths = 0
+        self._sent: Sent | None = None
+        self._failure: Unavailable | None = None
+        self._attempt()
+
+    def _attempt(self) -> None:
+        self._sent = self._failure = None
+        self._evaluator.prepare([each.holdings for each in self._sums])
+        self._sent = Sent(self._evaluator, Request(self._sums))
+
+    def results(self) -> list[Captured]:
+        """The sums, once the workers have answered; repeats what failed for no fault of a model.
+
+        Raises
+        ------
+        RuntimeError
+            where the workers that compute it die, or cannot be reached, time after time.
+        """
+        for _ in range(ATTEMPTS):
+            try:
+                assert self._sent is not None
+                return self._added_up(self._sent.replies())
+            except Unavailable as failure:
+                self._recover(failure)
+        raise RuntimeError(f"{self._names()} could not be evaluated in {ATTEMPTS} attempts")
+
+    def _recover(self, failure: Unavailable) -> None:
+        lost = failure.reply["status"] == "lost"
+        self._evaluator.look_again([each.holdings for each in self._sums], failure.reply)
+        if lost and not self._evaluator.is_there(failure.reply["address"]):
+            self._deaths += 1
+        allowed = dask.config.get("distributed.scheduler.allowed-failures")
+        if self._deaths > allowed:
+            raise RuntimeError(
+                f"{self._deaths} workers died while they evaluated {self._names()}, the last one "
+                f"at {failure.reply['address']}: see the workers' logs; a model may need more "
+                f"memory than a worker has (distributed.scheduler.allowed-failures = {allowed})"
+            ) from failure
+        self._attempt()
+
+    def _names(self) -> str:
+        return " and ".join([f"the sum over {each.model.name!r}" for each in self._sums])
+
+    def _added_up(self, replies: Sequence[dict[str, Any]]) -> list[Captured]:
+        totals = []
+        for number, each in enumerate(self._sums):
+            subtrees = new_subtrees(len(each.holdings.blocks))
+            for reply in replies:
+                for place, captured in unpack(reply["sums"][number]).items():
+                    subtrees.put(place, captured)
+            totals.append(subtrees.total())
+        self._take_times(replies)
+        return totals
+
+    def _take_times(self, replies: Sequence[dict[str, Any]]) -> None:
+        assert self._sent is not None
+        times = {a: seconds for reply in replies for a, seconds in reply["seconds"].items()}
+        for number, each in enumerate(self._sums):
+            seconds = np.zeros(len(each.holdings.blocks))
+            for work in self._sent.works:
+                numbers = [block[0] for block in work["jobs"][number]["blocks"]]
+                seconds[numbers] = times[work["address"]][number]
+            each.holdings.measured(seconds)
+
+
+class Sent:
+    """A request that is under way to the workers."""
+
+    def __init__(self, evaluator: Evaluator, request: Request):
+        self._evaluator = evaluator
+        self._client = evaluator.client
+        self._name = uuid.uuid4().hex
+        self.works = request.works
+        self._request = request
+        self._trees = routes(request.works, sum(map(len, request.point)))
+        self._future = self._run(self._ask_all())
+
+    def replies(self) -> list[dict[str, Any]]:
+        """What the workers that were called reply; every reply is a success."""
+        try:
+            replies = self._wait()
+        except BaseException:
+            self._abandon()
+            raise
+        for tree in self._trees:
+            for address in addresses(tree):
+                self._evaluator.known(address).update(self._request.parcels)
+        return replies
+
+    def _wait(self) -> list[dict[str, Any]]:
+        """Waits as long as all workers that were asked are there."""
+        while True:
+            try:
+                return self._future.result(timeout=PATIENCE)
+            except concurrent.futures.TimeoutError:
+                for work in self.works:
+                    if not self._evaluator.is_there(work["address"]):
+                        gone = {"status": "lost", "address": work["address"]}
+                        raise Unavailable(gone) from None
+
+    async def _ask_all(self) -> list[dict[str, Any]]:
+        return await all_or_first_error([self._ask(tree) for tree in self._trees])
+
+    async def _ask(self, tree: Work) -> dict[str, Any]:
+        asked = addresses(tree)
+        new = {
+            digest: framed(frames)
+            for digest, frames in self._request.parcels.items()
+            if not all(digest in self._evaluator.known(address) for address in asked)
+        }
+        reply = await call(
+            self._client.rpc,
+            tree["address"],
+            self._evaluator.name,
+            evaluation=self._name,
+            work=tree,
+            point=framed(self._request.point),
+            parcels=new,
+        )
+        return require_success(reply)
+
+    def _abandon(self) -> None:
+        """Tells the workers that nobody waits; not waited for."""
+        self._future.cancel()
+        self._run(self._tell_all())
+
+    async def _tell_all(self) -> None:
+        handler = abandoning(self._evaluator.name)
+        asked = [work["address"] for work in self.works]
+        calls = [call(self._client.rpc, a, handler, evaluation=self._name) for a in asked]
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    def _run(self, coroutine: Any) -> concurrent.futures.Future:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._client.loop.asyncio_loop)
+
+
+def require_success(reply: dict[str, Any]) -> dict[str, Any]:
+    status = reply["status"]
+    if status == "OK":
+        return reply
+    if status == "failed":
+        _, error, traceback = clean_exception(**reply)
+        assert error is not None
+        raise error.with_traceback(traceback)
+    if status == "arrays":
+        raise ArrayTermsError(reply["model"])
+    raise Unavailable(reply)

@@ -1,0 +1,166 @@
+"""Holdings: blocks of items on the workers of a cluster, one run of blocks a worker.
+
+Each block is an ordinary Dask key. Blocks whose items the client has are scattered, and the client
+keeps them, too: Dask cannot compute scattered data again when its worker dies, so the client places
+what was lost under a new key.
+"""
+
+import threading
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from distributed import Client
+
+from daskgrad.partitions import Block
+from daskgrad.resident import balance
+
+UNEVEN = 1.1  # how many times the mean load the largest may be before blocks are moved
+WORTH = 0.005  # seconds of a call below which its balance does not matter
+UNIT_SECONDS = 0.02  # of work for one hop into a worker's thread, which takes some 0.1 ms
+
+
+class Holdings:
+    """Blocks on a cluster: their keys, who holds them, and what they cost."""
+
+    def __init__(self, client: Client, blocks: Sequence[Block]):
+        self.client = client
+        self.blocks = blocks
+        self.futures: list[Any] = [None] * len(blocks)
+        self.holders: list[str] = [""] * len(blocks)
+        self.seconds: np.ndarray | None = None  # measured, one a block
+        self._calls = 0
+        self._workers: dict[str, int] = {}
+        self._lock = threading.RLock()
+        self.settle(workers_of(client))
+
+    @property
+    def keys(self) -> list[str]:
+        return [future.key for future in self.futures]
+
+    @property
+    def workers(self) -> dict[str, int]:
+        """The workers on which the blocks are spread, and their threads."""
+        return self._workers
+
+    def work(self) -> dict[str, list[int]]:
+        """For each worker the numbers of the blocks that it holds."""
+        work: dict[str, list[int]] = {}
+        for number, holder in enumerate(self.holders):
+            work.setdefault(holder, []).append(number)
+        return work
+
+    def unit(self, address: str, numbers: Sequence[int]) -> int:
+        """How many blocks, a power of two, one thread of a worker evaluates in one go."""
+        if self.seconds is None:
+            return 1
+        costs = self.seconds[list(numbers)]
+        return balance.unit_blocks(costs, self._workers.get(address, 1), UNIT_SECONDS)
+
+    # ---- placing
+
+    def settle(self, workers: dict[str, int]) -> None:
+        """Spreads the blocks over these workers, unless they are; places lost ones again."""
+        with self._lock:
+            self._locate()
+            if list(workers.items()) != list(self._workers.items()):
+                self._workers = dict(workers)
+                wanted = balance.assigned(self.costs(), workers)
+            else:
+                wanted = self._kept_or_again()
+            self._move(wanted)
+
+    def restore(self) -> bool:
+        """Places again what the cluster has lost; says whether there was anything."""
+        with self._lock:
+            self._locate()
+            lost = "" in self.holders
+            self.settle(workers_of(self.client))
+            return lost
+
+    def rebalance(self) -> None:
+        """Moves blocks where the measured loads of the workers are too uneven."""
+        loads = balance.loads(self.costs(), self.holders, self._workers)
+        if max(loads) > max(UNEVEN * float(np.mean(loads)), WORTH):
+            with self._lock:
+                self._move(balance.assigned(self.costs(), self._workers))
+
+    def measured(self, seconds: np.ndarray) -> None:
+        """Takes what the blocks took in the latest call; now and then moves some.
+
+        That is after the calls number 1, 2, 4, 8 ...: often at first, and then hardly ever.
+        """
+        with self._lock:
+            smooth = seconds if self.seconds is None else 0.5 * (self.seconds + seconds)
+            self.seconds = np.maximum(smooth, 1e-9)
+            self._calls += 1
+            is_due = self._calls & (self._calls - 1) == 0
+        if is_due:
+            self.rebalance()
+
+    def costs(self) -> np.ndarray:
+        """What each block costs: seconds, or the number of its items before any were measured."""
+        if self.seconds is not None:
+            return self.seconds
+        return np.array([float(len(block.items)) for block in self.blocks])
+
+    def release(self) -> None:
+        with self._lock:
+            self.futures = []
+            self.holders = []
+
+    def _kept_or_again(self) -> list[str]:
+        """The holders as they are, and for each lost block the one that was to hold it."""
+        if "" not in self.holders:
+            return self.holders
+        return balance.assigned(self.costs(), self._workers)
+
+    def _locate(self) -> None:
+        """Asks the scheduler who holds the blocks: nobody ("") holds a lost one."""
+        if None in self.futures:
+            return
+        holders = self.client.who_has(self.futures)
+        for number, future in enumerate(self.futures):
+            found = holders.get(future.key) or ()
+            if self.holders[number] not in found:
+                self.holders[number] = next(iter(found), "")
+
+    def _move(self, wanted: Sequence[str]) -> None:
+        moving: dict[str, list[int]] = {}
+        for number, (holder, address) in enumerate(zip(self.holders, wanted, strict=True)):
+            if holder != address:
+                moving.setdefault(address, []).append(number)
+        if moving:
+            self.client.sync(self._scatter, moving)
+
+    async def _scatter(self, moving: dict[str, list[int]]) -> None:
+        """Places blocks, each under a new key: what is left of an old one cannot meet it."""
+        for address, numbers in moving.items():
+            data = {new_key(): self.blocks[number].items for number in numbers}
+            futures = await self.client.scatter(
+                data, workers=[address], hash=False, asynchronous=True
+            )
+            for number, (key, _) in zip(numbers, data.items(), strict=True):
+                self.futures[number] = futures[key]
+                self.holders[number] = address
+
+
+def new_key() -> str:
+    return f"value-shard-{uuid.uuid4().hex}"
+
+
+def workers_of(client: Client) -> dict[str, int]:
+    """The workers of a cluster that have threads, and how many; waits a while for the first."""
+    workers = running(client)
+    if not workers:
+        client.wait_for_workers(1, timeout=WAIT)
+        workers = running(client)
+    return workers
+
+
+def running(client: Client) -> dict[str, int]:
+    return {address: threads for address, threads in sorted(client.ncores().items()) if threads}
+
+
+WAIT = 30.0  # seconds without any worker after which an evaluation is an error

@@ -1,0 +1,142 @@
+"""Jobs: the blocks of one sum that one worker evaluates for one request, in threads."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from distributed.core import error_message
+
+from daskgrad.models import Call, Model
+from daskgrad.pullbacks import Active, Captured, Gradient
+from daskgrad.resident.messages import Frames, Parcels, Unopened, framed, pack, unpack
+from daskgrad.summation import Place, Subtrees
+from daskgrad.terms import TracedSum, add_captured
+
+Sums = dict[Place, Captured]
+
+
+class Summand(NamedTuple):
+    """What a sum adds up: the same for every block, and sent to a worker once."""
+
+    model: Model
+    call: Call
+    active: tuple[Active, ...]
+    whole_slices: bool
+
+
+class Stopped(Exception):
+    """An evaluation cannot be finished here; carries the reply that says why."""
+
+    def __init__(self, status: str, **reply: Any):
+        super().__init__(status)
+        self.reply = {"status": status, **reply}
+
+
+class Job:
+    """One sum of a request: the blocks of it that this worker holds.
+
+    A block is (its number among ``count``, the index of its first item, the key of its items); a
+    ``unit`` is how many of them one thread evaluates in one go.
+    """
+
+    def __init__(self, message: Mapping[str, Any], values: Unopened, parcels: Parcels):
+        self.count: int = message["count"]
+        self._summand = parcels[message["summand"]]
+        self._kept = {int(place): parcels[digest] for place, digest in message["parcels"].items()}
+        self._inputs: Sequence[int] = message["inputs"]
+        self._values = values
+        self._blocks: Sequence[tuple[int, int, str]] = message["blocks"]
+        self._unit: int = message["unit"]
+        self._traced: TracedSum | None = None
+        self._subtrees = new_subtrees(self.count)
+        self._lock = threading.Lock()
+        self.seconds = [0.0] * len(self._blocks)
+
+    @property
+    def name(self) -> str:
+        return self._summand.value().model.name
+
+    def units(self) -> list["Unit"]:
+        starts = range(0, len(self._blocks), self._unit)
+        return [Unit(self, start, self._blocks[start : start + self._unit]) for start in starts]
+
+    def run(self, place: int, items: Any) -> None:
+        """Evaluates the block at a place in the request, and adds it to what is there."""
+        start = time.perf_counter()
+        number, first, _ = self._blocks[place]
+        captured = self._capture(first, items)
+        with self._lock:
+            self._subtrees.put((0, number), captured)
+        self.seconds[place] = time.perf_counter() - start
+
+    def sums(self) -> Sums:
+        return self._subtrees.sums()
+
+    def _capture(self, first: int, items: Any) -> Captured:
+        whole_slices = self._summand.value().whole_slices
+        with self._lock:
+            if self._traced is None:
+                self._traced = self._trace()
+        captured = self._traced.capture(first, [items] if whole_slices else items)
+        if not isinstance(captured.pullback, Gradient):
+            raise Stopped("arrays", model=self.name)
+        return captured
+
+    def _trace(self) -> TracedSum:
+        summand, values = self._summand.value(), self._values.value()
+        inputs = [
+            self._kept[place].value() if place in self._kept else values[number]
+            for place, number in enumerate(self._inputs)
+        ]
+        return TracedSum(summand.model, summand.call, summand.active, inputs)
+
+
+class Unit(NamedTuple):
+    """A run of blocks of one job, from the place ``start`` in the request on."""
+
+    job: Job
+    start: int
+    blocks: Sequence[tuple[int, int, str]]
+
+    @property
+    def keys(self) -> list[str]:
+        return [key for _, _, key in self.blocks]
+
+    def run(self, data: Sequence[Any]) -> None:
+        try:
+            for place, items in enumerate(data, self.start):
+                self.job.run(place, items)
+        except Stopped:
+            raise
+        except BaseException as error:  # an exit or a StopIteration would end the event loop
+            raise failed(error) from error
+
+
+def failed(error: BaseException) -> Stopped:
+    message = dict(error_message(error))
+    message.pop("status")
+    return Stopped("failed", **message)
+
+
+def new_subtrees(count: int) -> Subtrees:
+    return Subtrees(count, lambda first, second, owned: add_captured(PLACED, [first, second]))
+
+
+PLACED = Model(lambda: None, "a sum over placed items")  # only those that are scalars get here
+
+
+def merged(counts: Sequence[int], own: Sequence[Sums], others: Sequence[Sequence[Frames]]) -> list:
+    """The partial sums of several workers, job by job, in as few subtrees as they make."""
+    totals = []
+    for number, count in enumerate(counts):
+        subtrees = new_subtrees(count)
+        for sums in (own[number], *[unpack(other[number]) for other in others]):
+            for place, captured in sums.items():
+                subtrees.put(place, captured)
+        totals.append(subtrees.sums())
+    return totals
+
+
+def packed(sums: Sequence[Sums]) -> list[Frames]:
+    return [framed(pack(job)) for job in sums]

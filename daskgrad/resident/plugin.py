@@ -1,0 +1,231 @@
+"""The worker's part of the resident evaluator: a plugin that evaluates the blocks its worker holds.
+
+A request says which blocks of which sums to evaluate, and names the workers below this one in the
+tree of workers, to whom it is passed on and whose partial sums are added to this worker's. Models
+run in the worker's thread pool, never in its event loop.
+"""
+
+import asyncio
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from typing import Any
+
+from distributed import Worker
+from distributed.diagnostics.plugin import WorkerPlugin
+
+from daskgrad.resident import malloc
+from daskgrad.resident.jobs import Job, Stopped, Sums, Unit, failed, merged, packed
+from daskgrad.resident.messages import Frames, Parcels, Unopened, framed
+from daskgrad.resident.presence import TOPIC
+
+EVENTS_EVERY = 0.1  # seconds between two events on what was evaluated
+ALIVE_EVERY = 1.0  # seconds between two signs of life while a long evaluation runs
+
+
+class EvaluatorPlugin(WorkerPlugin):
+    """Answers the requests of the evaluator of the same ``name``."""
+
+    idempotent = True
+
+    def __init__(self, name: str, roomy_malloc: bool, client_process: tuple[str, int]):
+        self.name = name
+        self._roomy_malloc = roomy_malloc
+        self._client_process = client_process
+
+    def setup(self, worker: Worker) -> None:
+        self._worker = worker
+        self._parcels = Parcels()
+        self._running: set[str] = set()
+        self._log = EventLog(worker, self._running)
+        worker.handlers[self.name] = self.evaluate
+        worker.handlers[abandoning(self.name)] = self.abandon
+        if self._sets_malloc():
+            malloc.keep_freed_memory()
+
+    def teardown(self, worker: Worker) -> None:
+        self._running.clear()
+        worker.handlers.pop(self.name, None)
+        worker.handlers.pop(abandoning(self.name), None)
+        if self._sets_malloc():
+            malloc.restore()
+
+    def _sets_malloc(self) -> bool:
+        """Not in the client's own process."""
+        return self._roomy_malloc and this_process() != tuple(self._client_process)
+
+    # ---- requests
+
+    async def evaluate(
+        self,
+        evaluation: str,
+        work: Mapping[str, Any],
+        point: Frames,
+        parcels: Mapping[str, Frames],
+    ) -> dict[str, Any]:
+        """The partial sums of this worker and of those below it, or why there are none."""
+        self._running.add(evaluation)
+        self._log.wake()
+        try:
+            return await self._evaluated(evaluation, work, point, parcels)
+        except Stopped as stopped:
+            return stopped.reply
+        except Exception as error:
+            return failed(error).reply
+        finally:
+            self._running.discard(evaluation)
+
+    async def abandon(self, evaluation: str) -> None:
+        """Nobody waits for the evaluation any more: what has not begun is left."""
+        self._running.discard(evaluation)
+
+    async def _evaluated(
+        self,
+        evaluation: str,
+        work: Mapping[str, Any],
+        point: Frames,
+        parcels: Mapping[str, Frames],
+    ) -> dict[str, Any]:
+        message = {"evaluation": evaluation, "point": point, "parcels": parcels}
+        below = [self._ask(child, message) for child in work["children"]]
+        own = self._own(evaluation, self._jobs(work["jobs"], point, parcels))
+        (sums, seconds), *replies = await all_or_first_error([own, *below])
+        times = {self._worker.address: seconds}
+        for reply in replies:
+            times.update(reply["seconds"])
+        if replies:
+            counts = [job["count"] for job in work["jobs"]]
+            others = [reply["sums"] for reply in replies]
+            sums = await self._in_thread(merged, counts, sums, others)
+        return {"status": "OK", "sums": packed(sums), "seconds": times}
+
+    async def _ask(self, child: Mapping[str, Any], message: Mapping[str, Any]) -> Any:
+        """What a worker below replies."""
+        reply = await call(
+            self._worker.rpc,
+            child["address"],
+            self.name,
+            evaluation=message["evaluation"],
+            work=child,
+            point=framed(message["point"]),
+            parcels={digest: framed(frames) for digest, frames in message["parcels"].items()},
+        )
+        if reply["status"] != "OK":
+            raise Stopped(**reply)
+        return reply
+
+    def _jobs(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        point: Frames,
+        parcels: Mapping[str, Frames],
+    ) -> list[Job]:
+        needed = [
+            digest for job in messages for digest in (job["summand"], *job["parcels"].values())
+        ]
+        if self._parcels.receive(parcels, needed):
+            raise Stopped("no parcels", address=self._worker.address)
+        values = Unopened(point)
+        return [Job(message, values, self._parcels) for message in messages]
+
+    async def _own(
+        self, evaluation: str, jobs: Sequence[Job]
+    ) -> tuple[list[Sums], list[list[float]]]:
+        """The partial sums of the blocks that this worker holds, and the seconds of each block."""
+        units = deque([unit for job in jobs for unit in job.units()])
+        start = time.time()
+        lanes = min(self._worker.state.nthreads, len(units))
+        await all_or_first_error([self._lane(evaluation, units) for _ in range(lanes)])
+        self._log.add([job for job in jobs if job.seconds], start, time.time())
+        return [job.sums() for job in jobs], [job.seconds for job in jobs]
+
+    async def _lane(self, evaluation: str, units: deque[Unit]) -> None:
+        """Evaluates one unit after the other in one thread of the pool.
+
+        The items are taken here, and not in the thread: a worker's data belong to its event loop.
+        """
+        while units:
+            if evaluation not in self._running:
+                raise Stopped("abandoned")
+            unit = units.popleft()
+            await self._in_thread(unit.run, self._held(unit.keys))
+
+    def _held(self, keys: Sequence[str]) -> list[Any]:
+        try:
+            return [self._worker.data[key] for key in keys]
+        except KeyError:
+            raise Stopped("no items", address=self._worker.address) from None
+
+    def _in_thread(self, fun: Any, *args: Any) -> Awaitable[Any]:
+        return asyncio.get_running_loop().run_in_executor(self._worker.executor, fun, *args)
+
+
+class EventLog:
+    """Tells Dask's event log what is evaluated: a few times a second at most, and once at least."""
+
+    def __init__(self, worker: Worker, running: Collection[str]):
+        self._worker = worker
+        self._running = running
+        self._events: dict[str, dict[str, Any]] = {}
+        self._is_awake = False
+        self._last = 0.0
+
+    def wake(self) -> None:
+        """Says that an evaluation is running."""
+        if not self._is_awake:
+            self._is_awake = True
+            asyncio.get_running_loop().call_later(EVENTS_EVERY, self._tell)
+
+    def add(self, jobs: Sequence[Job], start: float, stop: float) -> None:
+        for job in jobs:
+            event = self._events.setdefault(job.name, self._new(job.name, start))
+            event["calls"] += 1
+            event["blocks"] += len(job.seconds)
+            event["seconds"] += sum(job.seconds)
+            event["stop"] = stop
+
+    def _new(self, model: str, start: float) -> dict[str, Any]:
+        event = {"action": "evaluate", "model": model, "worker": self._worker.address}
+        return {**event, "start": start, "stop": start, "calls": 0, "blocks": 0, "seconds": 0.0}
+
+    def _tell(self) -> None:
+        events, self._events = list(self._events.values()), {}
+        if not events and time.time() - self._last > ALIVE_EVERY:
+            events = [{"action": "evaluating", "worker": self._worker.address}]
+        for event in events:
+            self._worker.log_event(TOPIC, event)
+            self._last = time.time()
+        self._is_awake = False
+        if self._running:
+            self.wake()
+
+
+def abandoning(name: str) -> str:
+    """The handler that abandons what the handler of this name evaluates."""
+    return name + "-abandon"
+
+
+async def call(pool: Any, address: str, handler: str, **message: Any) -> dict[str, Any]:
+    """What a worker replies, or that it does not, or that it does not know the handler."""
+    try:
+        reply = await getattr(pool(address), handler)(**message)
+    except OSError as error:
+        return {"status": "lost", "address": address, "error": repr(error)}
+    return reply or {"status": "no evaluator", "address": address}
+
+
+async def all_or_first_error(awaitables: Sequence[Awaitable[Any]]) -> list[Any]:
+    """All results; the first error cancels the others."""
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        raise
+
+
+def this_process() -> tuple[str, int]:
+    return socket.gethostname(), os.getpid()

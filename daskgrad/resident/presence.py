@@ -1,0 +1,46 @@
+"""Presence: shows Dask's scheduler which workers are in use by an evaluator.
+
+Direct calls of workers are invisible to the scheduler: an idle timeout or adaptive scaling would
+take the cluster away in the middle of a fit. A scheduler plugin listens to the events that the
+workers log, and speaks up for those that were called lately.
+"""
+
+import time
+from typing import Any
+
+from distributed import Scheduler
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+LINGER = 10.0  # seconds after its last event for which a worker counts as in use
+TOPIC = "daskgrad"
+
+
+class PresencePlugin(SchedulerPlugin):
+    """Keeps workers that evaluate from being taken for idle; leaves with its ``client``."""
+
+    idempotent = True
+
+    def __init__(self, name: str, client: str):
+        self.name = name
+        self._client = client
+
+    async def start(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._called: dict[str, float] = {}  # when a worker last said that it evaluates
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        if topic == TOPIC and isinstance(msg, dict) and "worker" in msg:
+            self._called[msg["worker"]] = time.monotonic()
+            self._scheduler.idle_since = None
+
+    def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[Any]) -> list[Any]:
+        """The workers that may be taken away: not those in use, which hold the blocks."""
+        since = time.monotonic() - LINGER
+        return [ws for ws in workers if self._called.get(ws.address, since) <= since]
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
+        self._called.pop(worker, None)
+
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
+        if client == self._client:
+            scheduler.remove_plugin(name=self.name)

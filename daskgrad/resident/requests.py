@@ -1,0 +1,86 @@
+"""Requests: sums over placed items as what each worker is asked to do."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from daskgrad import cotangents
+from daskgrad.models import Call, Model, SentFunction
+from daskgrad.pullbacks import Active
+from daskgrad.resident.holdings import Holdings
+from daskgrad.resident.jobs import Summand
+from daskgrad.resident.messages import LARGE, Frames, Parcel, pack
+from daskgrad.resident.routes import Work
+from daskgrad.structures import flatten
+
+
+class PlacedSum(NamedTuple):
+    """A sum over placed blocks, and the values of its inputs."""
+
+    holdings: Holdings
+    model: Model
+    call: Call
+    active: tuple[Active, ...]
+    inputs: Sequence[Any]
+    whole_slices: bool
+
+
+class Request:
+    """What is sent for some sums: the point, which travels every time, and the parcels.
+
+    The summands are parcels, and so are large inputs that are not differentiated: they are likely
+    to be the same in the next call.
+    """
+
+    def __init__(self, sums: Sequence[PlacedSum]):
+        self._values: list[Any] = []
+        self._places: dict[int, int] = {}
+        self.parcels: dict[str, Frames] = {}
+        self._jobs = [self._job(each) for each in sums]
+        self.point = pack(self._values)
+        self.works = self._by_worker([each.holdings for each in sums])
+
+    def _job(self, each: PlacedSum) -> dict[str, Any]:
+        model = each.model._replace(fun=SentFunction.of(each.model))
+        summand = Summand(model, each.call, each.active, each.whole_slices)
+        active = {number - 1 for number, _ in each.active}  # input 0 of a term is its item
+        kept, inputs = {}, []
+        for number, value in enumerate(each.inputs):
+            if number not in active and cotangents.nbytes(flatten(value)[0]) >= LARGE:
+                kept[number] = self._parcel(value)
+                inputs.append(0)
+            else:
+                inputs.append(self._place(value))
+        return {
+            "summand": self._parcel(summand),
+            "inputs": inputs,
+            "parcels": kept,
+            "count": len(each.holdings.blocks),
+        }
+
+    def _parcel(self, value: Any) -> str:
+        parcel = Parcel.of(value)
+        self.parcels[parcel.digest] = parcel.frames
+        return parcel.digest
+
+    def _place(self, value: Any) -> int:
+        """The place of a value in the point: the same one for the same object."""
+        if id(value) not in self._places:
+            self._places[id(value)] = len(self._values)
+            self._values.append(value)
+        return self._places[id(value)]
+
+    def _by_worker(self, holdings: Sequence[Holdings]) -> list[Work]:
+        """What each worker does, in the order of the blocks; every worker has all jobs."""
+        assigned = [held.work() for held in holdings]
+        addresses = dict.fromkeys(address for work in assigned for address in work)
+        return [self._work(address, holdings, assigned) for address in addresses]
+
+    def _work(
+        self, address: str, holdings: Sequence[Holdings], assigned: Sequence[dict[str, list[int]]]
+    ) -> Work:
+        jobs = []
+        for job, held, work in zip(self._jobs, holdings, assigned, strict=True):
+            numbers = work.get(address, [])
+            blocks = [(n, held.blocks[n].first, held.futures[n].key) for n in numbers]
+            jobs.append({**job, "blocks": blocks, "unit": held.unit(address, numbers)})
+        return {"address": address, "jobs": jobs}
