@@ -50,21 +50,15 @@ def seconds_in_line(graph: Graph) -> float:
         is_usual = dask.base.get_scheduler() in (None, *LOCAL)
         seconds = dask.config.get("daskgrad.inline.seconds", LOCAL_SECONDS)
         return seconds if is_usual and not Callback.active else 0.0
-    is_resident = any(is_sum_over_placed(node) for node in graph.order)
-    return CLUSTER_SECONDS if is_resident and evaluators_are_on() else 0.0
-
-
-def evaluators_are_on() -> bool:
-    return dask.config.get("daskgrad.resident.enabled", True)
+    placed = [node for node in graph.order if isinstance(node, ReductionNode) and node.is_remote]
+    is_resident = bool(placed) and all(node.is_whole(graph) for node in placed)
+    is_enabled = dask.config.get("daskgrad.resident.enabled", True)
+    return CLUSTER_SECONDS if is_resident and is_enabled else 0.0
 
 
 def is_plain(node: Node) -> bool:
     is_from_elsewhere = isinstance(node, Constant) and is_collection(node.value)
     return not (node.annotations or node.is_settled or is_from_elsewhere)
-
-
-def is_sum_over_placed(node: Node) -> bool:
-    return isinstance(node, ReductionNode) and node.is_remote
 
 
 # --------------------------------------------------------------------------------------- running

@@ -1,5 +1,6 @@
 """Models and calls of them, as they travel to the workers."""
 
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -41,8 +42,10 @@ class SentFunction:
     def of(cls, model: Model) -> "SentFunction":
         return cls(backends.load(model.backend).dumps(model.fun), model.backend)
 
-    def __reduce__(self) -> tuple:
-        return SentFunction, (self.data, self.backend)
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        """As a buffer: not copied, and not read again where pickles are searched for names."""
+        data = pickle.PickleBuffer(self.data) if protocol >= 5 else self.data
+        return SentFunction, (data, self.backend)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._fun is None:

@@ -59,11 +59,15 @@ class KeptTask(Task):
         return True
 
 
+PROCESS = uuid.uuid4().hex[:20]
+tokens = itertools.count()
+
+
 class Names:
-    """Hands out keys under one token."""
+    """Hands out keys under one token, of hexadecimal digits as Dask's own."""
 
     def __init__(self) -> None:
-        self._token = uuid.uuid4().hex
+        self._token = f"{PROCESS}{next(tokens):012x}"
         self._numbers = itertools.count()
 
     def key(self, stage: Stage, name: str) -> Key:

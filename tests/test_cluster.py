@@ -13,6 +13,7 @@ import autograd.numpy as np
 import dask
 import probes
 import pytest
+from clusters import cluster, kill_when
 from dask.sizeof import sizeof
 from distributed import Client, LocalCluster, get_worker
 from numpy.testing import assert_array_equal
@@ -25,24 +26,6 @@ pytestmark = [
     pytest.mark.timeout(180),
     pytest.mark.filterwarnings("ignore:.*lost.*:UserWarning"),
 ]
-
-CALM = {  # a test that kills workers must not lose the cluster, nor wait for ever
-    "distributed.deploy.lost-worker-timeout": "1h",
-    "distributed.scheduler.no-workers-timeout": "60s",
-}
-
-
-@contextlib.contextmanager
-def cluster(config=None, **options):
-    """A cluster of this test's own, with two workers of one thread."""
-    options = {"n_workers": 2, "threads_per_worker": 1, **options}
-    with (
-        dask.config.set({**CALM, **(config or {})}),
-        LocalCluster(host="127.0.0.1", dashboard_address="127.0.0.1:0", **options) as local,
-        Client(local) as client,
-    ):
-        yield client
-
 
 @pytest.fixture
 def log(tmp_path):
@@ -195,23 +178,6 @@ def keys(client, names):
 # -------------------------------------------------------------------------------- workers die
 
 
-def kill_when(client, path, sign, after=0.0):
-    """Kills the worker that first writes a line that starts with ``sign``."""
-
-    def watch():
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            for line in lines(path):
-                if line.startswith(sign):
-                    time.sleep(after)
-                    return os.kill(int(line.split()[-1]), signal.SIGKILL)
-            time.sleep(0.005)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    return thread
-
-
 def graph_of_ten(x, path):
     """Ten models whose cotangents all depend on all of them."""
 
@@ -231,7 +197,7 @@ def test_a_worker_killed_in_the_backward_pass_costs_only_time(log):
     with cluster() as client:
         for round_ in range(2):
             log.write_text("")
-            killer = kill_when(client, log, "backward", after=0.1 * round_)
+            killer = kill_when(log, "backward", after=0.1 * round_)
             value, gradient = dg.value_and_grad(graph_of_ten)(x, log)
             killer.join()
             assert value == undisturbed[0]
@@ -258,10 +224,10 @@ def test_placed_items_are_placed_again_when_their_worker_dies(log, when):
         objective = dg.value_and_grad(lambda x: dg.map_sum(logged_term, shards, x, log))
         if when == "between calls":
             objective(x)
-            kill_when(client, log, "term").join()
+            kill_when(log, "term").join()
             result = objective(x)
         else:
-            killer = kill_when(client, log, "term")
+            killer = kill_when(log, "term")
             result = objective(x)
             killer.join()
         assert result[0] == undisturbed[0]

@@ -2,7 +2,7 @@
 
 import asyncio
 import concurrent.futures
-import uuid
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +19,7 @@ from daskgrad.resident.requests import PlacedSum, Request
 from daskgrad.resident.routes import Work, addresses, routes
 
 ATTEMPTS = 20  # of one call
+numbers = itertools.count()
 PATIENCE = 0.5  # seconds after which a silent worker is looked for at the scheduler
 
 
@@ -111,7 +112,7 @@ class Sent:
     def __init__(self, evaluator: Evaluator, request: Request):
         self._evaluator = evaluator
         self._client = evaluator.client
-        self._name = uuid.uuid4().hex
+        self._name = f"{evaluator.name}-{next(numbers)}"
         self.works = request.works
         self._request = request
         self._trees = routes(request.works, sum(map(len, request.point)))

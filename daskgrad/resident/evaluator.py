@@ -1,6 +1,7 @@
 """The client's part of the resident evaluator: its plugin on the workers, and who they are."""
 
 import contextlib
+import threading
 import time
 import uuid
 import weakref
@@ -29,6 +30,7 @@ class Evaluator:
         self._workers: dict[str, int] = {}
         self._looked = -np.inf
         self._is_registered = False
+        self._lock = threading.RLock()
 
     @property
     def client(self) -> Client:
@@ -43,21 +45,23 @@ class Evaluator:
 
     def prepare(self, holdings: Sequence[Holdings]) -> None:
         """Sees to it that the plugin is there, and the blocks are on the workers there are."""
-        self._users.update(holdings)
-        self._register()
-        if time.monotonic() - self._looked > LOOK_EVERY:
-            self._look()
-        self._settle([held for held in holdings if held.workers != self._workers])
+        with self._lock:
+            self._users.update(holdings)
+            self._register()
+            if time.monotonic() - self._looked > LOOK_EVERY:
+                self._look()
+            self._settle([held for held in holdings if held.workers != self._workers])
 
     def look_again(self, holdings: Sequence[Holdings], reply: dict[str, Any]) -> None:
         """After a failed call: finds out who is there, and places again what was lost."""
-        if reply["status"] == "no parcels":
-            self._known.pop(reply["address"], None)
-        if reply["status"] == "no evaluator":
-            self._is_registered = False
-            self._register()
-        self._look()
-        self._settle(holdings)
+        with self._lock:
+            if reply["status"] == "no parcels":
+                self._known.pop(reply["address"], None)
+            if reply["status"] == "no evaluator":
+                self._is_registered = False
+                self._register()
+            self._look()
+            self._settle(holdings)
 
     def known(self, address: str) -> set[str]:
         """The digests of the parcels that a worker has."""
@@ -68,11 +72,12 @@ class Evaluator:
 
     def leave(self, holdings: Holdings) -> None:
         """These blocks are not evaluated any more; the last ones take the plugin with them."""
-        self._users.discard(holdings)
-        if self._users or not self._is_registered:
-            return
-        self._is_registered = False
-        self._known = {}
+        with self._lock:
+            self._users.discard(holdings)
+            if self._users or not self._is_registered:
+                return
+            self._is_registered = False
+            self._known = {}
         with contextlib.suppress(RuntimeError, OSError):  # the cluster may be gone already
             self.client.unregister_worker_plugin(self.name)
             self.client.unregister_scheduler_plugin(self.name)

@@ -5,6 +5,7 @@ take the cluster away in the middle of a fit. A scheduler plugin listens to the 
 workers log, and speaks up for those that were called lately.
 """
 
+import asyncio
 import time
 from typing import Any
 
@@ -42,5 +43,8 @@ class PresencePlugin(SchedulerPlugin):
         self._called.pop(worker, None)
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        if client == self._client:
+        """Takes the plugins away, also those on the workers, if the client could not."""
+        if client == self._client and self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
+            removal = scheduler.unregister_worker_plugin(comm=None, name=self.name)
+            self._removal = asyncio.ensure_future(removal)

@@ -1,0 +1,414 @@
+"""The resident evaluator: the bits of the graph, without one, whatever happens to the workers."""
+
+import operator
+import threading
+
+import autograd.numpy as np
+import dask
+import numpy
+import pytest
+from distributed import Client
+from numpy.testing import assert_array_equal
+from probes import lines, write
+
+import daskgrad as dg
+from daskgrad import pullbacks
+
+pytestmark = pytest.mark.timeout(120)
+
+WEIGHTS = numpy.random.default_rng(1).standard_normal((40, 6))
+RAGGED = [numpy.linspace(0.1, 1.0, 3 + number % 5) for number in range(37)]
+
+
+def dot(row, x):
+    return np.sum(np.sin(row * x) ** 2)
+
+
+def ragged(item, x):
+    return np.sum(np.exp(-x[0] * item)) + x[1] * x[2]
+
+
+def nested(item, params):
+    return np.sum(np.tanh(item[:, None] * params["w"])) + params["b"] ** 2
+
+
+def slice_sum(rows, x):
+    return np.sum(np.cos(np.dot(rows, x)))
+
+
+def prior(x):
+    return -0.5 * np.sum(x**2)
+
+
+def mixed(x):
+    return np.concatenate([x[3:], x[:3]]) * 2.0
+
+
+X = numpy.linspace(-1.0, 1.0, 6)
+
+PROGRAMS = {
+    "a sum": lambda place, x: dg.map_sum(dot, place(WEIGHTS), x),
+    "a sum over slices": lambda place, x: dg.reduce_sum(slice_sum, place(WEIGHTS, 7), x),
+    "ragged items": lambda place, x: dg.map_sum(ragged, place(RAGGED), x),
+    "one item": lambda place, x: dg.map_sum(dot, place(WEIGHTS[:1]), x),
+    "with a prior": lambda place, x: dg.map_sum(dot, place(WEIGHTS), x) + dg.delayed(prior)(x),
+    "two sums": lambda place, x: (
+        dg.map_sum(dot, place(WEIGHTS), x) * 2.0 - dg.map_sum(ragged, place(RAGGED, 1), x)
+    ),
+    "a sum of what a node returns": lambda place, x: dg.map_sum(
+        dot, place(WEIGHTS), dg.delayed(mixed)(x)
+    ),
+    "a sum that depends on a sum": lambda place, x: dg.map_sum(
+        dot, place(WEIGHTS), x * dg.map_sum(ragged, place(RAGGED), x)
+    ),
+    "a power of a sum": lambda place, x: (dg.map_sum(dot, place(WEIGHTS), x) + 1.0) ** 2,
+    "a function of a sum": lambda place, x: dg.delayed(np.log)(dg.map_sum(dot, place(WEIGHTS), x)),
+    "a sum with constants": lambda place, x: dg.map_sum(
+        lambda row, x, scale, big: scale * dot(row, x) + big[7], place(WEIGHTS), x, 2.0, BIG
+    ),
+    "a sum that x does not reach": lambda place, x: (
+        dg.map_sum(dot, place(WEIGHTS), X) * dg.delayed(prior)(x)
+    ),
+    "a sum beside one over a list": lambda place, x: (
+        dg.map_sum(dot, place(WEIGHTS), x) + dg.map_sum(ragged, RAGGED, x)
+    ),
+    "terms that are arrays": lambda place, x: dg.delayed(prior)(
+        dg.map_sum(lambda row, x: row * x, place(WEIGHTS), x)
+    ),
+    "only gradients are kept": lambda place, x: dg.delayed(np.exp)(
+        dg.map_sum(dg.delayed(ragged, keep="gradient"), place(RAGGED), x) * 0.01
+    ),
+    "tapes are kept": lambda place, x: dg.delayed(np.log)(
+        dg.map_sum(dg.delayed(dot, keep="tape"), place(WEIGHTS), x)
+    ),
+}
+BIG = numpy.arange(20_000.0)
+
+
+def in_one_thread(program):
+    """Value and gradient of a program over the items themselves."""
+    with dask.config.set({"scheduler": "sync", "daskgrad.inline.seconds": 0.0}):
+        return dg.value_and_grad(lambda x: program(lambda items, g="auto": dg.place(items, g), x))(
+            X
+        )
+
+
+def assert_same(found, expected):
+    assert found[0] == expected[0]
+    assert type(found[0]) is type(expected[0])
+    assert_array_equal(found[1], expected[1])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_bits_are_those_of_the_graph_and_of_one_process(name, client):
+    program = PROGRAMS[name]
+    expected = in_one_thread(program)
+    kept = {}
+
+    def place(items, grainsize="auto"):
+        return kept.setdefault(id(items), dg.place(items, grainsize))
+
+    gradient = dg.value_and_grad(lambda x: program(place, x))
+    for _ in range(3):  # what was measured in the first call changes the second, and no bit
+        assert_same(gradient(X), expected)
+    with dask.config.set({"daskgrad.resident.enabled": False}):
+        assert_same(gradient(X), expected)
+
+
+def test_parameters_in_a_dict_several_arguments_and_an_auxiliary(client):
+    params = {"w": numpy.linspace(0.0, 1.0, 4), "b": 0.5}
+
+    def objective(shards, params, x):
+        value = dg.map_sum(nested, shards, params) + dg.map_sum(ragged, shards, x)
+        return value, {"fit": value * 2.0, "sum": dg.map_sum(ragged, shards, x), "n": 3}
+
+    both = dg.value_and_grad(objective, argnums=(1, 2), has_aux=True)
+    with dask.config.set(scheduler="sync"):
+        expected = both(dg.place(RAGGED), params, X)
+    (value, aux), (first, second) = both(dg.place(RAGGED), params, X)
+    assert value == expected[0][0]
+    assert aux == expected[0][1]
+    assert_array_equal(first["w"], expected[1][0]["w"])
+    assert first["b"] == expected[1][0]["b"]
+    assert_array_equal(second, expected[1][1])
+
+
+# ------------------------------------------------------------------------------ no graph at all
+
+
+def transitions(client):
+    return client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.transition_counter)
+
+
+def test_a_call_makes_no_tasks(client):
+    shards = dg.place(WEIGHTS)
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(dot, shards, x) + dg.delayed(prior)(x))
+    gradient(X)
+    before = transitions(client)
+    for _ in range(5):
+        gradient(X)
+    assert transitions(client) == before
+    with dask.config.set({"daskgrad.resident.enabled": False}):
+        gradient(X)
+    assert transitions(client) > before
+
+
+def watch_requests(client, evaluator, path):
+    """Makes every worker write what it is sent and what it replies."""
+
+    def wrap(dask_worker):
+        handler = dask_worker.handlers[evaluator.name]
+
+        async def evaluate(evaluation, work, point, parcels):
+            reply = await handler(evaluation, work, point, parcels)
+            sums = [len(frame) for frames in reply["sums"] for frame in frames]
+            write(path, f"{len(work['jobs'])} {len(parcels)} {sum(map(len, point))} {len(sums)}")
+            return reply
+
+        dask_worker.handlers[evaluator.name] = evaluate
+
+    client.run(wrap)
+
+
+def test_the_point_goes_out_once_a_worker_and_what_stays_the_same_only_once(client, tmp_path):
+    """Two sums and a large constant: one message a worker; the constant is in the first alone."""
+    shards, others = dg.place(WEIGHTS), dg.place(RAGGED)
+    path = tmp_path / "log"
+
+    def objective(x):
+        first = dg.map_sum(lambda row, x, big: dot(row, x) * big[1], shards, x, BIG)
+        return first + dg.map_sum(ragged, others, x)
+
+    gradient = dg.value_and_grad(objective)
+    gradient(X)
+    watch_requests(client, shards.evaluator, path)
+    for _ in range(3):
+        gradient(X + 1.0)
+    assert len(lines(path)) == 6
+    for line in lines(path):
+        jobs, parcels, point, _ = map(int, line.split())
+        assert (jobs, parcels) == (2, 0)
+        assert point < 1000
+
+
+def test_a_changed_constant_and_a_changed_function_are_seen(client):
+    """What is kept on the workers goes by content."""
+    shards = dg.place(WEIGHTS)
+    state = {"factor": 1.0}
+    big = BIG.copy()
+
+    def scaled(row, x, big):
+        return state["factor"] * dot(row, x) + big[3]
+
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(scaled, shards, x, big))
+    value, _ = gradient(X)
+    state["factor"] = 2.0
+    big[3] += 100.0
+    found, _ = gradient(X)
+    assert found - 4100.0 + (value - 40 * 3.0) * 0 == pytest.approx(2.0 * (value - 120.0) + 20.0)
+
+
+def test_workers_forget_what_was_not_used_for_long(client):
+    from daskgrad.resident.messages import Parcel, Parcels
+
+    kept = Parcels(limit=3, nbytes=10_000)
+    sent = [Parcel.of(numpy.full(200, number)) for number in range(9)]
+    for parcel in sent:
+        assert kept.receive({parcel.digest: parcel.frames}, [parcel.digest]) == []
+    assert kept.receive({}, [parcel.digest for parcel in sent]) == [p.digest for p in sent[:6]]
+    assert_array_equal(kept[sent[8].digest].value(), numpy.full(200, 8))
+    large = [Parcel.of(numpy.full(2000, number)) for number in range(2)]
+    both = {parcel.digest: parcel.frames for parcel in large}
+    assert kept.receive(both, list(both)) == [], "those of one request are kept together"
+
+
+def test_a_worker_that_forgot_is_sent_everything_again(client):
+    shards = dg.place(WEIGHTS)
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(dot, shards, x))
+    expected = gradient(X)
+    name = shards.evaluator.name
+    client.run(lambda dask_worker: dask_worker.plugins[name]._parcels._kept.clear())
+    assert_same(gradient(X), expected)
+
+
+def test_a_worker_that_lost_its_plugin_gets_it_again(client):
+    shards = dg.place(WEIGHTS)
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(dot, shards, x))
+    expected = gradient(X)
+    client.unregister_worker_plugin(shards.evaluator.name)
+    assert_same(gradient(X), expected)
+
+
+# -------------------------------------------------------------------------------------- errors
+
+
+def fails_at(item, x):
+    if item[0] == 3.0:
+        raise KeyError("no such station")
+    return np.sum(item * x)
+
+
+@pytest.mark.parametrize("error", [KeyError, StopIteration, SystemExit])
+def test_an_error_of_a_model_is_the_users_with_a_note(error, client):
+    def fails(item, x):
+        if item[0] == 3.0:
+            raise error("no such station")
+        return np.sum(item * x)
+
+    shards = dg.place([numpy.full(6, float(number)) for number in range(8)])
+    with pytest.raises(error, match="no such station") as caught:
+        dg.grad(lambda x: dg.map_sum(fails, shards, x))(X)
+    if error is not SystemExit:
+        (note,) = caught.value.__notes__
+        assert "in the forward pass of model 'fails', item 3, called with (float64[6]" in note
+    assert dg.grad(lambda x: dg.map_sum(dot, shards, x))(X).shape == (6,)
+
+
+def test_a_model_that_cannot_be_loaded_is_an_error_and_not_a_hang(client):
+    class Unloadable:
+        def __reduce__(self):
+            return operator.truediv, (1, 0)
+
+        def __call__(self, item, x):
+            return np.sum(item * x)
+
+    shards = dg.place(WEIGHTS)
+    with pytest.raises(ZeroDivisionError):
+        dg.grad(lambda x: dg.map_sum(Unloadable(), shards, x))(X)
+    assert dg.grad(lambda x: dg.map_sum(dot, shards, x))(X).shape == (6,)
+
+
+def test_terms_of_two_kinds_are_an_error(client):
+    shards = dg.place(WEIGHTS, grainsize=2)
+    with pytest.raises(TypeError, match="a gradient needs one real number"):
+        dg.grad(lambda x: dg.map_sum(lambda row, x: row * x, shards, x))(X)
+
+
+def test_an_interrupted_call_stops_the_workers_after_the_current_blocks(client, tmp_path):
+    path = tmp_path / "log"
+
+    def slow(item, x):
+        import time
+
+        write(path, "term")
+        time.sleep(0.05)
+        return np.sum(item * x)
+
+    shards = dg.place(WEIGHTS, grainsize=1)
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(slow, shards, x))
+    interrupt_when(lambda: path.exists())
+    with pytest.raises(KeyboardInterrupt):
+        gradient(X)
+    assert_same(
+        dg.value_and_grad(lambda x: dg.map_sum(dot, shards, x))(X), in_one_thread(PROGRAMS["a sum"])
+    )
+    assert len(lines(path)) < len(WEIGHTS)
+
+
+def interrupt_when(condition):
+    import _thread
+    import time
+
+    def watch():
+        while not condition():
+            time.sleep(0.01)
+        _thread.interrupt_main()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+# ------------------------------------------------------------------------------------- closing
+
+
+def held(client, key="value-shard"):
+    return [k for keys in client.has_what().values() for k in keys if str(k).startswith(key)]
+
+
+def test_closing_releases_the_workers_memory_and_takes_the_plugins_away(client):
+    from clusters import wait_until
+
+    with dg.place(WEIGHTS) as shards:
+        name = shards.evaluator.name
+        dg.grad(lambda x: dg.map_sum(dot, shards, x))(X)
+        assert held(client)
+        assert all(client.run(lambda dask_worker: name in dask_worker.plugins).values())
+    wait_until(lambda: not held(client))
+    assert not any(client.run(lambda dask_worker: name in dask_worker.plugins).values())
+    assert not client.run_on_scheduler(lambda dask_scheduler: name in dask_scheduler.plugins)
+    assert repr(shards) == "<Shards: closed>"
+    with pytest.raises(RuntimeError, match="closed; place the items again"):
+        dg.map_sum(dot, shards, X)
+    shards.close()
+
+
+def test_shards_that_nobody_has_any_more_are_released(client):
+    from clusters import wait_until
+
+    shards = dg.place(WEIGHTS)
+    dg.grad(lambda x: dg.map_sum(dot, shards, x))(X)
+    del shards
+    wait_until(lambda: not held(client))
+
+
+def test_a_client_takes_its_plugins_with_it(shared_cluster):
+    from clusters import wait_until
+
+    with Client(shared_cluster) as own:
+        shards = dg.place(WEIGHTS)
+        name = shards.evaluator.name
+        dg.grad(lambda x: dg.map_sum(dot, shards, x))(X)
+        assert all(own.run(lambda dask_worker: name in dask_worker.plugins).values())
+    with Client(shared_cluster) as other:
+        wait_until(
+            lambda: not any(other.run(lambda dask_worker: name in dask_worker.plugins).values())
+        )
+        assert not other.run_on_scheduler(lambda dask_scheduler: name in dask_scheduler.plugins)
+        with dask.config.set(scheduler="sync"):  # the items are here, too
+            assert dg.grad(lambda x: dg.map_sum(dot, shards, x))(X).shape == (6,)
+
+
+def test_several_threads_may_call(client):
+    shards = dg.place(WEIGHTS)
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(dot, shards, x) + dg.delayed(prior)(x))
+    points = [X + number for number in range(6)]
+    expected = [gradient(x) for x in points]
+    found = {}
+
+    def work(number):
+        for _ in range(5):
+            found[number] = gradient(points[number])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, each in enumerate(expected):
+        assert_same(found[number], each)
+
+
+def test_events_tell_what_was_evaluated(client):
+    from clusters import wait_until
+
+    shards = dg.place(WEIGHTS)
+    seen = []
+    client.subscribe_topic("daskgrad", lambda event: seen.append(event[1]))
+
+    def told(model):
+        return [e for e in seen if e["action"] == "evaluate" and e["model"] == model]
+
+    gradient = dg.grad(lambda x: dg.map_sum(dg.delayed(dot, name="told"), shards, x))
+    for _ in range(10):
+        gradient(X)
+    blocks = sum(plan.blocks for plan in shards.plan)
+    wait_until(lambda: sum(event["calls"] for event in told("told")) == 20)
+    client.unsubscribe_topic("daskgrad")
+    assert sum(event["blocks"] for event in told("told")) == 10 * blocks
+    assert {event["worker"] for event in told("told")} == {plan.worker for plan in shards.plan}
+    assert all(event["start"] <= event["stop"] for event in told("told"))
+    assert len(told("told")) < 20, "not one event a call"
+
+
+def test_a_value_that_changed_under_the_gradient_is_found(client):
+    """Value and gradient of a sum come from one run; the witness is the value itself."""
+    assert pullbacks.NondeterministicModelError is dg.NondeterministicModelError
