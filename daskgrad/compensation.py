@@ -135,7 +135,7 @@ def two_sum(first: Any, second: Any) -> tuple[Any, Any]:
     if isinstance(total, float):  # Python's own floats take a third of the time, and never warn
         error = _rounding_error(float(first), float(second), float(total))
         if math.isfinite(error):
-            return total, error
+            return total, type(total)(error)
     if isinstance(total, np.ndarray | np.generic):
         first, second = cast(np.asarray(first), total), cast(np.asarray(second), total)
     with np.errstate(all="ignore"):
