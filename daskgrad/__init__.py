@@ -2,10 +2,10 @@
 
 Reading order, which is import order (a module imports only modules above it):
 
-structures, fingerprints, cotangents, summation, backends, models, blame, pullbacks, terms: on the
-workers, plain NumPy. tasks: what is handed to Dask. hidden, nodes: what the user writes. graph,
-forward, backward: the two passes. partitions, shards, reduction: sums over much data. gradient,
-checks: what users call. ``ARCHITECTURE.md`` has a line on each.
+structures, fingerprints, cotangents, summation, compensation, backends, models, blame, pullbacks,
+terms: on the workers, plain NumPy. tasks: what is handed to Dask. hidden, nodes: what the user
+writes. graph, forward, backward: the two passes. partitions, shards, reduction: sums over much
+data. gradient, checks: what users call. ``ARCHITECTURE.md`` has a line on each.
 """
 
 import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads

@@ -23,7 +23,7 @@ from daskgrad.nodes import Constant, Node
 from daskgrad.pullbacks import Captured
 from daskgrad.reduction import ReductionNode, WholeSum, add_captured_blocks, captured_blocks
 from daskgrad.resident.evaluation import Evaluation
-from daskgrad.resident.jobs import new_subtrees
+from daskgrad.resident.jobs import new_subtrees, total
 from daskgrad.resident.requests import PlacedSum
 from daskgrad.shards import active_client
 from daskgrad.tasks import TaskGraph, is_collection
@@ -113,9 +113,14 @@ class InLine:
 
     def _placed_sum(self, key: Any) -> PlacedSum:
         node, active = self._whole[key]
-        holdings = node.shards.holdings
         return PlacedSum(
-            holdings, node.model, node.call, active, self._inputs(key), node.whole_slices
+            node.shards.holdings,
+            node.model,
+            node.call,
+            active,
+            self._inputs(key),
+            node.whole_slices,
+            node.summation,
         )
 
     def _inputs(self, key: Any) -> list[Any]:
@@ -156,8 +161,8 @@ class InLine:
         """
         node, active = self._whole[key]
         inputs = self._inputs(key)
-        traced = TracedSum(node.model, node.call, active, inputs)
-        subtrees = new_subtrees(len(node.blocks))
+        traced = TracedSum(node.model, node.call, active, inputs, node.summation, is_part=True)
+        subtrees = new_subtrees(len(node.blocks), node.summation)
         begin = time.perf_counter()
         done = 0
         for start, stop, place in doubling(len(node.blocks)):
@@ -169,7 +174,7 @@ class InLine:
             done = stop
         for place, captured in self._captured_by_dask(node, active, inputs, done):
             subtrees.put(place, captured)
-        return subtrees.total()
+        return total(subtrees, node.summation)
 
     def _captured_by_dask(
         self, node: ReductionNode, active: Any, inputs: Sequence[Any], done: int
@@ -181,7 +186,7 @@ class InLine:
         for start, stop, place in subtrees_from(done, len(node.blocks)):
             blocks = captured_blocks(node, tasks, active, given, range(start, stop))
             places.append(place)
-            keys.append(add_captured_blocks(node, tasks, blocks).key)
+            keys.append(add_captured_blocks(node, tasks, blocks, are_all=False).key)
         return list(zip(places, tasks.compute(keys), strict=True)) if keys else []
 
 

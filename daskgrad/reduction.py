@@ -6,7 +6,7 @@ along one tree. The blocks of any other sum keep their pullbacks, and have a bac
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from daskgrad.backward import Backward, Contribution, backward_tasks, select
 from daskgrad.cotangents import describe
@@ -28,6 +28,7 @@ from daskgrad.structures import flatten
 from daskgrad.summation import in_groups
 from daskgrad.tasks import TaskGraph, is_collection
 from daskgrad.terms import (
+    ADDERS,
     ITEM,
     add_captured,
     add_parts,
@@ -38,6 +39,8 @@ from daskgrad.terms import (
     sum_values,
 )
 
+Summation = Literal["pairwise", "compensated"]
+
 # ------------------------------------------------------------------------------ a sum of nodes
 
 
@@ -46,8 +49,9 @@ class SumNode(Node):
 
     is_elementwise = True
 
-    def __init__(self, inputs: Sequence[Node], name: str = "sum"):
+    def __init__(self, inputs: Sequence[Node], name: str = "sum", summation: str = "pairwise"):
         super().__init__(name, inputs)
+        self.summation = summation
 
     def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         if len(inputs) == 1:
@@ -55,12 +59,15 @@ class SumNode(Node):
         return add_up(self, tasks, inputs, self.key)
 
 
-def add_up(node: Node, tasks: TaskGraph, values: Sequence[Any], key: Any) -> Any:
+def add_up(
+    node: "SumNode | ReductionNode", tasks: TaskGraph, values: Sequence[Any], key: Any
+) -> Any:
     """Adds the tasks that add up two or more values; the last one has the ``key``."""
 
     def add(group: Sequence[Any], is_last: bool) -> Any:
         this = key if is_last else tasks.key("value", node.name)
-        return tasks.add(this, sum_values, list(group), annotations=node.annotations)
+        args = (list(group), node.summation, is_last)
+        return tasks.add(this, sum_values, *args, annotations=node.annotations)
 
     return in_groups(values, add)
 
@@ -94,6 +101,7 @@ class ReductionNode(Node):
         shared: tuple,
         items: Shards | Sequence[Block],
         whole_slices: bool = False,
+        summation: str = "pairwise",
     ):
         call, inputs = make_call(model, (None, *shared), {})
         holes = [(position, number + 1) for position, number in call.holes]
@@ -103,6 +111,7 @@ class ReductionNode(Node):
         self.placed = items if isinstance(items, Shards) else None
         self.blocks = items.blocks if isinstance(items, Shards) else items
         self.whole_slices = whole_slices
+        self.summation = summation
 
     @property
     def shards(self) -> Shards:
@@ -145,6 +154,8 @@ class ReductionNode(Node):
                 first,
                 items,
                 inputs,
+                self.summation,
+                many,
                 annotations=self.annotations,
             )
             for first, items in self.block_data(tasks)
@@ -235,18 +246,24 @@ def captured_blocks(
             active,
             *data[number],
             inputs,
+            node.summation,
+            len(node.blocks) > 1,
             annotations=node.annotations,
         )
         for number in numbers
     ]
 
 
-def add_captured_blocks(node: ReductionNode, tasks: TaskGraph, blocks: Sequence[Any]) -> Any:
+def add_captured_blocks(
+    node: ReductionNode, tasks: TaskGraph, blocks: Sequence[Any], are_all: bool = True
+) -> Any:
+    """Adds the tasks that add up captured blocks; ``are_all``: there are no others."""
     model = tasks.shared(node.model)
 
     def add(group: Sequence[Any], is_last: bool) -> Any:
         key = tasks.key("forward", node.name)
-        return tasks.add(key, add_captured, model, list(group), annotations=node.annotations)
+        args = (model, list(group), node.summation, is_last and are_all)
+        return tasks.add(key, add_captured, *args, annotations=node.annotations)
 
     return in_groups(blocks, add)
 
@@ -267,7 +284,7 @@ def _(node: ReductionNode, backward: Backward, arrived: Contribution) -> None:
         active = [source for source in node.inputs if source in backward.graph.active]
         for number, source in enumerate(active):
             terms = picked(node, backward.tasks, pulled, number, len(active))
-            backward.send(source, add_up_parts(source, backward.tasks, terms))
+            backward.send(source, add_up_parts(node, source, backward.tasks, terms))
 
 
 def pull_back_fused(node: ReductionNode, backward: Backward, arrived: Contribution) -> Any:
@@ -302,6 +319,7 @@ def pulled_back_blocks(node: ReductionNode, backward: Backward, cotangent: Any) 
             inputs,
             value,
             len(captured) > 1,
+            node.summation,
             annotations=node.annotations,
         )
         for (block, value), (first, items) in zip(captured, data, strict=True)
@@ -320,12 +338,13 @@ def picked(
     ]
 
 
-def add_up_parts(source: Node, tasks: TaskGraph, parts: Sequence[Any]) -> Any:
+def add_up_parts(node: ReductionNode, source: Node, tasks: TaskGraph, parts: Sequence[Any]) -> Any:
     """Adds the tasks that add up what the blocks returned for one input."""
 
     def add(group: Sequence[Any], is_last: bool) -> Any:
         key = tasks.key("cotangent", source.name)
-        return tasks.add(key, add_parts, list(group), is_last, annotations=source.annotations)
+        args = (list(group), is_last, node.summation)
+        return tasks.add(key, add_parts, *args, annotations=source.annotations)
 
     return in_groups(parts, add)
 
@@ -333,7 +352,13 @@ def add_up_parts(source: Node, tasks: TaskGraph, parts: Sequence[Any]) -> Any:
 # ------------------------------------------------------------------------------------- public
 
 
-def map_sum(model: Any, items: Any, *shared: Any, grainsize: Grainsize = "auto") -> Node:
+def map_sum(
+    model: Any,
+    items: Any,
+    *shared: Any,
+    grainsize: Grainsize = "auto",
+    summation: Summation = "pairwise",
+) -> Node:
     """The sum of ``model(item, *shared)`` over the items, as one node.
 
     The terms must have one structure and shape. They are added along a binary tree over the items'
@@ -351,52 +376,77 @@ def map_sum(model: Any, items: Any, *shared: Any, grainsize: Grainsize = "auto")
     grainsize:
         items in one task, rounded down to a power of two; "auto" makes 32 to 64 tasks of a long
         list. Placed items have theirs.
+    summation:
+        "pairwise" rounds every addition: the error of a sum s of n terms x is at most
+        u log2(n) Σ|x| to first order, where u is half the dtype's epsilon. "compensated" adds up
+        the rounding errors, too, along the same tree, and rounds once at the end: the error is at
+        most u |s| + O(log²n u²) Σ|x|, entry by entry and for real and imaginary parts each, in the
+        value and in the sum of the terms' gradients. The terms and their gradients are as accurate
+        as the model, and a factor that scales the sum is rounded as ever. Partial sums of several
+        dtypes are converted to their common one before they are added; integers are added exactly.
+        Where plain addition gives an infinity or NaN, so does this. ``daskgrad.compensation`` has
+        the bound and its source.
 
     Raises
     ------
     ValueError
-        for no items, a grainsize that is no number of items, or one that is not the shards' own.
+        for no items, a grainsize that is no number of items, one that is not the shards' own, or
+        an unknown summation.
     TypeError
         for anything else in the place of the items.
     """
     model = as_model(model)
+    require_summation(summation)
     if isinstance(items, Shards):
         require_same_grainsize(grainsize, items)
-        return ReductionNode(model, shared, items)
+        return ReductionNode(model, shared, items, summation=summation)
     if isinstance(items, Variable) and isinstance(items.primal, list | tuple):
         items = list(items)
     items = as_items(items)
     size = aligned_grainsize(grainsize, len(items))
     if isinstance(items, list) and any(map(holds_node, items)):
-        return sum([CallNode(model, (item, *shared), {}) for item in items])
+        return sum([CallNode(model, (item, *shared), {}) for item in items], summation)
     require_no_node_in(items, f"the items of model {model.name!r}")
-    return ReductionNode(model, shared, cut(items, size))
+    return ReductionNode(model, shared, cut(items, size), summation=summation)
 
 
-def reduce_sum(partial_sum: Any, sliced: Any, *shared: Any, grainsize: Grainsize = "auto") -> Node:
+def reduce_sum(
+    partial_sum: Any,
+    sliced: Any,
+    *shared: Any,
+    grainsize: Grainsize = "auto",
+    summation: Summation = "pairwise",
+) -> Node:
     """The sum of ``partial_sum(slice, *shared)`` over slices of ``grainsize`` items, as one node.
 
     As ``map_sum``, but the user's function gets a whole slice (a list, or rows of an array) and
     adds up itself; the bits of the result depend on the grainsize, which is taken as it is, and on
-    nothing else. Source of the interface: Stan's ``reduce_sum``.
+    nothing else. Source of the interface: Stan's ``reduce_sum``. ``summation`` says how the slices'
+    sums are added, not how the user's function adds.
     """
     model = as_model(partial_sum)
+    require_summation(summation)
     if isinstance(sliced, Shards):
         require_same_grainsize(grainsize, sliced)
-        return ReductionNode(model, shared, sliced, whole_slices=True)
+        return ReductionNode(model, shared, sliced, whole_slices=True, summation=summation)
     items = as_items(sliced, "sliced")
     require_grainsize(grainsize)
     size = aligned_grainsize(grainsize, len(items)) if grainsize == "auto" else int(grainsize)
     blocks = cut(items, size)
     if isinstance(items, list) and any(map(holds_node, items)):
-        return sum([CallNode(model, (block.items, *shared), {}) for block in blocks])
+        return sum([CallNode(model, (block.items, *shared), {}) for block in blocks], summation)
     require_no_node_in(items, f"the items of model {model.name!r}")
-    return ReductionNode(model, shared, blocks, whole_slices=True)
+    return ReductionNode(model, shared, blocks, whole_slices=True, summation=summation)
 
 
-def sum(nodes: Iterable[Node]) -> Node:
-    """The sum of nodes of one structure and shape, along a binary tree over their indices."""
+def sum(nodes: Iterable[Node], summation: Summation = "pairwise") -> Node:
+    """The sum of nodes of one structure and shape, along a binary tree over their indices.
+
+    ``summation`` is that of ``map_sum``, for the value: what several nodes contribute to the
+    gradient of one variable comes from several consumers, and is added pairwise.
+    """
     nodes = list(nodes)
+    require_summation(summation)
     for number, node in enumerate(nodes):
         if not isinstance(node, Node):
             raise TypeError(
@@ -404,7 +454,12 @@ def sum(nodes: Iterable[Node]) -> Node:
             )
     if not nodes:
         raise ValueError("dg.sum of no nodes has no shape; sum at least one")
-    return SumNode(nodes) if len(nodes) > 1 else nodes[0]
+    return SumNode(nodes, summation=summation) if len(nodes) > 1 else nodes[0]
+
+
+def require_summation(summation: Any) -> None:
+    if not (isinstance(summation, str) and summation in ADDERS):
+        raise ValueError(f"summation is one of {', '.join(map(repr, ADDERS))}; found {summation!r}")
 
 
 def require_same_grainsize(grainsize: Grainsize, shards: Shards) -> None:

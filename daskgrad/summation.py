@@ -8,12 +8,19 @@ the terms are cut into such blocks, nor on who adds which block or when.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 FAN_IN = 8  # partial sums one task adds up: a power of two, or the tree would change
 
 Add = Callable[[Any, Any, bool], Any]
 Place = tuple[int, int]
+
+
+class Adders(NamedTuple):
+    """How a kind of summation adds two values, and two cotangents."""
+
+    values: Add
+    cotangents: Add
 
 
 class PairwiseSum:

@@ -15,6 +15,7 @@ ORDER = [
     "fingerprints",
     "cotangents",
     "summation",
+    "compensation",
     "backends.autograd.tracing",
     "backends.autograd.arithmetic",
     "backends.autograd.linear",

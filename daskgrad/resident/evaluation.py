@@ -12,7 +12,7 @@ from distributed.core import clean_exception
 
 from daskgrad.pullbacks import Captured
 from daskgrad.resident.evaluator import Evaluator
-from daskgrad.resident.jobs import new_subtrees
+from daskgrad.resident.jobs import new_subtrees, total
 from daskgrad.resident.messages import framed, unpack
 from daskgrad.resident.plugin import abandoning, all_or_first_error, call
 from daskgrad.resident.requests import PlacedSum, Request
@@ -87,11 +87,11 @@ class Evaluation:
     def _added_up(self, replies: Sequence[dict[str, Any]]) -> list[Captured]:
         totals = []
         for number, each in enumerate(self._sums):
-            subtrees = new_subtrees(len(each.holdings.blocks))
+            subtrees = new_subtrees(len(each.holdings.blocks), each.summation)
             for reply in replies:
                 for place, captured in unpack(reply["sums"][number]).items():
                     subtrees.put(place, captured)
-            totals.append(subtrees.total())
+            totals.append(total(subtrees, each.summation))
         self._take_times(replies)
         return totals
 

@@ -23,6 +23,7 @@ class Summand(NamedTuple):
     call: Call
     active: tuple[Active, ...]
     whole_slices: bool
+    summation: str
 
 
 class Stopped(Exception):
@@ -49,7 +50,7 @@ class Job:
         self._blocks: Sequence[tuple[int, int, str]] = message["blocks"]
         self._unit: int = message["unit"]
         self._traced: TracedSum | None = None
-        self._subtrees = new_subtrees(self.count)
+        self._subtrees = new_subtrees(self.count, message["summation"])
         self._lock = threading.Lock()
         self.seconds = [0.0] * len(self._blocks)
 
@@ -89,7 +90,9 @@ class Job:
             self._kept[place].value() if place in self._kept else values[number]
             for place, number in enumerate(self._inputs)
         ]
-        return TracedSum(summand.model, summand.call, summand.active, inputs)
+        return TracedSum(
+            summand.model, summand.call, summand.active, inputs, summand.summation, is_part=True
+        )
 
 
 class Unit(NamedTuple):
@@ -119,18 +122,30 @@ def failed(error: BaseException) -> Stopped:
     return Stopped("failed", **message)
 
 
-def new_subtrees(count: int) -> Subtrees:
-    return Subtrees(count, lambda first, second, owned: add_captured(PLACED, [first, second]))
+def new_subtrees(count: int, summation: str) -> Subtrees:
+    def add(first: Captured, second: Captured, owned: bool) -> Captured:
+        return add_captured(PLACED, [first, second], summation, is_last=False)
+
+    return Subtrees(count, add)
+
+
+def total(subtrees: Subtrees, summation: str) -> Captured:
+    """The whole sum, rounded."""
+    return add_captured(PLACED, [subtrees.total()], summation)
 
 
 PLACED = Model(lambda: None, "a sum over placed items")  # only those that are scalars get here
 
 
-def merged(counts: Sequence[int], own: Sequence[Sums], others: Sequence[Sequence[Frames]]) -> list:
+def merged(
+    messages: Sequence[Mapping[str, Any]],
+    own: Sequence[Sums],
+    others: Sequence[Sequence[Frames]],
+) -> list[Sums]:
     """The partial sums of several workers, job by job, in as few subtrees as they make."""
     totals = []
-    for number, count in enumerate(counts):
-        subtrees = new_subtrees(count)
+    for number, message in enumerate(messages):
+        subtrees = new_subtrees(message["count"], message["summation"])
         for sums in (own[number], *[unpack(other[number]) for other in others]):
             for place, captured in sums.items():
                 subtrees.put(place, captured)

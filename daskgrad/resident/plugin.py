@@ -96,9 +96,8 @@ class EvaluatorPlugin(WorkerPlugin):
         for reply in replies:
             times.update(reply["seconds"])
         if replies:
-            counts = [job["count"] for job in work["jobs"]]
             others = [reply["sums"] for reply in replies]
-            sums = await self._in_thread(merged, counts, sums, others)
+            sums = await self._in_thread(merged, work["jobs"], sums, others)
         return {"status": "OK", "sums": packed(sums), "seconds": times}
 
     async def _ask(self, child: Mapping[str, Any], message: Mapping[str, Any]) -> Any:

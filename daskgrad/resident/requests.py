@@ -22,6 +22,7 @@ class PlacedSum(NamedTuple):
     active: tuple[Active, ...]
     inputs: Sequence[Any]
     whole_slices: bool
+    summation: str
 
 
 class Request:
@@ -41,7 +42,7 @@ class Request:
 
     def _job(self, each: PlacedSum) -> dict[str, Any]:
         model = each.model._replace(fun=SentFunction.of(each.model))
-        summand = Summand(model, each.call, each.active, each.whole_slices)
+        summand = Summand(model, each.call, each.active, each.whole_slices, each.summation)
         active = {number - 1 for number, _ in each.active}  # input 0 of a term is its item
         kept, inputs = {}, []
         for number, value in enumerate(each.inputs):
@@ -55,6 +56,7 @@ class Request:
             "inputs": inputs,
             "parcels": kept,
             "count": len(each.holdings.blocks),
+            "summation": each.summation,
         }
 
     def _parcel(self, value: Any) -> str:
