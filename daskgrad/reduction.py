@@ -173,9 +173,10 @@ class ReductionNode(Node):
         """
         if not self.is_remote:
             return self in graph.active and self.is_fused(graph)
+        if self not in graph.active:
+            return True
         is_known_better = self.model.name in self.shards.array_valued
-        is_tried = self.model.keep == "auto" and not is_known_better
-        return self not in graph.active or self.is_fused(graph) or is_tried
+        return not is_known_better and (self.model.keep == "auto" or self.is_fused(graph))
 
     def is_fused(self, graph: Graph) -> bool:
         """Whether the blocks' values and gradients are added up together.

@@ -4,7 +4,7 @@ import asyncio
 import concurrent.futures
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import dask
 import numpy as np
@@ -27,12 +27,25 @@ class ArrayTermsError(TypeError):
     """The terms of a sum are no real numbers, so they have no gradient to send back."""
 
 
-class Unavailable(Exception):
-    """A call has to be repeated; carries the reply that says why."""
+class Unsuccessful(Exception):
+    """A worker could not do what it was asked; carries its reply, which says why."""
 
     def __init__(self, reply: dict[str, Any]):
         super().__init__(reply["status"])
         self.reply = reply
+
+
+class Unavailable(Unsuccessful):
+    """The call has to be repeated."""
+
+
+class ModelFailed(Unsuccessful):
+    """A model raised an exception, which is in the reply."""
+
+    def reraise(self) -> NoReturn:
+        _, error, traceback = clean_exception(**self.reply)
+        assert error is not None
+        raise error.with_traceback(traceback) from None
 
 
 class Evaluation:
@@ -122,8 +135,10 @@ class Sent:
         """What the workers that were called reply; every reply is a success."""
         try:
             replies = self._wait()
-        except BaseException:
+        except BaseException as error:
             self._abandon()
+            if isinstance(error, ModelFailed):  # not in the event loop, which an exit would end
+                error.reraise()
             raise
         for tree in self._trees:
             for address in addresses(tree):
@@ -178,13 +193,10 @@ class Sent:
 
 
 def require_success(reply: dict[str, Any]) -> dict[str, Any]:
-    status = reply["status"]
-    if status == "OK":
+    if reply["status"] == "OK":
         return reply
-    if status == "failed":
-        _, error, traceback = clean_exception(**reply)
-        assert error is not None
-        raise error.with_traceback(traceback)
-    if status == "arrays":
+    if reply["status"] == "failed":
+        raise ModelFailed(reply)
+    if reply["status"] == "arrays":
         raise ArrayTermsError(reply["model"])
     raise Unavailable(reply)
