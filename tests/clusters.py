@@ -19,10 +19,11 @@ CALM = {  # a test that kills workers must not lose the cluster, nor wait for ev
 @contextlib.contextmanager
 def cluster(config=None, **options):
     """A cluster of this test's own, with two workers of one thread."""
-    options = {"n_workers": 2, "threads_per_worker": 1, **options}
+    options = {"n_workers": 2, "threads_per_worker": 1, "host": "127.0.0.1", **options}
+    options = {"dashboard_address": "127.0.0.1:0", **options}
     with (
         dask.config.set({**CALM, **(config or {})}),
-        LocalCluster(host="127.0.0.1", dashboard_address="127.0.0.1:0", **options) as local,
+        LocalCluster(**options) as local,
         Client(local) as client,
     ):
         yield client

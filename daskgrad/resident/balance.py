@@ -52,8 +52,8 @@ def loads(costs: np.ndarray, holders: Sequence[str], workers: dict[str, int]) ->
     """For each worker the cost of what it holds, per thread."""
     sums = dict.fromkeys(workers, 0.0)
     for cost, holder in zip(costs, holders, strict=True):
-        sums[holder] += cost
-    return [sums[address] / threads for address, threads in workers.items()]
+        sums[holder] = sums.get(holder, 0.0) + cost
+    return [cost / workers.get(address, 1) for address, cost in sums.items()]
 
 
 def unit_blocks(costs: np.ndarray, threads: int, seconds: float) -> int:

@@ -6,6 +6,7 @@ what was lost under a new key.
 """
 
 import threading
+import time
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -81,23 +82,23 @@ class Holdings:
 
     def rebalance(self) -> None:
         """Moves blocks where the measured loads of the workers are too uneven."""
-        loads = balance.loads(self.costs(), self.holders, self._workers)
-        if max(loads) > max(UNEVEN * float(np.mean(loads)), WORTH):
-            with self._lock:
+        with self._lock:
+            loads = balance.loads(self.costs(), self.holders, self._workers)
+            if max(loads) > max(UNEVEN * float(np.mean(loads)), WORTH):
                 self._move(balance.assigned(self.costs(), self._workers))
 
     def measured(self, seconds: np.ndarray) -> None:
         """Takes what the blocks took in the latest call; now and then moves some.
 
-        That is after the calls number 1, 2, 4, 8 ...: often at first, and then hardly ever.
+        That is after the calls number 2, 4, 8 ...: often at first, and then hardly ever. In the
+        first one, models are loaded and caches are cold; it only serves to choose the units.
         """
         with self._lock:
-            smooth = seconds if self.seconds is None else 0.5 * (self.seconds + seconds)
-            self.seconds = np.maximum(smooth, 1e-9)
             self._calls += 1
-            is_due = self._calls & (self._calls - 1) == 0
-        if is_due:
-            self.rebalance()
+            smooth = seconds if self._calls <= 2 else 0.5 * (self.costs() + seconds)
+            self.seconds = np.maximum(smooth, 1e-9)
+            if self._calls > 1 and self._calls & (self._calls - 1) == 0:
+                self.rebalance()
 
     def costs(self) -> np.ndarray:
         """What each block costs: seconds, or the number of its items before any were measured."""
@@ -111,8 +112,8 @@ class Holdings:
             self.holders = []
 
     def _kept_or_again(self) -> list[str]:
-        """The holders as they are, and for each lost block the one that was to hold it."""
-        if "" not in self.holders:
+        """The holders as they are, if all are there; else all blocks are spread anew."""
+        if all(holder in self._workers for holder in self.holders):
             return self.holders
         return balance.assigned(self.costs(), self._workers)
 
@@ -120,11 +121,14 @@ class Holdings:
         """Asks the scheduler who holds the blocks: nobody ("") holds a lost one."""
         if None in self.futures:
             return
-        holders = self.client.who_has(self.futures)
+        found: dict[str, list[str]] = {}
+        for address, keys in self.client.has_what().items():
+            for key in keys:
+                found.setdefault(key, []).append(address)
         for number, future in enumerate(self.futures):
-            found = holders.get(future.key) or ()
-            if self.holders[number] not in found:
-                self.holders[number] = next(iter(found), "")
+            holders = found.get(future.key, [""])
+            if self.holders[number] not in holders:
+                self.holders[number] = holders[0]
 
     def _move(self, wanted: Sequence[str]) -> None:
         moving: dict[str, list[int]] = {}
@@ -152,10 +156,14 @@ def new_key() -> str:
 
 def workers_of(client: Client) -> dict[str, int]:
     """The workers of a cluster that have threads, and how many; waits a while for the first."""
-    workers = running(client)
-    if not workers:
-        client.wait_for_workers(1, timeout=WAIT)
-        workers = running(client)
+    deadline = time.monotonic() + WAIT
+    while not (workers := running(client)):
+        if time.monotonic() > deadline:
+            raise TimeoutError(
+                f"no worker has come to {client.scheduler.address} for {WAIT:g} s; see the logs of "
+                f"the cluster's workers, or scale it up"
+            )
+        time.sleep(0.05)
     return workers
 
 

@@ -64,25 +64,25 @@ class Job:
 
     def run(self, place: int, items: Any) -> None:
         """Evaluates the block at a place in the request, and adds it to what is there."""
-        start = time.perf_counter()
+        whole_slices = self._summand.value().whole_slices
+        traced = self._traced_sum()
         number, first, _ = self._blocks[place]
-        captured = self._capture(first, items)
+        start = time.perf_counter()
+        captured = traced.capture(first, [items] if whole_slices else items)
+        self.seconds[place] = time.perf_counter() - start
+        if not isinstance(captured.pullback, Gradient):
+            raise Stopped("arrays", model=self.name)
         with self._lock:
             self._subtrees.put((0, number), captured)
-        self.seconds[place] = time.perf_counter() - start
 
     def sums(self) -> Sums:
         return self._subtrees.sums()
 
-    def _capture(self, first: int, items: Any) -> Captured:
-        whole_slices = self._summand.value().whole_slices
+    def _traced_sum(self) -> TracedSum:
         with self._lock:
             if self._traced is None:
                 self._traced = self._trace()
-        captured = self._traced.capture(first, [items] if whole_slices else items)
-        if not isinstance(captured.pullback, Gradient):
-            raise Stopped("arrays", model=self.name)
-        return captured
+            return self._traced
 
     def _trace(self) -> TracedSum:
         summand, values = self._summand.value(), self._values.value()
