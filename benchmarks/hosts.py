@@ -58,9 +58,16 @@ def in_rounds(
 def hosted(*setups: Setup) -> Iterator[dict[str, Callable[[Any], Measured]]]:
     """A host for each setup; gives their programs by name, to be called from here."""
     plain_environment()
-    with contextlib.ExitStack() as stack:
-        started = [stack.enter_context(contextlib.closing(Host(setup))) for setup in setups]
+    started: list[Host] = []
+    try:
+        for setup in setups:
+            started.append(Host(setup))
         yield {name: functools.partial(host.run, name) for host in started for name in host.ready()}
+    finally:
+        for host in started:
+            host.release()
+        for host in started:
+            host.join()
 
 
 def plain_environment() -> None:
@@ -107,10 +114,13 @@ class Host:
         self._signal(signal.SIGSTOP)
         return measured
 
-    def close(self) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it has ended already
+    def release(self) -> None:
+        """Lets the host go on, to its end."""
+        with contextlib.suppress(ProcessLookupError):  # it has ended, or not yet begun
             self._signal(signal.SIGCONT)
         self._pipe.close()
+
+    def join(self) -> None:
         self._process.join(CLOSE)
         if self._process.is_alive():
             self._signal(signal.SIGKILL)

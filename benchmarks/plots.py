@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bokeh.layouts import column
-from bokeh.models import Div, Legend
+from bokeh.models import Div, Legend, NumeralTickFormatter
 from bokeh.palettes import Colorblind
 from bokeh.plotting import figure
 
@@ -49,7 +49,7 @@ def lines(
 ) -> Any:
     """A curve for each name over the same xs; a curve may end before the others.
 
-    The legend is beside the plot, where it covers no data.
+    The y axis begins at zero; the legend is beside the plot, where it covers no data.
     """
     plot = figure(
         title=title,
@@ -61,6 +61,7 @@ def lines(
         toolbar_location=None,
         **scales,
     )
+    plot.y_range.start = 0.0
     plot.xaxis.ticker = list(xs)
     entries = []
     for number, (name, ys) in enumerate(curves.items()):
@@ -75,6 +76,7 @@ def lines(
 
 
 def readable(plot: Any) -> Any:
+    plot.xaxis.formatter = NumeralTickFormatter(format="0,0.[000]")  # else powers of ten
     plot.title.text_font_size = "16px"
     plot.axis.axis_label_text_font_size = "15px"
     plot.axis.axis_label_text_font_style = "normal"

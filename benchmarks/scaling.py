@@ -238,8 +238,7 @@ def draw(rows: list[dict[str, Any]], stated: str) -> Any:
             "The client's processor time",
             workers,
             curves("client processor seconds"),
-            (axis, "processor time of a call (s, logarithmic)"),
-            y_axis_type="log",
+            (axis, "processor time of a call (s)"),
         ),
     )
 
