@@ -3,7 +3,8 @@
 A host is a freshly started process with one BLAS thread and malloc's default settings. It sets
 programs up (pools, clusters, data) and runs one of them whenever it is asked to. Meanwhile the
 other hosts, with all processes that they have started, are stopped by SIGSTOP: idle pools and
-clusters take no time from the one that is measured.
+clusters take no time from the one that is measured. Should the benchmark be killed, the kernel ends
+the stopped process groups with it (SIGHUP, as a shell's jobs).
 """
 
 import contextlib
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
+import dask
 from distributed import Client, LocalCluster
 
 Program = Callable[[Any], Any]
@@ -81,13 +83,16 @@ def plain_environment() -> None:
 @contextlib.contextmanager
 def cluster(workers: int) -> Iterator[Client]:
     """A client of a new cluster of worker processes with a thread each, on this machine."""
-    local = LocalCluster(
-        n_workers=workers,
-        threads_per_worker=1,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-    )
-    with local, Client(local) as client:
+    with (
+        dask.config.set({"distributed.scheduler.worker-ttl": None}),  # no heartbeats while stopped
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+        ) as local,
+        Client(local) as client,
+    ):
         yield client
 
 
