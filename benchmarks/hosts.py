@@ -67,7 +67,10 @@ def hosted(*setups: Setup) -> Iterator[dict[str, Callable[[Any], Measured]]]:
         yield {name: functools.partial(host.run, name) for host in started for name in host.ready()}
     finally:
         for host in started:
-            host.release()
+            host.wake()
+        time.sleep(SETTLE)
+        for host in started:
+            host.close()
         for host in started:
             host.join()
 
@@ -112,17 +115,19 @@ class Host:
         return names
 
     def run(self, name: str, argument: Any) -> Measured:
-        self._signal(signal.SIGCONT)
+        self.wake()
         time.sleep(SETTLE)
         self._pipe.send((name, argument))
         measured = self._answer()
         self._signal(signal.SIGSTOP)
         return measured
 
-    def release(self) -> None:
-        """Lets the host go on, to its end."""
+    def wake(self) -> None:
         with contextlib.suppress(ProcessLookupError):  # it has ended, or not yet begun
             self._signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """Tells the host to end."""
         self._pipe.close()
 
     def join(self) -> None:
