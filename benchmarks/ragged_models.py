@@ -1,0 +1,60 @@
+"""Models of uneven size, for the benchmarks of sums: growth curves of about a millisecond each.
+
+An item is one plot of plants: five covariates, and the sizes of its plants at its own number of
+times. Its four rates are exponentials of linear forms of the covariates, whose twenty coefficients
+all items share. The sizes follow Euler's steps of logistic growth under crowding; the model is the
+squared misfit of their logarithms. The numbers of plants and times differ from item to item.
+"""
+
+from typing import Any, NamedTuple
+
+import autograd
+import autograd.numpy as np
+import numpy
+
+COVARIATES, RATES = 5, 4
+
+
+class Plot(NamedTuple):
+    covariates: Any  # COVARIATES numbers
+    sizes: Any  # a row of logarithms for each time, a column for each plant
+
+
+def start() -> numpy.ndarray:
+    """The point from which a fit would start: COVARIATES * RATES coefficients."""
+    return 0.05 * numpy.random.default_rng(1).standard_normal(COVARIATES * RATES) - 0.2
+
+
+def make_items(count: int) -> list[Plot]:
+    random = numpy.random.default_rng(0)
+    return [make_item(random) for _ in range(count)]
+
+
+def make_item(random: numpy.random.Generator) -> Plot:
+    times, plants = random.integers(1, 9), random.integers(5, 41)
+    sizes = numpy.cumsum(random.uniform(0.0, 0.1, (times, plants)), axis=0)
+    return Plot(random.uniform(0.5, 1.5, COVARIATES), sizes)
+
+
+def misfit(plot: Plot, coefficients: Any) -> Any:
+    forms = np.dot(np.reshape(coefficients, (RATES, COVARIATES)), plot.covariates)
+    growth, capacity, crowding, first = np.exp(forms)
+    size, total = first * np.ones(plot.sizes.shape[1]), 0.0
+    for observed in plot.sizes:
+        share = crowding * np.mean(size)
+        size = size + 0.1 * growth * size * (1.0 - size / capacity - share)
+        total = total + np.sum((observed - np.log(size)) ** 2)
+    return total
+
+
+value_and_grad = autograd.value_and_grad(misfit, 1)
+
+
+def loop(items: list[Plot], point: numpy.ndarray) -> tuple[float, numpy.ndarray]:
+    """Value and gradient of the sum over items, as one writes it with autograd alone."""
+    value, gradient = 0.0, numpy.zeros_like(point)
+    for item in items:
+        term, its_gradient = value_and_grad(item, point)
+        value += term
+        gradient += its_gradient
+    return value, gradient
