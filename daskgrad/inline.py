@@ -75,7 +75,7 @@ class InLine:
 
     def compute(self, keys: Sequence[Any]) -> list[Any]:
         """The results of tasks."""
-        while waiting := self._next_sums(keys):
+        while self._whole and (waiting := self._next_sums(keys)):
             self._evaluate(waiting, keys)
         self._run(keys)
         return [self._values[key] for key in keys]
@@ -172,8 +172,9 @@ class InLine:
             items = [item for _, items in node.data_here()[start:stop] for item in items]
             subtrees.put(place, traced.capture(node.blocks[start].first, items))
             done = stop
-        for place, captured in self._captured_by_dask(node, active, inputs, done):
-            subtrees.put(place, captured)
+        if done < len(node.blocks):
+            for place, captured in self._captured_by_dask(node, active, inputs, done):
+                subtrees.put(place, captured)
         return total(subtrees, node.summation)
 
     def _captured_by_dask(
@@ -187,7 +188,7 @@ class InLine:
             blocks = captured_blocks(node, tasks, active, given, range(start, stop))
             places.append(place)
             keys.append(add_captured_blocks(node, tasks, blocks, are_all=False).key)
-        return list(zip(places, tasks.compute(keys), strict=True)) if keys else []
+        return list(zip(places, tasks.compute(keys), strict=True))
 
 
 def doubling(count: int) -> Iterable[tuple[int, int, tuple[int, int]]]:

@@ -8,13 +8,20 @@ to them by value; its registration is sent along.
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import optree
 
 NAMESPACE = "daskgrad"
 
 
+LEAF = optree.treespec_leaf(none_is_leaf=True, namespace=NAMESPACE)
+LEAF_TYPES = frozenset({np.ndarray, np.float64, float})
+
+
 def flatten(value: Any) -> tuple[list[Any], optree.PyTreeSpec]:
     """The leaves of a pytree and its structure; ``None`` counts as a leaf."""
+    if type(value) in LEAF_TYPES:  # by far the most frequent ones, in a tenth of the time
+        return [value], LEAF
     return optree.tree_flatten(value, none_is_leaf=True, namespace=NAMESPACE)
 
 

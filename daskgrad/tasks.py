@@ -6,6 +6,7 @@ result for a key that it knows.
 """
 
 import copy
+import functools
 import itertools
 import os
 import string
@@ -29,6 +30,7 @@ Stage = Literal["forward", "value", "backward", "cotangent", "tangent"]
 LETTERS = str.maketrans(string.digits, string.ascii_lowercase[:10])
 
 
+@functools.lru_cache(maxsize=1024)
 def spoken(name: str) -> str:
     """A model's name in letters and hyphens, as Dask keeps it: log_lik → log-lik, m1 → m-b.
 

@@ -22,6 +22,7 @@ ORDER = [
     "backends.autograd.indexing",
     "backends.autograd.guards",
     "backends.autograd.tape",
+    "backends.autograd.unchanged",
     "backends.autograd.pickling",
     "backends.autograd",
     "backends",

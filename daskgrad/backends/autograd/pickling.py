@@ -11,6 +11,7 @@ import io
 import pickle
 import sys
 import uuid
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -18,11 +19,27 @@ import cloudpickle
 from autograd.core import JVPNode, VJPNode, primitive_jvps, primitive_vjps
 from autograd.tracer import notrace_primitives, primitive
 
+from daskgrad.backends.autograd.unchanged import Parts, are_same, parts_of
+
 NODES = (VJPNode, JVPNode)
 
 
 def dumps(fun: Callable) -> bytes:
     """A function as bytes that ``loads`` makes a function of, in any process."""
+    parts = parts_of(fun)
+    if parts is None:
+        return pickled(fun)
+    code = fun.__code__
+    kept = _pickles.get(code)
+    if kept is None or not are_same(kept[0], parts):
+        kept = _pickles[code] = parts, pickled(fun)
+    return kept[1]
+
+
+_pickles: weakref.WeakKeyDictionary[Any, tuple[Parts, bytes]] = weakref.WeakKeyDictionary()
+
+
+def pickled(fun: Callable) -> bytes:
     buffer = io.BytesIO()
     ModelPickler(buffer, protocol=pickle.DEFAULT_PROTOCOL).dump(fun)
     return buffer.getvalue()
@@ -52,7 +69,7 @@ def is_primitive(obj: Any) -> bool:
 def is_wrapped(obj: Any) -> bool:
     """Whether an object is a closure that autograd made, and so has not its own name."""
     code = getattr(obj, "__code__", None)
-    return code is not None and getattr(obj, "__module__", "").startswith("autograd.")
+    return code is not None and (getattr(obj, "__module__", None) or "").startswith("autograd.")
 
 
 def module_of(obj: Any) -> str | None:

@@ -1,0 +1,94 @@
+"""Unchanged functions: those whose pickle is known to be what it was.
+
+A model's function is sent with every evaluation, since what it refers to may have changed; pickling
+one of a script takes longer than a small gradient. But most refer to nothing that can change in
+place: to modules, to numbers, and to functions of that kind. What such a function refers to is
+compared by identity, which takes some microseconds.
+"""
+
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+FIXED = (
+    types.ModuleType,
+    types.BuiltinFunctionType,
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type(None),
+)
+
+Parts = list[Any]
+
+
+def parts_of(fun: Callable) -> Parts | None:
+    """All that a function's pickle is made of, or None where some of that can change in place."""
+    waiting, seen = [fun], {id(fun)}
+    parts: Parts = [len(sys.modules)]  # a submodule that was imported since belongs to the pickle
+    while waiting:
+        current = waiting.pop()
+        if not is_plain_function(current):
+            return None
+        parts.extend(own_parts(current))
+        for value in references(current):
+            parts.append(value)
+            if isinstance(value, FIXED) or is_named(value) or id(value) in seen:
+                continue
+            seen.add(id(value))
+            waiting.append(value)
+    return parts
+
+
+def are_same(first: Parts, second: Parts) -> bool:
+    return len(first) == len(second) and all(map(is_same, first, second))
+
+
+def is_same(first: Any, second: Any) -> bool:
+    return first is second or (type(first) is type(second) is int and first == second)
+
+
+def is_plain_function(value: Any) -> bool:
+    return type(value) is types.FunctionType and not value.__dict__ and not value.__kwdefaults__
+
+
+def own_parts(fun: Any) -> Parts:
+    names = [fun.__name__, fun.__qualname__, fun.__module__, fun.__doc__]
+    return [fun.__code__, fun.__globals__, *names, *fun.__annotations__.values()]
+
+
+def references(fun: Any) -> Iterator[Any]:
+    """The values of its defaults, its closure and the globals that it may use."""
+    yield from fun.__defaults__ or ()
+    for cell in fun.__closure__ or ():
+        yield contents(cell)
+    for name in names_in(fun.__code__):
+        if name in fun.__globals__:
+            yield fun.__globals__[name]
+
+
+def contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return None
+
+
+def names_in(code: types.CodeType) -> Iterator[str]:
+    """The names in a function's code and in those within it: of globals, and of attributes too."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from names_in(constant)
+
+
+def is_named(value: Any) -> bool:
+    """Whether a function or class is sent as the name that its module has it under."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if not isinstance(value, types.FunctionType | type) or module in (None, "__main__"):
+        return False
+    return getattr(sys.modules.get(module), str(name), None) is value
