@@ -15,7 +15,7 @@ import probes
 import pytest
 from clusters import cluster, kill_when
 from dask.sizeof import sizeof
-from distributed import Client, LocalCluster, get_worker
+from distributed import Client, get_worker
 from numpy.testing import assert_array_equal
 from probes import lines, write
 
@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.timeout(180),
     pytest.mark.filterwarnings("ignore:.*lost.*:UserWarning"),
 ]
+
 
 @pytest.fixture
 def log(tmp_path):
@@ -219,7 +220,7 @@ def test_placed_items_are_placed_again_when_their_worker_dies(log, when):
     with dask.config.set(scheduler="sync"):
         undisturbed = dg.value_and_grad(lambda x: dg.map_sum(logged_term, items, x, log))(x)
     log.write_text("")
-    with cluster() as client:
+    with cluster():
         shards = dg.place(items)
         objective = dg.value_and_grad(lambda x: dg.map_sum(logged_term, shards, x, log))
         if when == "between calls":

@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import itertools
+import pickle
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -12,7 +13,7 @@ from distributed.core import clean_exception
 
 from daskgrad.pullbacks import Captured
 from daskgrad.resident.evaluator import Evaluator
-from daskgrad.resident.jobs import new_subtrees, total
+from daskgrad.resident.jobs import Result, new_subtrees, total
 from daskgrad.resident.messages import framed, unpack
 from daskgrad.resident.plugin import abandoning, all_or_first_error, call
 from daskgrad.resident.requests import PlacedSum, Request
@@ -75,7 +76,7 @@ class Evaluation:
         for _ in range(ATTEMPTS):
             try:
                 assert self._sent is not None
-                return self._added_up(self._sent.replies())
+                return self._added_up(self._sent.results())
             except Unavailable as failure:
                 self._recover(failure)
         raise RuntimeError(f"{self._names()} could not be evaluated in {ATTEMPTS} attempts")
@@ -97,20 +98,19 @@ class Evaluation:
     def _names(self) -> str:
         return " and ".join([f"the sum over {each.model.name!r}" for each in self._sums])
 
-    def _added_up(self, replies: Sequence[dict[str, Any]]) -> list[Captured]:
+    def _added_up(self, results: Sequence[Result]) -> list[Captured]:
         totals = []
         for number, each in enumerate(self._sums):
             subtrees = new_subtrees(len(each.holdings.blocks), each.summation)
-            for reply in replies:
-                for place, captured in unpack(reply["sums"][number]).items():
+            for result in results:
+                for place, captured in result.sums[number].items():
                     subtrees.put(place, captured)
             totals.append(total(subtrees, each.summation))
-        self._take_times(replies)
+        self._take_times({a: s for result in results for a, s in result.seconds.items()})
         return totals
 
-    def _take_times(self, replies: Sequence[dict[str, Any]]) -> None:
+    def _take_times(self, times: dict[str, list[list[float]]]) -> None:
         assert self._sent is not None
-        times = {a: seconds for reply in replies for a, seconds in reply["seconds"].items()}
         for number, each in enumerate(self._sums):
             seconds = np.zeros(len(each.holdings.blocks))
             for work in self._sent.works:
@@ -131,8 +131,8 @@ class Sent:
         self._trees = routes(request.works, sum(map(len, request.point)))
         self._future = self._run(self._ask_all())
 
-    def replies(self) -> list[dict[str, Any]]:
-        """What the workers that were called reply; every reply is a success."""
+    def results(self) -> list[Result]:
+        """What the workers that were called return."""
         try:
             replies = self._wait()
         except BaseException as error:
@@ -143,7 +143,7 @@ class Sent:
         for tree in self._trees:
             for address in addresses(tree):
                 self._evaluator.known(address).update(self._request.parcels)
-        return replies
+        return [unpack(reply["result"]) for reply in replies]
 
     def _wait(self) -> list[dict[str, Any]]:
         """Waits as long as all workers that were asked are there."""
@@ -171,7 +171,7 @@ class Sent:
             tree["address"],
             self._evaluator.name,
             evaluation=self._name,
-            work=tree,
+            work=pickle.dumps(tree),
             point=framed(self._request.point),
             parcels=new,
         )

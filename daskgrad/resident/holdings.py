@@ -31,6 +31,8 @@ class Holdings:
         self.futures: list[Any] = [None] * len(blocks)
         self.holders: list[str] = [""] * len(blocks)
         self.seconds: np.ndarray | None = None  # measured, one a block
+        self._units: dict[str, int] = {}
+        self._work: dict[str, list[int]] = {}
         self._calls = 0
         self._workers: dict[str, int] = {}
         self._lock = threading.RLock()
@@ -47,17 +49,24 @@ class Holdings:
 
     def work(self) -> dict[str, list[int]]:
         """For each worker the numbers of the blocks that it holds."""
-        work: dict[str, list[int]] = {}
-        for number, holder in enumerate(self.holders):
-            work.setdefault(holder, []).append(number)
-        return work
+        if not self._work:
+            work: dict[str, list[int]] = {}
+            for number, holder in enumerate(self.holders):
+                work.setdefault(holder, []).append(number)
+            self._work = work
+        return self._work
 
     def unit(self, address: str, numbers: Sequence[int]) -> int:
         """How many blocks, a power of two, one thread of a worker evaluates in one go."""
-        if self.seconds is None:
-            return 1
-        costs = self.seconds[list(numbers)]
-        return balance.unit_blocks(costs, self._workers.get(address, 1), UNIT_SECONDS)
+        if address not in self._units:
+            seconds = self.seconds
+            threads = self._workers.get(address, 1)
+            self._units[address] = (
+                1
+                if seconds is None or not numbers
+                else balance.unit_blocks(seconds[list(numbers)], threads, UNIT_SECONDS)
+            )
+        return self._units[address]
 
     # ---- placing
 
@@ -97,8 +106,10 @@ class Holdings:
             self._calls += 1
             smooth = seconds if self._calls <= 2 else 0.5 * (self.costs() + seconds)
             self.seconds = np.maximum(smooth, 1e-9)
-            if self._calls > 1 and self._calls & (self._calls - 1) == 0:
-                self.rebalance()
+            if self._calls & (self._calls - 1) == 0:
+                self._units = {}
+                if self._calls > 1:
+                    self.rebalance()
 
     def costs(self) -> np.ndarray:
         """What each block costs: seconds, or the number of its items before any were measured."""
@@ -129,6 +140,7 @@ class Holdings:
             holders = found.get(future.key, [""])
             if self.holders[number] not in holders:
                 self.holders[number] = holders[0]
+        self._work = {}
 
     def _move(self, wanted: Sequence[str]) -> None:
         moving: dict[str, list[int]] = {}
@@ -137,6 +149,7 @@ class Holdings:
                 moving.setdefault(address, []).append(number)
         if moving:
             self.client.sync(self._scatter, moving)
+            self._work, self._units = {}, {}
 
     async def _scatter(self, moving: dict[str, list[int]]) -> None:
         """Places blocks, each under a new key: what is left of an old one cannot meet it."""

@@ -9,7 +9,7 @@ from distributed.core import error_message
 
 from daskgrad.models import Call, Model
 from daskgrad.pullbacks import Active, Captured, Gradient
-from daskgrad.resident.messages import Frames, Parcels, Unopened, framed, pack, unpack
+from daskgrad.resident.messages import Frames, Parcels, Unopened, unpack
 from daskgrad.summation import Place, Subtrees
 from daskgrad.terms import TracedSum, add_captured
 
@@ -24,6 +24,13 @@ class Summand(NamedTuple):
     active: tuple[Active, ...]
     whole_slices: bool
     summation: str
+
+
+class Result(NamedTuple):
+    """The partial sums, job by job, and for each worker the seconds of each block of each job."""
+
+    sums: list[Sums]
+    seconds: dict[str, list[list[float]]]
 
 
 class Stopped(Exception):
@@ -137,21 +144,14 @@ def total(subtrees: Subtrees, summation: str) -> Captured:
 PLACED = Model(lambda: None, "a sum over placed items")  # only those that are scalars get here
 
 
-def merged(
-    messages: Sequence[Mapping[str, Any]],
-    own: Sequence[Sums],
-    others: Sequence[Sequence[Frames]],
-) -> list[Sums]:
-    """The partial sums of several workers, job by job, in as few subtrees as they make."""
+def merged(messages: Sequence[Mapping[str, Any]], own: Result, others: Sequence[Frames]) -> Result:
+    """The results of several workers, their sums in as few subtrees as they make."""
+    results: list[Result] = [own, *map(unpack, others)]
     totals = []
     for number, message in enumerate(messages):
         subtrees = new_subtrees(message["count"], message["summation"])
-        for sums in (own[number], *[unpack(other[number]) for other in others]):
-            for place, captured in sums.items():
+        for result in results:
+            for place, captured in result.sums[number].items():
                 subtrees.put(place, captured)
         totals.append(subtrees.sums())
-    return totals
-
-
-def packed(sums: Sequence[Sums]) -> list[Frames]:
-    return [framed(pack(job)) for job in sums]
+    return Result(totals, {a: times for result in results for a, times in result.seconds.items()})

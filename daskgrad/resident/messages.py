@@ -5,13 +5,14 @@ and strings, and what it carries is unpacked by the code that can say what went 
 """
 
 import hashlib
+import pickle
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import cloudpickle
 import numpy as np
 from distributed.protocol import to_serialize
-from distributed.protocol.pickle import dumps, loads
 
 LARGE = 2**16  # bytes from which on a buffer travels as a frame of its own, without a copy
 
@@ -19,15 +20,21 @@ Frames = list[Any]
 
 
 def pack(value: Any) -> Frames:
-    """A value as a pickle and the buffers of its arrays."""
-    buffers: list[Any] = []
-    head = dumps(value, buffer_callback=lambda buffer: buffers.append(buffer.raw()))
-    return [head, *buffers]
+    """A value as a pickle and the buffers of its arrays; classes of scripts are sent by value."""
+    buffers: list[pickle.PickleBuffer] = []
+    try:
+        head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    except Exception:  # cloudpickle may do what pickle cannot
+        head = b"__main__"
+    if b"__main__" in head:
+        buffers.clear()
+        head = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return [head, *[buffer.raw() for buffer in buffers]]
 
 
 def unpack(frames: Frames) -> Any:
     """The value; its arrays can be written into, as any array can."""
-    return loads(
+    return pickle.loads(
         frames[0], buffers=[bytearray(f) if isinstance(f, bytes) else f for f in frames[1:]]
     )
 

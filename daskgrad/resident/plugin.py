@@ -7,6 +7,7 @@ run in the worker's thread pool, never in its event loop.
 
 import asyncio
 import os
+import pickle
 import socket
 import time
 from collections import deque
@@ -17,8 +18,8 @@ from distributed import Worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from daskgrad.resident import malloc
-from daskgrad.resident.jobs import Job, Stopped, Sums, Unit, failed, merged, packed
-from daskgrad.resident.messages import Frames, Parcels, Unopened, framed
+from daskgrad.resident.jobs import Job, Result, Stopped, Unit, failed, merged
+from daskgrad.resident.messages import Frames, Parcels, Unopened, framed, pack
 from daskgrad.resident.presence import TOPIC
 
 EVENTS_EVERY = 0.1  # seconds between two events on what was evaluated
@@ -59,17 +60,13 @@ class EvaluatorPlugin(WorkerPlugin):
     # ---- requests
 
     async def evaluate(
-        self,
-        evaluation: str,
-        work: Mapping[str, Any],
-        point: Frames,
-        parcels: Mapping[str, Frames],
+        self, evaluation: str, work: bytes, point: Frames, parcels: Mapping[str, Frames]
     ) -> dict[str, Any]:
         """The partial sums of this worker and of those below it, or why there are none."""
         self._running.add(evaluation)
         self._log.wake()
         try:
-            return await self._evaluated(evaluation, work, point, parcels)
+            return await self._evaluated(evaluation, pickle.loads(work), point, parcels)
         except Stopped as stopped:
             return stopped.reply
         except Exception as error:
@@ -91,14 +88,11 @@ class EvaluatorPlugin(WorkerPlugin):
         message = {"evaluation": evaluation, "point": point, "parcels": parcels}
         below = [self._ask(child, message) for child in work["children"]]
         own = self._own(evaluation, self._jobs(work["jobs"], point, parcels))
-        (sums, seconds), *replies = await all_or_first_error([own, *below])
-        times = {self._worker.address: seconds}
-        for reply in replies:
-            times.update(reply["seconds"])
+        result, *replies = await all_or_first_error([own, *below])
         if replies:
-            others = [reply["sums"] for reply in replies]
-            sums = await self._in_thread(merged, work["jobs"], sums, others)
-        return {"status": "OK", "sums": packed(sums), "seconds": times}
+            others = [reply["result"] for reply in replies]
+            result = await self._in_thread(merged, work["jobs"], result, others)
+        return {"status": "OK", "result": framed(pack(result))}
 
     async def _ask(self, child: Mapping[str, Any], message: Mapping[str, Any]) -> Any:
         """What a worker below replies."""
@@ -107,7 +101,7 @@ class EvaluatorPlugin(WorkerPlugin):
             child["address"],
             self.name,
             evaluation=message["evaluation"],
-            work=child,
+            work=pickle.dumps(child),
             point=framed(message["point"]),
             parcels={digest: framed(frames) for digest, frames in message["parcels"].items()},
         )
@@ -129,16 +123,15 @@ class EvaluatorPlugin(WorkerPlugin):
         values = Unopened(point)
         return [Job(message, values, self._parcels) for message in messages]
 
-    async def _own(
-        self, evaluation: str, jobs: Sequence[Job]
-    ) -> tuple[list[Sums], list[list[float]]]:
-        """The partial sums of the blocks that this worker holds, and the seconds of each block."""
+    async def _own(self, evaluation: str, jobs: Sequence[Job]) -> Result:
+        """The partial sums of the blocks that this worker holds, and what each block took."""
         units = deque([unit for job in jobs for unit in job.units()])
         start = time.time()
         lanes = min(self._worker.state.nthreads, len(units))
         await all_or_first_error([self._lane(evaluation, units) for _ in range(lanes)])
         self._log.add([job for job in jobs if job.seconds], start, time.time())
-        return [job.sums() for job in jobs], [job.seconds for job in jobs]
+        seconds = {self._worker.address: [job.seconds for job in jobs]}
+        return Result([job.sums() for job in jobs], seconds)
 
     async def _lane(self, evaluation: str, units: deque[Unit]) -> None:
         """Evaluates one unit after the other in one thread of the pool.

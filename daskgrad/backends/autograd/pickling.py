@@ -11,7 +11,6 @@ import io
 import pickle
 import sys
 import uuid
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -33,10 +32,13 @@ def dumps(fun: Callable) -> bytes:
     kept = _pickles.get(code)
     if kept is None or not are_same(kept[0], parts):
         kept = _pickles[code] = parts, pickled(fun)
+        if len(_pickles) > KEPT_PICKLES:
+            _pickles.pop(next(iter(_pickles)), None)  # the oldest
     return kept[1]
 
 
-_pickles: weakref.WeakKeyDictionary[Any, tuple[Parts, bytes]] = weakref.WeakKeyDictionary()
+KEPT_PICKLES = 128
+_pickles: dict[Any, tuple[Parts, bytes]] = {}
 
 
 def pickled(fun: Callable) -> bytes:
