@@ -209,20 +209,6 @@ def test_a_changed_constant_and_a_changed_function_are_seen(client):
     assert found - 4100.0 + (value - 40 * 3.0) * 0 == pytest.approx(2.0 * (value - 120.0) + 20.0)
 
 
-def test_workers_forget_what_was_not_used_for_long(client):
-    from daskgrad.resident.messages import Parcel, Parcels
-
-    kept = Parcels(limit=3, nbytes=10_000)
-    sent = [Parcel.of(numpy.full(200, number)) for number in range(9)]
-    for parcel in sent:
-        assert kept.receive({parcel.digest: parcel.frames}, [parcel.digest]) == []
-    assert kept.receive({}, [parcel.digest for parcel in sent]) == [p.digest for p in sent[:6]]
-    assert_array_equal(kept[sent[8].digest].value(), numpy.full(200, 8))
-    large = [Parcel.of(numpy.full(2000, number)) for number in range(2)]
-    both = {parcel.digest: parcel.frames for parcel in large}
-    assert kept.receive(both, list(both)) == [], "those of one request are kept together"
-
-
 def test_a_worker_that_forgot_is_sent_everything_again(client):
     shards = dg.place(WEIGHTS)
     gradient = dg.value_and_grad(lambda x: dg.map_sum(dot, shards, x))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskgrad.summation import FAN_IN, PairwiseSum, in_groups, pairwise, power_of_two
+from daskgrad.summation import FAN_IN, PairwiseSum, Subtrees, in_groups, pairwise, power_of_two
 
 
 def plus(a, b, owned):
@@ -183,3 +183,29 @@ def test_the_error_grows_with_the_logarithm():
 )
 def test_power_of_two(number, power):
     assert power_of_two(number) == power
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 11, 64, 100])
+def test_partial_sums_of_any_holders_in_any_order_make_the_same_tree(count, random):
+    def add(first, second, owned=False):
+        return f"({first}+{second})"
+
+    expected = pairwise(map(str, range(count)), add)
+    for _ in range(5):
+        holders = [Subtrees(count, add) for _ in range(3)]
+        for index in random.permutation(count):
+            holders[random.integers(3)].put((0, int(index)), str(index))
+        together = Subtrees(count, add)
+        for holder in holders:
+            for place, partial in holder.sums().items():
+                together.put(place, partial)
+        assert together.total() == expected
+
+
+@pytest.mark.parametrize(("count", "start", "stop", "most"), [(64, 0, 32, 1), (64, 8, 40, 3)])
+def test_a_run_of_terms_makes_few_subtrees(count, start, stop, most):
+    run = Subtrees(count, lambda first, second, owned: first + second)
+    for index in range(start, stop):
+        run.put((0, index), 1)
+    assert len(run.sums()) <= most
+    assert sum(run.sums().values()) == stop - start

@@ -1,0 +1,82 @@
+"""What goes over the wire between client and workers: it arrives, and is kept as long as used."""
+
+import functools
+import sys
+
+import autograd.numpy as np
+import numpy
+import pytest
+from numpy.testing import assert_array_equal
+
+from daskgrad.models import Call, Model
+from daskgrad.resident.messages import LARGE, Parcel, Parcels, framed, pack, unpack
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        1.5,
+        {"a": numpy.arange(3.0), "b": [None, "text"]},
+        numpy.arange(LARGE, dtype=numpy.float32).reshape(2, -1),
+        numpy.zeros((0, 3)),
+        [numpy.arange(10.0)[::2], numpy.asfortranarray(numpy.ones((200, 300)))],
+    ],
+    ids=str,
+)
+def test_a_value_arrives_as_it_was_and_can_be_written_into(value):
+    found = unpack(arrived(value))
+    numpy.testing.assert_equal(found, value)
+    for array in [
+        a for a in (found if isinstance(found, list) else [found]) if hasattr(a, "flags")
+    ]:
+        assert array.flags.writeable
+
+
+def arrived(value):
+    """Its frames, as they come out of a message."""
+    from distributed.protocol import deserialize, serialize
+
+    return [
+        deserialize(*serialize(frame.data)) if hasattr(frame, "data") else frame
+        for frame in framed(pack(value))
+    ]
+
+
+def test_large_arrays_are_not_copied_into_the_message():
+    array = numpy.zeros(LARGE)
+    _, frame = pack(array)
+    array[7] = 5.0
+    assert numpy.frombuffer(frame)[7] == 5.0
+
+
+def test_what_pickle_cannot_do_cloudpickle_does():
+    assert unpack(pack(lambda x: x + 1))(2) == 3
+    assert unpack(pack(functools.partial(lambda x, y: x - y, 5)))(2) == 3
+
+
+def test_a_model_travels_by_value_where_it_has_to(monkeypatch):
+    def fun(x):
+        return np.sum(x) * 2.0
+
+    monkeypatch.setattr(sys.modules[__name__], "fun", None, raising=False)
+    frames = pack(Model(fun, "fun"))
+    assert unpack(frames).fun(numpy.ones(3)) == 6.0
+
+
+def test_equal_content_has_one_digest():
+    call = Call((1.0, None), None, ((1, 0),))
+    assert Parcel.of(call).digest == Parcel.of(Call((1.0, None), None, ((1, 0),))).digest
+    assert Parcel.of(call).digest != Parcel.of(Call((2.0, None), None, ((1, 0),))).digest
+    assert Parcel.of(numpy.ones(9)).digest != Parcel.of(numpy.ones((3, 3))).digest
+
+
+def test_workers_forget_what_was_not_used_for_long():
+    kept = Parcels(limit=3, nbytes=10_000)
+    sent = [Parcel.of(numpy.full(200, number)) for number in range(9)]
+    for parcel in sent:
+        assert kept.receive({parcel.digest: parcel.frames}, [parcel.digest]) == []
+    assert kept.receive({}, [parcel.digest for parcel in sent]) == [p.digest for p in sent[:6]]
+    assert_array_equal(kept[sent[8].digest].value(), numpy.full(200, 8))
+    large = [Parcel.of(numpy.full(2000, number)) for number in range(2)]
+    both = {parcel.digest: parcel.frames for parcel in large}
+    assert kept.receive(both, list(both)) == [], "those of one request are kept together"
