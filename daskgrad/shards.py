@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import dask.base
+import numpy as np
 from distributed import Client
 
 from daskgrad.partitions import Block, Grainsize, aligned_grainsize, as_items, cut
@@ -95,8 +96,9 @@ class Shards:
     def _plan_of(self, held: Holdings, address: str, blocks: Sequence[int]) -> WorkerPlan:
         threads = held.workers.get(address, 1)
         items = sum([len(self.blocks[number].items) for number in blocks])
-        took = None if held.seconds is None else float(held.seconds[blocks].sum()) / threads
+        seconds = float(held.seconds[blocks].sum()) / threads
         unit = held.unit(address, blocks)
+        took = None if np.isnan(seconds) else seconds
         return WorkerPlan(address, threads, len(blocks), items, unit, took)
 
     @property

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import dask
-import numpy as np
 from distributed.core import clean_exception
 
 from daskgrad.pullbacks import Captured
@@ -112,11 +111,15 @@ class Evaluation:
     def _take_times(self, times: dict[str, list[list[float]]]) -> None:
         assert self._sent is not None
         for number, each in enumerate(self._sums):
-            seconds = np.zeros(len(each.holdings.blocks))
-            for work in self._sent.works:
-                numbers = [block[0] for block in work["jobs"][number]["blocks"]]
-                seconds[numbers] = times[work["address"]][number]
-            each.holdings.measured(seconds)
+            each.holdings.measured(
+                {
+                    work["address"]: (
+                        [block[0] for block in work["jobs"][number]["blocks"]],
+                        times[work["address"]][number],
+                    )
+                    for work in self._sent.works
+                }
+            )
 
 
 class Sent:

@@ -8,7 +8,7 @@ what was lost under a new key.
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from daskgrad.partitions import Block
 from daskgrad.resident import balance
 
 UNEVEN = 1.1  # how many times the mean load the largest may be before blocks are moved
+ATTEMPTS = 5  # to place blocks while workers come and go
 WORTH = 0.005  # seconds of a call below which its balance does not matter
 UNIT_SECONDS = 0.02  # of work for one hop into a worker's thread, which takes some 0.1 ms
 
@@ -30,7 +31,9 @@ class Holdings:
         self.blocks = blocks
         self.futures: list[Any] = [None] * len(blocks)
         self.holders: list[str] = [""] * len(blocks)
-        self.seconds: np.ndarray | None = None  # measured, one a block
+        self.seconds = np.full(len(blocks), np.nan)  # what each took, as far as is known
+        self._costs = self.seconds.copy()  # the same, without the first calls of workers
+        self._warm: set[str] = set()
         self._units: dict[str, int] = {}
         self._work: dict[str, list[int]] = {}
         self._calls = 0
@@ -59,19 +62,29 @@ class Holdings:
     def unit(self, address: str, numbers: Sequence[int]) -> int:
         """How many blocks, a power of two, one thread of a worker evaluates in one go."""
         if address not in self._units:
-            seconds = self.seconds
-            threads = self._workers.get(address, 1)
-            self._units[address] = (
-                1
-                if seconds is None or not numbers
-                else balance.unit_blocks(seconds[list(numbers)], threads, UNIT_SECONDS)
-            )
+            self._units[address] = self._chosen_unit(address, list(numbers))
         return self._units[address]
+
+    def _chosen_unit(self, address: str, numbers: list[int]) -> int:
+        if not numbers or np.any(np.isnan(self.seconds[numbers])):
+            return 1
+        return balance.unit_blocks(
+            self.seconds[numbers], self._workers.get(address, 1), UNIT_SECONDS
+        )
 
     # ---- placing
 
     def settle(self, workers: dict[str, int]) -> None:
         """Spreads the blocks over these workers, unless they are; places lost ones again."""
+        for _ in range(ATTEMPTS):
+            try:
+                return self._settle(workers)
+            except (KeyError, OSError):  # a worker has gone since, and the scheduler says so
+                time.sleep(0.05)
+                workers = workers_of(self.client)
+        self._settle(workers)
+
+    def _settle(self, workers: dict[str, int]) -> None:
         with self._lock:
             self._locate()
             if list(workers.items()) != list(self._workers.items()):
@@ -92,29 +105,41 @@ class Holdings:
     def rebalance(self) -> None:
         """Moves blocks where the measured loads of the workers are too uneven."""
         with self._lock:
+            if np.any(np.isnan(self._costs)):
+                return
             loads = balance.loads(self.costs(), self.holders, self._workers)
             if max(loads) > max(UNEVEN * float(np.mean(loads)), WORTH):
                 self._move(balance.assigned(self.costs(), self._workers))
 
-    def measured(self, seconds: np.ndarray) -> None:
-        """Takes what the blocks took in the latest call; now and then moves some.
+    def measured(self, times: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
+        """Takes what each worker's blocks took in the latest call; now and then moves some.
 
-        That is after the calls number 2, 4, 8 ...: often at first, and then hardly ever. In the
-        first one, models are loaded and caches are cold; it only serves to choose the units.
+        That is after the calls number 2, 4, 8 ...: often at first, and then hardly ever. The first
+        call of a worker, which loads models and has cold caches, only serves to choose the units.
         """
         with self._lock:
+            for address, (numbers, seconds) in times.items():
+                if len(numbers):
+                    self._measure(address, np.asarray(numbers), np.maximum(seconds, 1e-9))
             self._calls += 1
-            smooth = seconds if self._calls <= 2 else 0.5 * (self.costs() + seconds)
-            self.seconds = np.maximum(smooth, 1e-9)
             if self._calls & (self._calls - 1) == 0:
                 self._units = {}
-                if self._calls > 1:
-                    self.rebalance()
+                self.rebalance()
+
+    def _measure(self, address: str, numbers: np.ndarray, seconds: np.ndarray) -> None:
+        known = self.seconds[numbers]
+        if address in self._warm:
+            is_first = np.isnan(self._costs[numbers])
+            self._costs[numbers] = np.where(is_first, seconds, 0.5 * (known + seconds))
+            self.seconds[numbers] = self._costs[numbers]
+        else:
+            self.seconds[numbers] = np.where(np.isnan(known), seconds, known)
+            self._warm.add(address)
 
     def costs(self) -> np.ndarray:
-        """What each block costs: seconds, or the number of its items before any were measured."""
-        if self.seconds is not None:
-            return self.seconds
+        """What each block costs: seconds, or the number of its items before all were measured."""
+        if not np.any(np.isnan(self._costs)):
+            return self._costs
         return np.array([float(len(block.items)) for block in self.blocks])
 
     def release(self) -> None:
