@@ -2,15 +2,17 @@
 
 Reading order, which is import order (a module imports only modules above it):
 
-structures, fingerprints, cotangents, summation, backends, models, blame, pullbacks, terms: on the
-workers, plain NumPy. tasks: what is handed to Dask. hidden, nodes: what the user writes. graph,
-forward, backward: the two passes. partitions, shards, reduction: sums over much data. gradient,
-checks: what users call. ``ARCHITECTURE.md`` has a line on each.
+structures, fingerprints, cotangents, summation, backends, models, blame, pullbacks, itemwise,
+terms, inline: on the workers, plain NumPy. tasks: what is handed to Dask. hidden, nodes: what the
+user writes. graph, forward, backward: the two passes. partitions, shards, columns, items,
+reduction: sums over much data. gradient, checks: what users call. ``ARCHITECTURE.md`` has a line
+on each.
 """
 
 import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads
 from daskgrad.checks import check_grads
 from daskgrad.gradient import differentiate, grad, value_and_grad, vjp
+from daskgrad.items import zip
 from daskgrad.nodes import delayed, variable
 from daskgrad.pullbacks import NondeterministicModelError
 from daskgrad.reduction import map_sum, reduce_sum, sum
@@ -32,4 +34,5 @@ __all__ = [
     "value_and_grad",
     "variable",
     "vjp",
+    "zip",
 ]

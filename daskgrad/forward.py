@@ -18,11 +18,27 @@ class Forward:
     def __init__(self, graph: Graph, tasks: TaskGraph):
         self.graph = graph
         self.tasks = tasks
-        self.values: dict[Node, Any] = {}
+        self.values = Values(tasks)
         self.captured: dict[Node, Any] = {}
 
     def inputs(self, node: Node) -> list[Any]:
         return [self.values[source] for source in node.inputs]
+
+
+class Values(dict[Node, Any]):
+    """A reference to each value. That of a variable enters the graph when it is first asked for.
+
+    A variable whose items are summed over is not asked for: its blocks are sent, and not the whole.
+    """
+
+    def __init__(self, tasks: TaskGraph):
+        self._tasks = tasks
+
+    def __missing__(self, node: Node) -> Any:
+        if not isinstance(node, Variable):
+            raise KeyError(node)
+        self[node] = value_of_node(node, self._tasks, {})
+        return self[node]
 
 
 def add_forward(graph: Graph, tasks: TaskGraph) -> Forward:
@@ -32,7 +48,7 @@ def add_forward(graph: Graph, tasks: TaskGraph) -> Forward:
     for node in graph.order:
         if node in graph.active:
             forward_tasks(node, forward)
-        else:
+        elif not isinstance(node, Variable):
             forward.values[node] = value_of_node(node, tasks, forward.values)
     return forward
 
@@ -45,7 +61,7 @@ def forward_tasks(node: Node, forward: Forward) -> None:
 
 @forward_tasks.register
 def _(node: Variable, forward: Forward) -> None:
-    forward.values[node] = node.add_value(forward.tasks, [])
+    """Its value enters the graph when it is first asked for."""
 
 
 @forward_tasks.register
@@ -60,15 +76,15 @@ def _(node: CallNode, forward: Forward) -> None:
         forward.inputs(node),
         annotations=node.annotations,
     )
-    pass_value_on(node, forward)
+    pass_value_on(node, forward, forward.captured[node])
 
 
-def pass_value_on(node: Node, forward: Forward) -> None:
+def pass_value_on(node: Node, forward: Forward, captured: Any) -> None:
     """Adds the task that takes the value out of what was captured."""
     forward.values[node] = forward.tasks.add(
         forward.tasks.key("value", node.name),
         value_of,
-        forward.captured[node],
+        captured,
         annotations=node.annotations,
     )
 

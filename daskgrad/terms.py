@@ -12,8 +12,9 @@ import numpy as np
 import optree
 
 from daskgrad import cotangents
-from daskgrad.blame import Blame
+from daskgrad.blame import Blame, Partition
 from daskgrad.cotangents import Cotangent, Leaves, Part, Seed, describe, is_zero
+from daskgrad.itemwise import Gathered, Widths, factor_of_terms, items_of
 from daskgrad.models import Call, Model
 from daskgrad.pullbacks import (
     Active,
@@ -33,19 +34,25 @@ from daskgrad.pullbacks import (
 from daskgrad.structures import Structure, flatten
 from daskgrad.summation import PairwiseSum, pairwise
 
-ITEM = 0  # the number of the item among the inputs of a term
-
 
 class Terms:
     """The pullback of a sum of terms that are not scalars: each term's own, in order.
 
-    Empty after it has moved, as ``Pullback`` is.
+    ``widths`` has for each term the numbers of leaves of its item's differentiated parts. Empty
+    after it has moved, as ``Pullback`` is.
     """
 
-    __slots__ = ("pullbacks",)
+    __slots__ = ("are_rows", "pullbacks", "widths")
 
-    def __init__(self, pullbacks: Sequence[Any] = ()):
+    def __init__(
+        self,
+        pullbacks: Sequence[Any] = (),
+        widths: Sequence[Widths] = (),
+        are_rows: Sequence[bool] = (),
+    ):
         self.pullbacks = pullbacks
+        self.widths = widths
+        self.are_rows = are_rows
 
     def __repr__(self) -> str:
         return f"Terms({len(self.pullbacks)} pullbacks)"
@@ -62,21 +69,47 @@ class Terms:
             isinstance(pullback, Pullback) and pullback.is_empty for pullback in self.pullbacks
         )
 
-    def __call__(self, cotangent: Leaves) -> Leaves:
-        return pairwise((pullback(cotangent) for pullback in self.pullbacks), cotangents.add)
+    def __call__(self, cotangent: Leaves) -> tuple[Leaves, tuple[Leaves, ...]]:
+        """The cotangents of the shared inputs, added up, and those of the items, side by side."""
+        gathered = Gathered(self.are_rows)
+        for pullback, widths in zip(self.pullbacks, self.widths, strict=True):
+            gathered.push(pullback(cotangent), widths)
+        return gathered.total()
 
 
 # ------------------------------------------------------------------------ the tasks of a block
 
+First = int | Partition  # the index of a block's first item, or the partition that is the block
+
+
+class Nothing:
+    """The value of a block without items, of which there is one: adding it changes nothing."""
+
+    def __reduce__(self) -> str:
+        return "NOTHING"
+
+    def __repr__(self) -> str:
+        return "NOTHING"
+
+
+NOTHING = Nothing()
+
 
 def evaluate_block(
-    model: Model, call: Call, first: int, items: Sequence[Any], inputs: Sequence[Any]
+    model: Model, call: Call, first: First, inputs: Sequence[Any], *columns: Sequence[Any]
 ) -> Any:
-    """The sum of the block's terms; traces nothing. ``first`` is the index of its first item."""
+    """The sum of the block's terms; traces nothing.
+
+    The ``columns`` have the items, part by part; a term's inputs are the parts of its item, and
+    then the shared ones.
+    """
+    require_one_length(columns, first, model)
+    if not len(columns[0]):
+        return NOTHING
     values = PairwiseSum(add_values)
-    for index, item in enumerate(items, first):
-        with Blame("value", model, call, [item, *inputs], index):
-            values.push(plain_value(model, call, [item, *inputs]))
+    for offset, item in enumerate(zip(*columns, strict=True)):
+        with Blame("value", model, call, [*item, *inputs], nth(first, offset)):
+            values.push(plain_value(model, call, [*item, *inputs]))
     return values.total()
 
 
@@ -84,50 +117,92 @@ def capture_block(
     model: Model,
     call: Call,
     active: Sequence[Active],
-    first: int,
-    items: Sequence[Any],
+    first: First,
     inputs: Sequence[Any],
+    *columns: Sequence[Any],
 ) -> Captured:
-    """The sum of the block's terms and its pullback with respect to the shared inputs."""
-    return TracedSum(model, call, active, inputs).capture(first, items)
+    """The sum of the block's terms and its pullback with respect to the active inputs."""
+    return TracedSum(model, call, active, inputs, len(columns)).capture(first, *columns)
 
 
 class TracedSum:
-    """Captures blocks of one sum; the shared inputs are taken apart only once."""
+    """Captures blocks of one sum; the shared inputs are taken apart only once.
 
-    def __init__(self, model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]):
+    The first inputs of a term are the ``parts`` of its item.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        call: Call,
+        active: Sequence[Active],
+        inputs: Sequence[Any],
+        parts: int = 1,
+    ):
         self._model = model
         self._call = call
         self._inputs = inputs
-        self._tracer = Tracer(model, call, active, [None, *inputs], in_sum=True)
-        self._seen = seen_by(active, [None, *inputs])
+        self._own = [number for number, _ in active if number < parts]
+        shared = active[len(self._own) :]
+        padded = [*[None] * parts, *inputs]
+        self._tracer = Tracer(model, call, shared, padded, in_sum=True)
+        self._seen = seen_by(shared, padded)
 
-    def capture(self, first: int, items: Sequence[Any]) -> Captured:
-        """The sum of the terms of a block, whose first item has the index ``first``."""
-        values, gradients = PairwiseSum(add_values), PairwiseSum(cotangents.add)
-        kept, scalars = [], 0
-        for index, item in enumerate(items, first):
-            value, pullback = self._term(index, item)
+    def capture(self, first: First, *columns: Sequence[Any]) -> Captured:
+        """The sum of the terms of a block."""
+        require_one_length(columns, first, self._model)
+        if not len(columns[0]):
+            width = sum([seen.width for seen in self._seen])
+            return Captured(NOTHING, Gradient((None,) * width), self._seen, ())
+        are_rows = [isinstance(columns[number], np.ndarray) for number in self._own]
+        values, gradients = PairwiseSum(add_values), Gathered(are_rows)
+        kept, kept_widths, scalars = [], [], 0
+        for offset, item in enumerate(zip(*columns, strict=True)):
+            value, pullback, widths = self._term(nth(first, offset), item)
             values.push(value)
             if isinstance(pullback, Gradient):
-                gradients.push(pullback.leaves)
+                gradients.push(pullback.leaves, widths)
             if isinstance(pullback, Gradient) and not pullback.is_zero:
                 scalars += 1
             else:
                 kept.append(pullback)
+                kept_widths.append(widths)
         if all(isinstance(pullback, Gradient) for pullback in kept):
-            return Captured(values.total(), Gradient(gradients.total()), self._seen)
+            return Captured(values.total(), gradients.gradient(), self._seen)
         if scalars:
             raise TypeError(
                 f"the terms of a sum over {self._model.name!r} must be of one kind; {scalars} of "
-                f"{len(items)} in one task returned one real number, and others something else"
+                f"{len(columns[0])} in one task returned one real number, and others something else"
             )
-        return Captured(values.total(), Terms(kept), self._seen)
+        return Captured(values.total(), Terms(kept, kept_widths, are_rows), self._seen)
 
-    def _term(self, index: int, item: Any) -> tuple[Any, Any]:
-        inputs = [item, *self._inputs]
-        with Blame("forward", self._model, self._call, inputs, index):
-            return self._tracer.run(inputs)
+    def _term(self, place: int | Partition, item: Sequence[Any]) -> tuple[Any, Any, Widths]:
+        inputs = [*item, *self._inputs]
+        with Blame("forward", self._model, self._call, inputs, place):
+            if not self._own:
+                return (*self._tracer.run(inputs), ())
+            trees = [(number, *flatten(item[number])) for number in self._own]
+            widths = tuple([len(leaves) for _, leaves, _ in trees])
+            return (*self._tracer.with_item(trees).run(inputs), widths)
+
+
+def require_one_length(columns: Sequence[Sequence[Any]], first: First, model: Model) -> None:
+    """Partitions that are zipped have as many items as each other; elsewhere that is known."""
+    if isinstance(first, int) or len(columns) == 1:
+        return
+    lengths = [len(column[0]) if first.item is None else len(column) for column in columns]
+    if len(set(lengths)) > 1:
+        raise ValueError(
+            f"the items of model {model.name!r} are zipped, and must be equally many; {first!s} "
+            f"has {' and '.join(map(str, lengths))} items"
+        )
+
+
+def nth(first: First, offset: int) -> int | Partition:
+    """The place of an item of a block, or of the slice that a block is."""
+    if isinstance(first, int):
+        return first + offset
+    return first if first.item is None else first._replace(item=offset)
 
 
 def pull_back_block(
@@ -136,30 +211,48 @@ def pull_back_block(
     model: Model,
     call: Call,
     active: Sequence[Active],
-    first: int,
-    items: Sequence[Any],
+    first: First,
     inputs: Sequence[Any],
     witness: Any,
-    is_part: bool = False,
+    is_part: bool,
+    *columns: Sequence[Any],
 ) -> Cotangent | tuple[Cotangent, ...]:
-    """The cotangents of the active shared inputs of a block; a single one is not wrapped.
+    """The cotangents of the active inputs of a block; a single one is not wrapped.
 
+    Those of the shared inputs come first, and then those of the items, side by side.
     ``is_part``: there are other blocks, and ``add_parts`` adds up what they return.
     """
-    with Blame("backward", model, call, [describe_block(first, items), *inputs]):
+    if captured.value is NOTHING:
+        return share_out(captured.pullback.leaves, captured.seen)
+    described = [describe_block(first, columns[0]), *[None] * (len(columns) - 1), *inputs]
+    with Blame("backward", model, call, described):
         require_value_seen(captured, cotangent, witness, model)
         pullback = captured.pullback
         if isinstance(pullback, Terms) and pullback.is_empty:
-            log_retrace(model, call, [describe_block(first, items), *inputs])
+            log_retrace(model, call, described)
             tape = model._replace(keep="tape")
-            again = capture_block(tape, call, active, first, items, inputs)
+            again = capture_block(tape, call, active, first, inputs, *columns)
             require_same_value(captured, again.fingerprint, model)
             pullback = again.pullback
         leaves = seed(cotangent, captured.value, model)
-        waits = isinstance(pullback, Gradient) and not pullback.is_zero
-        if is_part and waits and leaves[0] is not None:
-            return as_parts(share_out(pullback.leaves, captured.seen), leaves[0])
-        return share_out(pullback(leaves), captured.seen)
+        if isinstance(pullback, Terms):
+            shared, own = pullback(leaves)
+            return with_items(share_out(shared, captured.seen), own)
+        own = items_of(pullback, factor_of_terms(cotangent, leaves))
+        if is_part and not pullback.is_zero and leaves[0] is not None:
+            parts = as_parts(share_out(pullback.leaves, captured.seen), leaves[0])
+            return with_items(parts, own)
+        return with_items(share_out(pullback(leaves), captured.seen), own)
+
+
+def with_items(
+    shared: Cotangent | tuple[Cotangent, ...], columns: Sequence[Leaves]
+) -> Cotangent | tuple[Cotangent, ...]:
+    if not columns:
+        return shared
+    shared = (shared,) if isinstance(shared, Cotangent) else shared
+    both = (*shared, *map(Cotangent, columns))
+    return both if len(both) > 1 else both[0]
 
 
 def as_parts(
@@ -183,15 +276,21 @@ def pull_back_sum(
 NO_ARGUMENTS = Call((), Structure(flatten(((), {}))[1]), ())
 
 
-def describe_block(first: int, items: Sequence[Any]) -> str:
-    return f"items {first} to {first + len(items) - 1}"
+def describe_block(first: First, items: Sequence[Any]) -> str:
+    if isinstance(first, int):
+        return f"items {first} to {first + len(items) - 1}"
+    return f"partition {first.number}"
 
 
 # ------------------------------------------------------------------------------------- adding
 
 
-def add_captured(model: Model, blocks: Sequence[Captured]) -> Captured:
-    """The sum of blocks whose terms are scalars, with its gradient."""
+def add_captured(model: Model, blocks: Sequence[Captured], is_last: bool = False) -> Captured:
+    """The sum of blocks whose terms are scalars, with its gradient; the last one is of all."""
+    if all(block.value is NOTHING for block in blocks):
+        require_items(is_last, model.name)
+        return blocks[0]
+    blocks = [block for block in blocks if block.value is not NOTHING]
     for block in blocks:
         if not isinstance(block.pullback, Gradient):
             raise TypeError(
@@ -249,9 +348,21 @@ def scaled(part: Cotangent) -> Cotangent:
     return part
 
 
-def sum_values(values: Sequence[Any]) -> Any:
-    """The sum of values of one structure and shape."""
-    return pairwise(values, add_values)
+def sum_values(values: Sequence[Any], name: str = "sum", is_last: bool = False) -> Any:
+    """The sum of values of one structure and shape; the last one is of all of the sum's."""
+    values = [value for value in values if value is not NOTHING]
+    if values:
+        return pairwise(values, add_values)
+    require_items(is_last, name)
+    return NOTHING
+
+
+def require_items(is_last: bool, name: str) -> None:
+    if is_last:
+        raise ValueError(
+            f"no partition of the items of model {name!r} holds an item, and an empty sum has no "
+            f"shape; sum at least one"
+        )
 
 
 def add_values(first: Any, second: Any, owned: bool = False) -> Any:

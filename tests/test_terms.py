@@ -44,10 +44,10 @@ class Block:
         self.active = (Active(1, watched=False),)
 
     def evaluate(self):
-        return evaluate_block(self.model, self.call, self.first, self.items, [X])
+        return evaluate_block(self.model, self.call, self.first, [X], self.items)
 
     def capture(self):
-        return capture_block(self.model, self.call, self.active, self.first, self.items, [X])
+        return capture_block(self.model, self.call, self.active, self.first, [X], self.items)
 
     def pull_back(self, captured, cotangent):
         return pull_back_block(
@@ -57,9 +57,10 @@ class Block:
             self.call,
             self.active,
             self.first,
-            self.items,
             [X],
             captured.value,
+            False,
+            self.items,
         )
 
 
