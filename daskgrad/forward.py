@@ -50,6 +50,7 @@ def add_forward(graph: Graph, tasks: TaskGraph) -> Forward:
             forward_tasks(node, forward)
         elif not isinstance(node, Variable):
             forward.values[node] = value_of_node(node, tasks, forward.values)
+    forward.values[graph.output]  # in the graph, also where the output is a variable
     return forward
 
 

@@ -78,13 +78,26 @@ class Items:
     def data(self, tasks: TaskGraph, name: str, used_twice: bool = False) -> list[list[Any]]:
         """For each block what each column has in it, or references to that."""
         columns = [
-            column.data(tasks, self._blocks[number], name, used_twice)
-            for number, column in enumerate(self.columns)
+            self._column(tasks, number, name, used_twice) for number in range(len(self.columns))
         ]
-        blocks = [[column[number] for column in columns] for number in range(len(self.firsts))]
-        if self.whole_slices:  # each slice is the one item of its block
-            return [[[part] for part in block] for block in blocks]
-        return blocks
+        return [list(block) for block in side_by_side(columns)]
+
+    def placed_now(self, tasks: TaskGraph, data: list[list[Any]]) -> list[list[Any]]:
+        """The ``data`` of an earlier pass; what is placed may have been lost and placed again."""
+        placed = {
+            number: self._column(tasks, number, "", used_twice=False)
+            for number, column in enumerate(self.columns)
+            if isinstance(column, PlacedColumn)
+        }
+        return [
+            [placed[n][row] if n in placed else part for n, part in enumerate(block)]
+            for row, block in enumerate(data)
+        ]
+
+    def _column(self, tasks: TaskGraph, number: int, name: str, used_twice: bool) -> list[Any]:
+        """What each block has of one column; a whole slice is the one item of its block."""
+        data = self.columns[number].data(tasks, self._blocks[number], name, used_twice)
+        return [[slice_] for slice_ in data] if self.whole_slices else data
 
     def variable(self, part: int) -> Variable:
         """The variable whose items are one part of these."""

@@ -327,6 +327,7 @@ def pulled_back_blocks(node: ReductionNode, backward: Backward, cotangent: Any) 
     tasks, active = backward.tasks, node.active_terms(backward.graph)
     model, inputs = tasks.shared(node.model), shared_values(node, backward.forward)
     captured = backward.forward.captured[node]
+    data = node.items.placed_now(tasks, [columns for _, _, (_, columns) in captured])
     return [
         tasks.add(
             tasks.key("backward", node.name),
@@ -343,7 +344,7 @@ def pulled_back_blocks(node: ReductionNode, backward: Backward, cotangent: Any) 
             *columns,
             annotations=node.annotations,
         )
-        for block, value, (first, columns) in captured
+        for (block, value, (first, _)), columns in zip(captured, data, strict=True)
     ]
 
 
@@ -448,8 +449,8 @@ def reduction(
     whole_slices: bool,
 ) -> ReductionNode:
     for column in columns:
-        held = getattr(column, "items", None)
-        require_no_node_in(held, f"the items of model {model.name!r}")
+        if type(column) is Column:
+            require_no_node_in(column.items, f"the items of model {model.name!r}")
     template = (None,) * len(columns) if isinstance(items, Zip) else None
     return ReductionNode(model, shared, cut_alike(columns, grainsize, whole_slices), template)
 
