@@ -12,7 +12,7 @@ from daskgrad.blame import Partition
 from daskgrad.columns import Column, NodeColumn, PlacedColumn, as_column
 from daskgrad.models import inside_model
 from daskgrad.nodes import Variable
-from daskgrad.partitions import Grainsize, aligned_grainsize, as_items, require_grainsize
+from daskgrad.partitions import Grainsize, aligned_grainsize, as_items
 from daskgrad.shards import Shards
 from daskgrad.tasks import TaskGraph
 from daskgrad.terms import First
@@ -126,7 +126,6 @@ def as_columns(items: Any, argument: str, whole_slices: bool) -> list[Column]:
 
 def cut_alike(columns: Sequence[Column], grainsize: Grainsize, whole_slices: bool) -> Items:
     """Cuts columns into blocks: where one of them must be cut, else in runs of ``grainsize``."""
-    require_grainsize(grainsize)
     require_columns_alike(columns)
     count = columns[0].count
     if count is None:
@@ -241,7 +240,6 @@ def slices_in_line(items: Any, argument: str, grainsize: Grainsize) -> list[Any]
     is_zip = isinstance(items, Zip)
     parts = [part_in_line(part, argument) for part in (items.collections if is_zip else (items,))]
     count = len(parts[0])
-    require_grainsize(grainsize)
     size = aligned_grainsize(grainsize, count) if grainsize == "auto" else int(grainsize)
     runs = [[part[start : start + size] for part in parts] for start in range(0, count, size)]
     return [tuple(run) if is_zip else run[0] for run in runs]

@@ -404,12 +404,12 @@ def map_sum(model: Any, items: Any, *shared: Any, grainsize: Grainsize = "auto")
         for anything else in the place of the items.
     """
     model = as_model(model)
+    require_grainsize(grainsize)
     if inside_model() and not involves_node(items, shared):
         return sum_in_line(model.fun, model.name, in_line(items, "items"), shared)
     columns = as_columns(items, "items", whole_slices=False)
     if not holds_nodes(columns):
         return reduction(model, items, columns, shared, grainsize, whole_slices=False)
-    require_grainsize(grainsize)
     require_columns_alike(columns)
     singles = [column.one_by_one() for column in columns]
     terms = side_by_side(singles) if isinstance(items, Zip) else singles[0]
@@ -426,6 +426,7 @@ def reduce_sum(partial_sum: Any, sliced: Any, *shared: Any, grainsize: Grainsize
     of the interface: Stan's ``reduce_sum``.
     """
     model = as_model(partial_sum)
+    require_grainsize(grainsize)
     if inside_model() and not involves_node(sliced, shared):
         slices = slices_in_line(sliced, "sliced", grainsize)
         return sum_in_line(model.fun, model.name, slices, shared)

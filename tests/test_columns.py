@@ -305,7 +305,7 @@ def test_delayed_items_are_taken_in_blocks():
 
 
 def test_a_bag_is_not_cut():
-    with pytest.raises(ValueError, match="come in 3 partitions, .* and grainsize=2 was asked for"):
+    with pytest.raises(ValueError, match=r"come in 3 partitions, .* and grainsize=2 was asked for"):
         dg.map_sum(dot, db.from_sequence(list(ROWS), npartitions=3), X, grainsize=2)
 
 

@@ -9,7 +9,6 @@ import dask
 import optree
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from test_cost import adders, seen, tasks_of  # noqa: F401  seen is a fixture
 
 import daskgrad as dg
 from daskgrad.itemwise import ItemGradient, column_of, join, side_by_side, without_items
@@ -403,32 +402,6 @@ def test_a_model_that_changes_its_mind_is_found():
 
 
 # ----------------------------------------------------------------------------------------- cost
-
-
-@pytest.mark.parametrize("items", [ROWS, RAGGED])
-def test_the_tasks_of_a_sum_whose_items_are_differentiated(seen, items):  # noqa: F811
-    """A block has three tasks: run, take the sum, take the items' cotangents."""
-    found = tasks_of(
-        seen,
-        lambda p, x: dg.map_sum(energy, p, x, grainsize=4) * 2.0,
-        items,
-        X,
-        argnums=(0, 1),
-    )
-    blocks = 6
-    assert found == {
-        "forward": 2 * blocks + adders(blocks) + 1,
-        "value": 2,
-        "backward": 1 + 1 + 1,
-        "cotangent": blocks,
-    }
-
-
-def test_only_the_blocks_of_a_variable_are_sent(seen):  # noqa: F811
-    big = np.ones((64, 1000))
-    dg.grad(lambda p: dg.map_sum(squares, p, grainsize=16))(big)
-    held = [node() for node in seen.tasks.values() if type(node).__name__ == "DataNode"]
-    assert not any(np.size(data) == big.size for data in held)
 
 
 def test_each_term_runs_once():
