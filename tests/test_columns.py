@@ -180,6 +180,21 @@ def test_empty_partitions_add_nothing(keep, kept, npartitions):
     assert_allclose(gradient, autograd.grad(plain)(X), rtol=1e-11)
 
 
+def test_empty_partitions_of_trees_add_nothing(scheduler):
+    bag = db.from_sequence(RAGGED, npartitions=9).filter(lambda item: len(item) == 5)
+    items = [item for item in RAGGED if len(item) == 5]
+
+    def objective(items, x):
+        return dg.delayed(settled)(dg.map_sum(wave, items, x))
+
+    value, gradient = dg.value_and_grad(lambda x: objective(bag, x))(X)
+    other, expected = dg.value_and_grad(lambda x: objective(items, x))(X)
+    assert_allclose(value, other, rtol=1e-12)
+    assert_allclose(gradient, expected, rtol=1e-12)
+    empty = bag.filter(lambda item: item[0] == items[0][0])  # one item in all the partitions
+    assert_allclose(dg.grad(lambda x: objective(empty, x))(X), dg.grad(objective, 1)(items[:1], X))
+
+
 @pytest.mark.parametrize("npartitions", [1, 3, 20])
 @pytest.mark.parametrize("model", [dot, wave])
 def test_a_bag_without_items_is_an_error(npartitions, model):
@@ -292,6 +307,20 @@ def test_collections_are_computed_once_and_models_run_once(kind, model, log):
     _, pullback = dg.vjp(objective, X)
     pullback(2.0)
     require_once(2 * N)
+
+
+def test_a_step_that_two_collections_share_is_computed_once(log):
+    """Dask's own optimisation would fuse it into the tasks of both."""
+    array = da.from_array(ROWS, chunks=(10, 5))
+    array = array.map_blocks(loaded_block, log, dtype=float, meta=np.empty((0, 0)))
+    bag = db.from_sequence(range(N), npartitions=4).map(loaded, log)
+    for first, second, count in ((array, array + 1.0, 4), (bag, bag.map(np.sin), N)):
+        pairs = dg.zip(first, second)
+        dg.grad(
+            lambda x, pairs=pairs: dg.map_sum(lambda ab, x: np.dot(ab[0] + ab[1], x), pairs, x)
+        )(X)
+        assert len(lines(log)) == count
+        log.write_text("")
 
 
 def test_delayed_items_are_taken_in_blocks():

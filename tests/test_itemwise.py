@@ -358,6 +358,20 @@ def test_real_items_of_a_complex_sum():
         require_close(found, right)
 
 
+@pytest.mark.parametrize("grainsize", [1, 2, 4])
+def test_the_factor_is_that_of_the_whole_sum(grainsize):
+    """A block of terms of half precision alone would round it."""
+    items = [np.ones(2, "f2"), np.full(3, 3.0, "f2"), np.ones(2)]
+    _, pullback = dg.vjp(
+        lambda p: dg.map_sum(lambda a: np.sum(a * a), p, grainsize=grainsize), items
+    )
+    for cotangent in np.linspace(0.1, 0.2, 20):
+        (found,) = pullback(cotangent)
+        for gradient, item in zip(found, items, strict=True):
+            assert gradient.dtype == item.dtype
+            assert_array_equal(gradient, (cotangent * 2.0 * item.astype(float)).astype(item.dtype))
+
+
 def test_single_precision_stays():
     items = np.linspace(0, 1, 12, dtype=np.float32).reshape(4, 3)
     gradient = dg.grad(lambda p: dg.map_sum(squares, p) * 0.1)(items)
