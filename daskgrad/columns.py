@@ -13,7 +13,7 @@ import numpy as np
 
 from daskgrad.cotangents import describe, row_major
 from daskgrad.nodes import Node, Variable
-from daskgrad.partitions import as_items, in_row_order
+from daskgrad.partitions import as_items, in_row_order, require_plain
 from daskgrad.shards import Shards
 from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph, is_collection
@@ -142,6 +142,7 @@ def add_prepared(
 def as_block(items: Any) -> Sequence[Any] | np.ndarray:
     """Computed items as they would be handed over: rows of a contiguous array, or a list."""
     if isinstance(items, np.ndarray):
+        require_plain(items, "a block of the items")
         return row_major(items)
     return [in_row_order(item) for item in items]
 
@@ -182,10 +183,19 @@ def as_column(items: Any, argument: str, whole_slices: bool) -> Column:
     if hasattr(type(items), "divisions"):
         require_slices(items, argument, whole_slices)
         return PartitionColumn(items, None)
+    require_sequence(items, argument)
     items = as_items(items, argument)
     if isinstance(items, np.ndarray) or not any(map(holds_node, items)):
         return Column(items)
     return NodeColumn(items) if any(map(needs_node, items)) else ComputedColumn(items)
+
+
+def require_sequence(items: Any, argument: str) -> None:
+    if not isinstance(items, list | tuple | np.ndarray):
+        raise TypeError(
+            f"{argument} must be a list, a tuple, a NumPy or dask Array, a dask Bag, a variable, "
+            f"what dg.place returned, or one dg.zip of such; found {describe(items)}"
+        )
 
 
 def array_column(array: Any, argument: str, whole_slices: bool) -> Column:

@@ -383,6 +383,20 @@ def test_a_variable_without_items(value):
         dg.map_sum(dot, dg.variable(value), X)
 
 
+def test_a_block_of_a_dask_array_is_a_plain_array():
+    masked = da.ma.masked_greater(da.from_array(ROWS, chunks=10), 0.0)
+    with pytest.raises(TypeError, match="a block of the items is MaskedArray float64"):
+        dg.map_sum(dot, masked, X).compute()
+
+
+def test_a_sum_over_a_collection_is_a_collection(scheduler):
+    node = dg.map_sum(dot, da.from_array(ROWS, chunks=10), dg.variable(X), grainsize=8)
+    expected = dg.map_sum(dot, ROWS, X).compute()
+    assert node.persist().compute() == expected
+    assert dask.compute(node, optimize_graph=False) == (expected,)
+    assert (node * 2.0).compute() == 2.0 * expected
+
+
 def test_computed_items_are_in_row_order():
     strided = np.ones((4, 6))[:, ::2]
     assert as_block(strided).flags.c_contiguous

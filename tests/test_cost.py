@@ -556,5 +556,7 @@ def counted_free(item, x):
 def test_only_the_blocks_of_a_variable_are_sent(seen):
     big = np.ones((64, 1000))
     dg.grad(lambda p: dg.map_sum(np.sum, p, grainsize=16))(big)
+    constant = dg.variable(big)
+    dg.grad(lambda x: dg.map_sum(item_energy, constant, x, grainsize=16))(X)
     held = [node() for node in seen.tasks.values() if type(node).__name__ == "DataNode"]
     assert not any(np.size(data) == big.size for data in held)
