@@ -422,8 +422,9 @@ def reduce_sum(partial_sum: Any, sliced: Any, *shared: Any, grainsize: Grainsize
     As ``map_sum``, but the user's function gets a whole slice (a list, or rows of an array; of a
     ``zip`` a tuple of slices) and adds up itself. The grainsize is taken as it is; with "auto" the
     slices of a dask Array are its blocks along the first axis. Those of a dask DataFrame, Series or
-    Bag are its partitions. The bits of the result depend on the slices, and on nothing else. Source
-    of the interface: Stan's ``reduce_sum``.
+    Bag are its partitions. The bits of the result depend on the slices, and on nothing else (of a
+    DataFrame also on its memory layout, which pandas may change when a partition moves). Source of
+    the interface: Stan's ``reduce_sum``.
     """
     model = as_model(partial_sum)
     require_grainsize(grainsize)
