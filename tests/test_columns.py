@@ -390,11 +390,13 @@ def test_a_block_of_a_dask_array_is_a_plain_array():
 
 
 def test_a_sum_over_a_collection_is_a_collection(scheduler):
-    node = dg.map_sum(dot, da.from_array(ROWS, chunks=10), dg.variable(X), grainsize=8)
+    def node():
+        return dg.map_sum(dot, da.from_array(ROWS, chunks=10), dg.variable(X), grainsize=8)
+
     expected = dg.map_sum(dot, ROWS, X).compute()
-    assert node.persist().compute() == expected
-    assert dask.compute(node, optimize_graph=False) == (expected,)
-    assert (node * 2.0).compute() == 2.0 * expected
+    assert node().persist().compute() == expected
+    assert dask.compute(node(), optimize_graph=False) == (expected,)
+    assert (node() * 2.0).compute() == 2.0 * expected
 
 
 def test_computed_items_are_in_row_order():
