@@ -226,12 +226,12 @@ def test_zips_that_are_cut_at_other_places():
 
 
 @pytest.mark.parametrize(
-    "other", [dg.place(list(ROWS)), da.from_array(ROWS, chunks=5)], ids=["placed", "array"]
+    "elsewhere", [dg.place, lambda rows: da.from_array(rows, chunks=5)], ids=["placed", "array"]
 )
-def test_nodes_beside_what_is_elsewhere(other):
+def test_nodes_beside_what_is_elsewhere(elsewhere):
     nodes = [dg.variable(n) for n in NUMBERS]
     with pytest.raises(TypeError, match="one node an item, and cannot be zipped with"):
-        dg.map_sum(term, dg.zip(nodes, other), X)
+        dg.map_sum(term, dg.zip(nodes, elsewhere(ROWS)), X)
 
 
 def test_an_error_names_the_item_of_a_zip():
