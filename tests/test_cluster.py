@@ -15,7 +15,7 @@ import probes
 import pytest
 from clusters import cluster, kill_when
 from dask.sizeof import sizeof
-from distributed import Client, LocalCluster, get_worker
+from distributed import Client, get_worker
 from numpy.testing import assert_array_equal
 from probes import lines, write
 
@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.timeout(180),
     pytest.mark.filterwarnings("ignore:.*lost.*:UserWarning"),
 ]
+
 
 @pytest.fixture
 def log(tmp_path):
@@ -219,7 +220,7 @@ def test_placed_items_are_placed_again_when_their_worker_dies(log, when):
     with dask.config.set(scheduler="sync"):
         undisturbed = dg.value_and_grad(lambda x: dg.map_sum(logged_term, items, x, log))(x)
     log.write_text("")
-    with cluster() as client:
+    with cluster():
         shards = dg.place(items)
         objective = dg.value_and_grad(lambda x: dg.map_sum(logged_term, shards, x, log))
         if when == "between calls":
@@ -234,6 +235,32 @@ def test_placed_items_are_placed_again_when_their_worker_dies(log, when):
         assert_array_equal(result[1], undisturbed[1])
         again = objective(x)
         assert_array_equal(again[1], undisturbed[1])
+
+
+def scaled_wave(pair, x):
+    return pair[0] * np.sin(pair[1] * x)
+
+
+def test_a_pullback_finds_placed_items_that_were_placed_again(client):
+    """Between the passes, under new keys: as after a loss that another sum has made good."""
+    x, cotangent = np.linspace(0.0, 1.0, 3), np.array([0.3, -1.0, 2.0])
+    items = [np.arange(3.0) + number for number in range(40)]
+    numbers = np.linspace(0.0, 1.0, 40)
+
+    def total(first, x):
+        return dg.map_sum(scaled_wave, dg.zip(first, numbers), x)
+
+    shards = dg.place(items)
+    _, pullback = dg.vjp(lambda x: total(shards, x), x)
+    old = set(held_shards(client))
+    shards.holdings._move(shards.holdings.holders[::-1])
+    deadline = time.monotonic() + 10
+    while old & set(held_shards(client)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    found = pullback(cotangent)[0]
+    with dask.config.set(scheduler="sync"):
+        expected = dg.vjp(lambda x: total(items, x), x)[1](cotangent)[0]
+    assert_array_equal(found, expected)
 
 
 def test_workers_drop_the_shards_that_nobody_holds(client):

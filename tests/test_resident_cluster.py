@@ -11,7 +11,7 @@ import pytest
 from clusters import cluster, kill, kill_when, wait_until
 from distributed import LocalCluster
 from numpy.testing import assert_array_equal
-from probes import lines, write
+from probes import write
 
 import daskgrad as dg
 
@@ -93,7 +93,7 @@ def test_a_model_that_kills_its_worker_is_an_error_that_names_it():
 
     with cluster({"distributed.scheduler.allowed-failures": 1}) as client:
         shards = dg.place(ITEMS)
-        with pytest.raises(RuntimeError, match="2 workers died while they evaluated.*'deadly'"):
+        with pytest.raises(RuntimeError, match=r"2 workers died while they evaluated.*'deadly'"):
             dg.grad(lambda x: dg.map_sum(deadly, shards, x))(X)
         client.wait_for_workers(2, timeout=60)
         assert_right(dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))(X))
