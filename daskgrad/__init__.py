@@ -3,18 +3,20 @@
 Reading order, which is import order (a module imports only modules above it):
 
 structures, fingerprints, cotangents, summation, compensation, backends, models, blame, pullbacks,
-terms: on the workers, plain NumPy. tasks: what is handed to Dask. hidden, nodes: what the user
-writes. graph, forward, backward: the two passes. partitions, shards, reduction: sums over much
-data. gradient, checks: what users call. ``ARCHITECTURE.md`` has a line on each.
+itemwise, terms, nested: on the workers, plain NumPy. tasks: what is handed to Dask. hidden, nodes:
+what the user writes. graph, forward, backward: the two passes. partitions, resident, shards,
+columns, items, reduction, sums: adding up over much data. inline: in the calling thread.
+gradient, checks: what users call. ``ARCHITECTURE.md`` has a line on each.
 """
 
 import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads
 from daskgrad.checks import check_grads
 from daskgrad.gradient import differentiate, grad, value_and_grad, vjp
+from daskgrad.items import zip
 from daskgrad.nodes import delayed, variable
 from daskgrad.pullbacks import NondeterministicModelError
-from daskgrad.reduction import map_sum, reduce_sum, sum
 from daskgrad.shards import Shards, place
+from daskgrad.sums import map_sum, reduce_sum, sum
 
 __version__ = "0.1.0"
 
@@ -32,4 +34,5 @@ __all__ = [
     "value_and_grad",
     "variable",
     "vjp",
+    "zip",
 ]

@@ -10,6 +10,20 @@ import cloudpickle
 from daskgrad.models import Call, Model, described_arguments
 
 
+class Partition(NamedTuple):
+    """A partition of a collection whose items are not counted before it is computed.
+
+    ``item``: one of the items in it; ``None`` stands for the partition as a whole.
+    """
+
+    number: int
+    item: int | None = None
+
+    def __str__(self) -> str:
+        whole = f"partition {self.number}"
+        return whole if self.item is None else f"item {self.item} of {whole}"
+
+
 class Blame(NamedTuple):
     """Adds to an exception which stage of which model it came from, and on what arguments."""
 
@@ -17,7 +31,7 @@ class Blame(NamedTuple):
     model: Model
     call: Call
     inputs: Sequence[Any]
-    item: int | None = None
+    place: int | Partition | None = None
 
     def __enter__(self) -> None:
         pass
@@ -25,12 +39,16 @@ class Blame(NamedTuple):
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         if not isinstance(error, Exception):
             return
-        where = f"model {self.model.name!r}" + ("" if self.item is None else f", item {self.item}")
+        where = f"model {self.model.name!r}" + ("" if self.place is None else f", {self._place}")
         shapes = ", ".join(described_arguments(self.call, self.inputs))
         error.add_note(f"daskgrad: in the {self.stage} pass of {where}, called with ({shapes})")
         if self.stage == "forward" and mentions_box(error):
             error.add_note(HINT)
         make_portable(error)
+
+    @property
+    def _place(self) -> str:
+        return f"item {self.place}" if isinstance(self.place, int) else str(self.place)
 
 
 HINT = (

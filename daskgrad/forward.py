@@ -22,7 +22,7 @@ class Forward:
         self.graph = graph
         self.tasks = tasks
         self.whole = whole
-        self.values: dict[Node, Any] = {}
+        self.values = Values(tasks)
         self.captured: dict[Node, Any] = {}
 
     def inputs(self, node: Node) -> list[Any]:
@@ -33,6 +33,22 @@ class Forward:
         return self.whole is not None and node.is_whole(self.graph)
 
 
+class Values(dict[Node, Any]):
+    """A reference to each value. That of a variable enters the graph when it is first asked for.
+
+    A variable whose items are summed over is not asked for: its blocks are sent, and not the whole.
+    """
+
+    def __init__(self, tasks: TaskGraph):
+        self._tasks = tasks
+
+    def __missing__(self, node: Node) -> Any:
+        if not isinstance(node, Variable):
+            raise KeyError(node)
+        self[node] = value_of_node(node, self._tasks, {})
+        return self[node]
+
+
 def add_forward(graph: Graph, tasks: TaskGraph, whole: dict[Any, Any] | None = None) -> Forward:
     """Adds the tasks of the forward pass; inactive nodes get one task that computes the value."""
     forward = Forward(graph, tasks, whole)
@@ -40,8 +56,9 @@ def add_forward(graph: Graph, tasks: TaskGraph, whole: dict[Any, Any] | None = N
     for node in graph.order:
         if node in graph.active or forward.is_whole(node):
             forward_tasks(node, forward)
-        else:
+        elif not isinstance(node, Variable):
             forward.values[node] = value_of_node(node, tasks, forward.values)
+    forward.values[graph.output]  # in the graph, also where the output is a variable
     return forward
 
 
@@ -53,7 +70,7 @@ def forward_tasks(node: Node, forward: Forward) -> None:
 
 @forward_tasks.register
 def _(node: Variable, forward: Forward) -> None:
-    forward.values[node] = node.add_value(forward.tasks, [])
+    """Its value enters the graph when it is first asked for."""
 
 
 @forward_tasks.register
@@ -68,15 +85,15 @@ def _(node: CallNode, forward: Forward) -> None:
         forward.inputs(node),
         annotations=node.annotations,
     )
-    pass_value_on(node, forward)
+    pass_value_on(node, forward, forward.captured[node])
 
 
-def pass_value_on(node: Node, forward: Forward) -> None:
+def pass_value_on(node: Node, forward: Forward, captured: Any) -> None:
     """Adds the task that takes the value out of what was captured."""
     forward.values[node] = forward.tasks.add(
         forward.tasks.key("value", node.name),
         value_of,
-        forward.captured[node],
+        captured,
         annotations=node.annotations,
     )
 

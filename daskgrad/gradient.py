@@ -31,6 +31,7 @@ from daskgrad.nodes import (
     variable,
 )
 from daskgrad.pullbacks import is_real_scalar
+from daskgrad.reduction import ReductionNode
 from daskgrad.resident.evaluation import ArrayTermsError
 from daskgrad.shards import restore_lost
 from daskgrad.structures import flatten
@@ -325,7 +326,8 @@ def repeated(
 
     ``prepare`` is called before each repetition.
     """
-    placed = [node.placed for node in graph.order if getattr(node, "placed", None) is not None]
+    sums = [node for node in graph.order if isinstance(node, ReductionNode)]
+    placed = [shards for node in sums for shards in node.items.placed]
     for _ in range(ATTEMPTS):
         try:
             return evaluate()

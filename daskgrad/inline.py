@@ -27,7 +27,7 @@ from daskgrad.resident.jobs import new_subtrees, total
 from daskgrad.resident.requests import PlacedSum
 from daskgrad.shards import active_client
 from daskgrad.tasks import TaskGraph, is_collection
-from daskgrad.terms import TracedSum
+from daskgrad.terms import TracedSum, require_gradient
 
 LOCAL_SECONDS = 0.02  # of work that run here before the rest is handed to a scheduler's threads
 CLUSTER_SECONDS = 0.1  # before the rest is sent to the cluster, where a graph takes as long
@@ -41,8 +41,9 @@ LOCAL = (dask.threaded.get, dask.local.get_sync, dask.multiprocessing.get)
 def seconds_in_line(graph: Graph) -> float:
     """How long an evaluation may run in the calling thread; zero: not at all.
 
-    Nodes with annotations and other Dask collections are for Dask. Nothing runs in line where
-    callbacks of Dask's local schedulers watch the tasks.
+    Nodes with annotations and other Dask collections are for Dask, and so are sums over items that
+    are results of tasks or on a cluster, unless they are evaluated there as a whole. Nothing runs
+    in line where callbacks of Dask's local schedulers watch the tasks.
     """
     if not all(is_plain(node) for node in graph.order):
         return 0.0
@@ -50,7 +51,7 @@ def seconds_in_line(graph: Graph) -> float:
         is_usual = dask.base.get_scheduler() in (None, *LOCAL)
         seconds = dask.config.get("daskgrad.inline.seconds", LOCAL_SECONDS)
         return seconds if is_usual and not Callback.active else 0.0
-    placed = [node for node in graph.order if isinstance(node, ReductionNode) and node.is_remote]
+    placed = [node for node in graph.order if is_remote(node)]
     is_resident = bool(placed) and all(node.is_whole(graph) for node in placed)
     is_enabled = dask.config.get("daskgrad.resident.enabled", True)
     return CLUSTER_SECONDS if is_resident and is_enabled else 0.0
@@ -58,7 +59,13 @@ def seconds_in_line(graph: Graph) -> float:
 
 def is_plain(node: Node) -> bool:
     is_from_elsewhere = isinstance(node, Constant) and is_collection(node.value)
+    if isinstance(node, ReductionNode):
+        is_from_elsewhere = not (node.items.is_here or node.is_remote)
     return not (node.annotations or node.is_settled or is_from_elsewhere)
+
+
+def is_remote(node: Node) -> bool:
+    return isinstance(node, ReductionNode) and node.is_remote
 
 
 # --------------------------------------------------------------------------------------- running
@@ -77,7 +84,7 @@ class InLine:
         """The results of tasks."""
         while self._whole and (waiting := self._next_sums(keys)):
             self._evaluate(waiting, keys)
-        self._run(keys)
+        self._run(keys, keys)
         return [self._values[key] for key in keys]
 
     def _next_sums(self, keys: Sequence[Any]) -> list[Any]:
@@ -93,7 +100,7 @@ class InLine:
 
     def _evaluate(self, waiting: Sequence[Any], keys: Sequence[Any]) -> None:
         """Evaluates sums: those on the cluster are sent off first, the others run meanwhile."""
-        self._run([source for key in waiting for source in self._tasks.inputs(key)])
+        self._run([source for key in waiting for source in self._tasks.inputs(key)], keys)
         placed = [key for key in waiting if self._whole[key].node.is_remote]
         evaluations = self._started(placed)
         for key in waiting:
@@ -119,7 +126,7 @@ class InLine:
             node.call,
             active,
             self._inputs(key),
-            node.whole_slices,
+            node.items.whole_slices,
             node.summation,
         )
 
@@ -137,18 +144,21 @@ class InLine:
             else:
                 self._values[key] = self._tasks.run_one(key, self._values)
 
-    def _run(self, keys: Sequence[Any]) -> None:
-        """Runs what the keys need; after the deadline Dask does."""
+    def _run(self, keys: Sequence[Any], later: Sequence[Any]) -> None:
+        """Runs what the keys need; after the deadline Dask does. Keeps what ``later`` ones need."""
         for key in self._tasks.needed(keys, self._values):
             if self._is_late():
-                self._values.update(self._handed_over(keys))
+                self._values.update(self._handed_over(keys, later))
                 return
             self._values[key] = self._tasks.run_one(key, self._values)
 
-    def _handed_over(self, keys: Sequence[Any]) -> dict[Any, Any]:
-        missing = [key for key in dict.fromkeys(keys) if key not in self._values]
-        rest = self._tasks.rest(missing, self._values)
-        return dict(zip(missing, rest.compute(missing), strict=True))
+    def _handed_over(self, keys: Sequence[Any], later: Sequence[Any]) -> dict[Any, Any]:
+        running = dict.fromkeys(self._tasks.needed(keys, self._values))
+        others = [key for key in self._tasks.needed(later, self._values) if key not in running]
+        used = {*keys, *later, *[source for key in others for source in self._tasks.inputs(key)]}
+        kept = [key for key in running if key in used]
+        rest = self._tasks.rest(kept, self._values)
+        return dict(zip(kept, rest.compute(kept), strict=True))
 
     def _is_late(self) -> bool:
         return time.perf_counter() > self._deadline
@@ -161,18 +171,20 @@ class InLine:
         """
         node, active = self._whole[key]
         inputs = self._inputs(key)
-        traced = TracedSum(node.model, node.call, active, inputs, node.summation, is_part=True)
-        subtrees = new_subtrees(len(node.blocks), node.summation)
+        traced = TracedSum(node.model, node.as_sum(active), inputs)
+        firsts = node.items.firsts
+        subtrees = new_subtrees(len(firsts), node.summation)
         begin = time.perf_counter()
         done = 0
-        for start, stop, place in doubling(len(node.blocks)):
+        for start, stop, place in doubling(len(firsts)):
             now = time.perf_counter()
             if done and now + (now - begin) > self._deadline:
                 break
-            items = [item for _, items in node.data_here()[start:stop] for item in items]
-            subtrees.put(place, traced.capture(node.blocks[start].first, items))
+            captured = traced.capture(firsts[start], *node.items.here(start, stop))
+            require_gradient(captured, node.model)
+            subtrees.put(place, captured)
             done = stop
-        if done < len(node.blocks):
+        if done < len(firsts):
             for place, captured in self._captured_by_dask(node, active, inputs, done):
                 subtrees.put(place, captured)
         return total(subtrees, node.summation)
@@ -183,9 +195,10 @@ class InLine:
         """The blocks from number ``done`` on, as tasks, in as many sums as there are subtrees."""
         tasks = TaskGraph()
         given = [tasks.constant(value, node.name) for value in inputs]
+        data = node.blocks(tasks)
         places, keys = [], []
-        for start, stop, place in subtrees_from(done, len(node.blocks)):
-            blocks = captured_blocks(node, tasks, active, given, range(start, stop))
+        for start, stop, place in subtrees_from(done, len(data)):
+            blocks = captured_blocks(node, tasks, active, given, data[start:stop])
             places.append(place)
             keys.append(add_captured_blocks(node, tasks, blocks, are_all=False).key)
         return list(zip(places, tasks.compute(keys), strict=True))

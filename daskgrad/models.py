@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from daskgrad import backends
@@ -70,9 +71,21 @@ class Call(NamedTuple):
         return self.structure.unflatten(leaves)
 
 
+_RUNNING: ContextVar[bool] = ContextVar("a model of daskgrad is running", default=False)
+
+
 def run(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     args, kwargs = call.arguments(inputs)
-    return model.fun(*args, **kwargs)
+    token = _RUNNING.set(True)
+    try:
+        return model.fun(*args, **kwargs)
+    finally:
+        _RUNNING.reset(token)
+
+
+def inside_model() -> bool:
+    """Whether this is called, in this thread, by a model that runs: nothing is recorded then."""
+    return _RUNNING.get()
 
 
 def described_arguments(call: Call, inputs: Sequence[Any]) -> list[str]:

@@ -7,6 +7,7 @@ which the backward task has as dependencies. Loading one runs no code of the use
 a task result that cannot be loaded would hang Dask's cluster.
 """
 
+import copy
 import itertools
 import logging
 from collections.abc import Sequence
@@ -86,6 +87,10 @@ class Gradient:
 
     def __reduce__(self):
         return Gradient, (self.leaves,)
+
+    def with_leaves(self, leaves: Leaves) -> "Gradient":
+        """This gradient with other leaves in the places of its own, rounded ones for instance."""
+        return Gradient(leaves)
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + cotangents.nbytes(self.leaves)
@@ -260,6 +265,17 @@ class Tracer:
         ]
         self._arrays = [self._primals[place] for place in self._places]
         self._backend = backends.load(model.backend)
+
+    def with_item(self, trees: Sequence[tuple[int, list[Any], Any]]) -> "Tracer":
+        """This tracer with further active inputs before its own: (number, leaves, structure)."""
+        leaves = [leaf for _, own, _ in trees for leaf in own]
+        places = [place for place, leaf in enumerate(leaves) if cotangents.is_differentiable(leaf)]
+        other = copy.copy(self)
+        other._trees = [*trees, *self._trees]
+        other._primals = (*leaves, *self._primals)
+        other._places = [*places, *[place + len(leaves) for place in self._places]]
+        other._arrays = [other._primals[place] for place in other._places]
+        return other
 
     def run(self, inputs: Sequence[Any]) -> tuple[Any, Any]:
         """The value on ``inputs``, whose active ones are those of the constructor; its pullback."""

@@ -5,31 +5,23 @@ along one tree. The blocks of any other sum keep their pullbacks, and have a bac
 """
 
 import functools
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from daskgrad.backward import Backward, Contribution, backward_tasks, select
-from daskgrad.cotangents import describe
 from daskgrad.forward import Forward, forward_tasks, pass_value_on, value_of
 from daskgrad.graph import Graph
+from daskgrad.items import Items
+from daskgrad.itemwise import column_of, join_items, pull_back_items, without_items
 from daskgrad.models import Model
-from daskgrad.nodes import CallNode, Node, Variable, as_model, make_call, require_no_node_in
-from daskgrad.partitions import (
-    Block,
-    Grainsize,
-    aligned_grainsize,
-    as_items,
-    cut,
-    require_grainsize,
-)
+from daskgrad.nodes import Node, make_call
 from daskgrad.pullbacks import Active
 from daskgrad.shards import Shards
-from daskgrad.structures import flatten
 from daskgrad.summation import in_groups
-from daskgrad.tasks import TaskGraph, is_collection
+from daskgrad.tasks import TaskGraph
 from daskgrad.terms import (
-    ADDERS,
-    ITEM,
+    First,
+    Sum,
     add_captured,
     add_parts,
     capture_block,
@@ -39,7 +31,7 @@ from daskgrad.terms import (
     sum_values,
 )
 
-Summation = Literal["pairwise", "compensated"]
+Block = tuple[First, list[Any]]  # where it begins, and what each column has in it
 
 # ------------------------------------------------------------------------------ a sum of nodes
 
@@ -48,6 +40,7 @@ class SumNode(Node):
     """The sum of nodes of one structure and shape; its backward pass has no tasks."""
 
     is_elementwise = True
+    may_be_empty = False
 
     def __init__(self, inputs: Sequence[Node], name: str = "sum", summation: str = "pairwise"):
         super().__init__(name, inputs)
@@ -62,14 +55,23 @@ class SumNode(Node):
 def add_up(
     node: "SumNode | ReductionNode", tasks: TaskGraph, values: Sequence[Any], key: Any
 ) -> Any:
-    """Adds the tasks that add up two or more values; the last one has the ``key``."""
+    """Adds the tasks that add up values; the last one has the ``key``."""
 
     def add(group: Sequence[Any], is_last: bool) -> Any:
         this = key if is_last else tasks.key("value", node.name)
-        args = (list(group), node.summation, is_last)
+        args = (list(group), node.summation, is_last, node.name)
         return tasks.add(this, sum_values, *args, annotations=node.annotations)
 
-    return in_groups(values, add)
+    return in_tree(node, values, add)
+
+
+def in_tree(
+    node: "SumNode | ReductionNode",
+    terms: Sequence[Any],
+    add: Callable[[Sequence[Any], bool], Any],
+) -> Any:
+    """As ``in_groups``; a single term is added up, too, if it may turn out to be of no items."""
+    return add(terms, True) if node.may_be_empty and len(terms) == 1 else in_groups(terms, add)
 
 
 @forward_tasks.register
@@ -91,92 +93,92 @@ def _(node: SumNode, backward: Backward, arrived: Contribution) -> None:
 class ReductionNode(Node):
     """The sum of ``model(item, *shared)`` over blocks of items.
 
-    ``inputs`` are the nodes in ``shared``; a term's inputs are its item and then those. With
-    ``whole_slices`` each block is one item.
+    A term's inputs are the parts of its item (one, or those of a zip), and then the nodes in
+    ``shared``. ``inputs`` are the nodes in ``shared``, and then the variables among the parts.
     """
 
     def __init__(
         self,
         model: Model,
         shared: tuple,
-        items: Shards | Sequence[Block],
-        whole_slices: bool = False,
+        items: Items,
+        template: Any = None,
         summation: str = "pairwise",
     ):
-        call, inputs = make_call(model, (None, *shared), {})
-        holes = [(position, number + 1) for position, number in call.holes]
-        super().__init__(model.name, inputs)
+        call, shared_inputs = make_call(model, (template, *shared), {})
+        parts = len(items.columns)
+        self.own = [n for n, column in enumerate(items.columns) if column.variable is not None]
+        variables = [column.variable for column in items.columns if column.variable is not None]
+        super().__init__(model.name, [*shared_inputs, *variables])
         self.model = model
-        self.call = call._replace(holes=((ITEM, ITEM), *holes))
-        self.placed = items if isinstance(items, Shards) else None
-        self.blocks = items.blocks if isinstance(items, Shards) else items
-        self.whole_slices = whole_slices
+        own_holes = [(number, number) for number in range(parts)]
+        holes = [(position, number + parts) for position, number in call.holes]
+        self.call = call._replace(holes=(*own_holes, *holes))
+        self.items = items
         self.summation = summation
+        self.width = len(shared_inputs)
+
+    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+        model = tasks.shared(self.model)
+        whole = self.as_sum()
+        values = [
+            tasks.add(
+                tasks.key("value", self.name) if whole.is_part else self.key,
+                evaluate_block,
+                model,
+                whole,
+                first,
+                inputs[: self.width],
+                *columns,
+                annotations=self.annotations,
+            )
+            for first, columns in self.blocks(tasks)
+        ]
+        return add_up(self, tasks, values, self.key) if whole.is_part else values[0]
+
+    def blocks(self, tasks: TaskGraph, used_twice: bool = False) -> list[Block]:
+        data = self.items.data(tasks, self.name, used_twice)
+        return list(zip(self.items.firsts, data, strict=True))
+
+    def as_sum(self, active: tuple[Active, ...] = ()) -> Sum:
+        """What its blocks have in common."""
+        is_part = len(self.items.firsts) > 1 or self.may_be_empty
+        return Sum(self.call, active, self.summation, len(self.items.columns), is_part)
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether a block may turn out to have no items."""
+        return not self.items.is_counted
 
     @property
     def shards(self) -> Shards:
-        assert self.placed is not None
-        return self.placed
+        """The placed items that it runs over, and over nothing else."""
+        (shards,) = self.items.placed
+        return shards
 
     @property
     def is_remote(self) -> bool:
-        """Whether the items are on the cluster that Dask would use now."""
-        return self.placed is not None and self.placed.is_remote
-
-    def data_here(self) -> list[tuple[int, Any]]:
-        """For each block the index of its first item, and its items, which are in this process."""
-        return [(first, [items] if self.whole_slices else items) for first, items in self.blocks]
-
-    def block_data(self, tasks: TaskGraph, used_twice: bool = False) -> list[tuple[int, Any]]:
-        """For each block the index of its first item, and its items or a reference to them.
-
-        Items that are ``used_twice``, in both passes, get a key of their own.
-        """
-        if self.placed is not None:
-            data = self.placed.data(tasks)
-        elif used_twice:
-            data = [tasks.constant(block.items, self.name) for block in self.blocks]
-        else:
-            data = [block.items for block in self.blocks]
-        return [
-            (block.first, [items] if self.whole_slices else items)
-            for block, items in zip(self.blocks, data, strict=True)
-        ]
-
-    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
-        model, many = tasks.shared(self.model), len(self.blocks) > 1
-        values = [
-            tasks.add(
-                tasks.key("value", self.name) if many else self.key,
-                evaluate_block,
-                model,
-                self.call,
-                first,
-                items,
-                inputs,
-                self.summation,
-                many,
-                annotations=self.annotations,
-            )
-            for first, items in self.block_data(tasks)
-        ]
-        return add_up(self, tasks, values, self.key) if many else values[0]
+        """Whether all its items are in one column, on the cluster that Dask would use now."""
+        return len(self.items.columns) == 1 and any(held.is_remote for held in self.items.placed)
 
     def active_terms(self, graph: Graph) -> tuple[Active, ...]:
         """Which inputs of a term are differentiated."""
-        return tuple([a._replace(number=a.number + 1) for a in graph.active_inputs(self)])
+        parts = len(self.items.columns)
+        own = [Active(number, watched=False) for number in self.active_parts(graph)]
+        shared = [
+            active._replace(number=active.number + parts)
+            for active in graph.active_inputs(self)
+            if active.number < self.width
+        ]
+        return (*own, *shared)
 
-    def is_whole(self, graph: Graph) -> bool:
-        """Whether its value and gradient can be evaluated as a whole, outside of a graph.
+    def active_parts(self, graph: Graph) -> list[int]:
+        """Which parts of an item are differentiated."""
+        pairs = zip(self.own, self.inputs[self.width :], strict=True)
+        return [number for number, variable in pairs if variable in graph.active]
 
-        Over placed items also where it may turn out not to be one real number: it usually is.
-        """
-        if not self.is_remote:
-            return self in graph.active and self.is_fused(graph)
-        if self not in graph.active:
-            return True
-        is_known_better = self.model.name in self.shards.array_valued
-        return not is_known_better and (self.model.keep == "auto" or self.is_fused(graph))
+    def active_shared(self, graph: Graph) -> list[Node]:
+        return [source for source in self.inputs[: self.width] if source in graph.active]
 
     def is_fused(self, graph: Graph) -> bool:
         """Whether the blocks' values and gradients are added up together.
@@ -188,22 +190,30 @@ class ReductionNode(Node):
             self in graph.scalars and self.model.keep == "auto"
         )
 
+    def is_whole(self, graph: Graph) -> bool:
+        """Whether its value and gradient can be evaluated as a whole, outside of a graph.
+
+        Over placed items also where it may turn out not to be one real number: it usually is.
+        """
+        if not self.is_remote:
+            is_plain = self.items.is_here and not self.own
+            return is_plain and self in graph.active and self.is_fused(graph)
+        if self not in graph.active:
+            return True
+        is_known_better = self.model.name in self.shards.array_valued
+        return not is_known_better and (self.model.keep == "auto" or self.is_fused(graph))
+
 
 @forward_tasks.register
 def _(node: ReductionNode, forward: Forward) -> None:
     if forward.whole is not None and node.is_whole(forward.graph):
-        forward.captured[node] = add_whole(node, forward, forward.whole)
-        pass_value_on(node, forward)
-        return
-    blocks = captured_blocks_of(node, forward)
-    if node.is_fused(forward.graph):
-        forward.captured[node] = add_captured_blocks(node, forward.tasks, blocks)
-        pass_value_on(node, forward)
+        fused = Fused(add_whole(node, forward, forward.whole), [])
+    elif node.is_fused(forward.graph):
+        fused = fused_blocks(node, forward)
     else:
-        values = block_values(node, forward.tasks, blocks)
-        forward.captured[node] = list(zip(blocks, values, strict=True))
-        key = forward.tasks.key("value", node.name)
-        forward.values[node] = add_up(node, forward.tasks, values, key)
+        return add_kept_blocks(node, forward)
+    forward.captured[node] = fused
+    pass_value_on(node, forward, fused.total)
 
 
 class WholeSum(NamedTuple):
@@ -217,14 +227,22 @@ def add_whole(node: ReductionNode, forward: Forward, whole: dict[Any, WholeSum])
     """Adds a task that only gathers the inputs of a sum, whose result is put in its place."""
     key = forward.tasks.key("forward", node.name)
     whole[key] = WholeSum(node, node.active_terms(forward.graph))
-    return forward.tasks.add(key, list, forward.inputs(node))
+    return forward.tasks.add(key, list, shared_values(node, forward))
 
 
-def captured_blocks_of(node: ReductionNode, forward: Forward) -> list[Any]:
-    active, inputs = node.active_terms(forward.graph), forward.inputs(node)
-    is_fused = node.is_fused(forward.graph)
-    everything = range(len(node.blocks))
-    return captured_blocks(node, forward.tasks, active, inputs, everything, not is_fused)
+def add_kept_blocks(node: ReductionNode, forward: Forward) -> None:
+    """Adds the tasks of a sum whose blocks keep their pullbacks until the backward pass."""
+    data = node.blocks(forward.tasks, used_twice=True)
+    blocks = captured_blocks_of(node, forward, data)
+    values = block_values(node, forward.tasks, blocks)
+    forward.captured[node] = list(zip(blocks, values, data, strict=True))
+    key = forward.tasks.key("value", node.name)
+    forward.values[node] = add_up(node, forward.tasks, values, key)
+
+
+def captured_blocks_of(node: ReductionNode, forward: Forward, data: Sequence[Block]) -> list[Any]:
+    active, inputs = node.active_terms(forward.graph), shared_values(node, forward)
+    return captured_blocks(node, forward.tasks, active, inputs, data)
 
 
 def captured_blocks(
@@ -232,27 +250,50 @@ def captured_blocks(
     tasks: TaskGraph,
     active: tuple[Active, ...],
     inputs: list[Any],
-    numbers: range,
-    used_twice: bool = False,
+    data: Sequence[Block],
 ) -> list[Any]:
-    """Adds a task for each of the blocks with these numbers, which captures it."""
-    model = tasks.shared(node.model)
-    data = node.block_data(tasks, used_twice)
+    """Adds a task for each of these blocks, which captures it."""
+    model, whole = tasks.shared(node.model), node.as_sum(active)
     return [
         tasks.add(
             tasks.key("forward", node.name),
             capture_block,
             model,
-            node.call,
-            active,
-            *data[number],
+            whole,
+            first,
             inputs,
-            node.summation,
-            len(node.blocks) > 1,
+            *columns,
             annotations=node.annotations,
         )
-        for number in numbers
+        for first, columns in data
     ]
+
+
+def shared_values(node: ReductionNode, forward: Forward) -> list[Any]:
+    return [forward.values[source] for source in node.inputs[: node.width]]
+
+
+class Fused(NamedTuple):
+    """References to the sum of captured blocks, and for each differentiated part of the items to
+    the cotangents of each block's items."""
+
+    total: Any
+    columns: list[list[Any]]
+
+
+def fused_blocks(node: ReductionNode, forward: Forward) -> Fused:
+    tasks, parts = forward.tasks, node.active_parts(forward.graph)
+    blocks = captured_blocks_of(node, forward, node.blocks(tasks))
+    if not parts:
+        return Fused(add_captured_blocks(node, tasks, blocks), [])
+    add = functools.partial(tasks.add, annotations=node.annotations)
+    summed = [add(tasks.key("forward", node.name), without_items, block) for block in blocks]
+    pairs, model = list(zip(blocks, summed, strict=True)), tasks.shared(node.model)
+    columns = [
+        [add(tasks.key("cotangent", node.name), column_of, b, n, s, model) for b, s in pairs]
+        for n in range(len(parts))
+    ]
+    return Fused(add_captured_blocks(node, tasks, summed), columns)
 
 
 def add_captured_blocks(
@@ -266,7 +307,7 @@ def add_captured_blocks(
         args = (model, list(group), node.summation, is_last and are_all)
         return tasks.add(key, add_captured, *args, annotations=node.annotations)
 
-    return in_groups(blocks, add)
+    return in_tree(node, blocks, add)
 
 
 def block_values(node: ReductionNode, tasks: TaskGraph, blocks: Sequence[Any]) -> list[Any]:
@@ -278,14 +319,27 @@ def block_values(node: ReductionNode, tasks: TaskGraph, blocks: Sequence[Any]) -
 
 @backward_tasks.register
 def _(node: ReductionNode, backward: Backward, arrived: Contribution) -> None:
-    if not isinstance(backward.forward.captured[node], list):
-        backward.send_all(node, pull_back_fused(node, backward, arrived))
-    else:
-        pulled = pulled_back_blocks(node, backward, arrived.cotangent)
-        active = [source for source in node.inputs if source in backward.graph.active]
-        for number, source in enumerate(active):
-            terms = picked(node, backward.tasks, pulled, number, len(active))
-            backward.send(source, add_up_parts(node, source, backward.tasks, terms))
+    shared, tasks = node.active_shared(backward.graph), backward.tasks
+    if isinstance(backward.forward.captured[node], Fused):
+        if shared:
+            send_each(node, backward, pull_back_fused(node, backward, arrived), shared)
+        for number, part in enumerate(node.active_parts(backward.graph)):
+            pull_back_fused_items(node, backward, arrived, number, part)
+        return
+    parts = node.active_parts(backward.graph)
+    pulled = pulled_back_blocks(node, backward, arrived.cotangent)
+    for number, source in enumerate(shared):
+        terms = picked(node, tasks, pulled, number, len(shared) + len(parts))
+        backward.send(source, add_up_parts(node, source, tasks, terms))
+    for number, part in enumerate(parts, len(shared)):
+        columns = picked(node, tasks, pulled, number, len(shared) + len(parts))
+        join_columns(node, backward, columns, part)
+
+
+def send_each(node: Node, backward: Backward, cotangents: Any, to: Sequence[Node]) -> None:
+    """Hands what a task returned, one cotangent or several, to each of these inputs."""
+    for number, source in enumerate(to):
+        backward.send(source, picked(node, backward.tasks, [cotangents], number, len(to))[0])
 
 
 def pull_back_fused(node: ReductionNode, backward: Backward, arrived: Contribution) -> Any:
@@ -293,7 +347,7 @@ def pull_back_fused(node: ReductionNode, backward: Backward, arrived: Contributi
     return tasks.add(
         tasks.key("backward", node.name),
         pull_back_sum,
-        backward.forward.captured[node],
+        backward.forward.captured[node].total,
         arrived.cotangent,
         tasks.shared(node.model),
         backward.witness(node, arrived),
@@ -301,11 +355,45 @@ def pull_back_fused(node: ReductionNode, backward: Backward, arrived: Contributi
     )
 
 
+def pull_back_fused_items(
+    node: ReductionNode, backward: Backward, arrived: Contribution, number: int, part: int
+) -> None:
+    """Adds the task that puts the cotangents of one part of the items together, and scales them."""
+    tasks, fused = backward.tasks, backward.forward.captured[node]
+    joined = tasks.add(
+        tasks.key("backward", node.name),
+        pull_back_items,
+        fused.columns[number],
+        node.items.sizes,
+        node.items.are_rows(part),
+        fused.total,
+        arrived.cotangent,
+        tasks.shared(node.model),
+        backward.witness(node, arrived),
+        annotations=node.annotations,
+    )
+    backward.send(node.items.variable(part), joined)
+
+
+def join_columns(node: ReductionNode, backward: Backward, blocks: Any, part: int) -> None:
+    """Adds the task that puts the cotangents of one part of the items together."""
+    tasks = backward.tasks
+    joined = tasks.add(
+        tasks.key("cotangent", node.name),
+        join_items,
+        list(blocks),
+        node.items.sizes,
+        node.items.are_rows(part),
+        annotations=node.annotations,
+    )
+    backward.send(node.items.variable(part), joined)
+
+
 def pulled_back_blocks(node: ReductionNode, backward: Backward, cotangent: Any) -> list[Any]:
-    tasks, active = backward.tasks, node.active_terms(backward.graph)
-    model, inputs = tasks.shared(node.model), backward.forward.inputs(node)
-    data = node.block_data(tasks, used_twice=True)
+    tasks, whole = backward.tasks, node.as_sum(node.active_terms(backward.graph))
+    model, inputs = tasks.shared(node.model), shared_values(node, backward.forward)
     captured = backward.forward.captured[node]
+    data = node.items.placed_now(tasks, [columns for _, _, (_, columns) in captured])
     return [
         tasks.add(
             tasks.key("backward", node.name),
@@ -313,22 +401,19 @@ def pulled_back_blocks(node: ReductionNode, backward: Backward, cotangent: Any) 
             block,
             cotangent,
             model,
-            node.call,
-            active,
+            whole,
             first,
-            items,
             inputs,
             value,
-            len(captured) > 1,
-            node.summation,
+            *columns,
             annotations=node.annotations,
         )
-        for (block, value), (first, items) in zip(captured, data, strict=True)
+        for (block, value, (first, _)), columns in zip(captured, data, strict=True)
     ]
 
 
 def picked(
-    node: ReductionNode, tasks: TaskGraph, pulled: Sequence[Any], number: int, count: int
+    node: Node, tasks: TaskGraph, pulled: Sequence[Any], number: int, count: int
 ) -> Sequence[Any]:
     """What each block returned for one of ``count`` active inputs."""
     if count == 1:
@@ -347,130 +432,4 @@ def add_up_parts(node: ReductionNode, source: Node, tasks: TaskGraph, parts: Seq
         args = (list(group), is_last, node.summation)
         return tasks.add(key, add_parts, *args, annotations=source.annotations)
 
-    return in_groups(parts, add)
-
-
-# ------------------------------------------------------------------------------------- public
-
-
-def map_sum(
-    model: Any,
-    items: Any,
-    *shared: Any,
-    grainsize: Grainsize = "auto",
-    summation: Summation = "pairwise",
-) -> Node:
-    """The sum of ``model(item, *shared)`` over the items, as one node.
-
-    The terms must have one structure and shape. They are added along a binary tree over the items'
-    indices: the bits of value and gradient depend neither on the grainsize nor on the scheduler.
-
-    Parameters
-    ----------
-    model:
-        a plain function, or what ``delayed`` made of one.
-    items:
-        a list, a tuple, an array (its rows are the items), or what ``place`` returned. A list that
-        holds nodes or other Dask collections is recorded as one node an item.
-    shared:
-        what every term sees; may hold variables and other nodes at any depth.
-    grainsize:
-        items in one task, rounded down to a power of two; "auto" makes 32 to 64 tasks of a long
-        list. Placed items have theirs.
-    summation:
-        "pairwise" rounds every addition: the error of a sum s of n terms x is at most
-        u log2(n) Σ|x| to first order, where u is half the dtype's epsilon. "compensated" adds up
-        the rounding errors, too, along the same tree, and rounds once at the end: the error is at
-        most u |s| + O(log²n u²) Σ|x|, entry by entry and for real and imaginary parts each, in the
-        value and in the sum of the terms' gradients. The terms and their gradients are as accurate
-        as the model, and a factor that scales the sum is rounded as ever. Partial sums of several
-        dtypes are converted to their common one before they are added; integers are added exactly.
-        Where plain addition gives an infinity or NaN, so does this. ``daskgrad.compensation`` has
-        the bound and its source.
-
-    Raises
-    ------
-    ValueError
-        for no items, a grainsize that is no number of items, one that is not the shards' own, or
-        an unknown summation.
-    TypeError
-        for anything else in the place of the items.
-    """
-    model = as_model(model)
-    require_summation(summation)
-    if isinstance(items, Shards):
-        require_same_grainsize(grainsize, items)
-        return ReductionNode(model, shared, items, summation=summation)
-    if isinstance(items, Variable) and isinstance(items.primal, list | tuple):
-        items = list(items)
-    items = as_items(items)
-    size = aligned_grainsize(grainsize, len(items))
-    if isinstance(items, list) and any(map(holds_node, items)):
-        return sum([CallNode(model, (item, *shared), {}) for item in items], summation)
-    require_no_node_in(items, f"the items of model {model.name!r}")
-    return ReductionNode(model, shared, cut(items, size), summation=summation)
-
-
-def reduce_sum(
-    partial_sum: Any,
-    sliced: Any,
-    *shared: Any,
-    grainsize: Grainsize = "auto",
-    summation: Summation = "pairwise",
-) -> Node:
-    """The sum of ``partial_sum(slice, *shared)`` over slices of ``grainsize`` items, as one node.
-
-    As ``map_sum``, but the user's function gets a whole slice (a list, or rows of an array) and
-    adds up itself; the bits of the result depend on the grainsize, which is taken as it is, and on
-    nothing else. Source of the interface: Stan's ``reduce_sum``. ``summation`` says how the slices'
-    sums are added, not how the user's function adds.
-    """
-    model = as_model(partial_sum)
-    require_summation(summation)
-    if isinstance(sliced, Shards):
-        require_same_grainsize(grainsize, sliced)
-        return ReductionNode(model, shared, sliced, whole_slices=True, summation=summation)
-    items = as_items(sliced, "sliced")
-    require_grainsize(grainsize)
-    size = aligned_grainsize(grainsize, len(items)) if grainsize == "auto" else int(grainsize)
-    blocks = cut(items, size)
-    if isinstance(items, list) and any(map(holds_node, items)):
-        return sum([CallNode(model, (block.items, *shared), {}) for block in blocks], summation)
-    require_no_node_in(items, f"the items of model {model.name!r}")
-    return ReductionNode(model, shared, blocks, whole_slices=True, summation=summation)
-
-
-def sum(nodes: Iterable[Node], summation: Summation = "pairwise") -> Node:
-    """The sum of nodes of one structure and shape, along a binary tree over their indices.
-
-    ``summation`` is that of ``map_sum``, for the value: what several nodes contribute to the
-    gradient of one variable comes from several consumers, and is added pairwise.
-    """
-    nodes = list(nodes)
-    require_summation(summation)
-    for number, node in enumerate(nodes):
-        if not isinstance(node, Node):
-            raise TypeError(
-                f"dg.sum adds up nodes; found {describe(node)} in place {number}: add it with +"
-            )
-    if not nodes:
-        raise ValueError("dg.sum of no nodes has no shape; sum at least one")
-    return SumNode(nodes, summation=summation) if len(nodes) > 1 else nodes[0]
-
-
-def require_summation(summation: Any) -> None:
-    if not (isinstance(summation, str) and summation in ADDERS):
-        raise ValueError(f"summation is one of {', '.join(map(repr, ADDERS))}; found {summation!r}")
-
-
-def require_same_grainsize(grainsize: Grainsize, shards: Shards) -> None:
-    require_grainsize(grainsize)
-    if grainsize != "auto" and aligned_grainsize(grainsize, 1) != shards.grainsize:
-        raise ValueError(
-            f"the items were placed with grainsize {shards.grainsize}, and grainsize={grainsize} "
-            f"was asked for; leave it out, or place the items again"
-        )
-
-
-def holds_node(item: Any) -> bool:
-    return any(isinstance(leaf, Node) or is_collection(leaf) for leaf in flatten(item)[0])
+    return in_tree(node, parts, add)

@@ -130,8 +130,9 @@ class TaskGraph:
         if isinstance(collection, TaskRef):  # a distributed future
             return TaskRef(collection.key)
         single = collection if isinstance(collection, Collection) else dask.delayed(collection)
-        self._collections[single.key] = single
-        return TaskRef(single.key)
+        ref = TaskRef(single.key) if single is collection else what_stands_at(single)
+        self._collections[ref.key] = single
+        return ref
 
     # ---- in line
 
@@ -208,6 +209,13 @@ class TaskGraph:
         """One kind of annotation, as a function of the key: the call's own, else the current."""
         others = {} if current is None else {key: _at(key, current) for key in self._tasks}
         return {**others, **self._annotations[kind]}.get
+
+
+def what_stands_at(single: Any) -> TaskRef:
+    """The key of a collection, or what that stands for: Dask's process scheduler loses an alias,
+    which a dataframe has, when it fuses tasks."""
+    held = single.__dask_graph__()[single.key]
+    return TaskRef(held.key if isinstance(held, TaskRef) else single.key)
 
 
 def _at(key: Key, value: Any) -> Any:

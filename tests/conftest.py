@@ -20,6 +20,16 @@ def random():
     return np.random.default_rng(0)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def on_schedulers(request):
+    """Small evaluations run on Dask's schedulers, too, except where a module is about others."""
+    if request.module.__name__ in ("test_inline", "test_resident", "test_resident_cluster"):
+        yield
+    else:
+        with dask.config.set({"daskgrad.inline.seconds": 0}):
+            yield
+
+
 @pytest.fixture(scope="session")
 def pool():
     """Two processes for Dask's process scheduler, which would start new ones for every call."""

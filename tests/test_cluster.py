@@ -237,6 +237,32 @@ def test_placed_items_are_placed_again_when_their_worker_dies(log, when):
         assert_array_equal(again[1], undisturbed[1])
 
 
+def scaled_wave(pair, x):
+    return pair[0] * np.sin(pair[1] * x)
+
+
+def test_a_pullback_finds_placed_items_that_were_placed_again(client):
+    """Between the passes, under new keys: as after a loss that another sum has made good."""
+    x, cotangent = np.linspace(0.0, 1.0, 3), np.array([0.3, -1.0, 2.0])
+    items = [np.arange(3.0) + number for number in range(40)]
+    numbers = np.linspace(0.0, 1.0, 40)
+
+    def total(first, x):
+        return dg.map_sum(scaled_wave, dg.zip(first, numbers), x)
+
+    shards = dg.place(items)
+    _, pullback = dg.vjp(lambda x: total(shards, x), x)
+    old = set(held_shards(client))
+    shards.holdings._move(shards.holdings.holders[::-1])
+    deadline = time.monotonic() + 10
+    while old & set(held_shards(client)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    found = pullback(cotangent)[0]
+    with dask.config.set(scheduler="sync"):
+        expected = dg.vjp(lambda x: total(items, x), x)[1](cotangent)[0]
+    assert_array_equal(found, expected)
+
+
 def test_workers_drop_the_shards_that_nobody_holds(client):
     shards = dg.place([np.ones(3)] * 8)
     assert held_shards(client)

@@ -7,18 +7,20 @@ from typing import get_args
 
 import autograd.numpy as np
 import dask
+import dask.array
+import dask.bag
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
-from daskgrad import compensation, cotangents, reduction
+from daskgrad import compensation, cotangents, sums
 from daskgrad.compensation import Unrounded, UnroundedValue, rounded_leaves, two_sum
 from daskgrad.cotangents import Cotangent
 from daskgrad.pullbacks import Active, NondeterministicModelError
 from daskgrad.summation import pairwise
-from daskgrad.terms import ADDERS, capture_block, evaluate_block, pull_back_block, sum_values
+from daskgrad.terms import ADDERS, Sum, capture_block, evaluate_block, pull_back_block, sum_values
 
 LARGEST = float(np.finfo(float).max)
 ULP_OF_LARGEST = 2.0**971
@@ -504,6 +506,111 @@ def test_infinities_and_nan_are_those_of_plain_addition():
             assert_array_equal(found, expected)
 
 
+# ------------------------------------------------------------------- over every kind of items
+
+
+def paired(pair, x):
+    """Scalar terms; the gradient of an entry of x is an entry of the first part."""
+    return np.sum(pair[0] * x) + 0.0 * pair[1]
+
+
+def paired_rows(pair, x):
+    return pair[0] * x + 0.0 * pair[1]
+
+
+def empty_in_between():
+    """A bag of the rows, with empty partitions at the beginning, in the middle and at the end."""
+    runs = [[], list(ROWS[:9]), [], [], list(ROWS[9:140]), list(ROWS[140:]), []]
+    return dask.bag.Bag({("rows", n): run for n, run in enumerate(runs)}, "rows", len(runs))
+
+
+KINDS = {
+    "a zip": lambda: dg.zip(ROWS, NUMBERS),
+    "a zip with placed items": lambda: dg.zip(dg.place(list(ROWS), 16), list(NUMBERS)),
+    "a zip of dask Arrays": lambda: dg.zip(
+        dask.array.from_array(ROWS, chunks=(17, 2)), dask.array.from_array(NUMBERS, chunks=50)
+    ),
+    "Delayed": lambda: [dask.delayed(tuple)(pair) for pair in zip(ROWS, NUMBERS, strict=True)],
+}
+
+
+def value_gradient_value_and_pulled(term, rows, items):
+    """Of scalar terms value and gradient; of terms that are arrays value and pullback."""
+    value, gradient = dg.value_and_grad(
+        lambda x: dg.map_sum(term, items, x, summation="compensated")
+    )(ONES)
+    waves, pullback = dg.vjp(lambda x: dg.map_sum(rows, items, x, summation="compensated"), ONES)
+    return [np.asarray(found) for found in (value, gradient, waves, pullback(ONES)[0])]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_items_is_within_the_bound_with_the_same_bits(kind, every_scheduler):
+    plain = value_gradient_value_and_pulled(paired, paired_rows, dg.zip(list(ROWS), list(NUMBERS)))
+    assert all_within(plain[1], columns(ROWS))
+    assert all_within([*plain[2], *plain[3]], 2 * columns(ROWS))
+    expected = [array.tobytes() for array in plain]
+    for found in every_scheduler(
+        lambda: value_gradient_value_and_pulled(paired, paired_rows, KINDS[kind]())
+    ).values():
+        assert [array.tobytes() for array in found] == expected
+
+
+@pytest.mark.parametrize(
+    "bag", [empty_in_between, lambda: dask.bag.from_sequence(list(ROWS), npartitions=1)]
+)
+def test_a_bag_is_within_the_bound_with_empty_partitions_or_a_single_one(bag, every_scheduler):
+    found = every_scheduler(lambda: value_gradient_value_and_pulled(inner, scaled, bag()))
+    for _, gradient, waves, pulled in found.values():
+        assert all_within([*gradient, *waves, *pulled], 3 * columns(ROWS))
+    values = [dg.map_sum(scaled, bag(), dg.variable(ONES), summation="compensated").compute()]
+    assert all_within(values[0], columns(ROWS))
+    slices = dg.reduce_sum(
+        lambda rows, x: np.sum(rows) * x, bag(), dg.variable(1.0), summation="compensated"
+    )
+    assert np.isfinite(slices.compute())
+
+
+def test_a_bag_without_items_is_an_error():
+    nothing = dask.bag.Bag({("none", 0): []}, "none", 1)
+    for differentiate in (dg.grad, lambda fun: lambda x: dg.vjp(fun, x)):
+        with pytest.raises(ValueError, match="no partition of the items of model 'inner'"):
+            differentiate(lambda x: dg.map_sum(inner, nothing, x, summation="compensated"))(ONES)
+
+
+@pytest.mark.parametrize("grainsize", [1, 16, 1000])
+@pytest.mark.parametrize("as_items", [np.array, list])
+def test_the_shared_inputs_are_compensated_beside_items_that_are_differentiated(
+    grainsize, as_items
+):
+    """The gradient of an item is one term's, and nothing is added."""
+
+    def both(summation):
+        return dg.value_and_grad(
+            lambda p, x: dg.map_sum(inner, p, x, grainsize=grainsize, summation=summation), (0, 1)
+        )(as_items(ROWS), 3.0 * ONES)
+
+    _, (own, shared) = both("compensated")
+    assert_array_equal(own, np.full(ROWS.shape, 3.0))
+    assert all_within(shared, columns(ROWS))
+    for found, column in zip(both("pairwise")[1][1], columns(ROWS), strict=True):
+        assert not is_within_the_bound(found, column)
+    _, pullback = dg.vjp(
+        lambda p, x: dg.map_sum(scaled, p, x, grainsize=grainsize, summation="compensated"),
+        as_items(ROWS),
+        ONES,
+    )
+    own, shared = pullback(ONES)
+    assert_array_equal(own, np.ones(ROWS.shape))
+    assert all_within(shared, columns(ROWS))
+
+
+def test_inside_a_model_only_plain_additions_are_differentiated():
+    for add_up in (dg.map_sum, dg.reduce_sum):
+        model = dg.delayed(lambda x, a=add_up: a(inner, ROWS, x, summation="compensated"))
+        with pytest.raises(ValueError, match="'compensated' was asked for inside a model"):
+            dg.grad(model)(ONES)
+
+
 # --------------------------------------------------------------------- the same bits everywhere
 
 
@@ -544,22 +651,18 @@ class Block:
 
     def __init__(self, fun):
         node = dg.map_sum(fun, ROWS, dg.variable(ONES))
-        self.start = node.model, node.call
-        self.block = 0, ROWS[:8], [ONES]
-        self.active = (Active(1, watched=False),)
+        active = (Active(1, watched=False),)
+        self.model, self.sum = node.model, Sum(node.call, active, "compensated", is_part=True)
 
     def evaluate(self):
-        return evaluate_block(*self.start, *self.block, "compensated", True)
+        return evaluate_block(self.model, self.sum, 0, [ONES], ROWS[:8])
 
     def capture(self):
-        return capture_block(*self.start, self.active, *self.block, "compensated", True)
+        return capture_block(self.model, self.sum, 0, [ONES], ROWS[:8])
 
     def pull_back(self, captured, witness):
         one = Cotangent((np.ones(np.shape(compensation.rounded_value(captured.value)))[()],))
-        model, call = self.start
-        return pull_back_block(
-            captured, one, model, call, self.active, *self.block, witness, True, "compensated"
-        )
+        return pull_back_block(captured, one, self.model, self.sum, 0, [ONES], witness, ROWS[:8])
 
 
 @pytest.mark.parametrize("fun", [scaled, inner])
@@ -612,7 +715,7 @@ def test_an_unknown_summation_is_an_error_that_names_the_choices(wrong):
 
 
 def test_the_choices_are_those_of_the_signature():
-    assert get_args(reduction.Summation) == tuple(ADDERS)
+    assert get_args(sums.Summation) == tuple(ADDERS)
 
 
 def test_terms_of_several_shapes_are_told_by_their_own_shapes():

@@ -506,3 +506,57 @@ def test_the_users_function_runs_once_in_the_calling_thread(log):
     with dask.config.set(scheduler="threads"):
         dg.value_and_grad(objective)(X)
     assert calls == [threading.get_ident()]
+
+
+# ------------------------------------------------------------------ items that are differentiated
+
+
+def item_energy(item, x):
+    return np.sum(np.sin(item)) * x[0]
+
+
+ITEMS = np.linspace(0.0, 1.0, 66).reshape(22, 3)
+
+
+@pytest.mark.parametrize("items", [ITEMS, list(ITEMS)])
+def test_the_tasks_of_a_sum_whose_items_are_differentiated(seen, items):
+    """A block has three tasks, run, take the sum, take the items' cotangents; an item has none."""
+    found = tasks_of(
+        seen,
+        lambda p, x: dg.map_sum(item_energy, p, x, grainsize=4) * 2.0,
+        items,
+        X,
+        argnums=(0, 1),
+    )
+    assert found == {
+        "forward": 2 * 6 + adders(6) + 1,
+        "value": 2,
+        "backward": 1 + 1 + 1,
+        "cotangent": 6,
+    }
+
+
+def test_the_tasks_of_a_sum_of_arrays_whose_items_are_differentiated(seen):
+    def objective(p, x):
+        return dg.delayed(np.sum)(dg.map_sum(counted_free, p, x, grainsize=4))
+
+    found = tasks_of(seen, objective, ITEMS[:, :1], X, argnums=(0, 1))
+    assert found == {
+        "forward": 6 + 1,
+        "value": 6 + adders(6) + 1,
+        "backward": 6 + 1,
+        "cotangent": 2 * 6 + adders(6) + 1,
+    }
+
+
+def counted_free(item, x):
+    return np.sin(item[0] * x)
+
+
+def test_only_the_blocks_of_a_variable_are_sent(seen):
+    big = np.ones((64, 1000))
+    dg.grad(lambda p: dg.map_sum(np.sum, p, grainsize=16))(big)
+    constant = dg.variable(big)
+    dg.grad(lambda x: dg.map_sum(item_energy, constant, x, grainsize=16))(X)
+    held = [node() for node in seen.tasks.values() if type(node).__name__ == "DataNode"]
+    assert not any(np.size(data) == big.size for data in held)

@@ -8,7 +8,10 @@ from collections import OrderedDict, defaultdict, deque, namedtuple
 import autograd
 import autograd.numpy as np
 import dask
+import dask.bag
+import dask.dataframe
 import optree
+import pandas
 import pytest
 from dask.utils import key_split
 from numpy.testing import assert_allclose, assert_array_equal
@@ -352,15 +355,13 @@ def test_dask_arrays_are_constants(scheduler):
 
 
 def test_dask_bags_are_constants(scheduler):
-    bag = pytest.importorskip("dask.bag").from_sequence([1.0, 2.0, 3.0], npartitions=2)
+    bag = dask.bag.from_sequence([1.0, 2.0, 3.0], npartitions=2)
     model = dg.delayed(lambda x, data: np.sum(x) * sum(data))
     assert_allclose(dg.grad(lambda x: model(x, bag))(X), [6.0, 6.0, 6.0])
 
 
 def test_dask_dataframes_are_constants(scheduler):
-    pandas = pytest.importorskip("pandas")
-    dataframe = pytest.importorskip("dask.dataframe")
-    table = dataframe.from_pandas(pandas.DataFrame({"a": [1.0, 2.0, 3.0]}), npartitions=2)
+    table = dask.dataframe.from_pandas(pandas.DataFrame({"a": [1.0, 2.0, 3.0]}), npartitions=2)
     model = dg.delayed(lambda x, table: np.sum(x * table["a"].to_numpy()))
     assert_allclose(dg.grad(lambda x: model(x, table))(X), [1.0, 2.0, 3.0])
 

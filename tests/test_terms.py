@@ -12,6 +12,7 @@ from daskgrad.cotangents import Cotangent, Seed
 from daskgrad.pullbacks import Active, Gradient, NondeterministicModelError
 from daskgrad.reduction import ReductionNode
 from daskgrad.terms import (
+    Sum,
     Terms,
     add_captured,
     add_cotangents,
@@ -40,26 +41,25 @@ class Block:
     def __init__(self, fun, items=ITEMS, first=0, keep="auto"):
         node = dg.map_sum(dg.delayed(fun, keep=keep), items, dg.variable(X))
         assert isinstance(node, ReductionNode)
-        self.model, self.call, self.first, self.items = node.model, node.call, first, items
-        self.active = (Active(1, watched=False),)
+        self.model, self.first, self.items = node.model, first, items
+        self.sum = Sum(node.call, (Active(1, watched=False),))
 
     def evaluate(self):
-        return evaluate_block(self.model, self.call, self.first, self.items, [X])
+        return evaluate_block(self.model, self.sum, self.first, [X], self.items)
 
     def capture(self):
-        return capture_block(self.model, self.call, self.active, self.first, self.items, [X])
+        return capture_block(self.model, self.sum, self.first, [X], self.items)
 
     def pull_back(self, captured, cotangent):
         return pull_back_block(
             captured,
             cotangent,
             self.model,
-            self.call,
-            self.active,
+            self.sum,
             self.first,
-            self.items,
             [X],
             captured.value,
+            self.items,
         )
 
 

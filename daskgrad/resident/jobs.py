@@ -11,7 +11,7 @@ from daskgrad.models import Call, Model
 from daskgrad.pullbacks import Active, Captured, Gradient
 from daskgrad.resident.messages import Frames, Parcels, Unopened, unpack
 from daskgrad.summation import Place, Subtrees
-from daskgrad.terms import TracedSum, add_captured
+from daskgrad.terms import Sum, TracedSum, add_captured
 
 Sums = dict[Place, Captured]
 
@@ -97,9 +97,8 @@ class Job:
             self._kept[place].value() if place in self._kept else values[number]
             for place, number in enumerate(self._inputs)
         ]
-        return TracedSum(
-            summand.model, summand.call, summand.active, inputs, summand.summation, is_part=True
-        )
+        whole = Sum(summand.call, summand.active, summand.summation, is_part=True)
+        return TracedSum(summand.model, whole, inputs)
 
 
 class Unit(NamedTuple):

@@ -1,0 +1,260 @@
+"""Columns: the kinds of collections that a sum may run over, each cut into blocks of items.
+
+A kind knows how many items it has, where it may be cut, and how its blocks get into a task graph.
+The graphs of other Dask collections are taken as they are, without their optimisation: that would
+fuse a step that two of them share into tasks of each, and it would be computed twice.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from daskgrad.cotangents import describe, row_major
+from daskgrad.nodes import Node, Variable
+from daskgrad.partitions import as_items, in_row_order, require_plain
+from daskgrad.shards import Shards
+from daskgrad.structures import flatten
+from daskgrad.tasks import TaskGraph, is_collection
+
+
+class Column:
+    """One collection that a sum runs over; this kind is in this process.
+
+    ``count`` is ``None`` where it is unknown before anything is computed: ``partitions`` says then
+    in how many blocks it comes. ``starts`` are the places where it is cut, if it cannot be cut
+    elsewhere; ``own_starts`` those where a sum of whole slices cuts it, if nobody asks otherwise.
+    ``is_here``: the items are in this process, and not results of tasks or on a cluster.
+    """
+
+    count: int | None
+    partitions: int | None = None
+    starts: tuple[int, ...] | None = None
+    own_starts: tuple[int, ...] | None = None
+    variable: Variable | None = None
+    is_here: bool = True
+
+    def __init__(self, items: Sequence[Any] | np.ndarray, variable: Variable | None = None):
+        self.items = items
+        self.count = len(items)
+        self.variable = variable
+
+    def cut(self, starts: Sequence[int]) -> list[Any]:
+        """The blocks that begin at these places."""
+        return [self.items[start:stop] for start, stop in pairwise([*starts, len(self.items)])]
+
+    def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
+        """For each block its items or a reference to them; those used twice get a key."""
+        return [tasks.constant(block, name) for block in blocks] if used_twice else blocks
+
+    def one_by_one(self) -> list[Any]:
+        """The items of a sum that is recorded as one node an item."""
+        return list(self.items) if self.variable is None else [*iterated(self.variable)]
+
+
+class NodeColumn(Column):
+    """A list that holds nodes, or other collections within its items."""
+
+
+class PlacedColumn(Column):
+    """Items that were placed."""
+
+    def __init__(self, shards: Shards):
+        self.shards = shards
+        self.count = len(shards)
+        self.starts = tuple([block.first for block in shards.blocks])
+
+    @property
+    def is_here(self) -> bool:  # type: ignore[override]
+        return not self.shards.is_remote
+
+    def cut(self, starts: Sequence[int]) -> list[Any]:
+        return [block.items for block in self.shards.blocks]
+
+    def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
+        return self.shards.data(tasks)
+
+    def one_by_one(self) -> list[Any]:
+        raise cannot_be_single("what dg.place returned")
+
+
+class ComputedColumn(Column):
+    """A list of Delayed objects or futures, each of them an item."""
+
+    is_here = False
+
+    def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
+        return [
+            tasks.add(tasks.key("value", name), as_block, [included(tasks, item) for item in block])
+            for block in blocks
+        ]
+
+
+class RowColumn(Column):
+    """A dask Array, whose rows are the items."""
+
+    is_here = False
+
+    def __init__(self, array: Any):
+        self.array = array.rechunk(dict.fromkeys(range(1, array.ndim), -1))
+        self.count = self.rows = int(array.shape[0])
+        self.own_starts = tuple([0, *np.cumsum(array.chunks[0])[:-1].tolist()])
+
+    def cut(self, starts: Sequence[int]) -> list[Any]:
+        sizes = tuple([stop - start for start, stop in pairwise([*starts, self.rows])])
+        return delayed_blocks(self.array.rechunk({0: sizes}))
+
+    def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
+        return add_prepared(tasks, blocks, name, as_block)
+
+    def one_by_one(self) -> list[Any]:
+        raise cannot_be_single("a dask Array")
+
+
+class PartitionColumn(Column):
+    """A collection whose partitions are taken as they are; ``prepare`` is applied to each."""
+
+    count = None
+    is_here = False
+
+    def __init__(self, collection: Any, prepare: Callable[[Any], Any] | None):
+        self.blocks = delayed_blocks(collection)
+        self.partitions = len(self.blocks)
+        self.kind = type(collection).__name__
+        self.prepare = prepare
+
+    def cut(self, starts: Sequence[int]) -> list[Any]:
+        return self.blocks
+
+    def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
+        if self.prepare is None:
+            return [tasks.include(block) for block in blocks]
+        return add_prepared(tasks, blocks, name, self.prepare)
+
+    def one_by_one(self) -> list[Any]:
+        raise cannot_be_single(f"a dask {self.kind}")
+
+
+def delayed_blocks(collection: Any) -> list[Any]:
+    return np.ravel(np.asarray(collection.to_delayed(optimize_graph=False), dtype=object)).tolist()
+
+
+def included(tasks: TaskGraph, item: Any) -> Any:
+    return tasks.include(item) if is_collection(item) else item
+
+
+def add_prepared(
+    tasks: TaskGraph, blocks: Sequence[Any], name: str, prepare: Callable[[Any], Any]
+) -> list[Any]:
+    return [tasks.add(tasks.key("value", name), prepare, tasks.include(block)) for block in blocks]
+
+
+def as_block(items: Any) -> Sequence[Any] | np.ndarray:
+    """Computed items as they would be handed over: rows of a contiguous array, or a list."""
+    if isinstance(items, np.ndarray):
+        require_plain(items, "a block of the items")
+        return row_major(items)
+    return [in_row_order(item) for item in items]
+
+
+def iterated(variable: Variable) -> Sequence[Node]:
+    """The items of a variable, each a node of its own."""
+    return [variable[number] for number in range(len(variable.primal))]
+
+
+# ------------------------------------------------------------------- which kind something is
+
+
+def as_column(items: Any, argument: str, whole_slices: bool) -> Column:
+    """The kind of column that ``items`` is.
+
+    Raises
+    ------
+    TypeError
+        for what is no collection of items, with what to pass in its place.
+    ValueError
+        for no items, or a dask Array whose rows are not counted yet.
+    """
+    if isinstance(items, Shards):
+        return PlacedColumn(items)
+    if isinstance(items, Variable):
+        require_items_in(items, argument)
+        return Column(as_items(items.primal, argument), items)
+    if isinstance(items, Node):
+        raise TypeError(
+            f"{argument} is {items!r}, and how many items it will have is not known while the sum "
+            f"is recorded; pass a list of nodes, one an item, or sum within a model that takes "
+            f"all: dg.delayed(lambda items, *shared: dg.map_sum(model, items, *shared))"
+        )
+    if hasattr(type(items), "rechunk"):
+        return array_column(items, argument, whole_slices)
+    if hasattr(type(items), "foldby"):
+        return PartitionColumn(items, as_block)
+    if hasattr(type(items), "divisions"):
+        require_slices(items, argument, whole_slices)
+        return PartitionColumn(items, None)
+    require_sequence(items, argument)
+    items = as_items(items, argument)
+    if isinstance(items, np.ndarray) or not any(map(holds_node, items)):
+        return Column(items)
+    return NodeColumn(items) if any(map(needs_node, items)) else ComputedColumn(items)
+
+
+def require_sequence(items: Any, argument: str) -> None:
+    if not isinstance(items, list | tuple | np.ndarray):
+        raise TypeError(
+            f"{argument} must be a list, a tuple, a NumPy or dask Array, a dask Bag, a variable, "
+            f"what dg.place returned, or one dg.zip of such; found {describe(items)}"
+        )
+
+
+def array_column(array: Any, argument: str, whole_slices: bool) -> Column:
+    if not array.ndim or array.dtype == object:
+        raise TypeError(
+            f"{argument} is a dask Array of dtype {array.dtype} and {array.ndim} dimensions; it "
+            f"must have numbers, and rows, which are the items"
+        )
+    if array.shape[0] == 0:
+        raise ValueError(f"{argument} is empty, and an empty sum has no shape; sum at least one")
+    if not np.isnan(array.shape[0]):
+        return RowColumn(array)
+    if whole_slices:
+        return PartitionColumn(array.rechunk(dict.fromkeys(range(1, array.ndim), -1)), row_major)
+    raise ValueError(
+        f"{argument} is a dask Array whose rows are not counted; call its compute_chunk_sizes(), "
+        f"or sum over its blocks as they are with reduce_sum"
+    )
+
+
+def require_slices(frame: Any, argument: str, whole_slices: bool) -> None:
+    if not whole_slices:
+        raise TypeError(
+            f"{argument} is a dask {type(frame).__name__}, whose partitions are not split into "
+            f"items; use reduce_sum, whose function gets a partition at a time"
+        )
+
+
+def require_items_in(variable: Variable, argument: str) -> None:
+    primal = variable.primal
+    if not isinstance(primal, list | tuple) and not np.ndim(primal):
+        raise TypeError(
+            f"{argument} is {variable!r}, which is {describe(primal)}; the variables that have "
+            f"items are lists, tuples, and arrays of at least one dimension"
+        )
+
+
+def cannot_be_single(kind: str) -> TypeError:
+    return TypeError(
+        f"a list of nodes is summed with one node an item, and cannot be zipped with {kind}; zip "
+        f"it with lists and arrays, or sum over a variable that is a list"
+    )
+
+
+def holds_node(item: Any) -> bool:
+    return any(isinstance(leaf, Node) or is_collection(leaf) for leaf in flatten(item)[0])
+
+
+def needs_node(item: Any) -> bool:
+    """Whether an item is, or holds, a node, or holds another collection within it."""
+    return isinstance(item, Node) or (holds_node(item) and not is_collection(item))

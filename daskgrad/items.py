@@ -1,0 +1,252 @@
+"""Items: what a sum runs over: one collection, or several of one length side by side.
+
+Nothing here uses Python's own ``zip``, since the public ``zip`` has its name.
+"""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from daskgrad.blame import Partition
+from daskgrad.columns import Column, NodeColumn, PlacedColumn, as_column
+from daskgrad.models import inside_model
+from daskgrad.nodes import Variable
+from daskgrad.partitions import Grainsize, aligned_grainsize, as_items
+from daskgrad.shards import Shards
+from daskgrad.tasks import TaskGraph
+from daskgrad.terms import First
+
+
+class Zip:
+    """Collections side by side; made by ``zip``."""
+
+    def __init__(self, collections: tuple):
+        self.collections = collections
+
+    def __repr__(self) -> str:
+        return f"<Zip of {len(self.collections)} collections>"
+
+
+def zip(*collections: Any) -> Zip:
+    """Collections of one length side by side: their items are tuples, an entry from each.
+
+    For ``map_sum`` and ``reduce_sum``, which pass ``(a_i, b_i)`` in the place of an item, and
+    ``(slice of a, slice of b)`` in that of a slice.
+
+    Parameters
+    ----------
+    collections:
+        whatever is summed over alone: lists, tuples, arrays, dask Arrays, lists of Delayed, placed
+        items, and variables, whose items are differentiated. Bags and dataframes go with one
+        another alone, with as many partitions; their items are counted when they are computed.
+
+    Raises
+    ------
+    ValueError
+        for no collections, and where the lengths, or the numbers of partitions, differ.
+    """
+    if not collections:
+        raise ValueError("dg.zip of nothing has no items; zip at least one collection")
+    zipped = Zip(collections)
+    if inside_model():
+        require_one_length([len(collection) for collection in collections])
+    else:
+        require_columns_alike(as_columns(zipped, "an argument of dg.zip", whole_slices=True))
+    return zipped
+
+
+class Items:
+    """Columns cut alike: what a reduction needs to know of the items it runs over.
+
+    ``firsts`` has for each block the index of its first item, or which partition it is; ``sizes``
+    how many items it has, where that is known.
+    """
+
+    def __init__(self, columns: Sequence[Column], starts: Sequence[int], whole_slices: bool):
+        self.columns = columns
+        count = columns[0].count
+        self.is_counted = count is not None
+        item = None if whole_slices else 0
+        self.firsts: list[First] = [
+            start if self.is_counted else Partition(start, item) for start in starts
+        ]
+        self.sizes = [] if count is None else np.diff([*starts, count]).tolist()
+        self.whole_slices = whole_slices
+        self._blocks = [column.cut(starts) for column in columns]
+
+    def data(self, tasks: TaskGraph, name: str, used_twice: bool = False) -> list[list[Any]]:
+        """For each block what each column has in it, or references to that."""
+        columns = [
+            self._column(tasks, number, name, used_twice) for number in range(len(self.columns))
+        ]
+        return [list(block) for block in side_by_side(columns)]
+
+    def placed_now(self, tasks: TaskGraph, data: list[list[Any]]) -> list[list[Any]]:
+        """The ``data`` of an earlier pass; what is placed may have been lost and placed again."""
+        placed = {
+            number: self._column(tasks, number, "", used_twice=False)
+            for number, column in enumerate(self.columns)
+            if isinstance(column, PlacedColumn)
+        }
+        return [
+            [placed[n][row] if n in placed else part for n, part in enumerate(block)]
+            for row, block in enumerate(data)
+        ]
+
+    def _column(self, tasks: TaskGraph, number: int, name: str, used_twice: bool) -> list[Any]:
+        """What each block has of one column; a whole slice is the one item of its block."""
+        data = self.columns[number].data(tasks, self._blocks[number], name, used_twice)
+        return [[slice_] for slice_ in data] if self.whole_slices else data
+
+    def variable(self, part: int) -> Variable:
+        """The variable whose items are one part of these."""
+        variable = self.columns[part].variable
+        assert variable is not None
+        return variable
+
+    def are_rows(self, part: int) -> bool:
+        """Whether a part is an array, whose rows are the items, and not a list."""
+        return isinstance(self.variable(part).primal, np.ndarray)
+
+    @property
+    def placed(self) -> list[Shards]:
+        """What is placed, of all columns."""
+        return [column.shards for column in self.columns if isinstance(column, PlacedColumn)]
+
+    @property
+    def is_here(self) -> bool:
+        """Whether all items are in this process, and not results of tasks or on a cluster."""
+        return all(column.is_here for column in self.columns)
+
+    def here(self, start: int, stop: int) -> list[list[Any]]:
+        """What each column has in a run of blocks whose items are in this process."""
+        runs = [blocks[start:stop] for blocks in self._blocks]
+        return runs if self.whole_slices else [[*chain.from_iterable(run)] for run in runs]
+
+
+def as_columns(items: Any, argument: str, whole_slices: bool) -> list[Column]:
+    collections = items.collections if isinstance(items, Zip) else (items,)
+    return [as_column(collection, argument, whole_slices) for collection in collections]
+
+
+def cut_alike(columns: Sequence[Column], grainsize: Grainsize, whole_slices: bool) -> Items:
+    """Cuts columns into blocks: where one of them must be cut, else in runs of ``grainsize``."""
+    require_columns_alike(columns)
+    count = columns[0].count
+    if count is None:
+        require_auto(grainsize, columns[0])
+        return Items(columns, range(columns[0].partitions or 0), whole_slices)
+    starts = fixed_starts(columns, grainsize)
+    if starts is None and whole_slices and grainsize == "auto":
+        starts = one_cut({column.own_starts for column in columns if column.own_starts})
+    if starts is None:
+        is_taken = whole_slices and grainsize != "auto"
+        size = int(grainsize) if is_taken else aligned_grainsize(grainsize, count)
+        starts = tuple(range(0, count, size))
+    return Items(columns, starts, whole_slices)
+
+
+def fixed_starts(columns: Sequence[Column], grainsize: Grainsize) -> tuple[int, ...] | None:
+    """Where columns must be cut since they are placed."""
+    for column in columns:
+        if isinstance(column, PlacedColumn):
+            require_same_grainsize(grainsize, column.shards)
+    return one_cut({column.starts for column in columns if column.starts is not None})
+
+
+def one_cut(cuts: set) -> tuple[int, ...] | None:
+    if len(cuts) > 1:
+        raise ValueError(
+            "the collections that are zipped are cut at other places; place them with one "
+            "grainsize, rechunk them alike, or give a grainsize"
+        )
+    return next(iter(cuts), None)
+
+
+def require_same_grainsize(grainsize: Grainsize, shards: Shards) -> None:
+    if grainsize != "auto" and aligned_grainsize(grainsize, 1) != shards.grainsize:
+        raise ValueError(
+            f"the items were placed with grainsize {shards.grainsize}, and grainsize={grainsize} "
+            f"was asked for; leave it out, or place the items again"
+        )
+
+
+def require_auto(grainsize: Grainsize, column: Column) -> None:
+    if grainsize != "auto":
+        raise ValueError(
+            f"the items come in {column.partitions} partitions, which are the blocks, and "
+            f"grainsize={grainsize} was asked for; leave it out, or repartition the collection"
+        )
+
+
+def require_columns_alike(columns: Sequence[Column]) -> None:
+    counts = [column.count for column in columns]
+    if None not in counts:
+        require_one_length(counts)
+        return
+    partitions = [column.partitions for column in columns]
+    if any(count is not None for count in counts):
+        raise TypeError(
+            "a collection whose items are not counted before they are computed (a bag, a "
+            "dataframe) cannot be zipped with one in other blocks; put both into one bag with "
+            "dask.bag.zip, or compute it first"
+        )
+    if len(set(partitions)) > 1:
+        raise ValueError(
+            f"collections that are zipped must have equally many partitions; found "
+            f"{' and '.join(map(str, partitions))}; repartition them, or use dask.bag.zip"
+        )
+
+
+def require_one_length(counts: Sequence[int | None]) -> None:
+    if len(set(counts)) > 1:
+        raise ValueError(
+            f"collections that are zipped must be of one length; found lengths "
+            f"{' and '.join(map(str, counts))}"
+        )
+
+
+def holds_nodes(columns: Sequence[Column]) -> bool:
+    return any(isinstance(column, NodeColumn) for column in columns)
+
+
+def side_by_side(parts: Sequence[Sequence[Any]]) -> list[tuple]:
+    return [tuple([part[number] for part in parts]) for number in range(len(parts[0]))]
+
+
+# ------------------------------------------------------------------------------- inside a model
+
+
+def nested_items(items: Any, argument: str) -> Sequence[Any]:
+    """Items inside a model: values, or boxes in their places."""
+    if isinstance(items, Zip):
+        return side_by_side([nested_items(part, argument) for part in items.collections])
+    return nested_part(items, argument)
+
+
+def nested_part(items: Any, argument: str) -> Any:
+    if isinstance(items, Shards):
+        return [item for block in items.blocks for item in block.items]
+    if not is_boxed(items):
+        return as_items(items, argument)
+    if not len(items):
+        raise ValueError(f"{argument} is empty, and an empty sum has no shape; sum at least one")
+    return items
+
+
+def is_boxed(items: Any) -> bool:
+    """Whether this is a sequence of which as_items knows nothing: a backend's box of an array."""
+    is_plain = isinstance(items, list | tuple | str | bytes | dict) or hasattr(items, "__array__")
+    return not is_plain and hasattr(items, "__len__") and hasattr(items, "__getitem__")
+
+
+def nested_slices(items: Any, argument: str, grainsize: Grainsize) -> list[Any]:
+    """Runs of ``grainsize`` items inside a model."""
+    is_zip = isinstance(items, Zip)
+    parts = [nested_part(part, argument) for part in (items.collections if is_zip else (items,))]
+    count = len(parts[0])
+    size = aligned_grainsize(grainsize, count) if grainsize == "auto" else int(grainsize)
+    runs = [[part[start : start + size] for part in parts] for start in range(0, count, size)]
+    return [tuple(run) if is_zip else run[0] for run in runs]

@@ -1,0 +1,169 @@
+"""Itemwise: the cotangents of the items of a sum, where the items are differentiated themselves.
+
+The pullback of a term returns the cotangents of its item, and then those of the shared inputs. The
+latter are added up; the former are put side by side, first in a block and then over all blocks. A
+factor that is known late scales what was put together, entry by entry: so the bits do not depend on
+how the sum was cut.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from daskgrad import cotangents
+from daskgrad.cotangents import Cotangent, Leaves, Seed
+from daskgrad.models import Model
+from daskgrad.pullbacks import (
+    Captured,
+    Gradient,
+    require_same_value,
+    require_value_seen,
+    seed,
+)
+from daskgrad.summation import Add, PairwiseSum
+
+Widths = tuple[int, ...]  # how many leaves each differentiated part of an item has
+
+
+class ItemGradient(Gradient):
+    """The gradient of the real scalar terms of a block.
+
+    ``leaves`` are those of the shared inputs, added up; ``columns`` has for each part of the items
+    that is differentiated the cotangents of its items, side by side.
+    """
+
+    __slots__ = ("columns",)
+
+    def __init__(self, leaves: Leaves, columns: tuple[Leaves, ...]):
+        super().__init__(leaves)
+        self.columns = columns
+
+    def __reduce__(self):
+        return ItemGradient, (self.leaves, self.columns)
+
+    def with_leaves(self, leaves: Leaves) -> "ItemGradient":
+        return ItemGradient(leaves, self.columns)
+
+    def __sizeof__(self) -> int:
+        return super().__sizeof__() + sum([cotangents.nbytes(column) for column in self.columns])
+
+
+class Gathered:
+    """Takes the cotangents of terms as they come: adds up the shared ones, keeps the items'.
+
+    ``are_rows`` says of each differentiated part of the items whether it is an array, whose rows
+    are the items, or a list; ``add`` adds two cotangents.
+    """
+
+    def __init__(self, are_rows: Sequence[bool], add: Add = cotangents.add):
+        self._are_rows = are_rows
+        self._shared = PairwiseSum(add)
+        self._columns: list[list[Leaves]] = [[] for _ in are_rows]
+
+    def push(self, leaves: Leaves, widths: Widths) -> None:
+        rest = iter(leaves)
+        for column, width in zip(self._columns, widths, strict=True):
+            column.append(tuple(itertools.islice(rest, width)))
+        self._shared.push(tuple(rest) if widths else leaves)
+
+    def gradient(self) -> Gradient:
+        shared, columns = self.total()
+        return ItemGradient(shared, columns) if columns else Gradient(shared)
+
+    def total(self) -> tuple[Leaves, tuple[Leaves, ...]]:
+        """The sum of the shared cotangents, and a column a part; at least one term was pushed."""
+        pairs = zip(self._columns, self._are_rows, strict=True)
+        return self._shared.total(), tuple([side_by_side(*pair) for pair in pairs])
+
+
+def side_by_side(items: Sequence[Leaves], are_rows: bool) -> Leaves:
+    """The cotangents of items as one: of an array whose rows they are, or leaf after leaf."""
+    if not are_rows:
+        return tuple(itertools.chain.from_iterable(items))
+    rows = [row for (row,) in items]
+    like = next((row for row in rows if row is not None), None)
+    if like is None:
+        return (None,)
+    return (np.stack([np.zeros_like(like) if row is None else row for row in rows]),)
+
+
+# ----------------------------------------------------------------------------- of a whole sum
+
+
+def without_items(captured: Captured) -> Captured:
+    """A block's value and the gradient of the shared inputs: what is added up over the blocks."""
+    gradient = captured.pullback
+    if not isinstance(gradient, ItemGradient):
+        return captured
+    return Captured(captured.value, Gradient(gradient.leaves), captured.seen, captured.fingerprint)
+
+
+def column_of(captured: Captured, number: int, summed: Captured, model: Model) -> Leaves | None:
+    """The cotangents of a block's items, which wait for their factor; ``number`` of the parts.
+
+    They must belong to the value that was ``summed``: the forward task may have run again. ``None``
+    where the terms are no scalars, which is an error that the sum of the blocks raises.
+    """
+    require_same_value(captured, summed.fingerprint, model)
+    gradient = captured.pullback
+    return gradient.columns[number] if isinstance(gradient, ItemGradient) else None
+
+
+def pull_back_items(
+    blocks: Sequence[Leaves],
+    sizes: Sequence[int],
+    are_rows: bool,
+    captured: Captured,
+    cotangent: Cotangent,
+    model: Model,
+    witness: Any,
+) -> Cotangent:
+    """The cotangents of all items of a sum that was added up: joined, and scaled once."""
+    require_value_seen(captured, cotangent, witness, model)
+    (factor,) = seed(cotangent, captured.value, model)
+    joined = join(blocks, sizes, are_rows)
+    return Cotangent(scaled(joined, factor))
+
+
+def join_items(blocks: Sequence[Cotangent], sizes: Sequence[int], are_rows: bool) -> Cotangent:
+    """The cotangents of all items of a sum, from those of its blocks."""
+    return Cotangent(join([block.leaves for block in blocks], sizes, are_rows))
+
+
+def join(blocks: Sequence[Leaves], sizes: Sequence[int], are_rows: bool) -> Leaves:
+    """``sizes``: the numbers of items in the blocks."""
+    if not are_rows:
+        return tuple(itertools.chain.from_iterable(blocks))
+    rows = [block for (block,) in blocks]
+    like = next((block for block in rows if block is not None), None)
+    if like is None:
+        return (None,)
+    filled = [
+        np.zeros((size, *like.shape[1:]), like.dtype) if block is None else block
+        for block, size in zip(rows, sizes, strict=True)
+    ]
+    return (np.concatenate(filled),)
+
+
+def scaled(leaves: Leaves, factor: Any) -> Leaves:
+    return (None,) * len(leaves) if factor is None else cotangents.scale(leaves, factor)
+
+
+def items_of(gradient: Gradient, factor: Any) -> tuple[Leaves, ...]:
+    """The cotangents of a block's items, part by part, from what its scalar terms kept."""
+    if not isinstance(gradient, ItemGradient):
+        return ()
+    return tuple([scaled(column, factor) for column in gradient.columns])
+
+
+def factor_of_terms(cotangent: Cotangent, seeded: Leaves) -> Any:
+    """The factor of terms that are real scalars, given the cotangent of the sum of all blocks.
+
+    ``seeded`` is that cotangent as the block sees it, in the dtype of the block's own value: with
+    terms of several dtypes the bits of a factor of that dtype would depend on the cut.
+    """
+    if isinstance(cotangent, Seed) or seeded[0] is None:
+        return seeded[0]
+    return np.real(cotangent.leaves[0])

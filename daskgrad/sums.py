@@ -1,0 +1,178 @@
+"""Sums: what users call to add up models: over items, over slices of them, over nodes."""
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from daskgrad.columns import Column
+from daskgrad.cotangents import describe
+from daskgrad.items import (
+    Items,
+    Zip,
+    as_columns,
+    cut_alike,
+    holds_nodes,
+    nested_items,
+    nested_slices,
+    require_columns_alike,
+    side_by_side,
+)
+from daskgrad.models import Model, inside_model
+from daskgrad.nested import nested_sum
+from daskgrad.nodes import CallNode, Node, as_model, require_no_node_in
+from daskgrad.partitions import Grainsize, require_grainsize
+from daskgrad.reduction import ReductionNode, SumNode
+from daskgrad.structures import flatten
+from daskgrad.tasks import TaskGraph
+from daskgrad.terms import ADDERS
+
+Summation = Literal["pairwise", "compensated"]
+
+
+def map_sum(
+    model: Any,
+    items: Any,
+    *shared: Any,
+    grainsize: Grainsize = "auto",
+    summation: Summation = "pairwise",
+) -> Any:
+    """The sum of ``model(item, *shared)`` over the items, as one node.
+
+    The terms must have one structure and shape. They are added along a binary tree over the items'
+    indices: the bits of value and gradient depend neither on the grainsize nor on the scheduler.
+    Inside a model nothing is recorded: it returns the sum itself, and derivatives flow through it.
+
+    Parameters
+    ----------
+    model:
+        a plain function, or what ``delayed`` made of one.
+    items:
+        a list or tuple; a NumPy or dask Array (its rows are the items); a list of Delayed, each of
+        them an item; a dask Bag (its elements; the bits depend on its partitions); what ``place``
+        returned; a variable that is a list, a tuple or an array, whose items are differentiated;
+        or ``zip`` of such. A list that holds nodes is recorded as one node an item.
+    shared:
+        what every term sees; may hold variables and other nodes at any depth.
+    grainsize:
+        items in one task, rounded down to a power of two; "auto" makes 32 to 64 tasks of a long
+        list. Placed items and bags have theirs.
+    summation:
+        "pairwise" rounds every addition: the error of a sum s of n terms x is at most
+        u log2(n) Σ|x| to first order, where u is half the dtype's epsilon. "compensated" adds up
+        the rounding errors, too, along the same tree, and rounds once at the end: the error is at
+        most u |s| + O(log²n u²) Σ|x|, entry by entry and for real and imaginary parts each, in the
+        value and in the sum of the terms' gradients. The terms and their gradients are as accurate
+        as the model, and a factor that scales the sum is rounded as ever. Partial sums of several
+        dtypes are converted to their common one before they are added; integers are added exactly.
+        Where plain addition gives an infinity or NaN, so does this. ``daskgrad.compensation`` has
+        the bound and its source.
+
+    Raises
+    ------
+    ValueError
+        for no items, collections of several lengths, a grainsize that is no number of items or not
+        that of the shards, a dask Array whose rows are not counted, an unknown summation, and a
+        compensated one inside a model.
+    TypeError
+        for anything else in the place of the items.
+    """
+    model = as_model(model)
+    require_grainsize(grainsize)
+    require_summation(summation)
+    if inside_model() and not involves_node(items, shared):
+        require_plain_additions(summation)
+        return nested_sum(model.fun, model.name, nested_items(items, "items"), shared)
+    columns = as_columns(items, "items", whole_slices=False)
+    if not holds_nodes(columns):
+        each = cut_alike(columns, grainsize, whole_slices=False)
+        return reduction(model, each, shared, isinstance(items, Zip), summation)
+    require_columns_alike(columns)
+    singles = [column.one_by_one() for column in columns]
+    terms = side_by_side(singles) if isinstance(items, Zip) else singles[0]
+    return sum([CallNode(model, (item, *shared), {}) for item in terms], summation)
+
+
+def reduce_sum(
+    partial_sum: Any,
+    sliced: Any,
+    *shared: Any,
+    grainsize: Grainsize = "auto",
+    summation: Summation = "pairwise",
+) -> Any:
+    """The sum of ``partial_sum(slice, *shared)`` over slices of ``grainsize`` items, as one node.
+
+    As ``map_sum``, but the user's function gets a whole slice (a list, or rows of an array; of a
+    ``zip`` a tuple of slices) and adds up itself. The grainsize is taken as it is; with "auto" the
+    slices of a dask Array are its blocks along the first axis. Those of a dask DataFrame, Series or
+    Bag are its partitions. The bits of the result depend on the slices, and on nothing else (of a
+    DataFrame also on its memory layout, which pandas may change when a partition moves). Source of
+    the interface: Stan's ``reduce_sum``. ``summation`` says how the slices' sums are added, not how
+    the user's function adds.
+    """
+    model = as_model(partial_sum)
+    require_grainsize(grainsize)
+    require_summation(summation)
+    if inside_model() and not involves_node(sliced, shared):
+        require_plain_additions(summation)
+        slices = nested_slices(sliced, "sliced", grainsize)
+        return nested_sum(model.fun, model.name, slices, shared)
+    columns = as_columns(sliced, "sliced", whole_slices=True)
+    if not holds_nodes(columns):
+        blocks = cut_alike(columns, grainsize, whole_slices=True)
+        return reduction(model, blocks, shared, isinstance(sliced, Zip), summation)
+    singles = [Column(column.one_by_one()) for column in columns]
+    slices = [
+        tuple([run for (run,) in block]) if isinstance(sliced, Zip) else block[0][0]
+        for block in cut_alike(singles, grainsize, whole_slices=True).data(TaskGraph(), model.name)
+    ]
+    return sum([CallNode(model, (each, *shared), {}) for each in slices], summation)
+
+
+def sum(nodes: Iterable[Node], summation: Summation = "pairwise") -> Node:
+    """The sum of nodes of one structure and shape, along a binary tree over their indices.
+
+    ``summation`` is that of ``map_sum``, for the value: what several nodes contribute to the
+    gradient of one variable comes from several consumers, and is added pairwise.
+    """
+    nodes = list(nodes)
+    require_summation(summation)
+    for number, node in enumerate(nodes):
+        if not isinstance(node, Node):
+            raise TypeError(
+                f"dg.sum adds up nodes; found {describe(node)} in place {number}: add it with +"
+            )
+    if not nodes:
+        raise ValueError("dg.sum of no nodes has no shape; sum at least one")
+    return SumNode(nodes, summation=summation) if len(nodes) > 1 else nodes[0]
+
+
+# ------------------------------------------------------------------------------ what they need
+
+
+def require_summation(summation: Any) -> None:
+    if not (isinstance(summation, str) and summation in ADDERS):
+        raise ValueError(f"summation is one of {', '.join(map(repr, ADDERS))}; found {summation!r}")
+
+
+def reduction(
+    model: Model, items: Items, shared: tuple, is_zip: bool, summation: Summation
+) -> ReductionNode:
+    for column in items.columns:
+        if type(column) is Column:
+            require_no_node_in(column.items, f"the items of model {model.name!r}")
+    template = (None,) * len(items.columns) if is_zip else None
+    return ReductionNode(model, shared, items, template, summation)
+
+
+def involves_node(items: Any, shared: tuple) -> bool:
+    """Whether a sum inside a model is one of an inner derivative, which is recorded."""
+    items = items.collections if isinstance(items, Zip) else items
+    return any(isinstance(leaf, Node) for leaf in flatten((items, shared))[0])
+
+
+def require_plain_additions(summation: Summation) -> None:
+    if summation != "pairwise":
+        raise ValueError(
+            f"summation={summation!r} was asked for inside a model, where the sum is "
+            f"differentiated with the rest of the model, and its additions are plain; leave it "
+            f"out, or take the sum out of the model"
+        )

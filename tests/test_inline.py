@@ -1,0 +1,245 @@
+"""Evaluation in line: the bits of every scheduler, each model once, and only where it may be."""
+
+import threading
+import time
+
+import autograd.numpy as np
+import dask
+import dask.array
+import dask.bag
+import dask.local
+import numpy
+import pytest
+from dask.callbacks import Callback
+from numpy.testing import assert_allclose
+
+import daskgrad as dg
+from daskgrad.inline import doubling, subtrees_from
+
+RANDOM = numpy.random.default_rng(5)
+N = 75
+ROWS = RANDOM.normal(size=(N, 4)) * 10.0 ** RANDOM.uniform(-8, 8, size=(N, 4))
+NUMBERS = RANDOM.normal(size=N)
+RAGGED = [numpy.linspace(0.1, 1.0, 2 + number % 3) for number in range(N)]
+X = numpy.linspace(0.2, 1.3, 4)
+
+AT_ONCE = 1e-9  # seconds: everything is handed over after the first step
+BUDGETS = (0.02, AT_ONCE)
+
+
+def dot(row, x):
+    return np.dot(row, np.sin(x))
+
+
+def weighted(pair, x):
+    return np.dot(pair[0], np.cos(x)) * pair[1]
+
+
+def ragged(item, x):
+    return np.sum(np.exp(-item * x[0])) * x[1]
+
+
+def slice_sum(rows, x):
+    return np.sum(np.dot(rows, x))
+
+
+def slice_of_pairs(pair, x):
+    return np.sum(np.dot(pair[0], x) * pair[1])
+
+
+def wave(row, x):
+    return row * np.sin(x)
+
+
+def mixed(x):
+    return x[::-1] * 2.0
+
+
+PROGRAMS = {
+    "a list": lambda x: dg.map_sum(ragged, RAGGED, x),
+    "rows": lambda x: dg.map_sum(dot, ROWS, x, grainsize=4),
+    "one item": lambda x: dg.map_sum(dot, ROWS[:1], x),
+    "a zip": lambda x: dg.map_sum(weighted, dg.zip(ROWS, list(NUMBERS)), x),
+    "slices": lambda x: dg.reduce_sum(slice_sum, ROWS, x, grainsize=7),
+    "slices of a zip": lambda x: dg.reduce_sum(
+        slice_of_pairs, dg.zip(ROWS, NUMBERS), x, grainsize=8
+    ),
+    "placed": lambda x: dg.map_sum(dot, dg.place(list(ROWS), 2), x),
+    "a zip with placed items": lambda x: dg.map_sum(
+        weighted, dg.zip(dg.place(list(ROWS), 4), NUMBERS), x
+    ),
+    "compensated": lambda x: dg.map_sum(dot, ROWS, x, grainsize=2, summation="compensated"),
+    "a compensated zip": lambda x: dg.map_sum(
+        weighted, dg.zip(ROWS, NUMBERS), x, summation="compensated"
+    ),
+    "items that are differentiated": lambda x: dg.map_sum(
+        lambda a, x: a * np.sum(x), x, x, grainsize=1
+    ),
+    "terms that are arrays": lambda x: dg.delayed(np.sum)(dg.map_sum(wave, ROWS, x)),
+    "a sum of a sum": lambda x: dg.map_sum(
+        lambda row, y: np.dot(row, y), ROWS, dg.map_sum(wave, ROWS, dg.delayed(mixed)(x))
+    ),
+    "two sums and a node": lambda x: (
+        dg.map_sum(dot, ROWS, x) * 2.0 - dg.map_sum(ragged, RAGGED, x) + dg.delayed(np.sum)(x)
+    ),
+}
+
+
+def in_line(seconds):
+    return dask.config.set({"daskgrad.inline.seconds": seconds})
+
+
+def bits(found):
+    value, gradient = found
+    return value.tobytes(), gradient.tobytes()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_bits_are_those_of_every_scheduler(name, every_scheduler):
+    gradient = dg.value_and_grad(PROGRAMS[name])
+    with in_line(0):
+        expected = set(map(bits, every_scheduler(lambda: gradient(X)).values()))
+    assert len(expected) == 1
+    for seconds in BUDGETS:
+        with in_line(seconds):
+            assert bits(gradient(X)) in expected
+
+
+# -------------------------------------------------------------------------- who runs the models
+
+
+@pytest.fixture
+def runs():
+    """The threads in which ``logged`` ran, and on what."""
+    return []
+
+
+def logged(runs, fun, seconds=0.0):
+    def model(item, x):
+        runs.append((threading.get_ident(), item))
+        time.sleep(seconds)
+        return fun(item, x)
+
+    return model
+
+
+def here(runs):
+    return [item for thread, item in runs if thread == threading.get_ident()]
+
+
+def square(item, x):
+    return item * np.sum(x**2)
+
+
+def test_little_work_runs_in_the_calling_thread(runs):
+    with dask.config.set(scheduler="threads"), in_line(60):
+        dg.grad(lambda x: dg.map_sum(logged(runs, square), list(range(N)), x))(X)
+    assert here(runs) == list(range(N))
+
+
+@pytest.mark.parametrize("seconds", BUDGETS)
+def test_each_model_runs_once_also_where_the_rest_is_handed_over(seconds, runs):
+    def objective(x):
+        y = dg.delayed(lambda x: logged(runs, lambda item, x: x * 1.0)("first", x))(x)
+        return dg.map_sum(logged(runs, square, 0.002), list(range(N)), y, grainsize=1)
+
+    with dask.config.set(scheduler="threads"), in_line(seconds):
+        value, gradient = dg.value_and_grad(objective)(X)
+    items = list(range(N))
+    assert sorted([item for _, item in runs if item != "first"]) == items
+    assert [item for _, item in runs].count("first") == 1
+    assert 0 < len(here(runs)) < N, "else nothing was handed over, or all"
+    assert_allclose(value, sum(items) * np.sum(X**2))
+    assert_allclose(gradient, sum(items) * 2.0 * X)
+
+
+def test_nothing_runs_in_line_without_time(runs):
+    with dask.config.set(scheduler="threads"), in_line(0):
+        dg.grad(lambda x: dg.map_sum(logged(runs, square), list(range(N)), x))(X)
+    assert len(runs) == N
+    assert not here(runs)
+
+
+def test_nothing_runs_in_line_while_callbacks_watch(runs):
+    seen = []
+    with dask.config.set(scheduler="threads"), in_line(60):
+        with Callback(pretask=lambda key, *_: seen.append(key)):
+            dg.grad(lambda x: dg.map_sum(logged(runs, square), list(range(N)), x))(X)
+    assert not here(runs)
+    assert seen
+
+
+def test_nodes_with_annotations_do_not_run_in_line(runs):
+    def objective(x):
+        with dask.annotate(priority=1):
+            return dg.map_sum(logged(runs, square), list(range(N)), x)
+
+    with dask.config.set(scheduler="threads"), in_line(60):
+        dg.grad(objective)(X)
+    assert len(runs) == N
+    assert not here(runs)
+
+
+def test_a_scheduler_of_the_users_gets_all_tasks():
+    tasks = []
+
+    def get(graph, keys, **kwargs):
+        tasks.extend(dict(graph.__dask_graph__()))
+        return dask.local.get_sync(graph, keys, **kwargs)
+
+    with dask.config.set(scheduler=get), in_line(60):
+        dg.grad(lambda x: dg.map_sum(square, list(range(N)), x, grainsize=1))(X)
+    assert len(tasks) > N
+
+
+COMPUTED = {
+    "a dask Array": lambda: dask.array.from_array(numpy.arange(float(N)), chunks=10),
+    "a Bag": lambda: dask.bag.from_sequence(list(range(N)), npartitions=3),
+    "Delayed": lambda: [dask.delayed(float)(number) for number in range(N)],
+}
+
+
+@pytest.mark.parametrize("kind", COMPUTED)
+def test_sums_over_results_of_tasks_do_not_run_in_line(kind, runs):
+    with dask.config.set(scheduler="threads"), in_line(60):
+        gradient = dg.grad(lambda x: dg.map_sum(logged(runs, square), COMPUTED[kind](), x))(X)
+    assert len(runs) == N
+    assert not here(runs)
+    assert_allclose(gradient, sum(range(N)) * 2.0 * X)
+
+
+# ------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("seconds", BUDGETS)
+def test_an_error_in_line_is_that_of_a_scheduler(seconds):
+    def fails(item, x):
+        if item == 5:
+            raise ArithmeticError("no")
+        return np.sum(item * x)
+
+    with in_line(seconds), pytest.raises(ArithmeticError) as caught:
+        dg.grad(lambda x: dg.map_sum(fails, list(range(8)), x, grainsize=1))(X)
+    assert "forward pass of model 'fails', item 5" in "\n".join(caught.value.__notes__)
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS[:1]])
+def test_terms_that_are_arrays_have_no_gradient(rows):
+    told = r"gradient of a sum over 'wave' was asked for, but its terms are float64\[4\]"
+    with in_line(60), pytest.raises(TypeError, match=told):
+        dg.grad(lambda x: dg.map_sum(wave, rows, x))(X)
+
+
+# ----------------------------------------------------------------------------------- the order
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 37])
+def test_runs_and_what_is_left_of_them_cover_every_block_once(count):
+    runs = list(doubling(count))
+    for done in range(len(runs) + 1):
+        end = runs[done - 1][1] if done else 0
+        rest = subtrees_from(end, count) if end else []
+        covered = [n for start, stop, _ in [*runs[:done], *rest] for n in range(start, stop)]
+        assert covered == list(range(count if end else 0))
+    for start, _, (level, index) in runs:
+        assert start == index << level

@@ -1,0 +1,248 @@
+"""Zips: collections of one length side by side."""
+
+import re
+
+import autograd
+import autograd.numpy as np
+import dask
+import dask.array as da
+import dask.bag as db
+import dask.dataframe as dd
+import pandas
+import pytest
+from numpy.testing import assert_allclose
+
+import daskgrad as dg
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+N = 21
+X = np.linspace(0.2, 1.3, 4)
+
+
+def decades(*shape, seed=0):
+    """Numbers over 16 decades: added in any other order they give other bits."""
+    random = np.random.default_rng(seed)
+    return random.normal(size=shape) * 10.0 ** random.uniform(-8, 8, shape)
+
+
+ROWS = decades(N, 4)
+NUMBERS = decades(N, seed=1)
+TREES = [{"a": decades(1 + n % 3, seed=n), "n": n} for n in range(N)]
+
+
+def term(item, x):
+    row, number, tree = item
+    assert type(item) is tuple
+    return np.dot(row, np.sin(x)) * number + np.sum(tree["a"]) * x[0] ** tree["n"]
+
+
+def wave(item, x):
+    row, number, tree = item
+    return {"a": row * x, "b": number * np.sum(tree["a"]) * np.cos(x[0])}
+
+
+def settled(total):
+    return np.sum(np.sin(1e-12 * total["a"])) + 0.3 * np.log(3.0 + total["b"] ** 2)
+
+
+def plain(model, x):
+    terms = [model(item, x) for item in zip(ROWS, NUMBERS, TREES, strict=True)]
+    if model is term:
+        return sum(terms)
+    return settled({"a": sum([t["a"] for t in terms]), "b": sum([t["b"] for t in terms])})
+
+
+def value_and_gradient(model, zipped, grainsize="auto"):
+    def objective(x):
+        total = dg.map_sum(model, zipped, x, grainsize=grainsize)
+        return total if model is term else dg.delayed(settled)(total)
+
+    return dg.value_and_grad(objective)(X)
+
+
+def bits(value_and_gradient):
+    value, gradient = value_and_gradient
+    return np.asarray(value).tobytes(), gradient.tobytes()
+
+
+ZIPS = {
+    "arrays and lists": lambda: (ROWS, NUMBERS, TREES),
+    "tuples": lambda: (tuple(ROWS), tuple(NUMBERS), tuple(TREES)),
+    "dask arrays": lambda: (
+        da.from_array(ROWS, chunks=(10, 2)),
+        da.from_array(NUMBERS, chunks=4),
+        TREES,
+    ),
+    "delayed": lambda: (ROWS, list(NUMBERS), [dask.delayed(tree) for tree in TREES]),
+    "placed": lambda: (dg.place(ROWS, 8), dg.place(NUMBERS, 8), TREES),
+    "variables": lambda: (dg.variable(ROWS), NUMBERS, dg.variable(TREES)),
+}
+
+
+@pytest.mark.parametrize("model", [term, wave])
+@pytest.mark.parametrize("name", ZIPS)
+def test_a_zip_is_the_plain_loop_with_the_same_bits(name, model):
+    expected = bits(value_and_gradient(model, dg.zip(*ZIPS["tuples"]()), 1))
+    for grainsize in ("auto",) if name == "placed" else (1, 3, 8, 64, "auto"):
+        found = value_and_gradient(model, dg.zip(*ZIPS[name]()), grainsize)
+        assert bits(found) == expected, grainsize
+    value, gradient = found
+    assert_allclose(value, plain(model, X), rtol=1e-12)
+    assert_allclose(gradient, autograd.grad(plain, 1)(model, X), rtol=1e-12)
+    assert dg.map_sum(model, dg.zip(*ZIPS[name]()), dg.variable(X)).compute() is not None
+
+
+def test_zips_on_every_scheduler(every_scheduler):
+    def summed():
+        return [
+            bits(value_and_gradient(model, dg.zip(*parts()), 8))
+            for parts in ZIPS.values()
+            for model in (term, wave)
+        ]
+
+    results = every_scheduler(summed)
+    for found in results.values():
+        assert found == results["sync"][:2] * len(ZIPS)
+
+
+def test_a_zip_of_one():
+    value, _ = dg.value_and_grad(lambda x: dg.map_sum(lambda a, x: a[0] @ x, dg.zip(ROWS), x))(X)
+    assert value == dg.map_sum(lambda a, x: np.dot(a, x), ROWS, X).compute()
+
+
+def test_bags_and_dataframes_side_by_side(scheduler):
+    rows = db.from_sequence(list(ROWS), npartitions=3)
+    numbers = db.from_sequence(list(NUMBERS), npartitions=3)
+    frame = dd.from_pandas(pandas.DataFrame(ROWS), npartitions=3, sort=False)
+
+    def product(item, x):
+        return np.dot(item[0], x) * item[1]
+
+    def sliced(slices, x):
+        assert type(slices) is tuple
+        table, numbers = slices
+        return sum([product(pair, x) for pair in zip(table.to_numpy(), numbers, strict=True)])
+
+    right = np.sum(ROWS * NUMBERS[:, None], axis=0)
+    for total in (
+        lambda x: dg.map_sum(product, dg.zip(rows, numbers), x),
+        lambda x: dg.reduce_sum(sliced, dg.zip(frame, numbers), x),
+    ):
+        gradient = dg.grad(total)(X)
+        assert_allclose(gradient, right, rtol=1e-9, atol=1e-12 * np.max(np.abs(right)))
+
+
+def test_slices_of_a_zip():
+    rows, numbers = da.from_array(ROWS, chunks=((5, 16), (4,))), list(NUMBERS)
+    placed = dg.place(ROWS, 4)
+
+    def sizes(slices, x):
+        rows, numbers = slices
+        assert len(rows) == len(numbers)
+        assert type(numbers) is list
+        return x * np.array([1.0, len(rows) ** 2])
+
+    one = dg.variable(1.0)
+    for first, grainsize, expected in (
+        (ROWS, 15, [15, 6]),
+        (rows, "auto", [5, 16]),
+        (rows, 15, [15, 6]),
+        (placed, "auto", [4, 4, 4, 4, 4, 1]),
+        (dg.variable(ROWS), 20, [20, 1]),
+    ):
+        found = dg.reduce_sum(sizes, dg.zip(first, numbers), one, grainsize=grainsize).compute()
+        assert found.tolist() == [len(expected), sum([n**2 for n in expected])]
+
+
+def test_nodes_side_by_side_are_one_node_an_item():
+    def product(item, x):
+        return item[0] * np.dot(item[1], x)
+
+    def objective(p, x):
+        nodes = [dg.delayed(np.sin)(p[n]) for n in range(N)]
+        pairs = dg.zip(nodes, ROWS)
+        sliced = dg.reduce_sum(
+            lambda pair, x: sum([b * np.dot(a, x) for b, a in zip(*pair, strict=True)]),
+            pairs,
+            x,
+            grainsize=5,
+        )
+        return dg.map_sum(product, pairs, x) + sliced
+
+    def plain(p, x):
+        return 2.0 * sum([np.sin(p[n]) * np.sum(ROWS[n] * x) for n in range(N)])
+
+    p = np.linspace(0.0, 1.0, N)
+    for found, number in zip(dg.grad(objective, (0, 1))(p, X), (0, 1), strict=True):
+        right = autograd.grad(plain, number)(p, X)
+        assert_allclose(found, right, rtol=1e-9, atol=1e-12 * np.max(np.abs(right)))
+
+
+# --------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "told"),
+    [
+        ((), ValueError, "zip at least one"),
+        (([1.0], [1.0, 2.0]), ValueError, "of one length; found lengths 1 and 2"),
+        ((ROWS, da.ones((5, 2))), ValueError, "found lengths 21 and 5"),
+        ((dg.variable(ROWS), dg.variable([1.0])), ValueError, "found lengths 21 and 1"),
+        ((ROWS, 3.0), TypeError, "an argument of dg.zip must be a list, .* found 3.0"),
+        ((ROWS, []), ValueError, "an argument of dg.zip is empty"),
+        ((db.range(4, 2), [1, 2, 3, 4]), TypeError, "with one in other blocks; .* dask.bag.zip"),
+        ((db.range(4, 2), db.range(4, 4)), ValueError, "equally many partitions; found 2 and 4"),
+    ],
+)
+def test_what_cannot_be_zipped(parts, error, told):
+    with pytest.raises(error, match=told):
+        dg.zip(*parts)
+
+
+@pytest.mark.parametrize("reduce", [dg.map_sum, dg.reduce_sum])
+def test_bags_whose_partitions_are_not_of_one_length(reduce):
+    numbers = db.range(9, 3)
+    pairs = dg.zip(numbers, numbers.filter(lambda n: n != 7))
+    told = "items of model 'never' are zipped, .*; partition 2 has 3 and 2 items"
+
+    def never(item, x):
+        return x
+
+    with pytest.raises(ValueError, match=told.replace("partition", ".*partition")):
+        reduce(never, pairs, dg.variable(1.0)).compute()
+    with pytest.raises(ValueError, match=told.replace("partition", ".*partition")):
+        dg.grad(lambda x: reduce(never, pairs, x))(1.0)
+
+
+def test_zips_that_are_cut_at_other_places():
+    with pytest.raises(ValueError, match="are cut at other places; place them with one grainsize"):
+        dg.map_sum(term, dg.zip(dg.place(ROWS, 4), dg.place(ROWS, 8)), X)
+    chunks = [da.from_array(ROWS, chunks=(size, 4)) for size in (5, 7)]
+    with pytest.raises(ValueError, match="rechunk them alike, or give a grainsize"):
+        dg.reduce_sum(term, dg.zip(*chunks), X)
+    with pytest.raises(ValueError, match="placed with grainsize 4, and grainsize=8"):
+        dg.map_sum(term, dg.zip(dg.place(ROWS, 4), ROWS), X, grainsize=8)
+
+
+@pytest.mark.parametrize(
+    "elsewhere", [dg.place, lambda rows: da.from_array(rows, chunks=5)], ids=["placed", "array"]
+)
+def test_nodes_beside_what_is_elsewhere(elsewhere):
+    nodes = [dg.variable(n) for n in NUMBERS]
+    with pytest.raises(TypeError, match="one node an item, and cannot be zipped with"):
+        dg.map_sum(term, dg.zip(nodes, elsewhere(ROWS)), X)
+
+
+def test_an_error_names_the_item_of_a_zip():
+    def failing(item, x):
+        raise ArithmeticError("no")
+
+    with pytest.raises(ArithmeticError) as caught:
+        dg.grad(lambda x: dg.map_sum(failing, dg.zip(ROWS, NUMBERS), x))(1.0)
+    told = r"'failing', item \d+, called with \(tuple\(float64\[4\], float64\[\]\)"
+    assert any(re.search(told, note) for note in caught.value.__notes__)
+
+
+def test_a_zip_tells_what_it_is():
+    assert repr(dg.zip([1.0], [2.0])) == "<Zip of 2 collections>"
