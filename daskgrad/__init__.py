@@ -6,6 +6,7 @@ structures, fingerprints, cotangents, summation, compensation, backends, models,
 itemwise, terms, nested: on the workers, plain NumPy. tasks: what is handed to Dask. hidden, nodes:
 what the user writes. graph, forward, backward: the two passes. partitions, resident, shards,
 columns, items, reduction, sums: adding up over much data. inline: in the calling thread.
+shipping: what travels too often.
 gradient, checks: what users call. ``ARCHITECTURE.md`` has a line on each.
 """
 

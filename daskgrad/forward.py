@@ -12,13 +12,24 @@ from daskgrad.pullbacks import Captured, capture
 from daskgrad.tasks import TaskGraph
 
 
+class Whole(dict[Any, Any]):
+    """The sums that are evaluated as a whole, by the keys of the tasks that gather their inputs.
+
+    ``client`` is the one that Dask would compute with, or None without a cluster.
+    """
+
+    def __init__(self, client: Any):
+        super().__init__()
+        self.client = client
+
+
 class Forward:
     """The forward pass, while its tasks are added: a reference to each value and captured call.
 
     ``whole`` takes in the sums that are evaluated as a whole; None: all are tasks.
     """
 
-    def __init__(self, graph: Graph, tasks: TaskGraph, whole: dict[Any, Any] | None = None):
+    def __init__(self, graph: Graph, tasks: TaskGraph, whole: Whole | None = None):
         self.graph = graph
         self.tasks = tasks
         self.whole = whole
@@ -30,7 +41,7 @@ class Forward:
 
     def is_whole(self, node: Node) -> bool:
         """Whether a node is a sum that is evaluated as a whole."""
-        return self.whole is not None and node.is_whole(self.graph)
+        return self.whole is not None and node.is_whole(self.graph, self.whole.client)
 
 
 class Values(dict[Node, Any]):
@@ -49,7 +60,7 @@ class Values(dict[Node, Any]):
         return self[node]
 
 
-def add_forward(graph: Graph, tasks: TaskGraph, whole: dict[Any, Any] | None = None) -> Forward:
+def add_forward(graph: Graph, tasks: TaskGraph, whole: Whole | None = None) -> Forward:
     """Adds the tasks of the forward pass; inactive nodes get one task that computes the value."""
     forward = Forward(graph, tasks, whole)
     tasks.share(models(graph.order))

@@ -18,7 +18,7 @@ from distributed import CancelledError
 from daskgrad import cotangents
 from daskgrad.backward import add_backward
 from daskgrad.cotangents import Cotangent, Seed, describe
-from daskgrad.forward import Forward, add_forward
+from daskgrad.forward import Forward, Whole, add_forward
 from daskgrad.graph import Graph
 from daskgrad.inline import InLine, seconds_in_line
 from daskgrad.nodes import (
@@ -33,7 +33,8 @@ from daskgrad.nodes import (
 from daskgrad.pullbacks import is_real_scalar
 from daskgrad.reduction import ReductionNode
 from daskgrad.resident.evaluation import ArrayTermsError
-from daskgrad.shards import restore_lost
+from daskgrad.shards import active_client, restore_lost
+from daskgrad.shipping import complaints
 from daskgrad.structures import flatten
 from daskgrad.tasks import Result, TaskGraph
 
@@ -199,8 +200,11 @@ class Recording:
 
     def _compute(self, graph: Graph, extras: Sequence[Node]) -> tuple[Any, Sequence[Any], dict]:
         """The output's value, those of the extras, and the cotangents that arrive at variables."""
-        tasks, seconds = TaskGraph(), seconds_in_line(graph)
-        forward = add_forward(graph, tasks, {} if seconds else None)
+        tasks, client = TaskGraph(), active_client()
+        seconds = seconds_in_line(graph, client)
+        if not seconds:
+            warn_of_shipping(graph, client)
+        forward = add_forward(graph, tasks, Whole(client) if seconds else None)
         arrived = add_backward(graph, forward, tasks, Seed())
         references = [forward.values[node] for node in (graph.output, *extras)]
         wanted = [*references, *arrived.values()]
@@ -335,8 +339,9 @@ def repeated(
             for shards in placed:
                 shards.array_valued.add(str(error))
         except CancelledError:
-            if not restore_lost(placed):
+            if not placed:
                 raise
+            restore_lost(placed)  # or another evaluation has done so already
             prepare()
     return evaluate()
 
@@ -350,6 +355,7 @@ class Kept:
         self.value = repeated(self._graph, self._run)
 
     def _run(self) -> Any:
+        warn_of_shipping(self._graph, active_client())
         tasks = TaskGraph()
         self._forward = add_forward(self._graph, tasks)
         self._tasks = tasks.persisted()
@@ -495,6 +501,11 @@ def warn_of_independent(variables: Sequence[Variable], name: str) -> None:
             f"the output of {name!r} does not depend on {independent.name!r}; its gradient is zero",
             stacklevel=outside(),
         )
+
+
+def warn_of_shipping(graph: Graph, client: Any) -> None:
+    for message in complaints(graph, client):
+        warnings.warn(message, stacklevel=outside())
 
 
 def outside() -> int:

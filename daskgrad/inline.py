@@ -17,15 +17,16 @@ import dask.local
 import dask.multiprocessing
 import dask.threaded
 from dask.callbacks import Callback
+from distributed import Client
 
+from daskgrad.forward import Whole
 from daskgrad.graph import Graph
 from daskgrad.nodes import Constant, Node
 from daskgrad.pullbacks import Captured
-from daskgrad.reduction import ReductionNode, WholeSum, add_captured_blocks, captured_blocks
+from daskgrad.reduction import ReductionNode, add_captured_blocks, captured_blocks
 from daskgrad.resident.evaluation import Evaluation
 from daskgrad.resident.jobs import new_subtrees, total
 from daskgrad.resident.requests import PlacedSum
-from daskgrad.shards import active_client
 from daskgrad.tasks import TaskGraph, is_collection
 from daskgrad.terms import TracedSum, require_gradient
 
@@ -38,34 +39,34 @@ LOCAL = (dask.threaded.get, dask.local.get_sync, dask.multiprocessing.get)
 # ------------------------------------------------------------------------------- whether at all
 
 
-def seconds_in_line(graph: Graph) -> float:
+def seconds_in_line(graph: Graph, client: Client | None) -> float:
     """How long an evaluation may run in the calling thread; zero: not at all.
 
     Nodes with annotations and other Dask collections are for Dask, and so are sums over items that
     are results of tasks or on a cluster, unless they are evaluated there as a whole. Nothing runs
     in line where callbacks of Dask's local schedulers watch the tasks.
     """
-    if not all(is_plain(node) for node in graph.order):
+    if not all(is_plain(node, client) for node in graph.order):
         return 0.0
-    if active_client() is None:
+    if client is None:
         is_usual = dask.base.get_scheduler() in (None, *LOCAL)
         seconds = dask.config.get("daskgrad.inline.seconds", LOCAL_SECONDS)
         return seconds if is_usual and not Callback.active else 0.0
-    placed = [node for node in graph.order if is_remote(node)]
-    is_resident = bool(placed) and all(node.is_whole(graph) for node in placed)
+    placed = [node for node in graph.order if is_placed(node, client)]
+    is_resident = bool(placed) and all(node.is_whole(graph, client) for node in placed)
     is_enabled = dask.config.get("daskgrad.resident.enabled", True)
     return CLUSTER_SECONDS if is_resident and is_enabled else 0.0
 
 
-def is_plain(node: Node) -> bool:
+def is_plain(node: Node, client: Client | None) -> bool:
     is_from_elsewhere = isinstance(node, Constant) and is_collection(node.value)
     if isinstance(node, ReductionNode):
-        is_from_elsewhere = not (node.items.is_here or node.is_remote)
+        is_from_elsewhere = not (is_placed(node, client) or node.items.is_here)
     return not (node.annotations or node.is_settled or is_from_elsewhere)
 
 
-def is_remote(node: Node) -> bool:
-    return isinstance(node, ReductionNode) and node.is_remote
+def is_placed(node: Node, client: Client | None) -> bool:
+    return isinstance(node, ReductionNode) and node.is_on(client)
 
 
 # --------------------------------------------------------------------------------------- running
@@ -74,7 +75,7 @@ def is_remote(node: Node) -> bool:
 class InLine:
     """The tasks of one evaluation, some of whose sums are evaluated as a whole."""
 
-    def __init__(self, tasks: TaskGraph, whole: dict[Any, WholeSum], seconds: float):
+    def __init__(self, tasks: TaskGraph, whole: Whole, seconds: float):
         self._tasks = tasks
         self._whole = whole
         self._values: dict[Any, Any] = {}
@@ -101,7 +102,7 @@ class InLine:
     def _evaluate(self, waiting: Sequence[Any], keys: Sequence[Any]) -> None:
         """Evaluates sums: those on the cluster are sent off first, the others run meanwhile."""
         self._run([source for key in waiting for source in self._tasks.inputs(key)], keys)
-        placed = [key for key in waiting if self._whole[key].node.is_remote]
+        placed = [key for key in waiting if is_placed(self._whole[key].node, self._whole.client)]
         evaluations = self._started(placed)
         for key in waiting:
             if key not in placed:

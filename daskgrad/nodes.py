@@ -46,7 +46,7 @@ class Node(Collection):
         """Adds the tasks that compute the value alone; returns a reference to it."""
         raise NotImplementedError
 
-    def is_whole(self, graph: Any) -> bool:
+    def is_whole(self, graph: Any, client: Any) -> bool:
         """Whether it is a sum that can be evaluated as a whole, outside of a graph."""
         return False
 

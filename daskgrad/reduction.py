@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from daskgrad.backward import Backward, Contribution, backward_tasks, select
-from daskgrad.forward import Forward, forward_tasks, pass_value_on, value_of
+from daskgrad.forward import Forward, Whole, forward_tasks, pass_value_on, value_of
 from daskgrad.graph import Graph
 from daskgrad.items import Items
 from daskgrad.itemwise import column_of, join_items, pull_back_items, without_items
@@ -156,10 +156,10 @@ class ReductionNode(Node):
         (shards,) = self.items.placed
         return shards
 
-    @property
-    def is_remote(self) -> bool:
-        """Whether all its items are in one column, on the cluster that Dask would use now."""
-        return len(self.items.columns) == 1 and any(held.is_remote for held in self.items.placed)
+    def is_on(self, client: Any) -> bool:
+        """Whether all its items are in one column, and on the cluster of a client."""
+        placed = self.items.placed
+        return len(self.items.columns) == len(placed) == 1 and placed[0].is_on(client)
 
     def active_terms(self, graph: Graph) -> tuple[Active, ...]:
         """Which inputs of a term are differentiated."""
@@ -190,12 +190,12 @@ class ReductionNode(Node):
             self in graph.scalars and self.model.keep == "auto"
         )
 
-    def is_whole(self, graph: Graph) -> bool:
+    def is_whole(self, graph: Graph, client: Any) -> bool:
         """Whether its value and gradient can be evaluated as a whole, outside of a graph.
 
         Over placed items also where it may turn out not to be one real number: it usually is.
         """
-        if not self.is_remote:
+        if not self.is_on(client):
             is_plain = self.items.is_here and not self.own
             return is_plain and self in graph.active and self.is_fused(graph)
         if self not in graph.active:
@@ -206,7 +206,7 @@ class ReductionNode(Node):
 
 @forward_tasks.register
 def _(node: ReductionNode, forward: Forward) -> None:
-    if forward.whole is not None and node.is_whole(forward.graph):
+    if forward.whole is not None and forward.is_whole(node):
         fused = Fused(add_whole(node, forward, forward.whole), [])
     elif node.is_fused(forward.graph):
         fused = fused_blocks(node, forward)
@@ -223,7 +223,7 @@ class WholeSum(NamedTuple):
     active: tuple[Active, ...]
 
 
-def add_whole(node: ReductionNode, forward: Forward, whole: dict[Any, WholeSum]) -> Any:
+def add_whole(node: ReductionNode, forward: Forward, whole: Whole) -> Any:
     """Adds a task that only gathers the inputs of a sum, whose result is put in its place."""
     key = forward.tasks.key("forward", node.name)
     whole[key] = WholeSum(node, node.active_terms(forward.graph))

@@ -104,7 +104,11 @@ class Shards:
     @property
     def is_remote(self) -> bool:
         """Whether the cluster that holds the shards is the one that Dask would use now."""
-        return self._client is not None and active_client() is self._client
+        return self._client is not None and self.is_on(active_client())
+
+    def is_on(self, client: Client | None) -> bool:
+        """Whether they are on the cluster of a client."""
+        return client is not None and client is self._client
 
     @property
     def holdings(self) -> Holdings:

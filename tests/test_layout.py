@@ -57,6 +57,7 @@ ORDER = [
     "reduction",
     "sums",
     "inline",
+    "shipping",
     "gradient",
     "checks",
 ]
@@ -67,10 +68,23 @@ RESIDENT = [name for name in ORDER if name.startswith("resident.")]
 LOCAL = ["resident.balance", "resident.routes", "resident.malloc"]  # plain Python and NumPy
 
 BORDERS = {  # library -> the modules that may import it
-    "dask": ["tasks", "nodes", "resident.evaluator", "resident.evaluation", "shards", "inline"],
+    "dask": [
+        "tasks",
+        "nodes",
+        "resident.evaluator",
+        "resident.evaluation",
+        "shards",
+        "inline",
+        "shipping",
+    ],
     "dask.task_spec": ["tasks"],
     "dask.highlevelgraph": ["tasks"],
-    "distributed": [*[name for name in RESIDENT if name not in LOCAL], "shards", "gradient"],
+    "distributed": [
+        *[name for name in RESIDENT if name not in LOCAL],
+        "shards",
+        "inline",
+        "gradient",
+    ],
     "autograd": ["backends.autograd", *[m for m in ORDER if m.startswith("backends.autograd.")]],
     "bokeh": [],
     "scipy": [],

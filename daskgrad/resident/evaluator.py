@@ -104,4 +104,5 @@ evaluators: weakref.WeakKeyDictionary[Client, Evaluator] = weakref.WeakKeyDictio
 
 
 def evaluator_of(client: Client) -> Evaluator:
-    return evaluators.setdefault(client, Evaluator(client))
+    found = evaluators.get(client)
+    return evaluators.setdefault(client, Evaluator(client)) if found is None else found
