@@ -8,8 +8,12 @@ import numpy
 import pytest
 from numpy.testing import assert_array_equal
 
-from daskgrad.models import Call, Model
+import daskgrad as dg
+from daskgrad.models import Call, Model, SentFunction
+from daskgrad.pullbacks import Active
+from daskgrad.resident.jobs import Summand
 from daskgrad.resident.messages import LARGE, Parcel, Parcels, framed, pack, unpack
+from daskgrad.resident.requests import summand_parcel
 
 
 @pytest.mark.parametrize(
@@ -80,3 +84,46 @@ def test_workers_forget_what_was_not_used_for_long():
     large = [Parcel.of(numpy.full(2000, number)) for number in range(2)]
     both = {parcel.digest: parcel.frames for parcel in large}
     assert kept.receive(both, list(both)) == [], "those of one request are kept together"
+
+
+def test_a_summand_is_packed_again_only_where_something_differs():
+    node = dg.map_sum(summed, [1.0], dg.variable(1.0), 0.0)
+    summand = Summand(sent(summed), node.call, (Active(1, False),), False, "pairwise")
+    parcel = summand_parcel(summand)
+    assert summand_parcel(summand) is parcel
+    for other in (
+        summand._replace(model=sent(lambda item, x, c: x)),
+        summand._replace(model=summand.model._replace(name="other")),
+        summand._replace(model=summand.model._replace(keep="tape")),
+        summand._replace(active=()),
+        summand._replace(whole_slices=True),
+        summand._replace(summation="compensated"),
+        *[
+            summand._replace(call=with_constant(node.call, c))
+            for c in (-0.0, 0, False, None, "0.0")
+        ],
+    ):
+        assert summand_parcel(other).digest != parcel.digest
+        assert summand_parcel(other) is summand_parcel(other)
+
+
+def test_a_summand_with_an_array_is_packed_every_time():
+    node = dg.map_sum(summed, [1.0], dg.variable(1.0), 0.0)
+    array = numpy.ones(3)
+    call = with_constant(node.call, array)
+    summand = Summand(sent(summed), call, (Active(1, False),), False, "pairwise")
+    parcel = summand_parcel(summand)
+    array[0] = 2.0
+    assert summand_parcel(summand).digest != parcel.digest
+
+
+def summed(item, x, constant):
+    return item * x + constant
+
+
+def sent(fun):
+    return Model(SentFunction.of(Model(fun, "fun")), "fun")
+
+
+def with_constant(call, constant):
+    return call._replace(leaves=(*call.leaves[:-1], constant))

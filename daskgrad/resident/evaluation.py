@@ -111,6 +111,8 @@ class Evaluation:
     def _take_times(self, times: dict[str, list[list[float]]]) -> None:
         assert self._sent is not None
         for number, each in enumerate(self._sums):
+            if not each.holdings.is_measured_now():
+                continue
             each.holdings.measured(
                 {
                     work["address"]: (

@@ -19,6 +19,7 @@ from daskgrad.resident import balance
 
 UNEVEN = 1.1  # how many times the mean load the largest may be before blocks are moved
 ATTEMPTS = 5  # to place blocks while workers come and go
+EVERY = 16  # calls, of which one is measured
 WORTH = 0.005  # seconds of a call below which its balance does not matter
 UNIT_SECONDS = 0.02  # of work for one hop into a worker's thread, which takes some 0.1 ms
 
@@ -111,6 +112,11 @@ class Holdings:
             if max(loads) > max(UNEVEN * float(np.mean(loads)), WORTH):
                 self._move(balance.assigned(self.costs(), self._workers))
 
+    def is_measured_now(self) -> bool:
+        """Counts a call, and says whether its times are wanted: of the first ones, then of some."""
+        self._calls += 1
+        return self._calls <= EVERY or self._calls % EVERY == 0
+
     def measured(self, times: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
         """Takes what each worker's blocks took in the latest call; now and then moves some.
 
@@ -121,7 +127,6 @@ class Holdings:
             for address, (numbers, seconds) in times.items():
                 if len(numbers):
                     self._measure(address, np.asarray(numbers), np.maximum(seconds, 1e-9))
-            self._calls += 1
             if self._calls & (self._calls - 1) == 0:
                 self._units = {}
                 self.rebalance()

@@ -137,6 +137,8 @@ def new_subtrees(count: int, summation: str) -> Subtrees:
 
 def total(subtrees: Subtrees, summation: str) -> Captured:
     """The whole sum, rounded."""
+    if summation == "pairwise":
+        return subtrees.total()
     return add_captured(PLACED, [subtrees.total()], summation)
 
 

@@ -47,20 +47,19 @@ class Request:
         kept, inputs = {}, []
         for number, value in enumerate(each.inputs):
             if number not in active and cotangents.nbytes(flatten(value)[0]) >= LARGE:
-                kept[number] = self._parcel(value)
+                kept[number] = self._add(Parcel.of(value))
                 inputs.append(0)
             else:
                 inputs.append(self._place(value))
         return {
-            "summand": self._parcel(summand),
+            "summand": self._add(summand_parcel(summand)),
             "inputs": inputs,
             "parcels": kept,
             "count": len(each.holdings.blocks),
             "summation": each.summation,
         }
 
-    def _parcel(self, value: Any) -> str:
-        parcel = Parcel.of(value)
+    def _add(self, parcel: Parcel) -> str:
         self.parcels[parcel.digest] = parcel.frames
         return parcel.digest
 
@@ -86,3 +85,36 @@ class Request:
             blocks = [(n, held.blocks[n].first, held.futures[n].key) for n in numbers]
             jobs.append({**job, "blocks": blocks, "unit": held.unit(address, numbers)})
         return {"address": address, "jobs": jobs}
+
+
+# ------------------------------------------------------------- summands, which are mostly the same
+
+KEPT = 128  # parcels
+EXACT = (float, complex)  # equal ones may differ in the sign of a zero
+HASHED = (type(None), bool, int, str, bytes)
+
+_parcels: dict[Any, Parcel] = {}
+
+
+def summand_parcel(summand: Summand) -> Parcel:
+    """The parcel of a summand; made anew only if anything in it is new, or may have changed."""
+    key = summand_key(summand)
+    if key is None:
+        return Parcel.of(summand)
+    if key not in _parcels:
+        _parcels[key] = Parcel.of(summand)
+        if len(_parcels) > KEPT:
+            _parcels.pop(next(iter(_parcels)), None)  # the oldest
+    return _parcels[key]
+
+
+def summand_key(summand: Summand) -> tuple | None:
+    """What tells a summand from others, or None where it holds what can change in place."""
+    model, call = summand.model, summand.call
+    if not all(type(leaf) in (*EXACT, *HASHED) for leaf in call.leaves):
+        return None
+    leaves = tuple(
+        [(type(leaf), repr(leaf) if type(leaf) in EXACT else leaf) for leaf in call.leaves]
+    )
+    function: Any = model.fun
+    return (function.data, model[1:], leaves, call.structure.spec, call.holes, *summand[2:])
