@@ -188,7 +188,7 @@ class InLine:
         if done < len(firsts):
             for place, captured in self._captured_by_dask(node, active, inputs, done):
                 subtrees.put(place, captured)
-        return total(subtrees, node.summation)
+        return total(subtrees)
 
     def _captured_by_dask(
         self, node: ReductionNode, active: Any, inputs: Sequence[Any], done: int

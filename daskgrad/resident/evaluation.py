@@ -104,7 +104,7 @@ class Evaluation:
             for result in results:
                 for place, captured in result.sums[number].items():
                     subtrees.put(place, captured)
-            totals.append(total(subtrees, each.summation))
+            totals.append(total(subtrees))
         self._take_times({a: s for result in results for a, s in result.seconds.items()})
         return totals
 

@@ -21,7 +21,7 @@ UNEVEN = 1.1  # how many times the mean load the largest may be before blocks ar
 ATTEMPTS = 5  # to place blocks while workers come and go
 EVERY = 16  # calls, of which one is measured
 WORTH = 0.005  # seconds of a call below which its balance does not matter
-UNIT_SECONDS = 0.02  # of work for one hop into a worker's thread, which takes some 0.1 ms
+UNIT_SECONDS = 0.05  # of work for one hop into a worker's thread, which takes some 0.1 ms
 
 
 class Holdings:

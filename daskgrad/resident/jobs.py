@@ -11,7 +11,7 @@ from daskgrad.models import Call, Model
 from daskgrad.pullbacks import Active, Captured, Gradient
 from daskgrad.resident.messages import Frames, Parcels, Unopened, unpack
 from daskgrad.summation import Place, Subtrees
-from daskgrad.terms import Sum, TracedSum, add_captured
+from daskgrad.terms import ADDERS, Sum, TracedSum, captured_sum
 
 Sums = dict[Place, Captured]
 
@@ -129,20 +129,21 @@ def failed(error: BaseException) -> Stopped:
 
 
 def new_subtrees(count: int, summation: str) -> Subtrees:
+    """The partial sums of blocks whose terms are scalars; without fingerprints until ``total``."""
+    adders = ADDERS[summation]
+
     def add(first: Captured, second: Captured, owned: bool) -> Captured:
-        return add_captured(PLACED, [first, second], summation, is_last=False)
+        value = adders.values(first.value, second.value, owned)
+        leaves = adders.cotangents(first.pullback.leaves, second.pullback.leaves, owned)
+        return Captured(value, Gradient(leaves), first.seen, ())
 
     return Subtrees(count, add)
 
 
-def total(subtrees: Subtrees, summation: str) -> Captured:
+def total(subtrees: Subtrees) -> Captured:
     """The whole sum, rounded."""
-    if summation == "pairwise":
-        return subtrees.total()
-    return add_captured(PLACED, [subtrees.total()], summation)
-
-
-PLACED = Model(lambda: None, "a sum over placed items")  # only those that are scalars get here
+    captured = subtrees.total()
+    return captured_sum(captured.value, captured.pullback, captured.seen, is_part=False)
 
 
 def merged(messages: Sequence[Mapping[str, Any]], own: Result, others: Sequence[Frames]) -> Result:
