@@ -97,7 +97,7 @@ class Shards:
         threads = held.workers.get(address, 1)
         items = sum([len(self.blocks[number].items) for number in blocks])
         seconds = float(held.seconds[blocks].sum()) / threads
-        unit = held.unit(address, blocks)
+        unit = held.unit(address)
         took = None if np.isnan(seconds) else seconds
         return WorkerPlan(address, threads, len(blocks), items, unit, took)
 

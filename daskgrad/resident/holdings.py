@@ -21,7 +21,7 @@ UNEVEN = 1.1  # how many times the mean load the largest may be before blocks ar
 ATTEMPTS = 5  # to place blocks while workers come and go
 EVERY = 16  # calls, of which one is measured
 WORTH = 0.005  # seconds of a call below which its balance does not matter
-UNIT_SECONDS = 0.05  # of work for one hop into a worker's thread, which takes some 0.1 ms
+UNIT_SECONDS = 0.2  # of work for one hop into a worker's thread, which takes some 0.1 ms
 
 
 class Holdings:
@@ -37,6 +37,7 @@ class Holdings:
         self._warm: set[str] = set()
         self._units: dict[str, int] = {}
         self._work: dict[str, list[int]] = {}
+        self._described: dict[str, list[tuple[int, int, str]]] = {}
         self._calls = 0
         self._workers: dict[str, int] = {}
         self._lock = threading.RLock()
@@ -60,18 +61,26 @@ class Holdings:
             self._work = work
         return self._work
 
-    def unit(self, address: str, numbers: Sequence[int]) -> int:
+    def blocks_of(self, address: str) -> list[tuple[int, int, str]]:
+        """The blocks that a worker holds: number, index of the first item, key."""
+        if address not in self._described:
+            self._described[address] = [
+                (number, self.blocks[number].first, self.futures[number].key)
+                for number in self.work().get(address, [])
+            ]
+        return self._described[address]
+
+    def unit(self, address: str) -> int:
         """How many blocks, a power of two, one thread of a worker evaluates in one go."""
         if address not in self._units:
-            self._units[address] = self._chosen_unit(address, list(numbers))
+            self._units[address] = self._chosen_unit(address, self.work().get(address, []))
         return self._units[address]
 
     def _chosen_unit(self, address: str, numbers: list[int]) -> int:
         if not numbers or np.any(np.isnan(self.seconds[numbers])):
             return 1
-        return balance.unit_blocks(
-            self.seconds[numbers], self._workers.get(address, 1), UNIT_SECONDS
-        )
+        threads = self._workers.get(address, 1)
+        return balance.unit_blocks(self.seconds[numbers], threads, UNIT_SECONDS)
 
     # ---- placing
 
@@ -170,7 +179,7 @@ class Holdings:
             holders = found.get(future.key, [""])
             if self.holders[number] not in holders:
                 self.holders[number] = holders[0]
-        self._work = {}
+        self._work, self._described = {}, {}
 
     def _move(self, wanted: Sequence[str]) -> None:
         moving: dict[str, list[int]] = {}
@@ -179,7 +188,7 @@ class Holdings:
                 moving.setdefault(address, []).append(number)
         if moving:
             self.client.sync(self._scatter, moving)
-            self._work, self._units = {}, {}
+            self._work, self._units, self._described = {}, {}, {}
 
     async def _scatter(self, moving: dict[str, list[int]]) -> None:
         """Places blocks, each under a new key: what is left of an old one cannot meet it."""

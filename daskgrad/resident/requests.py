@@ -72,18 +72,14 @@ class Request:
 
     def _by_worker(self, holdings: Sequence[Holdings]) -> list[Work]:
         """What each worker does, in the order of the blocks; every worker has all jobs."""
-        assigned = [held.work() for held in holdings]
-        addresses = dict.fromkeys(address for work in assigned for address in work)
-        return [self._work(address, holdings, assigned) for address in addresses]
+        addresses = dict.fromkeys(address for held in holdings for address in held.work())
+        return [self._work(address, holdings) for address in addresses]
 
-    def _work(
-        self, address: str, holdings: Sequence[Holdings], assigned: Sequence[dict[str, list[int]]]
-    ) -> Work:
-        jobs = []
-        for job, held, work in zip(self._jobs, holdings, assigned, strict=True):
-            numbers = work.get(address, [])
-            blocks = [(n, held.blocks[n].first, held.futures[n].key) for n in numbers]
-            jobs.append({**job, "blocks": blocks, "unit": held.unit(address, numbers)})
+    def _work(self, address: str, holdings: Sequence[Holdings]) -> Work:
+        jobs = [
+            {**job, "blocks": held.blocks_of(address), "unit": held.unit(address)}
+            for job, held in zip(self._jobs, holdings, strict=True)
+        ]
         return {"address": address, "jobs": jobs}
 
 
