@@ -158,6 +158,23 @@ def test_a_call_makes_no_tasks(client):
     assert tasks_run(client) > before
 
 
+def test_a_long_call_makes_no_tasks_either(client):
+    """Waiting for the workers is not the time of the small nodes that run here."""
+
+    def slow(item, x):
+        import time
+
+        time.sleep(0.2)
+        return np.sum(item * x)
+
+    shards = dg.place(WEIGHTS[:2])
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(slow, shards, x) * 2.0)
+    gradient(X)
+    before = tasks_run(client)
+    gradient(X)
+    assert tasks_run(client) == before
+
+
 def weighted(pair, x):
     return np.sum(np.sin(pair[0] * x)) * pair[1]
 
