@@ -133,6 +133,7 @@ class Sent:
         self._name = f"{evaluator.name}-{next(numbers)}"
         self.works = request.works
         self._request = request
+        self._point = framed(request.point)
         self._trees = routes(request.works, sum(map(len, request.point)))
         self._future = self._run(self._ask_all())
 
@@ -177,7 +178,7 @@ class Sent:
             self._evaluator.name,
             evaluation=self._name,
             work=pickle.dumps(tree),
-            point=framed(self._request.point),
+            point=self._point,
             parcels=new,
         )
         return require_success(reply)

@@ -22,7 +22,7 @@ from daskgrad.resident.jobs import Job, Result, Stopped, Unit, failed, merged
 from daskgrad.resident.messages import Frames, Parcels, Unopened, framed, pack
 from daskgrad.resident.presence import TOPIC
 
-EVENTS_EVERY = 0.1  # seconds between two events on what was evaluated
+EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
 ALIVE_EVERY = 1.0  # seconds between two signs of life while a long evaluation runs
 
 
