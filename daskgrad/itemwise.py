@@ -63,10 +63,12 @@ class Gathered:
         self._columns: list[list[Leaves]] = [[] for _ in are_rows]
 
     def push(self, leaves: Leaves, widths: Widths) -> None:
+        if not widths:
+            return self._shared.push(leaves)
         rest = iter(leaves)
         for column, width in zip(self._columns, widths, strict=True):
             column.append(tuple(itertools.islice(rest, width)))
-        self._shared.push(tuple(rest) if widths else leaves)
+        self._shared.push(tuple(rest))
 
     def gradient(self) -> Gradient:
         shared, columns = self.total()
