@@ -10,9 +10,11 @@ import time
 from typing import Any
 
 from distributed import Scheduler
+from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 LINGER = 10.0  # seconds after its last event for which a worker counts as in use
+GRACE = 2.0  # seconds from the client's leaving to the removal of its plugins from the workers
 TOPIC = "daskgrad"
 
 
@@ -46,5 +48,10 @@ class PresencePlugin(SchedulerPlugin):
         """Takes the plugins away, also those on the workers, if the client could not."""
         if client == self._client and self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
+            asyncio.get_running_loop().call_later(GRACE, self._leave_workers, scheduler)
+
+    def _leave_workers(self, scheduler: Scheduler) -> None:
+        """Not at once: a cluster that closes with its client takes the plugins away itself."""
+        if scheduler.status == Status.running:
             removal = scheduler.unregister_worker_plugin(comm=None, name=self.name)
             self._removal = asyncio.ensure_future(removal)
