@@ -165,7 +165,11 @@ class EventLog:
         self._last = 0.0
 
     def wake(self) -> None:
-        """Says that an evaluation is running."""
+        """Says that an evaluation is running: at once after a pause, when workers seem idle."""
+        if not self._is_awake and time.time() - self._last > ALIVE_EVERY:
+            self._last = time.time()
+            event = {"action": "evaluating", "worker": self._worker.address}
+            self._worker.log_event(TOPIC, event)
         if not self._is_awake:
             self._is_awake = True
             asyncio.get_running_loop().call_later(EVENTS_EVERY, self._tell)
