@@ -6,8 +6,8 @@ structures, fingerprints, cotangents, summation, compensation, backends, models,
 itemwise, terms, nested: on the workers, plain NumPy. tasks: what is handed to Dask. hidden, nodes:
 what the user writes. graph, forward, backward: the two passes. partitions, resident, shards,
 columns, items, reduction, sums: adding up over much data. inline: in the calling thread.
-shipping: what travels too often.
-gradient, checks: what users call. ``ARCHITECTURE.md`` has a line on each.
+shipping: what travels too often. demands: what is asked of functions and arguments. running,
+recording, gradient, checks: what users call. ``ARCHITECTURE.md`` has a line on each.
 """
 
 import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads

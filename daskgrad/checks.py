@@ -8,7 +8,8 @@ import optree
 
 from daskgrad import cotangents
 from daskgrad.cotangents import describe
-from daskgrad.gradient import as_output, has_derivative, vjp
+from daskgrad.demands import as_output, has_derivative
+from daskgrad.gradient import vjp
 from daskgrad.nodes import function_name, variable
 from daskgrad.structures import flatten
 

@@ -1,47 +1,39 @@
-"""Gradients: what users call. Record the nodes, build both graphs, run them, collect.
-
-``fun`` is ordinary Python that calls models. It runs once, in the calling thread, with variables in
-the place of the arguments that are differentiated.
-"""
+"""Gradients: what users call. Record the nodes, build both graphs, run them, collect."""
 
 import functools
-import inspect
-import sys
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import optree
-from distributed import CancelledError
 
 from daskgrad import cotangents
 from daskgrad.backward import add_backward
-from daskgrad.cotangents import Cotangent, Seed, describe
-from daskgrad.forward import Forward, Whole, add_forward
-from daskgrad.graph import Graph
-from daskgrad.inline import InLine, seconds_in_line
-from daskgrad.nodes import (
-    OTHER_DERIVATIVE,
-    Constant,
-    Node,
-    Variable,
-    delayed,
-    function_name,
-    variable,
+from daskgrad.cotangents import Cotangent, Seed
+from daskgrad.demands import (
+    Argnums,
+    argument_name,
+    as_output,
+    checked_cotangent,
+    has_derivative,
+    is_number,
+    nothing,
+    of_its_own,
+    require_argnums,
+    require_no_node,
+    require_node,
+    require_real_scalar,
+    require_variables,
+    warn_of_independent,
+    warn_of_shipping,
 )
-from daskgrad.pullbacks import is_real_scalar
-from daskgrad.reduction import ReductionNode
-from daskgrad.resident.evaluation import ArrayTermsError
-from daskgrad.shards import active_client, restore_lost
-from daskgrad.shipping import complaints
+from daskgrad.forward import Forward, add_forward
+from daskgrad.graph import Graph
+from daskgrad.nodes import Node, Variable, function_name
+from daskgrad.recording import Recording, parts
+from daskgrad.running import known_or, repeated
+from daskgrad.shards import active_client
 from daskgrad.structures import flatten
 from daskgrad.tasks import Result, TaskGraph
-
-ATTEMPTS = 10  # how often an evaluation is repeated after placed items were lost
-
-Argnums = int | Sequence[int]
-
 
 # ------------------------------------------------------------------------------------- public
 
@@ -149,115 +141,6 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
     return Result(forward.values[output].key, built), optree.tree_unflatten(structure, gradients)
 
 
-# ---------------------------------------------------------------------------------- recording
-
-
-class Recording:
-    """One call of a user's function with variables in the place of some arguments."""
-
-    def __init__(self, fun: Callable, name: str, argnums: Sequence[int], args: Sequence[Any]):
-        self.fun = fun
-        self.name = name
-        self.args = list(args)
-        self.variables = []
-        for number in argnums:
-            argument = argument_name(fun, number)
-            require_no_node(args[number], argument)
-            require_derivative(args[number], argument, name)
-            self.variables.append(recorded_variable(args[number], argument))
-            self.args[number] = self.variables[-1]
-
-    def graph(
-        self, output: Node, extras: Sequence[Node] = (), output_is_scalar: bool = False
-    ) -> Graph:
-        graph = Graph(output, self.variables, extras, output_is_scalar)
-        require_own_variables(graph, self.variables, self.name)
-        return graph
-
-    def run(self, kwargs: dict, has_aux: bool) -> tuple[Any, Any]:
-        result = self.fun(*self.args, **kwargs)
-        if not has_aux:
-            return result, None
-        if not (isinstance(result, tuple) and len(result) == 2):
-            raise TypeError(
-                f"{self.name!r} must return a pair (output, auxiliary), since has_aux=True; "
-                f"found {describe(result)}"
-            )
-        return result
-
-    def differentiate(self, output: Any, aux: Any) -> tuple[Any, Any, list[Any]]:
-        """Value, auxiliary and gradients, computed; the output must be one real number."""
-        output = output if isinstance(output, Node) else constant_output(output, self.name)
-        aux_leaves, aux_structure = flatten(aux)
-        extras = [leaf for leaf in aux_leaves if isinstance(leaf, Node)]
-        graph = self.graph(output, extras, output_is_scalar=True)
-        value, computed, arrived = repeated(graph, lambda: self._compute(graph, extras))
-        require_real_scalar(value, output.name)
-        rest = iter(computed)
-        aux = [next(rest) if isinstance(leaf, Node) else leaf for leaf in aux_leaves]
-        gradients = self.gather(arrived)
-        return np.asarray(value)[()], optree.tree_unflatten(aux_structure, aux), gradients
-
-    def _compute(self, graph: Graph, extras: Sequence[Node]) -> tuple[Any, Sequence[Any], dict]:
-        """The output's value, those of the extras, and the cotangents that arrive at variables."""
-        tasks, client = TaskGraph(), active_client()
-        seconds = seconds_in_line(graph, client)
-        if not seconds:
-            warn_of_shipping(graph, client)
-        forward = add_forward(graph, tasks, Whole(client) if seconds else None)
-        arrived = add_backward(graph, forward, tasks, Seed())
-        references = [forward.values[node] for node in (graph.output, *extras)]
-        wanted = [*references, *arrived.values()]
-        if forward.whole is None:
-            value, *rest = known_or(tasks.compute, wanted)
-        else:
-            value, *rest = known_or(InLine(tasks, forward.whole, seconds).compute, wanted)
-        computed, pulled = rest[: len(extras)], rest[len(extras) :]
-        return value, computed, dict(zip(arrived, pulled, strict=True))
-
-    def gather(self, arrived: dict[Variable, Cotangent]) -> list[Any]:
-        """The gradient of each variable, from the cotangents that arrived at its parts."""
-        gradients, independent = [], []
-        for root in self.variables:
-            leaves = cotangents.assemble(root.leaves, parts(root, arrived))
-            if cotangents.is_zero(leaves):
-                independent.append(root)
-            gradients.append(cotangents.gradient(root.leaves, root.structure, leaves))
-        warn_of_independent(independent, self.name)
-        return gradients
-
-
-def recorded_variable(value: Any, name: str) -> Variable:
-    made = variable(value, name)
-    made.is_recorded = True
-    return made
-
-
-def of_its_own(value: Any) -> Any:
-    """A copy for the caller, who may write into it; a pullback may hold the array itself."""
-    leaves, structure = flatten(value)
-    copies = [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
-    return optree.tree_unflatten(structure, copies)
-
-
-def argument_name(fun: Callable, number: int) -> str:
-    """The name of a positional argument; read off the code where that is at hand, for speed."""
-    code = getattr(fun, "__code__", None)
-    if code is not None and number < code.co_argcount and not hasattr(fun, "__wrapped__"):
-        return code.co_varnames[number]
-    try:
-        return list(inspect.signature(fun).parameters)[number]
-    except (ValueError, TypeError, IndexError):
-        return f"argument {number}"
-
-
-def parts(root: Variable, arrived: dict[Variable, Any]) -> list[tuple[int, Any]]:
-    """What arrived at a variable as a whole and at its parts, in the order of their leaves."""
-    found = [node for node in arrived if node.root is root]
-    found.sort(key=lambda node: (node.first_leaf, -len(node.leaves)))
-    return [(node.first_leaf, arrived[node]) for node in found]
-
-
 def overlap(first: Variable, second: Variable) -> bool:
     """Whether two variables are one, or one is a part of the other."""
     apart = (
@@ -310,42 +193,6 @@ def add_cotangent(cotangent: Any, output: Node, tasks: TaskGraph, forward: Forwa
     return tasks.add(key, checked_cotangent, given, forward.values[output], output.name)
 
 
-# ------------------------------------------------------------------------------------ running
-
-
-def known_or(compute: Callable[[list[Any]], Sequence[Any]], references: Sequence[Any]) -> list[Any]:
-    """What references stand for: computed, unless it is a cotangent, which is known already.
-
-    That is the cotangent of an output that is itself a variable.
-    """
-    keys = [ref.key for ref in references if not isinstance(ref, Cotangent)]
-    computed = iter(compute(keys))
-    return [ref if isinstance(ref, Cotangent) else next(computed) for ref in references]
-
-
-def repeated(
-    graph: Graph, evaluate: Callable[[], Any], prepare: Callable[[], Any] = lambda: None
-) -> Any:
-    """Evaluates; where placed items were lost with a worker, places them again and repeats.
-
-    ``prepare`` is called before each repetition.
-    """
-    sums = [node for node in graph.order if isinstance(node, ReductionNode)]
-    placed = [shards for node in sums for shards in node.items.placed]
-    for _ in range(ATTEMPTS):
-        try:
-            return evaluate()
-        except ArrayTermsError as error:
-            for shards in placed:
-                shards.array_valued.add(str(error))
-        except CancelledError:
-            if not placed:
-                raise
-            restore_lost(placed)  # or another evaluation has done so already
-            prepare()
-    return evaluate()
-
-
 class Kept:
     """A forward pass that was run, and what its pullbacks need for any number of cotangents."""
 
@@ -370,150 +217,6 @@ class Kept:
         arrived = add_backward(self._graph, self._forward, tasks, cotangent)
         computed = known_or(tasks.compute, list(arrived.values()))
         return self._recorded.gather(dict(zip(arrived, computed, strict=True)))
-
-
-# ------------------------------------------------------------------------------------ demands
-
-
-def require_argnums(argnums: Argnums, count: int, name: str) -> list[int]:
-    is_sequence = isinstance(argnums, Sequence | np.ndarray)
-    numbers: list[Any] = list(argnums) if is_sequence else [argnums]  # type: ignore[arg-type]
-    for number in numbers:
-        if not (is_number(number) and 0 <= number < count):
-            raise ValueError(
-                f"argnums={argnums!r} of {name!r} must be numbers of positional arguments, counted "
-                f"from 0; it was called with {count}"
-            )
-    if len(set(numbers)) < len(numbers):
-        raise ValueError(f"argnums={argnums!r} of {name!r} names an argument twice")
-    return numbers
-
-
-def is_number(argnum: Any) -> bool:
-    return isinstance(argnum, int | np.integer) and not isinstance(argnum, bool)
-
-
-def has_derivative(value: Any) -> bool:
-    return any(cotangents.is_differentiable(leaf) for leaf in flatten(value)[0])
-
-
-def require_derivative(value: Any, argument: str, name: str) -> None:
-    if has_derivative(value):
-        return
-    raise TypeError(
-        f"argument {argument!r} of {name!r} is {describe(value)}, which has no derivative; "
-        f"pass float or complex numbers or arrays, or leave it out of argnums"
-    )
-
-
-def require_no_node(value: Any, argument: str) -> None:
-    for leaf in flatten(value)[0]:
-        if isinstance(leaf, Node):
-            raise TypeError(f"{argument!r} holds {leaf!r}, which {OTHER_DERIVATIVE}")
-
-
-def require_own_variables(graph: Graph, variables: Sequence[Variable], name: str) -> None:
-    """A derivative inside another one would take the variables of the other for constants."""
-    own = set(variables)
-    for node in graph.order:
-        if isinstance(node, Variable) and node.root not in own and node.root.is_recorded:
-            raise TypeError(f"the output of {name!r} depends on {node!r}, which {OTHER_DERIVATIVE}")
-
-
-def require_node(output: Any) -> None:
-    if not isinstance(output, Node):
-        raise TypeError(
-            f"differentiate needs a node, which is what calling a model returns; "
-            f"found {describe(output)}"
-        )
-
-
-def require_variables(wrt: Sequence[Any]) -> None:
-    for leaf in wrt:
-        if not isinstance(leaf, Variable):
-            raise TypeError(
-                f"wrt must be a variable that dg.variable made, or a pytree of them; "
-                f"found {describe(leaf)}"
-            )
-
-
-def require_real_scalar(value: Any, name: str) -> None:
-    """The value of an output that no backward task has looked at."""
-    if not is_real_scalar([value]):
-        raise TypeError(
-            f"the gradient of {name!r} was asked for, but its value is {describe(value)}; "
-            f"a gradient needs one real number: sum it up, or use vjp"
-        )
-
-
-def constant_output(output: Any, name: str) -> Node:
-    """A node for an output that depends on no model: a number, or an error."""
-    if isinstance(output, int | float | np.integer | np.floating) and not isinstance(output, bool):
-        return Constant(np.float64(output))
-    raise TypeError(
-        f"{name!r} must return a node, whose value is one real number; found {describe(output)}"
-        + (": add the nodes up, or use vjp" if holds_node(output) else "")
-    )
-
-
-def as_output(output: Any, name: str) -> Node:
-    """The node of an output that may be a pytree of nodes."""
-    if isinstance(output, Node):
-        return output
-    if holds_node(output):
-        return PACK(output)
-    raise TypeError(f"{name!r} must return a node or a pytree of nodes; found {describe(output)}")
-
-
-def holds_node(value: Any) -> bool:
-    return any(isinstance(leaf, Node) for leaf in flatten(value)[0])
-
-
-def packed(value: Any) -> Any:
-    return value
-
-
-PACK = delayed(packed, name="output")
-
-
-def checked_cotangent(cotangent: Any, value: Any, name: str) -> Cotangent:
-    """A cotangent in the structure, shapes and dtypes of the value."""
-    leaves, structure = flatten(cotangent)
-    primals, expected = flatten(value)
-    if structure != expected:
-        raise ValueError(
-            f"cotangent of {name!r}: expected the structure of the value, {describe(value)}; "
-            f"found {describe(cotangent)}"
-        )
-    pairs = zip(leaves, primals, strict=True)
-    return Cotangent(tuple([cotangents.check(c, leaf, repr(name)) for c, leaf in pairs]))
-
-
-def nothing(primal: Any) -> Any:
-    """The gradient of an argument without derivative: None for every leaf."""
-    leaves, structure = flatten(primal)
-    return optree.tree_unflatten(structure, [None] * len(leaves))
-
-
-def warn_of_independent(variables: Sequence[Variable], name: str) -> None:
-    for independent in variables:
-        warnings.warn(
-            f"the output of {name!r} does not depend on {independent.name!r}; its gradient is zero",
-            stacklevel=outside(),
-        )
-
-
-def warn_of_shipping(graph: Graph, client: Any) -> None:
-    for message in complaints(graph, client):
-        warnings.warn(message, stacklevel=outside())
-
-
-def outside() -> int:
-    """The stacklevel, for the caller's warning, of the first frame that is not of this package."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith("daskgrad."):
-        level, frame = level + 1, frame.f_back
-    return level
 
 
 def documented(derivative: Callable, fun: Callable, what: str) -> Callable:

@@ -91,7 +91,6 @@ class InLine:
     def _next_sums(self, keys: Sequence[Any]) -> list[Any]:
         """The sums that the keys need and that depend on no other one that is not done."""
         undone = [key for key in self._tasks.needed(keys, self._values) if key in self._whole]
-        undone = [key for key in undone if key not in self._values]
         later = set(undone)
         return [
             key
@@ -132,11 +131,9 @@ class InLine:
         return PlacedSum(
             node.shards.holdings,
             node.model,
-            node.call,
-            active,
+            node.as_sum(active),
             self._inputs(key),
             node.items.whole_slices,
-            node.summation,
         )
 
     def _inputs(self, key: Any) -> list[Any]:

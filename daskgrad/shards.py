@@ -3,7 +3,7 @@
 Without a cluster they stay in the process.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import dask.base
@@ -125,9 +125,10 @@ class Shards:
             return [tasks.include(future) for future in self.holdings.futures]
         return [block.items for block in self.blocks]
 
-    def restore(self) -> bool:
-        """Places again what the cluster has lost; says whether there was anything."""
-        return self.is_remote and self.holdings.restore()
+    def restore(self) -> None:
+        """Places again what the cluster has lost."""
+        if self.is_remote:
+            self.holdings.restore()
 
 
 def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
@@ -160,8 +161,3 @@ def active_client() -> Client | None:
     """The client that Dask would compute with now."""
     owner = getattr(dask.base.get_scheduler(), "__self__", None)
     return owner if isinstance(owner, Client) else None
-
-
-def restore_lost(placed: Iterable[Shards]) -> bool:
-    """Places again what was lost of any of the shards; says whether there was anything."""
-    return any([shards.restore() for shards in placed])

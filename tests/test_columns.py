@@ -11,6 +11,7 @@ import pandas
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from probes import lines, write
+from samples import decades
 
 import daskgrad as dg
 from daskgrad.columns import as_block, as_column
@@ -19,12 +20,6 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 
 N = 37
 X = np.linspace(0.2, 1.3, 5)
-
-
-def decades(*shape, seed=0):
-    """Numbers over 16 decades: added in any other order they give other bits."""
-    random = np.random.default_rng(seed)
-    return random.normal(size=shape) * 10.0 ** random.uniform(-8, 8, shape)
 
 
 ROWS = decades(N, 5)

@@ -11,6 +11,7 @@ import dask.dataframe as dd
 import pandas
 import pytest
 from numpy.testing import assert_allclose
+from samples import decades
 
 import daskgrad as dg
 
@@ -18,12 +19,6 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 
 N = 21
 X = np.linspace(0.2, 1.3, 4)
-
-
-def decades(*shape, seed=0):
-    """Numbers over 16 decades: added in any other order they give other bits."""
-    random = np.random.default_rng(seed)
-    return random.normal(size=shape) * 10.0 ** random.uniform(-8, 8, shape)
 
 
 ROWS = decades(N, 4)

@@ -9,6 +9,7 @@ import dask
 import optree
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from samples import decades
 
 import daskgrad as dg
 from daskgrad.itemwise import ItemGradient, column_of, join, side_by_side, without_items
@@ -19,12 +20,6 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 
 N = 21
 X = np.linspace(0.2, 1.3, 4)
-
-
-def decades(*shape, seed=0):
-    """Numbers over 16 decades: added in any other order they give other bits."""
-    random = np.random.default_rng(seed)
-    return random.normal(size=shape) * 10.0 ** random.uniform(-8, 8, shape)
 
 
 ROWS = decades(N, 4)

@@ -58,6 +58,9 @@ ORDER = [
     "sums",
     "inline",
     "shipping",
+    "demands",
+    "running",
+    "recording",
     "gradient",
     "checks",
 ]
@@ -83,7 +86,7 @@ BORDERS = {  # library -> the modules that may import it
         *[name for name in RESIDENT if name not in LOCAL],
         "shards",
         "inline",
-        "gradient",
+        "running",
     ],
     "autograd": ["backends.autograd", *[m for m in ORDER if m.startswith("backends.autograd.")]],
     "bokeh": [],

@@ -14,6 +14,7 @@ from daskgrad.pullbacks import Active
 from daskgrad.resident.jobs import Summand
 from daskgrad.resident.messages import LARGE, Parcel, Parcels, framed, pack, unpack
 from daskgrad.resident.requests import summand_parcel
+from daskgrad.terms import Sum
 
 
 @pytest.mark.parametrize(
@@ -88,18 +89,18 @@ def test_workers_forget_what_was_not_used_for_long():
 
 def test_a_summand_is_packed_again_only_where_something_differs():
     node = dg.map_sum(summed, [1.0], dg.variable(1.0), 0.0)
-    summand = Summand(sent(summed), node.call, (Active(1, False),), False, "pairwise")
+    summand = Summand(sent(summed), Sum(node.call, (Active(1, False),)), whole_slices=False)
     parcel = summand_parcel(summand)
     assert summand_parcel(summand) is parcel
     for other in (
         summand._replace(model=sent(lambda item, x, c: x)),
         summand._replace(model=summand.model._replace(name="other")),
         summand._replace(model=summand.model._replace(keep="tape")),
-        summand._replace(active=()),
         summand._replace(whole_slices=True),
-        summand._replace(summation="compensated"),
+        with_whole(summand, active=()),
+        with_whole(summand, summation="compensated"),
         *[
-            summand._replace(call=with_constant(node.call, c))
+            with_whole(summand, call=with_constant(node.call, c))
             for c in (-0.0, 0, False, None, "0.0")
         ],
     ):
@@ -111,7 +112,7 @@ def test_a_summand_with_an_array_is_packed_every_time():
     node = dg.map_sum(summed, [1.0], dg.variable(1.0), 0.0)
     array = numpy.ones(3)
     call = with_constant(node.call, array)
-    summand = Summand(sent(summed), call, (Active(1, False),), False, "pairwise")
+    summand = Summand(sent(summed), Sum(call, (Active(1, False),)), whole_slices=False)
     parcel = summand_parcel(summand)
     array[0] = 2.0
     assert summand_parcel(summand).digest != parcel.digest
@@ -123,6 +124,10 @@ def summed(item, x, constant):
 
 def sent(fun):
     return Model(SentFunction.of(Model(fun, "fun")), "fun")
+
+
+def with_whole(summand, **changes):
+    return summand._replace(whole=summand.whole._replace(**changes))
 
 
 def with_constant(call, constant):

@@ -11,6 +11,7 @@ import pytest
 from autograd.numpy.numpy_boxes import ArrayBox
 from distributed import Client, LocalCluster
 from numpy.testing import assert_allclose, assert_array_equal
+from samples import decades
 
 import daskgrad as dg
 
@@ -22,12 +23,6 @@ X = np.linspace(0.2, 1.3, 5)
 def _synchronous():
     with dask.config.set(scheduler="sync"):
         yield
-
-
-def decades(*shape, seed=0):
-    """Numbers over 16 decades: added in any other order they give other bits."""
-    random = np.random.default_rng(seed)
-    return random.normal(size=shape) * 10.0 ** random.uniform(-8, 8, shape)
 
 
 LIST = [decades(5, seed=1300 + number) for number in range(N)]

@@ -12,7 +12,7 @@ from distributed.core import clean_exception
 
 from daskgrad.pullbacks import Captured
 from daskgrad.resident.evaluator import Evaluator
-from daskgrad.resident.jobs import Result, new_subtrees, total
+from daskgrad.resident.jobs import Result, joined, total
 from daskgrad.resident.messages import framed, unpack
 from daskgrad.resident.plugin import abandoning, all_or_first_error, call
 from daskgrad.resident.requests import PlacedSum, Request
@@ -56,11 +56,10 @@ class Evaluation:
         self._sums = sums
         self._deaths = 0
         self._sent: Sent | None = None
-        self._failure: Unavailable | None = None
         self._attempt()
 
     def _attempt(self) -> None:
-        self._sent = self._failure = None
+        self._sent = None
         self._evaluator.prepare([each.holdings for each in self._sums])
         self._sent = Sent(self._evaluator, Request(self._sums))
 
@@ -100,11 +99,8 @@ class Evaluation:
     def _added_up(self, results: Sequence[Result]) -> list[Captured]:
         totals = []
         for number, each in enumerate(self._sums):
-            subtrees = new_subtrees(len(each.holdings.blocks), each.summation)
-            for result in results:
-                for place, captured in result.sums[number].items():
-                    subtrees.put(place, captured)
-            totals.append(total(subtrees))
+            sums = [result.sums[number] for result in results]
+            totals.append(total(joined(sums, len(each.holdings.blocks), each.whole.summation)))
         self._take_times({a: s for result in results for a, s in result.seconds.items()})
         return totals
 

@@ -44,10 +44,6 @@ class Holdings:
         self.settle(workers_of(client))
 
     @property
-    def keys(self) -> list[str]:
-        return [future.key for future in self.futures]
-
-    @property
     def workers(self) -> dict[str, int]:
         """The workers on which the blocks are spread, and their threads."""
         return self._workers
@@ -97,20 +93,15 @@ class Holdings:
     def _settle(self, workers: dict[str, int]) -> None:
         with self._lock:
             self._locate()
-            if list(workers.items()) != list(self._workers.items()):
-                self._workers = dict(workers)
-                wanted = balance.assigned(self.costs(), workers)
-            else:
-                wanted = self._kept_or_again()
-            self._move(wanted)
+            are_same = list(workers.items()) == list(self._workers.items())
+            if are_same and all(holder in workers for holder in self.holders):
+                return
+            self._workers = dict(workers)
+            self._move(balance.assigned(self.costs(), workers))
 
-    def restore(self) -> bool:
-        """Places again what the cluster has lost; says whether there was anything."""
-        with self._lock:
-            self._locate()
-            lost = "" in self.holders
-            self.settle(workers_of(self.client))
-            return lost
+    def restore(self) -> None:
+        """Places again what the cluster has lost."""
+        self.settle(workers_of(self.client))
 
     def rebalance(self) -> None:
         """Moves blocks where the measured loads of the workers are too uneven."""
@@ -160,12 +151,6 @@ class Holdings:
         with self._lock:
             self.futures = []
             self.holders = []
-
-    def _kept_or_again(self) -> list[str]:
-        """The holders as they are, if all are there; else all blocks are spread anew."""
-        if all(holder in self._workers for holder in self.holders):
-            return self.holders
-        return balance.assigned(self.costs(), self._workers)
 
     def _locate(self) -> None:
         """Asks the scheduler who holds the blocks: nobody ("") holds a lost one."""

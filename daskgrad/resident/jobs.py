@@ -2,13 +2,13 @@
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from distributed.core import error_message
 
-from daskgrad.models import Call, Model
-from daskgrad.pullbacks import Active, Captured, Gradient
+from daskgrad.models import Model
+from daskgrad.pullbacks import Captured, Gradient
 from daskgrad.resident.messages import Frames, Parcels, Unopened, unpack
 from daskgrad.summation import Place, Subtrees
 from daskgrad.terms import ADDERS, Sum, TracedSum, captured_sum
@@ -20,10 +20,8 @@ class Summand(NamedTuple):
     """What a sum adds up: the same for every block, and sent to a worker once."""
 
     model: Model
-    call: Call
-    active: tuple[Active, ...]
+    whole: Sum
     whole_slices: bool
-    summation: str
 
 
 class Result(NamedTuple):
@@ -97,8 +95,7 @@ class Job:
             self._kept[place].value() if place in self._kept else values[number]
             for place, number in enumerate(self._inputs)
         ]
-        whole = Sum(summand.call, summand.active, summand.summation, is_part=True)
-        return TracedSum(summand.model, whole, inputs)
+        return TracedSum(summand.model, summand.whole, inputs)
 
 
 class Unit(NamedTuple):
@@ -146,14 +143,20 @@ def total(subtrees: Subtrees) -> Captured:
     return captured_sum(captured.value, captured.pullback, captured.seen, is_part=False)
 
 
+def joined(sums: Iterable[Sums], count: int, summation: str) -> Subtrees:
+    """The partial sums of several workers, in as few subtrees as they make."""
+    subtrees = new_subtrees(count, summation)
+    for each in sums:
+        for place, captured in each.items():
+            subtrees.put(place, captured)
+    return subtrees
+
+
 def merged(messages: Sequence[Mapping[str, Any]], own: Result, others: Sequence[Frames]) -> Result:
-    """The results of several workers, their sums in as few subtrees as they make."""
+    """The results of several workers as one."""
     results: list[Result] = [own, *map(unpack, others)]
-    totals = []
-    for number, message in enumerate(messages):
-        subtrees = new_subtrees(message["count"], message["summation"])
-        for result in results:
-            for place, captured in result.sums[number].items():
-                subtrees.put(place, captured)
-        totals.append(subtrees.sums())
-    return Result(totals, {a: times for result in results for a, times in result.seconds.items()})
+    sums = [
+        joined([result.sums[n] for result in results], job["count"], job["summation"]).sums()
+        for n, job in enumerate(messages)
+    ]
+    return Result(sums, {a: times for result in results for a, times in result.seconds.items()})

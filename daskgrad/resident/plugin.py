@@ -165,14 +165,13 @@ class EventLog:
         self._last = 0.0
 
     def wake(self) -> None:
-        """Says that an evaluation is running: at once after a pause, when workers seem idle."""
-        if not self._is_awake and time.time() - self._last > ALIVE_EVERY:
-            self._last = time.time()
-            event = {"action": "evaluating", "worker": self._worker.address}
-            self._worker.log_event(TOPIC, event)
-        if not self._is_awake:
-            self._is_awake = True
-            asyncio.get_running_loop().call_later(EVENTS_EVERY, self._tell)
+        """Says that an evaluation is running, unless something was said lately."""
+        if self._is_awake:
+            return
+        self._is_awake = True
+        asyncio.get_running_loop().call_later(EVENTS_EVERY, self._tell)
+        if time.time() - self._last > ALIVE_EVERY:
+            self._say({"action": "evaluating", "worker": self._worker.address})
 
     def add(self, jobs: Sequence[Job], start: float, stop: float) -> None:
         for job in jobs:
@@ -188,14 +187,15 @@ class EventLog:
 
     def _tell(self) -> None:
         events, self._events = list(self._events.values()), {}
-        if not events and time.time() - self._last > ALIVE_EVERY:
-            events = [{"action": "evaluating", "worker": self._worker.address}]
         for event in events:
-            self._worker.log_event(TOPIC, event)
-            self._last = time.time()
+            self._say(event)
         self._is_awake = False
         if self._running:
             self.wake()
+
+    def _say(self, event: dict[str, Any]) -> None:
+        self._worker.log_event(TOPIC, event)
+        self._last = time.time()
 
 
 def abandoning(name: str) -> str:

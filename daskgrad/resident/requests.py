@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from daskgrad import cotangents
-from daskgrad.models import Call, Model, SentFunction
-from daskgrad.pullbacks import Active
+from daskgrad.models import Model, SentFunction
 from daskgrad.resident.holdings import Holdings
 from daskgrad.resident.jobs import Summand
 from daskgrad.resident.messages import LARGE, Frames, Parcel, pack
 from daskgrad.resident.routes import Work
 from daskgrad.structures import flatten
+from daskgrad.terms import Sum
 
 
 class PlacedSum(NamedTuple):
@@ -18,11 +18,9 @@ class PlacedSum(NamedTuple):
 
     holdings: Holdings
     model: Model
-    call: Call
-    active: tuple[Active, ...]
+    whole: Sum
     inputs: Sequence[Any]
     whole_slices: bool
-    summation: str
 
 
 class Request:
@@ -42,8 +40,8 @@ class Request:
 
     def _job(self, each: PlacedSum) -> dict[str, Any]:
         model = each.model._replace(fun=SentFunction.of(each.model))
-        summand = Summand(model, each.call, each.active, each.whole_slices, each.summation)
-        active = {number - 1 for number, _ in each.active}  # input 0 of a term is its item
+        summand = Summand(model, each.whole, each.whole_slices)
+        active = {number - 1 for number, _ in each.whole.active}  # input 0 of a term is its item
         kept, inputs = {}, []
         for number, value in enumerate(each.inputs):
             if number not in active and cotangents.nbytes(flatten(value)[0]) >= LARGE:
@@ -56,7 +54,7 @@ class Request:
             "inputs": inputs,
             "parcels": kept,
             "count": len(each.holdings.blocks),
-            "summation": each.summation,
+            "summation": each.whole.summation,
         }
 
     def _add(self, parcel: Parcel) -> str:
@@ -106,11 +104,19 @@ def summand_parcel(summand: Summand) -> Parcel:
 
 def summand_key(summand: Summand) -> tuple | None:
     """What tells a summand from others, or None where it holds what can change in place."""
-    model, call = summand.model, summand.call
+    model, (call, *rest) = summand.model, summand.whole
     if not all(type(leaf) in (*EXACT, *HASHED) for leaf in call.leaves):
         return None
     leaves = tuple(
         [(type(leaf), repr(leaf) if type(leaf) in EXACT else leaf) for leaf in call.leaves]
     )
     function: Any = model.fun
-    return (function.data, model[1:], leaves, call.structure.spec, call.holes, *summand[2:])
+    return (
+        function.data,
+        model[1:],
+        leaves,
+        call.structure.spec,
+        call.holes,
+        *rest,
+        summand.whole_slices,
+    )

@@ -1,0 +1,179 @@
+"""What derivatives demand of functions, arguments and cotangents, and the errors that say so."""
+
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import optree
+
+from daskgrad import cotangents
+from daskgrad.cotangents import Cotangent, describe
+from daskgrad.graph import Graph
+from daskgrad.nodes import OTHER_DERIVATIVE, Constant, Node, Variable, delayed
+from daskgrad.pullbacks import is_real_scalar
+from daskgrad.shipping import complaints
+from daskgrad.structures import flatten
+
+Argnums = int | Sequence[int]
+
+
+def argument_name(fun: Callable, number: int) -> str:
+    """The name of a positional argument; read off the code where that is at hand, for speed."""
+    code = getattr(fun, "__code__", None)
+    if code is not None and number < code.co_argcount and not hasattr(fun, "__wrapped__"):
+        return code.co_varnames[number]
+    try:
+        return list(inspect.signature(fun).parameters)[number]
+    except (ValueError, TypeError, IndexError):
+        return f"argument {number}"
+
+
+def require_argnums(argnums: Argnums, count: int, name: str) -> list[int]:
+    is_sequence = isinstance(argnums, Sequence | np.ndarray)
+    numbers: list[Any] = list(argnums) if is_sequence else [argnums]  # type: ignore[arg-type]
+    for number in numbers:
+        if not (is_number(number) and 0 <= number < count):
+            raise ValueError(
+                f"argnums={argnums!r} of {name!r} must be numbers of positional arguments, counted "
+                f"from 0; it was called with {count}"
+            )
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"argnums={argnums!r} of {name!r} names an argument twice")
+    return numbers
+
+
+def is_number(argnum: Any) -> bool:
+    return isinstance(argnum, int | np.integer) and not isinstance(argnum, bool)
+
+
+def has_derivative(value: Any) -> bool:
+    return any(cotangents.is_differentiable(leaf) for leaf in flatten(value)[0])
+
+
+def require_derivative(value: Any, argument: str, name: str) -> None:
+    if has_derivative(value):
+        return
+    raise TypeError(
+        f"argument {argument!r} of {name!r} is {describe(value)}, which has no derivative; "
+        f"pass float or complex numbers or arrays, or leave it out of argnums"
+    )
+
+
+def require_no_node(value: Any, argument: str) -> None:
+    for leaf in flatten(value)[0]:
+        if isinstance(leaf, Node):
+            raise TypeError(f"{argument!r} holds {leaf!r}, which {OTHER_DERIVATIVE}")
+
+
+def require_own_variables(graph: Graph, variables: Sequence[Variable], name: str) -> None:
+    """A derivative inside another one would take the variables of the other for constants."""
+    own = set(variables)
+    for node in graph.order:
+        if isinstance(node, Variable) and node.root not in own and node.root.is_recorded:
+            raise TypeError(f"the output of {name!r} depends on {node!r}, which {OTHER_DERIVATIVE}")
+
+
+def require_node(output: Any) -> None:
+    if not isinstance(output, Node):
+        raise TypeError(
+            f"differentiate needs a node, which is what calling a model returns; "
+            f"found {describe(output)}"
+        )
+
+
+def require_variables(wrt: Sequence[Any]) -> None:
+    for leaf in wrt:
+        if not isinstance(leaf, Variable):
+            raise TypeError(
+                f"wrt must be a variable that dg.variable made, or a pytree of them; "
+                f"found {describe(leaf)}"
+            )
+
+
+def require_real_scalar(value: Any, name: str) -> None:
+    """The value of an output that no backward task has looked at."""
+    if not is_real_scalar([value]):
+        raise TypeError(
+            f"the gradient of {name!r} was asked for, but its value is {describe(value)}; "
+            f"a gradient needs one real number: sum it up, or use vjp"
+        )
+
+
+def constant_output(output: Any, name: str) -> Node:
+    """A node for an output that depends on no model: a number, or an error."""
+    if isinstance(output, int | float | np.integer | np.floating) and not isinstance(output, bool):
+        return Constant(np.float64(output))
+    raise TypeError(
+        f"{name!r} must return a node, whose value is one real number; found {describe(output)}"
+        + (": add the nodes up, or use vjp" if holds_node(output) else "")
+    )
+
+
+def as_output(output: Any, name: str) -> Node:
+    """The node of an output that may be a pytree of nodes."""
+    if isinstance(output, Node):
+        return output
+    if holds_node(output):
+        return PACK(output)
+    raise TypeError(f"{name!r} must return a node or a pytree of nodes; found {describe(output)}")
+
+
+def holds_node(value: Any) -> bool:
+    return any(isinstance(leaf, Node) for leaf in flatten(value)[0])
+
+
+def packed(value: Any) -> Any:
+    return value
+
+
+PACK = delayed(packed, name="output")
+
+
+def checked_cotangent(cotangent: Any, value: Any, name: str) -> Cotangent:
+    """A cotangent in the structure, shapes and dtypes of the value."""
+    leaves, structure = flatten(cotangent)
+    primals, expected = flatten(value)
+    if structure != expected:
+        raise ValueError(
+            f"cotangent of {name!r}: expected the structure of the value, {describe(value)}; "
+            f"found {describe(cotangent)}"
+        )
+    pairs = zip(leaves, primals, strict=True)
+    return Cotangent(tuple([cotangents.check(c, leaf, repr(name)) for c, leaf in pairs]))
+
+
+def nothing(primal: Any) -> Any:
+    """The gradient of an argument without derivative: None for every leaf."""
+    leaves, structure = flatten(primal)
+    return optree.tree_unflatten(structure, [None] * len(leaves))
+
+
+def of_its_own(value: Any) -> Any:
+    """A copy for the caller, who may write into it; a pullback may hold the array itself."""
+    leaves, structure = flatten(value)
+    copies = [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
+    return optree.tree_unflatten(structure, copies)
+
+
+def warn_of_independent(variables: Sequence[Variable], name: str) -> None:
+    for independent in variables:
+        warnings.warn(
+            f"the output of {name!r} does not depend on {independent.name!r}; its gradient is zero",
+            stacklevel=outside(),
+        )
+
+
+def warn_of_shipping(graph: Graph, client: Any) -> None:
+    for message in complaints(graph, client):
+        warnings.warn(message, stacklevel=outside())
+
+
+def outside() -> int:
+    """The stacklevel, for the caller's warning, of the first frame that is not of this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("daskgrad."):
+        level, frame = level + 1, frame.f_back
+    return level
