@@ -105,7 +105,7 @@ def as_dual(source: Node, tangents: Tangents) -> Node:
     if source not in tangents.graph.active:
         return ZERO_TANGENTS(source, tangents.count)
     dual = tangents.dual(source)
-    return dual if isinstance(dual, Node) else PAIR(dual)
+    return dual if isinstance(dual, Node) else PAIR(*dual)
 
 
 @tangent_node.register

@@ -69,7 +69,7 @@ def second_order(
         value, _, arrived = evaluated(twice)
         require_real_scalar(value, output.name)
     gradients, independent = gathered(pushed, arrived)
-    unseen = [own for own in recorded.variables if directions[own][0] in independent]
+    unseen = [own for own in recorded.variables if directions[own][0] in set(independent)]
     warn_of_independent(unseen, recorded.name)
     return gradients, gathered(recorded.variables, arrived)[0]
 
