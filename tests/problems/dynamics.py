@@ -1,11 +1,11 @@
 """Steps in time, each a node: ordinary and partial differential equations, Newton's iteration."""
 
 import autograd.numpy as np
-from problems.problem import drawn, vector
 
 import daskgrad as dg
+from problems.problem import drawn, vector
 
-# ------------------------------------------------ Lotka and Volterra, the classical Runge-Kutta method
+# --------------------------------------------- Lotka and Volterra, the classical Runge-Kutta method
 
 
 def predation(state, rates):
@@ -48,7 +48,7 @@ def pendulum(state, length):
     return {"angles": angles, "last": state}
 
 
-# ------------------------------------------------------- the heat equation, explicit, with fixed ends
+# ----------------------------------------------------- the heat equation, explicit, with fixed ends
 
 
 @dg.delayed
@@ -79,7 +79,7 @@ def burgers(speed, viscosity):
     return speed
 
 
-# ------------------------------------------- a neural ordinary differential equation, by the midpoint
+# ----------------------------------------- a neural ordinary differential equation, by the midpoint
 
 
 def perceptron(layers, x):
@@ -102,7 +102,7 @@ def neural_ode(layers, x):
 
 LAYERS = [(0.7 * drawn(70, 3, 2), drawn(71, 3)), (0.7 * drawn(72, 2, 3), drawn(73, 2))]
 
-# ---------------------------------------------------------- Kepler's equation, by Newton's iteration
+# --------------------------------------------------------- Kepler's equation, by Newton's iteration
 
 
 @dg.delayed

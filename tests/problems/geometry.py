@@ -1,11 +1,11 @@
-"""Rigid motions: bundle adjustment and a kinematic chain, after ADBench (Srajer and others 2018)."""
+"""Bundle adjustment and a kinematic chain, after ADBench (Šrajer, Kukelova, Fitzgibbon 2018)."""
 
 import autograd.numpy as np
-from problems.problem import drawn, vector
 
 import daskgrad as dg
+from problems.problem import drawn, vector
 
-# --------------------------------------------- bundle adjustment: cameras and points that are shared
+# -------------------------------------------- bundle adjustment: cameras and points that are shared
 
 SEEN = ((0, 0), (0, 1), (1, 1), (1, 2))
 FEATURES = drawn(50, 4, 2)
@@ -54,7 +54,7 @@ def camera(seed):
 
 DEPTHS = [np.array([0.3, 0.2, 4.0]), np.array([-0.5, 0.4, 3.0]), np.array([0.1, -0.6, 3.5])]
 
-# --------------------------------- hand tracking, simplified: a finger's bones, each in the last's frame
+# ---------------------------- hand tracking, simplified: a finger's bones, each in the last's frame
 
 VERTICES = drawn(60, 2, 3)
 MEASURED = [drawn(61 + i, 2, 3) for i in range(3)]

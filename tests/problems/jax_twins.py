@@ -5,6 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln, logsumexp
+
 from problems import geometry, matrices, physics, recurrent, signals, statistics
 
 # ------------------------------------------------------------------------------- optimization
@@ -309,6 +310,11 @@ def trace_of_powers(matrix):
 def spectral_sum(matrix):
     symmetric = 0.5 * (matrix + matrix.T)
     return jnp.linalg.slogdet(jnp.eye(3) + symmetric @ symmetric)[1]
+
+
+def principal_component(matrix):
+    eigenvalues, vectors = jnp.linalg.eigh(matrix)
+    return eigenvalues[-1] * jnp.outer(vectors[:, -1], vectors[:, -1])
 
 
 def nuclear_norm(matrix):

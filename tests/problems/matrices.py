@@ -1,12 +1,12 @@
-"""Functions of matrices; where they are symmetric, a symmetric matrix is made within the program."""
+"""Functions of matrices; a symmetric matrix is made within the program that needs one."""
 
 import math
 
 import autograd.numpy as np
 import autograd.scipy.linalg
-from problems.problem import drawn, scalar, vector
 
 import daskgrad as dg
+from problems.problem import drawn, scalar, vector
 
 SQUARE = np.eye(3) + 0.3 * drawn(80, 3, 3)
 
@@ -63,7 +63,7 @@ def trace_of_powers(matrix):
     return dg.sum(traces)
 
 
-# --------------------------------------------------------------- spectra: eigenvalues, singular values
+# ------------------------------------------------------------ spectra: eigenvalues, singular values
 
 
 @dg.delayed
@@ -74,6 +74,17 @@ def spectral(matrix):
 
 def spectral_sum(matrix):
     return spectral(symmetric(matrix))
+
+
+@dg.delayed
+def leading_projector(matrix):
+    """Onto the eigenvector of the largest eigenvalue, whose sign is of no matter here."""
+    eigenvalues, vectors = np.linalg.eigh(matrix)
+    return eigenvalues[-1] * np.outer(vectors[:, -1], vectors[:, -1])
+
+
+def principal_component(matrix):
+    return leading_projector(symmetric(matrix))
 
 
 @dg.delayed
@@ -145,9 +156,12 @@ PROBLEMS = (
     vector(matrix_inverse, SQUARE),
     scalar(trace_of_powers, SQUARE),
     scalar(spectral_sum, drawn(82, 3, 3)),
+    vector(principal_component, drawn(82, 3, 3)),
     scalar(nuclear_norm, drawn(83, 3, 2)),
     scalar(gaussian_process, {"length": -0.3, "signal": 0.2, "noise": -1.5}, PLACES),
     vector(
-        tensor_train, [drawn(84 + i, 2, 2, 2) for i in range(3)], [drawn(87 + i, 2) for i in range(3)]
+        tensor_train,
+        [drawn(84 + i, 2, 2, 2) for i in range(3)],
+        [drawn(87 + i, 2) for i in range(3)],
     ),
 )

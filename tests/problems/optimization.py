@@ -1,11 +1,11 @@
-"""Functions of Moré, Garbow and Hillstrom, "Testing unconstrained optimization software" (1981)."""
+"""From Moré, Garbow and Hillstrom, "Testing Unconstrained Optimization Software" (1981)."""
 
 import math
 
 import autograd.numpy as np
-from problems.problem import scalar, vector
 
 import daskgrad as dg
+from problems.problem import scalar, vector
 
 # ------------------------------------------------------------- 1: Rosenbrock, extended to a chain
 

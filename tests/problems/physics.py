@@ -1,11 +1,11 @@
 """Sums over pairs, legs and sources."""
 
 import autograd.numpy as np
-from problems.problem import drawn, scalar, vector
 
 import daskgrad as dg
+from problems.problem import drawn, scalar, vector
 
-# ------------------------------------------------------------------- the energy of Lennard and Jones
+# ------------------------------------------------------------------ the energy of Lennard and Jones
 
 CORNERS = np.array([[0.0, 0, 0], [1.1, 0, 0], [0, 1.2, 0], [0, 0, 1.3], [1.0, 1.0, 1.0]])
 PAIRS = np.array([(i, j) for i in range(5) for j in range(i)])
@@ -38,7 +38,7 @@ def coulomb(atoms, charges):
     return dg.map_sum(atom_energy, items, charges, grainsize=2)
 
 
-# ------------------------------------------------------------------------- the length of a round tour
+# ----------------------------------------------------------------------- the length of a round tour
 
 
 @dg.delayed

@@ -1,19 +1,23 @@
 """Chains of models that hand on a state: recurrent networks, filters, hidden states."""
 
+import itertools
+
 import autograd.numpy as np
 from autograd.scipy.special import expit, logsumexp
-from problems.problem import drawn, scalar
 
 import daskgrad as dg
+from problems.problem import drawn, scalar
 
-# ------------------------------------------------- an Elman network, a segment of the sequence a node
+# ----------------------------------------------- an Elman network, a segment of the sequence a node
 
 INPUTS = drawn(1, 8, 2)
 TARGETS = np.sin(np.arange(8.0))
 
 
 def rnn_step(weights, hidden, x):
-    return np.tanh(np.dot(weights["hidden"], hidden) + np.dot(weights["input"], x) + weights["bias"])
+    return np.tanh(
+        np.dot(weights["hidden"], hidden) + np.dot(weights["input"], x) + weights["bias"]
+    )
 
 
 @dg.delayed
@@ -37,7 +41,7 @@ def rnn_scan(weights, hidden):
 
 RNN = {"hidden": 0.5 * drawn(2, 2, 2), "input": 0.4 * drawn(3, 2, 2), "bias": np.array([0.1, -0.2])}
 
-# ------------------------------------- ADBench's LSTM: gates that work entry by entry, a step a node
+# ------------------------------------ ADBench's LSTM: gates that work entry by entry, a step a node
 
 LETTERS = drawn(4, 5, 2)
 
@@ -59,7 +63,7 @@ def letter_loss(hidden, letter):
 
 def lstm(weights, bias, state):
     losses = []
-    for x, letter in zip(LETTERS[:-1], LETTERS[1:], strict=True):
+    for x, letter in itertools.pairwise(LETTERS):
         state = lstm_step(weights, bias, state, x)
         losses.append(letter_loss(state[0], letter))
     return -dg.sum(losses) / len(losses)
@@ -85,7 +89,7 @@ def kalman_step(model, state, observed):
     cov = model["transition"] @ state["cov"] @ model["transition"].T + model["q"]
     error, spread = observed - seen @ mean, seen @ cov @ seen.T + model["r"]
     gain = np.linalg.solve(spread, seen @ cov).T
-    sign, logdet = np.linalg.slogdet(2.0 * np.pi * spread)
+    _, logdet = np.linalg.slogdet(2.0 * np.pi * spread)
     fit = -0.5 * (np.dot(error, np.linalg.solve(spread, error)) + logdet)
     return {"mean": mean + gain @ error, "cov": cov - gain @ seen @ cov, "fit": fit}
 
@@ -98,7 +102,7 @@ def kalman_filter(angle, logs, mean):
     return dg.sum(fits)
 
 
-# ------------------------------------------- the forward algorithm of a hidden Markov model, in logs
+# ------------------------------------------ the forward algorithm of a hidden Markov model, in logs
 
 SYMBOLS = (0, 2, 1, 1, 0)
 

@@ -2,9 +2,9 @@
 
 import autograd.numpy as np
 import autograd.scipy.signal
-from problems.problem import drawn, scalar, vector
 
 import daskgrad as dg
+from problems.problem import drawn, scalar, vector
 
 # --------------------------------------------------------------------------- a power spectrum
 
@@ -29,7 +29,7 @@ def power_spectrum(signal, width):
     return power(transform(windowed(signal, width)))
 
 
-# ------------------------------------------------------- a blurred signal, found again: a penalised fit
+# --------------------------------------------------- a blurred signal, found again: a penalised fit
 
 BLUR = np.exp(-0.3 * np.fft.fftfreq(6, 1.0 / 6.0) ** 2)
 BLURRED = drawn(100, 6)

@@ -4,9 +4,9 @@ import math
 
 import autograd.numpy as np
 from autograd.scipy.special import gammaln, logsumexp
-from problems.problem import drawn, scalar
 
 import daskgrad as dg
+from problems.problem import drawn, scalar
 
 # ------------------------------------------------ ADBench's Gaussian mixture, with a Wishart prior
 
@@ -135,7 +135,7 @@ def huber_regression(weights):
     return dg.reduce_sum(huber_slice, dg.zip(ROWS, RESPONSES), weights, grainsize=3)
 
 
-# ------------------------------------------------------------ Cox's partial likelihood, without ties
+# ----------------------------------------------------------- Cox's partial likelihood, without ties
 
 
 @dg.delayed
