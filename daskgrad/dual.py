@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import optree
 
 from daskgrad import backends
-from daskgrad.cotangents import zeros
+from daskgrad.cotangents import describe, zeros
 from daskgrad.models import Model
 from daskgrad.pullbacks import require_no_objects
 from daskgrad.structures import NAMESPACE, flatten
@@ -62,8 +62,17 @@ class Pushed:
         outputs, push = backend.linearize(primal, arguments.values)
         tangents = [optree.tree_unflatten(structures[0], push(t)) for t in arguments.directions]
         if self.tangent_only:
+            require_tangent(tangents[0], outputs, self.model)
             return tangents[0]
         return Dual(optree.tree_unflatten(structures[0], outputs), tuple(tangents))
+
+
+def require_tangent(tangent: Any, outputs: Sequence[Any], model: Model) -> None:
+    if any(leaf is None for leaf in flatten(tangent)[0]):
+        raise TypeError(
+            f"a derivative of {model.name!r} was asked for, but its value is "
+            f"{', '.join(map(describe, outputs))}; it needs one real number"
+        )
 
 
 class DualArguments:

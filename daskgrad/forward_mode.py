@@ -48,7 +48,7 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
     recorded = Recording(fun, name, wrt, primals)
     output = as_output(recorded.run({}, has_aux=False)[0], name)
     directions = tangent_variables(recorded, [tangents[number] for number in wrt])
-    dual = evaluated(Graph(dual_of(output, recorded.graph(output), directions), []))[0]
+    dual = evaluated(Graph(dual_of(recorded.graph(output), directions), []))[0]
     return of_its_own(dual.value), of_its_own(dual.tangents[0])
 
 
@@ -62,11 +62,9 @@ def tangent_variables(
     }
 
 
-def dual_of(
-    output: Node, graph: Graph, directions: dict[Variable, tuple[Variable, ...]], count: int = 1
-) -> Node:
-    """The node of an output's dual."""
-    if output not in graph.active:
-        return ZERO_TANGENTS(output, count)
-    dual = Tangents(graph, directions).dual(output)
+def dual_of(graph: Graph, directions: dict[Variable, tuple[Variable, ...]], count: int = 1) -> Node:
+    """The node of the dual of a graph's output."""
+    if graph.output not in graph.active:
+        return ZERO_TANGENTS(graph.output, count)
+    dual = Tangents(graph, directions).dual(graph.output)
     return PAIR(*dual) if isinstance(dual, Dual) else dual

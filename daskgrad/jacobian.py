@@ -13,10 +13,11 @@ from daskgrad.demands import (
     as_output,
     is_number,
     require_argnums,
+    warn_of_independent,
 )
 from daskgrad.forward_mode import dual_of
 from daskgrad.graph import Graph
-from daskgrad.nodes import Node, function_name, variable
+from daskgrad.nodes import Variable, function_name, variable
 from daskgrad.recording import Recording, documented, gathered
 from daskgrad.running import Kept, evaluated, groups
 from daskgrad.second_order import blocks, transposed
@@ -58,20 +59,28 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
         numbers = require_argnums(argnums, len(args), name)
         recorded = Recording(fun, name, numbers, args)
         output = as_output(recorded.run(kwargs, has_aux=False)[0], name)
+        graph = recorded.graph(output)
+        unused = [own for own in recorded.variables if not is_used(own, graph)]
+        warn_of_independent(unused, name)
         whole = args[numbers[0]] if is_number(argnums) else tuple([args[n] for n in numbers])
-        if mode == "forward":
-            return pushed(recorded, output, whole)
-        kept = Kept(recorded.graph(output))
+        if mode == "forward" and entries(flatten(whole)[0]):
+            return pushed(recorded, graph, whole)
+        kept = Kept(graph)
         if mode == "auto" and is_taller(kept.value, whole):
-            return pushed(recorded, output, whole)
+            return pushed(recorded, graph, whole)
         return pulled(recorded, kept, whole)
 
     return documented(jacobian_of, fun, "jacobian")
 
 
+def is_used(variable: Variable, graph: Graph) -> bool:
+    """Whether the output depends on a variable, or on a part of it."""
+    return any(isinstance(node, Variable) and node.root is variable for node in graph.active)
+
+
 def is_taller(value: Any, argument: Any) -> bool:
     """Whether pushing tangents, which runs the models again, is likely to be quicker."""
-    return entries(flatten(value)[0]) > 2 * entries(flatten(argument)[0])
+    return entries(flatten(value)[0]) > 2 * entries(flatten(argument)[0]) > 0
 
 
 def pulled(recorded: Recording, kept: Kept, argument: Any) -> Any:
@@ -85,12 +94,11 @@ def pulled(recorded: Recording, kept: Kept, argument: Any) -> Any:
     return blocks(outer, inner, outer_tree, inner_tree, rows)
 
 
-def pushed(recorded: Recording, output: Node, argument: Any) -> Any:
+def pushed(recorded: Recording, graph: Graph, argument: Any) -> Any:
     """The Jacobian by columns, from the tangents of the arguments' entries."""
     inner, inner_tree = flatten(argument)
-    graph = recorded.graph(output)
     duals = [
-        dual_of(output, graph, unit_directions(recorded, inner, start, stop), stop - start)
+        dual_of(graph, unit_directions(recorded, inner, start, stop), stop - start)
         for start, stop in groups(entries(inner))
     ]
     first, rest, _ = evaluated(Graph(duals[0], [], duals[1:]), duals[1:])

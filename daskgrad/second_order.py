@@ -159,7 +159,7 @@ def gnvp(
     output = as_output(recorded.run({}, has_aux=False)[0], name)
     directions = tangent_variables(recorded, [tangents[number] for number in wrt])
     pushed = [direction for (direction,) in directions.values()]
-    kept = Kept(Graph(dual_of(output, recorded.graph(output), directions), pushed))
+    kept = Kept(Graph(dual_of(recorded.graph(output), directions), pushed))
     value, (tangent,) = kept.value
 
     def pulled(cotangent: Any) -> tuple:

@@ -10,6 +10,7 @@ vector products", 2017). All of it is written in autograd's primitives, and can 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import autograd.numpy as anp
 import numpy as np
 from autograd.core import primitive_jvps, vspace
 from autograd.tracer import (
@@ -33,6 +34,25 @@ TRANSPOSED = {  # autograd's rules for tangents are wrong, or fail,
 }
 
 
+def tanh_rule(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+    """g / cosh(x)², without its overflow, whose derivative is NaN."""
+    small = anp.exp(-2.0 * anp.abs(args[0]))
+    return tangents[0] * (4.0 * small / (1.0 + small) ** 2)
+
+
+def power_rule(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+    """autograd's, with the exponent y - 1 also where y is zero, or its derivative is wrong."""
+    x, y = args
+    one = np.where(np.logical_or(getval(x), getval(y)), 1.0, 0.0)[()]  # 0 · 0 ** -1 is NaN
+    slopes = {0: lambda: y * x ** (y - one)}
+    slopes[1] = lambda: anp.log(anp.where(x, x, 1.0)) * ans
+    parts = [t * slopes[argnum]() for argnum, t in zip(argnums, tangents, strict=True)]
+    return sum(parts[1:], parts[0])
+
+
+RULES = {anp.tanh: tanh_rule, anp.power: power_rule}
+
+
 class Step(NamedTuple):
     """One primitive that ran; ``parents`` are the places of its traced arguments."""
 
@@ -50,7 +70,7 @@ class Step(NamedTuple):
         if not there:
             return None
         argnums, arrived = zip(*there, strict=True)
-        rule = None if self.fun in TRANSPOSED else primitive_jvps.get(self.fun)
+        rule = None if self.fun in TRANSPOSED else rule_for_tangents(self.fun)
         if rule is None:
             return self._transposed(argnums, arrived)
         return rule(argnums, arrived, self.value, self.args, self.kwargs)
@@ -62,6 +82,10 @@ class Step(NamedTuple):
         _, tape = trace(lambda cotangent: list(pullback(cotangent)), [ones])
         (tangent,) = tape.pull(tangents)
         return tangent
+
+
+def rule_for_tangents(fun: Callable) -> Callable | None:
+    return RULES.get(fun) or primitive_jvps.get(fun)
 
 
 class RecordNode(Node):
