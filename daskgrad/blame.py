@@ -37,8 +37,11 @@ class Blame(NamedTuple):
         pass
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if not isinstance(error, Exception):
-            return
+        if isinstance(error, Exception):
+            self.note(error)
+
+    def note(self, error: Exception) -> None:
+        """Adds the notes."""
         where = f"model {self.model.name!r}" + ("" if self.place is None else f", {self._place}")
         shapes = ", ".join(described_arguments(self.call, self.inputs))
         error.add_note(f"daskgrad: in the {self.stage} pass of {where}, called with ({shapes})")
