@@ -11,6 +11,7 @@ recording, gradient, checks: what users call. ``ARCHITECTURE.md`` has a line on 
 """
 
 import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads
+from daskgrad.backends import register_backend
 from daskgrad.checks import check_grads
 from daskgrad.gradient import differentiate, grad, value_and_grad, vjp
 from daskgrad.items import zip
@@ -31,6 +32,7 @@ __all__ = [
     "map_sum",
     "place",
     "reduce_sum",
+    "register_backend",
     "sum",
     "value_and_grad",
     "variable",

@@ -5,7 +5,7 @@
 to them by value; its registration is sent along.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,11 @@ def flatten(value: Any) -> tuple[list[Any], optree.PyTreeSpec]:
     if type(value) in LEAF_TYPES:  # by far the most frequent ones, in a tenth of the time
         return [value], LEAF
     return optree.tree_flatten(value, none_is_leaf=True, namespace=NAMESPACE)
+
+
+def unflatten(structure: optree.PyTreeSpec, leaves: Sequence[Any]) -> Any:
+    """The pytree of a structure and its leaves."""
+    return optree.tree_unflatten(structure, leaves)
 
 
 class Structure:
