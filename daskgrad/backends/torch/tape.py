@@ -1,8 +1,12 @@
 """The tape of a PyTorch model: PyTorch's own graph, which is kept after it was pulled back.
 
 PyTorch's cotangents of complex numbers are the conjugates of autograd's, in and out.
+
+Models run one at a time in a process: ``torch.func.functional_call`` puts the parameters that it is
+given into its module while it runs, and threads that share the module would see each other's.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,11 +23,13 @@ from daskgrad.backends.torch.tensors import (
 )
 from daskgrad.structures import flatten, unflatten
 
+_model_lock = threading.RLock()
+
 
 def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
     """The value of a call."""
     leaves, structure = flatten((args, kwargs))
-    with torch.inference_mode(False):
+    with _model_lock, torch.inference_mode(False):
         tensors = list(map(as_tensor, leaves))
         args, kwargs = unflatten(structure, tensors)
         outputs, value = flatten(fun(*args, **kwargs))
@@ -33,7 +39,7 @@ def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
 
 def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
     """Runs ``fun`` once (see ``daskgrad.backends``)."""
-    with torch.inference_mode(False), torch.enable_grad():
+    with _model_lock, torch.inference_mode(False), torch.enable_grad():
         roots = [tensor_of(array).requires_grad_() for array in arrays]
         outputs = called(fun, roots) if isinstance(fun, TracedCall) else fun(*roots)
     return list(map(as_numpy, outputs)), Tape(roots, arrays, outputs)
