@@ -487,6 +487,7 @@ def test_a_graph_of_all_backends_is_exact(scheduler):
     assert_allclose(gradient, autograd.grad(whole)(A), rtol=1e-13)
     assert gradient.dtype == np.float64
     single, slope = dg.value_and_grad(graph)(A.astype("f4"))
+    assert_allclose(single, value, rtol=1e-5)
     assert slope.dtype == np.float32
     assert_allclose(slope, gradient, rtol=1e-5)
 

@@ -130,7 +130,7 @@ def test_a_pullback_is_compiled_once(synchronously, monkeypatch):
     ],
 )
 def test_what_is_another_kind_of_call(calls, traces, log, synchronously):
-    """Numbers and entries of arrays may differ; ints, strings, structures, shapes and dtypes not."""
+    """Entries of arrays and floats may differ; ints, strings, structures, shapes, dtypes not."""
 
     def fun(x, factor, text):
         write(log, "ran")
