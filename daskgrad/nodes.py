@@ -449,8 +449,8 @@ def delayed(
     name:
         what task keys, errors and the dashboard call it; the function's name if not given.
     backend:
-        what differentiates it, and whose arrays it is written for: "autograd" (NumPy's arrays and
-        ``autograd.numpy``), "jax", "torch", or the name of one that ``register_backend`` made known.
+        the library that it is written for, which differentiates it: "autograd", "jax", "torch", or
+        the name of one that ``register_backend`` made known.
     keep:
         what stays between the forward and the backward pass: the "tape"; the "gradient" (of a model
         that returns one real number); nothing ("recompute": the model runs again in the backward
