@@ -258,6 +258,34 @@ def test_an_argument_may_be_used_twice(synchronously):
     close(s, X @ X)
 
 
+def test_an_argument_that_is_not_used_has_a_zero_gradient_and_a_warning(synchronously):
+    def fun(x, y, z):
+        return {"value": jnp.sum(jnp.sin(x)), "unused": y.shape[0], "rounded": (z > 0.5) * 1}
+
+    model = model_of(fun)
+    last = dg.delayed(lambda d: d["value"] + d["unused"] + anp.sum(d["rounded"]))
+    with pytest.warns(UserWarning, match="does not depend") as caught:
+        x, y, z = dg.grad(lambda x, y, z: last(model(x, y, z)), (0, 1, 2))(X, X, X)
+    assert [str(each.message).split("'")[3] for each in caught] == ["y", "z"]
+    close(x, np.cos(X))
+    close(y, np.zeros(5))
+    close(z, np.zeros(5))
+
+
+def test_rules_of_their_own_survive_compilation(synchronously):
+    """Checkpoints, loops, custom rules and inner compilations are part of what is compiled."""
+
+    def fun(x):
+        inner = jax.jit(lambda y: doubled_slope(y) * 2.0)
+        return (
+            jnp.sum(jax.checkpoint(inner)(x))
+            + jax.lax.scan(lambda c, e: (c * jnp.cos(e), e), 1.0, x)[0]
+        )
+
+    expected = 4.0 * np.cos(X) - np.prod(np.cos(X)) * np.tan(X)
+    close(dg.grad(lambda x: model_of(fun)(x))(X), expected)
+
+
 def test_items_that_are_differentiated(scheduler):
     def term(item, x):
         p, data = item

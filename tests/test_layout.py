@@ -29,6 +29,7 @@ ORDER = [
     "backends.autograd",
     "backends.jax.outputs",
     "backends.jax.pickling",
+    "backends.jax.reach",
     "backends.jax.programs",
     "backends.jax.tape",
     "backends.jax.hints",

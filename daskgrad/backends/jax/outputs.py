@@ -49,6 +49,10 @@ class Outputs:
         rest = iter(ends)
         return [next(rest) if isinstance(slot, End) else None for slot in self.slots]
 
+    def count(self) -> int:
+        """How many outputs have a derivative."""
+        return sum([isinstance(slot, End) for slot in self.slots])
+
     def likes(self) -> list[Any]:
         """Shape and dtype of each output that has a derivative, ``None`` for the others."""
         return [slot.like if isinstance(slot, End) else None for slot in self.slots]
@@ -67,7 +71,7 @@ def slot_of(leaf: Any) -> Any:
 
 def as_numpy(arrays: Sequence[Any]) -> list[Any]:
     """Copies as NumPy arrays or numbers: JAX's own memory is read-only."""
-    return [np.array(array)[()] for array in arrays]
+    return [None if array is None else np.array(array)[()] for array in arrays]
 
 
 def with_shape(value: Any, like: Any) -> Any:

@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import optree
+from jax.extend.core import jaxpr_as_fun
 
 from daskgrad.backends.calls import Layout, is_numeric
 from daskgrad.backends.jax.outputs import Outputs
 from daskgrad.backends.jax.pickling import dumps
+from daskgrad.backends.jax.reach import reached
 from daskgrad.structures import flatten, unflatten
 
 logger = logging.getLogger("daskgrad")
@@ -101,6 +103,7 @@ class Program:
         ]
         self.outputs = Outputs()
         self.structure: Any = None
+        self.reached: list[bool] = []  # for each array, whether an output depends on it
         self._value = Once(jax.jit(self._traced_value))
         self._forward = Once(jax.jit(self._traced_forward))
         self._pull = Once(jax.jit(self._traced_pull))
@@ -111,8 +114,10 @@ class Program:
     def forward(self, layout: Layout, arrays: Sequence[Any]) -> tuple[list[Any], Any, list[Any]]:
         return self._forward(list(arrays), self._constants(layout))
 
-    def pull(self, pullback: Any, cotangents: Sequence[Any]) -> tuple[Any, ...]:
-        return self._pull(pullback, list(cotangents))
+    def pull(self, pullback: Any, cotangents: Sequence[Any]) -> list[Any]:
+        pulled = self._pull(pullback, list(cotangents))
+        pairs = zip(pulled, self.reached, strict=True)
+        return [each if is_reached else None for each, is_reached in pairs]
 
     def _constants(self, layout: Layout) -> list[Any]:
         pairs = zip(layout.leaves, self._is_constant, strict=True)
@@ -122,8 +127,13 @@ class Program:
         return self._called((), constants)
 
     def _traced_forward(self, arrays: list[Any], constants: list[Any]) -> tuple:
+        traced = jax.make_jaxpr(self._called)(arrays, constants)
+        ends = self.outputs.count()
+        self.reached = reached(traced.jaxpr, len(arrays), ends)
+
         def of_arrays(*boxes: Any) -> tuple[list[Any], list[Any]]:
-            return self._called(boxes, constants)
+            results = jaxpr_as_fun(traced)(*boxes, *constants)
+            return results[:ends], results[ends:]
 
         return jax.vjp(of_arrays, *arrays, has_aux=True)
 
