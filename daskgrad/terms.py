@@ -132,11 +132,11 @@ def evaluate_block(
     if not len(columns[0]):
         return NOTHING
     with Blame("value", model, whole.call, [*[None] * whole.parts, *inputs]):
-        fun = backends.prepared(backends.load(model.backend), model.fun)
+        model = model._replace(fun=backends.prepared(backends.load(model.backend), model.fun))
     values = PairwiseSum(ADDERS[whole.summation].values)
     for offset, item in enumerate(zip(*columns, strict=True)):
         with Blame("value", model, whole.call, [*item, *inputs], nth(first, offset)):
-            values.push(plain_value(model._replace(fun=fun), whole.call, [*item, *inputs]))
+            values.push(plain_value(model, whole.call, [*item, *inputs]))
     return values.total() if whole.is_part else rounded_value(values.total())
 
 

@@ -89,7 +89,7 @@ def test_placed_items_are_traced_once_a_worker(client, log):
 def test_threads_compile_a_model_once(log):
     def slow(x, n):
         write(log, "ran")
-        for _ in range(200):
+        for _ in range(20):
             x = jnp.sin(x)
         return jnp.sum(x) * n
 
@@ -320,6 +320,42 @@ def test_results_belong_to_the_caller(synchronously):
     assert X[0] == 0.1
 
 
+def test_constants_of_jax_are_arrays_like_others(scheduler, log):
+    def fun(x, c, key):
+        write(log, f"{os.getpid()}")
+        return jnp.sum(x * c * jax.random.normal(key, (5,)))
+
+    with jax.enable_x64(True):
+        drawn = np.asarray(jax.random.normal(jax.random.PRNGKey(1), (5,)))
+    for factor in (1.0, 2.0):
+        constant = jnp.full(5, factor)
+        gradient = dg.grad(lambda x, c=constant: model_of(fun)(x, c, jax.random.PRNGKey(1)))(X)
+        close(gradient, factor * drawn)
+    assert len(lines(log)) == len(set(lines(log)))
+
+
+def test_a_function_may_refer_to_arrays_of_jax(scheduler):
+    constant = jnp.full(5, 2.0)
+    close(dg.grad(lambda x: model_of(lambda x: jnp.sum(x * constant), name="m")(x))(X), 2.0)
+
+
+def test_half_precision_that_numpy_lacks_comes_out_as_single(synchronously):
+    model = model_of(lambda x: x.astype(jnp.bfloat16) * 2)
+    value, pullback = dg.vjp(lambda x: model(x), X)
+    assert value.dtype == model(X).compute().dtype == np.float32
+    assert_allclose(value, 2.0 * X, rtol=1e-2)
+    assert_allclose(pullback(value)[0], 4.0 * X, rtol=1e-2)
+
+
+def test_constant_results_belong_to_the_caller(synchronously):
+    """They are kept with the compiled model, and handed out as copies."""
+    model = model_of(lambda x: {"x": x, "constant": np.zeros(2)})
+    for _ in range(2):
+        for value in (model(X).compute(), dg.vjp(lambda x: model(x), X)[0]):
+            assert_array_equal(value["constant"], np.zeros(2))
+            value["constant"] += 1.0
+
+
 # --------------------------------------------------------------------------------- JAX's functions
 
 
@@ -403,6 +439,18 @@ def test_an_assignment_gets_a_hint(synchronously):
     with pytest.raises(TypeError) as caught:
         dg.grad(lambda x: model_of(assigns)(x))(X)
     assert "x.at[i].set(y)" in "".join(caught.value.__notes__)
+
+
+class Opaque:
+    def __init__(self, x):
+        self.x = x
+
+
+def test_a_value_whose_arrays_cannot_be_found_is_an_error(synchronously):
+    model = model_of(lambda x: Opaque(jnp.sum(x)))
+    for compute in (lambda: dg.grad(lambda x: model(x))(X), lambda: model(X).compute()):
+        with pytest.raises(TypeError, match="backend 'jax' returned Opaque; expected arrays"):
+            compute()
 
 
 def test_an_error_of_the_models_own_gets_no_hint(synchronously):

@@ -127,6 +127,20 @@ def test_a_model_may_compute_in_another_precision(synchronously):
     assert_allclose(gradient, 2.0 * X, rtol=1e-6)
 
 
+def test_tensors_as_constants(scheduler):
+    own, passed = torch.full((5,), 2.0, dtype=torch.float64), torch.ones(5, dtype=torch.float64)
+    model = model_of(lambda x, c: torch.sum(x * c * own), name="m")
+    close(dg.grad(lambda x: model(x, passed * 3.0))(X), 6.0)
+
+
+def test_half_precision_that_numpy_lacks_comes_out_as_single(synchronously):
+    model = model_of(lambda x: x.bfloat16() * 2)
+    value, pullback = dg.vjp(lambda x: model(x), X)
+    assert value.dtype == model(X).compute().dtype == np.float32
+    assert_allclose(value, 2.0 * X, rtol=1e-2)
+    assert_allclose(pullback(value)[0], 4.0 * X, rtol=1e-2)
+
+
 def test_views_of_tensors_come_back_as_arrays_in_c_order(synchronously):
     x = np.arange(6.0).reshape(2, 3)
     value, pullback = dg.vjp(lambda x: model_of(lambda x: (x.T, x[:, ::2], x[0].flip(0)))(x), x)

@@ -69,9 +69,10 @@ def load(which: str | SentBackend) -> Any:
     """
     if type(which) is SentBackend:
         return _load_sent(which)
-    if isinstance(which, str) and which in _loaded:
+    is_name = isinstance(which, str)
+    if is_name and which in _loaded:
         return _loaded[which]
-    if which not in NAMES:
+    if not is_name or which not in NAMES:
         names = ", ".join(dict.fromkeys((*NAMES, *_loaded)))
         raise ValueError(
             f"unknown backend {which!r}; choose one of {names}, or make one known with "
@@ -158,6 +159,9 @@ def prepared(backend: Any, fun: Callable) -> Callable:
 
 def hint(which: str | SentBackend, error: Exception, stage: str) -> str | None:
     """What the backend, if it is there at all, has to say about an error of a model."""
-    backend = _loaded.get(which) if isinstance(which, str) else _arrived.get(which.name, (0, 0))[1]
-    found = getattr(backend, "hint", None)
-    return None if found is None else found(error, stage)
+    if isinstance(which, str):
+        backend = _loaded.get(which)
+    else:
+        _, backend = _arrived.get(which.name, (which, None))
+    said = getattr(backend, "hint", None)
+    return None if said is None else said(error, stage)

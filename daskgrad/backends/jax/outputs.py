@@ -1,11 +1,14 @@
 """Outputs: the leaves of a model's value, of which JAX takes and returns the arrays alone."""
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from daskgrad.structures import NAMESPACE
 
 
 class End:
@@ -34,6 +37,7 @@ class Outputs:
 
     def split(self, leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """The arrays with and without derivative."""
+        leaves = [in_numpys_precision(leaf) for leaf in leaves]
         self.slots = [slot_of(leaf) for leaf in leaves]
         pairs = list(zip(leaves, self.slots, strict=True))
         ends = [leaf for leaf, slot in pairs if isinstance(slot, End)]
@@ -42,7 +46,9 @@ class Outputs:
     def joined(self, ends: Sequence[Any], others: Sequence[Any]) -> list[Any]:
         """All leaves again, with these arrays in their places."""
         rest = {End: iter(ends), Other: iter(others)}
-        return [next(rest[type(slot)]) if type(slot) in rest else slot for slot in self.slots]
+        return [
+            next(rest[type(slot)]) if type(slot) in rest else copy.copy(slot) for slot in self.slots
+        ]
 
     def tangents(self, ends: Sequence[Any]) -> list[Any]:
         """What the ends have, and ``None`` for all other leaves."""
@@ -63,10 +69,26 @@ class Outputs:
         return [with_shape(c, like) for c, like in zip(cotangents, likes, strict=True)]
 
 
+PLAIN = (np.ndarray, np.generic, bool, int, float, complex, str, bytes, type(None))
+
+
 def slot_of(leaf: Any) -> Any:
-    if not isinstance(leaf, jax.Array):
+    if isinstance(leaf, PLAIN):
         return leaf
+    if not isinstance(leaf, jax.Array):
+        raise TypeError(
+            f"a model of backend 'jax' returned {type(leaf).__name__}; expected arrays, numbers "
+            f"and strings, or dicts, lists, tuples and dataclasses of them that are registered "
+            f"with optree in namespace {NAMESPACE!r}"
+        )
     return End(leaf) if jnp.issubdtype(leaf.dtype, jnp.inexact) else OTHER
+
+
+def in_numpys_precision(leaf: Any) -> Any:
+    """An output in a dtype that NumPy has: it has no bfloat16."""
+    if isinstance(leaf, jax.Array) and leaf.dtype == jnp.bfloat16:
+        return leaf.astype(jnp.float32)
+    return leaf
 
 
 def as_numpy(arrays: Sequence[Any]) -> list[Any]:

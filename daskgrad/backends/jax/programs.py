@@ -76,6 +76,8 @@ def kind_of(layout: Layout) -> Kind | None:
         cls = type(leaf)
         if is_numeric(leaf):
             leaves.append((np.ndarray, leaf.shape, leaf.dtype.str))
+        elif isinstance(leaf, jax.Array):
+            leaves.append((jax.Array, leaf.shape, str(leaf.dtype), leaf.weak_type))
         elif cls in WEAK:
             leaves.append((cls,))
         elif cls in STATIC:
@@ -87,7 +89,7 @@ def kind_of(layout: Layout) -> Kind | None:
 
 
 def is_traced(leaf: Any) -> bool:
-    return type(leaf) in WEAK or is_numeric(leaf)
+    return type(leaf) in WEAK or is_numeric(leaf) or isinstance(leaf, jax.Array)
 
 
 class Program:

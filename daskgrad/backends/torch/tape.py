@@ -14,11 +14,11 @@ import torch
 
 from daskgrad.backends.calls import TracedCall
 from daskgrad.backends.torch.tensors import (
+    Unchanged,
     as_numpy,
     as_tensor,
     has_derivative,
     like,
-    require_unchanged,
     tensor_of,
 )
 from daskgrad.structures import flatten, unflatten
@@ -32,8 +32,8 @@ def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
     with _model_lock, torch.inference_mode(False):
         tensors = list(map(as_tensor, leaves))
         args, kwargs = unflatten(structure, tensors)
-        outputs, value = flatten(fun(*args, **kwargs))
-        require_unchanged(tensors)
+        with Unchanged(tensors):
+            outputs, value = flatten(fun(*args, **kwargs))
     return unflatten(value, list(map(as_numpy, outputs)))
 
 
@@ -50,9 +50,8 @@ def called(fun: TracedCall, roots: Sequence[torch.Tensor]) -> list[Any]:
     layout = fun.layout()
     tensors = layout.filled(roots, as_tensor)
     args, kwargs = unflatten(layout.structure, tensors)
-    outputs = fun.leaves_of(fun.fun(*args, **kwargs))
-    require_unchanged(tensors)
-    return outputs
+    with Unchanged(tensors):
+        return fun.leaves_of(fun.fun(*args, **kwargs))
 
 
 class Tape:

@@ -22,7 +22,11 @@ def as_tensor(leaf: Any) -> Any:
 
 def as_numpy(leaf: Any) -> Any:
     """An output as a NumPy array or number, from whatever device; what is no tensor as it is."""
-    return leaf.numpy(force=True)[()] if isinstance(leaf, torch.Tensor) else leaf
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    if leaf.dtype == torch.bfloat16:  # which NumPy does not have
+        leaf = leaf.float()
+    return leaf.numpy(force=True)[()]
 
 
 def has_derivative(leaf: Any) -> bool:
@@ -37,11 +41,24 @@ def like(value: Any, primal: torch.Tensor) -> torch.Tensor:
     return tensor.to(primal.device, primal.dtype).reshape(primal.shape)
 
 
-def require_unchanged(leaves: Iterable[Any]) -> None:
-    """A model that writes into its arguments would change the arrays of other tasks."""
-    for leaf in leaves:
-        if isinstance(leaf, torch.Tensor) and leaf._version:
-            raise RuntimeError(
-                f"a model of backend 'torch' has written into one of its arguments, a tensor of "
-                f"shape {tuple(leaf.shape)}, whose memory others share; write into x.clone()"
-            )
+class Unchanged:
+    """Within this context, nothing writes into tensors: their memory is that of others' arrays."""
+
+    def __init__(self, leaves: Iterable[Any]):
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self._tensors = [each for each in tensors if not each.is_inference()]  # these count nothing
+        self._versions = [tensor._version for tensor in self._tensors]
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if error is not None:
+            return
+        for tensor, version in zip(self._tensors, self._versions, strict=True):
+            if tensor._version != version:
+                raise RuntimeError(
+                    f"a model of backend 'torch' has written into one of its arguments, a tensor "
+                    f"of shape {tuple(tensor.shape)}, whose memory others share; write into "
+                    f"x.clone()"
+                )
