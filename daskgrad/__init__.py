@@ -12,6 +12,7 @@ running, recording, gradient, forward_mode, second_order, jacobian, checks: what
 """
 
 import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads
+from daskgrad.backends import register_backend
 from daskgrad.checks import check_grads
 from daskgrad.forward_mode import jvp
 from daskgrad.gradient import differentiate, grad, value_and_grad, vjp
@@ -40,6 +41,7 @@ __all__ = [
     "map_sum",
     "place",
     "reduce_sum",
+    "register_backend",
     "sum",
     "value_and_grad",
     "variable",

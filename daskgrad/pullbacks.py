@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad import backends, cotangents
+from daskgrad.backends.calls import Layout, TracedCall
 from daskgrad.blame import Blame
 from daskgrad.cotangents import Cotangent, Leaves, Seed, describe
 from daskgrad.fingerprints import Fingerprint, agree, fingerprint
-from daskgrad.models import Call, Model, described_arguments, run
+from daskgrad.models import Call, Model, described_arguments, run, trace
 from daskgrad.structures import flatten, unflatten
 
 logger = logging.getLogger("daskgrad")
@@ -268,6 +269,7 @@ class Tracer:
         ]
         self._arrays = [self._primals[place] for place in self._places]
         self._backend = backends.load(model.backend)
+        self.fun = backends.prepared(self._backend, model.fun)
 
     def with_item(self, trees: Sequence[tuple[int, list[Any], Any]]) -> "Tracer":
         """This tracer with further active inputs before its own: (number, leaves, structure)."""
@@ -293,16 +295,38 @@ class Tracer:
         return value, self._pullback(leaves, tape)
 
     def _trace(self, inputs: Sequence[Any]) -> tuple[Any, list[Any], Any]:
-        structures = []
-
-        def traced(*boxes: Any) -> list[Any]:
-            leaves, structure = flatten(run(self._model, self._call, self._boxed(inputs, boxes)))
-            structures.append(structure)
-            return leaves
-
-        leaves, tape = self._backend.trace(traced, self._arrays)
+        call = TracedCall(self, inputs)
+        leaves, tape = trace(self._backend, call, self._arrays)
         leaves = list(map(cotangents.row_major, leaves))
-        return unflatten(structures[0], leaves), leaves, tape
+        return unflatten(call.structure, leaves), leaves, tape
+
+    def boxed_arguments(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> tuple[tuple, dict]:
+        """The arguments of the call on ``inputs``, with boxes for the leaves that are traced."""
+        return self._call.arguments(self._boxed(inputs, boxes))
+
+    def layout(self, inputs: Sequence[Any]) -> Layout:
+        """The arguments of the call on ``inputs``, taken apart."""
+        leaves, structure = flatten(self._call.arguments(inputs))
+        return Layout(leaves, structure, self._numbers_of_arrays(inputs))
+
+    def _numbers_of_arrays(self, inputs: Sequence[Any]) -> tuple[int | None, ...]:
+        """For each leaf of the arguments, the number of the traced array that it is, or None."""
+        numbers: list[int | None] = [None] * len(self._primals)
+        for number, place in enumerate(self._places):
+            numbers[place] = number
+        rest = iter(numbers)
+        active = {
+            number: tuple(itertools.islice(rest, len(leaves))) for number, leaves, _ in self._trees
+        }
+        holes = dict(self._call.holes)
+        found: list[int | None] = []
+        for position in range(len(self._call.leaves)):
+            hole = holes.get(position)
+            if hole is None:
+                found.append(None)
+            else:
+                found.extend(active.get(hole) or [None] * len(flatten(inputs[hole])[0]))
+        return tuple(found)
 
     def _boxed(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> list[Any]:
         mixed, boxed = list(self._primals), list(inputs)

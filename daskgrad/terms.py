@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad import compensation, cotangents
+from daskgrad import backends, compensation, cotangents
 from daskgrad.blame import Blame, Partition
 from daskgrad.compensation import (
     Unrounded,
@@ -131,6 +131,8 @@ def evaluate_block(
     require_one_length(columns, first, model)
     if not len(columns[0]):
         return NOTHING
+    with Blame("value", model, whole.call, [*[None] * whole.parts, *inputs]):
+        model = model._replace(fun=backends.prepared(backends.load(model.backend), model.fun))
     values = PairwiseSum(ADDERS[whole.summation].values)
     for offset, item in enumerate(zip(*columns, strict=True)):
         of_term = [*item, *inputs]
@@ -160,7 +162,8 @@ class TracedSum:
         self._own = [number for number, _ in whole.active if number < whole.parts]
         shared = whole.active[len(self._own) :]
         padded = [*[None] * whole.parts, *inputs]
-        self._tracer = Tracer(model, whole.call, shared, padded, in_sum=True)
+        with Blame("forward", model, whole.call, padded):
+            self._tracer = Tracer(model, whole.call, shared, padded, in_sum=True)
         self._seen = seen_by(shared, padded)
 
     def capture(self, first: First, *columns: Sequence[Any]) -> Captured:
