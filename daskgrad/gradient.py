@@ -11,7 +11,6 @@ from daskgrad.backward import add_backward
 from daskgrad.cotangents import Cotangent, Seed
 from daskgrad.demands import (
     Argnums,
-    argument_name,
     as_output,
     checked_cotangent,
     has_derivative,
@@ -28,10 +27,11 @@ from daskgrad.demands import (
 )
 from daskgrad.forward import Forward, add_forward
 from daskgrad.graph import Graph
-from daskgrad.nodes import Node, Variable, function_name
+from daskgrad.nodes import Node, Variable
 from daskgrad.recording import Recording, parts
 from daskgrad.running import known_or, repeated
 from daskgrad.shards import active_client
+from daskgrad.signatures import argument_name, function_name
 from daskgrad.structures import flatten
 from daskgrad.tasks import Result, TaskGraph
 

@@ -13,7 +13,6 @@ from daskgrad import cotangents
 from daskgrad.backward import add_backward
 from daskgrad.cotangents import Cotangent, Seed, describe
 from daskgrad.demands import (
-    argument_name,
     constant_output,
     require_derivative,
     require_no_node,
@@ -28,6 +27,7 @@ from daskgrad.inline import InLine, seconds_in_line
 from daskgrad.nodes import Node, Variable, variable
 from daskgrad.running import known_or, repeated
 from daskgrad.shards import active_client
+from daskgrad.signatures import argument_name
 from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph
 
