@@ -60,6 +60,9 @@ class Implicit(Ruled):
             )
         self.residual = residual
 
+    def rules(self) -> list[Callable]:
+        return [self.residual]
+
     def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
         """The root; in an outer trace, where the arguments are boxes, a node of that."""
         return self(*args, **kwargs), None

@@ -45,11 +45,16 @@ class Ruled:
         return call_ruled(self, args, kwargs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """By name where its module has it under its name, as functions are."""
+        """By name where its module has it and its rules, as functions are."""
         module, name = self.__module__, getattr(self, "__qualname__", "")
-        if module != "__main__" and getattr(sys.modules.get(module), name, None) is self:
+        is_there = module != "__main__" and getattr(sys.modules.get(module), name, None) is self
+        if is_there and all(getattr(rule, "__module__", "") == module for rule in self.rules()):
             return name
         return super().__reduce_ex__(protocol)
+
+    def rules(self) -> list[Callable]:
+        """The functions that were given beside the function itself."""
+        return []
 
     def argument(self, number: int) -> str:
         """A positional argument, for an error."""
@@ -81,7 +86,7 @@ class custom_vjp(Ruled):
 
         @dg.custom_vjp
         def solve(matrix, rhs):
-            return scipy.linalg.solve(matrix, rhs)
+            return np.linalg.solve(matrix, rhs)
 
         def forward(matrix, rhs):
             x = solve(matrix, rhs)
@@ -136,6 +141,9 @@ class custom_vjp(Ruled):
         """
         self.jvp = self._function(jvp, "defjvp")
 
+    def rules(self) -> list[Callable]:
+        return [rule for rule in (self.forward, self.backward, self.jvp) if rule is not None]
+
     def _function(self, rule: Any, asked: str) -> Callable:
         if not callable(rule):
             raise TypeError(f"{asked} of {self.name!r} takes functions; found {describe(rule)}")
@@ -167,8 +175,8 @@ class custom_vjp(Ruled):
             )
         return pair
 
-    def _has_no_rule(self, asked: str, missing: str) -> RuntimeError:
-        return RuntimeError(
+    def _has_no_rule(self, asked: str, missing: str) -> NotImplementedError:
+        return NotImplementedError(
             f"{asked} of {self.name!r} was asked for, but the function has no rule for it; define "
             f"one with {self.name}.{missing}"
         )

@@ -25,6 +25,7 @@ from daskgrad.backends.autograd.guards import (
 from daskgrad.backends.autograd.indexing import RULES as INDEXING_RULES
 from daskgrad.backends.autograd.indexing import Piece
 from daskgrad.backends.autograd.linear import RULES as LINEAR_RULES
+from daskgrad.backends.autograd.ruled import call_ruled
 from daskgrad.backends.autograd.tracing import trace_numbers
 
 RULES = {**ARITHMETIC_RULES, **LINEAR_RULES, **INDEXING_RULES, **GUARDED_RULES}
@@ -47,6 +48,9 @@ class TapeNode(Node):
             require_seen(fun, kwargs)
         if is_integer(value):
             self.parents, self.pullback = (), integer_pullback
+            return
+        if fun is call_ruled:  # what this raises is the user's, or says already what is missing
+            self.pullback = rule(parent_argnums, value, args, kwargs)
             return
         try:
             self.pullback = rule(parent_argnums, value, args, kwargs)
