@@ -405,17 +405,18 @@ def pullback_of(
     outputs = flatten(value)[0]
     if not (any(map(is_differentiable, outputs)) and any(part.size for part in parts)):
         return Gradient((None,) * len(leaves))
-    jacobian = jacobian_of(value, leaves, dealt_in(parts), name)
+    jacobian = jacobian_of(value, leaves, dealt_in(parts, name), name)
     if not is_real_scalar(outputs):
         return jacobian
     return Gradient(jacobian((np.ones((), np.asarray(outputs[0]).dtype),)))
 
 
-def dealt_in(parts: Sequence[np.ndarray]) -> np.ndarray:
+def dealt_in(parts: Sequence[np.ndarray], name: str) -> np.ndarray:
     """The matrix whose columns were dealt out in turn; further parts may be without a column."""
     parts = [part for part in parts if part.shape[1]]
     width = sum([part.shape[1] for part in parts])
-    matrix = np.empty((len(parts[0]), width), parts[0].dtype)
+    matrix = np.empty((len(parts[0]), width), np.result_type(*parts))
     for number, part in enumerate(parts):
+        require_one_size(len(part), len(matrix), name)
         matrix[:, number :: len(parts)] = part
     return matrix
