@@ -3,23 +3,26 @@
 Reading order, which is import order (a module imports only modules above it):
 
 structures, signatures, fingerprints, cotangents, summation, compensation, backends, rules, roots,
-models, blame, pullbacks, differences, itemwise, terms, nested: on the workers, plain NumPy. tasks:
-what is handed to Dask. hidden, nodes: what the user writes. graph, forward, backward: the two
-passes. blackbox: black boxes in both. partitions, resident, shards, columns, items, reduction,
+models, blame, pullbacks, differences, dual, itemwise, terms, nested: on the workers, plain NumPy.
+tasks: what is handed to Dask. hidden, nodes: what the user writes. graph, forward, backward,
+blackbox, tangent, batches: the passes. partitions, resident, shards, columns, items, reduction,
 sums: adding up over much data. inline: in the calling thread. shipping: what travels too often.
-demands: what is asked of functions and arguments. running, recording, gradient, checks: what users
-call. ``ARCHITECTURE.md`` has a line on each.
+demands: what is asked of functions and arguments. running, recording, gradient, forward_mode,
+second_order, jacobian, checks: what users call. ``ARCHITECTURE.md`` has a line on each.
 """
 
 import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads
 from daskgrad.blackbox import finite_difference
 from daskgrad.checks import check_grads
+from daskgrad.forward_mode import jvp
 from daskgrad.gradient import differentiate, grad, value_and_grad, vjp
 from daskgrad.items import zip
+from daskgrad.jacobian import jacobian
 from daskgrad.nodes import delayed, variable
 from daskgrad.pullbacks import NondeterministicModelError
 from daskgrad.roots import implicit
 from daskgrad.rules import custom_vjp
+from daskgrad.second_order import gnvp, hessian, hvp
 from daskgrad.shards import Shards, place
 from daskgrad.sums import map_sum, reduce_sum, sum
 
@@ -33,8 +36,13 @@ __all__ = [
     "delayed",
     "differentiate",
     "finite_difference",
+    "gnvp",
     "grad",
+    "hessian",
+    "hvp",
     "implicit",
+    "jacobian",
+    "jvp",
     "map_sum",
     "place",
     "reduce_sum",

@@ -21,7 +21,7 @@ from daskgrad.models import KEEP, Call, Model
 from daskgrad.pullbacks import evaluate
 from daskgrad.signatures import function_name
 from daskgrad.structures import NAMESPACE, Structure, flatten
-from daskgrad.tasks import Collection, Names, TaskGraph, is_collection
+from daskgrad.tasks import Collection, Names, Stage, TaskGraph, is_collection
 
 HEAVY = 2**16  # bytes from which on a constant array is a key of its own, and not part of a task
 
@@ -32,7 +32,12 @@ names = Names()
 
 
 class Node(Collection):
-    """One recorded call: its name, the nodes it takes in, and how its value is computed."""
+    """One recorded call: its name, the nodes it takes in, and how its value is computed.
+
+    ``stage``: the first word of the keys of the tasks that compute its value.
+    """
+
+    stage: Stage = "value"
 
     def __init__(self, name: str, inputs: Sequence["Node"]):
         self.name = name

@@ -18,6 +18,11 @@ def argument_name(fun: Callable, number: int) -> str:
     if code is not None and number < code.co_argcount and not hasattr(fun, "__wrapped__"):
         return code.co_varnames[number]
     try:
-        return list(inspect.signature(fun).parameters)[number]
-    except (ValueError, TypeError, IndexError):
+        parameters = list(inspect.signature(fun).parameters.values())
+    except (ValueError, TypeError):
         return f"argument {number}"
+    named = [each.name for each in parameters if each.kind in NAMED]
+    return named[number] if number < len(named) else f"argument {number}"
+
+
+NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

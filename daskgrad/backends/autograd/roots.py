@@ -13,8 +13,9 @@ import numpy as np
 import optree
 from autograd.tracer import getval
 
+from daskgrad.backends.autograd.linearize import linearize
 from daskgrad.backends.autograd.ruled import Call, with_derivative
-from daskgrad.backends.autograd.tape import Tape, trace
+from daskgrad.backends.autograd.tape import trace
 from daskgrad.cotangents import describe
 from daskgrad.signatures import function_name
 from daskgrad.structures import flatten
@@ -23,7 +24,8 @@ from daskgrad.structures import flatten
 def pull_root(call: Call, residual: Callable, active: Sequence[int]) -> Callable[[Any], tuple]:
     """From a cotangent of x to those of the arguments, of which some leaves are active."""
     root = Root(call, residual)
-    jacobian, tape = root.jacobian(), root.traced_arguments(active)
+    jacobian = root.jacobian()
+    _, tape = trace(root.residual_of(active), [call.leaves[place] for place in active])
 
     def root_pullback(cotangent: Any) -> tuple:
         w = anp.linalg.solve(jacobian.T, root.vector_of(cotangent))
@@ -40,15 +42,8 @@ def push_root(call: Call, residual: Callable, tangents: tuple) -> Any:
     root = Root(call, residual)
     places = with_derivative(call.leaves)
     arrived = [flatten(tangents)[0][place] for place in places]
-    tape = root.traced_arguments(places)
-
-    def pulled(w: Any) -> list[Any]:
-        return tape.pull([w])
-
-    _, linear = trace(pulled, [np.zeros_like(getval(root.vector))])
-    (pushed,) = linear.pull(arrived)  # a pullback is linear: its own pullback maps tangents
-    if pushed is None:
-        return None
+    _, push = linearize(root.residual_of(places), [call.leaves[place] for place in places])
+    (pushed,) = push(arrived)
     return root.in_structure(-anp.linalg.solve(root.jacobian(), pushed))
 
 
@@ -76,16 +71,16 @@ class Root:
         self._require_regular(getval(jacobian))
         return jacobian
 
-    def traced_arguments(self, places: Sequence[int]) -> Tape:
-        """F's record with respect to some of the arguments' leaves."""
+    def residual_of(self, places: Sequence[int]) -> Callable[..., list[Any]]:
+        """F as a function of some of the arguments' leaves."""
 
-        def residual_of(*boxes: Any) -> list[Any]:
+        def residual(*boxes: Any) -> list[Any]:
             leaves = list(self._call.leaves)
             for place, box in zip(places, boxes, strict=True):
                 leaves[place] = box
             return self._evaluated(self._call.value, self._call.with_leaves(leaves))
 
-        return trace(residual_of, [self._call.leaves[place] for place in places])[1]
+        return residual
 
     def vector_of(self, cotangent: Any) -> Any:
         leaves = flatten(cotangent)[0]
