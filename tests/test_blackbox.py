@@ -219,6 +219,16 @@ def test_forward_mode_is_one_directional_difference(method):
     assert_array_equal(make_jvp(lambda x: box(x, 3)["y"])(X)(0.0 * X)[1], np.zeros(3))
 
 
+def test_forward_mode_of_a_graph(method, log):
+    box = dg.finite_difference(logged(log), method)
+    value, tangent = dg.jvp(lambda x: box(x, np.ones(2)), (X,), (3.0 * X,))
+    assert_allclose(value, 2 * np.sin(X))
+    assert_allclose(tangent, 6 * X * np.cos(X), rtol=METHODS[method])
+    assert len(lines(log)) == 1 + {"central": 2, "complex-step": 1}[method]
+    jacobian = dg.jacobian(lambda x: box(x, np.ones(2)), mode="reverse")(X)
+    assert_allclose(jacobian, np.diag(2 * np.cos(X)), rtol=METHODS[method], atol=1e-15)
+
+
 # --------------------------------------------------------------------------------------------- cost
 
 
@@ -329,6 +339,12 @@ def test_second_derivatives_are_an_error_that_says_so():
     for second in (autograd.hessian(box), autograd.grad(lambda x: anp.sum(autograd.grad(box)(x)))):
         with pytest.raises(TypeError, match="finite differences have first derivatives only"):
             second(X)
+
+
+def test_second_derivatives_of_a_graph_are_an_error_that_says_so():
+    box = dg.finite_difference(lambda x: np.sum(x**3))
+    with pytest.raises(TypeError, match="second derivative of '<lambda>' was asked for"):
+        dg.hvp(box, (X,), (X,))
 
 
 def test_a_value_of_changing_size_is_an_error():

@@ -106,6 +106,21 @@ def term(item, a):
     return anp.sum(fixed_point(a * item, B)["x"] ** 2)
 
 
+def test_all_derivatives_of_a_graph():
+    def program(fun):
+        return lambda a: dg.delayed(lambda state: anp.sum(state["x"] ** 2))(dg.delayed(fun)(a, B))
+
+    direction = np.array([0.2, -1.0, 0.4])
+    for derivative in (
+        lambda fun: dg.jvp(program(fun), (A,), (direction,))[1],
+        lambda fun: dg.hvp(program(fun), (A,), (direction,))[1][0],
+        lambda fun: dg.hessian(program(fun))(A),
+        lambda fun: dg.jacobian(lambda a: dg.delayed(fun)(a, B)["x"], mode="forward")(A),
+        lambda fun: dg.jacobian(lambda a: dg.delayed(fun)(a, B)["x"], mode="reverse")(A),
+    ):
+        assert_allclose(derivative(fixed_point), derivative(unrolled), rtol=1e-11, atol=1e-15)
+
+
 def test_locals_and_lambdas(scheduler):
     root = dg.implicit(lambda t: np.cbrt(t), lambda x, t: x**3 - t)
     assert_allclose(dg.grad(dg.delayed(root))(8.0), 1 / 12, rtol=1e-12)

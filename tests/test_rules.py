@@ -201,6 +201,24 @@ def test_a_model_with_rules_on_every_scheduler(every_scheduler):
     assert_allclose(results["sync"][1][0], expected(MATRIX, RHS), rtol=1e-12)
 
 
+def test_all_derivatives_of_a_graph(scheduler):
+    """Forward mode, reverse over forward, and Jacobians in both modes."""
+    vector, direction = np.array([0.3, 0.1, -1.0]), np.array([1.0, 0.5, -0.2])
+
+    def program(solved):
+        return lambda rhs: dg.delayed(lambda x: anp.sum(anp.sin(x)))(solved(MATRIX, rhs))
+
+    own, reference = dg.delayed(solve), dg.delayed(anp.linalg.solve)
+    for derivative in (
+        lambda solved: dg.jvp(program(solved), (vector,), (direction,))[1],
+        lambda solved: dg.hvp(program(solved), (vector,), (direction,))[1][0],
+        lambda solved: dg.hessian(program(solved))(vector),
+        lambda solved: dg.jacobian(lambda rhs: solved(MATRIX, rhs), mode="forward")(vector),
+        lambda solved: dg.jacobian(lambda rhs: solved(MATRIX, rhs), mode="reverse")(vector),
+    ):
+        assert_allclose(derivative(own), derivative(reference), rtol=1e-11, atol=1e-15)
+
+
 def test_rules_of_locals_and_lambdas_are_sent_along(scheduler):
     cube = dg.custom_vjp(lambda x: x**3)
     cube.defvjp(lambda x: (cube(x), x), lambda x, g: (3.0 * x**2 * g,))
