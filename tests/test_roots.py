@@ -4,6 +4,7 @@ import autograd
 import autograd.numpy as anp
 import numpy as np
 import pytest
+import scipy.sparse.linalg
 from autograd.differential_operators import make_jvp
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -80,6 +81,31 @@ def test_forward_mode_and_reverse_over_forward():
     assert_allclose(slope(fixed_point)(B["b"]), slope(unrolled)(B["b"]), rtol=1e-12)
     found, expected = [autograd.grad(slope(fun))(B["b"]) for fun in (fixed_point, unrolled)]
     assert_allclose(found, expected, rtol=1e-11, atol=1e-15)
+
+
+def gmres(product, rhs):
+    operator = scipy.sparse.linalg.LinearOperator((len(rhs),) * 2, product, dtype=rhs.dtype)
+    return scipy.sparse.linalg.gmres(operator, rhs, rtol=1e-13)[0]
+
+
+matrix_free = dg.implicit(solver, residual, linear_solver=gmres)
+
+
+def test_a_linear_solver_of_the_users_own(scheduler):
+    model = dg.delayed(lambda a: objective(matrix_free)(a, B["b"]))
+    expected = autograd.grad(objective(unrolled))(*ARGS)
+    assert_allclose(dg.grad(model)(A), expected, rtol=1e-9)
+
+
+def test_a_linear_solver_of_the_users_own_in_all_derivatives():
+    def slope(fun):
+        return lambda b: make_jvp(lambda a: objective(fun)(a, b))(A)(A)[1]
+
+    assert_allclose(slope(matrix_free)(B["b"]), slope(unrolled)(B["b"]), rtol=1e-9)
+    found, expected = [autograd.grad(slope(fun))(B["b"]) for fun in (matrix_free, unrolled)]
+    assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    found, expected = [autograd.hessian(objective(fun))(*ARGS) for fun in (matrix_free, unrolled)]
+    assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_on_plain_arrays_it_is_the_solver():
@@ -241,8 +267,16 @@ def test_unknowns_and_residuals_are_as_many_real_numbers(x, residual, error, mes
         dg.vjp(dg.delayed(fun), 1.0)
 
 
+def test_a_linear_solver_returns_a_vector():
+    fun = dg.implicit(solver, residual, linear_solver=lambda product, rhs: rhs[:2])
+    with pytest.raises(ValueError, match=r"linear_solver of 'solver' must .* shape \(4,\)"):
+        dg.vjp(dg.delayed(lambda a: fun(a, B)["x"]), A)[1](A)
+
+
 def test_it_takes_two_functions():
     with pytest.raises(TypeError, match=r"dg.implicit takes a function; found 3"):
         dg.implicit(3, residual)
     with pytest.raises(TypeError, match=r"residual of 'solver' must be a function; found None"):
         dg.implicit(solver, None)
+    with pytest.raises(TypeError, match=r"linear_solver of 'solver' must be a function; found 'gm"):
+        dg.implicit(solver, residual, "gmres")

@@ -5,6 +5,7 @@ to -(∂F/∂θ)ᵀ w with (∂F/∂x)ᵀ w = g. Source: A. Griewank and A. Walt
 2008, chapter 15. All of it is written in autograd's primitives, and can be differentiated itself.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,31 +21,7 @@ from daskgrad.cotangents import describe
 from daskgrad.signatures import function_name
 from daskgrad.structures import flatten
 
-
-def pull_root(call: Call, residual: Callable, active: Sequence[int]) -> Callable[[Any], tuple]:
-    """From a cotangent of x to those of the arguments, of which some leaves are active."""
-    root = Root(call, residual)
-    jacobian = root.jacobian()
-    _, tape = trace(root.residual_of(active), [call.leaves[place] for place in active])
-
-    def root_pullback(cotangent: Any) -> tuple:
-        w = anp.linalg.solve(jacobian.T, root.vector_of(cotangent))
-        leaves: list[Any] = [None] * len(call.leaves)
-        for place, pulled in zip(active, tape.pull([-w]), strict=True):
-            leaves[place] = pulled
-        return call.with_leaves(leaves)
-
-    return root_pullback
-
-
-def push_root(call: Call, residual: Callable, tangents: tuple) -> Any:
-    """The tangent of x, from those of the arguments."""
-    root = Root(call, residual)
-    places = with_derivative(call.leaves)
-    arrived = [flatten(tangents)[0][place] for place in places]
-    _, push = linearize(root.residual_of(places), [call.leaves[place] for place in places])
-    (pushed,) = push(arrived)
-    return root.in_structure(-anp.linalg.solve(root.jacobian(), pushed))
+Solve = Callable[[Any], Any]  # of a linear system with ∂F/∂x, or with its transpose
 
 
 class Root:
@@ -58,20 +35,68 @@ class Root:
         self._places = with_derivative(self._leaves)
         arrays = [self._leaves[place] for place in self._places]
         self._shapes = [np.shape(getval(array)) for array in arrays]
-        self.vector = joined(arrays, f"the value of {call.function.name!r}")
+        self._vector = joined(arrays, f"the value of {call.function.name!r}")
 
-    def jacobian(self) -> Any:
-        """∂F/∂x, dense: the residual runs once, and is pulled back for each of its entries."""
-        (residual,), tape = trace(self._residual_at, [self.vector])
+    def pullback(self, active: Sequence[int], solve: Solve) -> Callable[[Any], tuple]:
+        """From a cotangent of x to those of the arguments; ``solve`` is with the transpose."""
+        call = self._call
+        _, tape = trace(self._residual_of(active), [call.leaves[place] for place in active])
+
+        def root_pullback(cotangent: Any) -> tuple:
+            leaves: list[Any] = [None] * len(call.leaves)
+            pulled = tape.pull([-solve(self._vector_of(cotangent))])
+            for place, leaf in zip(active, pulled, strict=True):
+                leaves[place] = leaf
+            return call.with_leaves(leaves)
+
+        return root_pullback
+
+    def push(self, tangents: tuple, solve: Solve) -> Any:
+        """The tangent of x, from those of the arguments."""
+        places = with_derivative(self._call.leaves)
+        arrived = [flatten(tangents)[0][place] for place in places]
+        arrays = [self._call.leaves[place] for place in places]
+        _, push = linearize(self._residual_of(places), arrays)
+        (pushed,) = push(arrived)
+        return self._in_structure(-solve(pushed))
+
+    # ---- linear systems with the Jacobian
+
+    def dense(self, transposed: bool) -> Solve:
+        """The Jacobian, made and inverted as a matrix."""
+        matrix = self._jacobian().T if transposed else self._jacobian()
+        return functools.partial(anp.linalg.solve, matrix)
+
+    def product(self, transposed: bool) -> Callable[[Any], Any]:
+        """The product of the Jacobian, or of its transpose, and a vector; without the matrix."""
+        if not transposed:
+            (residual,), push = linearize(self._residual_at, [self._vector])
+            self._require_square(residual)
+
+            def jacobian_times(v: Any) -> Any:
+                return push([v])[0]
+
+            return jacobian_times
+        (residual,), tape = trace(self._residual_at, [self._vector])
         self._require_square(residual)
-        unit = np.eye(len(residual), dtype=getval(self.vector).dtype)
-        pulled = [tape.pull([row])[0] for row in unit]
-        rows = [np.zeros_like(unit[0]) if row is None else row for row in pulled]
-        jacobian = anp.reshape(anp.concatenate(rows), unit.shape)
+
+        def transpose_times(v: Any) -> Any:
+            (pulled,) = tape.pull([v])
+            return np.zeros_like(getval(v)) if pulled is None else pulled
+
+        return transpose_times
+
+    def _jacobian(self) -> Any:
+        """∂F/∂x: the residual runs once, and is pulled back for each of its entries."""
+        unit = np.eye(len(self._vector), dtype=getval(self._vector).dtype)
+        product = self.product(transposed=True)
+        jacobian = anp.reshape(anp.concatenate([product(row) for row in unit]), unit.shape)
         self._require_regular(getval(jacobian))
         return jacobian
 
-    def residual_of(self, places: Sequence[int]) -> Callable[..., list[Any]]:
+    # ---- the residual
+
+    def _residual_of(self, places: Sequence[int]) -> Callable[..., list[Any]]:
         """F as a function of some of the arguments' leaves."""
 
         def residual(*boxes: Any) -> list[Any]:
@@ -82,11 +107,11 @@ class Root:
 
         return residual
 
-    def vector_of(self, cotangent: Any) -> Any:
+    def _vector_of(self, cotangent: Any) -> Any:
         leaves = flatten(cotangent)[0]
         return joined([leaves[place] for place in self._places], "a cotangent")
 
-    def in_structure(self, vector: Any, others: Sequence[Any] = ()) -> Any:
+    def _in_structure(self, vector: Any, others: Sequence[Any] = ()) -> Any:
         """A vector in the structure of x; its leaves without derivative are the ``others``."""
         leaves = list(others) or [None] * len(self._leaves)
         start = 0
@@ -97,17 +122,17 @@ class Root:
         return optree.tree_unflatten(self._structure, leaves)
 
     def _residual_at(self, vector: Any) -> list[Any]:
-        return self._evaluated(self.in_structure(vector, self._leaves), self._call.args)
+        return self._evaluated(self._in_structure(vector, self._leaves), self._call.args)
 
     def _evaluated(self, x: Any, args: tuple) -> list[Any]:
         leaves = flatten(self._residual(x, *args, **self._call.kwargs))[0]
         return [joined(leaves, self._names)]
 
     def _require_square(self, residual: Any) -> None:
-        if len(residual) != len(self.vector):
+        if len(residual) != len(self._vector):
             raise ValueError(
                 f"{self._names} must return as many numbers as its first argument x has; found "
-                f"{len(residual)} for {len(self.vector)}"
+                f"{len(residual)} for {len(self._vector)}"
             )
 
     def _require_regular(self, jacobian: np.ndarray) -> None:
