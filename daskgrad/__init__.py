@@ -2,17 +2,18 @@
 
 Reading order, which is import order (a module imports only modules above it):
 
-structures, fingerprints, cotangents, summation, compensation, backends, models, blame, pullbacks,
-dual, itemwise, terms, nested: on the workers, plain NumPy. tasks: what is handed to Dask. hidden,
-nodes: what the user writes. graph, forward, backward, tangent, batches: the passes. partitions,
-resident, shards, columns, items, reduction, sums: adding up over much data. inline: in the calling
-thread. shipping: what travels too often. demands: what is asked of functions and arguments.
-running, recording, gradient, forward_mode, second_order, jacobian, checks: what users call.
-``ARCHITECTURE.md`` has a line on each.
+structures, signatures, fingerprints, cotangents, summation, compensation, backends, rules, roots,
+models, blame, pullbacks, differences, dual, itemwise, terms, nested: on the workers, plain NumPy.
+tasks: what is handed to Dask. hidden, nodes: what the user writes. graph, forward, backward,
+blackbox, tangent, batches: the passes. partitions, resident, shards, columns, items, reduction,
+sums: adding up over much data. inline: in the calling thread. shipping: what travels too often.
+demands: what is asked of functions and arguments. running, recording, gradient, forward_mode,
+second_order, jacobian, checks: what users call. ``ARCHITECTURE.md`` has a line on each.
 """
 
 import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads
 from daskgrad.backends import register_backend
+from daskgrad.blackbox import finite_difference
 from daskgrad.checks import check_grads
 from daskgrad.forward_mode import jvp
 from daskgrad.gradient import differentiate, grad, value_and_grad, vjp
@@ -20,6 +21,8 @@ from daskgrad.items import zip
 from daskgrad.jacobian import jacobian
 from daskgrad.nodes import delayed, variable
 from daskgrad.pullbacks import NondeterministicModelError
+from daskgrad.roots import implicit
+from daskgrad.rules import custom_vjp
 from daskgrad.second_order import gnvp, hessian, hvp
 from daskgrad.shards import Shards, place
 from daskgrad.sums import map_sum, reduce_sum, sum
@@ -30,12 +33,15 @@ __all__ = [
     "NondeterministicModelError",
     "Shards",
     "check_grads",
+    "custom_vjp",
     "delayed",
     "differentiate",
+    "finite_difference",
     "gnvp",
     "grad",
     "hessian",
     "hvp",
+    "implicit",
     "jacobian",
     "jvp",
     "map_sum",

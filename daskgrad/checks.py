@@ -10,7 +10,8 @@ from daskgrad import cotangents
 from daskgrad.cotangents import describe
 from daskgrad.demands import as_output, has_derivative
 from daskgrad.gradient import vjp
-from daskgrad.nodes import function_name, variable
+from daskgrad.nodes import variable
+from daskgrad.signatures import function_name
 from daskgrad.structures import flatten
 
 DIRECTIONS = 3

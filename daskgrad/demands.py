@@ -1,9 +1,8 @@
 """What derivatives demand of functions, arguments and cotangents, and the errors that say so."""
 
-import inspect
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,22 +17,6 @@ from daskgrad.shipping import complaints
 from daskgrad.structures import flatten
 
 Argnums = int | Sequence[int]
-
-
-def argument_name(fun: Callable, number: int) -> str:
-    """The name of a positional argument; read off the code where that is at hand, for speed."""
-    code = getattr(fun, "__code__", None)
-    if code is not None and number < code.co_argcount and not hasattr(fun, "__wrapped__"):
-        return code.co_varnames[number]
-    try:
-        parameters = list(inspect.signature(fun).parameters.values())
-    except (ValueError, TypeError):
-        return f"argument {number}"
-    named = [each.name for each in parameters if each.kind in NAMED]
-    return named[number] if number < len(named) else f"argument {number}"
-
-
-NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def require_argnums(argnums: Argnums, count: int, name: str) -> list[int]:

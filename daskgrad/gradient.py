@@ -11,7 +11,6 @@ from daskgrad.backward import add_backward
 from daskgrad.cotangents import Cotangent, Seed
 from daskgrad.demands import (
     Argnums,
-    argument_name,
     as_number,
     as_output,
     checked_cotangent,
@@ -32,6 +31,7 @@ from daskgrad.graph import Graph
 from daskgrad.nodes import Node, Variable, function_name
 from daskgrad.recording import Recording, documented, parts
 from daskgrad.running import Arrived, Kept, evaluated
+from daskgrad.signatures import argument_name
 from daskgrad.structures import flatten
 from daskgrad.tasks import Result, TaskGraph
 

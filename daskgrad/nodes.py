@@ -19,6 +19,7 @@ from daskgrad.cotangents import contiguous, describe
 from daskgrad.hidden import find_hidden
 from daskgrad.models import KEEP, Call, Model
 from daskgrad.pullbacks import evaluate
+from daskgrad.signatures import function_name
 from daskgrad.structures import NAMESPACE, Structure, flatten
 from daskgrad.tasks import Collection, Names, Stage, TaskGraph, is_collection
 
@@ -488,12 +489,6 @@ def delayed(
 def as_model(fun: Any) -> Model:
     """The model that a plain function or the result of ``delayed`` stands for."""
     return fun.model if isinstance(fun, DelayedModel) else delayed(fun).model
-
-
-def function_name(fun: Any) -> str:
-    while isinstance(fun, functools.partial):
-        fun = fun.func
-    return getattr(fun, "__name__", None) or type(fun).__name__
 
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE, POWER, NEGATIVE = ELEMENTWISE = tuple(

@@ -10,7 +10,6 @@ from typing import Any
 from daskgrad import cotangents
 from daskgrad.cotangents import Cotangent, describe
 from daskgrad.demands import (
-    argument_name,
     require_derivative,
     require_no_node,
     require_own_variables,
@@ -18,6 +17,7 @@ from daskgrad.demands import (
 )
 from daskgrad.graph import Graph
 from daskgrad.nodes import Node, Variable, function_name, variable
+from daskgrad.signatures import argument_name
 
 
 class Recording:

@@ -26,6 +26,7 @@ from daskgrad.backends.autograd.guards import (
 from daskgrad.backends.autograd.indexing import RULES as INDEXING_RULES
 from daskgrad.backends.autograd.indexing import Piece
 from daskgrad.backends.autograd.linear import RULES as LINEAR_RULES
+from daskgrad.backends.autograd.ruled import call_ruled
 from daskgrad.backends.autograd.tracing import trace_numbers
 from daskgrad.structures import LEAF_TYPES
 
@@ -53,7 +54,8 @@ class TapeNode(Node):
         try:
             self.pullback = rule(parent_argnums, value, args, kwargs)
         except (KeyError, NotImplementedError, TypeError) as error:
-            explain(error, fun, parent_argnums)
+            if fun is not call_ruled:  # what that raises is the user's, or says what is missing
+                explain(error, fun, parent_argnums)
             raise
 
     def initialize_root(self):

@@ -1,0 +1,264 @@
+"""Functions with rules of their own: a call of one is a single node of a trace.
+
+A call on boxes enters the trace as one of autograd's primitives does, but the function is an object
+(``daskgrad.rules.Ruled``), its arguments and its value are pytrees, and what its pullback needs is
+kept by the run that makes the value. What runs below a trace sees no boxes of it, only those of
+outer traces: so derivatives nest as autograd's do.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import optree
+from autograd.builtins import DictBox, SequenceBox
+from autograd.extend import defjvp_argnums, defvjp_argnums
+from autograd.tracer import find_top_boxed_args, getval, isbox, new_box
+
+from daskgrad import cotangents
+from daskgrad.cotangents import describe, is_differentiable
+from daskgrad.structures import flatten
+
+
+class Call(NamedTuple):
+    """One call of a function, as it is below the trace that the call belongs to.
+
+    ``leaves`` and ``structure`` are of the positional arguments; ``value`` is what the run returned
+    and ``kept`` what it left for the pullback.
+    """
+
+    function: Any
+    leaves: tuple
+    structure: Any
+    kwargs: dict
+    value: Any
+    kept: Any
+
+    @property
+    def args(self) -> tuple:
+        return self.with_leaves(self.leaves)
+
+    def with_leaves(self, leaves: Sequence[Any]) -> Any:
+        """Other leaves in the places of the arguments' own."""
+        return optree.tree_unflatten(self.structure, leaves)
+
+
+def call_ruled(function: Any, args: tuple, kwargs: dict) -> Any:
+    """Calls a function with rules of its own, on boxes or on plain arrays."""
+    require_plain_keywords(function, kwargs)
+    leaves, structure = taken_apart(args)
+    boxes, number, node_type, _ = find_top_boxed_args(leaves)
+    if not boxes:
+        return function.fun(*args, **kwargs)
+    for place, box in boxes:
+        leaves[place] = box._value
+    if function.is_first_order:
+        require_no_box(function, leaves)
+    value, kept = function.run(optree.tree_unflatten(structure, leaves), kwargs)
+    call = Call(function, tuple(leaves), structure, kwargs, value, kept)
+
+    def enter(answer: Any) -> Any:
+        argnums = tuple([place + 1 for place, _ in boxes])
+        parents = tuple([box._node for _, box in boxes])
+        node = node_type(answer, call_ruled, (call, *leaves), {}, argnums, parents)
+        return new_box(answer, number, node)
+
+    return traced_value(call, number, enter)
+
+
+def traced_value(call: Call, number: int, enter: Callable[[Any], Any]) -> Any:
+    """The value of a call, its leaves with a derivative in boxes of the trace."""
+    outputs, structure = flatten(call.value)
+    for leaf in outputs:
+        require_from_arguments(call.function, leaf, number)
+    places = with_derivative(outputs)
+    if not places:
+        return call.value
+    box = enter(bundled([outputs[place] for place in places]))
+    for place, leaf in zip(places, unbundled(box, len(places)), strict=True):
+        outputs[place] = leaf
+    return optree.tree_unflatten(structure, outputs)
+
+
+def with_derivative(leaves: Sequence[Any]) -> list[int]:
+    """The places of the leaves that are floating-point numbers or arrays, or boxes of them."""
+    return [place for place, leaf in enumerate(leaves) if is_differentiable(getval(leaf))]
+
+
+def bundled(leaves: Sequence[Any]) -> Any:
+    """What a trace takes for the value of a call: its only leaf, or a tuple of several."""
+    return leaves[0] if len(leaves) == 1 else tuple(leaves)
+
+
+def unbundled(bundle: Any, count: int) -> list[Any]:
+    return [bundle] if count == 1 else [bundle[number] for number in range(count)]
+
+
+# ------------------------------------------------------------------------------ boxes of containers
+
+
+def taken_apart(args: tuple) -> tuple[list[Any], Any]:
+    """The leaves and the structure of arguments, those in boxes of dicts and tuples among them."""
+    leaves, structure = flatten(args)
+    if not any(isinstance(leaf, DictBox | SequenceBox) for leaf in leaves):
+        return leaves, structure
+    return flatten(optree.tree_unflatten(structure, list(map(opened, leaves))))
+
+
+def opened(leaf: Any) -> Any:
+    """A dict, list or tuple of boxes in the place of a box of one."""
+    if isinstance(leaf, DictBox):
+        return {key: opened(leaf[key]) for key in leaf}
+    if isinstance(leaf, SequenceBox):
+        items = [opened(leaf[number]) for number in range(len(leaf))]
+        return items if isinstance(getval(leaf), list) else tuple(items)
+    return leaf
+
+
+# ------------------------------------------------------------------------------------ the two rules
+
+
+def pullback_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """The rule for reverse mode: the function's own, whose results are checked.
+
+    It holds nothing of the call but what the function's pullback does.
+    """
+    call: Call = args[0]
+    function, value = call.function, Space(call.value)
+    arguments = list(map(Space, call.args))
+    active = [argnum - 1 for argnum in argnums]
+    pull = function.pullback(call, active)
+
+    def ruled_pullback(g: Any) -> tuple:
+        if function.is_first_order:
+            require_no_box(function, [g])
+        pulled = pull(value.in_structure(g))
+        require_one_each(function, pulled, len(arguments))
+        leaves = [
+            leaf
+            for number, (space, cotangent) in enumerate(zip(arguments, pulled, strict=True))
+            for leaf in space.checked(cotangent, f"cotangent of {function.argument(number)}")
+        ]
+        return tuple([leaves[place] for place in active])
+
+    return ruled_pullback
+
+
+def push_rule(argnums: tuple, gs: Sequence[Any], ans: Any, args: tuple, kwargs: dict) -> Any:
+    """The rule for forward mode: the function's own, whose results are checked."""
+    call: Call = args[0]
+    if call.function.is_first_order:
+        require_no_box(call.function, gs)
+    tangents = list(map(zero, map(like, call.leaves)))
+    for argnum, tangent in zip(argnums, gs, strict=True):
+        tangents[argnum - 1] = tangent
+    pushed = call.function.push(call, call.with_leaves(tangents))
+    space = Space(call.value)
+    leaves = space.checked(pushed, f"tangent of the value of {call.function.name!r}")
+    return bundled([leaves[place] for place in space.places])
+
+
+defvjp_argnums(call_ruled, pullback_rule)
+defjvp_argnums(call_ruled, push_rule)
+
+
+class Space:
+    """What derivatives of a value are like; holds none of its arrays."""
+
+    def __init__(self, value: Any):
+        leaves, self._structure = flatten(value)
+        self._leaves = list(map(like, leaves))
+        self.places = with_derivative(self._leaves)
+
+    def in_structure(self, bundle: Any) -> Any:
+        """The derivatives of the traced leaves in the value's structure; ``None`` elsewhere."""
+        leaves: list[Any] = [None] * len(self._leaves)
+        for place, leaf in zip(self.places, unbundled(bundle, len(self.places)), strict=True):
+            leaves[place] = leaf
+        return optree.tree_unflatten(self._structure, leaves)
+
+    def checked(self, derivative: Any, what: str) -> list[Any]:
+        """The leaves of what a rule returned, in their shapes and dense, or an error."""
+        if derivative is None:
+            return list(map(zero, self._leaves))
+        leaves, structure = flatten(derivative)
+        if structure != self._structure:
+            own = describe(optree.tree_unflatten(self._structure, self._leaves))
+            raise ValueError(
+                f"{what}: expected the structure of {own}; found {describe(derivative)}"
+            )
+        pairs = zip(leaves, self._leaves, strict=True)
+        return [fitting(leaf, expected, what) for leaf, expected in pairs]
+
+
+def like(leaf: Any) -> Any:
+    """A leaf of one shape and dtype with this one, without its memory."""
+    leaf = getval(leaf)
+    if isinstance(leaf, np.ndarray):
+        return np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
+    return leaf
+
+
+def zero(leaf: Any) -> Any:
+    return cotangents.zeros(leaf)
+
+
+def fitting(derivative: Any, leaf: Any, what: str) -> Any:
+    """A derivative in its leaf's dtype, or an error; one in a box keeps its dtype."""
+    if derivative is None:
+        return zero(leaf)
+    if not is_differentiable(leaf):
+        raise TypeError(f"{what}: {describe(leaf)} has no derivative; give None in its place")
+    found, dtype = np.asarray(getval(derivative)), np.asarray(leaf).dtype
+    if found.shape != np.shape(leaf):
+        raise ValueError(f"{what}: expected shape {np.shape(leaf)}, found {found.shape}")
+    if not np.can_cast(found.dtype, dtype, "same_kind"):
+        raise TypeError(
+            f"{what}: expected dtype {dtype}, found {found.dtype}; take the real part of a complex "
+            f"one, and compute others with floating-point numbers"
+        )
+    return derivative if isbox(derivative) else found.astype(dtype, copy=False)[()]
+
+
+# ------------------------------------------------------------------------------------------ demands
+
+
+def require_one_each(function: Any, pulled: Any, count: int) -> None:
+    if not isinstance(pulled, tuple | list):
+        raise TypeError(
+            f"the backward function of {function.name!r} must return a tuple with a cotangent for "
+            f"each of {count} positional arguments; found {describe(getval(pulled))}"
+        )
+    if len(pulled) != count:
+        raise ValueError(
+            f"the backward function of {function.name!r} returned {len(pulled)} cotangents for "
+            f"{count} positional arguments; give None for those without derivative"
+        )
+
+
+def require_plain_keywords(function: Any, kwargs: dict) -> None:
+    """A keyword argument has no rule, and its derivative would be lost."""
+    for name, value in kwargs.items():
+        if any(map(isbox, flatten(value)[0])):
+            raise TypeError(
+                f"keyword argument {name!r} of {function.name!r} is differentiated, but its rules "
+                f"are for positional arguments; pass it by position"
+            )
+
+
+def require_from_arguments(function: Any, leaf: Any, number: int) -> None:
+    """A box of the trace, below it, came through a closure or a global: the rules miss it."""
+    if isbox(leaf) and leaf._trace >= number:
+        raise TypeError(
+            f"{function.name!r} depends on a differentiated value that is none of its arguments, "
+            f"and its rules know nothing of that; pass it as an argument"
+        )
+
+
+def require_no_box(function: Any, leaves: Sequence[Any]) -> None:
+    for leaf in leaves:
+        if any(map(isbox, flatten(leaf)[0])):
+            raise TypeError(
+                f"a second derivative of {function.name!r} was asked for, but {function.kind} have "
+                f"first derivatives only"
+            )

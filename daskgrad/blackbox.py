@@ -1,0 +1,130 @@
+"""Black boxes: models whose differences are tasks of the graph, beside the one of their value."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskgrad.cotangents import describe, is_differentiable
+from daskgrad.differences import METHODS, Differenced, Kind, Scheme, collect, difference
+from daskgrad.forward import Forward, forward_tasks
+from daskgrad.models import Model, inside_model
+from daskgrad.nodes import CallNode, DelayedModel, Node, Variable
+from daskgrad.pullbacks import evaluate
+from daskgrad.structures import flatten
+
+MOST_TASKS = 64  # of one call's differences
+UNCOUNTED_TASKS = 32  # where the arguments are counted when they are there: some may find no work
+
+
+def finite_difference(
+    fun: Callable, method: str = "central", step: float | None = None
+) -> "BlackBox":
+    """Makes a model of a black box, which is differentiated by differences of its values.
+
+    ``fun`` is any function of arrays and other arguments: one that starts a program, or calls
+    Fortran. Where a call of the model stands in a graph and is differentiated, the forward pass
+    evaluates it at displaced arguments in tasks of their own, at most 64, and the pullback is the
+    transposed Jacobian. In a sum (``dg.map_sum``) the evaluations of a term run in the task of its
+    block; within a model they run there and then.
+
+    Parameters
+    ----------
+    method:
+        "central" evaluates twice for each real number in the arguments that are differentiated: the
+        error is O(h²), and rounding O(ε/h). "complex-step" evaluates once, at x + ih: the error is
+        O(h²), without rounding; ``fun`` must compute in complex numbers, analytically: no ``abs``,
+        no conjugates, no comparisons of imaginary parts. (W. Squire and G. Trapp, SIAM Review 40,
+        1998.)
+    step:
+        h, relative to max(1, |x|) for each number x. If not given ε^(1/3) for "central", where ε is
+        that of the coarser of the argument's and the value's dtype (the error is then of the order
+        of ε^(2/3) for functions of order one), and 1e-20 for "complex-step". Scale arguments that
+        are much smaller than one, or give a smaller step.
+
+    Forward mode evaluates in one direction. There are first derivatives only: second ones are an
+    error that says so. Complex arguments count twice, and are for "central". The Jacobian of a call
+    is kept until the backward pass, dense.
+
+    Raises
+    ------
+    TypeError
+        where ``fun`` is no function; when it runs, where a complex step is asked of a function that
+        returns real numbers for complex ones, or of complex arguments.
+    ValueError
+        for an unknown method, a step that is no positive number, and a value whose size changes
+        with the arguments.
+    """
+    if isinstance(fun, DelayedModel):
+        fun = fun.model.fun
+    if method not in METHODS:
+        raise ValueError(f"method is one of {', '.join(map(repr, METHODS))}; found {method!r}")
+    if not (step is None or (isinstance(step, int | float | np.floating) and 0 < step < np.inf)):
+        raise ValueError(
+            f"step is a positive number, relative to the argument; found {describe(step)}"
+        )
+    box = Differenced(fun, Scheme(method, step))
+    return BlackBox(Model(box, box.name), box.scheme)
+
+
+class BlackBox(DelayedModel):
+    """A model whose calls are differentiated by differences."""
+
+    def __init__(self, model: Model, scheme: Scheme):
+        super().__init__(model)
+        self.scheme = scheme
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Records a node; within a model, where nothing is recorded, the value itself."""
+        leaves = flatten((args, kwargs))[0]
+        if inside_model() and not any(isinstance(leaf, Node) for leaf in leaves):
+            return self.model.fun(*args, **kwargs)
+        return BlackBoxNode(self.model, args, kwargs, self.scheme)
+
+
+class BlackBoxNode(CallNode):
+    """One call of a black box."""
+
+    def __init__(self, model: Model, args: tuple, kwargs: dict, scheme: Scheme):
+        super().__init__(model, args, kwargs)
+        self.scheme = scheme
+
+
+@forward_tasks.register
+def _(node: BlackBoxNode, forward: Forward) -> None:
+    """The value's task is the consumers' alone: they need not wait for the differences."""
+    tasks, active = forward.tasks, forward.graph.active_inputs(node)
+    tasks.share([node.model, node.model])  # it is in every task
+    model, inputs, notes = tasks.shared(node.model), forward.inputs(node), node.annotations
+    key = tasks.key("value", node.name)
+    value = tasks.add(key, evaluate, model, node.call, inputs, annotations=notes)
+    stride = stride_of([node.inputs[number] for number, _ in active])
+    parts = [
+        tasks.add(
+            tasks.key("forward", node.name),
+            difference,
+            node.scheme,
+            model,
+            node.call,
+            active,
+            first,
+            stride,
+            inputs,
+            annotations=notes,
+        )
+        for first in range(stride)
+    ]
+    captured = (collect, model, node.call, active, inputs, value, parts)
+    forward.captured[node] = tasks.add(
+        tasks.key("forward", node.name), *captured, annotations=notes
+    )
+    forward.values[node] = value
+
+
+def stride_of(active: Sequence[Node]) -> int:
+    """The number of tasks, each of which takes every such number of the arguments' entries."""
+    variables = [source for source in active if isinstance(source, Variable)]
+    if len(variables) < len(active):
+        return UNCOUNTED_TASKS
+    leaves = [leaf for source in variables for leaf in source.leaves if is_differentiable(leaf)]
+    return min(MOST_TASKS, sum([Kind.of(leaf).size for leaf in leaves]))

@@ -1,0 +1,422 @@
+"""Differences: derivatives of black boxes, from their values at displaced arguments.
+
+Central differences err by O(h²) plus rounding of O(ε / h); h = ε^(1/3), relative to max(1, |x|),
+balances the two to O(ε^(2/3)) (W. Press et al., Numerical Recipes, section 5.7). A complex step
+errs by O(h²) alone, as nothing is subtracted, and h = 1e-20 leaves nothing of that (W. Squire and
+G. Trapp, Using complex variables to estimate derivatives of real functions, SIAM Review 40, 1998,
+110-112).
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import optree
+
+from daskgrad import cotangents
+from daskgrad.backends.autograd.ruled import Call as RuledCall
+from daskgrad.blame import Blame
+from daskgrad.cotangents import Leaves, describe, is_differentiable
+from daskgrad.models import Call, Model
+from daskgrad.pullbacks import (
+    Active,
+    Captured,
+    Gradient,
+    is_real_scalar,
+    plain_value,
+    require_numbers,
+    seen_by,
+)
+from daskgrad.rules import Ruled
+from daskgrad.structures import flatten
+
+METHODS = ("central", "complex-step")
+COMPLEX_STEP = 1e-20
+
+
+class Scheme(NamedTuple):
+    """How a derivative is approximated; ``step`` is relative, and ``None`` the best for a dtype."""
+
+    method: str
+    step: float | None
+
+    @property
+    def is_complex(self) -> bool:
+        return self.method == "complex-step"
+
+    def width(self, entry: Any, epsilon: float) -> float:
+        """How far an entry is displaced."""
+        best = COMPLEX_STEP if self.is_complex else epsilon ** (1 / 3)
+        return (best if self.step is None else self.step) * max(1.0, abs(float(entry)))
+
+
+# ------------------------------------------------------------------------------- the real numbers
+
+
+class Kind(NamedTuple):
+    """Shape and dtype of a leaf with a derivative; a complex number is two real ones."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @classmethod
+    def of(cls, leaf: Any) -> "Kind":
+        return cls(np.shape(leaf), np.asarray(leaf).dtype)
+
+    @property
+    def real(self) -> np.dtype:
+        return np.zeros((), self.dtype).real.dtype
+
+    @property
+    def size(self) -> int:
+        """How many real numbers it is made of."""
+        return math.prod(self.shape) * self.dtype.itemsize // self.real.itemsize
+
+    def leaf(self, numbers: np.ndarray) -> Any:
+        """The leaf that is made of these real numbers."""
+        return numbers.astype(self.real, copy=False).view(self.dtype).reshape(self.shape)[()]
+
+
+def reals(leaf: Any) -> np.ndarray:
+    """The real numbers that a leaf is made of, as a vector."""
+    flat = np.ascontiguousarray(leaf).reshape(-1)
+    return flat.view(flat.real.dtype)
+
+
+def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def differentiable(value: Any) -> list[Any]:
+    return [leaf for leaf in flatten(value)[0] if is_differentiable(leaf)]
+
+
+def epsilon(leaves: Sequence[Any]) -> float:
+    """That of the coarsest leaf."""
+    return max([float(np.finfo(np.asarray(leaf).dtype).eps) for leaf in leaves], default=0.0)
+
+
+# ------------------------------------------------------------------------------------- differences
+
+
+class Differences:
+    """Differences of a function of some leaves: a column of its Jacobian a real number in them.
+
+    ``evaluate`` takes other leaves in their places. Values that are coarser than the leaves (single
+    precision from double, say) set the step from when one is seen.
+    """
+
+    def __init__(
+        self, scheme: Scheme, name: str, evaluate: Callable[[list], Any], leaves: Sequence[Any]
+    ):
+        self._scheme = scheme
+        self._name = name
+        self._evaluate = evaluate
+        self._leaves = [np.asarray(leaf) for leaf in leaves]
+        self._epsilon = epsilon(leaves)
+        self._real_places: list[int] = []  # leaves of the value that no argument moves
+        self._starts = np.cumsum([0, *[Kind.of(leaf).size for leaf in leaves]])
+        if scheme.is_complex:
+            self._require_real()
+
+    @property
+    def size(self) -> int:
+        """How many columns there are."""
+        return int(self._starts[-1])
+
+    def columns(self, numbers: Sequence[int]) -> np.ndarray:
+        """Some columns of the Jacobian, side by side."""
+        column = self._complex_step if self._scheme.is_complex else self._central
+        columns = [column(*self._place(number)) for number in numbers]
+        return np.stack(columns, axis=1) if columns else np.zeros((0, 0))
+
+    def along(self, tangents: Sequence[Any]) -> np.ndarray:
+        """The derivative in one direction."""
+        longest = max([np.max(np.abs(tangent), initial=0.0) for tangent in tangents])
+        largest = max([np.max(np.abs(leaf), initial=0.0) for leaf in self._leaves])
+        length = self._scheme.width(largest, self._epsilon) / (longest or 1.0)
+        pairs = list(zip(self._leaves, tangents, strict=True))
+        if self._scheme.is_complex:
+            moved = [as_complex(leaf + 1j * length * tangent) for leaf, tangent in pairs]
+            return self._imaginary(moved) / length
+        plus, minus = [
+            self._values([(leaf + step * tangent).astype(leaf.dtype) for leaf, tangent in pairs])
+            for step in (length, -length)
+        ]
+        return self._difference(plus, minus) / (2 * length)
+
+    def _place(self, number: int) -> tuple[int, int]:
+        """The leaf that a real number is in, and its place there."""
+        leaf = int(np.searchsorted(self._starts, number, side="right")) - 1
+        return leaf, number - int(self._starts[leaf])
+
+    def _central(self, number: int, entry: int) -> np.ndarray:
+        x = reals(self._leaves[number])[entry]
+        epsilon = self._epsilon
+        width = x.dtype.type(self._scheme.width(x, epsilon))
+        above, below = x + width, x - width
+        plus = self._values(self._displaced(number, entry, above))
+        if self._epsilon > epsilon:
+            return self._central(number, entry)
+        minus = self._values(self._displaced(number, entry, below))
+        return self._difference(plus, minus) / (above - below)
+
+    def _displaced(self, number: int, entry: int, x: Any) -> list[Any]:
+        leaves = list(self._leaves)
+        numbers = reals(leaves[number]).copy()
+        numbers[entry] = x
+        leaves[number] = Kind.of(leaves[number]).leaf(numbers)
+        return leaves
+
+    def _complex_step(self, number: int, entry: int) -> np.ndarray:
+        leaves = list(map(as_complex, self._leaves))
+        flat = leaves[number].reshape(-1)  # of a new array, in C order: a view
+        width = self._scheme.width(flat[entry].real, self._epsilon)
+        flat[entry] += 1j * width
+        return self._imaginary(leaves) / width
+
+    def _values(self, leaves: Sequence[Any]) -> np.ndarray:
+        found = differentiable(self._evaluate([leaf[()] for leaf in leaves]))
+        self._epsilon = max(self._epsilon, epsilon(found))
+        return joined(list(map(reals, found)))
+
+    def _difference(self, plus: np.ndarray, minus: np.ndarray) -> np.ndarray:
+        require_one_size(len(plus), len(minus), self._name)
+        return plus - minus
+
+    def _imaginary(self, leaves: Sequence[Any]) -> np.ndarray:
+        found = differentiable(self._evaluate([leaf[()] for leaf in leaves]))
+        places = [n for n, leaf in enumerate(found) if np.asarray(leaf).dtype.kind != "c"]
+        if places != self._real_places:
+            self._require_unmoved(found, places)
+            self._real_places = places
+        return joined([np.imag(leaf).reshape(-1) for leaf in found])
+
+    def _require_unmoved(self, found: Sequence[Any], places: Sequence[int]) -> None:
+        """What is real for complex arguments must not depend on them: compared at other real ones.
+
+        Each entry is moved by another amount, so that what depends on differences is moved, too.
+        """
+        amounts = [1 + np.arange(leaf.size).reshape(leaf.shape) % 7 for leaf in self._leaves]
+        pairs = zip(self._leaves, amounts, strict=True)
+        moved = [
+            (leaf + 1e-3 * amount * (1 + abs(leaf))).astype(leaf.dtype) for leaf, amount in pairs
+        ]
+        others = differentiable(self._evaluate([leaf[()] for leaf in moved]))
+        for place in places:
+            if not np.array_equal(found[place], others[place], equal_nan=True):
+                raise TypeError(
+                    f"a complex step was asked for, but {self._name!r} returned real "
+                    f"{describe(found[place])} for complex arguments: it drops the imaginary part, "
+                    f"and the derivative with it; use method='central'"
+                )
+
+    def _require_real(self) -> None:
+        for leaf in self._leaves:
+            if leaf.dtype.kind == "c":
+                raise TypeError(
+                    f"a complex step was asked for, but {self._name!r} is differentiated with "
+                    f"respect to complex {describe(leaf)}; use method='central'"
+                )
+
+
+def as_complex(leaf: np.ndarray) -> np.ndarray:
+    """A copy in C order."""
+    return leaf.astype(np.result_type(leaf.dtype, np.complex64), order="C")
+
+
+def require_one_size(found: int, expected: int, name: str) -> None:
+    if found != expected:
+        raise ValueError(
+            f"the value of {name!r} has {found} real numbers at displaced arguments, and "
+            f"{expected} elsewhere; a derivative needs one shape"
+        )
+
+
+# ------------------------------------------------------------------------------------ the pullback
+
+
+class Jacobian(NamedTuple):
+    """A pullback that is data: the Jacobian over the real numbers in value and arguments.
+
+    ``value`` and ``arguments`` are the kinds of their leaves, ``None`` for one without derivative.
+    """
+
+    matrix: np.ndarray
+    value: tuple[Kind | None, ...]
+    arguments: tuple[Kind | None, ...]
+
+    def __repr__(self) -> str:
+        return f"Jacobian({describe(self.matrix)})"
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.matrix.nbytes
+
+    def __call__(self, cotangent: Leaves) -> Leaves:
+        """The cotangents p of the arguments' leaves: Re(c df) = Re(p dx) for all dx."""
+        if cotangents.is_zero(cotangent):
+            return (None,) * len(self.arguments)
+        pairs = zip(cotangent, self.value, strict=True)
+        row = joined([conjugate(c, kind) for c, kind in pairs if kind is not None])
+        pulled, leaves, start = row @ self.matrix, [], 0
+        for kind in self.arguments:
+            width = 0 if kind is None else kind.size
+            part = pulled[start : start + width]
+            leaves.append(None if kind is None else np.conj(kind.leaf(part)))
+            start += width
+        return tuple(leaves)
+
+
+def conjugate(cotangent: Any, kind: Kind) -> np.ndarray:
+    """The real numbers of a leaf's cotangent, as they are multiplied with those of the leaf."""
+    if cotangent is None:
+        return np.zeros(kind.size, kind.real)
+    return reals(np.conj(np.asarray(cotangent, kind.dtype)))
+
+
+def kinds(leaves: Sequence[Any]) -> tuple[Kind | None, ...]:
+    return tuple([Kind.of(leaf) if is_differentiable(leaf) else None for leaf in leaves])
+
+
+def jacobian_of(value: Any, arguments: Sequence[Any], matrix: np.ndarray, name: str) -> Jacobian:
+    made = Jacobian(matrix, kinds(flatten(value)[0]), kinds(arguments))
+    expected = sum([kind.size for kind in made.value if kind is not None])
+    require_one_size(matrix.shape[0], expected, name)
+    return made
+
+
+# ----------------------------------------------------------------- in the place of rules of its own
+
+
+class Differenced(Ruled):
+    """A black box whose rules are differences of its values; all of them in one task."""
+
+    is_first_order = True
+    kind = "finite differences"
+
+    def __init__(self, fun: Callable, scheme: Scheme):
+        super().__init__(fun, "dg.finite_difference")
+        self.scheme = scheme
+
+    def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
+        return self.fun(*args, **kwargs), None
+
+    def pullback(self, call: RuledCall, active: Sequence[int]) -> Callable[[Any], Any]:
+        differences = self._differences(call, active)
+        matrix = differences.columns(range(differences.size))
+        leaves = [leaf if place in active else None for place, leaf in enumerate(call.leaves)]
+        jacobian = jacobian_of(call.value, leaves, matrix, self.name)
+        return functools.partial(pull_in_structure, jacobian, call.structure)
+
+    def push(self, call: RuledCall, tangents: tuple) -> Any:
+        leaves = flatten(tangents)[0]
+        active = [place for place, tangent in enumerate(leaves) if tangent is not None]
+        along = self._differences(call, active).along([leaves[place] for place in active])
+        outputs, structure = flatten(call.value)
+        pushed, start = [], 0
+        for kind in kinds(outputs):
+            width = 0 if kind is None else kind.size
+            pushed.append(None if kind is None else kind.leaf(along[start : start + width]))
+            start += width
+        require_one_size(len(along), start, self.name)
+        return optree.tree_unflatten(structure, pushed)
+
+    def _differences(self, call: RuledCall, active: Sequence[int]) -> Differences:
+        def evaluate(displaced: Sequence[Any]) -> Any:
+            leaves = list(call.leaves)
+            for place, leaf in zip(active, displaced, strict=True):
+                leaves[place] = leaf
+            return self.fun(*call.with_leaves(leaves), **call.kwargs)
+
+        return Differences(self.scheme, self.name, evaluate, [call.leaves[p] for p in active])
+
+
+def pull_in_structure(jacobian: Jacobian, structure: Any, cotangent: Any) -> Any:
+    return optree.tree_unflatten(structure, jacobian(tuple(flatten(cotangent)[0])))
+
+
+# ------------------------------------------------------------------------------ the tasks of a call
+
+
+def difference(
+    scheme: Scheme,
+    model: Model,
+    call: Call,
+    active: Sequence[Active],
+    first: int,
+    stride: int,
+    inputs: Sequence[Any],
+) -> np.ndarray:
+    """Every ``stride``-th column of a call's Jacobian with respect to its active inputs."""
+    with Blame("forward", model, call, inputs):
+        leaves, structure = active_leaves(active, inputs)
+        places = [place for place, leaf in enumerate(leaves) if is_differentiable(leaf)]
+
+        def evaluate(displaced: Sequence[Any]) -> Any:
+            others = list(leaves)
+            for place, leaf in zip(places, displaced, strict=True):
+                others[place] = leaf
+            return plain_value(model, call, replaced(inputs, active, structure, others))
+
+        arrays = [leaves[place] for place in places]
+        differences = Differences(scheme, model.name, evaluate, arrays)
+        return differences.columns(range(first, differences.size, stride))
+
+
+def active_leaves(active: Sequence[Active], inputs: Sequence[Any]) -> tuple[list[Any], Any]:
+    return flatten([inputs[number] for number, _ in active])
+
+
+def replaced(
+    inputs: Sequence[Any], active: Sequence[Active], structure: Any, leaves: Sequence[Any]
+) -> list[Any]:
+    """The inputs, the active ones with other leaves."""
+    others = list(inputs)
+    trees = optree.tree_unflatten(structure, leaves)
+    for (number, _), tree in zip(active, trees, strict=True):
+        others[number] = tree
+    return others
+
+
+def collect(
+    model: Model,
+    call: Call,
+    active: Sequence[Active],
+    inputs: Sequence[Any],
+    value: Any,
+    parts: Sequence[np.ndarray],
+) -> Captured:
+    """The captured call, from its value and its Jacobian's columns, dealt out to the ``parts``."""
+    with Blame("forward", model, call, inputs):
+        outputs = flatten(value)[0]
+        require_numbers(outputs, value, model)
+        leaves, _ = active_leaves(active, inputs)
+        return Captured(
+            value, pullback_of(value, leaves, parts, model.name), seen_by(active, inputs)
+        )
+
+
+def pullback_of(
+    value: Any, leaves: Sequence[Any], parts: Sequence[np.ndarray], name: str
+) -> Jacobian | Gradient:
+    """The Jacobian; of one real number its gradient, as everywhere."""
+    outputs = flatten(value)[0]
+    if not (any(map(is_differentiable, outputs)) and any(part.size for part in parts)):
+        return Gradient((None,) * len(leaves))
+    jacobian = jacobian_of(value, leaves, dealt_in(parts, name), name)
+    if not is_real_scalar(outputs):
+        return jacobian
+    return Gradient(jacobian((np.ones((), np.asarray(outputs[0]).dtype),)))
+
+
+def dealt_in(parts: Sequence[np.ndarray], name: str) -> np.ndarray:
+    """The matrix whose columns were dealt out in turn; further parts may be without a column."""
+    parts = [part for part in parts if part.shape[1]]
+    width = sum([part.shape[1] for part in parts])
+    matrix = np.empty((len(parts[0]), width), np.result_type(*parts))
+    for number, part in enumerate(parts):
+        require_one_size(len(part), len(matrix), name)
+        matrix[:, number :: len(parts)] = part
+    return matrix

@@ -1,0 +1,133 @@
+"""Roots: implicit functions and fixed points, differentiated without their iterations."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskgrad.backends.autograd.roots import Root
+from daskgrad.backends.autograd.ruled import Call
+from daskgrad.cotangents import describe
+from daskgrad.rules import Ruled
+from daskgrad.structures import flatten
+
+
+def implicit(
+    solver: Callable, residual: Callable, linear_solver: Callable | None = None
+) -> "Implicit":
+    """The function that a solver computes, with the derivative of the root that it finds.
+
+    ``x = solver(*args)`` is a root: ``residual(x, *args) = 0``. A fixed point ``x = g(x, *args)``
+    is one of ``residual = lambda x, *args: g(x, *args) - x``. The derivative follows from the
+    implicit function theorem: the solver's iterations are not differentiated, and it runs once for
+    a value and its derivative, in both modes.
+
+    Parameters
+    ----------
+    solver:
+        any function that returns x: a real array, or a pytree of such; other leaves in it (the
+        number of steps, say) have no derivative. It need not be written with autograd.numpy.
+    residual:
+        a function of x and the solver's arguments, written with autograd.numpy. It returns as many
+        real numbers as x has, in any structure.
+    linear_solver:
+        a function of (product, rhs) that returns the solution v of ``product(v) = rhs``, for large
+        x: ``product`` multiplies a vector by ∂F/∂x in forward mode, and by its transpose in reverse
+        mode, for the cost of a tangent or a pullback of the residual. For example::
+
+            def linear_solver(product, rhs):
+                operator = scipy.sparse.linalg.LinearOperator((len(rhs),) * 2, product)
+                return scipy.sparse.linalg.gmres(operator, rhs, rtol=1e-12)[0]
+
+        If not given, ∂F/∂x is made as a dense matrix, and checked.
+
+    Returns
+    -------
+    A function that is called as the solver was: a model (``dg.delayed``, ``dg.map_sum``), plain on
+    plain arrays, and for use within models, ``autograd.grad`` and nested derivatives, as what
+    ``dg.custom_vjp`` makes. Positional arguments are pytrees, and may be differentiated; keyword
+    arguments are passed to solver and residual as they are.
+
+    The derivative is that of the root near x: as good as the tolerances of the solver and the
+    ``linear_solver``, to first order. For n numbers in x the dense matrix costs n pullbacks of the
+    residual and some n³ operations. Within a model of another backend than autograd it is not
+    supported.
+
+    Raises
+    ------
+    LinAlgError
+        where ∂F/∂x is singular, to working precision: x is no isolated root there. Whether it is,
+        a ``linear_solver`` has to tell.
+    ValueError, TypeError
+        where the residual has another number of entries than x, or either is not real.
+    """
+    return Implicit(solver, residual, linear_solver)
+
+
+class Implicit(Ruled):
+    """The function that a solver computes, and the residual of which its values are roots."""
+
+    def __init__(self, solver: Callable, residual: Callable, linear_solver: Callable | None = None):
+        super().__init__(solver, "dg.implicit")
+        for what, fun in (("residual", residual), ("linear_solver", linear_solver)):
+            if not (callable(fun) or (fun is None and what == "linear_solver")):
+                raise TypeError(
+                    f"the {what} of {self.name!r} must be a function; found {describe(fun)}"
+                )
+        self.residual = residual
+        self.linear_solver = linear_solver
+
+    def rules(self) -> list[Callable]:
+        return [fun for fun in (self.residual, self.linear_solver) if fun is not None]
+
+    def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
+        """The root; in an outer trace, where the arguments are boxes, a node of that."""
+        return self(*args, **kwargs), None
+
+    def pullback(self, call: Call, active: Sequence[int]) -> Callable[[Any], Any]:
+        root = Root(call, self.residual)
+        return root.pullback(active, self._solve(root, call, transposed=True))
+
+    def push(self, call: Call, tangents: tuple) -> Any:
+        root = Root(call, self.residual)
+        return root.push(tangents, self._solve(root, call, transposed=False))
+
+    def _solve(self, root: Root, call: Call, transposed: bool) -> Callable[[Any], Any]:
+        if self.linear_solver is None:
+            return root.dense(transposed)
+        system = LinearSystem(self, self.linear_solver, transposed)
+        return functools.partial(system.solved, call)
+
+
+class LinearSystem:
+    """Systems with ∂F/∂x or its transpose: their solutions are implicit functions, too.
+
+    So what the user's linear solver returns can be differentiated again.
+    """
+
+    def __init__(self, function: Implicit, linear_solver: Callable, transposed: bool):
+        self._function = function
+        self._linear_solver = linear_solver
+        self._transposed = transposed
+        self._solution = Implicit(self.solver, self.residual, linear_solver)
+
+    def solved(self, call: Call, rhs: Any) -> Any:
+        return self._solution(call.value, call.args, rhs, kwargs=call.kwargs)
+
+    def solver(self, x: Any, args: tuple, rhs: Any, kwargs: dict) -> Any:
+        found = np.asarray(self._linear_solver(self._product(x, args, kwargs), rhs))
+        if found.shape != rhs.shape:
+            raise ValueError(
+                f"the linear_solver of {self._function.name!r} must return a vector of shape "
+                f"{rhs.shape}; found {describe(found)}"
+            )
+        return found
+
+    def residual(self, solution: Any, x: Any, args: tuple, rhs: Any, kwargs: dict) -> Any:
+        return self._product(x, args, kwargs)(solution) - rhs
+
+    def _product(self, x: Any, args: tuple, kwargs: dict) -> Callable[[Any], Any]:
+        leaves, structure = flatten(args)
+        call = Call(self._function, tuple(leaves), structure, kwargs, x, None)
+        return Root(call, self._function.residual).product(self._transposed)
