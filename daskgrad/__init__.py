@@ -3,15 +3,16 @@
 Reading order, which is import order (a module imports only modules above it):
 
 structures, fingerprints, cotangents, summation, compensation, backends, models, blame, pullbacks,
-itemwise, terms, nested: on the workers, plain NumPy. tasks: what is handed to Dask. hidden, nodes:
-what the user writes. graph, forward, backward: the two passes. partitions, resident, shards,
-columns, items, reduction, sums: adding up over much data. inline: in the calling thread.
-shipping: what travels too often. demands: what is asked of functions and arguments. running,
-recording, gradient, checks: what users call. ``ARCHITECTURE.md`` has a line on each.
+itemwise, terms, nested: on the workers, plain NumPy. tasks: what is handed to Dask. hidden, nodes,
+cuts: what the user writes. graph, forward, backward: the two passes. partitions, resident, shards,
+columns, items, reduction, sums: adding up over much data. inline: in the calling thread. shipping:
+what travels too often. demands: what is asked of functions and arguments. running, recording,
+gradient, checks: what users call. ``ARCHITECTURE.md`` has a line on each.
 """
 
 import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads
 from daskgrad.checks import check_grads
+from daskgrad.cuts import stop_gradient, value
 from daskgrad.gradient import differentiate, grad, value_and_grad, vjp
 from daskgrad.items import zip
 from daskgrad.nodes import delayed, variable
@@ -31,7 +32,9 @@ __all__ = [
     "map_sum",
     "place",
     "reduce_sum",
+    "stop_gradient",
     "sum",
+    "value",
     "value_and_grad",
     "variable",
     "vjp",

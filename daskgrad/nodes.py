@@ -31,7 +31,12 @@ names = Names()
 
 
 class Node(Collection):
-    """One recorded call: its name, the nodes it takes in, and how its value is computed."""
+    """One recorded call: its name, the nodes it takes in, and how its value is computed.
+
+    ``is_stopped``: derivatives do not go through it to what it takes in.
+    """
+
+    is_stopped = False
 
     def __init__(self, name: str, inputs: Sequence["Node"]):
         self.name = name
