@@ -2,15 +2,16 @@
 
 Reading order, which is import order (a module imports only modules above it):
 
-structures, fingerprints, cotangents, summation, compensation, backends, models, blame, pullbacks,
-itemwise, terms, nested: on the workers, plain NumPy. tasks: what is handed to Dask. hidden, nodes,
-cuts: what the user writes. graph, forward, backward: the two passes. partitions, resident, shards,
-columns, items, reduction, sums: adding up over much data. inline: in the calling thread. shipping:
-what travels too often. demands: what is asked of functions and arguments. running, recording,
-gradient, checks: what users call. ``ARCHITECTURE.md`` has a line on each.
+structures, random, fingerprints, cotangents, summation, compensation, backends, models, blame,
+pullbacks, itemwise, terms, nested: on the workers, plain NumPy. tasks: what is handed to Dask.
+hidden, nodes, cuts: what the user writes. graph, forward, backward: the two passes. partitions,
+resident, shards, columns, items, reduction, sums: adding up over much data. inline: in the calling
+thread. shipping: what travels too often. demands: what is asked of functions and arguments.
+running, recording, gradient, checks: what users call. ``ARCHITECTURE.md`` has a line on each.
 """
 
 import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads
+from daskgrad import random
 from daskgrad.checks import check_grads
 from daskgrad.cuts import stop_gradient, value
 from daskgrad.gradient import differentiate, grad, value_and_grad, vjp
@@ -31,6 +32,7 @@ __all__ = [
     "grad",
     "map_sum",
     "place",
+    "random",
     "reduce_sum",
     "stop_gradient",
     "sum",
