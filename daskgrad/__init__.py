@@ -7,7 +7,8 @@ pullbacks, itemwise, terms, nested: on the workers, plain NumPy. tasks: what is 
 hidden, nodes, cuts: what the user writes. graph, forward, backward: the two passes. partitions,
 resident, shards, columns, items, reduction, sums: adding up over much data. inline: in the calling
 thread. shipping: what travels too often. demands: what is asked of functions and arguments.
-running, recording, gradient, checks: what users call. ``ARCHITECTURE.md`` has a line on each.
+running, recording, gradient, directions, differences, taylor, culprits, checks: what users call.
+``ARCHITECTURE.md`` has a line on each.
 """
 
 import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads
@@ -20,6 +21,7 @@ from daskgrad.nodes import delayed, variable
 from daskgrad.pullbacks import NondeterministicModelError
 from daskgrad.shards import Shards, place
 from daskgrad.sums import map_sum, reduce_sum, sum
+from daskgrad.taylor import taylor_rates
 
 __version__ = "0.1.0"
 
@@ -36,6 +38,7 @@ __all__ = [
     "reduce_sum",
     "stop_gradient",
     "sum",
+    "taylor_rates",
     "value",
     "value_and_grad",
     "variable",

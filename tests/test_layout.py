@@ -65,6 +65,10 @@ ORDER = [
     "running",
     "recording",
     "gradient",
+    "directions",
+    "differences",
+    "taylor",
+    "culprits",
     "checks",
 ]
 
@@ -82,6 +86,7 @@ BORDERS = {  # library -> the modules that may import it
         "shards",
         "inline",
         "shipping",
+        "culprits",
     ],
     "dask.task_spec": ["tasks"],
     "dask.highlevelgraph": ["tasks"],
