@@ -3,12 +3,12 @@
 Reading order, which is import order (a module imports only modules above it):
 
 structures, random, fingerprints, cotangents, summation, compensation, backends, models, blame,
-pullbacks, itemwise, terms, nested: on the workers, plain NumPy. tasks: what is handed to Dask.
-hidden, nodes, cuts: what the user writes. graph, forward, backward: the two passes. partitions,
-resident, shards, columns, items, reduction, sums: adding up over much data. inline: in the calling
-thread. shipping: what travels too often. demands: what is asked of functions and arguments.
-running, recording, gradient, directions, differences, taylor, culprits, checks: what users call.
-``ARCHITECTURE.md`` has a line on each.
+pullbacks, itemwise, terms, nested, nans: on the workers, plain NumPy. tasks: what is handed to
+Dask. hidden, nodes, cuts: what the user writes. graph, forward, backward: the two passes.
+partitions, resident, shards, columns, items, reduction, sums: adding up over much data. inline: in
+the calling thread. shipping: what travels too often. demands: what is asked of functions and
+arguments. running, recording, gradient, directions, differences, taylor, culprits, checks: what
+users call. ``ARCHITECTURE.md`` has a line on each.
 """
 
 import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads
@@ -17,6 +17,7 @@ from daskgrad.checks import check_grads
 from daskgrad.cuts import stop_gradient, value
 from daskgrad.gradient import differentiate, grad, value_and_grad, vjp
 from daskgrad.items import zip
+from daskgrad.nans import debug_nans
 from daskgrad.nodes import delayed, variable
 from daskgrad.pullbacks import NondeterministicModelError
 from daskgrad.shards import Shards, place
@@ -29,6 +30,7 @@ __all__ = [
     "NondeterministicModelError",
     "Shards",
     "check_grads",
+    "debug_nans",
     "delayed",
     "differentiate",
     "grad",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import dask
 
-from daskgrad.blame import Partition
+from daskgrad.blame import Partition, argument_label
 from daskgrad.demands import as_output, has_derivative
 from daskgrad.differences import Fault, Program
 from daskgrad.graph import Graph
@@ -18,7 +18,6 @@ from daskgrad.models import Call, Model
 from daskgrad.nodes import CallNode, DelayedModel, Node, add_values, variable
 from daskgrad.pullbacks import evaluate
 from daskgrad.reduction import ReductionNode
-from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph
 from daskgrad.terms import nth
 
@@ -52,7 +51,7 @@ class SingleCall(NamedTuple):
     def program(self) -> Program:
         """The call as a function of its active inputs."""
         args = tuple([self.inputs[number] for number in self.active])
-        labels = [self._label(number) for number in self.active]
+        labels = [argument_label(self.call, number) for number in self.active]
         return Program(self._record, self._evaluate, args, self.model.name, labels)
 
     def blamed(self, fault: Fault) -> str:
@@ -77,19 +76,6 @@ class SingleCall(NamedTuple):
     def _record(self, *values: Any) -> Node:
         args, kwargs = self.call.arguments(self._with(values))
         return DelayedModel(self.model)(*args, **kwargs)
-
-    def _label(self, number: int) -> str:
-        """What the argument is called that an input is, or is a part of."""
-        marks = [Mark() for _ in self.inputs]
-        args, kwargs = self.call.arguments(marks)
-        named = [*[(f"argument {n}", arg) for n, arg in enumerate(args)], *kwargs.items()]
-        return next(
-            name for name, arg in named if any(leaf is marks[number] for leaf in flatten(arg)[0])
-        )
-
-
-class Mark:
-    """Stands for an input."""
 
 
 def recorded_calls(whole: Program) -> tuple[Graph, Iterator[SingleCall]]:

@@ -170,7 +170,7 @@ class TracedSum:
         gradients = Gathered(are_rows, self._add.cotangents)
         kept, kept_widths, scalars = [], [], 0
         for offset, item in enumerate(zip(*columns, strict=True)):
-            value, pullback, widths = self._term(nth(first, offset), item)
+            value, pullback, widths = self.term(nth(first, offset), item)
             values.push(value)
             if isinstance(pullback, Gradient):
                 gradients.push(pullback.leaves, widths)
@@ -193,7 +193,8 @@ class TracedSum:
     def _captured(self, value: Any, pullback: Any) -> Captured:
         return captured_sum(value, pullback, self._seen, self._sum.is_part)
 
-    def _term(self, place: int | Partition, item: Sequence[Any]) -> tuple[Any, Any, Widths]:
+    def term(self, place: int | Partition, item: Sequence[Any]) -> tuple[Any, Any, Widths]:
+        """The value of one term, its pullback, and how many leaves its item's parts have."""
         inputs = [*item, *self._inputs]
         with Blame("forward", self._model, self._sum.call, inputs, place):
             if not self._own:

@@ -34,6 +34,7 @@ ORDER = [
     "itemwise",
     "terms",
     "nested",
+    "nans",
     "tasks",
     "hidden",
     "nodes",
