@@ -3,12 +3,12 @@
 Reading order, which is import order (a module imports only modules above it):
 
 structures, random, fingerprints, cotangents, summation, compensation, backends, models, blame,
-pullbacks, itemwise, terms, nested, nans: on the workers, plain NumPy. tasks: what is handed to
-Dask. hidden, nodes, cuts: what the user writes. graph, forward, backward: the two passes.
+pullbacks, itemwise, terms, single_terms, nested, nans: on the workers, plain NumPy. tasks: what is
+handed to Dask. hidden, nodes, cuts: what the user writes. graph, forward, backward: the two passes.
 partitions, resident, shards, columns, items, reduction, sums: adding up over much data. inline: in
 the calling thread. shipping: what travels too often. demands: what is asked of functions and
-arguments. running, recording, gradient, directions, differences, taylor, culprits, checks: what
-users call. ``ARCHITECTURE.md`` has a line on each.
+arguments. running, recording, gradient, per_item, directions, differences, taylor, culprits,
+checks: what users call. ``ARCHITECTURE.md`` has a line on each.
 """
 
 import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads
@@ -19,6 +19,7 @@ from daskgrad.gradient import differentiate, grad, value_and_grad, vjp
 from daskgrad.items import zip
 from daskgrad.nans import debug_nans
 from daskgrad.nodes import delayed, variable
+from daskgrad.per_item import per_item
 from daskgrad.pullbacks import NondeterministicModelError
 from daskgrad.shards import Shards, place
 from daskgrad.sums import map_sum, reduce_sum, sum
@@ -35,6 +36,7 @@ __all__ = [
     "differentiate",
     "grad",
     "map_sum",
+    "per_item",
     "place",
     "random",
     "reduce_sum",
