@@ -65,10 +65,20 @@ def check_grads(
         program = Program.of(fun, args)
         fault = first_fault(program, settings)
         if fault is not None:
-            culprit = first_culprit(program, functools.partial(first_fault, settings=settings))
-            raise AssertionError(f"{fault}{told_rates(fault, fun, args, settings)}\n{culprit}")
+            raise AssertionError(explained(fault, fun, args, settings))
 
     return check
+
+
+def explained(fault: Fault, fun: Callable, args: tuple, settings: Settings) -> str:
+    """What is wrong, at which rates the remainders fall, and which model it is."""
+    try:
+        rates = told_rates(fault, fun, args, settings)
+        culprit = first_culprit(fault.program, functools.partial(first_fault, settings=settings))
+    except Exception as error:
+        error.add_note(f"daskgrad: while it was looked for why {fault}")
+        raise
+    return f"{fault}{rates}\n{culprit}"
 
 
 def told_rates(fault: Fault, fun: Callable, args: tuple, settings: Settings) -> str:

@@ -188,3 +188,18 @@ def test_a_wrong_second_derivative_is_found_with_its_model(monkeypatch):
     assert "the Hessian-vector product of" in message
     assert "where 1, 2, 3 is right" in message
     assert "that of model 'energy', argument 0" in message
+
+
+def test_an_error_of_the_search_says_what_was_found_before():
+    """A model that runs where the data are, but not in this process alone."""
+    ran = []
+
+    def fails_later(x):
+        ran.append(x)
+        if len(ran) > 10:
+            raise OSError("no such device")
+        return sine(x, 1.001)
+
+    with pytest.raises(OSError, match="no such device") as caught:
+        dg.check_grads(dg.delayed(fails_later), modes="reverse")(X)
+    assert any("the pullback of 'fails_later' is wrong" in note for note in caught.value.__notes__)

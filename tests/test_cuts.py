@@ -2,6 +2,7 @@
 
 import autograd
 import autograd.numpy as np
+import dask
 import numpy as onp
 import pytest
 from autograd.tracer import isbox
@@ -181,6 +182,23 @@ def test_sums_run_over_stopped_items():
         return dg.map_sum(lambda item, x: item * np.sum(x), dg.stop_gradient(x), x)
 
     assert_allclose(dg.grad(fun)(X), np.full(3, np.sum(X)))
+
+
+def test_sums_over_placed_items_are_stopped(client):
+    """They are evaluated as a whole, with derivatives and without."""
+
+    def term(item, x):
+        return item * np.sum(x**2)
+
+    with dask.config.set({"daskgrad.inline.seconds": 10.0}), dg.place([1.0, 2.0, 3.0]) as shards:
+
+        def fun(x):
+            return dg.map_sum(term, shards, x) * dg.stop_gradient(dg.map_sum(term, shards, x))
+
+        value, gradient = dg.value_and_grad(fun)(X)
+    total = 6.0 * np.sum(X**2)
+    assert_allclose(value, total**2)
+    assert_allclose(gradient, 12.0 * X * total)
 
 
 def test_the_value_of_a_stopped_variable_is_in_the_graph_once(client):
