@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 import dask
 
 from daskgrad.blame import Partition, argument_label
+from daskgrad.cotangents import Cotangent, gradient
 from daskgrad.demands import as_output, has_derivative
 from daskgrad.differences import Fault, Program
 from daskgrad.graph import Graph
 from daskgrad.models import Call, Model
 from daskgrad.nodes import CallNode, DelayedModel, Node, add_values, variable
-from daskgrad.pullbacks import evaluate
+from daskgrad.pullbacks import Active, capture, evaluate, pull_back
 from daskgrad.reduction import ReductionNode
+from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph
 from daskgrad.terms import nth
 
@@ -44,15 +46,15 @@ class SingleCall(NamedTuple):
 
     model: Model
     call: Call
-    active: Sequence[int]
+    active: tuple[Active, ...]
     inputs: Sequence[Any]
     place: int | Partition | None = None
 
     def program(self) -> Program:
         """The call as a function of its active inputs."""
-        args = tuple([self.inputs[number] for number in self.active])
-        labels = [argument_label(self.call, number) for number in self.active]
-        return Program(self._record, self._evaluate, args, self.model.name, labels)
+        args = tuple([self.inputs[number] for number, _ in self.active])
+        labels = [argument_label(self.call, number) for number, _ in self.active]
+        return Program(self._record, self._evaluate, self._pull, args, self.model.name, labels)
 
     def blamed(self, fault: Fault) -> str:
         item = "" if self.place is None else f", item {self.place}"
@@ -66,12 +68,21 @@ class SingleCall(NamedTuple):
 
     def _with(self, values: Sequence[Any]) -> list[Any]:
         inputs = list(self.inputs)
-        for number, value in zip(self.active, values, strict=True):
+        for (number, _), value in zip(self.active, values, strict=True):
             inputs[number] = value
         return inputs
 
     def _evaluate(self, *values: Any) -> Any:
         return evaluate(self.model, self.call, self._with(values))
+
+    def _pull(self, cotangent: Any) -> list[Any]:
+        """The cotangents of the active inputs, without a graph: there may be many calls."""
+        called = self.model, self.call, self.active, self.inputs
+        given = Cotangent(tuple(flatten(cotangent)[0]))
+        pulled = pull_back(capture(*called), given, *called)
+        parts = (pulled,) if isinstance(pulled, Cotangent) else pulled
+        trees = [flatten(self.inputs[number]) for number, _ in self.active]
+        return [gradient(*tree, part.leaves) for tree, part in zip(trees, parts, strict=True)]
 
     def _record(self, *values: Any) -> Node:
         args, kwargs = self.call.arguments(self._with(values))
@@ -107,10 +118,9 @@ def calls_of(graph: Graph, nodes: Sequence[Node], values: dict[Any, Any]) -> Ite
     for node in nodes:
         inputs = [values[source] for source in node.inputs]
         if isinstance(node, CallNode):
-            active = [number for number, _ in graph.active_inputs(node)]
-            yield SingleCall(node.model, node.call, active, inputs)
+            yield SingleCall(node.model, node.call, graph.active_inputs(node), inputs)
         elif isinstance(node, ReductionNode):
-            active = [number for number, _ in node.active_terms(graph)]
+            active = node.active_terms(graph)
             for number, first in enumerate(node.items.firsts):
                 for offset, item in enumerate(zip(*values[node, number], strict=True)):
                     term = [*item, *inputs[: node.width]]

@@ -30,12 +30,13 @@ def require_order(order: Any) -> None:
 class Program(NamedTuple):
     """A function of arguments, some of which it is differentiated with respect to.
 
-    ``fun`` returns a node or a pytree of nodes; ``evaluate`` the value, without any derivative.
-    ``labels`` say what the arguments are called.
+    ``fun`` returns a node or a pytree of nodes; ``evaluate`` the value, without any derivative;
+    ``pull`` maps a cotangent at ``args`` to theirs. ``labels`` say what the arguments are called.
     """
 
     fun: Callable[..., Any]
     evaluate: Callable[..., Any]
+    pull: Callable[[Any], Sequence[Any]]
     args: tuple
     name: str
     labels: Sequence[str]
@@ -48,8 +49,11 @@ class Program(NamedTuple):
             variables = [variable(arg) if has_derivative(arg) else arg for arg in args]
             return as_output(fun(*variables), function_name(fun)).compute()
 
+        def pull(cotangent: Any) -> tuple:
+            return vjp(fun, *args)[1](cotangent)
+
         labels = [f"argument {number}" for number in range(len(args))]
-        return cls(fun, evaluate, args, function_name(fun), labels)
+        return cls(fun, evaluate, pull, args, function_name(fun), labels)
 
     @property
     def numbers(self) -> list[int]:
@@ -169,7 +173,7 @@ def value_line(program: Program, value: Any, cotangent: Any, directions: dict[in
 
 def reverse(program: Program, value: Any, cotangent: Any, random: Any) -> Iterator[Comparison]:
     """⟨pullback(c), v⟩ for each argument."""
-    gradients = vjp(program.fun, *program.args)[1](cotangent)
+    gradients = program.pull(cotangent)
     for number in program.numbers:
         for _ in range(DIRECTIONS):
             direction = like(program.args[number], random)

@@ -8,7 +8,6 @@ import numpy as np
 
 from daskgrad.differences import Program, require_double, require_order, scalar_of
 from daskgrad.directions import inner, like, size
-from daskgrad.gradient import vjp
 from daskgrad.second_order import hvp
 
 STEPS = 0.03125 * 0.5 ** np.arange(7)  # along a direction of norm one
@@ -76,7 +75,7 @@ class Expansion:
         """⟨g, v⟩ and, for order 2, ⟨Hv, v⟩ / 2."""
         program = self._program
         if order == 1:
-            return [self._product(vjp(program.fun, *program.args)[1](self._cotangent))]
+            return [self._product(program.pull(self._cotangent))]
         scalar = scalar_of(program.fun, value, self._cotangent)
         factor = self._cotangent if scalar is program.fun else 1.0
         derivatives = hvp(scalar, program.args, program.tangents(self._along))
