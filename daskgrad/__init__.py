@@ -3,24 +3,28 @@
 Reading order, which is import order (a module imports only modules above it):
 
 structures, random, fingerprints, cotangents, summation, compensation, backends, models, blame,
-pullbacks, itemwise, terms, single_terms, nested, nans: on the workers, plain NumPy. tasks: what is
-handed to Dask. hidden, nodes, cuts: what the user writes. graph, forward, backward: the two passes.
-partitions, resident, shards, columns, items, reduction, sums: adding up over much data. inline: in
-the calling thread. shipping: what travels too often. demands: what is asked of functions and
-arguments. running, recording, gradient, per_item, directions, differences, taylor, culprits,
-checks: what users call. ``ARCHITECTURE.md`` has a line on each.
+pullbacks, dual, itemwise, terms, single_terms, nested, nans: on the workers, plain NumPy. tasks:
+what is handed to Dask. hidden, nodes, cuts: what the user writes. graph, forward, backward,
+tangent, batches: the passes. partitions, resident, shards, columns, items, reduction, sums: adding
+up over much data. inline: in the calling thread. shipping: what travels too often. demands: what is
+asked of functions and arguments. running, recording, gradient, per_item, forward_mode,
+second_order, jacobian, directions, differences, taylor, culprits, checks: what users call.
+``ARCHITECTURE.md`` has a line on each.
 """
 
 import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads
 from daskgrad import random
 from daskgrad.checks import check_grads
 from daskgrad.cuts import stop_gradient, value
+from daskgrad.forward_mode import jvp
 from daskgrad.gradient import differentiate, grad, value_and_grad, vjp
 from daskgrad.items import zip
+from daskgrad.jacobian import jacobian
 from daskgrad.nans import debug_nans
 from daskgrad.nodes import delayed, variable
 from daskgrad.per_item import per_item
 from daskgrad.pullbacks import NondeterministicModelError
+from daskgrad.second_order import gnvp, hessian, hvp
 from daskgrad.shards import Shards, place
 from daskgrad.sums import map_sum, reduce_sum, sum
 from daskgrad.taylor import taylor_rates
@@ -34,7 +38,12 @@ __all__ = [
     "debug_nans",
     "delayed",
     "differentiate",
+    "gnvp",
     "grad",
+    "hessian",
+    "hvp",
+    "jacobian",
+    "jvp",
     "map_sum",
     "per_item",
     "place",

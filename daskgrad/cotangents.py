@@ -210,8 +210,10 @@ def gradient(leaves: Sequence[Any], structure: Any, cotangent: Leaves) -> Any:
     return optree.tree_unflatten(structure, dense)
 
 
-def check(cotangent: Any, leaf: Any, of: str) -> Any:
+def check(cotangent: Any, leaf: Any, of: str, kind: str = "cotangent") -> Any:
     """A cotangent that was handed in, in its leaf's dtype, or an error that names ``of``.
+
+    ``kind``: what it is called in errors; a tangent must be the same.
 
     Raises
     ------
@@ -225,19 +227,19 @@ def check(cotangent: Any, leaf: Any, of: str) -> Any:
         return None
     if not is_differentiable(leaf):
         raise TypeError(
-            f"cotangent of {of}: {describe(leaf)} has no derivative; give None in its place"
+            f"{kind} of {of}: {describe(leaf)} has no derivative; give None in its place"
         )
     if isinstance(cotangent, np.ma.MaskedArray):
-        raise TypeError(f"cotangent of {of}: a masked array would lose its mask; fill it first")
+        raise TypeError(f"{kind} of {of}: a masked array would lose its mask; fill it first")
     array, like = np.asarray(cotangent), np.asarray(leaf)
     if array.shape != like.shape:
         raise ValueError(
-            f"cotangent of {of}: expected shape {like.shape}, the shape of the value; "
+            f"{kind} of {of}: expected shape {like.shape}, the shape of the value; "
             f"found {array.shape}"
         )
     if array.dtype.kind not in "biufc" or not np.can_cast(array.dtype, like.dtype, "same_kind"):
         raise TypeError(
-            f"cotangent of {of}: expected dtype {like.dtype}, the dtype of the value, "
+            f"{kind} of {of}: expected dtype {like.dtype}, the dtype of the value, "
             f"found {array.dtype}; convert it first"
         )
     return array.astype(like.dtype)[()]

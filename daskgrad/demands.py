@@ -26,9 +26,14 @@ def argument_name(fun: Callable, number: int) -> str:
     if code is not None and number < code.co_argcount and not hasattr(fun, "__wrapped__"):
         return code.co_varnames[number]
     try:
-        return list(inspect.signature(fun).parameters)[number]
-    except (ValueError, TypeError, IndexError):
+        parameters = list(inspect.signature(fun).parameters.values())
+    except (ValueError, TypeError):
         return f"argument {number}"
+    named = [each.name for each in parameters if each.kind in NAMED]
+    return named[number] if number < len(named) else f"argument {number}"
+
+
+NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def require_argnums(argnums: Argnums, count: int, name: str) -> list[int]:
@@ -102,6 +107,11 @@ def require_real_scalar(value: Any, name: str) -> None:
         )
 
 
+def as_number(output: Any, name: str) -> Node:
+    """The node of an output that is one real number."""
+    return output if isinstance(output, Node) else constant_output(output, name)
+
+
 def constant_output(output: Any, name: str) -> Node:
     """A node for an output that depends on no model: a number, or an error."""
     if isinstance(output, int | float | np.integer | np.floating) and not isinstance(output, bool):
@@ -143,6 +153,59 @@ def checked_cotangent(cotangent: Any, value: Any, name: str) -> Cotangent:
         )
     pairs = zip(leaves, primals, strict=True)
     return Cotangent(tuple([cotangents.check(c, leaf, repr(name)) for c, leaf in pairs]))
+
+
+def unstacked(cotangent: Any, value: Any, name: str) -> list[Cotangent] | None:
+    """The cotangents of a stacked batch, or ``None`` where it is a single one."""
+    leaves, structure = flatten(cotangent)
+    primals, expected = flatten(value)
+    if structure != expected:
+        return None
+    pairs = zip(leaves, primals, strict=True)
+    there = [(np.shape(c), np.shape(p)) for c, p in pairs if c is not None]
+    counts = {shape[0] for shape, _ in there if shape}
+    if len(counts) != 1:
+        return None
+    if not all(shape[1:] == own and len(shape) == len(own) + 1 for shape, own in there):
+        return None
+    (count,) = counts
+    rows = [[None if leaf is None else leaf[n] for leaf in leaves] for n in range(count)]
+    return [checked_cotangent(optree.tree_unflatten(structure, row), value, name) for row in rows]
+
+
+def checked_tangent(tangent: Any, primal: Any, argument: str) -> Any:
+    """A tangent in the structure, shapes and dtypes of its primal; zeros where it is ``None``."""
+    leaves, structure = flatten(tangent)
+    primals, expected = flatten(primal)
+    if tangent is None:
+        leaves, structure = [None] * len(primals), expected
+    if structure != expected:
+        raise ValueError(
+            f"tangent of {argument!r}: expected the structure of the primal, {describe(primal)}; "
+            f"found {describe(tangent)}"
+        )
+    pairs = zip(leaves, primals, strict=True)
+    checked = [cotangents.check(t, p, repr(argument), "tangent") for t, p in pairs]
+    full = [cotangents.zeros(p) if t is None else t for t, p in zip(checked, primals, strict=True)]
+    return optree.tree_unflatten(structure, full)
+
+
+def require_tangents(primals: Any, tangents: Any, asked: str, name: str) -> None:
+    """Primals and tangents come in two tuples of one length, an entry for each argument."""
+    for what, given in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(given, list | tuple):
+            raise TypeError(
+                f"{asked} of {name!r} takes {what} as a tuple, one entry for each argument; "
+                f"found {describe(given)}"
+            )
+    if len(primals) != len(tangents):
+        raise ValueError(
+            f"{asked} of {name!r} takes one tangent for each primal; found {len(primals)} primals "
+            f"and {len(tangents)} tangents"
+        )
+    for number, (primal, tangent) in enumerate(zip(primals, tangents, strict=True)):
+        if tangent is not None and not has_derivative(primal):
+            checked_tangent(tangent, primal, f"argument {number} of {name}")
 
 
 def nothing(primal: Any) -> Any:

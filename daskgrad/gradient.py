@@ -1,9 +1,9 @@
 """Gradients: what users call. Record the nodes, build both graphs, run them, collect."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import optree
 
 from daskgrad import cotangents
@@ -12,6 +12,7 @@ from daskgrad.cotangents import Cotangent, Seed
 from daskgrad.demands import (
     Argnums,
     argument_name,
+    as_number,
     as_output,
     checked_cotangent,
     has_derivative,
@@ -23,15 +24,14 @@ from daskgrad.demands import (
     require_node,
     require_real_scalar,
     require_variables,
+    unstacked,
     warn_of_independent,
-    warn_of_shipping,
 )
 from daskgrad.forward import Forward, add_forward
 from daskgrad.graph import Graph
 from daskgrad.nodes import Node, Variable, function_name
-from daskgrad.recording import Recording, parts
-from daskgrad.running import known_or, repeated
-from daskgrad.shards import active_client
+from daskgrad.recording import Recording, documented, parts
+from daskgrad.running import Arrived, Kept, evaluated
 from daskgrad.structures import flatten
 from daskgrad.tasks import Result, TaskGraph
 
@@ -67,11 +67,25 @@ def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -
     def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         recorded = Recording(fun, name, require_argnums(argnums, len(args), name), args)
         output, aux = recorded.run(kwargs, has_aux)
-        value, aux, gradients = recorded.differentiate(output, aux)
+        value, aux, gradients = differentiated(recorded, output, aux)
         gradient = gradients[0] if is_number(argnums) else tuple(gradients)
         return ((value, aux) if has_aux else value), gradient
 
     return documented(value_and_grad_of, fun, "value and gradient")
+
+
+def differentiated(recorded: Recording, output: Any, aux: Any) -> tuple[Any, Any, list[Any]]:
+    """Value, auxiliary and gradients, computed; the output must be one real number."""
+    output = as_number(output, recorded.name)
+    aux_leaves, aux_structure = flatten(aux)
+    extras = [leaf for leaf in aux_leaves if isinstance(leaf, Node)]
+    graph = recorded.graph(output, extras, output_is_scalar=True)
+    value, computed, arrived = evaluated(graph, extras)
+    require_real_scalar(value, output.name)
+    rest = iter(computed)
+    aux = [next(rest) if isinstance(leaf, Node) else leaf for leaf in aux_leaves]
+    gradients = recorded.gather(arrived)
+    return np.asarray(value)[()], optree.tree_unflatten(aux_structure, aux), gradients
 
 
 def grad(fun: Callable, argnums: Argnums = 0) -> Callable:
@@ -88,7 +102,9 @@ def vjp(fun: Callable, *primals: Any) -> tuple[Any, Callable[[Any], tuple]]:
     """The value of ``fun(*primals)`` and its pullback.
 
     ``fun`` returns a node, or a pytree of nodes. The pullback takes a cotangent in the structure,
-    shapes and dtypes of the value, and returns a tuple: one cotangent a primal. It can be called
+    shapes and dtypes of the value, and returns a tuple: one cotangent a primal. It also takes many
+    cotangents at once, stacked along a new first axis of every leaf, and returns theirs so stacked;
+    they are pulled back in parallel tasks, several in each. It can be called
     any number of times and runs no model again, unless what the model kept was lost with its worker
     or moved; it holds what the forward pass kept until it is garbage collected. Only the primals
     are copied: do not write into other arrays that the models use while the pullback is wanted.
@@ -99,13 +115,28 @@ def vjp(fun: Callable, *primals: Any) -> tuple[Any, Callable[[Any], tuple]]:
     wrt = [i for i, primal in enumerate(primals) if has_derivative(primal)]
     recorded = Recording(fun, name, wrt, primals)
     output = as_output(recorded.run({}, has_aux=False)[0], name)
-    kept = Kept(output, recorded)
+    kept = Kept(recorded.graph(output))
 
-    def pullback(cotangent: Any) -> tuple:
-        gradients = iter(kept.pull(checked_cotangent(cotangent, kept.value, name)))
+    def by_primal(arrived: Arrived) -> tuple:
+        gradients = iter(recorded.gather(arrived))
         return tuple([next(gradients) if i in wrt else nothing(p) for i, p in enumerate(primals)])
 
+    def pullback(cotangent: Any) -> tuple:
+        batch = unstacked(cotangent, kept.value, name)
+        if batch is None:
+            return by_primal(kept.pull(checked_cotangent(cotangent, kept.value, name)))
+        return stacked([by_primal(arrived) for arrived in kept.pull_each(batch)])
+
     return of_its_own(kept.value), pullback
+
+
+def stacked(trees: Sequence[Any]) -> Any:
+    """Trees of one structure as one, whose arrays have a new first axis."""
+    structure = flatten(trees[0])[1]
+    columns = zip(*[flatten(tree)[0] for tree in trees], strict=True)
+    return optree.tree_unflatten(
+        structure, [None if column[0] is None else np.stack(column) for column in columns]
+    )
 
 
 def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, Any]:
@@ -191,38 +222,3 @@ def add_cotangent(cotangent: Any, output: Node, tasks: TaskGraph, forward: Forwa
     given = tasks.constant(cotangent, output.name)
     key = tasks.key("cotangent", output.name)
     return tasks.add(key, checked_cotangent, given, forward.values[output], output.name)
-
-
-class Kept:
-    """A forward pass that was run, and what its pullbacks need for any number of cotangents."""
-
-    def __init__(self, output: Node, recorded: Recording):
-        self._recorded = recorded
-        self._graph = recorded.graph(output)
-        self.value = repeated(self._graph, self._run)
-
-    def _run(self) -> Any:
-        warn_of_shipping(self._graph, active_client())
-        tasks = TaskGraph()
-        self._forward = add_forward(self._graph, tasks)
-        self._tasks = tasks.persisted()
-        return known_or(self._tasks.compute, [self._forward.values[self._graph.output]])[0]
-
-    def pull(self, cotangent: Cotangent) -> list[Any]:
-        """The gradient of each variable."""
-        return repeated(self._graph, lambda: self._pull(cotangent), prepare=self._run)
-
-    def _pull(self, cotangent: Cotangent) -> list[Any]:
-        tasks = self._tasks.copy()
-        arrived = add_backward(self._graph, self._forward, tasks, cotangent)
-        computed = known_or(tasks.compute, list(arrived.values()))
-        return self._recorded.gather(dict(zip(arrived, computed, strict=True)))
-
-
-def documented(derivative: Callable, fun: Callable, what: str) -> Callable:
-    """A derivative that carries the name and the docstring of its function."""
-    name = function_name(fun)
-    functools.update_wrapper(derivative, fun, ("__module__",), ())
-    derivative.__name__ = f"{what.replace(' ', '_')}_of_{name}"
-    derivative.__doc__ = f"The {what} of {name}.\n\n{getattr(fun, '__doc__', None) or ''}"
-    return derivative

@@ -110,6 +110,13 @@ class Items:
         """Whether a part is an array, whose rows are the items, and not a list."""
         return isinstance(self.variable(part).primal, np.ndarray)
 
+    def with_columns(self, columns: Sequence[Column]) -> "Items":
+        """Other columns, as long as these and cut alike."""
+        if list(columns) == self.columns:
+            return self
+        starts = [first for first in self.firsts if isinstance(first, int)]
+        return Items(columns, starts, self.whole_slices)
+
     @property
     def placed(self) -> list[Shards]:
         """What is placed, of all columns."""

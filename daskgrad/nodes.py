@@ -20,7 +20,7 @@ from daskgrad.hidden import find_hidden
 from daskgrad.models import KEEP, Call, Model
 from daskgrad.pullbacks import evaluate
 from daskgrad.structures import NAMESPACE, Structure, flatten
-from daskgrad.tasks import Collection, Names, TaskGraph, is_collection
+from daskgrad.tasks import Collection, Names, Stage, TaskGraph, is_collection
 
 HEAVY = 2**16  # bytes from which on a constant array is a key of its own, and not part of a task
 
@@ -33,9 +33,11 @@ names = Names()
 class Node(Collection):
     """One recorded call: its name, the nodes it takes in, and how its value is computed.
 
-    ``is_stopped``: derivatives do not go through it to what it takes in.
+    ``stage``: the first word of the keys of the tasks that compute its value. ``is_stopped``:
+    derivatives do not go through it to what it takes in.
     """
 
+    stage: Stage = "value"
     is_stopped = False
 
     def __init__(self, name: str, inputs: Sequence["Node"]):

@@ -364,14 +364,10 @@ def is_real_scalar(leaves: Sequence[Any]) -> bool:
 
 def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
     """A model that is differentiated returns numbers, or containers of numbers and strings."""
+    require_no_objects(leaves, model)
     for leaf in leaves:
         if isinstance(leaf, np.ndarray | np.generic):
-            if leaf.dtype.kind != "O":
-                continue
-            raise TypeError(
-                f"model {model.name!r} returned an array of Python objects; "
-                f"write it with autograd.numpy, which keeps derivatives, in the place of numpy"
-            )
+            continue
         whole = leaf is value
         if isinstance(leaf, int | float | complex) or (not whole and isinstance(leaf, str)):
             continue
@@ -382,6 +378,15 @@ def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
             f"dicts, lists, tuples and registered dataclasses of them"
             + (f"; {CALL_THE_FUNCTION}" if hasattr(leaf, "__dask_graph__") else "")
         )
+
+
+def require_no_objects(leaves: Sequence[Any], model: Model) -> None:
+    for leaf in leaves:
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "O":
+            raise TypeError(
+                f"model {model.name!r} returned an array of Python objects; "
+                f"write it with autograd.numpy, which keeps derivatives, in the place of numpy"
+            )
 
 
 def require_value_seen(

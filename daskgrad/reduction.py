@@ -9,15 +9,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from daskgrad.backward import Backward, Contribution, backward_tasks, select
+from daskgrad.columns import Column, as_column
+from daskgrad.dual import Dual, with_zero_tangents
 from daskgrad.forward import Forward, Whole, forward_tasks, pass_value_on, value_of
 from daskgrad.graph import Graph
 from daskgrad.items import Items
 from daskgrad.itemwise import column_of, join_items, pull_back_items, without_items
 from daskgrad.models import Model
-from daskgrad.nodes import Node, make_call
+from daskgrad.nodes import Node, delayed, make_call
 from daskgrad.pullbacks import Active
 from daskgrad.shards import Shards
 from daskgrad.summation import in_groups
+from daskgrad.tangent import Tangents, dual_node, is_linear, tangent_node
 from daskgrad.tasks import TaskGraph
 from daskgrad.terms import (
     First,
@@ -58,7 +61,7 @@ def add_up(
     """Adds the tasks that add up values; the last one has the ``key``."""
 
     def add(group: Sequence[Any], is_last: bool) -> Any:
-        this = key if is_last else tasks.key("value", node.name)
+        this = key if is_last else tasks.key(node.stage, node.name)
         args = (list(group), node.summation, is_last, node.name)
         return tasks.add(this, sum_values, *args, annotations=node.annotations)
 
@@ -85,6 +88,34 @@ def _(node: SumNode, forward: Forward) -> None:
 def _(node: SumNode, backward: Backward, arrived: Contribution) -> None:
     for source in reversed(node.inputs):
         backward.send(source, arrived.cotangent, saw_value=False)
+
+
+@is_linear.register
+def _(node: SumNode, graph: Graph) -> bool:
+    return True
+
+
+@dual_node.register
+def _(node: SumNode, tangents: Tangents) -> SumNode:
+    duals = [as_dual(source, tangents) for source in node.inputs]
+    return SumNode(duals, node.name, node.summation)
+
+
+def as_dual(source: Node, tangents: Tangents) -> Node:
+    if source not in tangents.graph.active:
+        return ZERO_TANGENTS(source, tangents.count)
+    dual = tangents.dual(source)
+    return dual if isinstance(dual, Node) else PAIR(*dual)
+
+
+@tangent_node.register
+def _(node: SumNode, tangents: Tangents) -> SumNode:
+    active = [source for source in node.inputs if source in tangents.graph.active]
+    return SumNode([tangents.tangent(source) for source in active], node.name, node.summation)
+
+
+ZERO_TANGENTS = delayed(with_zero_tangents, name="zero tangents")
+PAIR = delayed(Dual, name="pair")
 
 
 # ----------------------------------------------------------------------------- a sum over items
@@ -123,7 +154,7 @@ class ReductionNode(Node):
         whole = self.as_sum()
         values = [
             tasks.add(
-                tasks.key("value", self.name) if whole.is_part else self.key,
+                tasks.key(self.stage, self.name) if whole.is_part else self.key,
                 evaluate_block,
                 model,
                 whole,
@@ -433,3 +464,48 @@ def add_up_parts(node: ReductionNode, source: Node, tasks: TaskGraph, parts: Seq
         return tasks.add(key, add_parts, *args, annotations=source.annotations)
 
     return in_tree(node, parts, add)
+
+
+# ------------------------------------------------------------------------------------ tangents
+
+
+@dual_node.register
+def _(node: ReductionNode, tangents: Tangents) -> ReductionNode:
+    return pushed_sum(node, tangents, tangent_only=False)
+
+
+@tangent_node.register
+def _(node: ReductionNode, tangents: Tangents) -> ReductionNode:
+    return pushed_sum(node, tangents, tangent_only=True)
+
+
+def pushed_sum(node: ReductionNode, tangents: Tangents, tangent_only: bool) -> ReductionNode:
+    """The sum of the terms' duals, or of their tangents; differentiated items become duals, too."""
+    shared = tangents.arguments(node)[: node.width]
+    parts = [None] * len(node.items.columns)
+    (template, *rest), _ = node.call.arguments([*parts, *shared])
+    columns, duals = dual_columns(node, tangents)
+    whole = (template,) if template is None else template
+    whole = tuple([dual if dual else part for dual, part in zip(duals, whole, strict=True)])
+    return ReductionNode(
+        tangents.model(node.model, tangent_only),
+        tuple(rest),
+        node.items.with_columns(columns),
+        whole[0] if template is None else whole,
+        node.summation,
+    )
+
+
+def dual_columns(node: ReductionNode, tangents: Tangents) -> tuple[list[Column], list[Any]]:
+    """The columns with those of the tangents, and for each part of an item the place of its dual.
+
+    The place is ``None`` where a part is not differentiated.
+    """
+    active = node.active_parts(tangents.graph)
+    columns, duals = [], []
+    for number, column in enumerate(node.items.columns):
+        columns.append(column)
+        of = tangents.of_variable(node.items.variable(number)) if number in active else ()
+        columns.extend([as_column(each, "a tangent of the items", False) for each in of])
+        duals.append(Dual(None, (None,) * len(of)) if of else None)
+    return columns, duals

@@ -11,6 +11,9 @@ import daskgrad as dg
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the output of .* does not depend on:UserWarning"),
     pytest.mark.filterwarnings("ignore:Output seems independent of input:UserWarning"),
+    pytest.mark.filterwarnings(  # threads of a cluster draw while a strategy does
+        "ignore:Do not use the `random` module:hypothesis.errors.HypothesisDeprecationWarning"
+    ),
 ]
 
 EXACT = 1e-12  # of the sum of the contributions' magnitudes: see ``programs.magnitude``

@@ -1,6 +1,6 @@
 """Backends: the libraries that can differentiate one model.
 
-A backend is a module with five functions. ``dumps(fun) -> bytes`` and ``loads(bytes) -> fun`` send
+A backend is a module with six functions. ``dumps(fun) -> bytes`` and ``loads(bytes) -> fun`` send
 a model to another process, with what the library needs to differentiate it there. The third is ::
 
     trace(fun, arrays) -> outputs, tape
@@ -12,6 +12,15 @@ its outputs as NumPy values, and a tape with
 - ``pull(cotangents)``: one cotangent (or ``None`` for zero) an output in, one (or ``None``) an
   array out; may be called any number of times, from any thread; changes none of its arguments;
 - ``held_arrays()``: the arrays that the tape keeps alive, each once.
+
+The fourth is ::
+
+    linearize(fun, arrays) -> outputs, push
+
+where ``push(tangents)`` takes one tangent (or ``None`` for zero) an array, and returns one an
+output: zeros where none arrives, and ``None`` for an output without derivative. It may be called
+any number of times. Both are written in the library's own functions, so that ``trace`` can go
+through them.
 
 Two more take one leaf of what a traced model works on, and return one that is not the library's own
 as it is: ``stop_gradient(leaf)``, the same number without a derivative, and ``value(leaf)``, the

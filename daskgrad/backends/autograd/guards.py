@@ -10,7 +10,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.core import VJPNode
 from autograd.numpy.numpy_vjps import unbroadcast
-from autograd.tracer import notrace_primitives
+from autograd.tracer import notrace_primitives, trace_primitives_map
 
 REDUCTIONS = (  # functions, and the arguments that autograd's rules for them do not look at
     ((np.sum, np.mean, np.prod), {"where", "out"}),
@@ -52,7 +52,21 @@ def full_like_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Calla
     return full_like_pullback
 
 
-RULES = {anp.full_like: full_like_rule}
+def where_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """autograd's rule, for arrays that are broadcast, too."""
+    condition = args[0]
+    metas = [anp.metadata(args[argnum]) for argnum in argnums]
+
+    def where_pullback(g: Any) -> tuple:
+        zeros = np.zeros(anp.shape(g))
+        parts = [(g, zeros) if argnum == 1 else (zeros, g) for argnum in argnums]
+        pairs = zip(parts, metas, strict=True)
+        return tuple([unbroadcast(anp.where(condition, *part), meta) for part, meta in pairs])
+
+    return where_pullback
+
+
+RULES = {anp.full_like: full_like_rule, trace_primitives_map[np.where]: where_rule}
 
 
 def without_derivative() -> set:

@@ -40,28 +40,40 @@ class TapeNode(Node):
 
     def __init__(self, value, fun, args, kwargs, parent_argnums, parents):
         self.parents = parents
-        rule = RULES.get(fun) or primitive_vjps.get(fun)
-        if rule is None:
-            raise NotImplementedError(missing_rule(fun, parent_argnums))
+        rule = rule_of(fun, parent_argnums)
         if kwargs:
             require_seen(fun, kwargs)
         if is_integer(value):
             self.parents, self.pullback = (), integer_pullback
-            return
-        try:
-            self.pullback = rule(parent_argnums, value, args, kwargs)
-        except (KeyError, NotImplementedError) as error:
-            if isinstance(error, KeyError) and error.args[0] not in parent_argnums:
-                raise
-            raise NotImplementedError(missing_rule(fun, parent_argnums)) from error
-        except TypeError as error:
-            if "argument" not in str(error):
-                raise
-            raise TypeError(narrow_rule(fun, error)) from error  # np.clip(box) goes another way on
+        else:
+            self.pullback = pullback_by(rule, fun, parent_argnums, value, args, kwargs)
 
     def initialize_root(self):
         self.parents = ()
         self.pullback = None
+
+
+def rule_of(fun: Callable, argnums: tuple) -> Callable:
+    """The rule of a primitive, which makes a pullback of what it ran on."""
+    rule = RULES.get(fun) or primitive_vjps.get(fun)
+    if rule is None:
+        raise NotImplementedError(missing_rule(fun, argnums))
+    return rule
+
+
+def pullback_by(
+    rule: Callable, fun: Callable, argnums: tuple, value: Any, args: tuple, kwargs: dict
+) -> Callable:
+    try:
+        return rule(argnums, value, args, kwargs)
+    except (KeyError, NotImplementedError) as error:
+        if isinstance(error, KeyError) and error.args[0] not in argnums:
+            raise
+        raise NotImplementedError(missing_rule(fun, argnums)) from error
+    except TypeError as error:
+        if "argument" not in str(error):
+            raise
+        raise TypeError(narrow_rule(fun, error)) from error  # np.clip(box) goes another way on
 
 
 def missing_rule(fun: Callable, argnums: tuple) -> str:
@@ -133,10 +145,14 @@ def require_own_roots(order: Sequence[TapeNode], roots: Sequence[TapeNode]) -> N
     """Whatever the outputs depend on began at the roots; a copy of a box began elsewhere."""
     own = set(roots)
     if any(node.pullback is None and node not in own for node in order):
-        raise TypeError(
-            "an ArrayBox was copied with copy.deepcopy or pickle, and its copy has lost its "
-            "derivative; copy arrays with np.array(x)"
-        )
+        raise copied()
+
+
+def copied() -> TypeError:
+    return TypeError(
+        "an ArrayBox was copied with copy.deepcopy or pickle, and its copy has lost its "
+        "derivative; copy arrays with np.array(x)"
+    )
 
 
 PLAIN = {np.ndarray, np.float64}  # what most cotangents are: neither boxes nor pieces

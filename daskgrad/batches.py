@@ -1,0 +1,84 @@
+"""Batches: many cotangents pulled back along one captured forward pass, several in a task."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgrad import cotangents
+from daskgrad.cotangents import Cotangent
+from daskgrad.structures import flatten
+from daskgrad.tasks import TaskGraph
+
+
+class Batch(NamedTuple):
+    """What a task returns for a batch of cotangents: an entry for each."""
+
+    entries: tuple[Any, ...]
+
+
+class BatchTasks:
+    """A task graph to which tasks are added that go through batches of cotangents."""
+
+    def __init__(self, tasks: TaskGraph):
+        self._tasks = tasks
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tasks, name)
+
+    def add(self, key: Any, fun: Callable, *args: Any, annotations: dict | None = None) -> Any:
+        fun = functools.partial(for_each, fun)
+        return self._tasks.add(key, fun, *args, annotations=annotations)
+
+
+def for_each(fun: Callable, *args: Any) -> Any:
+    """Calls a task's function for each entry of the batches among its arguments."""
+    count = next((n for n in map(entries_in, args) if n is not None), None)
+    if count is None:
+        return fun(*args)
+    return Batch(tuple([fun(*[entry(arg, n) for arg in args]) for n in range(count)]))
+
+
+def entries_in(arg: Any) -> int | None:
+    """How many entries the batches in an argument have."""
+    if isinstance(arg, Batch):
+        return len(arg.entries)
+    if isinstance(arg, list):
+        return next((n for n in map(entries_in, arg) if n is not None), None)
+    return None
+
+
+def entry(arg: Any, number: int) -> Any:
+    if isinstance(arg, Batch):
+        return arg.entries[number]
+    return [entry(item, number) for item in arg] if isinstance(arg, list) else arg
+
+
+def unit_cotangents(value: Any, start: int, stop: int) -> Batch:
+    """The cotangents of a value that are one in one entry, for a run of its entries.
+
+    The entries are those of its differentiable leaves, one leaf after another, in C order.
+    """
+    leaves = flatten(value)[0]
+    return Batch(tuple([Cotangent(unit(leaves, place)) for place in range(start, stop)]))
+
+
+def unit(leaves: list[Any], place: int) -> tuple[Any, ...]:
+    """Arrays like the leaves that are one in one entry; ``None`` for those without derivative."""
+    made = []
+    for leaf in leaves:
+        zeros = cotangents.zeros(leaf)
+        size = 0 if zeros is None else np.size(zeros)
+        if 0 <= place < size:
+            flat = np.zeros(size, np.result_type(leaf))
+            flat[place] = 1.0
+            zeros = flat.reshape(np.shape(leaf))[()]
+        made.append(zeros)
+        place -= size
+    return tuple(made)
+
+
+def entries(leaves: list[Any]) -> int:
+    """How many entries the differentiable leaves of a value have."""
+    return sum([np.size(leaf) for leaf in leaves if cotangents.is_differentiable(leaf)])

@@ -1,0 +1,136 @@
+"""Duals: values with their tangents, and models that push both forward.
+
+A model that takes duals in the place of some arguments and returns one is a model like any other:
+it runs in a task, adds up in a sum, and is pulled back. The gradient of a tangent is a
+Hessian-vector product: of <∇f(x), v> it is H v with respect to x, and ∇f(x) with respect to v
+(reverse over forward mode).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import optree
+
+from daskgrad import backends
+from daskgrad.cotangents import describe, zeros
+from daskgrad.models import Model
+from daskgrad.pullbacks import require_no_objects
+from daskgrad.structures import NAMESPACE, flatten
+
+
+class Dual(NamedTuple):
+    """A value and its tangents, one for each direction.
+
+    A tangent is in the value's structure, with ``None`` in the place of leaves without derivative.
+    """
+
+    value: Any
+    tangents: tuple[Any, ...]
+
+
+def is_dual(value: Any) -> bool:
+    return type(value) is Dual
+
+
+class Pushed:
+    """The function of a model that takes duals among its arguments, and returns one.
+
+    ``tangent_only``: it returns the only tangent alone.
+    """
+
+    __slots__ = ("model", "tangent_only")
+
+    def __init__(self, model: Model, tangent_only: bool):
+        self.model = model
+        self.tangent_only = tangent_only
+
+    def __reduce__(self) -> tuple:
+        return Pushed, (self.model, self.tangent_only)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        arguments = DualArguments(args, kwargs)
+        structures = []
+
+        def primal(*arrays: Any) -> list[Any]:
+            args, kwargs = arguments.with_values(arrays)
+            leaves, structure = flatten(self.model.fun(*args, **kwargs))
+            require_no_objects(leaves, self.model)
+            structures.append(structure)
+            return leaves
+
+        backend = backends.load(self.model.backend)
+        outputs, push = backend.linearize(primal, arguments.values)
+        tangents = [optree.tree_unflatten(structures[0], push(t)) for t in arguments.directions]
+        if self.tangent_only:
+            require_tangent(tangents[0], outputs, self.model)
+            return tangents[0]
+        return Dual(optree.tree_unflatten(structures[0], outputs), tuple(tangents))
+
+
+def require_tangent(tangent: Any, outputs: Sequence[Any], model: Model) -> None:
+    if any(leaf is None for leaf in flatten(tangent)[0]):
+        raise TypeError(
+            f"a derivative of {model.name!r} was asked for, but its value is "
+            f"{', '.join(map(describe, outputs))}; it needs one real number"
+        )
+
+
+class DualArguments:
+    """The arguments of a call, with the duals among them taken apart.
+
+    ``values`` are the leaves that have tangents, and ``directions`` their tangents.
+    """
+
+    def __init__(self, args: tuple, kwargs: dict):
+        arguments: Any = (args, kwargs)
+        self._leaves, self._structure = optree.tree_flatten(
+            arguments, is_leaf=is_dual, none_is_leaf=True, namespace=NAMESPACE
+        )
+        self._trees = {
+            place: flatten(leaf.value) for place, leaf in enumerate(self._leaves) if is_dual(leaf)
+        }
+        duals = [self._leaves[place] for place in self._trees]
+        tangents = [[flatten(tangent)[0] for tangent in dual.tangents] for dual in duals]
+        self._there = [[leaf is not None for leaf in own[0]] for own in tangents]
+        self.values = [
+            leaf
+            for (leaves, _), there in zip(self._trees.values(), self._there, strict=True)
+            for leaf, is_there in zip(leaves, there, strict=True)
+            if is_there
+        ]
+        self.directions = [
+            [leaf for leaves in direction for leaf in leaves if leaf is not None]
+            for direction in zip(*tangents, strict=True)
+        ]
+
+    def with_values(self, arrays: Sequence[Any]) -> Any:
+        """The arguments with arrays in the place of ``values``, and no duals."""
+        rest, mixed = iter(arrays), list(self._leaves)
+        for (place, (leaves, structure)), there in zip(
+            self._trees.items(), self._there, strict=True
+        ):
+            own = [
+                next(rest) if is_there else leaf
+                for leaf, is_there in zip(leaves, there, strict=True)
+            ]
+            mixed[place] = optree.tree_unflatten(structure, own)
+        return optree.tree_unflatten(self._structure, mixed)
+
+
+def with_zero_tangents(value: Any, count: int) -> Dual:
+    """A dual of what depends on no variable."""
+    leaves, structure = flatten(value)
+    zero = optree.tree_unflatten(structure, list(map(zeros, leaves)))
+    return Dual(value, (zero,) * count)
+
+
+def tangent_of(dual: Dual) -> Any:
+    """The only tangent of a dual."""
+    return dual.tangents[0]
+
+
+def pushed(model: Model, tangent_only: bool = False) -> Model:
+    """The model that takes duals. Its tape is kept where its value is no single number."""
+    fun: Callable = Pushed(model, tangent_only)
+    keep = model.keep if tangent_only or model.keep == "recompute" else "tape"
+    return model._replace(fun=fun, keep=keep)

@@ -1,0 +1,70 @@
+"""Forward mode: tangents pushed along the graph, each with its value."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from daskgrad.demands import (
+    as_output,
+    checked_tangent,
+    has_derivative,
+    of_its_own,
+    require_tangents,
+)
+from daskgrad.dual import Dual
+from daskgrad.graph import Graph
+from daskgrad.nodes import Node, Variable, function_name, variable
+from daskgrad.recording import Recording
+from daskgrad.reduction import PAIR, ZERO_TANGENTS
+from daskgrad.running import evaluated
+from daskgrad.tangent import Tangents
+
+
+def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """The value of ``fun(*primals)`` and its tangent, the Jacobian times ``tangents``.
+
+    Each model runs once, and its task sends its tangent with its value.
+
+    Parameters
+    ----------
+    fun:
+        ordinary Python that calls models on its arguments and returns a node or a pytree of nodes.
+    primals, tangents:
+        a tuple or list with an entry for each argument. A tangent is in the structure, shapes and
+        dtypes of its primal, with ``None`` in the place of leaves without derivative; ``None`` in
+        the place of a whole tangent is zero.
+
+    Returns
+    -------
+    The value, and the tangent in its structure, shapes and dtypes; ``None`` stands in the place of
+    integers, booleans and strings.
+    """
+    name = function_name(fun)
+    require_tangents(primals, tangents, "jvp", name)
+    wrt = [
+        number
+        for number, (primal, tangent) in enumerate(zip(primals, tangents, strict=True))
+        if tangent is not None and has_derivative(primal)
+    ]
+    recorded = Recording(fun, name, wrt, primals)
+    output = as_output(recorded.run({}, has_aux=False)[0], name)
+    directions = tangent_variables(recorded, [tangents[number] for number in wrt])
+    dual = evaluated(Graph(dual_of(recorded.graph(output), directions), []))[0]
+    return of_its_own(dual.value), of_its_own(dual.tangents[0])
+
+
+def tangent_variables(
+    recorded: Recording, tangents: Sequence[Any]
+) -> dict[Variable, tuple[Variable, ...]]:
+    """For each variable one that has its tangent."""
+    return {
+        own: (variable(checked_tangent(tangent, own.primal, own.name), f"tangent of {own.name}"),)
+        for own, tangent in zip(recorded.variables, tangents, strict=True)
+    }
+
+
+def dual_of(graph: Graph, directions: dict[Variable, tuple[Variable, ...]], count: int = 1) -> Node:
+    """The node of the dual of a graph's output."""
+    if graph.output not in graph.active:
+        return ZERO_TANGENTS(graph.output, count)
+    dual = Tangents(graph, directions).dual(graph.output)
+    return PAIR(*dual) if isinstance(dual, Dual) else dual

@@ -1,0 +1,138 @@
+"""Jacobians: many tangents pushed, or cotangents pulled, several in each of some parallel tasks."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import optree
+
+from daskgrad.batches import entries, unit
+from daskgrad.cotangents import is_differentiable
+from daskgrad.demands import (
+    Argnums,
+    as_output,
+    is_number,
+    require_argnums,
+    warn_of_independent,
+)
+from daskgrad.forward_mode import dual_of
+from daskgrad.graph import Graph
+from daskgrad.nodes import Variable, function_name, variable
+from daskgrad.recording import Recording, documented, gathered
+from daskgrad.running import Kept, evaluated, groups
+from daskgrad.second_order import blocks, transposed
+from daskgrad.structures import flatten
+
+MODES = ("auto", "forward", "reverse")
+Mode = Literal["auto", "forward", "reverse"]
+
+
+def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callable:
+    """A function that returns the Jacobian of ``fun``.
+
+    Parameters
+    ----------
+    fun:
+        ordinary Python that calls models on its arguments and returns a node or a pytree of nodes.
+    argnums:
+        which arguments to differentiate: a number, or a sequence of them.
+    mode:
+        "reverse" pulls one cotangent an entry of the value back along one forward pass: each model
+        runs once. "forward" pushes one tangent an entry of the arguments; each model runs once for
+        each group of tangents, of which there are at most two a thread. "auto" runs the models
+        forward once, and goes on in the direction that needs fewer products.
+
+    Returns
+    -------
+    A function of ``fun``'s arguments. For a value of shape s and an argument of shape a the
+    Jacobian is an array of shape s + a. Where they are pytrees, it is the value's tree with the
+    argument's in the place of each leaf (a tuple of them for several ``argnums``). ``None`` stands
+    in the place of leaves without derivative.
+
+    The products are computed in parallel tasks, several in each.
+    """
+    name = function_name(fun)
+    if mode not in MODES:
+        raise ValueError(f"mode is one of {', '.join(map(repr, MODES))}; found {mode!r}")
+
+    def jacobian_of(*args: Any, **kwargs: Any) -> Any:
+        numbers = require_argnums(argnums, len(args), name)
+        recorded = Recording(fun, name, numbers, args)
+        output = as_output(recorded.run(kwargs, has_aux=False)[0], name)
+        graph = recorded.graph(output)
+        unused = [own for own in recorded.variables if not is_used(own, graph)]
+        warn_of_independent(unused, name)
+        whole = args[numbers[0]] if is_number(argnums) else tuple([args[n] for n in numbers])
+        if mode == "forward" and entries(flatten(whole)[0]):
+            return pushed(recorded, graph, whole)
+        kept = Kept(graph)
+        if mode == "auto" and is_taller(kept.value, whole):
+            return pushed(recorded, graph, whole)
+        return pulled(recorded, kept, whole)
+
+    return documented(jacobian_of, fun, "jacobian")
+
+
+def is_used(variable: Variable, graph: Graph) -> bool:
+    """Whether the output depends on a variable, or on a part of it."""
+    return any(isinstance(node, Variable) and node.root is variable for node in graph.active)
+
+
+def is_taller(value: Any, argument: Any) -> bool:
+    """Whether pushing tangents, which runs the models again, is likely to be quicker."""
+    return entries(flatten(value)[0]) > 2 * entries(flatten(argument)[0]) > 0
+
+
+def pulled(recorded: Recording, kept: Kept, argument: Any) -> Any:
+    """The Jacobian by rows, from the cotangents of the value's entries."""
+    outer, outer_tree = flatten(kept.value)
+    inner, inner_tree = flatten(argument)
+    rows = [
+        [leaf for tree in gathered(recorded.variables, arrived)[0] for leaf in flatten(tree)[0]]
+        for arrived in kept.pull_units(entries(outer))
+    ]
+    return blocks(outer, inner, outer_tree, inner_tree, rows)
+
+
+def pushed(recorded: Recording, graph: Graph, argument: Any) -> Any:
+    """The Jacobian by columns, from the tangents of the arguments' entries."""
+    inner, inner_tree = flatten(argument)
+    duals = [
+        dual_of(graph, unit_directions(recorded, inner, start, stop), stop - start)
+        for start, stop in groups(entries(inner))
+    ]
+    first, rest, _ = evaluated(Graph(duals[0], [], duals[1:]), duals[1:])
+    outer, outer_tree = flatten(first.value)
+    columns = [flatten(tangent)[0] for dual in (first, *rest) for tangent in dual.tangents]
+    rows = [
+        row
+        for leaf, column in zip(outer, transposed(columns, len(outer)), strict=True)
+        if column[0] is not None
+        for row in rows_of(column, leaf, inner)
+    ]
+    return blocks(outer, inner, outer_tree, inner_tree, rows)
+
+
+def unit_directions(recorded: Recording, leaves: Sequence[Any], start: int, stop: int) -> dict:
+    """For each variable the tangents that are one in one entry of all arguments."""
+    units = [unit(list(leaves), place) for place in range(start, stop)]
+    directions, first = {}, 0
+    for own in recorded.variables:
+        last = first + len(own.leaves)
+        trees = [optree.tree_unflatten(own.structure, list(each[first:last])) for each in units]
+        directions[own] = tuple([variable(tree, f"tangent of {own.name}") for tree in trees])
+        first = last
+    return directions
+
+
+def rows_of(column: Sequence[Any], leaf: Any, inner: Sequence[Any]) -> list[list[Any]]:
+    """The rows of a leaf's entries, from the tangents of the leaf in all directions."""
+    matrix = np.stack([np.ravel(tangent) for tangent in column], axis=-1)
+    ends = np.cumsum([entries([other]) for other in inner])[:-1]
+    return [
+        [
+            part.reshape(np.shape(other)) if is_differentiable(other) else None
+            for part, other in zip(np.split(row, ends), inner, strict=True)
+        ]
+        for row in matrix
+    ]

@@ -1,0 +1,172 @@
+"""Second order: Hessian-vector products along the graph.
+
+The Hessian-vector product of a function f is the gradient of its tangent <∇f(x), v>: H v with
+respect to x, and ∇f(x) with respect to v. The tangent is a graph like any other, with one node for
+each of the function's own, and so is its backward pass (reverse over forward mode; A. Griewank and
+A. Walther, "Evaluating Derivatives", 2008, section 5.1).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import optree
+
+from daskgrad import cotangents
+from daskgrad.batches import entries, unit
+from daskgrad.demands import (
+    Argnums,
+    as_number,
+    as_output,
+    checked_cotangent,
+    has_derivative,
+    is_number,
+    nothing,
+    require_argnums,
+    require_real_scalar,
+    require_tangents,
+    warn_of_independent,
+)
+from daskgrad.forward_mode import dual_of, tangent_variables
+from daskgrad.graph import Graph
+from daskgrad.nodes import function_name
+from daskgrad.recording import Recording, documented, gathered
+from daskgrad.running import Kept, evaluated
+from daskgrad.structures import flatten
+from daskgrad.tangent import Tangents
+
+
+def hvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[tuple, tuple]:
+    """The gradient of ``fun`` and the product of its Hessian with ``tangents``.
+
+    ``fun`` returns one node, whose value is one real number. Both results are tuples, one entry a
+    primal, as a pullback of ``vjp`` returns. A sum of N models is N tasks' work.
+
+    ``primals`` and ``tangents`` are as for ``jvp``; a tangent that is ``None`` is zero, and its
+    primal's part of the results is still there. SciPy's ``hessp`` is
+    ``lambda x, v: dg.hvp(fun, (x,), (v,))[1][0]``.
+    """
+    name = function_name(fun)
+    require_tangents(primals, tangents, "hvp", name)
+    wrt = [number for number, primal in enumerate(primals) if has_derivative(primal)]
+    recorded = Recording(fun, name, wrt, primals)
+    output = as_number(recorded.run({}, has_aux=False)[0], name)
+    gradients, products = second_order(recorded, output, [tangents[number] for number in wrt])
+    return in_places(gradients, wrt, primals), in_places(products, wrt, primals)
+
+
+def second_order(
+    recorded: Recording, output: Any, tangents: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
+    """The gradient and the Hessian-vector product, variable by variable."""
+    graph = recorded.graph(output, output_is_scalar=True)
+    directions = tangent_variables(recorded, tangents)
+    pushed = [direction for (direction,) in directions.values()]
+    arrived: dict = {}
+    if output in graph.active:
+        tangent = Tangents(graph, directions).tangent(output)
+        twice = Graph(tangent, [*recorded.variables, *pushed], output_is_scalar=True)
+        value, _, arrived = evaluated(twice)
+        require_real_scalar(value, output.name)
+    gradients, independent = gathered(pushed, arrived)
+    unseen = [own for own in recorded.variables if directions[own][0] in set(independent)]
+    warn_of_independent(unseen, recorded.name)
+    return gradients, gathered(recorded.variables, arrived)[0]
+
+
+def in_places(results: Sequence[Any], wrt: Sequence[int], primals: Sequence[Any]) -> tuple:
+    """One entry a primal, with nothing for those without derivative."""
+    rest = iter(results)
+    return tuple([next(rest) if i in wrt else nothing(p) for i, p in enumerate(primals)])
+
+
+def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
+    """A function that returns the Hessian of ``fun``, for small problems.
+
+    Of an array of shape s it is an array of shape s + s. Of a pytree it is the tree with, in the
+    place of each leaf, the tree of the leaf's blocks; with several ``argnums`` both are tuples.
+    Costs a Hessian-vector product for each entry of the arguments, one after the other.
+    """
+    name = function_name(fun)
+
+    def hessian_of(*args: Any, **kwargs: Any) -> Any:
+        numbers = require_argnums(argnums, len(args), name)
+
+        def product(tangents: Sequence[Any]) -> list[Any]:
+            recorded = Recording(fun, name, numbers, args)
+            output = as_number(recorded.run(kwargs, has_aux=False)[0], name)
+            return second_order(recorded, output, tangents)[1]
+
+        own = tuple([args[number] for number in numbers])
+        leaves, structure = flatten(own)
+        rows = []
+        for place in range(entries(leaves)):
+            direction: Any = optree.tree_unflatten(structure, list(unit(leaves, place)))
+            rows.append(flatten(tuple(product(direction)))[0])
+        whole = flatten(own[0])[1] if is_number(argnums) else structure
+        return blocks(leaves, leaves, whole, whole, rows)
+
+    return documented(hessian_of, fun, "hessian")
+
+
+def blocks(
+    outer: Sequence[Any], inner: Sequence[Any], outer_tree: Any, inner_tree: Any, rows: Sequence
+) -> Any:
+    """A tree of trees of blocks, from the rows of a matrix.
+
+    A row is of one entry of the ``outer`` leaves, and has the ``inner`` leaves' shapes.
+    """
+    rest = iter(rows)
+    made: list[Any] = []
+    for leaf in outer:
+        if not cotangents.is_differentiable(leaf):
+            made.append(None)
+            continue
+        own = [next(rest) for _ in range(np.size(leaf))]
+        columns = [
+            None if not cotangents.is_differentiable(other) else stacked(column, leaf, other)
+            for other, column in zip(inner, transposed(own, len(inner)), strict=True)
+        ]
+        made.append(optree.tree_unflatten(inner_tree, columns))
+    return optree.tree_unflatten(outer_tree, made)
+
+
+def transposed(rows: Sequence[Sequence[Any]], count: int) -> list[list[Any]]:
+    return [[row[number] for row in rows] for number in range(count)]
+
+
+def stacked(rows: Sequence[Any], leaf: Any, other: Any) -> Any:
+    """The block of two leaves; an empty leaf has no rows."""
+    shape = (*np.shape(leaf), *np.shape(other))
+    return (np.array(rows) if rows else np.zeros(shape)).reshape(shape)
+
+
+def gnvp(
+    residuals: Callable, loss: Callable, primals: Sequence[Any], tangents: Sequence[Any]
+) -> tuple[tuple, tuple]:
+    """The gradient of ``loss(residuals(*primals))`` and its Gauss-Newton matrix times ``tangents``.
+
+    The matrix is Jᵀ H J, with the Jacobian J of the residuals and the Hessian H of the loss at
+    them (N. N. Schraudolph, "Fast curvature matrix-vector products", Neural Computation 14, 2002);
+    it is positive semidefinite where the loss is convex. ``residuals`` returns a node or a pytree
+    of nodes, and ``loss`` takes their values and returns one real number; both call models. The
+    results are as those of ``hvp``. The models of the residuals run once.
+    """
+    name = function_name(residuals)
+    require_tangents(primals, tangents, "gnvp", name)
+    wrt = [number for number, primal in enumerate(primals) if has_derivative(primal)]
+    recorded = Recording(residuals, name, wrt, primals)
+    output = as_output(recorded.run({}, has_aux=False)[0], name)
+    directions = tangent_variables(recorded, [tangents[number] for number in wrt])
+    pushed = [direction for (direction,) in directions.values()]
+    kept = Kept(Graph(dual_of(recorded.graph(output), directions), pushed))
+    value, (tangent,) = kept.value
+
+    def pulled(cotangent: Any) -> tuple:
+        """The transposed Jacobian times a cotangent: the tangent is linear in its directions."""
+        leaves = checked_cotangent(cotangent, value, name).leaves
+        whole = cotangents.Cotangent(((None,) * len(leaves)) + leaves)
+        return in_places(gathered(pushed, kept.pull(whole))[0], wrt, primals)
+
+    (slope,), (curvature,) = hvp(loss, (value,), (tangent,))
+    return pulled(slope), pulled(curvature)

@@ -1,0 +1,188 @@
+"""Tangents: nodes that push tangents forward along a graph, recorded beside its own.
+
+To each active node goes one whose value is a dual: the value and its tangents. The new nodes are
+nodes like others, so that forward mode runs as any graph does, and its backward pass is the
+Hessian-vector product. Where only the tangent of an output is wanted, nodes that are linear need no
+values of their inputs, and sums over items stay sums of single numbers.
+"""
+
+from collections.abc import Sequence
+from functools import singledispatch
+from typing import Any
+
+import optree
+
+from daskgrad.dual import Dual, pushed, tangent_of
+from daskgrad.graph import Graph
+from daskgrad.models import Model
+from daskgrad.nodes import (
+    ADD,
+    DIVIDE,
+    MULTIPLY,
+    NEGATIVE,
+    SUBTRACT,
+    CallNode,
+    Node,
+    Variable,
+    delayed,
+    names,
+)
+
+TAKE_TANGENT = delayed(tangent_of, name="tangent")
+
+
+class Tangents:
+    """Records the nodes of duals and tangents along a graph; ``variables`` are those of the roots.
+
+    Of each variable that is differentiated they are the tangents, in as many directions as there
+    are.
+    """
+
+    def __init__(self, graph: Graph, variables: dict[Variable, tuple[Variable, ...]]):
+        self.graph = graph
+        self.count = len(next(iter(variables.values())))
+        self._variables = variables
+        self._duals: dict[Node, Any] = {}
+        self._tangents: dict[Node, Any] = {}
+        self._models: dict[tuple[int, bool], Model] = {}
+
+    def dual(self, node: Node) -> Any:
+        """What stands for an active node where its value and tangents are wanted."""
+        if node not in self._duals:
+            self._record({node}, set())
+        return self._duals[node]
+
+    def tangent(self, node: Node) -> Any:
+        """What stands for an active node where its only tangent alone is wanted."""
+        if node not in self._tangents:
+            self._record(set(), {node})
+        return self._tangents[node]
+
+    def arguments(self, node: Node) -> list[Any]:
+        """The inputs of a node, with duals in the place of the active ones."""
+        return [
+            self._duals[source] if source in self.graph.active else source for source in node.inputs
+        ]
+
+    def model(self, model: Model, tangent_only: bool) -> Model:
+        """The model that takes duals; the nodes of one model share it."""
+        key = id(model), tangent_only
+        if key not in self._models:
+            self._models[key] = pushed(model, tangent_only)
+        return self._models[key]
+
+    def of_variable(self, variable: Variable) -> tuple[Variable, ...]:
+        """The tangents of a variable, or of a part of one."""
+        roots = self._variables[variable.root]
+        return roots if variable.root is variable else tuple([part(variable, r) for r in roots])
+
+    def _record(self, duals: set[Node], tangents: set[Node]) -> None:
+        """Records what the nodes in ``duals`` and ``tangents`` need, inputs first."""
+        for node in reversed(self.graph.order):
+            active = [source for source in node.inputs if source in self.graph.active]
+            if node in tangents and node not in duals and is_linear(node, self.graph):
+                tangents.update(active)
+            elif node in tangents or node in duals:
+                duals.update(active)
+        for node in self.graph.order:
+            if node in duals:
+                self._duals[node] = annotated(dual_node(node, self), node)
+            if node in tangents:
+                self._tangents[node] = annotated(self._tangent(node), node)
+
+    def _tangent(self, node: Node) -> Any:
+        if isinstance(node, Variable):
+            return self.of_variable(node)[0]
+        return TAKE_TANGENT(self._duals[node]) if node in self._duals else tangent_node(node, self)
+
+
+def part(of: Variable, root: Variable) -> Variable:
+    """The same part of another variable of the same structure."""
+    leaves = root.leaves[of.first_leaf : of.first_leaf + len(of.leaves)]
+    value = optree.tree_unflatten(of.structure, leaves)
+    return Variable(value, f"tangent of {of.name}", root, of.first_leaf)
+
+
+def annotated(made: Any, node: Node) -> Any:
+    """A node that was made for another one, with its annotations, and keys that tell its stage."""
+    if isinstance(made, Node) and not isinstance(made, Variable) and made.stage != "tangent":
+        made.annotations = dict(node.annotations)
+        made.stage = "tangent"
+        made.key = names.key("tangent", made.name)
+    return made
+
+
+# ---------------------------------------------------------------------------- kinds of nodes
+
+
+@singledispatch
+def dual_node(node: Node, tangents: Tangents) -> Any:
+    """What stands for a node where its value and its tangents are wanted."""
+    raise NotImplementedError(f"no tangents for {node!r}")
+
+
+@singledispatch
+def tangent_node(node: Node, tangents: Tangents) -> Any:
+    """What stands for a node where its only tangent alone is wanted."""
+    raise NotImplementedError(f"no tangent for {node!r}")
+
+
+@singledispatch
+def is_linear(node: Node, graph: Graph) -> bool:
+    """Whether the tangent of a node needs the tangents of its active inputs alone."""
+    return False
+
+
+@dual_node.register
+def _(node: Variable, tangents: Tangents) -> Any:
+    return Dual(node, tangents.of_variable(node))
+
+
+@dual_node.register
+def _(node: CallNode, tangents: Tangents) -> Any:
+    return call_with(node, tangents.arguments(node), tangents.model(node.model, False))
+
+
+@tangent_node.register
+def _(node: CallNode, tangents: Tangents) -> Any:
+    if is_linear(node, tangents.graph):
+        return linear_tangent(node, tangents)
+    return call_with(node, tangents.arguments(node), tangents.model(node.model, True))
+
+
+def call_with(node: CallNode, inputs: Sequence[Any], model: Model) -> CallNode:
+    args, kwargs = node.call.arguments(inputs)
+    return CallNode(model, args, kwargs)
+
+
+@is_linear.register
+def _(node: CallNode, graph: Graph) -> bool:
+    """Of real numbers alone: elsewhere a tangent would have to be broadcast."""
+    if node not in graph.scalars:
+        return False
+    are_active = operands_active(node, graph)
+    if any(node.model is operator.model for operator in (ADD, SUBTRACT, NEGATIVE)):
+        return True
+    if node.model is MULTIPLY.model:
+        return not all(are_active)
+    return node.model is DIVIDE.model and not are_active[1]
+
+
+def operands_active(node: CallNode, graph: Graph) -> list[bool]:
+    """Which operands of an operator are active."""
+    args, _ = node.call.arguments(node.inputs)
+    return [isinstance(arg, Node) and arg in graph.active for arg in args]
+
+
+def linear_tangent(node: CallNode, tangents: Tangents) -> Any:
+    """The tangent of a sum, difference, multiple or quotient of numbers."""
+    graph = tangents.graph
+    are_active = operands_active(node, graph)
+    args, _ = node.call.arguments(
+        [tangents.tangent(s) if s in graph.active else s for s in node.inputs]
+    )
+    is_sum = node.model is ADD.model or node.model is SUBTRACT.model
+    if is_sum and not all(are_active):
+        (only,) = [arg for arg, is_active in zip(args, are_active, strict=True) if is_active]
+        return NEGATIVE(only) if node.model is SUBTRACT.model and are_active[1] else only
+    return CallNode(node.model, args, {})

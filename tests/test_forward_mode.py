@@ -1,0 +1,264 @@
+"""Jacobian-vector products: right on every kind of node, one run a model, and clear errors."""
+
+import autograd
+import autograd.numpy as np
+import dask
+import dask.array as da
+import pytest
+from dask.callbacks import Callback
+from numpy.testing import assert_allclose, assert_array_equal
+from probes import lines, write
+from samples import decades
+
+import daskgrad as dg
+from daskgrad.graph import Graph
+from daskgrad.tangent import Tangents
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+X = np.linspace(0.2, 1.3, 4)
+V = np.array([0.3, -1.0, 0.5, 2.0])
+ROWS = decades(11, 4)
+
+
+def squash(x):
+    return np.tanh(x) * np.sum(x)
+
+
+def mix(a, b, scale=1.0):
+    return scale * a * np.cos(b)
+
+
+def term(item, x):
+    return np.dot(item, np.sin(x))
+
+
+def wave(item, x):
+    return np.sin(item * x)
+
+
+def expected(fun, *primals):
+    """The tangent of a function of arrays in the directions given, by autograd's Jacobians."""
+
+    def tangent(*directions):
+        return sum(
+            [
+                np.tensordot(autograd.jacobian(fun, number)(*primals), v, np.ndim(v))
+                for number, v in enumerate(directions)
+            ]
+        )
+
+    return tangent
+
+
+def test_a_graph_of_models(scheduler):
+    squash_, mix_ = dg.delayed(squash), dg.delayed(mix)
+
+    def fun(x, y):
+        a = squash_(x)
+        return mix_(a, y, scale=2.0) - 0.5 * a[::-1] @ np.eye(4)
+
+    def plain(x, y):
+        a = squash(x)
+        return mix(a, y, scale=2.0) - 0.5 * a[::-1]
+
+    y, w = X[::-1].copy(), V[::-1].copy()
+    value, tangent = dg.jvp(fun, (X, y), (V, w))
+    assert_allclose(value, plain(X, y), rtol=1e-14)
+    assert_allclose(tangent, expected(plain, X, y)(V, w), rtol=1e-13)
+
+
+SUMS = {
+    "list": lambda x: dg.map_sum(wave, list(ROWS), x),
+    "array": lambda x: dg.map_sum(wave, ROWS, x, grainsize=2),
+    "placed": lambda x: dg.map_sum(wave, dg.place(ROWS, 2), x),
+    "dask array": lambda x: dg.map_sum(wave, da.from_array(ROWS, chunks=(3, 4)), x),
+    "slices": lambda x: dg.reduce_sum(lambda s, x: np.sum(np.sin(s * x), 0), ROWS, x, grainsize=3),
+    "compensated": lambda x: dg.map_sum(wave, ROWS, x, summation="compensated"),
+    "zip": lambda x: dg.map_sum(lambda i, x: wave(i[0], x) + 0.0 * i[1], dg.zip(ROWS, ROWS), x),
+    "nodes": lambda x: dg.sum([dg.delayed(wave)(row, x) for row in ROWS]),
+    "nested": lambda x: dg.delayed(lambda x: dg.map_sum(wave, ROWS, x))(x),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums(scheduler, name):
+    value, tangent = dg.jvp(SUMS[name], (X,), (V,))
+    assert_array_equal(value, dask.compute(SUMS[name](dg.variable(X)))[0])
+    assert_allclose(tangent, np.sum(ROWS * V * np.cos(ROWS * X), axis=0), rtol=1e-12, atol=1e-3)
+
+
+def test_scalar_terms_over_placed_items_on_a_cluster(client):
+    shards = dg.place(ROWS)
+    value, tangent = dg.jvp(lambda x: 2.0 * dg.map_sum(term, shards, x), (X,), (V,))
+    assert value == dg.value_and_grad(lambda x: 2.0 * dg.map_sum(term, shards, x))(X)[0]
+    assert_allclose(tangent, 2.0 * np.sum(ROWS @ (V * np.cos(X))), rtol=1e-12)
+
+
+@pytest.mark.parametrize("as_items", [list, np.array], ids=["list", "array"])
+def test_items_that_are_differentiated(scheduler, as_items):
+    items, directions = as_items(list(ROWS)), as_items(list(ROWS[::-1] / 1e3))
+    fun = lambda items, x: dg.map_sum(wave, items, x, grainsize=4)  # noqa: E731
+    _, tangent = dg.jvp(fun, (items, X), (directions, V))
+    right = np.cos(ROWS * X) * (ROWS[::-1] / 1e3 * X + ROWS * V)
+    assert_allclose(tangent, np.sum(right, axis=0), rtol=1e-10)
+
+
+def test_items_of_a_zip_of_which_one_is_differentiated():
+    def pair(item, x):
+        return np.sum(item[0] * item[1]) * x
+
+    def fun(weights, x):
+        return dg.map_sum(pair, dg.zip(ROWS, weights), x)
+
+    weights = [np.full(4, 0.1 * n) for n in range(11)]
+    directions = [np.full(4, 1.0 - n) for n in range(11)]
+    _, tangent = dg.jvp(fun, (weights, 2.0), (directions, None))
+    assert_allclose(tangent, 2.0 * np.sum(ROWS * np.array(directions)), rtol=1e-12)
+
+
+def test_sums_of_nodes_of_which_some_depend_on_nothing():
+    def fun(x):
+        return dg.sum([dg.delayed(squash)(x), dg.delayed(squash)(V), x])
+
+    value, tangent = dg.jvp(fun, (X,), (V,))
+    assert_allclose(value, squash(X) + squash(V) + X, rtol=1e-14)
+    assert_allclose(tangent, expected(squash, X)(V) + V, rtol=1e-13)
+
+
+# ------------------------------------------------------------------------------- structures
+
+
+def test_trees_go_in_and_come_out_with_none_in_the_place_of_integers():
+    def fun(p, n):
+        made = dg.delayed(lambda w, n: {"wave": np.sin(w) * n, "n": n, "name": "w"})(p["w"], n)
+        return {"made": made, "b": p["b"]}
+
+    p = {"w": X, "b": (2.0, 3), "name": "p"}
+    value, tangent = dg.jvp(fun, (p, 3), ({"w": V, "b": (1.0, None), "name": None}, None))
+    assert_allclose(value["made"]["wave"], 3 * np.sin(X))
+    assert_allclose(tangent["made"]["wave"], 3 * np.cos(X) * V)
+    assert tangent["made"]["n"] is tangent["made"]["name"] is None
+    assert (tangent["b"], value["b"]) == ((1.0, None), (2.0, 3))
+
+
+def test_leaves_and_arguments_without_tangent_do_not_move():
+    fun = lambda p, y: dg.delayed(mix)(p["a"], p["b"]) * y  # noqa: E731
+    primals = ({"a": X, "b": V}, X)
+    _, tangent = dg.jvp(fun, primals, ({"a": V, "b": None}, None))
+    assert_allclose(tangent, V * np.cos(V) * X)
+    _, tangent = dg.jvp(fun, primals, (None, None))
+    assert_array_equal(tangent, np.zeros(4))
+
+
+@pytest.mark.parametrize("fun", [lambda x: x, lambda x: {"x": x}, lambda x: dg.sum([x, x])])
+def test_an_output_may_be_the_variable(fun):
+    _, tangent = dg.jvp(fun, (X,), (V,))
+    tangent = tangent["x"] if isinstance(tangent, dict) else tangent
+    assert np.all(tangent / V == (tangent / V)[0])
+
+
+def test_an_output_that_depends_on_nothing_has_a_zero_tangent():
+    value, tangent = dg.jvp(lambda x: dg.delayed(squash)(V), (X,), (V,))
+    assert_array_equal(value, squash(V))
+    assert_array_equal(tangent, np.zeros(4))
+
+
+def test_dtypes_survive():
+    fun = dg.delayed(lambda x: np.maximum(np.tanh(x), 0.1))
+    value, tangent = dg.jvp(fun, (X.astype(np.float32),), (V,))
+    assert value.dtype == tangent.dtype == np.float32
+    z, w = X + 1j * V, V - 0.3j
+    value, tangent = dg.jvp(dg.delayed(lambda z: z**2), (z,), (w,))
+    assert_allclose(tangent, 2 * z * w)
+    assert type(dg.jvp(dg.delayed(np.sin), (0.5,), (1.0,))[1]) is np.float64
+
+
+def test_the_caller_owns_the_results():
+    fun = dg.delayed(lambda x: x)
+    for result in dg.jvp(fun, (X,), (V,)):
+        result[0] = 7.0
+    assert X[0] == 0.2
+    assert V[0] == 0.3
+
+
+# ------------------------------------------------------------------------------------- cost
+
+
+class Keys(Callback):
+    """Counts tasks by the first word of their keys."""
+
+    def __init__(self):
+        super().__init__(posttask=self.count)
+        self.stages = {}
+
+    def count(self, key, *_):
+        stage = str(key[0] if isinstance(key, tuple) else key).split("-")[0]
+        self.stages[stage] = self.stages.get(stage, 0) + 1
+
+
+def test_one_task_a_model_which_runs_once(tmp_path):
+    log = tmp_path / "log"
+    log.touch()
+
+    def logged(x, log):
+        write(log, "ran")
+        return np.sin(x)
+
+    model = dg.delayed(logged)
+    with Keys() as keys:
+        dg.jvp(lambda x: model(model(x, log), log), (X,), (V,))
+    assert len(lines(log)) == 2
+    assert keys.stages["tangent"] == 2
+
+
+def test_annotations_hold_for_the_tasks_of_tangents():
+    x, v = dg.variable(X), dg.variable(V)
+    with dask.annotate(priority=7):
+        node = dg.delayed(squash)(x)
+    for made in (
+        Tangents(Graph(node, [x]), {x: (v,)}).dual(node),
+        Tangents(Graph(node, [x]), {x: (v,)}).tangent(node),
+    ):
+        assert made.annotations == {"priority": 7}
+        assert made.key[0].startswith("tangent-squash-")
+
+
+# ----------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("primals", "tangents", "kind", "says"),
+    [
+        (X, (V,), TypeError, r"jvp of 'squash' takes primals as a tuple.*found float64\[4\]"),
+        ((X,), V, TypeError, r"takes tangents as a tuple"),
+        ((X,), (), ValueError, "1 primals and 0 tangents"),
+        ((X,), (V[:2],), ValueError, r"tangent of 'x': expected shape \(4,\).*found \(2,\)"),
+        ((X,), ({"a": V},), ValueError, "tangent of 'x': expected the structure of the primal"),
+        ((X,), (V * 1j,), TypeError, "tangent of 'x': expected dtype float64.*complex128"),
+        ((3,), (1.0,), TypeError, "tangent of .*has no derivative; give None"),
+    ],
+)
+def test_what_is_asked_wrongly_is_said(primals, tangents, kind, says):
+    def squashed(x):
+        return dg.delayed(squash)(x)
+
+    squashed.__name__ = "squash"
+    with pytest.raises(kind, match=says):
+        dg.jvp(squashed, primals, tangents)
+
+
+def test_an_error_in_a_model_names_it():
+    def broken(x):
+        raise ZeroDivisionError("on purpose")
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        dg.jvp(dg.delayed(broken), (X,), (V,))
+    assert any("model 'broken'" in note for note in caught.value.__notes__)
+
+
+def test_plain_numpy_in_a_model_is_an_error_and_no_zero():
+    import numpy
+
+    with pytest.raises(TypeError, match="array of Python objects"):
+        dg.jvp(dg.delayed(lambda x: numpy.array([x[0], x[1]])), (X,), (V,))

@@ -1,0 +1,208 @@
+"""Jacobians in both modes, pullbacks of stacked cotangents, and how often models run for them."""
+
+import autograd
+import autograd.numpy as np
+import dask
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from probes import lines, write
+from samples import decades
+
+import daskgrad as dg
+from daskgrad.batches import Batch, entry, for_each, unit_cotangents
+from daskgrad.running import groups
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+X = np.linspace(0.2, 1.3, 4)
+ROWS = decades(9, 4) / 1e6
+MODES = ("forward", "reverse", "auto")
+
+
+def squash(x):
+    return np.tanh(x) * np.sum(x)
+
+
+def stretch(x):
+    return np.outer(np.sin(x), np.array([1.0, 2.0, -1.0])) * x[0]
+
+
+def wave(item, x):
+    return np.sin(item * x)
+
+
+squash_, stretch_ = dg.delayed(squash), dg.delayed(stretch)
+
+FUNCTIONS = {
+    "model": (squash_, squash),
+    "chain": (lambda x: stretch_(squash_(x)), lambda x: stretch(squash(x))),
+    "fan": (
+        lambda x: dg.sum([squash_(x), 2.0 * x, squash_(squash_(x))]),
+        lambda x: squash(x) + 2.0 * x + squash(squash(x)),
+    ),
+    "sum": (
+        lambda x: dg.map_sum(wave, ROWS, x, grainsize=2),
+        lambda x: np.sum(np.sin(ROWS * x), axis=0),
+    ),
+    "number": (
+        lambda x: dg.map_sum(lambda i, x: np.dot(i, x) ** 2, ROWS, x),
+        lambda x: np.sum((ROWS @ x) ** 2),
+    ),
+    "variable": (lambda x: x, lambda x: x),
+    "part": (lambda x: x[1:3], lambda x: x[1:3]),
+    "recomputed": (dg.delayed(squash, keep="recompute"), squash),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_it_is_autograds(scheduler, name, mode):
+    fun, plain = FUNCTIONS[name]
+    found = dg.jacobian(fun, mode=mode)(X)
+    expected = autograd.jacobian(plain)(X)
+    assert found.shape == expected.shape
+    assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_trees_in_trees(mode):
+    def model(p, y):
+        return {"a": p["w"] * y[0] + p["b"], "n": 3, "s": np.sum(p["w"] ** 2)}
+
+    p = {"w": X, "b": 0.5, "k": 2}
+    y = np.array([2.0, 3.0])
+    found = dg.jacobian(dg.delayed(model), argnums=(0, 1), mode=mode)(p, y)
+    assert_allclose(found["a"][0]["w"], 2.0 * np.eye(4))
+    assert_allclose(found["a"][0]["b"], np.ones(4))
+    assert_allclose(found["a"][1], np.stack([X, 0.0 * X], axis=1))
+    assert_allclose(found["s"][0]["w"], 2 * X)
+    assert found["n"] is found["a"][0]["k"] is None
+    assert dg.jacobian(dg.delayed(model), mode=mode)(p, y)["s"]["w"].shape == (4,)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_dtypes_survive(mode):
+    assert dg.jacobian(squash_, mode=mode)(X.astype(np.float32)).dtype == np.float32
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_output_that_depends_on_nothing_has_a_jacobian_of_zeros(mode):
+    with pytest.warns(UserWarning, match="does not depend on 'x'"):
+        found = dg.jacobian(lambda x: squash_(np.ones(3)), mode=mode)(X)
+    assert_array_equal(found, np.zeros((3, 4)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_arrays_without_entries(mode):
+    found = dg.jacobian(dg.delayed(lambda x: x[:0]), mode=mode)(X)
+    assert found.shape == (0, 4)
+    assert dg.jacobian(dg.delayed(lambda x: np.sum(x) + X), mode=mode)(X[:0]).shape == (4, 0)
+
+
+def test_an_unknown_mode_is_an_error():
+    with pytest.raises(ValueError, match="mode is one of 'auto', 'forward', 'reverse'; found 'up'"):
+        dg.jacobian(squash_, mode="up")
+
+
+# ------------------------------------------------------------------------------- many at once
+
+
+@pytest.mark.parametrize("name", ["model", "chain", "fan", "sum", "variable"])
+def test_a_pullback_takes_a_stack_of_cotangents(scheduler, name):
+    value, pullback = dg.vjp(FUNCTIONS[name][0], X)
+    stack = np.random.default_rng(0).normal(size=(7, *value.shape))
+    (found,) = pullback(stack)
+    assert_array_equal(found, np.stack([pullback(cotangent)[0] for cotangent in stack]))
+
+
+def test_a_stack_for_trees_and_several_arguments():
+    _, pullback = dg.vjp(lambda x, y, n: {"a": squash_(x), "b": y * n}, X, 2.0, 3)
+    stack = {"a": np.eye(4), "b": np.arange(4.0)}
+    of_x, of_y, of_n = pullback(stack)
+    assert_allclose(of_x, autograd.jacobian(squash)(X))
+    assert_array_equal(of_y, 3.0 * np.arange(4.0))
+    assert of_n is None
+    with pytest.warns(UserWarning, match="does not depend on 'x'"):
+        half = pullback({"a": None, "b": np.arange(5.0)})
+    assert half[0].shape == (5, 4)
+
+
+def test_what_is_neither_one_cotangent_nor_a_stack_is_an_error():
+    _, pullback = dg.vjp(squash_, X)
+    for wrong in (np.ones((4, 2)), np.ones((2, 2, 4)), np.ones(3)):
+        with pytest.raises(ValueError, match=r"expected shape \(4,\)"):
+            pullback(wrong)
+
+
+# ------------------------------------------------------------------------------------- cost
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "log"
+    path.touch()
+    return path
+
+
+def logged(x, log):
+    write(log, "ran")
+    return np.tanh(x) * np.ones(64)
+
+
+@pytest.mark.parametrize("scheduler_name", ["sync", "threads"])
+def test_64_rows_run_each_model_forward_once(log, scheduler_name):
+    model = dg.delayed(logged)
+    with dask.config.set(scheduler=scheduler_name):
+        dg.jacobian(lambda x: model(model(x, log), log), mode="reverse")(np.ones(64))
+        assert len(lines(log)) == 2
+        dg.jacobian(lambda x: model(model(x, log), log))(np.ones(64))
+    assert len(lines(log)) == 4
+
+
+def test_64_rows_run_each_model_forward_once_on_a_cluster(client, log):
+    model = dg.delayed(logged)
+    dg.jacobian(lambda x: model(model(x, log), log))(np.ones(64))
+    retraced = len(lines(log)) - 2
+    assert 0 <= retraced <= 2 * len(groups(64))  # a pullback that moved is traced again
+
+
+def test_64_columns_run_each_model_once_a_group(log):
+    dg.jacobian(lambda x: dg.delayed(logged)(x, log), mode="forward")(np.ones(64))
+    assert len(lines(log)) == len(groups(64))
+
+
+def test_a_stack_runs_no_model_again(log):
+    _, pullback = dg.vjp(lambda x: dg.delayed(logged)(x, log), np.ones(64))
+    pullback(np.eye(64))
+    pullback(np.eye(64))
+    assert len(lines(log)) == 1
+
+
+def test_groups_cover_all_directions_once():
+    for count in (0, 1, 3, 64, 1000):
+        runs = groups(count)
+        assert [n for start, stop in runs for n in range(start, stop)] == list(range(count))
+        assert all(start < stop for start, stop in runs)
+
+
+# ----------------------------------------------------------------------------------- batches
+
+
+def test_a_function_is_called_for_each_entry_of_the_batches_among_its_arguments():
+    batch, other = Batch((1, 2)), Batch((10, 20))
+    assert for_each(lambda a, b, c: a + sum(b) + c, batch, [other, 100], 1000) == Batch(
+        (1111, 1122)
+    )
+    assert for_each(lambda a, b: a + sum(b), 1, [2, 3]) == 6
+    assert entry((1, 2), 0) == (1, 2)
+
+
+def test_unit_cotangents_are_one_in_one_entry():
+    value = {"a": np.zeros((2, 2), np.float32), "n": 3, "s": 1.0}
+    batch = unit_cotangents(value, 3, 5)
+    (first, second) = [cotangent.leaves for cotangent in batch.entries]
+    assert_array_equal(first[0], [[0, 0], [0, 1]])
+    assert first[0].dtype == np.float32
+    assert first[1] is None
+    assert (first[2], second[2]) == (0.0, 1.0)
+    assert not np.any(second[0])
