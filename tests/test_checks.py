@@ -176,3 +176,41 @@ def test_right_second_derivatives_pass(name):
 def test_modes_are_forward_and_reverse(modes):
     with pytest.raises(ValueError, match="modes are some of 'forward', 'reverse'; found"):
         dg.check_grads(model_of(np.sin), modes=modes)
+
+
+def test_a_rule_that_is_wrong_to_second_order_alone_is_found():
+    """The rule of sine is right, and that of the cosine in it is not."""
+
+    @primitive
+    def cosine(x):
+        return np.cos(x)
+
+    @primitive
+    def sine(x):
+        return np.sin(x)
+
+    defvjp(cosine, lambda ans, x: lambda g: -1.001 * g * np.sin(x))
+    defvjp(sine, lambda ans, x: lambda g: g * cosine(x))
+    wave = dg.delayed(lambda x: np.sum(sine(x)), name="wave")
+
+    def fun(x):
+        return wave(model_of(lambda x: x**2)(x)) ** 2
+
+    dg.check_grads(fun)(X)
+    with pytest.raises(AssertionError, match="Hessian-vector product of 'fun' is wrong") as caught:
+        dg.check_grads(fun, order=2)(X)
+    assert "that of model 'wave', argument 0" in str(caught.value)
+    assert "Taylor's remainders fall at the rates 1.0" in str(caught.value)
+
+
+def test_graphs_with_cuts_are_right_in_all_modes():
+    """What is stopped is a constant of the derivative, and not of the differences."""
+    first, second = model_of(np.sin), model_of(lambda x, y: np.sum(x * y))
+    fixed = np.cos(X)
+
+    def fun(x):
+        return second(first(x), dg.stop_gradient(first(fixed))) ** 2
+
+    dg.check_grads(fun, order=2)(X)
+    with pytest.raises(AssertionError, match="nodes that matter is right by itself"):
+        dg.check_grads(lambda x: second(first(x), dg.stop_gradient(first(x))), modes="reverse")(X)

@@ -241,3 +241,26 @@ def test_the_bits_are_those_of_the_same_graph_with_a_constant():
     value, gradient = dg.value_and_grad(cut)(X)
     assert value == plain[0]
     assert gradient.tobytes() == plain[1].tobytes()
+
+
+def test_forward_mode_and_second_derivatives_stop_too(scheduler):
+    """The derivative of the cut graph is that of the same graph with a constant."""
+    fixed = onp.tanh(X)
+    v = np.array([1.0, -2.0, 0.5])
+
+    def cut(x):
+        return dot(squash(x) ** 2, dg.stop_gradient(squash(x)))
+
+    def plain(x):
+        return dot(squash(x) ** 2, fixed)
+
+    assert_allclose(dg.jvp(cut, (X,), (v,)), dg.jvp(plain, (X,), (v,)), rtol=1e-14)
+    assert_allclose(dg.hvp(cut, (X,), (v,)), dg.hvp(plain, (X,), (v,)), rtol=1e-14)
+
+
+def test_also_in_models():
+    v = np.array([1.0, -2.0, 0.5])
+    assert_allclose(dg.jvp(half_stopped, (X,), (v,))[1], np.sum(np.sin(X) * v), rtol=1e-14)
+    ((gradient,), (product,)) = dg.hvp(half_stopped, (X,), (v,))
+    assert_allclose(gradient, np.sin(X), rtol=1e-14)
+    assert_allclose(product, np.zeros(3), atol=1e-300)

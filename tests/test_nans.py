@@ -128,6 +128,14 @@ def test_watched_nodes_can_be_persisted_and_used_by_others(client):
     assert np.array_equal(kept.compute(), np.log(X))
 
 
+def test_tangents_are_watched(scheduler):
+    """Of the root of zero the value is finite, and its tangent is not."""
+    message = message_of(lambda: dg.jvp(lambda x: root(2.0 * x), (X - 0.5,), (X,)))
+    assert message.startswith("model 'root', value pass: the value has inf of its entry")
+    message = message_of(lambda: dg.hvp(lambda x: root(x), (X - 0.5,), (X,)))
+    assert message.startswith("model 'root', forward pass: the value has inf")
+
+
 # ------------------------------------------------------------------------------------------ sums
 
 ITEMS = np.where(np.arange(40) == 17, -1.0, 1.0 + np.arange(40))

@@ -73,6 +73,15 @@ def test_a_model_that_is_traced_again_draws_the_same_numbers(keep, scheduler):
     assert_allclose(kept, gradient, rtol=1e-14)
 
 
+def test_forward_mode_and_second_derivatives_are_of_the_same_numbers(scheduler):
+    value, gradient = dg.value_and_grad(noisy_sum)(X)
+    v = np.array([1.0, -2.0, 0.5])
+    pushed, tangent = dg.jvp(noisy_sum, (X,), (v,))
+    assert_allclose(pushed, value, rtol=1e-14)
+    assert_allclose(tangent, gradient @ v, rtol=1e-12)
+    assert_allclose(dg.hvp(noisy_sum, (X,), (v,))[0][0], gradient, rtol=1e-12)
+
+
 def test_also_in_line_and_over_placed_items(client):
     generators = dg.random.generators(1, len(ITEMS))
     items = list(zip(ITEMS, generators, strict=True))
