@@ -5,10 +5,20 @@
 What is measured: one value and gradient of a sum with one item a worker, on clusters of 1, 2, 4, 8
 and 16 worker processes with a thread each, all on this machine. A model waits 0.1 s, without the
 GIL, and returns one number of its point times its item. So each worker has 0.1 s of work a call,
-however many there are (weak scaling), the machine's cores do not limit it, and what is left is
-coordination. The efficiency is 0.1 s over the time of a call; a time is the median over the rounds
-of the mean over a round's calls. Points have 10^2 and 10^6 numbers, and so have gradients; with the
-latter, the workers' own work on zeros of that size, on all of this machine's cores, counts as well.
+however many there are (weak scaling), and what is left is coordination. The efficiency is 0.1 s
+over the time of a call; a time is the median over the rounds of the mean over a round's calls.
+Points have 10^2 and 10^6 numbers, and so have gradients; with the latter, the workers' own work on
+zeros of that size, on all of this machine's cores, counts as well.
+
+The waits need no core, but what surrounds them does. Where there are fewer cores than processes,
+the processor time of one worker is waiting time of others, also that of Dask itself (each worker
+samples its threads 100 times a second, and sends heartbeats). On a cluster every worker has a core
+of its own, so the efficiencies here are lower bounds. How much of the rest is daskgrad's, a peer
+tells:
+
+- bare handlers: a handler on every worker that waits as long, in the worker's thread, and returns
+  the point, called by the client directly, all at once. There is no model, no derivative and no
+  sum: nothing that goes through Dask's connections takes less.
 
 Client and scheduler are processes of their own, so that what is counted is the client's alone:
 
@@ -20,10 +30,12 @@ Client and scheduler are processes of their own, so that what is counted is the 
 All clusters run in every round, in random order, while the processes of the others are stopped
 (``hosts``).
 
-Claims, with 16 workers: the efficiency for 10^2 numbers is at least 0.9; for 10^6 numbers, the
+Claims, with 16 workers: for 10^2 numbers the efficiency is at least 0.9, and a call takes at most
+1.05 times as long as one of bare handlers (the median over the rounds); for 10^6 numbers, the
 client receives at most the bytes of 3 gradients a call.
 """
 
+import asyncio
 import contextlib
 import functools
 import socket
@@ -35,15 +47,18 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import numpy
-from distributed import Client
+from distributed import Client, Worker
+from distributed.diagnostics.plugin import WorkerPlugin
 
 import daskgrad as dg
 from hosts import Measured, Program, cluster, hosted, in_rounds, spawn
-from report import Claim, at_least, at_most, finish, options, table
+from report import Claim, at_least, at_most, finish, options, ratio, table
 
 WAIT = 0.1  # seconds
 WORKERS, QUICK_WORKERS = (1, 2, 4, 8, 16), (1, 2)
 NUMBERS = (10**2, 10**6)
+OURS, HANDLERS = "daskgrad", "bare handlers"
+PEERS = ((OURS, NUMBERS[0]), (HANDLERS, NUMBERS[0]), (OURS, NUMBERS[1]))
 
 
 class Counts(NamedTuple):
@@ -97,6 +112,35 @@ def model(item: int, x: Any) -> Any:
     return 1.0 * item * x[item]
 
 
+class Waiting(WorkerPlugin):
+    """A handler that waits in the worker's thread and returns what it was sent."""
+
+    name = "waiting"
+    idempotent = True
+
+    def setup(self, worker: Worker) -> None:
+        self._executor = worker.executor
+        worker.handlers[self.name] = self.wait
+
+    async def wait(self, point: bytes) -> dict[str, bytes]:
+        await asyncio.get_running_loop().run_in_executor(self._executor, time.sleep, WAIT)
+        return {"point": point}
+
+
+def by_handlers(client: Client) -> Program:
+    """Calls the handlers of all workers at once."""
+    client.register_plugin(Waiting())
+    workers = list(client.scheduler_info(n_workers=-1)["workers"])
+
+    async def call(x: Any) -> list[Any]:
+        point = x.tobytes()
+        return await asyncio.gather(
+            *[client.rpc(worker).waiting(point=point) for worker in workers]
+        )
+
+    return functools.partial(client.sync, call)
+
+
 def serve_cluster(pipe: Connection, workers: int) -> None:
     """A scheduler and its workers, until the other side closes the pipe."""
     with cluster(workers) as client:
@@ -106,14 +150,14 @@ def serve_cluster(pipe: Connection, workers: int) -> None:
 
 
 @contextlib.contextmanager
-def cluster_elsewhere(workers: int) -> Iterator[None]:
+def cluster_elsewhere(workers: int) -> Iterator[Client]:
     """A client of a cluster whose scheduler is in another process than the client."""
     ours, theirs = spawn.Pipe()
     process = spawn.Process(target=serve_cluster, args=(theirs, workers))
     process.start()
     theirs.close()
-    with Client(ours.recv()):
-        yield
+    with Client(ours.recv()) as client:
+        yield client
     ours.close()
     process.join()
 
@@ -121,28 +165,31 @@ def cluster_elsewhere(workers: int) -> Iterator[None]:
 @contextlib.contextmanager
 def waiting(workers: int) -> Iterator[dict[str, Program]]:
     counts = count_bytes()
-    with cluster_elsewhere(workers):
-        yield programs_on(workers, counts)
+    with cluster_elsewhere(workers) as client:
+        yield programs_on(client, workers, counts)
 
 
-def programs_on(workers: int, counts: dict[str, int]) -> dict[str, Program]:
+def programs_on(client: Client, workers: int, counts: dict[str, int]) -> dict[str, Program]:
     shards = dg.place(list(range(workers)), grainsize=1)
     gradient = dg.value_and_grad(lambda x: dg.map_sum(model, shards, x))
+    programs = {OURS: gradient, HANDLERS: by_handlers(client)}
     return {
-        program_name(workers, numbers): functools.partial(calls, gradient, counts, numbers)
-        for numbers in NUMBERS
+        program_name(workers, peer, numbers): functools.partial(
+            calls, programs[peer], counts, numbers
+        )
+        for peer, numbers in PEERS
     }
 
 
-def program_name(workers: int, numbers: int) -> str:
-    return f"{workers} workers, {numbers} numbers"
+def program_name(workers: int, peer: str, numbers: int) -> str:
+    return f"{workers} workers, {peer}, {numbers} numbers"
 
 
-def calls(gradient: Program, counts: dict[str, int], numbers: int, count: int) -> Counts:
-    """Calls the gradient ``count`` times, and returns what one call costs the client."""
+def calls(program: Program, counts: dict[str, int], numbers: int, count: int) -> Counts:
+    """Calls the program ``count`` times, and returns what one call costs the client."""
     before, processor = dict(counts), time.process_time()
     for number in range(count):
-        gradient(numpy.full(numbers, float(number)))
+        program(numpy.full(numbers, float(number)))
     return Counts(
         (counts["received"] - before["received"]) / count,
         (counts["sent"] - before["sent"]) / count,
@@ -153,13 +200,16 @@ def calls(gradient: Program, counts: dict[str, int], numbers: int, count: int) -
 # -------------------------------------------------------------------------------- the results
 
 
-def summary(workers: int, numbers: int, measured: list[Measured], count: int) -> dict[str, Any]:
+def summary(
+    workers: int, peer: str, numbers: int, measured: list[Measured], count: int
+) -> dict[str, Any]:
     seconds = [once.seconds / count for once in measured]
     received, sent, processor = map(
         statistics.median, zip(*[once.result for once in measured], strict=True)
     )
     return {
         "workers": workers,
+        "peer": peer,
         "numbers": numbers,
         "seconds": statistics.median(seconds),
         "efficiency": WAIT / statistics.median(seconds),
@@ -173,11 +223,21 @@ def summary(workers: int, numbers: int, measured: list[Measured], count: int) ->
 
 
 def printed(rows: list[dict[str, Any]]) -> str:
-    header = ("numbers", "workers", "a call", "efficiency", "received", "sent", "client's CPU")
+    header = (
+        "peer",
+        "numbers",
+        "workers",
+        "a call",
+        "efficiency",
+        "received",
+        "sent",
+        "client's CPU",
+    )
     return table(
         header,
         [
             (
+                row["peer"],
                 f"{row['numbers']:,}",
                 str(row["workers"]),
                 f"{row['seconds'] * 1e3:.1f} ms",
@@ -192,13 +252,19 @@ def printed(rows: list[dict[str, Any]]) -> str:
 
 
 def make_claims(rows: list[dict[str, Any]]) -> list[Claim]:
-    small, large = [[row for row in rows if row["numbers"] == numbers][-1] for numbers in NUMBERS]
+    small, bare, large = [rows_of(rows, *peer)[-1] for peer in PEERS]
     many = f"{small['workers']} workers"
     received = large["gradients received"]
+    over_bare = ratio(small["all seconds"], bare["all seconds"])
     return [
         at_least(f"efficiency, {many}, {NUMBERS[0]:,} numbers", small["efficiency"], 0.9),
+        at_most(f"time over bare handlers', {many}, {NUMBERS[0]:,} numbers", over_bare, 1.05),
         at_most(f"gradients received a call, {many}, {NUMBERS[1]:,} numbers", received, 3.0),
     ]
+
+
+def rows_of(rows: list[dict[str, Any]], peer: str, numbers: int) -> list[dict[str, Any]]:
+    return [row for row in rows if (row["peer"], row["numbers"]) == (peer, numbers)]
 
 
 def draw(rows: list[dict[str, Any]], stated: str) -> Any:
@@ -206,17 +272,17 @@ def draw(rows: list[dict[str, Any]], stated: str) -> Any:
 
     workers = sorted({row["workers"] for row in rows})
 
-    def column(field: str, numbers: int) -> list[float]:
-        return [row[field] for row in rows if row["numbers"] == numbers]
+    def column(field: str, peer: str, numbers: int) -> list[float]:
+        return [row[field] for row in rows_of(rows, peer, numbers)]
 
     def curves(field: str) -> dict[str, list[float]]:
-        return {f"{numbers:,} numbers": column(field, numbers) for numbers in NUMBERS}
+        return {f"{peer}, {n:,} numbers": column(field, peer, n) for peer, n in PEERS}
 
     axis = "worker processes"
     large = NUMBERS[-1]
     bytes_sent_and_received = {
-        "sent": column("points sent", large),
-        "received": column("gradients received", large),
+        "sent": column("points sent", OURS, large),
+        "received": column("gradients received", OURS, large),
     }
     return page(
         f"Models that wait {WAIT} s, one a worker",
@@ -251,8 +317,8 @@ def main() -> int:
     with hosted(*[functools.partial(waiting, workers) for workers in counts]) as programs:
         measured = in_rounds(programs, arguments.rounds, lambda number: count)
     rows = [
-        summary(workers, numbers, measured[program_name(workers, numbers)], count)
-        for numbers in NUMBERS
+        summary(workers, peer, numbers, measured[program_name(workers, peer, numbers)], count)
+        for peer, numbers in PEERS
         for workers in counts
     ]
     print(printed(rows))

@@ -12,6 +12,7 @@ second_order, jacobian, checks: what users call. ``ARCHITECTURE.md`` has a line 
 """
 
 import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads
+from daskgrad.backends import register_backend
 from daskgrad.blackbox import finite_difference
 from daskgrad.checks import check_grads
 from daskgrad.forward_mode import jvp
@@ -46,6 +47,7 @@ __all__ = [
     "map_sum",
     "place",
     "reduce_sum",
+    "register_backend",
     "sum",
     "value_and_grad",
     "variable",

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
+from daskgrad import backends
 from daskgrad.models import Call, Model, described_arguments
 
 
@@ -37,43 +38,22 @@ class Blame(NamedTuple):
         pass
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if not isinstance(error, Exception):
-            return
+        if isinstance(error, Exception):
+            self.note(error)
+
+    def note(self, error: Exception) -> None:
+        """Adds the notes."""
         where = f"model {self.model.name!r}" + ("" if self.place is None else f", {self._place}")
         shapes = ", ".join(described_arguments(self.call, self.inputs))
         error.add_note(f"daskgrad: in the {self.stage} pass of {where}, called with ({shapes})")
-        if self.stage == "forward" and mentions_box(error):
-            error.add_note(HINT)
+        said = backends.hint(self.model.backend, error, self.stage)
+        if said is not None:
+            error.add_note(f"daskgrad: {said}")
         make_portable(error)
 
     @property
     def _place(self) -> str:
         return f"item {self.place}" if isinstance(self.place, int) else str(self.place)
-
-
-HINT = (
-    "daskgrad: while it is differentiated, a model sees autograd's boxes in the place of arrays: "
-    "use autograd.numpy in the place of numpy and math, make new arrays (np.concatenate, np.where) "
-    "in the place of assigning into one, and see autograd's tutorial for what it covers"
-)
-
-
-BOX_SIGNS = (  # what plain NumPy and SciPy say when they meet a box, or an array of boxes
-    "ArrayBox",
-    "array element with a sequence",
-    "dtype('O')",
-    "dtype object",
-    "object arrays",
-    "proper array of floats",
-    "holds references",
-    "not supported for the input types",
-    "Can't differentiate w.r.t. type",
-)
-
-
-def mentions_box(error: Exception) -> bool:
-    text = str(error)
-    return any(sign in text for sign in BOX_SIGNS)
 
 
 def make_portable(error: Exception) -> None:

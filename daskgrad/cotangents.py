@@ -55,6 +55,8 @@ class Seed(Cotangent):
 
     def like(self, leaf: Any) -> Any:
         """The number in a leaf's dtype."""
+        if type(leaf) is np.float64:  # by far the most frequent, in a fifth of the time
+            return np.float64(self.times)
         return np.asarray(leaf).dtype.type(self.times)
 
 
@@ -129,7 +131,10 @@ def _shortened(words: list[str]) -> str:
 
 def is_zero(leaves: Sequence[Any]) -> bool:
     """Whether a cotangent is a symbolic zero: nothing arrived, or nothing has a derivative."""
-    return all(leaf is None for leaf in leaves)
+    for leaf in leaves:  # a loop: the first leaf decides nearly always
+        if leaf is not None:
+            return False
+    return True
 
 
 def zeros(leaf: Any) -> Any:
@@ -182,6 +187,8 @@ def project(cotangent: Any, leaf: Any) -> Any:
     if cotangent is None:
         return None
     if type(cotangent) is type(leaf) is np.ndarray and cotangent.shape == leaf.shape:
+        if cotangent.dtype == leaf.dtype and cotangent.flags.c_contiguous:
+            return cotangent
         return row_major(cast(cotangent, leaf))
     cotangent = np.asarray(cotangent)
     if cotangent.shape != np.shape(leaf):

@@ -17,12 +17,12 @@ class Model(NamedTuple):
 
     fun: Callable[..., Any]
     name: str
-    backend: str = "autograd"
+    backend: Any = "autograd"  # a name, or on a worker what stands for a registered one
     keep: str = "auto"
 
     def __reduce__(self) -> tuple:
         fun = self.fun if isinstance(self.fun, SentFunction) else SentFunction.of(self)
-        return Model, (fun, *self[1:])
+        return Model, (fun, self.name, backends.sent(self.backend), self.keep)
 
 
 class SentFunction:
@@ -34,19 +34,24 @@ class SentFunction:
 
     __slots__ = ("_fun", "backend", "data")
 
-    def __init__(self, data: bytes, backend: str):
+    def __init__(self, data: bytes, backend: Any):
         self.data = data
         self.backend = backend
         self._fun: Callable | None = None
 
     @classmethod
     def of(cls, model: Model) -> "SentFunction":
-        return cls(backends.load(model.backend).dumps(model.fun), model.backend)
+        return cls(backends.load(model.backend).dumps(model.fun), backends.sent(model.backend))
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
         """As a buffer: not copied, and not read again where pickles are searched for names."""
         data = pickle.PickleBuffer(self.data) if protocol >= 5 else self.data
         return SentFunction, (data, self.backend)
+
+    @property
+    def daskgrad_bytes(self) -> bytes:
+        """What a backend that keeps compiled functions may know this one by."""
+        return self.data
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._fun is None:
@@ -75,10 +80,20 @@ _RUNNING: ContextVar[bool] = ContextVar("a model of daskgrad is running", defaul
 
 
 def run(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
+    """The value of a call."""
     args, kwargs = call.arguments(inputs)
     token = _RUNNING.set(True)
     try:
-        return model.fun(*args, **kwargs)
+        return backends.load(model.backend).run(model.fun, args, kwargs)
+    finally:
+        _RUNNING.reset(token)
+
+
+def trace(backend: Any, fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], Any]:
+    """The leaves of the value of a model that is traced, and its tape."""
+    token = _RUNNING.set(True)
+    try:
+        return backend.trace(fun, arrays)
     finally:
         _RUNNING.reset(token)
 

@@ -455,7 +455,8 @@ def delayed(
     name:
         what task keys, errors and the dashboard call it; the function's name if not given.
     backend:
-        what differentiates it: "autograd".
+        the library that it is written for, which differentiates it: "autograd", "jax", "torch", or
+        the name of one that ``register_backend`` made known.
     keep:
         what stays between the forward and the backward pass: the "tape"; the "gradient" (of a model
         that returns one real number); nothing ("recompute": the model runs again in the backward
@@ -468,6 +469,8 @@ def delayed(
         where ``fun`` cannot be called, or the name is no string.
     ValueError
         for an unknown backend or ``keep``.
+    ModuleNotFoundError
+        where the backend's library is not installed; the message names the extra.
     """
     if fun is None:
         return functools.partial(delayed, name=name, backend=backend, keep=keep)

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import optree
 
 from daskgrad import backends, cotangents
+from daskgrad.backends.calls import Layout, TracedCall
 from daskgrad.blame import Blame
 from daskgrad.cotangents import Cotangent, Leaves, Seed, describe
 from daskgrad.fingerprints import Fingerprint, agree, fingerprint
-from daskgrad.models import Call, Model, described_arguments, run
-from daskgrad.structures import flatten
+from daskgrad.models import Call, Model, described_arguments, run, trace
+from daskgrad.structures import flatten, unflatten
 
 logger = logging.getLogger("daskgrad")
 
@@ -134,10 +134,14 @@ class Pullback:
 
     def __call__(self, cotangent: Leaves) -> Leaves:
         """The cotangents of the inputs' leaves, each in its leaf's shape and dtype."""
-        leaves: list[Any] = [None] * len(self._primals)
-        for place, pulled in zip(self._places, self.tape.pull(cotangent), strict=True):
-            leaves[place] = cotangents.project(pulled, self._primals[place])
-        return tuple(leaves)
+        return pulled_back(self.tape, cotangent, self._primals, self._places)
+
+
+def pulled_back(tape: Any, cotangent: Leaves, primals: Leaves, places: Sequence[int]) -> Leaves:
+    leaves: list[Any] = [None] * len(primals)
+    for place, pulled in zip(places, tape.pull(cotangent), strict=True):
+        leaves[place] = cotangents.project(pulled, primals[place])
+    return tuple(leaves)
 
 
 def held_nbytes(tape: Any, without: Sequence[Any] = ()) -> int:
@@ -178,7 +182,7 @@ def row_major(value: Any) -> Any:
     if isinstance(value, float | np.generic):
         return value
     leaves, structure = flatten(value)
-    return optree.tree_unflatten(structure, list(map(cotangents.row_major, leaves)))
+    return unflatten(structure, list(map(cotangents.row_major, leaves)))
 
 
 def capture(model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]) -> Captured:
@@ -265,6 +269,7 @@ class Tracer:
         ]
         self._arrays = [self._primals[place] for place in self._places]
         self._backend = backends.load(model.backend)
+        self.fun = backends.prepared(self._backend, model.fun)
 
     def with_item(self, trees: Sequence[tuple[int, list[Any], Any]]) -> "Tracer":
         """This tracer with further active inputs before its own: (number, leaves, structure)."""
@@ -284,49 +289,73 @@ class Tracer:
             require_numbers(flatten(value)[0], value, self._model)
             return value, Pullback() if self._arrays else self._zero()
         value, leaves, tape = self._trace(inputs)
+        if is_real_scalar(leaves):
+            return value, self._pullback_of_scalar(leaves[0], tape)
         require_numbers(leaves, value, self._model)
         return value, self._pullback(leaves, tape)
 
     def _trace(self, inputs: Sequence[Any]) -> tuple[Any, list[Any], Any]:
-        structures = []
-
-        def traced(*boxes: Any) -> list[Any]:
-            leaves, structure = flatten(run(self._model, self._call, self._boxed(inputs, boxes)))
-            structures.append(structure)
-            return leaves
-
-        leaves, tape = self._backend.trace(traced, self._arrays)
+        call = TracedCall(self, inputs)
+        leaves, tape = trace(self._backend, call, self._arrays)
         leaves = list(map(cotangents.row_major, leaves))
-        return optree.tree_unflatten(structures[0], leaves), leaves, tape
+        return unflatten(call.structure, leaves), leaves, tape
+
+    def boxed_arguments(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> tuple[tuple, dict]:
+        """The arguments of the call on ``inputs``, with boxes for the leaves that are traced."""
+        return self._call.arguments(self._boxed(inputs, boxes))
+
+    def layout(self, inputs: Sequence[Any]) -> Layout:
+        """The arguments of the call on ``inputs``, taken apart."""
+        leaves, structure = flatten(self._call.arguments(inputs))
+        return Layout(leaves, structure, self._numbers_of_arrays(inputs))
+
+    def _numbers_of_arrays(self, inputs: Sequence[Any]) -> tuple[int | None, ...]:
+        """For each leaf of the arguments, the number of the traced array that it is, or None."""
+        numbers: list[int | None] = [None] * len(self._primals)
+        for number, place in enumerate(self._places):
+            numbers[place] = number
+        rest = iter(numbers)
+        active = {
+            number: tuple(itertools.islice(rest, len(leaves))) for number, leaves, _ in self._trees
+        }
+        holes = dict(self._call.holes)
+        found: list[int | None] = []
+        for position in range(len(self._call.leaves)):
+            hole = holes.get(position)
+            if hole is None:
+                found.append(None)
+            else:
+                found.extend(active.get(hole) or [None] * len(flatten(inputs[hole])[0]))
+        return tuple(found)
 
     def _boxed(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> list[Any]:
         mixed, boxed = list(self._primals), list(inputs)
         for place, box in zip(self._places, boxes, strict=True):
             mixed[place] = box
-        rest = iter(mixed)
+        start = 0
         for number, leaves, structure in self._trees:
-            own = itertools.islice(rest, len(leaves))
-            boxed[number] = optree.tree_unflatten(structure, own)
+            stop = start + len(leaves)
+            boxed[number] = unflatten(structure, mixed[start:stop])
+            start = stop
         return boxed
 
     def _pullback(self, leaves: Sequence[Any], tape: Any) -> Pullback | Gradient:
-        """What to keep: decided by ``keep`` and by shapes alone, or the last bits would vary."""
-        pullback = Pullback(tape, self._primals, self._places)
-        scalar = is_real_scalar(leaves)
-        if not scalar and not any(map(cotangents.is_differentiable, leaves)):
+        """What to keep of a value that is not one real number."""
+        if not any(map(cotangents.is_differentiable, leaves)):
             return self._zero()
-        if not self._keeps_gradient(scalar, tape):
-            return pullback
-        if not scalar:
+        if self._model.keep == "gradient":
             raise ValueError(
                 f"keep='gradient' needs a model that returns one real number; "
                 f"{self._model.name!r} returned {', '.join(map(describe, leaves))}"
             )
-        return self._pulled_back_at_once(pullback, leaves)
+        return Pullback(tape, self._primals, self._places)
 
-    def _pulled_back_at_once(self, pullback: Pullback, leaves: Sequence[Any]) -> Gradient:
+    def _pullback_of_scalar(self, value: Any, tape: Any) -> Pullback | Gradient:
+        """What to keep: decided by ``keep`` and by shapes alone, or the last bits would vary."""
+        if not self._keeps_gradient(tape):
+            return Pullback(tape, self._primals, self._places)
         try:
-            return Gradient(pullback((Seed().like(leaves[0]),)))
+            return Gradient(pulled_back(tape, (SEED.like(value),), self._primals, self._places))
         except Exception as error:
             error.add_note(
                 f"daskgrad: in the backward pass of model {self._model.name!r}, which is run at "
@@ -334,8 +363,8 @@ class Tracer:
             )
             raise
 
-    def _keeps_gradient(self, scalar: bool, tape: Any) -> bool:
-        if self._model.keep != "auto" or not scalar:
+    def _keeps_gradient(self, tape: Any) -> bool:
+        if self._model.keep != "auto":
             return self._model.keep == "gradient"
         if self._in_sum:
             return True
@@ -346,6 +375,7 @@ class Tracer:
         return Gradient((None,) * len(self._primals))
 
 
+SEED = Seed()
 SMALL = 2**16  # bytes of a gradient that are kept rather than counting what the tape holds
 
 
@@ -354,6 +384,8 @@ def is_real_scalar(leaves: Sequence[Any]) -> bool:
     if len(leaves) != 1:
         return False
     (leaf,) = leaves
+    if type(leaf) is np.float64:
+        return True
     if isinstance(leaf, np.ndarray):
         return leaf.shape == () and leaf.dtype.kind == "f"
     return isinstance(leaf, float | np.floating)

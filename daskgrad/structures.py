@@ -5,7 +5,7 @@
 to them by value; its registration is sent along.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ NAMESPACE = "daskgrad"
 
 
 LEAF = optree.treespec_leaf(none_is_leaf=True, namespace=NAMESPACE)
-LEAF_TYPES = frozenset({np.ndarray, np.float64, float})
+LEAF_TYPES = {np.ndarray, np.float64, float}  # and a backend's boxes of arrays
 
 
 def flatten(value: Any) -> tuple[list[Any], optree.PyTreeSpec]:
@@ -23,6 +23,11 @@ def flatten(value: Any) -> tuple[list[Any], optree.PyTreeSpec]:
     if type(value) in LEAF_TYPES:  # by far the most frequent ones, in a tenth of the time
         return [value], LEAF
     return optree.tree_flatten(value, none_is_leaf=True, namespace=NAMESPACE)
+
+
+def unflatten(structure: optree.PyTreeSpec, leaves: Sequence[Any]) -> Any:
+    """The pytree of this structure and these leaves."""
+    return leaves[0] if structure is LEAF else structure.unflatten(leaves)
 
 
 class Structure:
@@ -37,7 +42,7 @@ class Structure:
         return _load_structure, (Registrations(), self.spec)  # in this order
 
     def unflatten(self, leaves: list[Any]) -> Any:
-        return optree.tree_unflatten(self.spec, leaves)
+        return self.spec.unflatten(leaves)
 
 
 class Registrations:

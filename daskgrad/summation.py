@@ -32,22 +32,22 @@ class PairwiseSum:
 
     def __init__(self, add: Add):
         self._add = add
-        self._partials: list[tuple[int, Any]] = []  # (level, sum of 2**level terms), largest first
+        self._partials: list[Any] = []  # largest first: one for every bit of the count
+        self._count = 0
 
     def push(self, term: Any) -> None:
-        level = 0
-        while self._partials and self._partials[-1][0] == level:
-            _, left = self._partials.pop()
-            term = self._add(left, term, level > 0)
-            level += 1
-        self._partials.append((level, term))
+        count, owned = self._count, False
+        while count & 1:
+            term = self._add(self._partials.pop(), term, owned)
+            count, owned = count >> 1, True
+        self._partials.append(term)
+        self._count += 1
 
     def total(self) -> Any:
         """The sum so far, of at least one term; nothing can be pushed afterwards."""
-        _, total = self._partials.pop()
+        total = self._partials.pop()
         while self._partials:
-            level, left = self._partials.pop()
-            total = self._add(left, total, level > 0)
+            total = self._add(self._partials.pop(), total, True)  # larger ones are sums
         return total
 
 

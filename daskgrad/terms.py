@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad import compensation, cotangents
+from daskgrad import backends, compensation, cotangents
 from daskgrad.blame import Blame, Partition
 from daskgrad.compensation import (
     Unrounded,
@@ -131,10 +131,16 @@ def evaluate_block(
     require_one_length(columns, first, model)
     if not len(columns[0]):
         return NOTHING
+    with Blame("value", model, whole.call, [*[None] * whole.parts, *inputs]):
+        model = model._replace(fun=backends.prepared(backends.load(model.backend), model.fun))
     values = PairwiseSum(ADDERS[whole.summation].values)
     for offset, item in enumerate(zip(*columns, strict=True)):
-        with Blame("value", model, whole.call, [*item, *inputs], nth(first, offset)):
-            values.push(plain_value(model, whole.call, [*item, *inputs]))
+        of_term = [*item, *inputs]
+        try:
+            values.push(plain_value(model, whole.call, of_term))
+        except Exception as error:
+            Blame("value", model, whole.call, of_term, nth(first, offset)).note(error)
+            raise
     return values.total() if whole.is_part else rounded_value(values.total())
 
 
@@ -156,7 +162,8 @@ class TracedSum:
         self._own = [number for number, _ in whole.active if number < whole.parts]
         shared = whole.active[len(self._own) :]
         padded = [*[None] * whole.parts, *inputs]
-        self._tracer = Tracer(model, whole.call, shared, padded, in_sum=True)
+        with Blame("forward", model, whole.call, padded):
+            self._tracer = Tracer(model, whole.call, shared, padded, in_sum=True)
         self._seen = seen_by(shared, padded)
 
     def capture(self, first: First, *columns: Sequence[Any]) -> Captured:
@@ -170,11 +177,18 @@ class TracedSum:
         gradients = Gathered(are_rows, self._add.cotangents)
         kept, kept_widths, scalars = [], [], 0
         for offset, item in enumerate(zip(*columns, strict=True)):
-            value, pullback, widths = self._term(nth(first, offset), item)
+            inputs = [*item, *self._inputs]
+            try:
+                value, pullback, widths = self._term(item, inputs)
+            except Exception as error:
+                place = nth(first, offset)
+                Blame("forward", self._model, self._sum.call, inputs, place).note(error)
+                raise
             values.push(value)
-            if isinstance(pullback, Gradient):
+            is_gradient = isinstance(pullback, Gradient)
+            if is_gradient:
                 gradients.push(pullback.leaves, widths)
-            if isinstance(pullback, Gradient) and not pullback.is_zero:
+            if is_gradient and not pullback.is_zero:
                 scalars += 1
             else:
                 kept.append(pullback)
@@ -193,14 +207,12 @@ class TracedSum:
     def _captured(self, value: Any, pullback: Any) -> Captured:
         return captured_sum(value, pullback, self._seen, self._sum.is_part)
 
-    def _term(self, place: int | Partition, item: Sequence[Any]) -> tuple[Any, Any, Widths]:
-        inputs = [*item, *self._inputs]
-        with Blame("forward", self._model, self._sum.call, inputs, place):
-            if not self._own:
-                return (*self._tracer.run(inputs), ())
-            trees = [(number, *flatten(item[number])) for number in self._own]
-            widths = tuple([len(leaves) for _, leaves, _ in trees])
-            return (*self._tracer.with_item(trees).run(inputs), widths)
+    def _term(self, item: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, Any, Widths]:
+        if not self._own:
+            return (*self._tracer.run(inputs), ())
+        trees = [(number, *flatten(item[number])) for number in self._own]
+        widths = tuple([len(leaves) for _, leaves, _ in trees])
+        return (*self._tracer.with_item(trees).run(inputs), widths)
 
 
 def captured_sum(value: Any, pullback: Any, seen: tuple[Seen, ...], is_part: bool) -> Captured:

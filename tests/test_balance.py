@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskgrad.resident.balance import assigned, loads, run_stops, unit_blocks
+from daskgrad.resident.balance import assigned, loads, moves, run_stops, unit_blocks
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,33 @@ def test_every_block_has_one_holder_and_no_worker_is_far_off_its_share(costs, th
     tolerance = 0.06 * np.sum(costs) / len(threads) + 2.0 * max(costs)
     for load, address in zip(loads(np.array(costs), holders, workers), workers, strict=False):
         assert load * workers[address] <= share * workers[address] + tolerance
+
+
+def test_nothing_is_moved_where_the_largest_load_would_not_be_less():
+    workers = {f"w{number:02}": 1 for number in range(16)}
+    holders = list(workers)
+    costs = np.full(16, 0.1)
+    costs[[2, 3, 12]] = 0.16, 0.16, 0.2  # slow once, by chance
+    assert len(set(assigned(costs, workers))) < 16, "two blocks on one worker"
+    assert moves(costs, holders, workers) is None
+
+
+def test_uneven_loads_are_evened_out_and_small_ones_are_left():
+    workers = {"a": 1, "b": 1}
+    costs, holders = np.full(64, 0.01), ["a"] * 48 + ["b"] * 16
+    assert moves(costs, holders, workers) == ["a"] * 32 + ["b"] * 32
+    assert moves(costs, ["a"] * 33 + ["b"] * 31, workers) is None, "even enough"
+    assert moves(1e-3 * costs, holders, workers) is None, "less than a millisecond a call"
+
+
+@given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60), st.integers(1, 9), st.randoms())
+def test_a_move_lessens_the_largest_load(costs, count, random):
+    workers = {f"w{number}": 1 for number in range(count)}
+    holders = [random.choice(list(workers)) for _ in costs]
+    wanted = moves(np.array(costs), holders, workers)
+    if wanted is not None:
+        now, then = [loads(np.array(costs), h, workers) for h in (holders, wanted)]
+        assert max(then) < max(now)
 
 
 def test_units_take_the_time_they_should():

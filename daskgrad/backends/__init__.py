@@ -1,42 +1,168 @@
 """Backends: the libraries that can differentiate one model.
 
-A backend is a module with four functions. ``dumps(fun) -> bytes`` and ``loads(bytes) -> fun`` send
-a model to another process, with what the library needs to differentiate it there. The third is ::
+A backend is a module, or any object, with five functions. A model's ``args`` and ``kwargs`` are
+pytrees with NumPy arrays in them, and so is its value, whatever the library makes of it in between.
 
-    trace(fun, arrays) -> outputs, tape
+``dumps(fun) -> bytes``, ``loads(bytes) -> fun``
+    send a model's function to another process, with what the library needs to differentiate it.
+``run(fun, args, kwargs) -> value``
+    the value of a call; nothing is differentiated.
+``trace(fun, arrays) -> outputs, tape``
+    runs a function of the ``arrays`` (float or complex NumPy arrays or numbers, at least one),
+    which returns a list of leaves. ``outputs`` are those leaves, as NumPy values where they were
+    the library's, and else as they are. The tape has
 
-where ``fun`` takes as many positional arguments as there are ``arrays`` (float or complex NumPy
-arrays or scalars, at least one) and returns a list of leaves. ``trace`` runs it once and returns
-its outputs as NumPy values, and a tape with
+    - ``pull(cotangents)``: one cotangent (or ``None`` for zero) an output in, one (or ``None``) an
+      array out, in autograd's convention for complex numbers; may be called any number of times,
+      from any thread; changes none of its arguments;
+    - ``held_arrays()``: what the tape keeps alive, each array once; they have ``nbytes``.
+``linearize(fun, arrays) -> outputs, push``
+    the same for forward mode: ``push(tangents)`` takes one tangent (or ``None`` for zero) an array
+    and returns one an output: zeros where none arrives, and ``None`` for an output without
+    derivative. It is linear, and may be called any number of times.
+    ``outputs`` and tangents are the library's arrays: ``linearize`` and ``push`` consist of the
+    library's own differentiable operations, so that ``trace`` and ``run`` can go through a function
+    that calls them.
 
-- ``pull(cotangents)``: one cotangent (or ``None`` for zero) an output in, one (or ``None``) an
-  array out; may be called any number of times, from any thread; changes none of its arguments;
-- ``held_arrays()``: the arrays that the tape keeps alive, each once.
+Two more are optional. ``prepare(fun)``, called once for many calls, returns what ``run`` and
+``trace`` are given in the place of a model's function. ``hint(error, stage)`` returns a sentence
+for a user whose model raised an error because it is not written for the library, or ``None``.
 
-The fourth is ::
-
-    linearize(fun, arrays) -> outputs, push
-
-where ``push(tangents)`` takes one tangent (or ``None`` for zero) an array, and returns one an
-output: zeros where none arrives, and ``None`` for an output without derivative. It may be called
-any number of times. Both are written in the library's own functions, so that ``trace`` can go
-through them.
+What ``trace`` is given for a call of a model is a ``TracedCall`` (``daskgrad.backends.calls``).
 """
 
 import importlib
+import platform
+import sys
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any, NamedTuple
 
-NAMES = ("autograd",)
+import cloudpickle
+
+EXTRAS = {"jax": "jax", "torch": "torch"}  # optional backends, and what they import
+NAMES = ("autograd", *EXTRAS)
+FUNCTIONS = ("dumps", "loads", "run", "trace", "linearize")
+
+_loaded: dict[Any, Any] = {}  # by name, those of the package and those that were registered
 
 
-def load(name: str) -> ModuleType:
+class SentBackend(NamedTuple):
+    """A registered backend as it travels with models: the path of its module, or its pickle."""
+
+    name: str
+    module: str
+    data: bytes
+
+
+_arrived: dict[str, tuple[SentBackend, Any]] = {}  # the last one of each name
+
+
+def load(which: str | SentBackend) -> Any:
     """The backend of that name.
 
     Raises
     ------
     ValueError
         where there is none; the message lists those there are.
+    ModuleNotFoundError
+        where its library is not installed here; the message names the extra.
     """
-    if name not in NAMES:
-        raise ValueError(f"unknown backend {name!r}; choose one of {', '.join(NAMES)}")
-    return importlib.import_module(f"daskgrad.backends.{name}")
+    if type(which) is SentBackend:
+        return _load_sent(which)
+    is_name = isinstance(which, str)
+    if is_name and which in _loaded:
+        return _loaded[which]
+    if not is_name or which not in NAMES:
+        names = ", ".join(dict.fromkeys((*NAMES, *_loaded)))
+        raise ValueError(
+            f"unknown backend {which!r}; choose one of {names}, or make one known with "
+            f"dg.register_backend"
+        )
+    _loaded[which] = _load_own(which)
+    return _loaded[which]
+
+
+def _load_own(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(f"daskgrad.backends.{name}")
+    except ModuleNotFoundError as error:
+        library = EXTRAS.get(name)
+        if library is None or error.name != library:
+            raise
+        raise ModuleNotFoundError(
+            f"backend {name!r} needs {library}, which is not installed on {platform.node()!r}; "
+            f'run pip install "daskgrad[{name}]" there',
+            name=library,
+        ) from error
+
+
+def _load_sent(sent: SentBackend) -> Any:
+    arrived = _arrived.get(sent.name)
+    if arrived is None or arrived[0] != sent:
+        made = importlib.import_module(sent.module) if sent.module else cloudpickle.loads(sent.data)
+        arrived = _arrived[sent.name] = sent, made
+    return arrived[1]
+
+
+def sent(which: str | SentBackend) -> str | SentBackend:
+    """What stands for a backend in other processes, where it need not be registered."""
+    if isinstance(which, SentBackend) or which in NAMES:
+        return which
+    backend = load(which)
+    if isinstance(backend, ModuleType):
+        return SentBackend(which, backend.__name__, b"")
+    return SentBackend(which, "", cloudpickle.dumps(backend))
+
+
+def register_backend(name: str, backend: Any) -> None:
+    """Makes a backend known as ``dg.delayed(fun, backend=name)``, in place of an earlier one.
+
+    ``backend`` is a module or any other object with the functions that are described in
+    ``daskgrad.backends``. It is registered in this process only, and travels with the models: a
+    module by its import path, so that the workers must have it; any other object by value, pickled
+    as it is when a model is sent.
+
+    Raises
+    ------
+    ValueError
+        where the name is one of daskgrad's own backends.
+    TypeError
+        where the name is no string, a function is missing, or a module cannot be imported by name.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a backend is a string; found {name!r}")
+    if name in NAMES:
+        raise ValueError(f"backend {name!r} is daskgrad's own; choose another name")
+    missing = [each for each in FUNCTIONS if not callable(getattr(backend, each, None))]
+    if missing:
+        raise TypeError(
+            f"backend {name!r} lacks {', '.join(missing)}; the protocol is described in "
+            f"daskgrad.backends"
+        )
+    if isinstance(backend, ModuleType) and not _is_importable(backend):
+        raise TypeError(
+            f"backend {name!r} is the module {backend.__name__!r}, which other processes cannot "
+            f"import; put its functions into a class, and register an instance of it"
+        )
+    _loaded[name] = backend
+
+
+def _is_importable(module: ModuleType) -> bool:
+    return module.__name__ != "__main__" and sys.modules.get(module.__name__) is module
+
+
+def prepared(backend: Any, fun: Callable) -> Callable:
+    """A model's function as its backend wants it for many calls."""
+    prepare = getattr(backend, "prepare", None)
+    return fun if prepare is None else prepare(fun)
+
+
+def hint(which: str | SentBackend, error: Exception, stage: str) -> str | None:
+    """What the backend, if it is there at all, has to say about an error of a model."""
+    if isinstance(which, str):
+        backend = _loaded.get(which)
+    else:
+        _, backend = _arrived.get(which.name, (which, None))
+    said = getattr(backend, "hint", None)
+    return None if said is None else said(error, stage)

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+UNEVEN = 1.1  # how many times the mean load the largest may be before blocks are moved
+WORTH = 0.005  # seconds of a call below which its balance does not matter
 TOLERANCE = 0.03  # of a worker's share, by which a cut may miss it to be better aligned
 
 
@@ -46,6 +48,19 @@ def assigned(costs: np.ndarray, workers: dict[str, int]) -> list[str]:
     for address, stop in zip(workers, stops, strict=True):
         holders.extend([address] * (stop - len(holders)))
     return holders
+
+
+def moves(costs: np.ndarray, holders: Sequence[str], workers: dict[str, int]) -> list[str] | None:
+    """Who is to hold each block where the loads are too uneven, or None: then nothing is moved.
+
+    That is also where the largest load would not be less for it. With a block or two on each worker
+    a cut cannot be fine enough, and one slow call would put two blocks where there was one.
+    """
+    now = loads(costs, holders, workers)
+    if max(now) <= max(UNEVEN * float(np.mean(now)), WORTH):
+        return None
+    wanted = assigned(costs, workers)
+    return wanted if max(loads(costs, wanted, workers)) < max(now) else None
 
 
 def loads(costs: np.ndarray, holders: Sequence[str], workers: dict[str, int]) -> list[float]:

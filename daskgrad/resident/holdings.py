@@ -17,10 +17,8 @@ from distributed import Client
 from daskgrad.partitions import Block
 from daskgrad.resident import balance
 
-UNEVEN = 1.1  # how many times the mean load the largest may be before blocks are moved
 ATTEMPTS = 5  # to place blocks while workers come and go
 EVERY = 16  # calls, of which one is measured
-WORTH = 0.005  # seconds of a call below which its balance does not matter
 UNIT_SECONDS = 0.2  # of work for one hop into a worker's thread, which takes some 0.1 ms
 
 
@@ -108,9 +106,9 @@ class Holdings:
         with self._lock:
             if np.any(np.isnan(self._costs)):
                 return
-            loads = balance.loads(self.costs(), self.holders, self._workers)
-            if max(loads) > max(UNEVEN * float(np.mean(loads)), WORTH):
-                self._move(balance.assigned(self.costs(), self._workers))
+            wanted = balance.moves(self.costs(), self.holders, self._workers)
+            if wanted is not None:
+                self._move(wanted)
 
     def is_measured_now(self) -> bool:
         """Counts a call, and says whether its times are wanted: of the first ones, then of some."""

@@ -1,6 +1,15 @@
 """The autograd backend: a tape of our own over autograd's tracer and rules."""
 
+from collections.abc import Callable
+from typing import Any
+
+from daskgrad.backends.autograd.hints import hint as hint
 from daskgrad.backends.autograd.linearize import linearize as linearize
 from daskgrad.backends.autograd.pickling import dumps as dumps
 from daskgrad.backends.autograd.pickling import loads as loads
 from daskgrad.backends.autograd.tape import trace as trace
+
+
+def run(fun: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    """The value of a call, whose arrays are NumPy's anyway."""
+    return fun(*args, **kwargs)

@@ -23,23 +23,29 @@ def arithmetic_rule(fun: Callable, pullback_of: Callable[..., Any]) -> Callable:
     autograds = primitive_vjps[fun]
 
     def rule(argnums: Argnums, ans: Any, args: tuple, kwargs: dict) -> Any:
+        operands = [args[argnum] for argnum in argnums]
         pullback = None
-        if len(args) == 2 and not kwargs and all([is_like(args[n], ans) for n in argnums]):
+        if len(args) == 2 and not kwargs and are_like(operands, ans):
             pullback = pullback_of(argnums, *args)
         if pullback is None:
             return autograds(argnums, ans, args, kwargs)
-        if all([args[n].shape == ans.shape and 1 not in ans.shape for n in argnums]):
+        shapes = [operand.shape for operand in operands]
+        if 1 not in ans.shape and shapes.count(ans.shape) == len(shapes):
             return pullback
-        return fitted(pullback, [args[n].shape for n in argnums])
+        return fitted(pullback, shapes)
 
     return rule
 
 
-def is_like(operand: Any, result: Any) -> bool:
-    """Whether an operand is an array or scalar of the result's dtype, which is real."""
-    if type(operand) is not np.ndarray and type(operand) is not np.float64:
-        return False
-    return operand.dtype == result.dtype and operand.dtype.kind == "f"
+PLAIN = {np.ndarray, np.float64}
+
+
+def are_like(operands: Sequence[Any], result: Any) -> bool:
+    """Whether the operands are arrays and scalars of the result's dtype, which is real."""
+    for operand in operands:
+        if type(operand) not in PLAIN or operand.dtype != result.dtype:
+            return False
+    return result.dtype.kind == "f"
 
 
 def fitted(pullback: Callable, shapes: Sequence[tuple]) -> Callable:

@@ -23,7 +23,7 @@ from autograd.tracer import (
 )
 
 from daskgrad.backends.autograd.guards import is_integer, require_seen, without_derivative
-from daskgrad.backends.autograd.tape import copied, pullback_by, rule_of, trace
+from daskgrad.backends.autograd.tape import copied, pullback_of, trace
 from daskgrad.backends.autograd.tracing import trace_numbers
 from daskgrad.cotangents import is_differentiable
 
@@ -76,8 +76,7 @@ class Step(NamedTuple):
         return rule(argnums, arrived, self.value, self.args, self.kwargs)
 
     def _transposed(self, argnums: tuple, tangents: Sequence[Any]) -> Any:
-        rule = rule_of(self.fun, argnums)
-        pullback = pullback_by(rule, self.fun, argnums, self.value, self.args, self.kwargs)
+        pullback = pullback_of(self.fun, argnums, self.value, self.args, self.kwargs)
         ones = vspace(self.value).ones()  # some rules leave out what comes of zeros
         _, tape = trace(lambda cotangent: list(pullback(cotangent)), [ones])
         (tangent,) = tape.pull(tangents)

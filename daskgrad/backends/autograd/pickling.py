@@ -18,33 +18,23 @@ import cloudpickle
 from autograd.core import JVPNode, VJPNode, primitive_jvps, primitive_vjps
 from autograd.tracer import notrace_primitives, primitive
 
-from daskgrad.backends.autograd.unchanged import Parts, are_same, parts_of
+from daskgrad.backends.unchanged import Pickles
 
 NODES = (VJPNode, JVPNode)
-
-
-def dumps(fun: Callable) -> bytes:
-    """A function as bytes that ``loads`` makes a function of, in any process."""
-    parts = parts_of(fun)
-    if parts is None:
-        return pickled(fun)
-    code = fun.__code__
-    kept = _pickles.get(code)
-    if kept is None or not are_same(kept[0], parts):
-        kept = _pickles[code] = parts, pickled(fun)
-        if len(_pickles) > KEPT_PICKLES:
-            _pickles.pop(next(iter(_pickles)), None)  # the oldest
-    return kept[1]
-
-
-KEPT_PICKLES = 128
-_pickles: dict[Any, tuple[Parts, bytes]] = {}
 
 
 def pickled(fun: Callable) -> bytes:
     buffer = io.BytesIO()
     ModelPickler(buffer, protocol=pickle.DEFAULT_PROTOCOL).dump(fun)
     return buffer.getvalue()
+
+
+pickles = Pickles(pickled)
+
+
+def dumps(fun: Callable) -> bytes:
+    """A function as bytes that ``loads`` makes a function of, in any process."""
+    return pickles.dumps(fun)
 
 
 def loads(data: bytes) -> Callable:

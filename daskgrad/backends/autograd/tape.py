@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from autograd.core import add_outgrads, primitive_vjps, sparse_object_types
+from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vjps import untake
 from autograd.tracer import Node, isbox, new_box, notrace_primitives
 
@@ -27,6 +28,9 @@ from daskgrad.backends.autograd.indexing import Piece
 from daskgrad.backends.autograd.linear import RULES as LINEAR_RULES
 from daskgrad.backends.autograd.ruled import call_ruled
 from daskgrad.backends.autograd.tracing import trace_numbers
+from daskgrad.structures import LEAF_TYPES
+
+LEAF_TYPES.add(ArrayBox)  # optree would find out as much, in ten times the time
 
 RULES = {**ARITHMETIC_RULES, **LINEAR_RULES, **INDEXING_RULES, **GUARDED_RULES}
 
@@ -41,41 +45,42 @@ class TapeNode(Node):
 
     def __init__(self, value, fun, args, kwargs, parent_argnums, parents):
         self.parents = parents
-        rule = rule_of(fun, parent_argnums)
+        rule = RULES.get(fun) or primitive_vjps.get(fun) or missing(fun, parent_argnums)
         if kwargs:
             require_seen(fun, kwargs)
         if is_integer(value):
             self.parents, self.pullback = (), integer_pullback
-        elif fun is call_ruled:  # what this raises is the user's, or says already what is missing
+            return
+        try:
             self.pullback = rule(parent_argnums, value, args, kwargs)
-        else:
-            self.pullback = pullback_by(rule, fun, parent_argnums, value, args, kwargs)
+        except (KeyError, NotImplementedError, TypeError) as error:
+            if (
+                fun is not call_ruled
+            ):  # which says itself what is missing, or passes on a user's error
+                explain(error, fun, parent_argnums)
+            raise
 
     def initialize_root(self):
         self.parents = ()
         self.pullback = None
 
 
-def rule_of(fun: Callable, argnums: tuple) -> Callable:
-    """The rule of a primitive, which makes a pullback of what it ran on."""
-    rule = RULES.get(fun) or primitive_vjps.get(fun)
-    if rule is None:
-        raise NotImplementedError(missing_rule(fun, argnums))
-    return rule
+def pullback_of(fun: Callable, argnums: tuple, value: Any, args: tuple, kwargs: dict) -> Callable:
+    """The pullback of a primitive, for the arguments ``argnums`` of one call."""
+    return TapeNode(value, fun, args, kwargs, argnums, ()).pullback
 
 
-def pullback_by(
-    rule: Callable, fun: Callable, argnums: tuple, value: Any, args: tuple, kwargs: dict
-) -> Callable:
-    try:
-        return rule(argnums, value, args, kwargs)
-    except (KeyError, NotImplementedError) as error:
-        if isinstance(error, KeyError) and error.args[0] not in argnums:
-            raise
+def missing(fun: Callable, argnums: tuple) -> Callable:
+    raise NotImplementedError(missing_rule(fun, argnums))
+
+
+def explain(error: Exception, fun: Callable, argnums: tuple) -> None:
+    """Raises a clearer error where a rule has failed since it is not made for a call."""
+    if isinstance(error, NotImplementedError) or (
+        isinstance(error, KeyError) and error.args[0] in argnums
+    ):
         raise NotImplementedError(missing_rule(fun, argnums)) from error
-    except TypeError as error:
-        if "argument" not in str(error):
-            raise
+    if isinstance(error, TypeError) and "argument" in str(error):
         raise TypeError(narrow_rule(fun, error)) from error  # np.clip(box) goes another way on
 
 
@@ -110,44 +115,45 @@ def trace(fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]) -> tuple[lis
 class Tape:
     """The record of one call: ``pull`` maps cotangents of the outputs to those of the arrays."""
 
-    __slots__ = ("_ends", "_parents", "_pullbacks", "_roots")
+    __slots__ = ("_ends", "_order", "_roots")
 
     def __init__(self, roots: Sequence[TapeNode], ends: Sequence[TapeNode | None]):
-        order = backward_order([end for end in ends if end is not None])
-        require_own_roots(order, roots)
-        place = {node: index for index, node in enumerate(order)}
-        placed = place.__getitem__
-        self._pullbacks = [node.pullback for node in order]
-        self._parents = [tuple(map(placed, node.parents)) for node in order]
-        self._ends = [None if end is None else placed(end) for end in ends]
-        self._roots = [place.get(root) for root in roots]
+        self._order = backward_order([end for end in ends if end is not None])
+        require_own_roots(self._order, roots)
+        self._ends = ends
+        self._roots = roots
 
     def __len__(self) -> int:
-        return len(self._pullbacks)
+        return len(self._order)
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """One cotangent (or None) an output in, one an array out; None where nothing arrived."""
-        sums = Cotangents(len(self._pullbacks))
+        sums = Cotangents()
+        arrived = sums.value
         for end, cotangent in zip(self._ends, cotangents, strict=True):
             if end is not None and cotangent is not None:
                 sums.add(end, cotangent)
-        for index, pullback in enumerate(self._pullbacks):
-            if pullback is not None and sums.value[index] is not None:
-                for parent, cotangent in zip(
-                    self._parents[index], pullback(sums.pop(index)), strict=True
-                ):
+        for node in self._order:
+            if node.pullback is None or node not in arrived:
+                continue
+            for parent, cotangent in zip(
+                node.parents, node.pullback(arrived.pop(node)), strict=True
+            ):
+                if type(cotangent) in PLAIN and parent not in arrived:
+                    arrived[parent] = cotangent
+                elif cotangent is not None:
                     sums.add(parent, cotangent)
-        return [None if root is None else sums.value[root] for root in self._roots]
+        return [arrived.get(root) for root in self._roots]
 
     def held_arrays(self) -> list[np.ndarray]:
         """The arrays that the pullbacks keep alive, each once; a view counts as its owner."""
-        return arrays_within(self._pullbacks)
+        return arrays_within([node.pullback for node in self._order])
 
 
 def require_own_roots(order: Sequence[TapeNode], roots: Sequence[TapeNode]) -> None:
     """Whatever the outputs depend on began at the roots; a copy of a box began elsewhere."""
-    own = set(roots)
-    if any(node.pullback is None and node not in own for node in order):
+    beginnings = {node for node in order if node.pullback is None}
+    if not beginnings.issubset(roots):
         raise copied()
 
 
@@ -170,40 +176,37 @@ class Cotangents:
 
     __slots__ = ("_ours", "value")
 
-    def __init__(self, count: int):
-        self.value: list[Any] = [None] * count
-        self._ours = [False] * count
+    def __init__(self) -> None:
+        self.value: dict[TapeNode, Any] = {}
+        self._ours: set[TapeNode] = set()
 
-    def pop(self, index: int) -> Any:
-        value, self.value[index] = self.value[index], None
-        return value
-
-    def add(self, index: int, cotangent: Any) -> None:
-        if cotangent is None:
-            return
-        previous = self.value[index]
-        if previous is None and type(cotangent) in PLAIN:
-            self.value[index] = cotangent
-        elif type(cotangent) is Piece:
-            self._add_piece(index, previous, cotangent)
+    def add(self, node: TapeNode, cotangent: Any) -> None:
+        previous = self.value.get(node)
+        if type(cotangent) is Piece:
+            self._add_piece(node, previous, cotangent)
         elif isbox(previous) or type(cotangent) in sparse_object_types or isbox(cotangent):
-            flagged = None if previous is None else (previous, self._ours[index])
-            self.value[index], self._ours[index] = add_outgrads(flagged, cotangent)
+            flagged = None if previous is None else (previous, node in self._ours)
+            self._put(node, *add_outgrads(flagged, cotangent))
         elif previous is None:
-            self.value[index] = cotangent
+            self.value[node] = cotangent
         else:
-            self.value[index] = self._add_dense(previous, cotangent, self._ours[index])
-            self._ours[index] = True
+            self._put(node, self._add_dense(previous, cotangent, node in self._ours), True)
 
-    def _add_piece(self, index: int, previous: Any, piece: Piece) -> None:
+    def _put(self, node: TapeNode, value: Any, ours: bool) -> None:
+        self.value[node] = value
+        if ours:
+            self._ours.add(node)
+        else:
+            self._ours.discard(node)
+
+    def _add_piece(self, node: TapeNode, previous: Any, piece: Piece) -> None:
         if isbox(previous):
-            return self.add(index, untake(piece.g, piece.index, piece.space))
+            return self.add(node, untake(piece.g, piece.index, piece.space))
         if previous is None:
             previous = piece.space.zeros()
-        elif not self._ours[index] or not isinstance(previous, np.ndarray):
+        elif node not in self._ours or not isinstance(previous, np.ndarray):
             previous = np.asarray(piece.space.zeros() + previous)
-        self.value[index] = piece.add_into(previous)
-        self._ours[index] = True
+        self._put(node, piece.add_into(previous), True)
 
     @staticmethod
     def _add_dense(previous: Any, cotangent: Any, ours: bool) -> Any:

@@ -25,6 +25,31 @@ FIXED = (
 
 Parts = list[Any]
 
+KEPT = 128  # pickles of functions
+
+
+class Pickles:
+    """Bytes of functions, made by ``pickled`` where a function may have changed since."""
+
+    def __init__(self, pickled: Callable[[Callable], bytes]):
+        self._pickled = pickled
+        self._kept: dict[types.CodeType, tuple[Parts, bytes]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def dumps(self, fun: Callable) -> bytes:
+        parts = parts_of(fun)
+        if parts is None:
+            return self._pickled(fun)
+        code = fun.__code__
+        kept = self._kept.get(code)
+        if kept is None or not are_same(kept[0], parts):
+            kept = self._kept[code] = parts, self._pickled(fun)
+            if len(self._kept) > KEPT:
+                self._kept.pop(next(iter(self._kept)), None)  # the oldest
+        return kept[1]
+
 
 def parts_of(fun: Callable) -> Parts | None:
     """All that a function's pickle is made of, or None where some of that can change in place."""

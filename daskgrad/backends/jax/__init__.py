@@ -1,0 +1,9 @@
+"""The JAX backend: models compiled once a worker for each kind of call, in double precision."""
+
+from daskgrad.backends.jax.hints import hint as hint
+from daskgrad.backends.jax.pickling import dumps as dumps
+from daskgrad.backends.jax.pickling import loads as loads
+from daskgrad.backends.jax.programs import prepare as prepare
+from daskgrad.backends.jax.tape import linearize as linearize
+from daskgrad.backends.jax.tape import run as run
+from daskgrad.backends.jax.tape import trace as trace

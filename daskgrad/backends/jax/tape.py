@@ -1,0 +1,115 @@
+"""The tape of a JAX model: JAX's own pullback, which is a pytree of residuals.
+
+Everything runs in double precision where the arrays are, by JAX's thread-local switch: the
+process's own setting is left alone.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from daskgrad.backends.calls import Layout, TracedCall
+from daskgrad.backends.jax.outputs import Outputs, as_numpy, with_shape
+from daskgrad.backends.jax.programs import program_of
+from daskgrad.structures import flatten, unflatten
+
+
+def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
+    """The value of a call, compiled where that can be."""
+    leaves, structure = flatten((args, kwargs))
+    layout = Layout(leaves, structure, (None,) * len(leaves))
+    with jax.enable_x64(True):
+        program = program_of(fun, layout)
+        if program is None:
+            return plain(fun(*args, **kwargs))
+        ends, others = program.value(layout)
+        values = program.outputs.joined(as_numpy(ends), as_numpy(others))
+        return unflatten(program.structure, values)
+
+
+def plain(value: Any) -> Any:
+    leaves, structure = flatten(value)
+    outputs = Outputs()
+    ends, others = outputs.split(leaves)
+    return unflatten(structure, outputs.joined(as_numpy(ends), as_numpy(others)))
+
+
+def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
+    """Runs ``fun`` once, compiled where that can be (see ``daskgrad.backends``)."""
+    with jax.enable_x64(True):
+        if not isinstance(fun, TracedCall):
+            return trace_anew(fun, arrays)
+        layout = fun.layout()
+        program = program_of(fun.fun, layout)
+        if program is None:
+            return trace_anew(fun, arrays)
+        ends, pullback, others = program.forward(layout, arrays)
+        fun.structure = program.structure
+        values = program.outputs.joined(as_numpy(ends), as_numpy(others))
+    return values, Tape(pullback, program.pull, program.outputs, len(arrays))
+
+
+def trace_anew(fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
+    """Runs the Python code of ``fun``, operation by operation."""
+    outputs = Outputs()
+
+    def of_arrays(*boxes: Any) -> tuple[list[Any], list[Any]]:
+        return outputs.split(fun(*boxes))
+
+    ends, pullback, others = jax.vjp(of_arrays, *arrays, has_aux=True)
+    values = outputs.joined(as_numpy(ends), as_numpy(others))
+
+    def pull(pullback: Any, cotangents: Sequence[Any]) -> tuple[Any, ...]:
+        return pullback(outputs.dense(cotangents))
+
+    return values, Tape(pullback, pull, outputs, len(arrays))
+
+
+class Tape:
+    """The residuals of one call: ``pull`` maps cotangents of the outputs to those of the arrays."""
+
+    __slots__ = ("_count", "_is_end", "_pull", "_pullback")
+
+    def __init__(self, pullback: Any, pull: Callable, outputs: Outputs, count: int):
+        self._pullback = pullback
+        self._pull = pull
+        self._is_end = [like is not None for like in outputs.likes()]
+        self._count = count
+
+    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
+        """One cotangent (or None) an output in, one an array out."""
+        pairs = zip(cotangents, self._is_end, strict=True)
+        arrived = [cotangent for cotangent, is_end in pairs if is_end]
+        if all(cotangent is None for cotangent in arrived):
+            return [None] * self._count
+        with jax.enable_x64(True):
+            return as_numpy(self._pull(self._pullback, arrived))
+
+    def held_arrays(self) -> list[Any]:
+        """The residuals, each once."""
+        leaves = jax.tree_util.tree_leaves(self._pullback)
+        return list({id(leaf): leaf for leaf in leaves if hasattr(leaf, "nbytes")}.values())
+
+
+def linearize(
+    fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]
+) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
+    """The outputs of ``fun``, and the map from the arrays' tangents to theirs; in JAX's arrays."""
+    outputs = Outputs()
+
+    def of_arrays(*boxes: Any) -> tuple[list[Any], list[Any]]:
+        return outputs.split(fun(*boxes))
+
+    with jax.enable_x64(True):
+        primals = [jnp.asarray(array) for array in arrays]
+        ends, push_ends, others = jax.linearize(of_arrays, *primals, has_aux=True)
+
+    def push(tangents: Sequence[Any]) -> list[Any]:
+        with jax.enable_x64(True):
+            pairs = zip(tangents, primals, strict=True)
+            pushed = push_ends(*[with_shape(tangent, primal) for tangent, primal in pairs])
+        return outputs.tangents(pushed)
+
+    return outputs.joined(ends, others), push

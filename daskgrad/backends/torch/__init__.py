@@ -1,0 +1,8 @@
+"""The PyTorch backend: models get CPU tensors, and may move them wherever they like."""
+
+from daskgrad.backends.torch.hints import hint as hint
+from daskgrad.backends.torch.pickling import dumps as dumps
+from daskgrad.backends.torch.pickling import loads as loads
+from daskgrad.backends.torch.tape import linearize as linearize
+from daskgrad.backends.torch.tape import run as run
+from daskgrad.backends.torch.tape import trace as trace

@@ -1,0 +1,19 @@
+"""Sending models to other processes: PyTorch's own functions are sent by name."""
+
+import pickle
+from collections.abc import Callable
+
+import cloudpickle
+
+from daskgrad.backends.unchanged import Pickles
+
+pickles = Pickles(cloudpickle.dumps)
+
+
+def dumps(fun: Callable) -> bytes:
+    """A function as bytes that ``loads`` makes a function of, in any process."""
+    return pickles.dumps(fun)
+
+
+def loads(data: bytes) -> Callable:
+    return pickle.loads(data)

@@ -1,0 +1,64 @@
+"""Tensors: NumPy arrays as PyTorch has them, and back."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+
+from daskgrad.backends.calls import is_numeric
+
+
+def tensor_of(array: Any) -> torch.Tensor:
+    """A CPU tensor on the array's own memory, or a copy where that is read-only."""
+    array = np.asarray(array)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def as_tensor(leaf: Any) -> Any:
+    """A constant argument: arrays and NumPy numbers as tensors, everything else as it is."""
+    return tensor_of(leaf) if is_numeric(leaf) else leaf
+
+
+def as_numpy(leaf: Any) -> Any:
+    """An output as a NumPy array or number, from whatever device; what is no tensor as it is."""
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    if leaf.dtype == torch.bfloat16:  # which NumPy does not have
+        leaf = leaf.float()
+    return leaf.numpy(force=True)[()]
+
+
+def has_derivative(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())
+
+
+def like(value: Any, primal: torch.Tensor) -> torch.Tensor:
+    """A tangent or cotangent in the shape and dtype of its primal, where that is."""
+    if value is None:
+        return torch.zeros_like(primal)
+    tensor = value if isinstance(value, torch.Tensor) else tensor_of(value)
+    return tensor.to(primal.device, primal.dtype).reshape(primal.shape)
+
+
+class Unchanged:
+    """Within this context, nothing writes into tensors: their memory is that of others' arrays."""
+
+    def __init__(self, leaves: Iterable[Any]):
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self._tensors = [each for each in tensors if not each.is_inference()]  # these count nothing
+        self._versions = [tensor._version for tensor in self._tensors]
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if error is not None:
+            return
+        for tensor, version in zip(self._tensors, self._versions, strict=True):
+            if tensor._version != version:
+                raise RuntimeError(
+                    f"a model of backend 'torch' has written into one of its arguments, a tensor "
+                    f"of shape {tuple(tensor.shape)}, whose memory others share; write into "
+                    f"x.clone()"
+                )
