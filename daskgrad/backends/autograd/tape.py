@@ -54,9 +54,7 @@ class TapeNode(Node):
         try:
             self.pullback = rule(parent_argnums, value, args, kwargs)
         except (KeyError, NotImplementedError, TypeError) as error:
-            if (
-                fun is not call_ruled
-            ):  # which says itself what is missing, or passes on a user's error
+            if fun is not call_ruled:  # what that raises is clear already, or the user's own
                 explain(error, fun, parent_argnums)
             raise
 
