@@ -54,7 +54,7 @@ class TapeNode(Node):
         try:
             self.pullback = rule(parent_argnums, value, args, kwargs)
         except (KeyError, NotImplementedError, TypeError) as error:
-            if fun is not call_ruled:  # what that raises is clear already, or the user's own
+            if fun is not call_ruled:  # what that raises is the user's, or says what is missing
                 explain(error, fun, parent_argnums)
             raise
 
