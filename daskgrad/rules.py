@@ -7,6 +7,7 @@ from typing import Any
 
 from daskgrad.backends.autograd.ruled import Call, call_ruled
 from daskgrad.cotangents import describe
+from daskgrad.models import Model
 from daskgrad.signatures import argument_name, function_name
 from daskgrad.structures import flatten
 
@@ -24,7 +25,7 @@ class Ruled:
     def __init__(self, fun: Callable, asked: str):
         if not callable(fun):
             raise TypeError(f"{asked} takes a function; found {describe(fun)}")
-        if hasattr(fun, "model"):
+        if isinstance(getattr(fun, "model", None), Model):
             raise TypeError(
                 f"{asked} takes a plain function; found {fun!r}: apply dg.delayed to the result"
             )

@@ -496,6 +496,31 @@ def test_errors_of_the_users_functions_keep_their_type():
         gradient(fun)
 
 
+def test_a_subclass_of_arrays_is_an_error_that_says_how_to_convert_it():
+    fun = dg.custom_vjp(lambda x: x)
+    fun.defvjp(lambda x: (np.ma.masked_array(x), None), lambda kept, g: (g,))
+    with pytest.raises(TypeError, match=r"returned a MaskedArray, .*convert it with np.asarray"):
+        dg.vjp(dg.delayed(fun), RHS)
+
+
+class Solver:
+    """A callable that has a model, which is none of ours."""
+
+    model = "an ellipse"
+
+    def __call__(self, x):
+        return 2.0 * x
+
+
+def test_objects_are_functions_too():
+    fun = dg.custom_vjp(Solver())
+    fun.defvjp(lambda x: (fun(x), None), lambda kept, g: (2.0 * g,))
+    assert fun.name == "Solver"
+    assert_array_equal(
+        autograd.grad(lambda x: anp.sum(loads(dumps(fun))(x)))(RHS), 2.0 * np.ones(3)
+    )
+
+
 def test_only_plain_functions_are_decorated_and_only_arrays_passed():
     with pytest.raises(TypeError, match=r"dg.custom_vjp takes a function; found 3"):
         dg.custom_vjp(3)

@@ -69,9 +69,10 @@ def call_ruled(function: Any, args: tuple, kwargs: dict) -> Any:
 def traced_value(call: Call, number: int, enter: Callable[[Any], Any]) -> Any:
     """The value of a call, its leaves with a derivative in boxes of the trace."""
     outputs, structure = flatten(call.value)
-    for leaf in outputs:
-        require_from_arguments(call.function, leaf, number)
     places = with_derivative(outputs)
+    for place in places:
+        require_plain_array(call.function, outputs[place])
+        require_from_arguments(call.function, outputs[place], number)
     if not places:
         return call.value
     box = enter(bundled([outputs[place] for place in places]))
@@ -244,6 +245,15 @@ def require_plain_keywords(function: Any, kwargs: dict) -> None:
                 f"keyword argument {name!r} of {function.name!r} is differentiated, but its rules "
                 f"are for positional arguments; pass it by position"
             )
+
+
+def require_plain_array(function: Any, leaf: Any) -> None:
+    """No subclass of NumPy's array, such as the matrices that old sparse ones make."""
+    if isinstance(leaf, np.ndarray) and type(leaf) is not np.ndarray:
+        raise TypeError(
+            f"{function.name!r} returned a {type(leaf).__name__}, which cannot be differentiated; "
+            f"convert it with np.asarray"
+        )
 
 
 def require_from_arguments(function: Any, leaf: Any, number: int) -> None:
