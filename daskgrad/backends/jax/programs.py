@@ -7,7 +7,6 @@ are. A function is known by its bytes, since what it refers to may have changed,
 loads it anew with every evaluation.
 """
 
-import hashlib
 import logging
 import threading
 from collections import OrderedDict
@@ -23,6 +22,7 @@ from daskgrad.backends.calls import Layout, is_numeric
 from daskgrad.backends.jax.outputs import Outputs
 from daskgrad.backends.jax.pickling import dumps
 from daskgrad.backends.jax.reach import reached
+from daskgrad.backends.unchanged import digest
 from daskgrad.structures import flatten, unflatten
 
 logger = logging.getLogger("daskgrad")
@@ -40,7 +40,7 @@ class Prepared:
 
     def __init__(self, fun: Callable):
         self.fun = fun
-        self.digest = digest(fun)
+        self.digest = digest_of(fun)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.fun(*args, **kwargs)
@@ -50,15 +50,15 @@ def prepare(fun: Callable) -> Prepared:
     return fun if isinstance(fun, Prepared) else Prepared(fun)
 
 
-def digest(fun: Callable) -> bytes | None:
-    """What tells a function from all others and from its own past; ``None``: nothing does."""
-    data = getattr(fun, "daskgrad_bytes", None)  # one that came from another process has them
-    if data is None:
-        try:
-            data = dumps(fun)
-        except Exception:  # whatever its parts raise: it is traced at every call, and right
-            return None
-    return hashlib.blake2b(data, digest_size=16).digest()
+def digest_of(fun: Callable) -> bytes | None:
+    """The digest of a function's bytes; ``None`` where it cannot be pickled."""
+    known = getattr(fun, "daskgrad_digest", None)  # of one that came from another process
+    if known is not None:
+        return known
+    try:
+        return digest(dumps(fun))
+    except Exception:  # whatever its parts raise: it is traced at every call, and right
+        return None
 
 
 class Kind(NamedTuple):
