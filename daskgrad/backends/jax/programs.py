@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optree
 from jax.extend.core import jaxpr_as_fun
@@ -117,10 +118,17 @@ class Program:
         return self._value(self._constants(layout))
 
     def forward(self, layout: Layout, arrays: Sequence[Any]) -> tuple[list[Any], Any, list[Any]]:
+        """The outputs with derivative, the pullback, the other outputs.
+
+        The pullback of one real number is its gradient: XLA fuses both passes, and holds nothing.
+        """
         return self._forward(list(arrays), self._constants(layout))
 
     def pull(self, pullback: Any, cotangents: Sequence[Any]) -> list[Any]:
-        pulled = self._pull(pullback, list(cotangents))
+        return self.of_reached(self._pull(pullback, list(cotangents)))
+
+    def of_reached(self, pulled: Sequence[Any]) -> list[Any]:
+        """What was pulled back, and ``None`` for arrays that no output depends on."""
         pairs = zip(pulled, self.reached, strict=True)
         return [each if is_reached else None for each, is_reached in pairs]
 
@@ -140,7 +148,10 @@ class Program:
             results = jaxpr_as_fun(traced)(*boxes, *constants)
             return results[:ends], results[ends:]
 
-        return jax.vjp(of_arrays, *arrays, has_aux=True)
+        values, pullback, others = jax.vjp(of_arrays, *arrays, has_aux=True)
+        if self.outputs.is_real_scalar():
+            return values, pullback([jnp.ones_like(values[0])]), others
+        return values, pullback, others
 
     def _traced_pull(self, pullback: Any, cotangents: list[Any]) -> tuple[Any, ...]:
         return pullback(self.outputs.dense(cotangents))
