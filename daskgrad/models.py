@@ -6,6 +6,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from daskgrad import backends
+from daskgrad.backends.unchanged import digest
 from daskgrad.cotangents import describe
 from daskgrad.random import with_own_generators
 from daskgrad.structures import Structure
@@ -33,12 +34,13 @@ class SentFunction:
     function needs, and one that cannot be loaded is an error of its own task.
     """
 
-    __slots__ = ("_fun", "backend", "data")
+    __slots__ = ("_digest", "_fun", "backend", "data")
 
     def __init__(self, data: bytes, backend: Any):
         self.data = data
         self.backend = backend
         self._fun: Callable | None = None
+        self._digest: bytes | None = None
 
     @classmethod
     def of(cls, model: Model) -> "SentFunction":
@@ -50,9 +52,11 @@ class SentFunction:
         return SentFunction, (data, self.backend)
 
     @property
-    def daskgrad_bytes(self) -> bytes:
-        """What a backend that keeps compiled functions may know this one by."""
-        return self.data
+    def daskgrad_digest(self) -> bytes:
+        """What a backend that keeps compiled functions knows this one by."""
+        if self._digest is None:
+            self._digest = digest(self.data)
+        return self._digest
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._fun is None:

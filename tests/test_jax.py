@@ -116,6 +116,32 @@ def test_a_pullback_is_compiled_once(synchronously, monkeypatch):
     assert len(pulled) == 1
 
 
+@pytest.mark.parametrize("keep", ["auto", "tape", "gradient"])
+def test_the_gradient_of_one_number_is_compiled_with_it(keep, synchronously, monkeypatch):
+    """Whatever stands beside it; any cotangent scales it, in the dtypes of the arguments."""
+
+    def refuse(self, *args):
+        raise AssertionError("a second program")
+
+    monkeypatch.setattr(programs.Program, "_traced_pull", refuse)
+
+    def fun(x, z):
+        return jnp.sum(jnp.sin(x) * jnp.abs(z) ** 2)
+
+    z = (X + 1j * X[::-1]).astype("c8")
+    for single in (False, True):
+        x = X.astype("f4") if single else X
+        value, pullback = dg.vjp(lambda x, z: model_of(fun, keep=keep)(x, z), x, z)
+        assert value.dtype == x.dtype
+        for factor in (1.0, -2.5, 0.0):
+            x_bar, z_bar = pullback(factor)
+            assert (x_bar.dtype, z_bar.dtype) == (x.dtype, z.dtype)
+            assert_allclose(x_bar, factor * np.cos(X) * np.abs(z) ** 2, rtol=1e-6)
+            assert_allclose(z_bar, factor * 2.0 * np.sin(X) * z.conj(), rtol=1e-6)
+    model = model_of(lambda x: {"a": jnp.sum(x**2), "n": 3, "i": jnp.arange(2)})
+    close(dg.grad(lambda x: dg.delayed(lambda d: d["a"] * d["n"])(model(x)))(X), 6.0 * X)
+
+
 @pytest.mark.parametrize(
     ("calls", "traces"),
     [

@@ -59,6 +59,11 @@ class Outputs:
         """How many outputs have a derivative."""
         return sum([isinstance(slot, End) for slot in self.slots])
 
+    def is_real_scalar(self) -> bool:
+        """Whether one real number is all that has a derivative."""
+        likes = [like for like in self.likes() if like is not None]
+        return len(likes) == 1 and likes[0].shape == () and likes[0].dtype.kind == "f"
+
     def likes(self) -> list[Any]:
         """Shape and dtype of each output that has a derivative, ``None`` for the others."""
         return [slot.like if isinstance(slot, End) else None for slot in self.slots]

@@ -7,7 +7,6 @@ are. A function is known by its bytes, since what it refers to may have changed,
 loads it anew with every evaluation.
 """
 
-import hashlib
 import logging
 import threading
 from collections import OrderedDict
@@ -15,6 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optree
 from jax.extend.core import jaxpr_as_fun
@@ -23,6 +23,7 @@ from daskgrad.backends.calls import Layout, is_numeric
 from daskgrad.backends.jax.outputs import Outputs
 from daskgrad.backends.jax.pickling import dumps
 from daskgrad.backends.jax.reach import reached
+from daskgrad.backends.unchanged import digest
 from daskgrad.structures import flatten, unflatten
 
 logger = logging.getLogger("daskgrad")
@@ -40,7 +41,7 @@ class Prepared:
 
     def __init__(self, fun: Callable):
         self.fun = fun
-        self.digest = digest(fun)
+        self.digest = digest_of(fun)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.fun(*args, **kwargs)
@@ -50,15 +51,15 @@ def prepare(fun: Callable) -> Prepared:
     return fun if isinstance(fun, Prepared) else Prepared(fun)
 
 
-def digest(fun: Callable) -> bytes | None:
-    """What tells a function from all others and from its own past; ``None``: nothing does."""
-    data = getattr(fun, "daskgrad_bytes", None)  # one that came from another process has them
-    if data is None:
-        try:
-            data = dumps(fun)
-        except Exception:  # whatever its parts raise: it is traced at every call, and right
-            return None
-    return hashlib.blake2b(data, digest_size=16).digest()
+def digest_of(fun: Callable) -> bytes | None:
+    """The digest of a function's bytes; ``None`` where it cannot be pickled."""
+    known = getattr(fun, "daskgrad_digest", None)  # of one that came from another process
+    if known is not None:
+        return known
+    try:
+        return digest(dumps(fun))
+    except Exception:  # whatever its parts raise: it is traced at every call, and right
+        return None
 
 
 class Kind(NamedTuple):
@@ -117,10 +118,17 @@ class Program:
         return self._value(self._constants(layout))
 
     def forward(self, layout: Layout, arrays: Sequence[Any]) -> tuple[list[Any], Any, list[Any]]:
+        """The outputs with derivative, the pullback, the other outputs.
+
+        The pullback of one real number is its gradient: XLA fuses both passes, and holds nothing.
+        """
         return self._forward(list(arrays), self._constants(layout))
 
     def pull(self, pullback: Any, cotangents: Sequence[Any]) -> list[Any]:
-        pulled = self._pull(pullback, list(cotangents))
+        return self.of_reached(self._pull(pullback, list(cotangents)))
+
+    def of_reached(self, pulled: Sequence[Any]) -> list[Any]:
+        """What was pulled back, and ``None`` for arrays that no output depends on."""
         pairs = zip(pulled, self.reached, strict=True)
         return [each if is_reached else None for each, is_reached in pairs]
 
@@ -140,7 +148,10 @@ class Program:
             results = jaxpr_as_fun(traced)(*boxes, *constants)
             return results[:ends], results[ends:]
 
-        return jax.vjp(of_arrays, *arrays, has_aux=True)
+        values, pullback, others = jax.vjp(of_arrays, *arrays, has_aux=True)
+        if self.outputs.is_real_scalar():
+            return values, pullback([jnp.ones_like(values[0])]), others
+        return values, pullback, others
 
     def _traced_pull(self, pullback: Any, cotangents: list[Any]) -> tuple[Any, ...]:
         return pullback(self.outputs.dense(cotangents))

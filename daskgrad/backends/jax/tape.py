@@ -36,7 +36,7 @@ def plain(value: Any) -> Any:
     return unflatten(structure, outputs.joined(as_numpy(ends), as_numpy(others)))
 
 
-def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
+def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape | GradientTape"]:
     """Runs ``fun`` once, compiled where that can be (see ``daskgrad.backends``)."""
     with jax.enable_x64(True):
         if not isinstance(fun, TracedCall):
@@ -48,6 +48,9 @@ def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
         ends, pullback, others = program.forward(layout, arrays)
         fun.structure = program.structure
         values = program.outputs.joined(as_numpy(ends), as_numpy(others))
+    if program.outputs.is_real_scalar():
+        gradient = as_numpy(program.of_reached(pullback))
+        return values, GradientTape(gradient, program.outputs.likes())
     return values, Tape(pullback, program.pull, program.outputs, len(arrays))
 
 
@@ -91,6 +94,26 @@ class Tape:
         """The residuals, each once."""
         leaves = jax.tree_util.tree_leaves(self._pullback)
         return list({id(leaf): leaf for leaf in leaves if hasattr(leaf, "nbytes")}.values())
+
+
+class GradientTape:
+    """The gradient of one real number, which was computed with it: only a factor is missing."""
+
+    __slots__ = ("_end", "_gradient")
+
+    def __init__(self, gradient: list[Any], likes: Sequence[Any]):
+        self._gradient = gradient
+        (self._end,) = [number for number, like in enumerate(likes) if like is not None]
+
+    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
+        """One cotangent (or None) an output in, one (or None) an array out."""
+        factor = cotangents[self._end]
+        if factor is None:
+            return [None] * len(self._gradient)
+        return [None if g is None else g.dtype.type(factor) * g for g in self._gradient]
+
+    def held_arrays(self) -> list[Any]:
+        return [g for g in self._gradient if g is not None]
 
 
 def linearize(
