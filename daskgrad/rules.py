@@ -15,8 +15,8 @@ from daskgrad.structures import flatten
 class Ruled:
     """A function with rules of its own: plain on plain arrays, one node of a trace on boxes.
 
-    ``is_first_order``: its rules cannot be differentiated, and are never called on boxes; ``kind``
-    is what an error says of such functions.
+    ``is_first_order``: it has no second derivatives, and below its trace its arguments are never
+    boxes; ``kind`` is what an error says of such functions.
     """
 
     is_first_order = False
