@@ -2,30 +2,36 @@
 
 Reading order, which is import order (a module imports only modules above it):
 
-structures, signatures, fingerprints, cotangents, summation, compensation, backends, models, rules,
-roots, blame, pullbacks, differences, dual, itemwise, terms, nested: on the workers, plain NumPy.
-tasks: what is handed to Dask. hidden, nodes: what the user writes. graph, forward, backward,
-blackbox, tangent, batches: the passes. partitions, resident, shards, columns, items, reduction,
-sums: adding up over much data. inline: in the calling thread. shipping: what travels too often.
-demands: what is asked of functions and arguments. running, recording, gradient, forward_mode,
-second_order, jacobian, checks: what users call. ``ARCHITECTURE.md`` has a line on each.
+structures, random, signatures, fingerprints, cotangents, summation, compensation, backends,
+models, rules, roots, blame, pullbacks, differences, dual, itemwise, terms, single_terms, nested, nans: on
+the workers, plain NumPy. tasks: what is handed to Dask. hidden, nodes, cuts: what the user writes.
+graph, forward, backward, blackbox, tangent, batches: the passes. partitions, resident, shards,
+columns, items, reduction, sums: adding up over much data. inline: in the calling thread. shipping:
+what travels too often. demands: what is asked of functions and arguments. running, recording,
+gradient, per_item, forward_mode, second_order, jacobian, directions, lines, taylor, culprits,
+checks: what users call. ``ARCHITECTURE.md`` has a line on each.
 """
 
 import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads
+from daskgrad import random
 from daskgrad.backends import register_backend
 from daskgrad.blackbox import finite_difference
 from daskgrad.checks import check_grads
+from daskgrad.cuts import stop_gradient, value
 from daskgrad.forward_mode import jvp
 from daskgrad.gradient import differentiate, grad, value_and_grad, vjp
 from daskgrad.items import zip
 from daskgrad.jacobian import jacobian
+from daskgrad.nans import debug_nans
 from daskgrad.nodes import delayed, variable
+from daskgrad.per_item import per_item
 from daskgrad.pullbacks import NondeterministicModelError
 from daskgrad.roots import implicit
 from daskgrad.rules import custom_vjp
 from daskgrad.second_order import gnvp, hessian, hvp
 from daskgrad.shards import Shards, place
 from daskgrad.sums import map_sum, reduce_sum, sum
+from daskgrad.taylor import taylor_rates
 
 __version__ = "0.1.0"
 
@@ -34,6 +40,7 @@ __all__ = [
     "Shards",
     "check_grads",
     "custom_vjp",
+    "debug_nans",
     "delayed",
     "differentiate",
     "finite_difference",
@@ -45,10 +52,15 @@ __all__ = [
     "jacobian",
     "jvp",
     "map_sum",
+    "per_item",
     "place",
+    "random",
     "reduce_sum",
     "register_backend",
+    "stop_gradient",
     "sum",
+    "taylor_rates",
+    "value",
     "value_and_grad",
     "variable",
     "vjp",

@@ -9,6 +9,7 @@ import cloudpickle
 
 from daskgrad import backends
 from daskgrad.models import Call, Model, described_arguments
+from daskgrad.structures import flatten
 
 
 class Partition(NamedTuple):
@@ -23,6 +24,19 @@ class Partition(NamedTuple):
     def __str__(self) -> str:
         whole = f"partition {self.number}"
         return whole if self.item is None else f"item {self.item} of {whole}"
+
+
+class Mark:
+    """Stands for an input of a call."""
+
+
+def argument_label(call: Call, number: int) -> str:
+    """What the argument of a model is called that an input is, or is a part of."""
+    marks = [Mark() for _ in range(1 + max([number for _, number in call.holes]))]
+    args, kwargs = call.arguments(marks)
+    named = [*[(f"argument {n}", arg) for n, arg in enumerate(args)], *kwargs.items()]
+    mark = marks[number]
+    return next(name for name, arg in named if any(leaf is mark for leaf in flatten(arg)[0]))
 
 
 class Blame(NamedTuple):

@@ -47,10 +47,10 @@ def _array_print(array: np.ndarray) -> Any:
         return (array.shape, str(array.dtype), zlib.crc32(np.ascontiguousarray(array).data))
     flat = array.reshape(-1)
     sample = flat[:: max(1, math.ceil(flat.size / SAMPLES))].copy()
-    return (array.shape, str(array.dtype), _norm(flat), sample)
+    return (array.shape, str(array.dtype), norm(flat), sample)
 
 
-def _norm(vector: np.ndarray) -> float:
+def norm(vector: np.ndarray) -> float:
     """The Euclidean norm, also where squares overflow or vanish (a likelihood of exp(-500))."""
     info = np.finfo(vector.dtype)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):

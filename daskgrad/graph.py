@@ -11,10 +11,10 @@ SCALAR_KEEPING = {id(model.model) for model in ELEMENTWISE}
 class Graph:
     """The nodes that some outputs depend on, inputs first.
 
-    ``active`` are those on a path from a variable in ``wrt`` to ``output``: they depend on a
-    variable and matter to the output. ``extras`` are other outputs, of which only the value is
-    wanted. ``scalars`` are nodes whose value is one real number if the output's is, which is known
-    before anything runs; empty unless ``output_is_scalar``.
+    ``active`` are those on a path from a variable in ``wrt`` to ``output`` that nothing stops: they
+    depend on a variable and matter to the output. ``extras`` are other outputs, of which only the
+    value is wanted. ``scalars`` are nodes whose value is one real number if the output's is, which
+    is known before anything runs; empty unless ``output_is_scalar``.
     """
 
     def __init__(
@@ -47,9 +47,10 @@ class Graph:
         )
 
     def _active(self) -> set[Node]:
-        active = set()
-        for node in order([self.output]):
-            if self.is_wrt(node) or any(source in active for source in node.inputs):
+        active: set[Node] = set()
+        for node in order([self.output], is_leaf=lambda node: node.is_stopped):
+            sources = () if node.is_stopped else node.inputs
+            if self.is_wrt(node) or any(source in active for source in sources):
                 active.add(node)
         return active
 

@@ -21,6 +21,7 @@ from distributed import Client
 
 from daskgrad.forward import Whole
 from daskgrad.graph import Graph
+from daskgrad.nans import is_debugging
 from daskgrad.nodes import Constant, Node
 from daskgrad.pullbacks import Captured
 from daskgrad.reduction import ReductionNode, add_captured_blocks, captured_blocks
@@ -44,9 +45,9 @@ def seconds_in_line(graph: Graph, client: Client | None) -> float:
 
     Nodes with annotations and other Dask collections are for Dask, and so are sums over items that
     are results of tasks or on a cluster, unless they are evaluated there as a whole. Nothing runs
-    in line where callbacks of Dask's local schedulers watch the tasks.
+    in line where ``debug_nans`` or callbacks of Dask's local schedulers watch the tasks.
     """
-    if not all(is_plain(node, client) for node in graph.order):
+    if is_debugging() or not all(is_plain(node, client) for node in graph.order):
         return 0.0
     if client is None:
         is_usual = dask.base.get_scheduler() in (None, *LOCAL)

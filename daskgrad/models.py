@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from daskgrad import backends
 from daskgrad.cotangents import describe
+from daskgrad.random import with_own_generators
 from daskgrad.structures import Structure
 
 KEEP = ("auto", "gradient", "tape", "recompute")
@@ -70,10 +71,11 @@ class Call(NamedTuple):
     holes: tuple[tuple[int, int], ...]
 
     def arguments(self, inputs: Sequence[Any]) -> tuple[tuple, dict]:
+        """The arguments of one run, which has generators of random numbers of its own."""
         leaves = list(self.leaves)
         for position, number in self.holes:
             leaves[position] = inputs[number]
-        return self.structure.unflatten(leaves)
+        return self.structure.unflatten(with_own_generators(leaves))
 
 
 _RUNNING: ContextVar[bool] = ContextVar("a model of daskgrad is running", default=False)

@@ -11,6 +11,7 @@ import numpy as np
 import optree
 
 from daskgrad.cotangents import describe
+from daskgrad.random import with_own_generators
 from daskgrad.structures import flatten
 from daskgrad.summation import pairwise
 
@@ -22,7 +23,7 @@ def nested_sum(fun: Callable, name: str, items: Iterable[Any], shared: tuple) ->
 
 def term(fun: Callable, name: str, number: int, item: Any, shared: tuple) -> Any:
     try:
-        return fun(item, *shared)
+        return fun(*with_own_generators([item, *shared]))
     except Exception as error:
         error.add_note(f"daskgrad: in item {number} of a sum of {name!r} inside a model")
         raise

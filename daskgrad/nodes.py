@@ -34,10 +34,12 @@ names = Names()
 class Node(Collection):
     """One recorded call: its name, the nodes it takes in, and how its value is computed.
 
-    ``stage``: the first word of the keys of the tasks that compute its value.
+    ``stage``: the first word of the keys of the tasks that compute its value. ``is_stopped``:
+    derivatives do not go through it to what it takes in.
     """
 
     stage: Stage = "value"
+    is_stopped = False
 
     def __init__(self, name: str, inputs: Sequence["Node"]):
         self.name = name

@@ -23,6 +23,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.typing import Key
 
+from daskgrad.nans import is_debugging, watched
 from daskgrad.structures import Registering, sent_by_value
 
 Stage = Literal["forward", "value", "backward", "cotangent", "tangent"]
@@ -76,12 +77,18 @@ class Names:
         return (f"{stage}-{spoken(name)}-{self._token}", os.getpid(), next(self._numbers))
 
 
+def watched_key(key: Key) -> Key:
+    """The key of a task that is watched: under its own, Dask may know the result already."""
+    return (*key, "watched") if isinstance(key, tuple) else key
+
+
 class TaskGraph:
     """The tasks of one evaluation, while they are put together."""
 
     def __init__(self) -> None:
         self._names = Names()
         self._sends_classes = bool(sent_by_value())
+        self._is_watched = is_debugging()
         self._tasks: dict[Key, Any] = {}
         self._annotations: dict[str, dict[Key, Any]] = {}
         self._collections: dict[Key, Any] = {}
@@ -97,6 +104,8 @@ class TaskGraph:
         self, key: Key, fun: Callable, *args: Any, annotations: dict[str, Any] | None = None
     ) -> TaskRef:
         """The task ``fun(*args)``; lists among the arguments may hold references."""
+        if self._is_watched:
+            key, fun = watched_key(key), watched(fun)
         fun = Registering(fun) if self._sends_classes else fun
         self._tasks[key] = KeptTask(key, fun, *[_listed(arg) for arg in args])
         for kind, value in (annotations or {}).items():
@@ -105,6 +114,7 @@ class TaskGraph:
 
     def data(self, key: Key, value: Any) -> TaskRef:
         """Puts a value into the graph, once however many tasks refer to it."""
+        key = watched_key(key) if self._is_watched else key
         self._tasks[key] = DataNode(key, value)
         return TaskRef(key)
 
@@ -262,18 +272,26 @@ class Collection(DaskMethodsMixin):
         raise NotImplementedError
 
     def __dask_graph__(self) -> HighLevelGraph:
-        if self._graph is None:
-            self._graph = self.build_graph()
-        return self._graph
+        """The graph that was given, or the one that was built; another one while it is watched."""
+        if self._graph is not None:
+            return self._graph
+        built, is_watched = self.__dict__.setdefault("_built", {}), is_debugging()
+        if is_watched not in built:
+            built[is_watched] = self.build_graph()
+        return built[is_watched]
 
     def __dask_keys__(self) -> list[Key]:
-        return [self.key]
+        return [self._key_in_graph()]
+
+    def _key_in_graph(self) -> Key:
+        is_watched = self._graph is None and is_debugging()
+        return watched_key(self.key) if is_watched else self.key
 
     def __dask_layers__(self) -> Sequence[str]:
         return tuple(self.__dask_graph__().layers)
 
     def __dask_tokenize__(self) -> Key:
-        return self.key
+        return self._key_in_graph()
 
     __dask_optimize__ = staticmethod(cull)
     __dask_scheduler__ = staticmethod(dask.threaded.get)
@@ -287,7 +305,7 @@ class Collection(DaskMethodsMixin):
     def _with_graph(self, graph: Any, *, rename: dict | None = None) -> "Collection":
         """The same collection on another graph: persisted, or cloned under other keys."""
         other = copy.copy(self)
-        other.key = replace_name_in_key(self.key, rename or {})
+        other.key = replace_name_in_key(self._key_in_graph(), rename or {})
         if not isinstance(graph, HighLevelGraph):
             graph = {key: _held(key, value) for key, value in graph.items()}
             graph = HighLevelGraph.from_collections(f"daskgrad-{uuid.uuid4().hex}", graph)

@@ -177,13 +177,7 @@ class TracedSum:
         gradients = Gathered(are_rows, self._add.cotangents)
         kept, kept_widths, scalars = [], [], 0
         for offset, item in enumerate(zip(*columns, strict=True)):
-            inputs = [*item, *self._inputs]
-            try:
-                value, pullback, widths = self._term(item, inputs)
-            except Exception as error:
-                place = nth(first, offset)
-                Blame("forward", self._model, self._sum.call, inputs, place).note(error)
-                raise
+            value, pullback, widths = self.term(first, offset, item)
             values.push(value)
             is_gradient = isinstance(pullback, Gradient)
             if is_gradient:
@@ -207,12 +201,19 @@ class TracedSum:
     def _captured(self, value: Any, pullback: Any) -> Captured:
         return captured_sum(value, pullback, self._seen, self._sum.is_part)
 
-    def _term(self, item: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, Any, Widths]:
-        if not self._own:
-            return (*self._tracer.run(inputs), ())
-        trees = [(number, *flatten(item[number])) for number in self._own]
-        widths = tuple([len(leaves) for _, leaves, _ in trees])
-        return (*self._tracer.with_item(trees).run(inputs), widths)
+    def term(self, first: First, offset: int, item: Sequence[Any]) -> tuple[Any, Any, Widths]:
+        """The value of one term, its pullback, and how many leaves its item's parts have."""
+        inputs = [*item, *self._inputs]
+        try:
+            if not self._own:
+                return (*self._tracer.run(inputs), ())
+            trees = [(number, *flatten(item[number])) for number in self._own]
+            widths = tuple([len(leaves) for _, leaves, _ in trees])
+            return (*self._tracer.with_item(trees).run(inputs), widths)
+        except Exception as error:
+            place = nth(first, offset)
+            Blame("forward", self._model, self._sum.call, inputs, place).note(error)
+            raise
 
 
 def captured_sum(value: Any, pullback: Any, seen: tuple[Seen, ...], is_part: bool) -> Captured:

@@ -75,9 +75,10 @@ def test_latency_has_all_its_peers(tmp_path):
 
 def test_scaling_counts_the_clients_bytes(tmp_path):
     _, content = run("scaling", tmp_path)
-    rows = {(row["workers"], row["numbers"]): row for row in content["measured"]}
-    assert set(rows) == {(w, n) for w in (1, 2) for n in (10**2, 10**6)}
-    for (_, numbers), row in rows.items():
+    rows = {(row["workers"], row["peer"], row["numbers"]): row for row in content["measured"]}
+    peers = (("daskgrad", 10**2), ("bare handlers", 10**2), ("daskgrad", 10**6))
+    assert set(rows) == {(workers, *peer) for workers in (1, 2) for peer in peers}
+    for (_, _, numbers), row in rows.items():
         assert row["bytes received"] >= 8 * numbers
         assert row["bytes sent"] >= 8 * numbers
         assert 0.0 < row["efficiency"] <= 1.0

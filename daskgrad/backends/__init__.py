@@ -24,9 +24,12 @@ pytrees with NumPy arrays in them, and so is its value, whatever the library mak
     library's own differentiable operations, so that ``trace`` and ``run`` can go through a function
     that calls them.
 
-Two more are optional. ``prepare(fun)``, called once for many calls, returns what ``run`` and
+Four more are optional. ``prepare(fun)``, called once for many calls, returns what ``run`` and
 ``trace`` are given in the place of a model's function. ``hint(error, stage)`` returns a sentence
 for a user whose model raised an error because it is not written for the library, or ``None``.
+``stop_gradient(leaf)`` and ``value(leaf)`` take one leaf of what a traced model works on, and
+return one that is not the library's own as it is: the former the same number without a derivative,
+the latter the plain number, out of all nested traces.
 
 What ``trace`` is given for a call of a model is a ``TracedCall`` (``daskgrad.backends.calls``).
 """
@@ -166,3 +169,15 @@ def hint(which: str | SentBackend, error: Exception, stage: str) -> str | None:
         _, backend = _arrived.get(which.name, (which, None))
     said = getattr(backend, "hint", None)
     return None if said is None else said(error, stage)
+
+
+def of_leaves(name: str) -> list[Callable[[Any], Any]]:
+    """The functions of this name, ``stop_gradient`` or ``value``, of backends that may own a leaf.
+
+    Nothing can belong to a library that this process has not imported.
+    """
+    own = [load(each) for each in NAMES if each in sys.modules]
+    registered = [backend for each, backend in _loaded.items() if each not in NAMES]
+    arrived = [backend for _, backend in _arrived.values()]
+    functions = [getattr(backend, name, None) for backend in (*own, *registered, *arrived)]
+    return [function for function in functions if function is not None]

@@ -68,7 +68,7 @@ def require_plain_index(argnums: tuple) -> None:
     if argnums != (0,):
         raise TypeError(
             "an index depends on a variable, and an index has no derivative; take the plain number "
-            "out first, with autograd.tracer.getval(index)"
+            "out first, with dg.value(index)"
         )
 
 

@@ -93,7 +93,10 @@ def is_traced(leaf: Any) -> bool:
 
 
 class Program:
-    """One function, compiled for one kind of call: its value, its forward pass and its pullback."""
+    """One function, compiled for one kind of call: its value, its forward pass and its pullback.
+
+    Where several threads are the first to call it, JAX compiles it in one of them.
+    """
 
     def __init__(self, fun: Callable, layout: Layout):
         statics = [None if is_traced(leaf) else leaf for leaf in layout.leaves]
@@ -106,9 +109,9 @@ class Program:
         self.outputs = Outputs()
         self.structure: Any = None
         self.reached: list[bool] = []  # for each array, whether an output depends on it
-        self._value = Once(jax.jit(self._traced_value))
-        self._forward = Once(jax.jit(self._traced_forward))
-        self._pull = Once(jax.jit(self._traced_pull))
+        self._value = jax.jit(self._traced_value)
+        self._forward = jax.jit(self._traced_forward)
+        self._pull = jax.jit(self._traced_pull)
 
     def value(self, layout: Layout) -> tuple[list[Any], list[Any]]:
         return self._value(self._constants(layout))
@@ -156,23 +159,6 @@ class Program:
 
 def same(leaf: Any) -> Any:
     return leaf
-
-
-class Once:
-    """A compiled function, whose first call no other thread makes at the same time."""
-
-    def __init__(self, compiled: Callable):
-        self._compiled = compiled
-        self._is_ready = False
-        self._lock = threading.RLock()
-
-    def __call__(self, *args: Any) -> Any:
-        if self._is_ready:
-            return self._compiled(*args)
-        with self._lock:
-            result = self._compiled(*args)
-            self._is_ready = True
-            return result
 
 
 # ------------------------------------------------------------------------------ those that are kept

@@ -1,5 +1,7 @@
 """The PyTorch backend: models get CPU tensors, and may move them wherever they like."""
 
+from daskgrad.backends.torch.cuts import stop_gradient as stop_gradient
+from daskgrad.backends.torch.cuts import value as value
 from daskgrad.backends.torch.hints import hint as hint
 from daskgrad.backends.torch.pickling import dumps as dumps
 from daskgrad.backends.torch.pickling import loads as loads

@@ -1,0 +1,30 @@
+"""Out of the boxes: the plain numbers in what a model is called with while it is traced.
+
+They have no derivative in any of the traces that they come from, nested ones included.
+"""
+
+from typing import Any
+
+import numpy as np
+import optree
+from autograd.tracer import getval, isbox
+
+from daskgrad.structures import flatten
+
+
+def unboxed(leaf: Any) -> Any:
+    """What is in a box, through all traces; anything else as it is.
+
+    Arrays are copies, since the trace goes on with those in the boxes. autograd's own boxes of
+    dicts, lists and tuples hold boxes of outer traces.
+    """
+    if not isbox(leaf):
+        return leaf
+    value = getval(leaf)
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    leaves, structure = flatten(value)
+    return optree.tree_unflatten(structure, list(map(unboxed, leaves)))
+
+
+stop_gradient = value = unboxed

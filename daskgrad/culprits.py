@@ -1,0 +1,127 @@
+"""Culprits: which model's rule is wrong, where the derivative of a whole function is.
+
+Each active node's call is checked alone, in the order of the graph, at the values that its inputs
+have, and each term of a sum; in the calling thread, whatever the data were computed on.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import dask
+
+from daskgrad.blame import Partition, argument_label
+from daskgrad.cotangents import Cotangent, gradient
+from daskgrad.demands import as_output, has_derivative
+from daskgrad.graph import Graph
+from daskgrad.lines import Fault, Program
+from daskgrad.models import Call, Model
+from daskgrad.nodes import CallNode, DelayedModel, Node, add_values, variable
+from daskgrad.pullbacks import Active, capture, evaluate, pull_back
+from daskgrad.reduction import ReductionNode
+from daskgrad.structures import flatten
+from daskgrad.tasks import TaskGraph
+from daskgrad.terms import nth
+
+Check = Callable[[Program], Fault | None]
+
+
+def first_culprit(whole: Program, check: Check) -> str:
+    """A sentence on the first call whose derivative is wrong by itself."""
+    graph, calls = recorded_calls(whole)
+    with dask.config.set(scheduler="sync"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a term may not depend on every argument
+        for call in calls:
+            fault = check(call.program())
+            if fault is not None:
+                return call.blamed(fault)
+    return (
+        f"each of the {len(graph.active)} nodes that matter is right by itself: look for what a "
+        f"derivative cannot see, such as an argument that is also used through a closure"
+    )
+
+
+class SingleCall(NamedTuple):
+    """One call of a model at the values of its inputs, or one term of a sum."""
+
+    model: Model
+    call: Call
+    active: tuple[Active, ...]
+    inputs: Sequence[Any]
+    place: int | Partition | None = None
+
+    def program(self) -> Program:
+        """The call as a function of its active inputs."""
+        args = tuple([self.inputs[number] for number, _ in self.active])
+        labels = [argument_label(self.call, number) for number, _ in self.active]
+        return Program(self._record, self._evaluate, self._pull, args, self.model.name, labels)
+
+    def blamed(self, fault: Fault) -> str:
+        item = "" if self.place is None else f", item {self.place}"
+        if isinstance(self.place, Partition):
+            item = f", {self.place}"
+        label = fault.program.labels[fault.number]
+        return (
+            f"the first rule that is wrong is that of model {self.model.name!r}{item}, {label}: "
+            f"by itself, {fault.numbers}"
+        )
+
+    def _with(self, values: Sequence[Any]) -> list[Any]:
+        inputs = list(self.inputs)
+        for (number, _), value in zip(self.active, values, strict=True):
+            inputs[number] = value
+        return inputs
+
+    def _evaluate(self, *values: Any) -> Any:
+        return evaluate(self.model, self.call, self._with(values))
+
+    def _pull(self, cotangent: Any) -> list[Any]:
+        """The cotangents of the active inputs, without a graph: there may be many calls."""
+        called = self.model, self.call, self.active, self.inputs
+        given = Cotangent(tuple(flatten(cotangent)[0]))
+        pulled = pull_back(capture(*called), given, *called)
+        parts = (pulled,) if isinstance(pulled, Cotangent) else pulled
+        trees = [flatten(self.inputs[number]) for number, _ in self.active]
+        return [gradient(*tree, part.leaves) for tree, part in zip(trees, parts, strict=True)]
+
+    def _record(self, *values: Any) -> Node:
+        args, kwargs = self.call.arguments(self._with(values))
+        return DelayedModel(self.model)(*args, **kwargs)
+
+
+def recorded_calls(whole: Program) -> tuple[Graph, Iterator[SingleCall]]:
+    """The graph of a function, and its active calls with the values of their inputs."""
+    args = [variable(arg) if has_derivative(arg) else arg for arg in whole.args]
+    output = as_output(whole.fun(*args), whole.name)
+    graph = Graph(output, [arg for n, arg in enumerate(args) if n in whole.numbers])
+    nodes = [node for node in graph.order if node in graph.active]
+    return graph, calls_of(graph, nodes, computed(nodes))
+
+
+def computed(nodes: Sequence[Node]) -> dict[Any, Any]:
+    """The values of the nodes' inputs, and for each sum those of the items in its blocks."""
+    tasks = TaskGraph()
+    sources = list(dict.fromkeys(source for node in nodes for source in node.inputs))
+    values = add_values(tasks, sources)
+    references = {source: values[source] for source in sources}
+    for node in nodes:
+        if isinstance(node, ReductionNode):
+            references |= {
+                (node, number): tasks.add(tasks.key("value", node.name), list, columns)
+                for number, columns in enumerate(node.items.data(tasks, node.name))
+            }
+    results = tasks.compute([reference.key for reference in references.values()])
+    return dict(zip(references, results, strict=True))
+
+
+def calls_of(graph: Graph, nodes: Sequence[Node], values: dict[Any, Any]) -> Iterator[SingleCall]:
+    for node in nodes:
+        inputs = [values[source] for source in node.inputs]
+        if isinstance(node, CallNode):
+            yield SingleCall(node.model, node.call, graph.active_inputs(node), inputs)
+        elif isinstance(node, ReductionNode):
+            active = node.active_terms(graph)
+            for number, first in enumerate(node.items.firsts):
+                for offset, item in enumerate(zip(*values[node, number], strict=True)):
+                    term = [*item, *inputs[: node.width]]
+                    yield SingleCall(node.model, node.call, active, term, nth(first, offset))

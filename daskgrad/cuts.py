@@ -1,0 +1,103 @@
+"""Cuts: where derivatives end. ``stop_gradient`` and ``value``, in graphs and in models.
+
+In a graph a cut is a node that is never active, so what lies only behind it gets no backward tasks.
+In a model it is the backend's, whose boxes or tracers stand in the place of arrays.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import optree
+
+from daskgrad import backends
+from daskgrad.nodes import Node, Variable
+from daskgrad.structures import flatten
+from daskgrad.tasks import TaskGraph
+
+
+class Stopped(Node):
+    """The value of a node, without its derivative."""
+
+    is_stopped = True
+
+    def __init__(self, source: Node):
+        super().__init__(source.name, (source,))
+
+    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+        return tasks.add(self.key, same, *inputs, annotations=self.annotations)
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+def stop_gradient(x: Any) -> Any:
+    """The same value, which counts as a constant: its derivative is zero.
+
+    Works in graphs and within models, first and nested derivatives alike, and on pytrees: on each
+    leaf alone.
+
+    Parameters
+    ----------
+    x:
+        a node or a variable (the result has the same value, and no backward tasks are built for
+        what lies only behind it); within a model whatever it works on; anything else is returned
+        as it is.
+
+    What is not noticed: that a derivative is zero since everything was stopped is only told where
+    the output does not depend on an argument in the graph (a warning); within a model it is not.
+    Whatever reaches a model through a closure or a global is a constant without ``stop_gradient``.
+    """
+    return mapped(stopped, x)
+
+
+def value(x: Any) -> Any:
+    """The plain number or array within a model, for indices, logging and branches.
+
+    While a model is differentiated, its arguments and what it computes from them are boxes or
+    tracers of a backend; this takes out what is in them, through all nested derivatives, leaf by
+    leaf of a pytree. Plain values are returned as they are.
+
+    Whatever is computed with it has no derivative, and nobody warns of that: ``x * dg.value(x)``
+    has the derivative ``dg.value(x)``. ``dg.check_grads`` finds it.
+
+    Raises
+    ------
+    TypeError
+        for a node, which has no value yet (outside of models take it with ``.compute()``), and
+        within a model of JAX, which runs on shapes alone when it is compiled.
+    """
+    return mapped(plain, x)
+
+
+def mapped(fun: Callable[[Any], Any], x: Any) -> Any:
+    leaves, structure = flatten(x)
+    return optree.tree_unflatten(structure, list(map(fun, leaves)))
+
+
+def stopped(leaf: Any) -> Any:
+    if isinstance(leaf, Variable):
+        return constant_variable(leaf)
+    if isinstance(leaf, Node):
+        return Stopped(leaf)
+    for function in backends.of_leaves("stop_gradient"):
+        leaf = function(leaf)
+    return leaf
+
+
+def constant_variable(variable: Variable) -> Variable:
+    """A variable that nobody differentiates, of the same key: its value enters a graph once."""
+    constant = Variable(variable.primal, variable.name)
+    constant.key = variable.key
+    return constant
+
+
+def plain(leaf: Any) -> Any:
+    if isinstance(leaf, Node):
+        raise TypeError(
+            f"dg.value was asked of {leaf!r}, which has no value yet: it is for numbers within a "
+            f"model; outside of models, take the value with .compute()"
+        )
+    for function in backends.of_leaves("value"):
+        leaf = function(leaf)
+    return leaf

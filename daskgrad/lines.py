@@ -1,0 +1,250 @@
+"""Lines: derivatives of a function along random lines, against differences of its values."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgrad.cotangents import describe
+from daskgrad.demands import as_output, has_derivative
+from daskgrad.directions import epsilon, inner, is_double, like, moved, size, still
+from daskgrad.forward_mode import jvp
+from daskgrad.gradient import vjp
+from daskgrad.nodes import Node, delayed, function_name, variable
+from daskgrad.pullbacks import is_real_scalar
+from daskgrad.second_order import hvp
+from daskgrad.structures import flatten
+
+DIRECTIONS = 3
+
+REVERSE, FORWARD, SECOND = "pullback", "tangent", "Hessian-vector product"
+
+
+def require_order(order: Any) -> None:
+    if isinstance(order, bool) or order not in (1, 2):
+        raise ValueError(
+            f"order is 1 (gradients) or 2 (Hessian-vector products, too); found {order!r}"
+        )
+
+
+class Program(NamedTuple):
+    """A function of arguments, some of which it is differentiated with respect to.
+
+    ``fun`` returns a node or a pytree of nodes; ``evaluate`` the value, without any derivative;
+    ``pull`` maps a cotangent at ``args`` to theirs. ``labels`` say what the arguments are called.
+    """
+
+    fun: Callable[..., Any]
+    evaluate: Callable[..., Any]
+    pull: Callable[[Any], Sequence[Any]]
+    args: tuple
+    name: str
+    labels: Sequence[str]
+
+    @classmethod
+    def of(cls, fun: Callable, args: tuple) -> "Program":
+        """A function of the user's."""
+
+        def evaluate(*args: Any) -> Any:
+            variables = [variable(arg) if has_derivative(arg) else arg for arg in args]
+            return as_output(fun(*variables), function_name(fun)).compute()
+
+        def pull(cotangent: Any) -> tuple:
+            return vjp(fun, *args)[1](cotangent)
+
+        labels = [f"argument {number}" for number in range(len(args))]
+        return cls(fun, evaluate, pull, args, function_name(fun), labels)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The arguments that have a derivative."""
+        return [number for number, arg in enumerate(self.args) if has_derivative(arg)]
+
+    def moved(self, t: float, directions: dict[int, Any]) -> list[Any]:
+        """The arguments, some of them moved along their directions."""
+        args = list(self.args)
+        for number, direction in directions.items():
+            args[number] = moved(args[number], t, direction)
+        return args
+
+    def tangents(self, directions: dict[int, Any]) -> tuple:
+        return tuple(
+            [
+                directions.get(number, still(arg)) if number in self.numbers else None
+                for number, arg in enumerate(self.args)
+            ]
+        )
+
+
+class Fault(NamedTuple):
+    """A derivative along a random line that is not what differences give."""
+
+    what: str
+    program: Program
+    number: int
+    given: float
+    found: float
+    allowed: float
+
+    def __str__(self) -> str:
+        label = self.program.labels[self.number]
+        return (
+            f"the {self.what} of {self.program.name!r} is wrong for {label} "
+            f"({describe(self.program.args[self.number])}): {self.numbers}"
+        )
+
+    @property
+    def numbers(self) -> str:
+        return (
+            f"it gives {self.given:.12g} in a random direction, and differences give "
+            f"{self.found:.12g} (allowed: {self.allowed:.2g})"
+        )
+
+
+class Settings(NamedTuple):
+    """What is checked, and how exactly."""
+
+    order: int
+    modes: Sequence[str]
+    rtol: float
+    atol: float
+    seed: int
+
+
+class Line(NamedTuple):
+    """A real function of t near t = 0, known to ``epsilon`` relative to ``size``."""
+
+    at: Callable[[float], float]
+    epsilon: float
+    size: float
+
+    @property
+    def step(self) -> float:
+        return self.epsilon**0.2
+
+    def slope(self) -> float:
+        """Central differences with two steps, extrapolated: the error is O(step**4)."""
+        coarse, fine = [
+            (self.at(step) - self.at(-step)) / (2 * step) for step in (self.step, self.step / 2)
+        ]
+        return (4 * fine - coarse) / 3
+
+    def allowed(self, given: float, found: float, settings: Settings) -> float:
+        noise = 20 * self.epsilon * self.size / self.step
+        rtol = max(settings.rtol, 10 * self.epsilon**0.8)
+        return settings.atol + rtol * max(abs(given), abs(found)) + noise
+
+
+def first_fault(program: Program, settings: Settings) -> Fault | None:
+    """The first derivative that differs from differences by more than is allowed."""
+    for what, number, given, line in comparisons(program, settings):
+        found = line.slope()
+        allowed = line.allowed(given, found, settings)
+        if not abs(found - given) <= allowed:
+            return Fault(what, program, number, given, found, allowed)
+    return None
+
+
+Comparison = tuple[str, int, float, Line]
+
+
+def comparisons(program: Program, settings: Settings) -> Iterator[Comparison]:
+    """What a derivative gives along a random line, and the line."""
+    random = np.random.default_rng(settings.seed)
+    value = program.evaluate(*program.args)
+    cotangent = like(value, random)
+    if "reverse" in settings.modes:
+        yield from reverse(program, value, cotangent, random)
+    if "forward" in settings.modes:
+        yield from forward(program, value, cotangent, random)
+    if settings.order == 2:
+        yield from second(program, value, cotangent, random)
+
+
+def value_line(program: Program, value: Any, cotangent: Any, directions: dict[int, Any]) -> Line:
+    """t ↦ ⟨cotangent, f(x + t v)⟩."""
+
+    def at(t: float) -> float:
+        return inner(cotangent, program.evaluate(*program.moved(t, directions)))
+
+    moving = [epsilon(program.args[number]) for number in directions]
+    return Line(at, max(epsilon(value), *moving), size(cotangent, value))
+
+
+def reverse(program: Program, value: Any, cotangent: Any, random: Any) -> Iterator[Comparison]:
+    """⟨pullback(c), v⟩ for each argument."""
+    gradients = program.pull(cotangent)
+    for number in program.numbers:
+        for _ in range(DIRECTIONS):
+            direction = like(program.args[number], random)
+            line = value_line(program, value, cotangent, {number: direction})
+            yield REVERSE, number, inner(gradients[number], direction), line
+
+
+def forward(program: Program, value: Any, cotangent: Any, random: Any) -> Iterator[Comparison]:
+    """⟨c, jvp(v)⟩ for each argument."""
+    for number in program.numbers:
+        for _ in range(DIRECTIONS):
+            direction = {number: like(program.args[number], random)}
+            tangent = jvp(program.fun, program.args, program.tangents(direction))[1]
+            line = value_line(program, value, cotangent, direction)
+            yield FORWARD, number, inner(cotangent, tangent), line
+
+
+# ------------------------------------------------------------------------------- second order
+
+
+def second(program: Program, value: Any, cotangent: Any, random: Any) -> Iterator[Comparison]:
+    """⟨H v, w⟩ for a direction w of each argument, and a direction v of all arguments together."""
+    require_double(program, value, "checks of second derivatives")
+    if not has_derivative(value):
+        return
+    scalar = scalar_of(program.fun, value, cotangent)
+    for _ in range(DIRECTIONS):
+        along = {number: like(program.args[number], random) for number in program.numbers}
+        gradients, products = hvp(scalar, program.args, program.tangents(along))
+        for number in program.numbers:
+            other = like(program.args[number], random)
+            line = gradient_line(program, scalar, along, number, other, gradients[number])
+            yield SECOND, number, inner(other, products[number]), line
+
+
+def gradient_line(
+    program: Program,
+    scalar: Callable,
+    along: dict[int, Any],
+    number: int,
+    other: Any,
+    gradient: Any,
+) -> Line:
+    """t ↦ ⟨gradient at x + t v, w⟩ for one argument."""
+
+    def at(t: float) -> float:
+        return inner(other, vjp(scalar, *program.moved(t, along))[1](1.0)[number])
+
+    return Line(at, epsilon(program.args), size(other, gradient))
+
+
+def scalar_of(fun: Callable, value: Any, cotangent: Any) -> Callable[..., Node]:
+    """A function whose value is one real number: ``fun``, or its product with a cotangent."""
+    if is_real_scalar([value]):
+        return fun
+    name = function_name(fun)
+    return lambda *args: WEIGHTED(as_output(fun(*args), name), cotangent)
+
+
+def weighted(value: Any, cotangent: Any) -> Any:
+    pairs = zip(flatten(value)[0], flatten(cotangent)[0], strict=True)
+    products = [(leaf * weight).sum() for leaf, weight in pairs if weight is not None]
+    return sum(products[1:], products[0])
+
+
+WEIGHTED = delayed(weighted, name="weighted")
+
+
+def require_double(program: Program, value: Any, what: str) -> None:
+    if not is_double((program.args, value)):
+        raise TypeError(
+            f"{what} need real numbers in double precision; {program.name!r} was called with "
+            f"({', '.join(map(describe, program.args))}) and returned {describe(value)}"
+        )

@@ -1,0 +1,162 @@
+"""Per item: the value and the gradient of each term of a sum, in one pass."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import optree
+
+from daskgrad.demands import (
+    Argnums,
+    is_number,
+    require_argnums,
+    require_derivative,
+    require_no_node,
+    require_own_variables,
+    warn_of_shipping,
+)
+from daskgrad.graph import Graph
+from daskgrad.items import Items, Zip, as_columns, cut_alike, holds_nodes
+from daskgrad.models import Model, inside_model
+from daskgrad.nodes import Variable, add_values, as_model, variable
+from daskgrad.partitions import Grainsize, require_grainsize
+from daskgrad.reduction import ReductionNode
+from daskgrad.running import repeated
+from daskgrad.shards import active_client
+from daskgrad.signatures import argument_name
+from daskgrad.single_terms import SingleTerms, gradients_of_block, norms_of_block
+from daskgrad.sums import reduction
+from daskgrad.tasks import TaskGraph
+
+KINDS = {"norm": norms_of_block, "full": gradients_of_block}
+
+
+def per_item(
+    model: Any,
+    items: Any,
+    argnums: Argnums = 0,
+    gradient: str = "norm",
+    grainsize: Grainsize = "auto",
+) -> Callable[..., tuple[np.ndarray, Any]]:
+    """A function that returns for each item the value of ``model(item, *shared)`` and its gradient.
+
+    For clipping, influence and Fisher information, and to find the item whose value or gradient is
+    NaN: its norm is NaN, and the others are as ever. Each term is evaluated and pulled back once,
+    in one task a block of items, as in ``map_sum``; results come back item by item.
+
+    Parameters
+    ----------
+    model:
+        a plain function, or what ``delayed`` made of one; returns one real number.
+    items:
+        what ``map_sum`` takes, but variables and lists of nodes: their items would be
+        differentiated, or one task each.
+    argnums:
+        which of the shared arguments to differentiate, counted from 0 after the item.
+    gradient:
+        "norm": the 2-norm of each item's gradient, over all leaves of all these arguments.
+        "full": the gradients; all of them are held in this process.
+    grainsize:
+        as for ``map_sum``; the results do not depend on it.
+
+    Returns
+    -------
+    A function of the shared arguments, which returns a pair in the order of the items: the values,
+    of shape (n,), and the norms, of shape (n,), or the gradients. These have the structure of the
+    argument (a tuple of such where ``argnums`` is a sequence), and each leaf has a row an item, of
+    shape (n, *shape of the leaf); ``None`` stands in the place of integers, booleans and strings.
+
+    Raises
+    ------
+    TypeError
+        for variables or nodes as items, within a model, and where a term is not one real number.
+    ValueError
+        for an unknown ``gradient``, and as ``map_sum``.
+    """
+    model = as_model(model)
+    require_grainsize(grainsize)
+    require_kind(gradient)
+    require_outside(model)
+    columns = as_columns(items, "items", whole_slices=False)
+    if holds_nodes(columns) or any(column.variable is not None for column in columns):
+        raise TypeError(
+            f"dg.per_item of model {model.name!r} differentiates the shared arguments alone, and "
+            f"its items are or hold nodes or variables; pass plain items"
+        )
+    each = cut_alike(columns, grainsize, whole_slices=False)
+
+    def per_item_of(*shared: Any) -> tuple[np.ndarray, Any]:
+        numbers = require_argnums(argnums, len(shared), model.name)
+        evaluation = ItemByItem(model, each, isinstance(items, Zip), shared, sorted(numbers))
+        values, gradients = evaluation.compute(gradient)
+        if gradient == "norm":
+            return values, gradients
+        ordered = [gradients[sorted(numbers).index(number)] for number in numbers]
+        return values, ordered[0] if is_number(argnums) else tuple(ordered)
+
+    return per_item_of
+
+
+class ItemByItem:
+    """One evaluation of all items; ``numbers`` of the shared arguments are differentiated."""
+
+    def __init__(
+        self, model: Model, items: Items, is_zip: bool, shared: tuple, numbers: Sequence[int]
+    ):
+        args = list(shared)
+        self._variables: list[Variable] = []
+        for number in numbers:
+            argument = argument_name(model.fun, number + 1)
+            require_no_node(shared[number], argument)
+            require_derivative(shared[number], argument, model.name)
+            args[number] = variable(shared[number], argument)
+            self._variables.append(args[number])
+        self._node: ReductionNode = reduction(model, items, tuple(args), is_zip, "pairwise")
+        self._graph = Graph(self._node, self._variables)
+        require_own_variables(self._graph, self._variables, model.name)
+
+    def compute(self, kind: str) -> tuple[np.ndarray, Any]:
+        """The values, and the norms or, of each variable, the gradients."""
+        blocks: Sequence[SingleTerms] = repeated(self._graph, lambda: self._run(kind))
+        values = joined([block.values for block in blocks])
+        if kind == "norm":
+            return values, joined([block.gradients for block in blocks])
+        columns = zip(*[block.gradients for block in blocks], strict=True)
+        leaves = iter([None if c[0] is None else joined(c) for c in columns])
+        return values, [
+            optree.tree_unflatten(v.structure, [next(leaves) for _ in v.leaves])
+            for v in self._variables
+        ]
+
+    def _run(self, kind: str) -> Sequence[SingleTerms]:
+        warn_of_shipping(self._graph, active_client())
+        node, tasks = self._node, TaskGraph()
+        values = add_values(tasks, node.inputs)
+        whole = node.as_sum(node.active_terms(self._graph))
+        model = tasks.constant(node.model, node.name)
+        inputs = [values[source] for source in node.inputs]
+        references = [
+            tasks.add(tasks.key("backward", node.name), KINDS[kind], model, whole, *block)
+            for block in [(first, inputs, *columns) for first, columns in node.blocks(tasks)]
+        ]
+        return tasks.compute([reference.key for reference in references])
+
+
+def joined(blocks: Sequence[np.ndarray]) -> np.ndarray:
+    """Blocks one after the other; a block without items has no dtype of its own."""
+    return np.concatenate([block for block in blocks if len(block)] or blocks[:1])
+
+
+def require_kind(gradient: Any) -> None:
+    if not (isinstance(gradient, str) and gradient in KINDS):
+        raise ValueError(
+            f"gradient is one of {', '.join(map(repr, KINDS))} for dg.per_item; found {gradient!r}"
+        )
+
+
+def require_outside(model: Model) -> None:
+    if inside_model():
+        raise TypeError(
+            f"dg.per_item of model {model.name!r} was called inside a model, where nothing is "
+            f"recorded; call it outside of models"
+        )

@@ -1,0 +1,89 @@
+"""Single terms: the value and the gradient of each term of a block, which are not added up."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgrad.blame import Partition
+from daskgrad.cotangents import Leaves, describe, is_differentiable
+from daskgrad.fingerprints import norm
+from daskgrad.models import Model
+from daskgrad.pullbacks import is_real_scalar
+from daskgrad.structures import flatten
+from daskgrad.terms import First, Sum, TracedSum, nth, require_one_length
+
+
+class SingleTerms(NamedTuple):
+    """The values of a block's terms, and the norms of their gradients or what these have, leaf by
+    leaf, in rows."""
+
+    values: np.ndarray
+    gradients: Any
+
+
+def norms_of_block(
+    model: Model, whole: Sum, first: First, inputs: Sequence[Any], *columns: Sequence[Any]
+) -> SingleTerms:
+    """The values of the terms of a block, and the 2-norms of their gradients."""
+    values, gradients = single_terms(model, whole, first, inputs, columns)
+    return SingleTerms(as_row(values), as_row(list(map(norm_of, gradients))))
+
+
+def gradients_of_block(
+    model: Model, whole: Sum, first: First, inputs: Sequence[Any], *columns: Sequence[Any]
+) -> SingleTerms:
+    """The values of the terms of a block, and their gradients: for each leaf an array of rows."""
+    values, gradients = single_terms(model, whole, first, inputs, columns)
+    own = [inputs[number - whole.parts] for number, _ in whole.active]
+    primals = [leaf for value in own for leaf in flatten(value)[0]]
+    rows = [[gradient[place] for gradient in gradients] for place in range(len(primals))]
+    stacked = [side_by_side(*pair) for pair in zip(rows, primals, strict=True)]
+    return SingleTerms(as_row(values), tuple(stacked))
+
+
+def single_terms(
+    model: Model, whole: Sum, first: First, inputs: Sequence[Any], columns: Sequence[Sequence[Any]]
+) -> tuple[list[Any], list[Leaves]]:
+    require_one_length(columns, first, model)
+    traced = TracedSum(model._replace(keep="auto"), whole, inputs)
+    values, gradients = [], []
+    for offset, item in enumerate(zip(*columns, strict=True)):
+        place = nth(first, offset)
+        value, pullback, _ = traced.term(first, offset, item)
+        require_real_number(value, model, place)
+        values.append(value)
+        gradients.append(pullback.leaves)
+    return values, gradients
+
+
+def require_real_number(value: Any, model: Model, place: int | Partition) -> None:
+    if not is_real_scalar([value]):
+        item = f"item {place}" if isinstance(place, int) else str(place)
+        raise TypeError(
+            f"the gradients of single items were asked for, and model {model.name!r} returned "
+            f"{describe(value)} for {item}; return one real number: sum it up"
+        )
+
+
+def norm_of(gradient: Leaves) -> float:
+    """The 2-norm over all leaves; of complex ones that of real and imaginary parts."""
+    leaves = [np.ravel(leaf) for leaf in gradient if leaf is not None]
+    norms = [norm(leaf.astype(np.result_type(leaf, np.float64))) for leaf in leaves]
+    return norm(np.array(norms, dtype=np.float64))
+
+
+def as_row(numbers: Sequence[Any]) -> np.ndarray:
+    return np.array(numbers) if len(numbers) else np.zeros(0)
+
+
+def side_by_side(rows: Sequence[Any], primal: Any) -> np.ndarray | None:
+    """The cotangents of one leaf as rows of an array; ``None`` for a leaf without derivative."""
+    if not is_differentiable(primal):
+        return None
+    like = np.asarray(primal)
+    stacked = np.zeros((len(rows), *like.shape), like.dtype)
+    for number, row in enumerate(rows):
+        if row is not None:
+            stacked[number] = row
+    return stacked

@@ -1,0 +1,97 @@
+"""Taylor's test: how fast the remainders of a function's expansion along a random line fall."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskgrad.directions import inner, like, size
+from daskgrad.lines import Program, require_double, require_order, scalar_of
+from daskgrad.second_order import hvp
+
+STEPS = 0.03125 * 0.5 ** np.arange(7)  # along a direction of norm one
+CLEAR = 100  # times the rounding errors that a remainder must be to tell a rate
+
+
+def taylor_rates(fun: Callable, order: int = 1, seed: int = 0) -> Callable[..., tuple[float, ...]]:
+    """A function that returns at which rates the remainders of Taylor's expansion of ``fun`` fall.
+
+    Along a random direction v of all float arguments, with the gradient g and the Hessian H, the
+    remainders |f(x+εv) - f(x)| and |f(x+εv) - f(x) - ε⟨g, v⟩| fall as ε and ε², and with
+    ε²⟨Hv, v⟩/2 taken off as ε³: the rates are near 1, 2 and 3. A last one that is lower tells of a
+    wrong derivative. Of a value that is not one real number, f is its product with a random
+    cotangent. Source: P. E. Farrell et al., "Automated derivation of the adjoint of high-level
+    transient finite element programs", SIAM J. Sci. Comput. 35, 2013, section 5.
+
+    Parameters
+    ----------
+    fun:
+        returns a node or a pytree of nodes, as for ``vjp``.
+    order:
+        1: with the gradient, two rates; 2: with a Hessian-vector product (``hvp``), too, three.
+    seed:
+        of the direction and the cotangent.
+
+    Returns
+    -------
+    A function of ``fun``'s arguments that returns the rates, one a remainder. Each is that of the
+    last halving of ε at which the remainder stands out from rounding errors; ``inf`` where it never
+    does, as for the second remainder of a linear function. Where a derivative vanishes a rate is
+    higher than it must be.
+
+    Raises
+    ------
+    TypeError
+        for arguments or values that are not real and in double precision.
+    """
+    require_order(order)
+
+    def rates(*args: Any) -> tuple[float, ...]:
+        program = Program.of(fun, args)
+        expansion = Expansion(program, order, np.random.default_rng(seed))
+        return tuple([expansion.rate(kept) for kept in range(order + 1)])
+
+    return rates
+
+
+class Expansion:
+    """The expansion of a program along a random line, up to an order."""
+
+    def __init__(self, program: Program, order: int, random: np.random.Generator):
+        self._program = program
+        value = program.evaluate(*program.args)
+        require_double(program, value, "rates")
+        self._cotangent = like(value, random)
+        self._along = {number: like(program.args[number], random) for number in program.numbers}
+        self._terms = [inner(self._cotangent, value), *self._derivatives(value, order)]
+        self._steps = [
+            inner(self._cotangent, program.evaluate(*program.moved(step, self._along)))
+            for step in STEPS
+        ]
+        self._noise = float(np.finfo(float).eps) * size(self._cotangent, value)
+
+    def _derivatives(self, value: Any, order: int) -> list[float]:
+        """⟨g, v⟩ and, for order 2, ⟨Hv, v⟩ / 2."""
+        program = self._program
+        if order == 1:
+            return [self._product(program.pull(self._cotangent))]
+        scalar = scalar_of(program.fun, value, self._cotangent)
+        factor = self._cotangent if scalar is program.fun else 1.0
+        derivatives = hvp(scalar, program.args, program.tangents(self._along))
+        first, second = [float(factor) * self._product(each) for each in derivatives]
+        return [first, second / 2]
+
+    def _product(self, gradients: Sequence[Any]) -> float:
+        return sum([inner(v, gradients[number]) for number, v in self._along.items()])
+
+    def rate(self, kept: int) -> float:
+        """The rate of the remainder after the term of order ``kept``."""
+        terms = self._terms[: kept + 1]
+        expanded = sum([term * STEPS**power for power, term in enumerate(terms)])
+        remainders = np.abs(np.asarray(self._steps) - expanded)
+        if not np.all(np.isfinite(remainders)):
+            return math.nan
+        clear = remainders > CLEAR * self._noise
+        last = max([k for k in range(1, len(STEPS)) if clear[k - 1] and clear[k]], default=0)
+        return math.log2(remainders[last - 1] / remainders[last]) if last else math.inf

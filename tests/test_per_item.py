@@ -1,0 +1,243 @@
+"""Each item's value and gradient are those of the item alone, whatever the items are."""
+
+import autograd
+import autograd.numpy as np
+import dask
+import dask.array
+import dask.bag
+import dask.dataframe
+import numpy as onp
+import pytest
+from clusters import cluster, kill
+from numpy.testing import assert_allclose, assert_array_equal
+
+import daskgrad as dg
+
+X = np.array([0.5, -1.5, 2.5])
+ITEMS = np.linspace(-1.0, 1.0, 37)
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+
+def term(item, x):
+    return np.sum(np.sin(item * x)) + np.tanh(item)
+
+
+def pair_term(pair, x, y):
+    return np.sum(np.sin(pair[0] * x)) * pair[1] + y["w"] @ x * y["n"]
+
+
+def by_hand(items, x, fun=term):
+    values, gradients = zip(
+        *[autograd.value_and_grad(fun, 1)(item, x) for item in items], strict=True
+    )
+    return np.array(values), np.stack(gradients)
+
+
+def test_values_norms_and_gradients_are_those_of_each_item_alone(scheduler):
+    values, gradients = by_hand(ITEMS, X)
+    found, norms = dg.per_item(term, ITEMS)(X)
+    assert_array_equal(found, values)
+    assert_allclose(norms, np.linalg.norm(gradients, axis=1), rtol=1e-15)
+    found, full = dg.per_item(term, ITEMS, gradient="full")(X)
+    assert_array_equal(found, values)
+    assert_array_equal(full, gradients)
+
+
+KINDS = {
+    "a list": lambda: ITEMS.tolist(),
+    "a dask Array": lambda: dask.array.from_array(ITEMS, chunks=10),
+    "a bag": lambda: dask.bag.from_sequence(ITEMS.tolist(), npartitions=5),
+    "a bag with empty partitions": lambda: dask.bag.from_sequence(
+        [-9.0, *ITEMS.tolist(), -9.0], npartitions=39
+    ).filter(lambda item: item > -2.0),
+    "delayed items": lambda: [dask.delayed(float)(item) for item in ITEMS],
+    "placed items": lambda: dg.place(ITEMS, 4),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_items_are_whatever_sums_run_over(kind):
+    values, gradients = by_hand(ITEMS.tolist(), X)
+    for gradient, expected in (("norm", np.linalg.norm(gradients, axis=1)), ("full", gradients)):
+        found, given = dg.per_item(term, KINDS[kind](), gradient=gradient)(X)
+        assert_allclose(found, values, rtol=1e-15)
+        assert_allclose(given, expected, rtol=1e-14)
+
+
+def test_placed_items_stay_where_they_are(client):
+    values, gradients = by_hand(ITEMS, X)
+    with dg.place(ITEMS, 4) as shards:
+        both = dg.per_item(term, shards, gradient="full")
+        for x in (X, X):
+            assert_array_equal(both(x)[0], values)
+            assert_array_equal(both(x)[1], gradients)
+    with pytest.raises(RuntimeError, match="closed"):
+        both(X)
+
+
+def test_items_that_are_lost_are_placed_again():
+    values, _ = by_hand(ITEMS, X)
+    with cluster() as client, dg.place(ITEMS, 4) as shards:
+        norms = dg.per_item(term, shards)
+        assert_array_equal(norms(X)[0], values)
+        kill(client, next(iter(client.ncores())))
+        assert_array_equal(norms(X)[0], values)
+
+
+def test_zips_and_pytrees_and_several_arguments():
+    y = {"w": np.array([1.0, 2.0, 3.0]), "n": 2, "s": "text"}
+    model = dg.delayed(lambda pair, x, y: pair_term(pair, x, {**y, "s": 0}), name="model")
+    pairs = dg.zip(ITEMS, [*range(37)])
+    values, (of_y, of_x) = dg.per_item(model, pairs, argnums=(1, 0), gradient="full")(X, y)
+    assert values.shape == (37,)
+    assert of_x.shape == (37, 3)
+    assert of_y["w"].shape == (37, 3)
+    assert (of_y["n"], of_y["s"]) == (None, None)
+    assert_array_equal(of_y["w"], np.tile(2.0 * X, (37, 1)))
+    expected = [autograd.grad(pair_term, 1)(p, X, y) for p in zip(ITEMS, range(37), strict=True)]
+    assert_allclose(of_x, expected, rtol=1e-14)
+    norms = dg.per_item(model, pairs, argnums=(0, 1))(X, y)[1]
+    both = np.concatenate([of_x, of_y["w"]], axis=1)
+    assert_allclose(norms, np.linalg.norm(both, axis=1), rtol=1e-14)
+
+
+def test_numbers_are_arguments_too():
+    values, slopes = dg.per_item(lambda item, x: item * x**2, ITEMS, gradient="full")(3.0)
+    assert_allclose(values, 9.0 * ITEMS)
+    assert_allclose(slopes, 6.0 * ITEMS)
+    assert slopes.shape == (37,)
+
+
+def test_the_sum_is_that_of_map_sum():
+    items = ITEMS + 2.0
+    value, gradient = dg.value_and_grad(lambda x: dg.map_sum(term, items, x))(X)
+    values, gradients = dg.per_item(term, items, gradient="full")(X)
+    assert_allclose(np.sum(values), value, rtol=1e-14)
+    assert_allclose(np.sum(gradients, axis=0), gradient, rtol=1e-14)
+
+
+@pytest.mark.parametrize("grainsize", [1, 3, 8, 100])
+def test_the_bits_do_not_depend_on_the_grainsize(grainsize):
+    values, gradients = dg.per_item(term, ITEMS, gradient="full")(X)
+    cut = dg.per_item(term, ITEMS, gradient="full", grainsize=grainsize)(X)
+    assert cut[0].tobytes() == values.tobytes()
+    assert cut[1].tobytes() == gradients.tobytes()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_the_item_that_is_not_a_number_is_found():
+    items = np.where(np.arange(37) == 17, np.nan, ITEMS)
+    values, norms = dg.per_item(term, items)(X)
+    assert np.flatnonzero(np.isnan(values)).tolist() == [17]
+    assert np.flatnonzero(np.isnan(norms)).tolist() == [17]
+    roots = dg.per_item(lambda item, x: np.sum(np.sqrt(x) * item), ITEMS)
+    assert np.all(np.isinf(roots(0.0 * X)[1][ITEMS != 0.0]))
+
+
+def test_norms_neither_overflow_nor_vanish():
+    values, norms = dg.per_item(lambda item, x: item * np.sum(x), [1e200, 1e-200, 0.0])(X)
+    assert_allclose(norms, np.sqrt(3.0) * np.array([1e200, 1e-200, 0.0]), rtol=1e-15)
+    assert values.shape == (3,)
+
+
+@pytest.mark.parametrize("keep", ["auto", "gradient", "tape", "recompute"])
+def test_what_is_kept_does_not_matter(keep):
+    assert_array_equal(dg.per_item(dg.delayed(term, keep=keep), ITEMS)(X)[0], by_hand(ITEMS, X)[0])
+
+
+def test_terms_may_not_depend_on_the_argument():
+    values, gradients = dg.per_item(
+        lambda item, x: np.sum(x) if item > 0 else 2.0, [1.0, -1.0], gradient="full"
+    )(X)
+    assert values.tolist() == [np.sum(X), 2.0]
+    assert gradients.tolist() == [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
+
+
+def test_dtypes_are_those_of_the_argument_and_complex_norms_are_real():
+    x = X.astype(np.float32)
+    values, gradients = dg.per_item(lambda i, x: np.sum(i * x), [1.0, 2.0], gradient="full")(x)
+    assert gradients.dtype == np.float32
+    z = X + 1j
+    norms = dg.per_item(lambda i, z: i * np.sum(np.abs(z) ** 2), [1.0, 2.0])(z)[1]
+    assert norms.dtype == np.float64
+    assert_allclose(norms, 2.0 * onp.linalg.norm(z) * np.array([1.0, 2.0]))
+    assert values.shape == (2,)
+
+
+def test_other_shared_arguments_are_data():
+    collection = dask.delayed(lambda: 3.0)()
+    values, _ = dg.per_item(lambda i, x, c, n: i * c * n * np.sum(x), ITEMS)(
+        X, collection, dg.delayed(np.sum)(X)
+    )
+    assert_allclose(values, ITEMS * 3.0 * np.sum(X) ** 2)
+
+
+def test_each_model_runs_once():
+    ran = []
+
+    def counted(item, x):
+        ran.append(item)
+        return item * np.sum(x)
+
+    dg.per_item(counted, [1.0, 2.0, 3.0])(X)
+    assert sorted(ran) == [1.0, 2.0, 3.0]
+
+
+# --------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [(lambda x: x, r"float64\[3\]"), (lambda x: 3, "3"), (lambda x: 1j * x[0], "complex128")],
+)
+@pytest.mark.parametrize("gradient", ["norm", "full"])
+def test_a_term_is_one_real_number(value, found, gradient):
+    def model(item, x):
+        return value(x) if item == 2.0 else np.sum(x)
+
+    with pytest.raises(TypeError, match=f"model 'model' returned {found}.* for item 1; return one"):
+        dg.per_item(model, [1.0, 2.0], gradient=gradient)(X)
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        lambda: dg.variable(ITEMS),
+        lambda: dg.zip(dg.variable(ITEMS), ITEMS),
+        lambda: [dg.variable(1.0), 2.0],
+    ],
+)
+def test_items_are_no_variables(items):
+    with pytest.raises(TypeError, match=r"differentiates the shared arguments alone.*plain"):
+        dg.per_item(term, items())
+
+
+def test_other_bad_input_is_told():
+    with pytest.raises(ValueError, match=r"gradient is one of 'norm', 'full'.*found 'all'"):
+        dg.per_item(term, ITEMS, gradient="all")
+    with pytest.raises(ValueError, match="grainsize is"):
+        dg.per_item(term, ITEMS, grainsize=0)
+    with pytest.raises(ValueError, match="items is empty"):
+        dg.per_item(term, [])
+    with pytest.raises(ValueError, match=r"argnums=1 of 'term'.*it was called with 1"):
+        dg.per_item(term, ITEMS, argnums=1)(X)
+    with pytest.raises(TypeError, match="argument 'x' of 'term' is 3, which has no derivative"):
+        dg.per_item(term, ITEMS)(3)
+    frame = dask.dataframe.from_dict({"a": [1.0, 2.0]}, npartitions=1)
+    with pytest.raises(TypeError, match="partitions are not split"):
+        dg.per_item(term, frame)
+
+
+def test_within_a_model_it_is_an_error():
+    model = dg.delayed(lambda x: dg.per_item(term, ITEMS)(x), name="model")
+    with pytest.raises(TypeError, match="'term' was called inside a model"):
+        model(X).compute()
+
+
+def test_the_variables_of_another_derivative_are_an_error():
+    def fun(x):
+        return dg.delayed(np.sum)(dg.per_item(term, ITEMS)(x)[0])
+
+    with pytest.raises(TypeError, match="depends on the variables of another derivative"):
+        dg.grad(fun)(X)

@@ -1,0 +1,249 @@
+"""Every run of a model draws the same numbers, wherever and however often it runs."""
+
+import collections
+import copy
+
+import autograd.numpy as np
+import dask
+import numpy as onp
+import optree
+import pytest
+from numpy.testing import assert_allclose
+
+import daskgrad as dg
+from daskgrad.models import Call, Model, run
+from daskgrad.random import BARE, with_own_generators
+from daskgrad.structures import NAMESPACE, Structure, flatten
+
+X = np.array([0.3, -0.5, 0.9])
+ITEMS = np.linspace(0.0, 1.0, 11)
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+
+def noisy(item, x):
+    """Three draws: a second run that went on with the generator would be elsewhere."""
+    number, generator = item
+    noise = generator.standard_normal((3, 3)) + number
+    return np.sum(np.sin(noise @ x)) + generator.uniform()
+
+
+def noisy_sum(x, keep="auto", seed=1):
+    model = dg.delayed(noisy, keep=keep)
+    generators = dg.random.generators(seed, len(ITEMS))
+    return dg.map_sum(model, dg.zip(ITEMS, generators), x)
+
+
+def by_hand(x, seed=1):
+    streams = [onp.random.default_rng(child) for child in onp.random.SeedSequence(seed).spawn(11)]
+    return sum([noisy(item, x) for item in zip(ITEMS, streams, strict=True)])
+
+
+# ---------------------------------------------------------------------------------- the streams
+
+
+def test_streams_are_those_of_numpy_and_differ():
+    first, again = dg.random.generators(7, 3), dg.random.generators(7, 3)
+    drawn = [generator.random() for generator in first]
+    assert drawn == [generator.random() for generator in again]
+    children = onp.random.SeedSequence(7).spawn(3)
+    assert drawn == [onp.random.default_rng(child).random() for child in children]
+    assert len(set(drawn)) == 3
+    assert dg.random.generators([1, 2], 0) == []
+
+
+# ---------------------------------------------------------------------------------- in sums
+
+
+def test_value_and_gradient_are_of_the_same_numbers_however_often(scheduler):
+    value, gradient = dg.value_and_grad(noisy_sum)(X)
+    again, gradient_again = dg.value_and_grad(noisy_sum)(X)
+    plain = noisy_sum(dg.variable(X)).compute()
+    assert value == again == plain
+    assert gradient.tobytes() == gradient_again.tobytes()
+    assert_allclose(value, by_hand(X), rtol=1e-14)
+
+
+@pytest.mark.parametrize("keep", ["recompute", "tape", "gradient"])
+def test_a_model_that_is_traced_again_draws_the_same_numbers(keep, scheduler):
+    """Otherwise there is a NondeterministicModelError."""
+    value, gradient = dg.value_and_grad(noisy_sum)(X)
+    kept_value, kept = dg.value_and_grad(noisy_sum)(X, keep=keep)
+    assert kept_value == value
+    assert_allclose(kept, gradient, rtol=1e-14)
+
+
+def test_forward_mode_and_second_derivatives_are_of_the_same_numbers(scheduler):
+    value, gradient = dg.value_and_grad(noisy_sum)(X)
+    v = np.array([1.0, -2.0, 0.5])
+    pushed, tangent = dg.jvp(noisy_sum, (X,), (v,))
+    assert_allclose(pushed, value, rtol=1e-14)
+    assert_allclose(tangent, gradient @ v, rtol=1e-12)
+    assert_allclose(dg.hvp(noisy_sum, (X,), (v,))[0][0], gradient, rtol=1e-12)
+
+
+def test_also_in_line_and_over_placed_items(client):
+    generators = dg.random.generators(1, len(ITEMS))
+    items = list(zip(ITEMS, generators, strict=True))
+    expected = dg.value_and_grad(noisy_sum)(X)
+    with dask.config.set({"daskgrad.inline.seconds": 10.0}):
+        for _ in range(2):
+            with dask.config.set(scheduler="threads"):
+                in_line = dg.value_and_grad(noisy_sum)(X)
+            with dg.place(items) as shards:
+                placed = dg.value_and_grad(lambda x, s=shards: dg.map_sum(noisy, s, x))
+                results = [in_line, placed(X), placed(X)]
+            for value, gradient in results:
+                assert value == expected[0]
+                assert gradient.tobytes() == expected[1].tobytes()
+
+
+def test_the_callers_generator_is_not_advanced():
+    (generator,) = dg.random.generators(3, 1)
+    before = copy.deepcopy(generator)
+    model = dg.delayed(lambda x, generator: np.sum(x * generator.random(3)), name="model")
+    for _ in range(2):
+        dg.grad(lambda x: model(x, generator))(X)
+        model(X, generator).compute()
+    assert generator.random() == before.random()
+
+
+# ----------------------------------------------------------------------------- as other arguments
+
+
+@optree.dataclasses.dataclass(namespace=NAMESPACE)
+class Case:
+    data: object
+    source: object
+
+
+Pair = collections.namedtuple("Pair", "data source")
+
+HOLDERS = {
+    "an argument": lambda g: g,
+    "a keyword": lambda g: g,
+    "in a list": lambda g: [1.0, [g]],
+    "in a dict": lambda g: {"a": X, "g": {"h": g}},
+    "in a tuple": lambda g: (g, 2),
+    "in a namedtuple": lambda g: Pair(X, g),
+    "in a dataclass": lambda g: Case(X, g),
+    "in an ordered dict": lambda g: collections.OrderedDict(g=g),
+    "a bit generator": lambda g: g.bit_generator,
+    "a RandomState": lambda g: onp.random.RandomState(3),
+    "a SeedSequence": lambda g: onp.random.SeedSequence(3),
+}
+
+
+def drawn_from(holder):
+    source = next(leaf for leaf in flatten(holder)[0] if "random" in type(leaf).__module__)
+    if isinstance(source, onp.random.BitGenerator):
+        source = onp.random.Generator(source)
+    if isinstance(source, onp.random.SeedSequence):
+        source = onp.random.default_rng(source.spawn(1)[0])
+    return source.standard_normal(3)
+
+
+def draws(x, holder):
+    return np.sum(np.sin(x) * drawn_from(holder))
+
+
+@pytest.mark.parametrize("keep", ["recompute", "auto"])
+@pytest.mark.parametrize("name", HOLDERS)
+def test_generators_are_found_where_they_stand(name, keep):
+    holder = HOLDERS[name](dg.random.generators(5, 1)[0])
+    model = dg.delayed(draws, keep=keep)
+    kwargs = {"holder": holder} if name == "a keyword" else {}
+    args = () if kwargs else (holder,)
+    results = [dg.value_and_grad(lambda x: model(x, *args, **kwargs))(X) for _ in range(2)]
+    assert results[0][0] == results[1][0]
+    assert results[0][1].tobytes() == results[1][1].tobytes()
+
+
+def test_a_generator_that_another_task_returned_is_an_argument_like_others():
+    source = dask.delayed(onp.random.default_rng)(4)
+    model = dg.delayed(draws, keep="recompute")
+    value, _ = dg.value_and_grad(lambda x: model(x, source) + model(x, source))(X)
+    assert value == 2.0 * draws(X, onp.random.default_rng(4))
+
+
+def test_one_generator_in_two_places_is_one_within_a_run():
+    (generator,) = dg.random.generators(3, 1)
+    first, second, within = with_own_generators([generator, generator, {"g": generator}])
+    assert first is second is within["g"]
+    assert first is not generator
+
+
+# --------------------------------------------------------------------------------------- nested
+
+
+def test_a_sum_inside_a_model_draws_what_the_sum_outside_does():
+    generators = dg.random.generators(1, len(ITEMS))
+
+    def inside(x, items, generators):
+        both = [dg.map_sum(noisy, dg.zip(items, generators), x) for _ in range(2)]
+        return both[0] + both[1]
+
+    model = dg.delayed(inside, keep="recompute")
+    value, gradient = dg.value_and_grad(lambda x: model(x, ITEMS, generators))(X)
+    expected, expected_gradient = dg.value_and_grad(noisy_sum)(X)
+    assert value == 2.0 * expected
+    assert_allclose(gradient, 2.0 * expected_gradient, rtol=1e-14)
+
+
+def test_a_shared_generator_gives_every_term_the_same_numbers():
+    (generator,) = dg.random.generators(3, 1)
+    first = generator.bit_generator.state
+
+    def model(item, x, generator):
+        return item * np.sum(x) * generator.random()
+
+    expected = sum(ITEMS) * np.sum(X) * copy.deepcopy(generator).random()
+    outside = dg.map_sum(model, ITEMS, X, generator).compute()
+    inside = dg.delayed(lambda x, g: dg.map_sum(model, ITEMS, x, g))(X, generator).compute()
+    assert_allclose([outside, inside], [expected, expected])
+    assert generator.bit_generator.state == first
+
+
+# ------------------------------------------------------------------------- what it costs, and why
+
+
+def test_arguments_without_generators_are_handed_on_as_they_are():
+    leaves = [X, 2.0, [X, {"a": (1.0, "text")}], None, 1 + 2j, Case(X, 1.0)]
+    assert all(a is b for a, b in zip(with_own_generators(leaves), leaves, strict=True))
+    plain = [X, 1.0, np.float64(2.0)]
+    assert with_own_generators(plain) is plain
+
+
+def test_boxes_are_told_by_their_class():
+    dg.grad(dg.delayed(lambda x, y: np.sum(x)))(X, 1.0)
+    assert {"ArrayBox"} <= {kind.__name__ for kind in BARE}
+    assert not any(issubclass(kind, onp.random.Generator) for kind in BARE)
+
+
+def test_a_call_is_run_with_its_own():
+    (generator,) = dg.random.generators(3, 1)
+    leaves, structure = flatten(((None, generator), {}))
+    call = Call(tuple(leaves), Structure(structure), ((0, 0),))
+    model = Model(lambda x, generator: (x, generator.random()), "model")
+    assert run(model, call, [X]) == run(model, call, [X])
+
+
+def test_the_global_state_is_no_source_of_random_numbers():
+    """It goes on from run to run: the pullback that is traced again is of other numbers."""
+    model = dg.delayed(
+        lambda x: np.sum(x * onp.random.standard_normal(3)), name="model", keep="recompute"
+    )
+    with pytest.raises(dg.NondeterministicModelError, match="generator with a seed"):
+        dg.grad(lambda x: model(x))(X)
+
+
+@pytest.mark.parametrize("seed", [None, 1.5, True])
+def test_a_seed_is_an_integer(seed):
+    with pytest.raises(TypeError, match=r"seed of dg\.random\.generators is an integer"):
+        dg.random.generators(seed, 3)
+
+
+@pytest.mark.parametrize("n", [-1, 2.0, "3", True])
+def test_a_number_of_generators_is_a_number(n):
+    with pytest.raises(ValueError, match=r"makes n generators.*found n="):
+        dg.random.generators(1, n)
