@@ -113,8 +113,8 @@ class custom_vjp(Ruled):
     for the value is the value. Rules see plain arrays. Within nested derivatives they are
     differentiated themselves, and then see autograd's boxes: write them with autograd.numpy, and
     let them call the decorated function where they need its value. That the rules are right is not
-    promised: ``dg.check_grads`` tells, with ``modes=["reverse"]`` where there is no ``jvp``. Complex
-    numbers follow autograd's convention. Source of the interface: JAX's ``custom_vjp``.
+    promised: ``dg.check_grads`` tells (with ``modes=["reverse"]`` where there is no ``jvp``).
+    Complex numbers follow autograd's convention. Source of the interface: JAX's ``custom_vjp``.
     """
 
     def __init__(self, fun: Callable):
