@@ -196,8 +196,8 @@ def tangent_of(program: Program, direction: dict[int, Any]) -> Any:
         return jvp(program.fun, program.args, program.tangents(direction))[1]
     except NotImplementedError as error:
         error.add_note(
-            "daskgrad: check_grads checks forward mode, too; where only gradients are wanted, leave "
-            "it out with modes=('reverse',)"
+            "daskgrad: check_grads checks forward mode, too; where only gradients are wanted, "
+            "leave it out with modes=('reverse',)"
         )
         raise
 
