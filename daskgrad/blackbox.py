@@ -43,8 +43,8 @@ def finite_difference(
         are much smaller than one, or give a smaller step.
 
     Forward mode evaluates in one direction. There are first derivatives only: second ones are an
-    error that says so. Complex arguments count twice, and are for "central". The Jacobian of a call
-    is kept until the backward pass, dense.
+    error that says so (``dg.gnvp`` needs none of its residuals). Complex arguments count twice, and
+    are for "central". The Jacobian of a call is kept until the backward pass, dense.
 
     Raises
     ------

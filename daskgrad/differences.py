@@ -258,22 +258,37 @@ class Jacobian(NamedTuple):
         """The cotangents p of the arguments' leaves: Re(c df) = Re(p dx) for all dx."""
         if cotangents.is_zero(cotangent):
             return (None,) * len(self.arguments)
-        pairs = zip(cotangent, self.value, strict=True)
-        row = joined([conjugate(c, kind) for c, kind in pairs if kind is not None])
-        pulled, leaves, start = row @ self.matrix, [], 0
-        for kind in self.arguments:
-            width = 0 if kind is None else kind.size
-            part = pulled[start : start + width]
-            leaves.append(None if kind is None else np.conj(kind.leaf(part)))
-            start += width
-        return tuple(leaves)
+        conjugates = [None if leaf is None else np.conj(leaf) for leaf in cotangent]
+        pulled = parted(in_reals(conjugates, self.value) @ self.matrix, self.arguments)
+        return tuple([None if leaf is None else np.conj(leaf) for leaf in pulled])
+
+    def push(self, tangent: Leaves) -> Leaves:
+        """The tangents of the value's leaves."""
+        return parted(self.matrix @ in_reals(tangent, self.arguments), self.value)
 
 
-def conjugate(cotangent: Any, kind: Kind) -> np.ndarray:
-    """The real numbers of a leaf's cotangent, as they are multiplied with those of the leaf."""
-    if cotangent is None:
-        return np.zeros(kind.size, kind.real)
-    return reals(np.conj(np.asarray(cotangent, kind.dtype)))
+Kinds = Sequence[Kind | None]
+
+
+def in_reals(leaves: Sequence[Any], kinds: Kinds) -> np.ndarray:
+    """The real numbers in leaves of these kinds; ``None`` is zero."""
+    pairs = [(leaf, kind) for leaf, kind in zip(leaves, kinds, strict=True) if kind is not None]
+    return joined(
+        [
+            np.zeros(kind.size, kind.real) if leaf is None else reals(np.asarray(leaf, kind.dtype))
+            for leaf, kind in pairs
+        ]
+    )
+
+
+def parted(numbers: np.ndarray, kinds: Kinds) -> Leaves:
+    """The leaves of these kinds that the real numbers make."""
+    leaves, start = [], 0
+    for kind in kinds:
+        stop = start + (0 if kind is None else kind.size)
+        leaves.append(None if kind is None else kind.leaf(numbers[start:stop]))
+        start = stop
+    return tuple(leaves)
 
 
 def kinds(leaves: Sequence[Any]) -> tuple[Kind | None, ...]:
@@ -304,24 +319,31 @@ class Differenced(Ruled):
         return self.fun(*args, **kwargs), None
 
     def pullback(self, call: RuledCall, active: Sequence[int]) -> Callable[[Any], Any]:
+        jacobian, structure, name = self.jacobian(call, active), call.structure, self.name
+
+        def box_pullback(cotangent: Any) -> Any:
+            pulled = Product(jacobian, name, transposed=True)(*flatten(cotangent)[0])
+            return optree.tree_unflatten(structure, pulled)
+
+        return box_pullback
+
+    def push(self, call: RuledCall, tangents: tuple) -> Any:
+        pushed = Slope(self, call)(*flatten(tangents)[0])
+        return optree.tree_unflatten(flatten(call.value)[1], pushed)
+
+    def jacobian(self, call: RuledCall, active: Sequence[int]) -> Jacobian:
         differences = self._differences(call, active)
         matrix = differences.columns(range(differences.size))
         leaves = [leaf if place in active else None for place, leaf in enumerate(call.leaves)]
-        jacobian = jacobian_of(call.value, leaves, matrix, self.name)
-        return functools.partial(pull_in_structure, jacobian, call.structure)
+        return jacobian_of(call.value, leaves, matrix, self.name)
 
-    def push(self, call: RuledCall, tangents: tuple) -> Any:
-        leaves = flatten(tangents)[0]
-        active = [place for place, tangent in enumerate(leaves) if tangent is not None]
-        along = self._differences(call, active).along([leaves[place] for place in active])
-        outputs, structure = flatten(call.value)
-        pushed, start = [], 0
-        for kind in kinds(outputs):
-            width = 0 if kind is None else kind.size
-            pushed.append(None if kind is None else kind.leaf(along[start : start + width]))
-            start += width
-        require_one_size(len(along), start, self.name)
-        return optree.tree_unflatten(structure, pushed)
+    def slope(self, call: RuledCall, *tangents: Any) -> Leaves:
+        """The tangents of the value's leaves, from those of the arguments' leaves."""
+        active = [place for place, tangent in enumerate(tangents) if tangent is not None]
+        along = self._differences(call, active).along([tangents[place] for place in active])
+        value = kinds(flatten(call.value)[0])
+        require_one_size(len(along), sum([kind.size for kind in value if kind]), self.name)
+        return parted(along, value)
 
     def _differences(self, call: RuledCall, active: Sequence[int]) -> Differences:
         def evaluate(displaced: Sequence[Any]) -> Any:
@@ -333,8 +355,62 @@ class Differenced(Ruled):
         return Differences(self.scheme, self.name, evaluate, [call.leaves[p] for p in active])
 
 
-def pull_in_structure(jacobian: Jacobian, structure: Any, cotangent: Any) -> Any:
-    return optree.tree_unflatten(structure, jacobian(tuple(flatten(cotangent)[0])))
+class Product(Ruled):
+    """Multiplies leaves with a Jacobian or its transpose: linear, and so of all orders."""
+
+    def __init__(self, jacobian: Jacobian, name: str, transposed: bool):
+        super().__init__(self._transposed if transposed else self._product, "a product")
+        self.name = name
+        self._jacobian = jacobian
+        self._is_transposed = transposed
+
+    def _product(self, *tangent: Any) -> Leaves:
+        return self._jacobian.push(tangent)
+
+    def _transposed(self, *cotangent: Any) -> Leaves:
+        return self._jacobian(cotangent)
+
+    def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
+        return self(*args), None
+
+    def pullback(self, call: RuledCall, active: Sequence[int]) -> Callable[[Any], Any]:
+        jacobian, name, transposed = self._jacobian, self.name, not self._is_transposed
+
+        def product_pullback(cotangent: Any) -> Any:
+            return Product(jacobian, name, transposed)(*cotangent)
+
+        return product_pullback
+
+    def push(self, call: RuledCall, tangents: tuple) -> Any:
+        return self(*tangents)
+
+
+class Slope(Ruled):
+    """The tangent of a black box at one point: a difference in one direction, linear in that.
+
+    Where the direction is differentiated, as it is for a Gauss-Newton product, the whole Jacobian
+    is wanted.
+    """
+
+    def __init__(self, function: Differenced, call: RuledCall):
+        super().__init__(functools.partial(function.slope, call), "a slope")
+        self.name = function.name
+        self._function = function
+        self._call = call
+
+    def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
+        return self(*args), None
+
+    def pullback(self, call: RuledCall, active: Sequence[int]) -> Callable[[Any], Any]:
+        jacobian, name = self._function.jacobian(self._call, active), self.name
+
+        def slope_pullback(cotangent: Any) -> Any:
+            return Product(jacobian, name, transposed=True)(*cotangent)
+
+        return slope_pullback
+
+    def push(self, call: RuledCall, tangents: tuple) -> Any:
+        return self(*tangents)
 
 
 # ------------------------------------------------------------------------------ the tasks of a call

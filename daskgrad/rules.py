@@ -15,8 +15,8 @@ from daskgrad.structures import flatten
 class Ruled:
     """A function with rules of its own: plain on plain arrays, one node of a trace on boxes.
 
-    ``is_first_order``: its rules cannot be differentiated, and are never called on boxes; ``kind``
-    is what an error says of such functions.
+    ``is_first_order``: it has no second derivatives, and below its trace its arguments are never
+    boxes; ``kind`` is what an error says of such functions.
     """
 
     is_first_order = False
@@ -113,8 +113,8 @@ class custom_vjp(Ruled):
     for the value is the value. Rules see plain arrays. Within nested derivatives they are
     differentiated themselves, and then see autograd's boxes: write them with autograd.numpy, and
     let them call the decorated function where they need its value. That the rules are right is not
-    promised: ``dg.check_grads`` tells. Complex numbers follow autograd's convention. Source of the
-    interface: JAX's ``custom_vjp``.
+    promised: ``dg.check_grads`` tells (with ``modes=["reverse"]`` where there is no ``jvp``).
+    Complex numbers follow autograd's convention. Source of the interface: JAX's ``custom_vjp``.
     """
 
     def __init__(self, fun: Callable):

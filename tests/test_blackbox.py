@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from probes import lines, write
 
 import daskgrad as dg
-from daskgrad.differences import pullback_of
+from daskgrad.differences import Jacobian, Kind, Product, pullback_of
 from daskgrad.pullbacks import Captured
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -227,6 +227,34 @@ def test_forward_mode_of_a_graph(method, log):
     assert len(lines(log)) == 1 + {"central": 2, "complex-step": 1}[method]
     jacobian = dg.jacobian(lambda x: box(x, np.ones(2)), mode="reverse")(X)
     assert_allclose(jacobian, np.diag(2 * np.cos(X)), rtol=METHODS[method], atol=1e-15)
+
+
+def test_the_gauss_newton_product_of_a_black_box(method):
+    """It has first derivatives of the residuals alone, and Jacobians on both sides."""
+
+    def residuals(x, numpy=np):
+        return numpy.sin(x) * x[0]
+
+    def loss(r):
+        return dg.delayed(lambda r: anp.sum(r**2) + r[0] * r[1])(r)
+
+    box, own = dg.finite_difference(residuals, method), dg.delayed(lambda x: residuals(x, anp))
+    direction = np.array([0.3, -1.0, 0.2])
+    found = dg.gnvp(box, loss, (X,), (direction,))
+    for ours, expected in zip(found, dg.gnvp(own, loss, (X,), (direction,)), strict=True):
+        assert_allclose(ours[0], expected[0], rtol=METHODS[method], atol=METHODS[method])
+
+
+def test_derivatives_with_respect_to_cotangents_and_tangents_are_of_all_orders():
+    """Both are linear, and one is the transpose of the other; in complex numbers, too."""
+    random = np.random.default_rng(0).normal(size=(6, 6))
+    kind = (Kind.of(X + 1j),)
+    jacobian = Jacobian(random, kind, kind)
+    c, v = np.array([1 + 2j, 3, 4j]), np.array([0.3j, 1.0, -2.0])
+    pulled, pushed = [Product(jacobian, "box", transposed) for transposed in (True, False)]
+    dg.check_grads(dg.delayed(lambda c: pulled(c)[0]))(c)
+    dg.check_grads(dg.delayed(lambda v: pushed(v)[0]))(v)
+    assert np.sum(np.real(c * pushed(v)[0])) == pytest.approx(np.sum(np.real(pulled(c)[0] * v)))
 
 
 # --------------------------------------------------------------------------------------------- cost
