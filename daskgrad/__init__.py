@@ -2,8 +2,8 @@
 
 Reading order, which is import order (a module imports only modules above it):
 
-structures, random, signatures, fingerprints, cotangents, summation, compensation, backends,
-models, rules, roots, blame, pullbacks, differences, dual, itemwise, terms, single_terms, nested, nans: on
+structures, random, signatures, fingerprints, cotangents, summation, compensation, backends, models,
+rules, roots, blame, pullbacks, differences, dual, itemwise, terms, single_terms, nested, nans: on
 the workers, plain NumPy. tasks: what is handed to Dask. hidden, nodes, cuts: what the user writes.
 graph, forward, backward, blackbox, tangent, batches: the passes. partitions, resident, shards,
 columns, items, reduction, sums: adding up over much data. inline: in the calling thread. shipping:
