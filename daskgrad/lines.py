@@ -186,9 +186,20 @@ def forward(program: Program, value: Any, cotangent: Any, random: Any) -> Iterat
     for number in program.numbers:
         for _ in range(DIRECTIONS):
             direction = {number: like(program.args[number], random)}
-            tangent = jvp(program.fun, program.args, program.tangents(direction))[1]
+            tangent = tangent_of(program, direction)
             line = value_line(program, value, cotangent, direction)
             yield FORWARD, number, inner(cotangent, tangent), line
+
+
+def tangent_of(program: Program, direction: dict[int, Any]) -> Any:
+    try:
+        return jvp(program.fun, program.args, program.tangents(direction))[1]
+    except NotImplementedError as error:
+        error.add_note(
+            "daskgrad: check_grads checks forward mode, too; where only gradients are wanted, "
+            "leave it out with modes=('reverse',)"
+        )
+        raise
 
 
 # ------------------------------------------------------------------------------- second order
