@@ -8,6 +8,7 @@ import numpy as np
 
 from daskgrad import cotangents
 from daskgrad.cotangents import Cotangent
+from daskgrad.nans import is_debugging, watched
 from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph
 
@@ -28,7 +29,7 @@ class BatchTasks:
         return getattr(self._tasks, name)
 
     def add(self, key: Any, fun: Callable, *args: Any, annotations: dict | None = None) -> Any:
-        fun = functools.partial(for_each, fun)
+        fun = functools.partial(for_each, watched(fun) if is_debugging() else fun)
         return self._tasks.add(key, fun, *args, annotations=annotations)
 
 

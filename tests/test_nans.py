@@ -136,6 +136,14 @@ def test_tangents_are_watched(scheduler):
     assert message.startswith("model 'root', forward pass: the value has inf")
 
 
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+def test_jacobians_are_watched(mode):
+    roots = dg.delayed(np.sqrt, name="roots")
+    message = message_of(lambda: dg.jacobian(lambda x: roots(2.0 * x) * 2.0, mode=mode)(X - 0.5))
+    assert message.startswith("model 'roots', ")
+    assert " has " in message
+
+
 # ------------------------------------------------------------------------------------------ sums
 
 ITEMS = np.where(np.arange(40) == 17, -1.0, 1.0 + np.arange(40))
