@@ -91,8 +91,10 @@ def row_major(leaf: Any) -> Any:
 
     Strided arrays give other bits in BLAS and in sums than their copies.
     """
-    if isinstance(leaf, np.ndarray) and not leaf.flags.c_contiguous:
-        return leaf.copy(order="C")
+    if isinstance(leaf, np.ndarray):
+        flags = leaf.flags
+        if not (flags.c_contiguous and flags.aligned):
+            return leaf.copy(order="C")
     return leaf
 
 

@@ -20,7 +20,7 @@ from daskgrad.backends.calls import Layout, TracedCall
 from daskgrad.blame import Blame
 from daskgrad.cotangents import Cotangent, Leaves, Seed, describe
 from daskgrad.fingerprints import Fingerprint, agree, fingerprint
-from daskgrad.models import Call, Model, described_arguments, run, trace
+from daskgrad.models import Call, Model, described_arguments, load, run, trace
 from daskgrad.structures import flatten, unflatten
 
 logger = logging.getLogger("daskgrad")
@@ -269,6 +269,7 @@ class Tracer:
         ]
         self._arrays = [self._primals[place] for place in self._places]
         self._backend = backends.load(model.backend)
+        load(model)
         self.fun = backends.prepared(self._backend, model.fun)
 
     def with_item(self, trees: Sequence[tuple[int, list[Any], Any]]) -> "Tracer":

@@ -30,6 +30,22 @@ def unflatten(structure: optree.PyTreeSpec, leaves: Sequence[Any]) -> Any:
     return leaves[0] if structure is LEAF else structure.unflatten(leaves)
 
 
+def aligned(value: Any) -> Any:
+    """A pytree with copies in the place of arrays that do not begin at a multiple of their items.
+
+    Such are arrays that came in a message, from wherever in it they stood. NumPy adds them up in
+    another order, and SciPy refuses some.
+    """
+    leaves, structure = flatten(value)
+    if not any(map(is_askew, leaves)):
+        return value
+    return unflatten(structure, [leaf.copy() if is_askew(leaf) else leaf for leaf in leaves])
+
+
+def is_askew(leaf: Any) -> bool:
+    return type(leaf) is np.ndarray and not leaf.flags.aligned
+
+
 class Structure:
     """The structure of a pytree, which can be sent to a process that has not its classes."""
 

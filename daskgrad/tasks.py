@@ -24,7 +24,7 @@ from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.typing import Key
 
 from daskgrad.nans import is_debugging, watched
-from daskgrad.structures import Registering, sent_by_value
+from daskgrad.structures import Registering, aligned, sent_by_value
 
 Stage = Literal["forward", "value", "backward", "cotangent", "tangent"]
 
@@ -60,6 +60,21 @@ class KeptTask(Task):
     @property
     def block_fusion(self) -> bool:
         return True
+
+
+class Aligned:
+    """A function for a task, called with arrays as they were before they came in a message."""
+
+    __slots__ = ("fun",)
+
+    def __init__(self, fun: Callable):
+        self.fun = fun
+
+    def __reduce__(self) -> tuple:
+        return Aligned, (self.fun,)
+
+    def __call__(self, *args: Any) -> Any:
+        return self.fun(*aligned(args))
 
 
 PROCESS = uuid.uuid4().hex[:20]
@@ -106,7 +121,7 @@ class TaskGraph:
         """The task ``fun(*args)``; lists among the arguments may hold references."""
         if self._is_watched:
             key, fun = watched_key(key), watched(fun)
-        fun = Registering(fun) if self._sends_classes else fun
+        fun = Registering(Aligned(fun)) if self._sends_classes else Aligned(fun)
         self._tasks[key] = KeptTask(key, fun, *[_listed(arg) for arg in args])
         for kind, value in (annotations or {}).items():
             self._annotations.setdefault(kind, {})[key] = _at(key, value)

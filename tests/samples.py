@@ -1,4 +1,4 @@
-"""Arrays on which a wrong order of addition shows."""
+"""Arrays on which a wrong order of addition shows, and arrays as they come in messages."""
 
 import numpy as np
 
@@ -7,3 +7,12 @@ def decades(*shape, seed=0):
     """Numbers over 16 decades: added in any other order they give other bits."""
     random = np.random.default_rng(seed)
     return random.normal(size=shape) * 10.0 ** random.uniform(-8, 8, shape)
+
+
+def askew(array):
+    """A copy of an array that begins one byte off, as it may in a message."""
+    buffer = bytearray(array.nbytes + 1)
+    buffer[1:] = array.tobytes()
+    moved = np.frombuffer(memoryview(buffer)[1:], array.dtype).reshape(array.shape)
+    assert not moved.flags.aligned
+    return moved

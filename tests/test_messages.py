@@ -7,12 +7,13 @@ import autograd.numpy as np
 import numpy
 import pytest
 from numpy.testing import assert_array_equal
+from samples import askew
 
 import daskgrad as dg
 from daskgrad.models import Call, Model, SentFunction
 from daskgrad.pullbacks import Active
 from daskgrad.resident.jobs import Summand
-from daskgrad.resident.messages import LARGE, Parcel, Parcels, framed, pack, unpack
+from daskgrad.resident.messages import LARGE, Parcel, Parcels, Unopened, framed, pack, unpack
 from daskgrad.resident.requests import summand_parcel
 from daskgrad.terms import Sum
 
@@ -45,6 +46,13 @@ def arrived(value):
         deserialize(*serialize(frame.data)) if hasattr(frame, "data") else frame
         for frame in framed(pack(value))
     ]
+
+
+def test_what_a_worker_unpacks_begins_where_numpy_likes_it():
+    header, _ = pack(numpy.zeros(LARGE))
+    found = Unopened([header, memoryview(askew(numpy.arange(LARGE * 1.0)))]).value()
+    assert found.flags.aligned
+    assert found[7] == 7.0
 
 
 def test_large_arrays_are_not_copied_into_the_message():

@@ -1,5 +1,6 @@
 """Sums inside models: nothing is recorded, and derivatives flow through them."""
 
+import pickle
 import threading
 
 import autograd
@@ -10,8 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from samples import decades
 
 import daskgrad as dg
-from daskgrad.models import inside_model
+from daskgrad.models import Model, SentFunction, inside_model
 from daskgrad.nodes import Node
+from daskgrad.pullbacks import Active, capture, evaluate
 from daskgrad.summation import pairwise
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -204,3 +206,29 @@ def test_an_error_names_the_item_of_the_inner_sum():
     notes = "\n".join(caught.value.__notes__)
     assert "in item 2 of a sum of 'failing' inside a model" in notes
     assert "in the forward pass of model 'outer'" in notes
+
+
+SEEN = []
+
+
+class Arrives:
+    """Pickled, it becomes a function whose loading looks at where it happens."""
+
+    def __reduce__(self):
+        return look_around, ()
+
+
+def look_around():
+    SEEN.append(inside_model())
+    return np.sin
+
+
+def test_what_is_imported_while_a_model_is_loaded_is_not_inside_of_it():
+    """A module that the first model of a worker imports may make variables and zips of its own."""
+    call = dg.delayed(np.sin)(dg.variable(0.5)).call
+    for use in (
+        lambda model: evaluate(model, call, [0.5]),
+        lambda model: capture(model, call, [Active(0, False)], [0.5]),
+    ):
+        use(Model(SentFunction(pickle.dumps(Arrives()), "autograd"), "sin"))
+    assert SEEN == [False, False]

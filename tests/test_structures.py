@@ -10,11 +10,13 @@ import cloudpickle
 import numpy as np
 import optree
 import pytest
+from samples import askew
 
 from daskgrad.structures import (
     NAMESPACE,
     Registering,
     Structure,
+    aligned,
     flatten,
     register,
     sent_by_value,
@@ -197,3 +199,16 @@ def test_a_function_alone_brings_the_classes(tmp_path):
     )
     python(script, str(data))
     assert python(loader, str(data)).split() == ["10.0", "8.0", "Net", "mine"]
+
+
+# ------------------------------------------------------------------------------- alignment
+
+
+def test_arrays_that_begin_askew_are_copied_and_others_are_not():
+    straight = np.arange(3.0)
+    value = {"a": askew(straight), "b": (straight, "text", None)}
+    found = aligned(value)
+    assert found["a"].flags.aligned
+    np.testing.assert_array_equal(found["a"], straight)
+    assert found["b"][0] is straight
+    assert aligned(found) is found

@@ -22,6 +22,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.utils import key_split
 from numpy.testing import assert_allclose, assert_array_equal
+from samples import askew, decades
 
 import daskgrad as dg
 from daskgrad.structures import NAMESPACE
@@ -523,3 +524,17 @@ def test_dask_asks_a_collection_what_we_answer():
     assert {name for name in asked if not hasattr(dg.variable(1.0), name)} == set()
     assert {"compute", "persist", "visualize"} <= set(vars(DaskMethodsMixin))
     assert "rename" in inspect.signature(dg.variable(1.0)._with_graph).parameters
+
+
+def test_a_task_never_sees_arrays_askew_which_numpy_adds_up_in_another_order():
+    numbers = decades(20_000)
+    assert np.sum(askew(numbers)) != np.sum(numbers)
+
+    def summed(item):
+        assert item["a"].flags.aligned
+        return np.sum(item["a"])
+
+    tasks = TaskGraph()
+    reference = tasks.add(tasks.key("value", "sum"), summed, TaskRef("item"))
+    found = tasks.run_one(reference.key, {"item": {"a": askew(numbers)}})
+    assert found == np.sum(numbers)

@@ -10,6 +10,7 @@ from distributed.core import error_message
 from daskgrad.models import Model
 from daskgrad.pullbacks import Captured, Gradient, Seen
 from daskgrad.resident.messages import Frames, Parcels, Unopened, unpack
+from daskgrad.structures import aligned
 from daskgrad.summation import Place, Subtrees
 from daskgrad.terms import ADDERS, Sum, TracedSum, captured_sum
 
@@ -96,6 +97,7 @@ class Job:
         traced = self._traced_sum()
         number, first, _ = self._blocks[place]
         start = time.perf_counter()
+        items = aligned(items)
         captured = traced.capture(first, [items] if whole_slices else items)
         self.seconds[place] = time.perf_counter() - start
         if not isinstance(captured.pullback, Gradient):

@@ -14,6 +14,8 @@ import cloudpickle
 import numpy as np
 from distributed.protocol import to_serialize
 
+from daskgrad.structures import aligned
+
 LARGE = 2**16  # bytes from which on a buffer travels as a frame of its own, without a copy
 
 Frames = list[Any]
@@ -104,6 +106,6 @@ class Unopened:
     def value(self) -> Any:
         with self._lock:
             if not self._values:
-                self._values.append(unpack(self._frames))
+                self._values.append(aligned(unpack(self._frames)))
                 self._frames = []
             return self._values[0]
