@@ -4,12 +4,12 @@ Reading order, which is import order (a module imports only modules above it):
 
 structures, random, signatures, fingerprints, cotangents, summation, compensation, backends, models,
 rules, roots, blame, pullbacks, differences, dual, itemwise, terms, single_terms, nested, nans: on
-the workers, plain NumPy. tasks: what is handed to Dask. hidden, nodes, cuts: what the user writes.
-graph, forward, backward, blackbox, tangent, batches: the passes. partitions, resident, shards,
-columns, items, reduction, sums: adding up over much data. inline: in the calling thread. shipping:
-what travels too often. demands: what is asked of functions and arguments. running, recording,
-gradient, per_item, forward_mode, second_order, jacobian, directions, lines, taylor, culprits,
-checks: what users call. ``ARCHITECTURE.md`` has a line on each.
+the workers, plain NumPy. tasks: what is handed to Dask. hidden, nodes, variables, cuts: what the
+user writes. graph, forward, backward, blackbox, tangent, batches, node_sums: the passes.
+partitions, resident, shards, columns, items, reduction, sums: adding up over much data. inline: in
+the calling thread. shipping: what travels too often. demands: what is asked of functions and
+arguments. running, recording, gradient, per_item, forward_mode, second_order, jacobian, directions,
+lines, taylor, culprits, checks: what users call. ``ARCHITECTURE.md`` has a line on each.
 """
 
 import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads
@@ -23,7 +23,7 @@ from daskgrad.gradient import differentiate, grad, value_and_grad, vjp
 from daskgrad.items import zip
 from daskgrad.jacobian import jacobian
 from daskgrad.nans import debug_nans
-from daskgrad.nodes import delayed, variable
+from daskgrad.nodes import delayed
 from daskgrad.per_item import per_item
 from daskgrad.pullbacks import NondeterministicModelError
 from daskgrad.roots import implicit
@@ -32,6 +32,7 @@ from daskgrad.second_order import gnvp, hessian, hvp
 from daskgrad.shards import Shards, place
 from daskgrad.sums import map_sum, reduce_sum, sum
 from daskgrad.taylor import taylor_rates
+from daskgrad.variables import variable
 
 __version__ = "0.1.0"
 

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 from daskgrad.cotangents import Cotangent
 from daskgrad.forward import Forward
 from daskgrad.graph import Graph
-from daskgrad.nodes import CallNode, Node, Variable
+from daskgrad.nodes import CallNode, Node
 from daskgrad.pullbacks import pull_back
 from daskgrad.summation import in_groups
 from daskgrad.tasks import TaskGraph
 from daskgrad.terms import add_cotangents
+from daskgrad.variables import Variable
 
 
 class Contribution(NamedTuple):

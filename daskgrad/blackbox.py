@@ -9,9 +9,10 @@ from daskgrad.cotangents import describe, is_differentiable
 from daskgrad.differences import METHODS, Differenced, Kind, Scheme, collect, difference
 from daskgrad.forward import Forward, forward_tasks
 from daskgrad.models import Model, inside_model
-from daskgrad.nodes import CallNode, DelayedModel, Node, Variable
+from daskgrad.nodes import CallNode, DelayedModel, Node
 from daskgrad.pullbacks import evaluate
 from daskgrad.structures import flatten
+from daskgrad.variables import Variable
 
 MOST_TASKS = 64  # of one call's differences
 UNCOUNTED_TASKS = 32  # where the arguments are counted when they are there: some may find no work

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from daskgrad.cotangents import describe, row_major
-from daskgrad.nodes import Node, Variable
+from daskgrad.nodes import Node
 from daskgrad.partitions import as_items, in_row_order, require_plain
 from daskgrad.shards import Shards
 from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph, is_collection
+from daskgrad.variables import Variable
 
 
 class Column:

@@ -16,12 +16,13 @@ from daskgrad.demands import as_output, has_derivative
 from daskgrad.graph import Graph
 from daskgrad.lines import Fault, Program
 from daskgrad.models import Call, Model
-from daskgrad.nodes import CallNode, DelayedModel, Node, add_values, variable
+from daskgrad.nodes import CallNode, DelayedModel, Node, add_values
 from daskgrad.pullbacks import Active, capture, evaluate, pull_back
 from daskgrad.reduction import ReductionNode
 from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph
 from daskgrad.terms import nth
+from daskgrad.variables import variable
 
 Check = Callable[[Program], Fault | None]
 

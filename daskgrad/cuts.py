@@ -10,9 +10,10 @@ from typing import Any
 import optree
 
 from daskgrad import backends
-from daskgrad.nodes import Node, Variable
+from daskgrad.nodes import Node
 from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph
+from daskgrad.variables import Variable
 
 
 class Stopped(Node):

@@ -11,10 +11,11 @@ import optree
 from daskgrad import cotangents
 from daskgrad.cotangents import Cotangent, describe
 from daskgrad.graph import Graph
-from daskgrad.nodes import OTHER_DERIVATIVE, Constant, Node, Variable, delayed
+from daskgrad.nodes import Constant, Node, delayed
 from daskgrad.pullbacks import is_real_scalar
 from daskgrad.shipping import complaints
 from daskgrad.structures import flatten
+from daskgrad.variables import OTHER_DERIVATIVE, Variable
 
 Argnums = int | Sequence[int]
 

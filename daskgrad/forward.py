@@ -7,9 +7,10 @@ from functools import singledispatch
 from typing import Any
 
 from daskgrad.graph import Graph
-from daskgrad.nodes import CallNode, Node, Variable, models, value_of_node
+from daskgrad.nodes import CallNode, Node, models, value_of_node
 from daskgrad.pullbacks import Captured, capture
 from daskgrad.tasks import TaskGraph
+from daskgrad.variables import Variable
 
 
 class Whole(dict[Any, Any]):

@@ -12,11 +12,12 @@ from daskgrad.demands import (
 )
 from daskgrad.dual import Dual
 from daskgrad.graph import Graph
-from daskgrad.nodes import Node, Variable, function_name, variable
+from daskgrad.node_sums import PAIR, ZERO_TANGENTS
+from daskgrad.nodes import Node, function_name
 from daskgrad.recording import Recording
-from daskgrad.reduction import PAIR, ZERO_TANGENTS
 from daskgrad.running import evaluated
 from daskgrad.tangent import Tangents
+from daskgrad.variables import Variable, variable
 
 
 def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:

@@ -28,12 +28,13 @@ from daskgrad.demands import (
 )
 from daskgrad.forward import Forward, add_forward
 from daskgrad.graph import Graph
-from daskgrad.nodes import Node, Variable, function_name
+from daskgrad.nodes import Node, function_name
 from daskgrad.recording import Recording, documented, parts
 from daskgrad.running import Arrived, Kept, evaluated
 from daskgrad.signatures import argument_name
 from daskgrad.structures import flatten
 from daskgrad.tasks import Result, TaskGraph
+from daskgrad.variables import Variable
 
 # ------------------------------------------------------------------------------------- public
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from daskgrad.nodes import ELEMENTWISE, CallNode, Node, Variable, order
+from daskgrad.nodes import ELEMENTWISE, CallNode, Node, order
 from daskgrad.pullbacks import Active
+from daskgrad.variables import Variable
 
 SCALAR_KEEPING = {id(model.model) for model in ELEMENTWISE}
 

@@ -12,11 +12,11 @@ import numpy as np
 from daskgrad.blame import Partition
 from daskgrad.columns import Column, NodeColumn, PlacedColumn, as_column
 from daskgrad.models import inside_model
-from daskgrad.nodes import Variable
 from daskgrad.partitions import Grainsize, aligned_grainsize, as_items
 from daskgrad.shards import Shards
 from daskgrad.tasks import TaskGraph
 from daskgrad.terms import First
+from daskgrad.variables import Variable
 
 
 class Zip:

@@ -17,11 +17,12 @@ from daskgrad.demands import (
 )
 from daskgrad.forward_mode import dual_of
 from daskgrad.graph import Graph
-from daskgrad.nodes import Variable, function_name, variable
+from daskgrad.nodes import function_name
 from daskgrad.recording import Recording, documented, gathered
 from daskgrad.running import Kept, evaluated, groups
 from daskgrad.second_order import blocks, transposed
 from daskgrad.structures import flatten
+from daskgrad.variables import Variable, variable
 
 MODES = ("auto", "forward", "reverse")
 Mode = Literal["auto", "forward", "reverse"]

@@ -10,10 +10,11 @@ from daskgrad.demands import as_output, has_derivative
 from daskgrad.directions import epsilon, inner, is_double, like, moved, size, still
 from daskgrad.forward_mode import jvp
 from daskgrad.gradient import vjp
-from daskgrad.nodes import Node, delayed, function_name, variable
+from daskgrad.nodes import Node, delayed, function_name
 from daskgrad.pullbacks import is_real_scalar
 from daskgrad.second_order import hvp
 from daskgrad.structures import flatten
+from daskgrad.variables import variable
 
 DIRECTIONS = 3
 

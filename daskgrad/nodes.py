@@ -3,7 +3,6 @@
 A node is a Dask collection: computing it gives its value and traces nothing.
 """
 
-import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +10,6 @@ from typing import Any
 
 import dask
 import numpy as np
-import optree
 from dask.typing import Key
 
 from daskgrad import backends
@@ -195,80 +193,6 @@ class Node(Collection):
         )
 
 
-class Variable(Node):
-    """A leaf to differentiate with respect to: a pytree of arrays, copied.
-
-    An item of a container is a variable itself, a part of the whole: its cotangent goes to the
-    ``root``'s leaves from ``first_leaf`` on. ``is_recorded``: it stands for an argument of a
-    function that is differentiated.
-    """
-
-    is_recorded = False
-
-    def __init__(self, value: Any, name: str, root: "Variable | None" = None, first_leaf: int = 0):
-        super().__init__(name, ())
-        self.primal = value
-        self.leaves, self.structure = flatten(value)
-        self.root = self if root is None else root
-        self.first_leaf = first_leaf
-        self._parts: dict[Any, Variable] = {}
-
-    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
-        return tasks.data(self.key, self.primal)
-
-    @property
-    def is_container(self) -> bool:
-        return not optree.treespec_is_leaf(self.structure)
-
-    def __getitem__(self, index: Any) -> Any:
-        if not self.is_container:
-            return super().__getitem__(index)
-        if isinstance(self.primal, list | tuple) and isinstance(index, int | slice):
-            try:
-                index = range(len(self.primal))[index]
-            except IndexError:
-                raise IndexError(self._has_no_item(index)) from None
-            if isinstance(index, range):
-                return [self._part(place) for place in index]
-        return self._part(index)
-
-    def __getattr__(self, attribute: str) -> Any:
-        """The field of a namedtuple or a registered dataclass."""
-        primal: Any = self.__dict__.get("primal")
-        if attribute in getattr(type(primal), "_fields", ()):
-            return self._part(primal._fields.index(attribute))
-        if dataclasses.is_dataclass(primal) and attribute in self.structure.entries():
-            return self._part(attribute)
-        return super().__getattr__(attribute)
-
-    def __iter__(self) -> Iterator[Node]:
-        if isinstance(self.primal, list | tuple):
-            return (self._part(index) for index in range(len(self.primal)))
-        return super().__iter__()
-
-    def __len__(self) -> int:
-        return len(self.primal) if isinstance(self.primal, list | tuple) else super().__len__()
-
-    def _part(self, entry: Any) -> "Variable":
-        """One child of the container, under the index, key or field name that ``optree`` gives."""
-        if entry not in self._parts:
-            children, entries = self.structure.children(), self.structure.entries()
-            if entry not in entries:
-                raise KeyError(self._has_no_item(entry))
-            number = entries.index(entry)
-            first = sum([child.num_leaves for child in children[:number]])
-            leaves = self.leaves[first : first + children[number].num_leaves]
-            child = optree.tree_unflatten(children[number], leaves)
-            self._parts[entry] = Variable(
-                child, f"{self.name}[{entry!r}]", self.root, self.first_leaf + first
-            )
-        return self._parts[entry]
-
-    def _has_no_item(self, entry: Any) -> str:
-        entries = ", ".join([repr(entry) for entry in self.structure.entries()])
-        return f"variable {self.name!r} has no item {entry!r}; it has {entries}"
-
-
 class Constant(Node):
     """Something that is not differentiated: a large array, or another Dask collection."""
 
@@ -373,53 +297,6 @@ def models(nodes: Iterable[Node]) -> list[Model]:
 
 
 # ------------------------------------------------------------------------------------- public
-
-
-def variable(value: Any, name: str | None = None) -> Variable:
-    """A leaf to differentiate with respect to.
-
-    ``value`` is any pytree of float or complex arrays and numbers; it is copied. Integer, boolean
-    and string leaves may stand in it, and have no derivative. Items of dicts, lists and tuples
-    (``x["w"]``, ``w, b = x``) are variables, too.
-
-    Raises
-    ------
-    TypeError
-        where the value is or holds a node, an array of Python objects, or a subclass of NumPy's
-        array such as a masked array.
-    """
-    leaves, structure = flatten(value)
-    copies = [own_copy(leaf, name or "variable") for leaf in leaves]
-    return Variable(optree.tree_unflatten(structure, copies), name or "variable")
-
-
-OTHER_DERIVATIVE = (
-    "depends on the variables of another derivative; second derivatives of a graph are for hvp, "
-    "not for a gradient of a gradient; within one model, autograd.grad may be nested"
-)
-
-
-def own_copy(leaf: Any, name: str) -> Any:
-    """A leaf that nobody else can change."""
-    if isinstance(leaf, Node):
-        raise TypeError(f"{name!r} holds {leaf!r}, which {OTHER_DERIVATIVE}")
-    if is_collection(leaf):
-        raise TypeError(f"{name!r} holds a Dask collection; compute it first, or pass it as data")
-    if isinstance(leaf, np.ndarray):
-        if type(leaf) not in (np.ndarray, np.memmap) or leaf.dtype.kind == "O":
-            raise TypeError(
-                f"{name!r} holds {type(leaf).__name__} {describe(leaf)}; "
-                f"convert it to a plain array of numbers first"
-            )
-        return np.array(leaf, order="C")
-    if isinstance(leaf, float | complex) and not isinstance(leaf, np.generic):
-        return np.asarray(leaf)[()]
-    if leaf is None or isinstance(leaf, bool | int | str | bytes | np.generic):
-        return leaf
-    raise TypeError(
-        f"{name!r} holds {describe(leaf)}; expected float or complex arrays, or dicts, lists, "
-        f"tuples and registered dataclasses of them"
-    )
 
 
 class DelayedModel:

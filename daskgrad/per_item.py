@@ -18,7 +18,7 @@ from daskgrad.demands import (
 from daskgrad.graph import Graph
 from daskgrad.items import Items, Zip, as_columns, cut_alike, holds_nodes
 from daskgrad.models import Model, inside_model
-from daskgrad.nodes import Variable, add_values, as_model, variable
+from daskgrad.nodes import add_values, as_model
 from daskgrad.partitions import Grainsize, require_grainsize
 from daskgrad.reduction import ReductionNode
 from daskgrad.running import repeated
@@ -27,6 +27,7 @@ from daskgrad.signatures import argument_name
 from daskgrad.single_terms import SingleTerms, gradients_of_block, norms_of_block
 from daskgrad.sums import reduction
 from daskgrad.tasks import TaskGraph
+from daskgrad.variables import Variable, variable
 
 KINDS = {"norm": norms_of_block, "full": gradients_of_block}
 

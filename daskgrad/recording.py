@@ -16,8 +16,9 @@ from daskgrad.demands import (
     warn_of_independent,
 )
 from daskgrad.graph import Graph
-from daskgrad.nodes import Node, Variable, function_name, variable
+from daskgrad.nodes import Node, function_name
 from daskgrad.signatures import argument_name
+from daskgrad.variables import Variable, variable
 
 
 class Recording:

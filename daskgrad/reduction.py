@@ -5,22 +5,22 @@ along one tree. The blocks of any other sum keep their pullbacks, and have a bac
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from daskgrad.backward import Backward, Contribution, backward_tasks, select
 from daskgrad.columns import Column, as_column
-from daskgrad.dual import Dual, with_zero_tangents
+from daskgrad.dual import Dual
 from daskgrad.forward import Forward, Whole, forward_tasks, pass_value_on, value_of
 from daskgrad.graph import Graph
 from daskgrad.items import Items
 from daskgrad.itemwise import column_of, join_items, pull_back_items, without_items
 from daskgrad.models import Model
-from daskgrad.nodes import Node, delayed, make_call
+from daskgrad.node_sums import AddedNode, add_up, in_tree
+from daskgrad.nodes import Node, make_call
 from daskgrad.pullbacks import Active
 from daskgrad.shards import Shards
-from daskgrad.summation import in_groups
-from daskgrad.tangent import Tangents, dual_node, is_linear, tangent_node
+from daskgrad.tangent import Tangents, dual_node, tangent_node
 from daskgrad.tasks import TaskGraph
 from daskgrad.terms import (
     First,
@@ -31,97 +31,12 @@ from daskgrad.terms import (
     evaluate_block,
     pull_back_block,
     pull_back_sum,
-    sum_values,
 )
 
 Block = tuple[First, list[Any]]  # where it begins, and what each column has in it
 
-# ------------------------------------------------------------------------------ a sum of nodes
 
-
-class SumNode(Node):
-    """The sum of nodes of one structure and shape; its backward pass has no tasks."""
-
-    is_elementwise = True
-    may_be_empty = False
-
-    def __init__(self, inputs: Sequence[Node], name: str = "sum", summation: str = "pairwise"):
-        super().__init__(name, inputs)
-        self.summation = summation
-
-    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
-        if len(inputs) == 1:
-            return inputs[0]
-        return add_up(self, tasks, inputs, self.key)
-
-
-def add_up(
-    node: "SumNode | ReductionNode", tasks: TaskGraph, values: Sequence[Any], key: Any
-) -> Any:
-    """Adds the tasks that add up values; the last one has the ``key``."""
-
-    def add(group: Sequence[Any], is_last: bool) -> Any:
-        this = key if is_last else tasks.key(node.stage, node.name)
-        args = (list(group), node.summation, is_last, node.name)
-        return tasks.add(this, sum_values, *args, annotations=node.annotations)
-
-    return in_tree(node, values, add)
-
-
-def in_tree(
-    node: "SumNode | ReductionNode",
-    terms: Sequence[Any],
-    add: Callable[[Sequence[Any], bool], Any],
-) -> Any:
-    """As ``in_groups``; a single term is added up, too, if it may turn out to be of no items."""
-    return add(terms, True) if node.may_be_empty and len(terms) == 1 else in_groups(terms, add)
-
-
-@forward_tasks.register
-def _(node: SumNode, forward: Forward) -> None:
-    key = forward.tasks.key("value", node.name)
-    inputs = forward.inputs(node)
-    forward.values[node] = add_up(node, forward.tasks, inputs, key) if inputs[1:] else inputs[0]
-
-
-@backward_tasks.register
-def _(node: SumNode, backward: Backward, arrived: Contribution) -> None:
-    for source in reversed(node.inputs):
-        backward.send(source, arrived.cotangent, saw_value=False)
-
-
-@is_linear.register
-def _(node: SumNode, graph: Graph) -> bool:
-    return True
-
-
-@dual_node.register
-def _(node: SumNode, tangents: Tangents) -> SumNode:
-    duals = [as_dual(source, tangents) for source in node.inputs]
-    return SumNode(duals, node.name, node.summation)
-
-
-def as_dual(source: Node, tangents: Tangents) -> Node:
-    if source not in tangents.graph.active:
-        return ZERO_TANGENTS(source, tangents.count)
-    dual = tangents.dual(source)
-    return dual if isinstance(dual, Node) else PAIR(*dual)
-
-
-@tangent_node.register
-def _(node: SumNode, tangents: Tangents) -> SumNode:
-    active = [source for source in node.inputs if source in tangents.graph.active]
-    return SumNode([tangents.tangent(source) for source in active], node.name, node.summation)
-
-
-ZERO_TANGENTS = delayed(with_zero_tangents, name="zero tangents")
-PAIR = delayed(Dual, name="pair")
-
-
-# ----------------------------------------------------------------------------- a sum over items
-
-
-class ReductionNode(Node):
+class ReductionNode(AddedNode):
     """The sum of ``model(item, *shared)`` over blocks of items.
 
     A term's inputs are the parts of its item (one, or those of a zip), and then the nodes in
@@ -177,7 +92,7 @@ class ReductionNode(Node):
         return Sum(self.call, active, self.summation, len(self.items.columns), is_part)
 
     @property
-    def may_be_empty(self) -> bool:
+    def may_be_empty(self) -> bool:  # type: ignore[override]
         """Whether a block may turn out to have no items."""
         return not self.items.is_counted
 

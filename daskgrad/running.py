@@ -14,11 +14,12 @@ from daskgrad.demands import warn_of_shipping
 from daskgrad.forward import Whole, add_forward
 from daskgrad.graph import Graph
 from daskgrad.inline import InLine, seconds_in_line
-from daskgrad.nodes import Node, Variable
+from daskgrad.nodes import Node
 from daskgrad.reduction import ReductionNode
 from daskgrad.resident.evaluation import ArrayTermsError
 from daskgrad.shards import active_client
 from daskgrad.tasks import TaskGraph
+from daskgrad.variables import Variable
 
 ATTEMPTS = 10  # how often an evaluation is repeated after placed items were lost
 

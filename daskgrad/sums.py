@@ -18,9 +18,10 @@ from daskgrad.items import (
 )
 from daskgrad.models import Model, inside_model
 from daskgrad.nested import nested_sum
+from daskgrad.node_sums import SumNode
 from daskgrad.nodes import CallNode, Node, as_model, require_no_node_in
 from daskgrad.partitions import Grainsize, require_grainsize
-from daskgrad.reduction import ReductionNode, SumNode
+from daskgrad.reduction import ReductionNode
 from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph
 from daskgrad.terms import ADDERS

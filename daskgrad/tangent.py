@@ -15,18 +15,8 @@ import optree
 from daskgrad.dual import Dual, pushed, tangent_of
 from daskgrad.graph import Graph
 from daskgrad.models import Model
-from daskgrad.nodes import (
-    ADD,
-    DIVIDE,
-    MULTIPLY,
-    NEGATIVE,
-    SUBTRACT,
-    CallNode,
-    Node,
-    Variable,
-    delayed,
-    names,
-)
+from daskgrad.nodes import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT, CallNode, Node, delayed, names
+from daskgrad.variables import Variable
 
 TAKE_TANGENT = delayed(tangent_of, name="tangent")
 

@@ -11,7 +11,8 @@ from samples import decades
 
 import daskgrad as dg
 from daskgrad.graph import Graph
-from daskgrad.reduction import ReductionNode, SumNode
+from daskgrad.node_sums import SumNode
+from daskgrad.reduction import ReductionNode
 from daskgrad.tangent import Tangents
 
 pytestmark = pytest.mark.usefixtures("synchronous")

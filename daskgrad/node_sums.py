@@ -1,0 +1,99 @@
+"""Sums of nodes: balanced, and without tasks in the backward pass."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from daskgrad.backward import Backward, Contribution, backward_tasks
+from daskgrad.dual import Dual, with_zero_tangents
+from daskgrad.forward import Forward, forward_tasks
+from daskgrad.graph import Graph
+from daskgrad.nodes import Node, delayed
+from daskgrad.summation import in_groups
+from daskgrad.tangent import Tangents, dual_node, is_linear, tangent_node
+from daskgrad.tasks import TaskGraph
+from daskgrad.terms import sum_values
+
+
+class AddedNode(Node):
+    """A node whose value is added up; ``may_be_empty``: a term may turn out to have no items."""
+
+    may_be_empty = False
+    summation: str
+
+
+class SumNode(AddedNode):
+    """The sum of nodes of one structure and shape; its backward pass has no tasks."""
+
+    is_elementwise = True
+
+    def __init__(self, inputs: Sequence[Node], name: str = "sum", summation: str = "pairwise"):
+        super().__init__(name, inputs)
+        self.summation = summation
+
+    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+        if len(inputs) == 1:
+            return inputs[0]
+        return add_up(self, tasks, inputs, self.key)
+
+
+def add_up(node: AddedNode, tasks: TaskGraph, values: Sequence[Any], key: Any) -> Any:
+    """Adds the tasks that add up values; the last one has the ``key``."""
+
+    def add(group: Sequence[Any], is_last: bool) -> Any:
+        this = key if is_last else tasks.key(node.stage, node.name)
+        args = (list(group), node.summation, is_last, node.name)
+        return tasks.add(this, sum_values, *args, annotations=node.annotations)
+
+    return in_tree(node, values, add)
+
+
+def in_tree(
+    node: AddedNode,
+    terms: Sequence[Any],
+    add: Callable[[Sequence[Any], bool], Any],
+) -> Any:
+    """As ``in_groups``; a single term is added up, too, if it may turn out to be of no items."""
+    return add(terms, True) if node.may_be_empty and len(terms) == 1 else in_groups(terms, add)
+
+
+@forward_tasks.register
+def _(node: SumNode, forward: Forward) -> None:
+    key = forward.tasks.key("value", node.name)
+    inputs = forward.inputs(node)
+    forward.values[node] = add_up(node, forward.tasks, inputs, key) if inputs[1:] else inputs[0]
+
+
+@backward_tasks.register
+def _(node: SumNode, backward: Backward, arrived: Contribution) -> None:
+    for source in reversed(node.inputs):
+        backward.send(source, arrived.cotangent, saw_value=False)
+
+
+@is_linear.register
+def _(node: SumNode, graph: Graph) -> bool:
+    return True
+
+
+@dual_node.register
+def _(node: SumNode, tangents: Tangents) -> SumNode:
+    duals = [as_dual(source, tangents) for source in node.inputs]
+    return SumNode(duals, node.name, node.summation)
+
+
+def as_dual(source: Node, tangents: Tangents) -> Node:
+    if source not in tangents.graph.active:
+        return ZERO_TANGENTS(source, tangents.count)
+    dual = tangents.dual(source)
+    return dual if isinstance(dual, Node) else PAIR(*dual)
+
+
+@tangent_node.register
+def _(node: SumNode, tangents: Tangents) -> SumNode:
+    active = [source for source in node.inputs if source in tangents.graph.active]
+    return SumNode([tangents.tangent(source) for source in active], node.name, node.summation)
+
+
+ZERO_TANGENTS = delayed(with_zero_tangents, name="zero tangents")
+
+
+PAIR = delayed(Dual, name="pair")
