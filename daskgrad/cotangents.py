@@ -234,6 +234,7 @@ def check(cotangent: Any, leaf: Any, of: str, kind: str = "cotangent") -> Any:
     """
     if cotangent is None:
         return None
+    whose = "primal" if kind == "tangent" else "value"
     if not is_differentiable(leaf):
         raise TypeError(
             f"{kind} of {of}: {describe(leaf)} has no derivative; give None in its place"
@@ -243,12 +244,12 @@ def check(cotangent: Any, leaf: Any, of: str, kind: str = "cotangent") -> Any:
     array, like = np.asarray(cotangent), np.asarray(leaf)
     if array.shape != like.shape:
         raise ValueError(
-            f"{kind} of {of}: expected shape {like.shape}, the shape of the value; "
+            f"{kind} of {of}: expected shape {like.shape}, the shape of the {whose}; "
             f"found {array.shape}"
         )
     if array.dtype.kind not in "biufc" or not np.can_cast(array.dtype, like.dtype, "same_kind"):
         raise TypeError(
-            f"{kind} of {of}: expected dtype {like.dtype}, the dtype of the value, "
+            f"{kind} of {of}: expected dtype {like.dtype}, the dtype of the {whose}, "
             f"found {array.dtype}; convert it first"
         )
     return array.astype(like.dtype)[()]

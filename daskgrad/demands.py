@@ -38,6 +38,24 @@ def is_number(argnum: Any) -> bool:
     return isinstance(argnum, int | np.integer) and not isinstance(argnum, bool)
 
 
+def require_argnums_kind(argnums: Any, name: str) -> None:
+    """Numbers of arguments; what stands there by mistake is often an argument itself."""
+    numbers = argnums if isinstance(argnums, list | tuple | range | np.ndarray) else [argnums]
+    if np.ndim(argnums) > 1 or not len(numbers) or not all(map(is_number, numbers)):
+        raise ValueError(
+            f"argnums={describe(argnums)} of {name!r} must be numbers of positional arguments; the "
+            f"arguments themselves go in a second call, as in dg.value_and_grad(fun)(x)"
+        )
+
+
+def require_function(fun: Any, asked: str) -> None:
+    if not callable(fun):
+        raise TypeError(
+            f"the first argument of dg.{asked} is a function that calls models; "
+            f"found {describe(fun)}"
+        )
+
+
 def has_derivative(value: Any) -> bool:
     return any(cotangents.is_differentiable(leaf) for leaf in flatten(value)[0])
 
@@ -47,7 +65,8 @@ def require_derivative(value: Any, argument: str, name: str) -> None:
         return
     raise TypeError(
         f"argument {argument!r} of {name!r} is {describe(value)}, which has no derivative; "
-        f"pass float or complex numbers or arrays, or leave it out of argnums"
+        f"pass float or complex numbers or NumPy arrays (np.asarray makes them of others'; a "
+        f"dataclass must be registered with optree in namespace 'daskgrad'), or leave it out"
     )
 
 
@@ -87,7 +106,7 @@ def require_real_scalar(value: Any, name: str) -> None:
     if not is_real_scalar([value]):
         raise TypeError(
             f"the gradient of {name!r} was asked for, but its value is {describe(value)}; "
-            f"a gradient needs one real number: sum it up, or use vjp"
+            f"a gradient needs one real number: sum it up, or use vjp or jacobian"
         )
 
 
@@ -153,6 +172,8 @@ def unstacked(cotangent: Any, value: Any, name: str) -> list[Cotangent] | None:
     if not all(shape[1:] == own and len(shape) == len(own) + 1 for shape, own in there):
         return None
     (count,) = counts
+    if not count:
+        raise ValueError(f"the cotangents of {name!r} are stacked, and there is none of them")
     rows = [[None if leaf is None else leaf[n] for leaf in leaves] for n in range(count)]
     return [checked_cotangent(optree.tree_unflatten(structure, row), value, name) for row in rows]
 
@@ -180,7 +201,7 @@ def require_tangents(primals: Any, tangents: Any, asked: str, name: str) -> None
         if not isinstance(given, list | tuple):
             raise TypeError(
                 f"{asked} of {name!r} takes {what} as a tuple, one entry for each argument; "
-                f"found {describe(given)}"
+                f"found {describe(given)}: write (x,) for a single one"
             )
     if len(primals) != len(tangents):
         raise ValueError(

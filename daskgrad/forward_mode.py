@@ -8,6 +8,7 @@ from daskgrad.demands import (
     checked_tangent,
     has_derivative,
     of_its_own,
+    require_function,
     require_tangents,
 )
 from daskgrad.dual import Dual
@@ -38,7 +39,16 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
     -------
     The value, and the tangent in its structure, shapes and dtypes; ``None`` stands in the place of
     integers, booleans and strings.
+
+    Raises
+    ------
+    TypeError, ValueError
+        where ``fun`` is no function, the two tuples are none or of several lengths, or a tangent
+        has not its primal's structure, shapes or kinds of numbers.
+    NotImplementedError
+        where a model has a rule of its own for gradients alone (``custom_vjp``).
     """
+    require_function(fun, "jvp")
     name = function_name(fun)
     require_tangents(primals, tangents, "jvp", name)
     wrt = [

@@ -19,6 +19,8 @@ from daskgrad.demands import (
     nothing,
     of_its_own,
     require_argnums,
+    require_argnums_kind,
+    require_function,
     require_no_node,
     require_node,
     require_real_scalar,
@@ -62,8 +64,19 @@ def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -
 
     The gradient of a complex argument follows autograd's convention: for z = x + iy it is
     df/dx - i df/dy. Runs where Dask would run: the active client, or the configured scheduler.
+
+    Raises
+    ------
+    TypeError
+        where ``fun`` is no function, its output is not one real number, or an argument to
+        differentiate holds no float or complex number. Errors of models keep their type, and get a
+        note with the model's name.
+    ValueError
+        for ``argnums`` that the call has no arguments for.
     """
+    require_function(fun, "value_and_grad")
     name = function_name(fun)
+    require_argnums_kind(argnums, name)
 
     def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         recorded = Recording(fun, name, require_argnums(argnums, len(args), name), args)
@@ -105,11 +118,20 @@ def vjp(fun: Callable, *primals: Any) -> tuple[Any, Callable[[Any], tuple]]:
     ``fun`` returns a node, or a pytree of nodes. The pullback takes a cotangent in the structure,
     shapes and dtypes of the value, and returns a tuple: one cotangent a primal. It also takes many
     cotangents at once, stacked along a new first axis of every leaf, and returns theirs so stacked;
-    they are pulled back in parallel tasks, several in each. It can be called
-    any number of times and runs no model again, unless what the model kept was lost with its worker
-    or moved; it holds what the forward pass kept until it is garbage collected. Only the primals
-    are copied: do not write into other arrays that the models use while the pullback is wanted.
+    they are pulled back in parallel tasks, several in each. It can be called any number of times
+    and runs no model again, unless what the model kept was lost with its worker or moved; it holds
+    what the forward pass kept until it is garbage collected. Only the primals are copied: do not
+    write into other arrays that the models use while the pullback is wanted.
+
+    Raises
+    ------
+    TypeError
+        where ``fun`` is no function or returns neither a node nor a pytree of nodes, and of the
+        pullback for a cotangent of a kind of number that the value is not.
+    ValueError
+        of the pullback, for a cotangent in another structure or shape.
     """
+    require_function(fun, "vjp")
     name = function_name(fun)
     for number, primal in enumerate(primals):
         require_no_node(primal, argument_name(fun, number))

@@ -13,6 +13,8 @@ from daskgrad.demands import (
     as_output,
     is_number,
     require_argnums,
+    require_argnums_kind,
+    require_function,
     warn_of_independent,
 )
 from daskgrad.forward_mode import dual_of
@@ -51,8 +53,18 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
     in the place of leaves without derivative.
 
     The products are computed in parallel tasks, several in each.
+
+    Raises
+    ------
+    TypeError
+        where ``fun`` is no function, or an argument to differentiate holds no float or complex
+        number.
+    ValueError
+        for an unknown mode, and ``argnums`` that the call has no arguments for.
     """
+    require_function(fun, "jacobian")
     name = function_name(fun)
+    require_argnums_kind(argnums, name)
     if mode not in MODES:
         raise ValueError(f"mode is one of {', '.join(map(repr, MODES))}; found {mode!r}")
 

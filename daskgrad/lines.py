@@ -22,9 +22,10 @@ REVERSE, FORWARD, SECOND = "pullback", "tangent", "Hessian-vector product"
 
 
 def require_order(order: Any) -> None:
-    if isinstance(order, bool) or order not in (1, 2):
+    if isinstance(order, bool) or not isinstance(order, int) or order not in (1, 2):
         raise ValueError(
-            f"order is 1 (gradients) or 2 (Hessian-vector products, too); found {order!r}"
+            f"order is 1 (gradients) or 2 (Hessian-vector products, too); found "
+            f"{describe(order)}; arguments go in a second call, as in dg.check_grads(fun)(x)"
         )
 
 
@@ -45,6 +46,11 @@ class Program(NamedTuple):
     @classmethod
     def of(cls, fun: Callable, args: tuple) -> "Program":
         """A function of the user's."""
+        if not any(map(has_derivative, args)):
+            raise TypeError(
+                f"no argument of {function_name(fun)!r} has a derivative to check; pass float or "
+                f"complex numbers or arrays"
+            )
 
         def evaluate(*args: Any) -> Any:
             variables = [variable(arg) if has_derivative(arg) else arg for arg in args]

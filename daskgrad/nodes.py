@@ -340,7 +340,7 @@ def delayed(
         what stays between the forward and the backward pass: the "tape"; the "gradient" (of a model
         that returns one real number); nothing ("recompute": the model runs again in the backward
         pass); or "auto": the gradient of a real number where it is no larger than what the tape
-        holds, else the tape.
+        holds, or than 64 kB, and in sums; else the tape.
 
     Raises
     ------
@@ -367,6 +367,8 @@ def delayed(
 
 def as_model(fun: Any) -> Model:
     """The model that a plain function or the result of ``delayed`` stands for."""
+    if not callable(fun):
+        raise TypeError(f"the model comes first, and is a function; found {describe(fun)}")
     return fun.model if isinstance(fun, DelayedModel) else delayed(fun).model
 
 

@@ -49,10 +49,14 @@ def implicit(
     ``dg.custom_vjp`` makes. Positional arguments are pytrees, and may be differentiated; keyword
     arguments are passed to solver and residual as they are.
 
-    The derivative is that of the root near x: as good as the tolerances of the solver and the
-    ``linear_solver``, to first order. For n numbers in x the dense matrix costs n pullbacks of the
-    residual and some n³ operations. Within a model of another backend than autograd it is not
-    supported.
+    That x is a root is not checked, nor that the residual's arguments stand in this order:
+    ``dg.check_grads`` finds both. The derivative is that of the root near x: as good as the
+    tolerances of the solver and the ``linear_solver``, to first order. For n numbers in x the dense
+    matrix costs n pullbacks of the residual and some n³ operations. Within a model of another
+    backend than autograd it is not supported.
+
+    Source: the implicit function theorem; in reverse mode B. Christianson, "Reverse accumulation
+    and implicit functions", Optimization Methods and Software 9, 1998.
 
     Raises
     ------

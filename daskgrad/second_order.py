@@ -23,6 +23,8 @@ from daskgrad.demands import (
     is_number,
     nothing,
     require_argnums,
+    require_argnums_kind,
+    require_function,
     require_real_scalar,
     require_tangents,
     warn_of_independent,
@@ -40,12 +42,18 @@ def hvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
     """The gradient of ``fun`` and the product of its Hessian with ``tangents``.
 
     ``fun`` returns one node, whose value is one real number. Both results are tuples, one entry a
-    primal, as a pullback of ``vjp`` returns. A sum of N models is N tasks' work.
+    primal, as a pullback of ``vjp`` returns. Costs a run of each model, and some three to four
+    times a gradient.
 
     ``primals`` and ``tangents`` are as for ``jvp``; a tangent that is ``None`` is zero, and its
     primal's part of the results is still there. SciPy's ``hessp`` is
-    ``lambda x, v: dg.hvp(fun, (x,), (v,))[1][0]``.
+    ``lambda x, v: dg.hvp(fun, (x,), (v,))[1][0]``. Errors are those of ``jvp``, and a ``TypeError``
+    for a value that is not one real number.
+
+    Source: the gradient of ⟨∇f(x), v⟩ (A. Griewank and A. Walther, "Evaluating Derivatives", 2008,
+    section 5.1).
     """
+    require_function(fun, "hvp")
     name = function_name(fun)
     require_tangents(primals, tangents, "hvp", name)
     wrt = [number for number, primal in enumerate(primals) if has_derivative(primal)]
@@ -85,12 +93,17 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
 
     Of an array of shape s it is an array of shape s + s. Of a pytree it is the tree with, in the
     place of each leaf, the tree of the leaf's blocks; with several ``argnums`` both are tuples.
-    Costs a Hessian-vector product for each entry of the arguments, one after the other.
+    Costs a Hessian-vector product for each entry of the arguments, one after the other, and so as
+    many runs of each model. Errors are those of ``value_and_grad``.
     """
+    require_function(fun, "hessian")
     name = function_name(fun)
+    require_argnums_kind(argnums, name)
 
     def hessian_of(*args: Any, **kwargs: Any) -> Any:
         numbers = require_argnums(argnums, len(args), name)
+
+        Recording(fun, name, numbers, args)  # they all have derivatives, or it is an error
 
         def product(tangents: Sequence[Any]) -> list[Any]:
             recorded = Recording(fun, name, numbers, args)
@@ -150,8 +163,10 @@ def gnvp(
     them (N. N. Schraudolph, "Fast curvature matrix-vector products", Neural Computation 14, 2002);
     it is positive semidefinite where the loss is convex. ``residuals`` returns a node or a pytree
     of nodes, and ``loss`` takes their values and returns one real number; both call models. The
-    results are as those of ``hvp``. The models of the residuals run once.
+    results are as those of ``hvp``, and so are errors. The models of the residuals run once.
     """
+    require_function(residuals, "gnvp")
+    require_function(loss, "gnvp")
     name = function_name(residuals)
     require_tangents(primals, tangents, "gnvp", name)
     wrt = [number for number, primal in enumerate(primals) if has_derivative(primal)]

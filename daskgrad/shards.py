@@ -144,7 +144,7 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     Parameters
     ----------
     items:
-        what ``map_sum`` or ``reduce_sum`` would take: a list, a tuple, or an array of rows.
+        a list, a tuple, or a NumPy array of rows; compute other collections first.
     grainsize:
         items in one block, rounded down to a power of two; "auto" makes at least 32 blocks a
         thread, if there are as many items. How many blocks one thread evaluates in one go is

@@ -134,6 +134,8 @@ def sum(nodes: Iterable[Node], summation: Summation = "pairwise") -> Node:
     ``summation`` is that of ``map_sum``, for the value: what several nodes contribute to the
     gradient of one variable comes from several consumers, and is added pairwise.
     """
+    if isinstance(nodes, Node):
+        raise TypeError(f"dg.sum takes a list of nodes; found {nodes!r}: write dg.sum([a, b])")
     nodes = list(nodes)
     require_summation(summation)
     for number, node in enumerate(nodes):

@@ -346,7 +346,7 @@ def require_gradient(block: Captured, model: Model) -> None:
         raise TypeError(
             f"the gradient of a sum over {model.name!r} was asked for, but its terms are "
             f"{describe(rounded_value(block.value))}; a gradient needs one real number: "
-            f"sum it up, or use vjp"
+            f"sum it up, or use vjp or jacobian"
         )
 
 

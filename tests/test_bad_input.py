@@ -605,7 +605,28 @@ def test_terms_of_different_shapes_are_an_error(scheduler):
 # ----------------------------------------------------------------------------------- argnums
 
 
-@pytest.mark.parametrize("argnums", [1, -1, True, "x", 0.5, None, (0, 1), (0, "x"), [2]])
+@pytest.mark.parametrize("argnums", [True, "x", 0.5, None, (0, "x"), X, np.ones((2, 2)), ()])
+@pytest.mark.parametrize("of", [dg.value_and_grad, dg.grad, dg.jacobian, dg.hessian])
+def test_argnums_are_numbers_and_arguments_go_in_a_second_call(of, argnums):
+    with pytest.raises(ValueError, match=r"argnums=.* must be numbers.* go in a second call"):
+        of(energy, argnums)
+
+
+@pytest.mark.parametrize("of", [dg.value_and_grad, dg.grad, dg.jacobian, dg.hessian, dg.vjp])
+def test_a_function_comes_first(of):
+    with pytest.raises(
+        TypeError, match=r"the first argument of dg\..* is a function.* found float64"
+    ):
+        of(X, energy)
+
+
+@pytest.mark.parametrize("of", [dg.jvp, dg.hvp])
+def test_functions_come_before_primals_and_tangents(of):
+    with pytest.raises(TypeError, match=r"the first argument of dg\..* is a function"):
+        of((X,), energy, (X,))
+
+
+@pytest.mark.parametrize("argnums", [1, -1, (0, 1), [2]])
 def test_argnums_are_numbers_of_arguments(argnums):
     with pytest.raises(ValueError, match=r"argnums=.* of 'energy' must be numbers.* called with 1"):
         dg.grad(energy, argnums=argnums)(X)
@@ -802,7 +823,9 @@ def test_a_model_is_a_function_with_a_name():
     with pytest.raises(TypeError, match="name of a model is a string; found 3"):
         dg.delayed(abs, name=3)
     for add_up in (dg.map_sum, dg.reduce_sum):
-        with pytest.raises(TypeError, match="makes a model of a function; found 'text'"):
+        with pytest.raises(
+            TypeError, match="the model comes first, and is a function; found 'text'"
+        ):
             add_up("text", [1.0])
 
 
@@ -1068,3 +1091,37 @@ def test_a_masked_cotangent_is_an_error():
     _, pullback = dg.vjp(lambda x: double(x), X)
     with pytest.raises(TypeError, match="would lose its mask"):
         pullback(np.ma.masked_array(np.ones(3), [False, True, False]))
+
+
+# ----------------------------------------------------------------- derivatives of other kinds
+
+
+def test_a_hessian_needs_numbers_with_derivatives():
+    with pytest.raises(
+        TypeError, match=r"argument 'x' of 'energy' is int64\[2\], which has no deriv"
+    ):
+        dg.hessian(energy)(np.array([1, 2]))
+
+
+def test_a_check_needs_something_to_check():
+    for check in (dg.check_grads, dg.taylor_rates):
+        with pytest.raises(TypeError, match="no argument of 'energy' has a derivative to check"):
+            check(energy)(np.array([1, 2]))
+        with pytest.raises(
+            ValueError, match=r"order is 1 .* found float64\[3\]; arguments go in a"
+        ):
+            check(energy, X)
+
+
+def test_a_stack_of_no_cotangents_is_an_error():
+    _, pullback = dg.vjp(dg.delayed(np.sin), X)
+    with pytest.raises(ValueError, match="are stacked, and there is none of them"):
+        pullback(np.ones((0, 3)))
+
+
+def test_sums_of_nodes_are_of_lists():
+    x = dg.variable(X)
+    with pytest.raises(
+        TypeError, match=r"dg.sum takes a list of nodes; found <.*>: write dg.sum\("
+    ):
+        dg.sum(x, x)
