@@ -120,7 +120,7 @@ def fit(log_likelihood, scale):
         return dg.hvp(negative, (theta,), (direction,))[1][0]
 
     start = np.zeros(len(NAMES))
-    found = minimize(value_and_gradient, start, jac=True, hessp=product, method="trust-ncg")
+    found = minimize(value_and_gradient, start, jac=True, hessp=product, method="trust-krylov")
     information = scale * dg.hessian(negative)(found.x)
     return found.x, np.sqrt(np.diag(np.linalg.inv(information))), counts
 
