@@ -53,7 +53,9 @@ def entries_in(arg: Any) -> int | None:
 def entry(arg: Any, number: int) -> Any:
     if isinstance(arg, Batch):
         return arg.entries[number]
-    return [entry(item, number) for item in arg] if isinstance(arg, list) else arg
+    if entries_in(arg) is None:
+        return arg
+    return [entry(item, number) for item in arg]
 
 
 def unit_cotangents(value: Any, start: int, stop: int) -> Batch:

@@ -9,10 +9,11 @@ Hessian-vector product: of <∇f(x), v> it is H v with respect to x, and ∇f(x)
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import optree
 
 from daskgrad import backends
-from daskgrad.cotangents import describe, zeros
+from daskgrad.cotangents import describe, is_differentiable, zeros
 from daskgrad.models import Model
 from daskgrad.pullbacks import require_no_objects
 from daskgrad.structures import NAMESPACE, flatten
@@ -21,7 +22,8 @@ from daskgrad.structures import NAMESPACE, flatten
 class Dual(NamedTuple):
     """A value and its tangents, one for each direction.
 
-    A tangent is in the value's structure, with ``None`` in the place of leaves without derivative.
+    A tangent is in the value's structure. That of an integer is zero, so that duals can be added
+    up; strings and other leaves without derivative have ``None``.
     """
 
     value: Any
@@ -60,7 +62,10 @@ class Pushed:
 
         backend = backends.load(self.model.backend)
         outputs, push = backend.linearize(primal, arguments.values)
-        tangents = [optree.tree_unflatten(structures[0], push(t)) for t in arguments.directions]
+        tangents = [
+            optree.tree_unflatten(structures[0], list(map(or_zeros, push(direction), outputs)))
+            for direction in arguments.directions
+        ]
         if self.tangent_only:
             require_tangent(tangents[0], outputs, self.model)
             return tangents[0]
@@ -91,7 +96,11 @@ class DualArguments:
         }
         duals = [self._leaves[place] for place in self._trees]
         tangents = [[flatten(tangent)[0] for tangent in dual.tangents] for dual in duals]
-        self._there = [[leaf is not None for leaf in own[0]] for own in tangents]
+        trees = self._trees.values()
+        self._there = [
+            [t is not None and can_move(leaf) for t, leaf in zip(own[0], leaves, strict=True)]
+            for own, (leaves, _) in zip(tangents, trees, strict=True)
+        ]
         self.values = [
             leaf
             for (leaves, _), there in zip(self._trees.values(), self._there, strict=True)
@@ -99,7 +108,12 @@ class DualArguments:
             if is_there
         ]
         self.directions = [
-            [leaf for leaves in direction for leaf in leaves if leaf is not None]
+            [
+                leaf
+                for leaves, there in zip(direction, self._there, strict=True)
+                for leaf, is_there in zip(leaves, there, strict=True)
+                if is_there
+            ]
             for direction in zip(*tangents, strict=True)
         ]
 
@@ -117,11 +131,36 @@ class DualArguments:
         return optree.tree_unflatten(self._structure, mixed)
 
 
+def can_move(leaf: Any) -> bool:
+    """Whether a leaf, or a box, tracer or tensor in its place, is a float or complex number."""
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is None:
+        return isinstance(leaf, float | complex)
+    kind = getattr(dtype, "kind", None)
+    return dtype.is_floating_point or dtype.is_complex if kind is None else kind not in "biu"
+
+
+def or_zeros(tangent: Any, output: Any) -> Any:
+    """The tangent of an output that a backend has none for: zeros, if it is a number at all."""
+    is_number = isinstance(output, bool | int | float | complex) or hasattr(output, "dtype")
+    if tangent is not None or not is_number:
+        return tangent
+    return np.zeros(tuple(getattr(output, "shape", ())))[()]
+
+
 def with_zero_tangents(value: Any, count: int) -> Dual:
     """A dual of what depends on no variable."""
     leaves, structure = flatten(value)
-    zero = optree.tree_unflatten(structure, list(map(zeros, leaves)))
+    zero = optree.tree_unflatten(structure, [or_zeros(zeros(leaf), leaf) for leaf in leaves])
     return Dual(value, (zero,) * count)
+
+
+def tangent_in_place(value: Any, tangent: Any) -> Any:
+    """A tangent for users: ``None`` in the place of integers, too, which have no derivative."""
+    leaves, structure = flatten(value)
+    pairs = zip(flatten(tangent)[0], leaves, strict=True)
+    kept = [t if is_differentiable(leaf) else None for t, leaf in pairs]
+    return optree.tree_unflatten(structure, kept)
 
 
 def tangent_of(dual: Dual) -> Any:

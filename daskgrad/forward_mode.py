@@ -11,7 +11,7 @@ from daskgrad.demands import (
     require_function,
     require_tangents,
 )
-from daskgrad.dual import Dual
+from daskgrad.dual import Dual, tangent_in_place
 from daskgrad.graph import Graph
 from daskgrad.node_sums import PAIR, ZERO_TANGENTS
 from daskgrad.nodes import Node, function_name
@@ -60,7 +60,8 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
     output = as_output(recorded.run({}, has_aux=False)[0], name)
     directions = tangent_variables(recorded, [tangents[number] for number in wrt])
     dual = evaluated(Graph(dual_of(recorded.graph(output), directions), []))[0]
-    return of_its_own(dual.value), of_its_own(dual.tangents[0])
+    tangent = tangent_in_place(dual.value, dual.tangents[0])
+    return of_its_own(dual.value), of_its_own(tangent)
 
 
 def tangent_variables(

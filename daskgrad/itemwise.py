@@ -150,6 +150,8 @@ def join(blocks: Sequence[Leaves], sizes: Sequence[int], are_rows: bool) -> Leav
 
 
 def scaled(leaves: Leaves, factor: Any) -> Leaves:
+    if cotangents.is_zero(leaves):  # also where the terms are arrays, and there is no one factor
+        return leaves
     return (None,) * len(leaves) if factor is None else cotangents.scale(leaves, factor)
 
 

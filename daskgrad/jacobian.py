@@ -7,7 +7,7 @@ import numpy as np
 import optree
 
 from daskgrad.batches import entries, unit
-from daskgrad.cotangents import is_differentiable
+from daskgrad.cotangents import describe, is_differentiable
 from daskgrad.demands import (
     Argnums,
     as_output,
@@ -50,15 +50,15 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
     A function of ``fun``'s arguments. For a value of shape s and an argument of shape a the
     Jacobian is an array of shape s + a. Where they are pytrees, it is the value's tree with the
     argument's in the place of each leaf (a tuple of them for several ``argnums``). ``None`` stands
-    in the place of leaves without derivative.
+    in the place of leaves without derivative. A complex function is taken for holomorphic.
 
     The products are computed in parallel tasks, several in each.
 
     Raises
     ------
     TypeError
-        where ``fun`` is no function, or an argument to differentiate holds no float or complex
-        number.
+        where ``fun`` is no function, an argument to differentiate holds no float or complex number,
+        or of value and arguments some are real and some complex.
     ValueError
         for an unknown mode, and ``argnums`` that the call has no arguments for.
     """
@@ -81,9 +81,25 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
         kept = Kept(graph)
         if mode == "auto" and is_taller(kept.value, whole):
             return pushed(recorded, graph, whole)
+        require_one_kind(kept.value, whole, name)
         return pulled(recorded, kept, whole)
 
     return documented(jacobian_of, fun, "jacobian")
+
+
+def require_one_kind(value: Any, argument: Any, name: str) -> None:
+    """Between real and complex numbers a Jacobian would have two entries for each pair of them."""
+    kinds = {np.iscomplexobj(leaf) for tree in (value, argument) for leaf in differentiable(tree)}
+    if len(kinds) > 1:
+        raise TypeError(
+            f"the Jacobian of {name!r} was asked for, of {describe(value)} with respect to "
+            f"{describe(argument)}; both must be real or both complex: pass and return real and "
+            f"imaginary parts, or use jvp and vjp"
+        )
+
+
+def differentiable(tree: Any) -> list[Any]:
+    return [leaf for leaf in flatten(tree)[0] if is_differentiable(leaf)]
 
 
 def is_used(variable: Variable, graph: Graph) -> bool:
@@ -115,12 +131,13 @@ def pushed(recorded: Recording, graph: Graph, argument: Any) -> Any:
         for start, stop in groups(entries(inner))
     ]
     first, rest, _ = evaluated(Graph(duals[0], [], duals[1:]), duals[1:])
+    require_one_kind(first.value, argument, recorded.name)
     outer, outer_tree = flatten(first.value)
     columns = [flatten(tangent)[0] for dual in (first, *rest) for tangent in dual.tangents]
     rows = [
         row
         for leaf, column in zip(outer, transposed(columns, len(outer)), strict=True)
-        if column[0] is not None
+        if is_differentiable(leaf)
         for row in rows_of(column, leaf, inner)
     ]
     return blocks(outer, inner, outer_tree, inner_tree, rows)

@@ -67,8 +67,11 @@ def repeated(
     """
     sums = [node for node in graph.order if isinstance(node, ReductionNode)]
     placed = [shards for node in sums for shards in node.items.placed]
+    is_lost = False
     for _ in range(ATTEMPTS):
         try:
+            if is_lost:
+                prepare()
             return evaluate()
         except ArrayTermsError as error:
             for shards in placed:
@@ -78,7 +81,9 @@ def repeated(
                 raise
             for shards in placed:
                 shards.restore()  # unless another evaluation has done so already
-            prepare()
+            is_lost = True
+    if is_lost:
+        prepare()
     return evaluate()
 
 

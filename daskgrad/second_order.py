@@ -29,6 +29,7 @@ from daskgrad.demands import (
     require_tangents,
     warn_of_independent,
 )
+from daskgrad.dual import tangent_in_place
 from daskgrad.forward_mode import dual_of, tangent_variables
 from daskgrad.graph import Graph
 from daskgrad.nodes import function_name
@@ -72,13 +73,16 @@ def second_order(
     pushed = [direction for (direction,) in directions.values()]
     arrived: dict = {}
     if output in graph.active:
-        tangent = Tangents(graph, directions).tangent(output)
-        twice = Graph(tangent, [*recorded.variables, *pushed], output_is_scalar=True)
-        value, _, arrived = evaluated(twice)
-        require_real_scalar(value, output.name)
+        tangents_of = Tangents(graph, directions)
+        tangent = tangents_of.tangent(output)
+        unseen = list(tangents_of.unseen)
+        twice = Graph(tangent, [*recorded.variables, *pushed], unseen, output_is_scalar=True)
+        value, others, arrived = evaluated(twice, unseen)
+        for number in (value, *others):
+            require_real_scalar(number, output.name)
     gradients, independent = gathered(pushed, arrived)
-    unseen = [own for own in recorded.variables if directions[own][0] in set(independent)]
-    warn_of_independent(unseen, recorded.name)
+    unused = [own for own in recorded.variables if directions[own][0] in set(independent)]
+    warn_of_independent(unused, recorded.name)
     return gradients, gathered(recorded.variables, arrived)[0]
 
 
@@ -104,6 +108,7 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
         numbers = require_argnums(argnums, len(args), name)
 
         Recording(fun, name, numbers, args)  # they all have derivatives, or it is an error
+        require_real(tuple([args[number] for number in numbers]), name)
 
         def product(tangents: Sequence[Any]) -> list[Any]:
             recorded = Recording(fun, name, numbers, args)
@@ -120,6 +125,14 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
         return blocks(leaves, leaves, whole, whole, rows)
 
     return documented(hessian_of, fun, "hessian")
+
+
+def require_real(arguments: Any, name: str) -> None:
+    if any(np.iscomplexobj(leaf) for leaf in flatten(arguments)[0]):
+        raise TypeError(
+            f"the Hessian of {name!r} was asked for, with respect to complex numbers; pass real "
+            f"and imaginary parts, or use hvp"
+        )
 
 
 def blocks(
@@ -175,7 +188,8 @@ def gnvp(
     directions = tangent_variables(recorded, [tangents[number] for number in wrt])
     pushed = [direction for (direction,) in directions.values()]
     kept = Kept(Graph(dual_of(recorded.graph(output), directions), pushed))
-    value, (tangent,) = kept.value
+    value, (moved,) = kept.value
+    tangent = tangent_in_place(value, moved)
 
     def pulled(cotangent: Any) -> tuple:
         """The transposed Jacobian times a cotangent: the tangent is linear in its directions."""

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
+import numpy as np
 import optree
 
+from daskgrad.cotangents import describe
 from daskgrad.dual import Dual, pushed, tangent_of
 from daskgrad.graph import Graph
 from daskgrad.models import Model
@@ -35,6 +37,7 @@ class Tangents:
         self._duals: dict[Node, Any] = {}
         self._tangents: dict[Node, Any] = {}
         self._models: dict[tuple[int, bool], Model] = {}
+        self.unseen: dict[Node, None] = {}  # what no tangent depends on, and must be a number
 
     def dual(self, node: Node) -> Any:
         """What stands for an active node where its value and tangents are wanted."""
@@ -158,6 +161,20 @@ def _(node: CallNode, graph: Graph) -> bool:
     return node.model is DIVIDE.model and not are_active[1]
 
 
+def require_numbers_left_out(node: CallNode, tangents: Tangents) -> None:
+    """What a tangent does not depend on is a number, too, or the value is none."""
+    args, _ = node.call.arguments(node.inputs)
+    for arg in args:
+        if isinstance(arg, Node):
+            if arg not in tangents.graph.active:
+                tangents.unseen[arg] = None
+        elif not (np.ndim(arg) == 0 and np.isrealobj(arg)):
+            raise TypeError(
+                f"a derivative of {node.name!r} was asked for, and one of its operands is "
+                f"{describe(arg)}; the value must be one real number: sum it up"
+            )
+
+
 def operands_active(node: CallNode, graph: Graph) -> list[bool]:
     """Which operands of an operator are active."""
     args, _ = node.call.arguments(node.inputs)
@@ -171,6 +188,7 @@ def linear_tangent(node: CallNode, tangents: Tangents) -> Any:
     args, _ = node.call.arguments(
         [tangents.tangent(s) if s in graph.active else s for s in node.inputs]
     )
+    require_numbers_left_out(node, tangents)
     is_sum = node.model is ADD.model or node.model is SUBTRACT.model
     if is_sum and not all(are_active):
         (only,) = [arg for arg, is_active in zip(args, are_active, strict=True) if is_active]

@@ -262,3 +262,39 @@ def test_plain_numpy_in_a_model_is_an_error_and_no_zero():
 
     with pytest.raises(TypeError, match="array of Python objects"):
         dg.jvp(dg.delayed(lambda x: numpy.array([x[0], x[1]])), (X,), (V,))
+
+
+# ---------------------------------------------------------------- what was wrong once
+
+
+def test_integers_are_added_up_beside_numbers_that_move():
+    fun = lambda x: dg.map_sum(lambda i, x: {"a": x * i, "n": i}, [1, 2], x)  # noqa: E731
+    value, tangent = dg.jvp(fun, (X,), (V,))
+    assert value["n"] == 3
+    assert tangent["n"] is None
+    assert_allclose(tangent["a"], 3 * V)
+    some = lambda x: dg.map_sum(lambda i, x: 0 if i < 2 else np.sum(x**2), [1, 2], x)  # noqa: E731
+    assert_allclose(dg.jvp(some, (X,), (V,))[1], 2 * X @ V)
+    assert_allclose(dg.hvp(some, (X,), (V,))[1][0], 2 * V)
+    with_constant = lambda x: dg.sum([dg.delayed(squash)(x), dg.delayed(np.arange)(4)])  # noqa: E731
+    assert_allclose(dg.jvp(with_constant, (X,), (V,))[1], expected(squash, X)(V), rtol=1e-13)
+
+
+def test_a_box_of_a_tuple_is_an_error_and_has_no_tangent():
+    from autograd.builtins import tuple as boxed_tuple
+
+    with pytest.raises(TypeError, match="box of a tuple; return a plain tuple"):
+        dg.jvp(dg.delayed(lambda x: boxed_tuple((x**2, x))), (X,), (V,))
+
+
+def test_the_condition_of_where_has_no_derivative():
+    z = np.array([1.0, 0.0, -2.0])
+    model = dg.delayed(lambda z: np.sum(np.where(z, z**2, z + 3.0)))
+    assert_allclose(dg.grad(model)(z), [2.0, 1.0, -4.0])
+    assert_allclose(dg.hvp(model, (z,), (np.ones(3),))[1][0], [2.0, 0.0, 2.0])
+    assert_allclose(dg.jvp(model, (z,), (np.ones(3),))[1], -1.0)
+
+
+def test_items_without_derivative_among_array_terms():
+    _, pullback = dg.vjp(lambda p: dg.map_sum(lambda i: i**3 * np.ones(2), p), [1.0, 2, 3.0])
+    assert pullback(np.ones(2)) == ([6.0, None, 54.0],)

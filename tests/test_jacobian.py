@@ -4,13 +4,15 @@ import autograd
 import autograd.numpy as np
 import dask
 import pytest
+from distributed import CancelledError
 from numpy.testing import assert_allclose, assert_array_equal
 from probes import lines, write
 from samples import decades
 
 import daskgrad as dg
 from daskgrad.batches import Batch, entry, for_each, unit_cotangents
-from daskgrad.running import groups
+from daskgrad.graph import Graph
+from daskgrad.running import groups, repeated
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -206,3 +208,50 @@ def test_unit_cotangents_are_one_in_one_entry():
     assert first[1] is None
     assert (first[2], second[2]) == (0.0, 1.0)
     assert not np.any(second[0])
+
+
+# ---------------------------------------------------------------- what was wrong once
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("fun", [lambda x: x * (1 + 2j), lambda x: np.real(x)])
+def test_between_real_and_complex_numbers_there_is_none(fun, mode):
+    x = X if np.iscomplexobj(fun(X)) else X + 1j
+    with pytest.raises(TypeError, match="both must be real or both complex"):
+        dg.jacobian(lambda x: dg.delayed(fun)(x), mode=mode)(x)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_of_holomorphic_functions(mode):
+    z = X + 0.5j
+    for fun, slope in ((np.tanh, np.cosh(z) ** -2), (np.sin, np.cos(z))):
+        found = dg.jacobian(lambda z, fun=fun: dg.delayed(fun)(z), mode=mode)(z)
+        assert_allclose(found, np.diag(slope), rtol=1e-13)
+
+
+def test_a_stack_is_pulled_back_through_items_of_classes_of_their_own():
+    class Track(list):
+        weight = 2.0
+
+    model = dg.delayed(lambda item, x: x * item.weight, keep="recompute")
+    _, pullback = dg.vjp(lambda x: dg.map_sum(model, [Track([1.0])], x), X)
+    assert_array_equal(pullback(np.eye(4))[0], 2.0 * np.eye(4))
+
+
+def test_what_is_lost_while_it_is_made_again_is_made_once_more():
+    """Another thread may place the items again while this one computes with the old ones."""
+    node = dg.map_sum(wave, dg.place(ROWS), dg.variable(X))
+    prepared = []
+
+    def prepare():
+        prepared.append(1)
+        if len(prepared) == 1:
+            raise CancelledError("again")
+
+    def evaluate():
+        if not prepared:
+            raise CancelledError("lost")
+        return 5
+
+    assert repeated(Graph(node, []), evaluate, prepare) == 5
+    assert len(prepared) == 2

@@ -147,3 +147,43 @@ def test_plain_numbers_within_models():
             TypeError, match=r"dg.value was asked within a model of the JAX backend"
         ):
             dg.grad(lambda x: model(x))(X)
+
+
+def test_a_pytorch_model_runs_once_for_any_number_of_tangents():
+    runs = []
+
+    def model(x):
+        runs.append(1)
+        with torch.no_grad():
+            weight = torch.sum(x)
+        return torch.sin(x) * weight
+
+    fun = lambda x: dg.delayed(model, backend="torch")(x)  # noqa: E731
+    with dask.config.set(scheduler="sync"):
+        _, tangent = dg.jvp(fun, (X,), (V,))
+        assert len(runs) == 1
+        _, pullback = dg.vjp(fun, X)
+    assert_allclose(tangent, np.cos(X) * np.sum(X) * V, rtol=1e-13)
+    assert_allclose(pullback(np.ones(4))[0], np.cos(X) * np.sum(X), rtol=1e-13)
+
+
+@pytest.mark.parametrize("backend", TERMS)
+def test_terms_that_are_plain_numbers(backend):
+    arrays = {"jax": jnp, "torch": torch}[backend]
+    term = dg.delayed(lambda i, x: 0.0 if i < 2 else arrays.sum(x**2), backend=backend)
+    fun = lambda x: dg.map_sum(term, [1, 2, 3], x)  # noqa: E731
+    with dask.config.set(scheduler="sync"):
+        assert_allclose(dg.jvp(fun, (X,), (V,))[1], 4 * X @ V, rtol=1e-13)
+        assert_allclose(dg.hvp(fun, (X,), (V,))[1][0], 4 * V, rtol=1e-13)
+
+
+def test_random_numbers_in_pytorch_models_are_drawn_once_a_run():
+    def model(pair, x):
+        item, generator = pair
+        return torch.sum(x**2) * generator.normal() * item
+
+    items = dg.zip([1.0, 2.0], dg.random.generators(3, 2))
+    fun = lambda x: dg.map_sum(dg.delayed(model, backend="torch"), items, x)  # noqa: E731
+    with dask.config.set(scheduler="sync"):
+        assert_allclose(dg.jvp(fun, (X,), (V,))[1], dg.grad(fun)(X) @ V, rtol=1e-13)
+        assert_allclose(dg.hvp(fun, (X,), (V,))[0][0], dg.grad(fun)(X), rtol=1e-13)

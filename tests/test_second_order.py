@@ -336,3 +336,25 @@ def test_scipys_second_order_methods_take_the_product(method):
         options={"gtol": 1e-8} if method == "trust-krylov" else {"xtol": 1e-12},
     )
     assert_allclose(found.x, np.ones(4), rtol=1e-6)
+
+
+# ---------------------------------------------------------------- what was wrong once
+
+
+@pytest.mark.parametrize(
+    "fun",
+    [
+        lambda x: x + np.ones(3),
+        lambda x: x + 1j,
+        lambda x: x * dg.delayed(np.ones)(3),
+        lambda x: dg.sum([x, dg.delayed(np.ones)(3)]),
+    ],
+)
+def test_constants_that_make_the_value_no_number_are_an_error(fun):
+    with pytest.raises((TypeError, ValueError), match="one real number"):
+        dg.hvp(fun, (1.0,), (1.0,))
+
+
+def test_a_hessian_with_respect_to_complex_numbers_is_an_error():
+    with pytest.raises(TypeError, match="with respect to complex numbers; pass real and"):
+        dg.hessian(dg.delayed(lambda z: np.abs(np.sum(z))))(X + 1j)

@@ -53,15 +53,19 @@ def full_like_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Calla
 
 
 def where_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    """autograd's rule, for arrays that are broadcast, too."""
+    """autograd's rule, for arrays that are broadcast, too; the condition has no derivative."""
     condition = args[0]
-    metas = [anp.metadata(args[argnum]) for argnum in argnums]
+    metas = [anp.metadata(arg) for arg in args]
 
     def where_pullback(g: Any) -> tuple:
         zeros = np.zeros(anp.shape(g))
-        parts = [(g, zeros) if argnum == 1 else (zeros, g) for argnum in argnums]
-        pairs = zip(parts, metas, strict=True)
-        return tuple([unbroadcast(anp.where(condition, *part), meta) for part, meta in pairs])
+        chosen = {0: None, 1: (g, zeros), 2: (zeros, g)}
+        return tuple(
+            [
+                part and unbroadcast(anp.where(condition, *part), metas[argnum])
+                for argnum, part in [(argnum, chosen[argnum]) for argnum in argnums]
+            ]
+        )
 
     return where_pullback
 

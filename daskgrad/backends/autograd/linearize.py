@@ -35,7 +35,9 @@ TRANSPOSED = {  # autograd's rules for tangents are wrong, or fail,
 
 
 def tanh_rule(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
-    """g / cosh(x)², without its overflow, whose derivative is NaN."""
+    """g / cosh(x)², for real x without its overflow, whose derivative is NaN."""
+    if anp.iscomplexobj(args[0]):
+        return tangents[0] / anp.cosh(args[0]) ** 2
     small = anp.exp(-2.0 * anp.abs(args[0]))
     return tangents[0] * (4.0 * small / (1.0 + small) ** 2)
 
@@ -128,6 +130,8 @@ def linearize(
         ours = isbox(output) and output._trace == number
         if ours and output._node.record is not record:
             raise copied()
+        if ours:
+            require_array(output)
         outputs.append(output._value if ours else output)
         ends.append(output._node.place if ours else None)
 
@@ -153,3 +157,10 @@ def tangent_of(output: Any, tangent: Any) -> Any:
     dtype = np.result_type(plain)
     tangent = tangent if isbox(tangent) else np.asarray(tangent)[()]
     return tangent if tangent.dtype == dtype else tangent.astype(dtype)
+
+
+def require_array(box: Any) -> None:
+    plain = getval(box)
+    if isinstance(plain, list | tuple | dict):
+        kind = type(plain).__name__
+        raise TypeError(f"a model returned autograd's box of a {kind}; return a plain {kind}")

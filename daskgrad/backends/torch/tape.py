@@ -120,21 +120,45 @@ def linearize(
 ) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
     """The outputs of ``fun``, and the map from the arrays' tangents to theirs; in tensors.
 
-    PyTorch keeps no linear map in forward mode: every push runs ``fun`` again.
+    ``fun`` runs once: a pullback is linear in its cotangent, and so its own pullback maps tangents.
+    PyTorch's forward mode would run it again for every push, and does not look at ``no_grad``.
     """
-    primals = [each if isinstance(each, torch.Tensor) else tensor_of(each) for each in arrays]
-    outputs = list(fun(*primals))
-    is_end = list(map(has_derivative, outputs))
-
-    def ends(*boxes: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(out for out, here in zip(fun(*boxes), is_end, strict=True) if here)
+    with torch.inference_mode(False), torch.enable_grad():
+        primals = [each if is_traced(each) else tensor_of(each).requires_grad_() for each in arrays]
+        outputs = list(fun(*primals))
+        ends = [each for each in outputs if is_traced(each)]
+        cotangents = [torch.ones_like(end, requires_grad=True) for end in ends]
+        pulled = differentiated(ends, primals, cotangents)
 
     def push(tangents: Sequence[Any]) -> list[Any]:
-        if not any(is_end):
-            return [None] * len(outputs)
-        dense = tuple(map(like, tangents, primals))
-        _, pushed = torch.func.jvp(ends, tuple(primals), dense)
+        moving = [
+            (each, like(tangent, primal))
+            for each, tangent, primal in zip(pulled, tangents, primals, strict=True)
+            if tangent is not None and is_traced(each)
+        ]
+        with torch.inference_mode(False), torch.enable_grad():
+            pushed = differentiated([e for e, _ in moving], cotangents, [t for _, t in moving])
         rest = iter(pushed)
-        return [next(rest) if here else None for here in is_end]
+        return [tangent_of(each, next(rest) if is_traced(each) else None) for each in outputs]
 
     return outputs, push
+
+
+def is_traced(leaf: Any) -> bool:
+    """Whether a leaf is a tensor that depends on what is differentiated."""
+    return has_derivative(leaf) and leaf.requires_grad
+
+
+def differentiated(
+    outputs: Sequence[Any], inputs: Sequence[Any], cotangents: Sequence[Any]
+) -> Sequence[Any]:
+    """The cotangents of inputs, which can be differentiated themselves; ``None`` for none."""
+    if not outputs:
+        return [None] * len(inputs)
+    return torch.autograd.grad(outputs, inputs, cotangents, create_graph=True, allow_unused=True)
+
+
+def tangent_of(output: Any, tangent: Any) -> Any:
+    if not has_derivative(output):
+        return None
+    return torch.zeros_like(output) if tangent is None else tangent
