@@ -175,10 +175,6 @@ SCALARS = [problem for problem in PROBLEMS if problem.is_scalar]
 VECTORS = [problem for problem in PROBLEMS if not problem.is_scalar]
 
 
-def named(*names):
-    return [problem for problem in PROBLEMS if problem.name in names]
-
-
 def each(problems):
     return pytest.mark.parametrize("problem", problems, ids=lambda problem: problem.name)
 
@@ -188,7 +184,7 @@ def on(*schedulers):
 
 
 @each(PROBLEMS)
-@on("threads")
+@on("threads", "cluster")
 def test_vjp(problem, scheduler):
     require_close(vjp(problem), vjp_by_jax(problem))
 
@@ -200,7 +196,7 @@ def test_grad(problem, scheduler):
 
 
 @each(PROBLEMS)
-@on("threads")
+@on("threads", "cluster")
 def test_jvp(problem, scheduler):
     require_close(jvp(problem), jvp_by_jax(problem))
 
@@ -212,34 +208,15 @@ def test_hvp(problem, scheduler):
 
 
 @each(VECTORS)
-@on("cluster")
-def test_vjp_and_jvp_of_vectors(problem, scheduler):
-    require_close(vjp(problem), vjp_by_jax(problem))
-    require_close(jvp(problem), jvp_by_jax(problem))
-
-
-@each(VECTORS)
-@pytest.mark.parametrize("mode", ["forward", "reverse"])
-@on("threads")
+@pytest.mark.parametrize("mode", ["forward", "reverse", "auto"])
+@on("threads", "cluster")
 def test_jacobian(problem, mode, scheduler):
     require_close(jacobian(problem, mode), jacobian_by_jax(problem))
 
 
 @each(SCALARS)
-@on("threads")
+@on("threads", "cluster")
 def test_hessian(problem, scheduler):
-    require_close(hessian(problem), hessian_by_jax(problem))
-
-
-@each(named("powell_singular", "lotka_volterra", "gravity", "fall"))
-@on("cluster")
-def test_jacobian_in_the_mode_that_is_chosen(problem, scheduler):
-    require_close(jacobian(problem), jacobian_by_jax(problem))
-
-
-@each(named("beale", "kalman_filter", "brown_dennis", "poisson_multilevel"))
-@on("cluster")
-def test_hessian_on_a_cluster(problem, scheduler):
     require_close(hessian(problem), hessian_by_jax(problem))
 
 
