@@ -8,7 +8,7 @@ from bokeh.models import Div, Legend, NumeralTickFormatter
 from bokeh.palettes import Colorblind
 from bokeh.plotting import figure
 
-WIDTH = 1150  # pixels
+WIDTH = 960  # pixels
 MARKERS = ("circle", "square", "triangle", "diamond")
 
 
@@ -49,12 +49,12 @@ def lines(
 ) -> Any:
     """A curve for each name over the same xs; a curve may end before the others.
 
-    The y axis begins at zero; the legend is beside the plot, where it covers no data.
+    The y axis begins at zero; the legend is below the plot, where it covers no data.
     """
     plot = figure(
         title=title,
         width=WIDTH,
-        height=400,
+        height=450,
         x_axis_type="log",
         x_axis_label=labels[0],
         y_axis_label=labels[1],
@@ -71,7 +71,7 @@ def lines(
             xs[: len(ys)], ys, marker=MARKERS[number % 4], size=9, color=color, fill_alpha=0.6
         )
         entries.append((name, [line, points]))
-    plot.add_layout(Legend(items=entries, label_text_font_size="14px"), "right")
+    plot.add_layout(Legend(items=entries, label_text_font_size="14px", ncols=2), "below")
     return readable(plot)
 
 
