@@ -87,7 +87,7 @@ def as_of_a_script(fun):
 
 
 def counted(monkeypatch):
-    count, original = [], pickling.pickled
+    count, original = [], pickling.pickles._pickled
 
     def counting(fun):
         count.append(fun)

@@ -7,10 +7,14 @@ compared by identity, which takes some microseconds.
 """
 
 import hashlib
+import io
+import pickle
 import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
+
+import cloudpickle
 
 FIXED = (
     types.ModuleType,
@@ -30,10 +34,10 @@ KEPT = 128  # pickles of functions
 
 
 class Pickles:
-    """Bytes of functions, made by ``pickled`` where a function may have changed since."""
+    """Functions as bytes, made by a pickler where a function may have changed since."""
 
-    def __init__(self, pickled: Callable[[Callable], bytes]):
-        self._pickled = pickled
+    def __init__(self, pickler: type[cloudpickle.Pickler] = cloudpickle.Pickler):
+        self._pickler = pickler
         self._kept: dict[types.CodeType, tuple[Parts, bytes]] = {}
 
     def __len__(self) -> int:
@@ -50,6 +54,11 @@ class Pickles:
             if len(self._kept) > KEPT:
                 self._kept.pop(next(iter(self._kept)), None)  # the oldest
         return kept[1]
+
+    def _pickled(self, fun: Callable) -> bytes:
+        buffer = io.BytesIO()
+        self._pickler(buffer, protocol=pickle.DEFAULT_PROTOCOL).dump(fun)
+        return buffer.getvalue()
 
 
 def digest(pickled: bytes) -> bytes:

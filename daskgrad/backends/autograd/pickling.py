@@ -7,7 +7,6 @@ module has under its own name is sent as that name, and any other one with its r
 """
 
 import importlib
-import io
 import pickle
 import sys
 import uuid
@@ -23,24 +22,6 @@ from daskgrad.backends.unchanged import Pickles
 NODES = (VJPNode, JVPNode)
 
 
-def pickled(fun: Callable) -> bytes:
-    buffer = io.BytesIO()
-    ModelPickler(buffer, protocol=pickle.DEFAULT_PROTOCOL).dump(fun)
-    return buffer.getvalue()
-
-
-pickles = Pickles(pickled)
-
-
-def dumps(fun: Callable) -> bytes:
-    """A function as bytes that ``loads`` makes a function of, in any process."""
-    return pickles.dumps(fun)
-
-
-def loads(data: bytes) -> Callable:
-    return pickle.loads(data)
-
-
 class ModelPickler(cloudpickle.Pickler):
     """cloudpickle, which knows autograd's functions."""
 
@@ -52,6 +33,15 @@ class ModelPickler(cloudpickle.Pickler):
         if is_primitive(obj):
             return made_primitive, (token_of(obj), obj.fun), rules_of(obj), None, None, set_rules
         return super().reducer_override(obj)
+
+
+pickles = Pickles(ModelPickler)
+loads = pickle.loads
+
+
+def dumps(fun: Callable) -> bytes:
+    """A function as bytes that ``loads`` makes a function of, in any process."""
+    return pickles.dumps(fun)
 
 
 def is_primitive(obj: Any) -> bool:

@@ -5,7 +5,6 @@ arguments where it loads them; they do not allow that. Here one that a module ha
 is sent as that name, and any other one is made from its function.
 """
 
-import io
 import pickle
 import sys
 from collections.abc import Callable
@@ -43,19 +42,10 @@ def set_state(made: Any, state: dict) -> None:
     vars(made).update(state)
 
 
-def pickled(fun: Callable) -> bytes:
-    buffer = io.BytesIO()
-    ModelPickler(buffer, protocol=pickle.DEFAULT_PROTOCOL).dump(fun)
-    return buffer.getvalue()
-
-
-pickles = Pickles(pickled)
+pickles = Pickles(ModelPickler)
+loads = pickle.loads
 
 
 def dumps(fun: Callable) -> bytes:
     """A function as bytes that ``loads`` makes a function of, in any process."""
     return pickles.dumps(fun)
-
-
-def loads(data: bytes) -> Callable:
-    return pickle.loads(data)

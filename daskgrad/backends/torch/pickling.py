@@ -3,17 +3,12 @@
 import pickle
 from collections.abc import Callable
 
-import cloudpickle
-
 from daskgrad.backends.unchanged import Pickles
 
-pickles = Pickles(cloudpickle.dumps)
+pickles = Pickles()
+loads = pickle.loads
 
 
 def dumps(fun: Callable) -> bytes:
     """A function as bytes that ``loads`` makes a function of, in any process."""
     return pickles.dumps(fun)
-
-
-def loads(data: bytes) -> Callable:
-    return pickle.loads(data)
