@@ -8,7 +8,6 @@ import numpy as np
 
 from daskgrad import cotangents
 from daskgrad.cotangents import Cotangent
-from daskgrad.nans import is_debugging, watched
 from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph
 
@@ -29,7 +28,7 @@ class BatchTasks:
         return getattr(self._tasks, name)
 
     def add(self, key: Any, fun: Callable, *args: Any, annotations: dict | None = None) -> Any:
-        fun = functools.partial(for_each, watched(fun) if is_debugging() else fun)
+        fun = functools.partial(for_each, self._tasks.watched(fun))
         return self._tasks.add(key, fun, *args, annotations=annotations)
 
 

@@ -39,6 +39,13 @@ def argument_label(call: Call, number: int) -> str:
     return next(name for name, arg in named if any(leaf is mark for leaf in flatten(arg)[0]))
 
 
+def at(place: int | Partition | None) -> str:
+    """Where in a sum a term stands, after a comma; nothing for a call that is no term."""
+    if place is None:
+        return ""
+    return f", item {place}" if isinstance(place, int) else f", {place}"
+
+
 class Blame(NamedTuple):
     """Adds to an exception which stage of which model it came from, and on what arguments."""
 
@@ -57,17 +64,13 @@ class Blame(NamedTuple):
 
     def note(self, error: Exception) -> None:
         """Adds the notes."""
-        where = f"model {self.model.name!r}" + ("" if self.place is None else f", {self._place}")
+        where = f"model {self.model.name!r}{at(self.place)}"
         shapes = ", ".join(described_arguments(self.call, self.inputs))
         error.add_note(f"daskgrad: in the {self.stage} pass of {where}, called with ({shapes})")
         said = backends.hint(self.model.backend, error, self.stage)
         if said is not None:
             error.add_note(f"daskgrad: {said}")
         make_portable(error)
-
-    @property
-    def _place(self) -> str:
-        return f"item {self.place}" if isinstance(self.place, int) else str(self.place)
 
 
 def make_portable(error: Exception) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import dask
 
-from daskgrad.blame import Partition, argument_label
+from daskgrad.blame import Partition, argument_label, at
 from daskgrad.cotangents import Cotangent, gradient
 from daskgrad.demands import as_output, has_derivative
 from daskgrad.graph import Graph
@@ -58,13 +58,10 @@ class SingleCall(NamedTuple):
         return Program(self._record, self._evaluate, self._pull, args, self.model.name, labels)
 
     def blamed(self, fault: Fault) -> str:
-        item = "" if self.place is None else f", item {self.place}"
-        if isinstance(self.place, Partition):
-            item = f", {self.place}"
         label = fault.program.labels[fault.number]
         return (
-            f"the first rule that is wrong is that of model {self.model.name!r}{item}, {label}: "
-            f"by itself, {fault.numbers}"
+            f"the first rule that is wrong is that of model {self.model.name!r}{at(self.place)}, "
+            f"{label}: by itself, {fault.numbers}"
         )
 
     def _with(self, values: Sequence[Any]) -> list[Any]:

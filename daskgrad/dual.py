@@ -7,6 +7,7 @@ Hessian-vector product: of <∇f(x), v> it is H v with respect to x, and ∇f(x)
 """
 
 from collections.abc import Callable, Sequence
+from itertools import compress, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,39 +96,25 @@ class DualArguments:
             place: flatten(leaf.value) for place, leaf in enumerate(self._leaves) if is_dual(leaf)
         }
         duals = [self._leaves[place] for place in self._trees]
-        tangents = [[flatten(tangent)[0] for tangent in dual.tangents] for dual in duals]
-        trees = self._trees.values()
+        self._flat = [leaf for leaves, _ in self._trees.values() for leaf in leaves]
+        directions = [
+            [leaf for tangent in tangents for leaf in flatten(tangent)[0]]
+            for tangents in zip(*[dual.tangents for dual in duals], strict=True)
+        ]
         self._there = [
-            [t is not None and can_move(leaf) for t, leaf in zip(own[0], leaves, strict=True)]
-            for own, (leaves, _) in zip(tangents, trees, strict=True)
+            tangent is not None and can_move(leaf)
+            for tangent, leaf in zip(directions[0], self._flat, strict=True)
         ]
-        self.values = [
-            leaf
-            for (leaves, _), there in zip(self._trees.values(), self._there, strict=True)
-            for leaf, is_there in zip(leaves, there, strict=True)
-            if is_there
-        ]
-        self.directions = [
-            [
-                leaf
-                for leaves, there in zip(direction, self._there, strict=True)
-                for leaf, is_there in zip(leaves, there, strict=True)
-                if is_there
-            ]
-            for direction in zip(*tangents, strict=True)
-        ]
+        self.values = list(compress(self._flat, self._there))
+        self.directions = [list(compress(direction, self._there)) for direction in directions]
 
     def with_values(self, arrays: Sequence[Any]) -> Any:
         """The arguments with arrays in the place of ``values``, and no duals."""
-        rest, mixed = iter(arrays), list(self._leaves)
-        for (place, (leaves, structure)), there in zip(
-            self._trees.items(), self._there, strict=True
-        ):
-            own = [
-                next(rest) if is_there else leaf
-                for leaf, is_there in zip(leaves, there, strict=True)
-            ]
-            mixed[place] = optree.tree_unflatten(structure, own)
+        given, mixed = iter(arrays), list(self._leaves)
+        pairs = zip(self._flat, self._there, strict=True)
+        rest = iter([next(given) if is_there else leaf for leaf, is_there in pairs])
+        for place, (leaves, structure) in self._trees.items():
+            mixed[place] = optree.tree_unflatten(structure, list(islice(rest, len(leaves))))
         return optree.tree_unflatten(self._structure, mixed)
 
 

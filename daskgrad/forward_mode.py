@@ -14,9 +14,10 @@ from daskgrad.demands import (
 from daskgrad.dual import Dual, tangent_in_place
 from daskgrad.graph import Graph
 from daskgrad.node_sums import PAIR, ZERO_TANGENTS
-from daskgrad.nodes import Node, function_name
+from daskgrad.nodes import Node
 from daskgrad.recording import Recording
 from daskgrad.running import evaluated
+from daskgrad.signatures import function_name
 from daskgrad.tangent import Tangents
 from daskgrad.variables import Variable, variable
 

@@ -16,7 +16,6 @@ from daskgrad.demands import (
     checked_cotangent,
     has_derivative,
     is_number,
-    nothing,
     of_its_own,
     require_argnums,
     require_argnums_kind,
@@ -30,10 +29,10 @@ from daskgrad.demands import (
 )
 from daskgrad.forward import Forward, add_forward
 from daskgrad.graph import Graph
-from daskgrad.nodes import Node, function_name
-from daskgrad.recording import Recording, documented, parts
+from daskgrad.nodes import Node
+from daskgrad.recording import Recording, documented, in_places, parts
 from daskgrad.running import Arrived, Kept, evaluated
-from daskgrad.signatures import argument_name
+from daskgrad.signatures import argument_name, function_name
 from daskgrad.structures import flatten
 from daskgrad.tasks import Result, TaskGraph
 from daskgrad.variables import Variable
@@ -141,8 +140,7 @@ def vjp(fun: Callable, *primals: Any) -> tuple[Any, Callable[[Any], tuple]]:
     kept = Kept(recorded.graph(output))
 
     def by_primal(arrived: Arrived) -> tuple:
-        gradients = iter(recorded.gather(arrived))
-        return tuple([next(gradients) if i in wrt else nothing(p) for i, p in enumerate(primals)])
+        return in_places(recorded.gather(arrived), wrt, primals)
 
     def pullback(cotangent: Any) -> tuple:
         batch = unstacked(cotangent, kept.value, name)

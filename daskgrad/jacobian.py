@@ -19,10 +19,10 @@ from daskgrad.demands import (
 )
 from daskgrad.forward_mode import dual_of
 from daskgrad.graph import Graph
-from daskgrad.nodes import function_name
 from daskgrad.recording import Recording, documented, gathered
 from daskgrad.running import Kept, evaluated, groups
 from daskgrad.second_order import blocks, transposed
+from daskgrad.signatures import function_name
 from daskgrad.structures import flatten
 from daskgrad.variables import Variable, variable
 

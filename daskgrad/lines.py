@@ -10,9 +10,10 @@ from daskgrad.demands import as_output, has_derivative
 from daskgrad.directions import epsilon, inner, is_double, like, moved, size, still
 from daskgrad.forward_mode import jvp
 from daskgrad.gradient import vjp
-from daskgrad.nodes import Node, delayed, function_name
+from daskgrad.nodes import Node, delayed
 from daskgrad.pullbacks import is_real_scalar
 from daskgrad.second_order import hvp
+from daskgrad.signatures import function_name
 from daskgrad.structures import flatten
 from daskgrad.variables import variable
 

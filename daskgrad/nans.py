@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import optree
 
-from daskgrad.blame import Partition, argument_label
+from daskgrad.blame import Partition, argument_label, at
 from daskgrad.compensation import rounded_leaves, rounded_value
 from daskgrad.cotangents import Cotangent, Leaves, Part, Seed
 from daskgrad.itemwise import pull_back_items
@@ -177,10 +177,7 @@ class Where(NamedTuple):
             self.require(f"the {what} {argument_label(self.call, number)}", tree)
 
     def fail(self, found: str) -> NoReturn:
-        place = "" if self.place is None else f", item {self.place}"
-        if isinstance(self.place, Partition):
-            place = f", {self.place}"
-        head = f"model {self.model.name!r}, {self.stage} pass{place}: {found}"
+        head = f"model {self.model.name!r}, {self.stage} pass{at(self.place)}: {found}"
         raise FloatingPointError("; ".join([head, *self._arguments()]))
 
     def _arguments(self) -> Iterator[str]:

@@ -10,14 +10,15 @@ from typing import Any
 from daskgrad import cotangents
 from daskgrad.cotangents import Cotangent, describe
 from daskgrad.demands import (
+    nothing,
     require_derivative,
     require_no_node,
     require_own_variables,
     warn_of_independent,
 )
 from daskgrad.graph import Graph
-from daskgrad.nodes import Node, function_name
-from daskgrad.signatures import argument_name
+from daskgrad.nodes import Node
+from daskgrad.signatures import argument_name, function_name
 from daskgrad.variables import Variable, variable
 
 
@@ -75,6 +76,12 @@ def gathered(
             independent.append(root)
         gradients.append(cotangents.gradient(root.leaves, root.structure, leaves))
     return gradients, independent
+
+
+def in_places(results: Sequence[Any], wrt: Sequence[int], primals: Sequence[Any]) -> tuple:
+    """One entry a primal, with nothing for those without derivative."""
+    rest = iter(results)
+    return tuple([next(rest) if i in wrt else nothing(p) for i, p in enumerate(primals)])
 
 
 def recorded_variable(value: Any, name: str) -> Variable:

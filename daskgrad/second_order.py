@@ -21,7 +21,6 @@ from daskgrad.demands import (
     checked_cotangent,
     has_derivative,
     is_number,
-    nothing,
     require_argnums,
     require_argnums_kind,
     require_function,
@@ -32,9 +31,9 @@ from daskgrad.demands import (
 from daskgrad.dual import tangent_in_place
 from daskgrad.forward_mode import dual_of, tangent_variables
 from daskgrad.graph import Graph
-from daskgrad.nodes import function_name
-from daskgrad.recording import Recording, documented, gathered
+from daskgrad.recording import Recording, documented, gathered, in_places
 from daskgrad.running import Kept, evaluated
+from daskgrad.signatures import function_name
 from daskgrad.structures import flatten
 from daskgrad.tangent import Tangents
 
@@ -84,12 +83,6 @@ def second_order(
     unused = [own for own in recorded.variables if directions[own][0] in set(independent)]
     warn_of_independent(unused, recorded.name)
     return gradients, gathered(recorded.variables, arrived)[0]
-
-
-def in_places(results: Sequence[Any], wrt: Sequence[int], primals: Sequence[Any]) -> tuple:
-    """One entry a primal, with nothing for those without derivative."""
-    rest = iter(results)
-    return tuple([next(rest) if i in wrt else nothing(p) for i, p in enumerate(primals)])
 
 
 def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
@@ -150,7 +143,7 @@ def blocks(
             continue
         own = [next(rest) for _ in range(np.size(leaf))]
         columns = [
-            None if not cotangents.is_differentiable(other) else stacked(column, leaf, other)
+            None if not cotangents.is_differentiable(other) else block(column, leaf, other)
             for other, column in zip(inner, transposed(own, len(inner)), strict=True)
         ]
         made.append(optree.tree_unflatten(inner_tree, columns))
@@ -161,7 +154,7 @@ def transposed(rows: Sequence[Sequence[Any]], count: int) -> list[list[Any]]:
     return [[row[number] for row in rows] for number in range(count)]
 
 
-def stacked(rows: Sequence[Any], leaf: Any, other: Any) -> Any:
+def block(rows: Sequence[Any], leaf: Any, other: Any) -> Any:
     """The block of two leaves; an empty leaf has no rows."""
     shape = (*np.shape(leaf), *np.shape(other))
     return (np.array(rows) if rows else np.zeros(shape)).reshape(shape)

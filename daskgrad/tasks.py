@@ -120,12 +120,16 @@ class TaskGraph:
     ) -> TaskRef:
         """The task ``fun(*args)``; lists among the arguments may hold references."""
         if self._is_watched:
-            key, fun = watched_key(key), watched(fun)
+            key, fun = watched_key(key), self.watched(fun)
         fun = Registering(Aligned(fun)) if self._sends_classes else Aligned(fun)
         self._tasks[key] = KeptTask(key, fun, *[_listed(arg) for arg in args])
         for kind, value in (annotations or {}).items():
             self._annotations.setdefault(kind, {})[key] = _at(key, value)
         return TaskRef(key)
+
+    def watched(self, fun: Callable) -> Callable:
+        """The function of a task, with a look at its result where this graph is watched."""
+        return watched(fun) if self._is_watched else fun
 
     def data(self, key: Key, value: Any) -> TaskRef:
         """Puts a value into the graph, once however many tasks refer to it."""
