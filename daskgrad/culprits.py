@@ -17,7 +17,7 @@ from daskgrad.graph import Graph
 from daskgrad.lines import Fault, Program
 from daskgrad.models import Call, Model
 from daskgrad.nodes import CallNode, DelayedModel, Node, add_values
-from daskgrad.pullbacks import Active, capture, evaluate, pull_back
+from daskgrad.pullbacks import Active, capture, each_of, evaluate, pull_back
 from daskgrad.reduction import ReductionNode
 from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph
@@ -78,9 +78,9 @@ class SingleCall(NamedTuple):
         called = self.model, self.call, self.active, self.inputs
         given = Cotangent(tuple(flatten(cotangent)[0]))
         pulled = pull_back(capture(*called), given, *called)
-        parts = (pulled,) if isinstance(pulled, Cotangent) else pulled
         trees = [flatten(self.inputs[number]) for number, _ in self.active]
-        return [gradient(*tree, part.leaves) for tree, part in zip(trees, parts, strict=True)]
+        pairs = zip(trees, each_of(pulled), strict=True)
+        return [gradient(*tree, part.leaves) for tree, part in pairs]
 
     def _record(self, *values: Any) -> Node:
         args, kwargs = self.call.arguments(self._with(values))

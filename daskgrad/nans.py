@@ -25,6 +25,7 @@ from daskgrad.pullbacks import (
     Captured,
     Gradient,
     capture,
+    each_of,
     evaluate,
     plain_value,
     pull_back,
@@ -239,8 +240,7 @@ def explain_pull_back(
 ) -> None:
     where = Where("backward", model, call, inputs)
     where.require("the cotangent that arrives at its value", in_structure(cotangent, captured))
-    parts = (pulled,) if isinstance(pulled, Cotangent) else pulled
-    leaves = tuple(itertools.chain.from_iterable([part.leaves for part in parts]))
+    leaves = tuple(itertools.chain.from_iterable([part.leaves for part in each_of(pulled)]))
     where.require_cotangents(active, leaves, PULLED)
 
 

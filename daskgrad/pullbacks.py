@@ -242,6 +242,11 @@ def share_out(leaves: Leaves, seen: Sequence[Seen]) -> Cotangent | tuple[Cotange
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
+def each_of(pulled: Cotangent | tuple[Cotangent, ...]) -> tuple[Cotangent, ...]:
+    """What ``share_out`` returned, as a tuple also where it is of one input."""
+    return (pulled,) if isinstance(pulled, Cotangent) else pulled
+
+
 # ----------------------------------------------------------------------------------- tracing
 
 

@@ -31,6 +31,7 @@ from daskgrad.pullbacks import (
     Pullback,
     Seen,
     Tracer,
+    each_of,
     log_retrace,
     plain_value,
     require_same_input,
@@ -288,8 +289,7 @@ def with_items(
 ) -> Cotangent | tuple[Cotangent, ...]:
     if not columns:
         return shared
-    shared = (shared,) if isinstance(shared, Cotangent) else shared
-    both = (*shared, *map(Cotangent, columns))
+    both = (*each_of(shared), *map(Cotangent, columns))
     return both if len(both) > 1 else both[0]
 
 
