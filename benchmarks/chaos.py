@@ -13,7 +13,7 @@ random moment of the backward pass of a program, a hundred times, in programs th
 
 The moment is drawn uniformly from what the backward pass takes without a kill, from the first line
 that a pullback writes (``chaos_models``); the worker is drawn, too; both from a fixed seed. A kill
-after which the result had come before the signal was sent does not count, and is repeated.
+after which no pullback wrote a line came too late: it does not count, and is repeated.
 
 What is compared: every result, bit by bit, with that of the same program without a cluster. Any
 other bits, an error, or a run that takes more than LIMIT seconds make the exit code 1, also of a
@@ -49,7 +49,7 @@ import numpy
 from distributed import Client
 
 import daskgrad as dg
-from chaos_models import array_graph, graph, point, read, sum_of_terms
+from chaos_models import Line, array_graph, graph, point, read, sum_of_terms
 from hosts import cluster, plain_environment
 from report import Claim, at_least, at_most, finish, options, table
 
@@ -218,11 +218,11 @@ class Chaos:
         if killer.killed is None:
             return None
         self._wait_for_restart(process)
-        if killer.killed > end:
+        told = list(read(path))
+        if verdict == "equal" and told[-1].when < killer.killed:
             return None
-        hit = is_within_pullback(path, process)
-        first = next(read(path)).when
-        return Outcome(program.name, end - start, killer.killed - first, hit, verdict)
+        killed_at = killer.killed - told[0].when
+        return Outcome(program.name, end - start, killed_at, is_hit(told, process), verdict)
 
     def _processes(self) -> list[int]:
         """The workers' process ids, in an order that a seed can draw from."""
@@ -238,9 +238,9 @@ class Chaos:
                 time.sleep(0.05)
 
 
-def is_within_pullback(path: Path, process: int) -> bool:
+def is_hit(told: Sequence[Line], process: int) -> bool:
     """Whether the last that a process wrote is that a pullback begins."""
-    own = [line.what for line in read(path) if line.process == process]
+    own = [line.what for line in told if line.process == process]
     return bool(own) and own[-1] == "begin"
 
 
@@ -347,7 +347,7 @@ def main() -> int:
         arguments.kills = (arguments.rounds or 1) * in_a_round if arguments.quick else 100
     arguments.rounds = arguments.rounds or -(-arguments.kills // in_a_round)
     plain_environment()
-    logging.getLogger("distributed").setLevel(logging.ERROR)  # nannies tell of every restart
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # nannies tell of every restart
     try:
         chaos, outcomes = run_all(arguments.kills, 8 if arguments.quick else 32)
     except Hang as hang:
