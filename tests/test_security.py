@@ -5,14 +5,20 @@ The authority and the knock without a certificate are those of `examples/secure_
 
 import ast
 import asyncio
+import importlib
+import re
 import ssl
 import stat
+from pathlib import Path
 
 import autograd.numpy as np
 import dask
+import distributed
 import psutil
 import pytest
+import yaml
 from clusters import cluster
+from dask.utils import parse_timedelta
 from distributed import Client, Worker
 from distributed.comm import connect, listen
 from distributed.comm.core import CommClosedError
@@ -341,3 +347,66 @@ def test_no_module_reads_a_file():
     for name, path in MODULES.items():
         names = set(words(ast.parse(path.read_text())))
         assert not names & {"open", "read_bytes", "fromfile", "urlopen"}, name
+
+
+# ------------------------------------------------------------------------- docs/deployment.md
+
+DEPLOYMENT = (Path(__file__).parent.parent / "docs" / "deployment.md").read_text()
+
+
+def defaults():
+    """What Dask and distributed ship as their configuration, whatever is set here."""
+    shipped = {}
+    for package in (dask, distributed):
+        path = Path(package.__file__).parent / f"{package.__name__}.yaml"
+        shipped |= yaml.safe_load(path.read_text())
+    return shipped
+
+
+def ours():
+    """The keys that daskgrad's modules read."""
+    source = "".join(path.read_text() for path in MODULES.values())
+    return set(re.findall(r'"(daskgrad\.[\w.-]+)"', source))
+
+
+def leaves(tree, above=()):
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, (*above, key))
+        else:
+            yield ".".join((*above, key))
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", DEPLOYMENT, re.MULTILINE | re.DOTALL)
+
+
+def test_every_configuration_key_in_the_docs_exists():
+    known = set(leaves(defaults())) | ours()
+    named = re.findall(r"`((?:distributed|daskgrad)\.[\w.-]+|temporary-directory)`", DEPLOYMENT)
+    assert len(named) > 10
+    assert set(named) <= known
+    in_files = [key for block in blocks("yaml") for key in leaves(yaml.safe_load(block))]
+    assert len(in_files) > 5
+    assert set(in_files) <= known
+
+
+def test_every_option_of_a_command_in_the_docs_exists():
+    found = re.findall(r"^dask (scheduler|worker) (.*)$", "".join(blocks("bash")), re.MULTILINE)
+    assert len(found) == 6
+    for command, line in found:
+        module = importlib.import_module(f"distributed.cli.dask_{command}")
+        known = {name for each in module.main.params for name in each.opts}
+        assert set(re.findall(r"--[\w-]+", line)) <= known
+
+
+def test_the_defaults_that_the_docs_state_are_those():
+    rows = re.findall(r"^\| `(distributed[\w.-]+)` \| ([\w ]+) \|", DEPLOYMENT, re.MULTILINE)
+    assert len(rows) == 6
+    for key, stated in rows:
+        default = dask.config.get(key, config=defaults())
+        assert default == {"none": None}.get(stated, default)
+        if isinstance(default, str):
+            assert parse_timedelta(default) == parse_timedelta(stated)
+        elif default is not None:
+            assert default == int(stated)
