@@ -106,16 +106,21 @@ class Hang(BaseException):
 
 @contextlib.contextmanager
 def limited(what: str) -> Iterator[None]:
-    """Ends what takes too long; and, as often, what is done to clean up after that."""
+    """Ends what takes too long; and, by the same timer, what is done to clean up after that."""
 
     def end(*_: Any) -> None:
         raise Hang(f"{what} took more than {LIMIT:g} s")
 
-    before = signal.signal(signal.SIGALRM, end)
+    signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, LIMIT, LIMIT)
-    yield
+    try:
+        yield
+    except Hang:
+        raise
+    except BaseException:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        raise
     signal.setitimer(signal.ITIMER_REAL, 0.0)
-    signal.signal(signal.SIGALRM, before)
 
 
 class Killer(threading.Thread):
@@ -216,6 +221,8 @@ class Chaos:
         end = time.monotonic()
         killer.stop()
         if killer.killed is None:
+            if verdict != "equal":
+                raise SystemExit(f"{program.name}, before any kill: {verdict}")
             return None
         self._wait_for_restart(process)
         told = list(read(path))
