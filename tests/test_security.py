@@ -217,13 +217,13 @@ def watched_term(item, x, path):
 def test_an_evaluation_opens_no_port(client, tmp_path):
     """Neither of a graph nor over placed items, in the client or on a worker, now or then."""
     path = tmp_path / "log"
-    before, theirs = listening(), client.run(listening)
+    before, theirs = set(listening()), client.run(listening)
     assert all(theirs.values()), "a worker of Dask's listens"
     x = np.ones(2)
     with dg.place([1.0, 2.0, 3.0]) as shards:
         dg.grad(lambda x: dg.map_sum(watched_term, shards, x, path))(x)
         dg.grad(lambda x: dg.delayed(watched_term)(2.0, x, path) ** 2)(x)
-        assert listening() == before
+        assert set(listening()) <= before
         assert client.run(listening) == theirs
     assert set(lines(path)) <= {repr(ports) for ports in theirs.values()}
     assert len(lines(path)) == 4
