@@ -63,7 +63,7 @@ def limit(of: str) -> float:
         return math.inf
     try:
         seconds = parse_timedelta(given)
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         seconds = math.nan
     if not seconds > 0:
         raise ValueError(
@@ -138,23 +138,27 @@ def answer(
 
 def told_by_scheduler(client: Client, ask: Callable[[], Any], what: str) -> Any:
     """What the scheduler alone answers: it is lost where it cannot be reached."""
+    where = address_of(client)
     try:
-        return answer(client, ask, f"the scheduler at {address_of(client)} was asked {what}")
+        return answer(client, ask, f"the scheduler at {where} was asked {what}")
     except LateError:
         raise
     except OSError as error:
         raise ConnectionError(
-            f"the scheduler at {address_of(client)} cannot be reached ({error!r}): it was asked "
-            f"{what}"
+            f"the scheduler at {where} cannot be reached ({error!r}): it was asked {what}"
         ) from error
 
 
 def require_connected(client: Client, what: str) -> None:
     if client.status not in CONNECTED:
-        raise ConnectionError(f"{what}: the client is {client.status}, there is no cluster")
+        raise ConnectionError(
+            f"{what}: the client is {client.status}, since somebody closed it or its scheduler at "
+            f"{address_of(client)} was lost"
+        )
 
 
 def address_of(client: Client) -> str:
+    """Of the scheduler; a closed client has forgotten it."""
     return getattr(client.scheduler, "address", "an unknown address")
 
 

@@ -36,6 +36,7 @@ class Supervised:
 
     def __init__(self, client: Client, called: Callable[[Any], str]):
         self._client = client
+        self._where = address_of(client)
         self._called = called
 
     def __call__(self, graph: Any, keys: Sequence[Any], **kwargs: Any) -> Any:
@@ -70,14 +71,17 @@ class Supervised:
     def _lost(self, error: CancelledError, wanted: str) -> Exception:
         """What it means that futures were cancelled."""
         reason = getattr(error, "reason", None)
-        where = address_of(self._client)
+        where = self._where
         if reason == DISCONNECTED or self._client.status == "connecting":
             return ConnectionError(
                 f"the scheduler at {where} was lost, or the connection to it, while {wanted} was "
                 f"computed; see its log, and call again once it is back"
             )
         if self._client.status != "running":
-            return ConnectionError(f"the client was closed while {wanted} was computed")
+            return ConnectionError(
+                f"the client of {where} was closed, or lost its scheduler, while {wanted} was "
+                f"computed"
+            )
         if reason == RESTART:
             return LostError(f"the cluster was restarted while {wanted} was computed", True)
         return LostError(
@@ -91,6 +95,7 @@ class Watch:
 
     def __init__(self, client: Client, keys: Sequence[Any], called: Callable[[Any], str]):
         self._client = client
+        self._where = address_of(client)
         self._keys = list(keys)
         self._called = called
         self._asked: Any = None
@@ -114,7 +119,7 @@ class Watch:
             self._take(now)
         if now - self._heard > limit("answers"):
             raise ConnectionError(
-                f"the scheduler at {address_of(self._client)} has not answered for "
+                f"the scheduler at {self._where} has not answered for "
                 f"{limit_named('answers')} while {self.wanted} was waited for"
             )
 
@@ -147,7 +152,7 @@ class Watch:
         )
 
     def _obstacle(self, found: dict[str, Any]) -> str:
-        workers, where = found["workers"], address_of(self._client)
+        workers, where = found["workers"], self._where
         if not workers:
             return f"There is no worker at {where}: see the workers' logs, or scale the cluster up"
         if "running" not in workers.values():
