@@ -113,10 +113,10 @@ class Watch:
     def look(self) -> None:
         """Asks the scheduler, without waiting for it; raises where nothing moved for too long."""
         now = time.monotonic()
+        if self._asked is not None and self._asked.done():
+            self._take(now)
         if self._asked is None and now >= self._next:
             self._ask(now)
-        elif self._asked is not None and self._asked.done():
-            self._take(now)
         if now - self._heard > limit("answers"):
             raise ConnectionError(
                 f"the scheduler at {self._where} has not answered for "
