@@ -4,14 +4,17 @@ Workers import this module, for the rules of ``slowly``.
 """
 
 import contextlib
+import functools
 import os
 import signal
+import sys
 import threading
 import time
 
 import autograd.numpy as np
 import dask
 import numpy
+import pytest
 from autograd.extend import defjvp, defvjp, primitive
 from clusters import wait_until
 from distributed.core import Status
@@ -20,9 +23,9 @@ import daskgrad as dg
 
 X = numpy.linspace(-1.0, 1.0, 5)
 V = numpy.linspace(0.5, 2.0, 5)
-ITEMS = [numpy.linspace(0.0, 1.0, 5) * 10.0 ** (number % 7) for number in range(32)]
-NUMBERS = numpy.linspace(1.0, 2.0, 32)
-SECONDS = 0.02
+ITEMS = [numpy.linspace(0.0, 1.0, 5) * 10.0 ** (number % 7) for number in range(24)]
+NUMBERS = numpy.linspace(1.0, 2.0, 24)
+SECONDS = 0.012
 
 
 @primitive
@@ -124,9 +127,11 @@ PROGRAMS = {  # functions of the items, placed or not, that return arrays in pyt
 }
 
 
+@functools.cache
 def undisturbed(name):
-    """What a program gives in this thread."""
-    with dask.config.set(scheduler="sync"):
+    """What a program gives in this thread, where it takes no time."""
+    with dask.config.set(scheduler="sync"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules[__name__], "SECONDS", 0.0)
         return PROGRAMS[name](ITEMS)
 
 
@@ -180,7 +185,7 @@ def pause_one(client, chance):
 
 
 def join(client, chance):
-    if len(workers(client)) < 4:
+    if len(workers(client)) < 3:
         client.cluster.scale(len(client.cluster.worker_spec) + 1)
 
 

@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from types import SimpleNamespace
 
 import autograd.numpy as np
 import dask
@@ -127,11 +129,11 @@ def test_a_graph_that_nobody_can_run_is_an_error_that_says_why():
 
         client.cluster.scale(0)
         wait_until(lambda: not client.ncores())
-        with pytest.raises(TimeoutError, match="There is no worker at .*scale the cluster up"):
+        with pytest.raises(TimeoutError, match=r"There is no worker at .*scale the cluster up"):
             gradient()
         with pytest.raises(TimeoutError, match="There is no worker at"):
             dg.vjp(small_model, X)
-        with pytest.raises(TimeoutError, match="no worker of .* there is none"):
+        with pytest.raises(TimeoutError, match=r"no worker of .* there is none"):
             dg.place(ITEMS)
         wait_until(lambda: tasks_of(client) == 0)
 
@@ -193,18 +195,20 @@ def test_tasks_that_move_are_seen_without_a_look_at_the_others():
         status = Status.running
 
     class State:
+        worker_restrictions = host_restrictions = resource_restrictions = None
+
         def __init__(self, state, waiting_on=()):
             self.key, self.state, self.processing_on = object(), state, Worker
             self.waiting_on = set(waiting_on)
 
-    class Scheduler:
-        tasks = {"wanted": State("waiting", [State("processing")]), "other": State("memory")}
-        running = ()
-        workers = {}
-
-    assert standing(["wanted", "other"], Scheduler) == {"moves": True}
-    assert standing(["other"], Scheduler)["moves"]
-    assert standing(["unknown"], Scheduler)["moves"]
+    tasks = {"wanted": State("waiting", [State("processing")]), "other": State("memory")}
+    scheduler = SimpleNamespace(tasks=tasks, running=(), workers={})
+    assert standing(["wanted", "other"], scheduler) == {"moves": True}
+    assert standing(["other"], scheduler)["moves"]
+    assert standing(["unknown"], scheduler)["moves"]
+    Worker.status = Status.paused
+    Worker.metrics = {"task_counts": {"executing": 0}}
+    assert not standing(["wanted", "other"], scheduler)["moves"]
 
 
 # ------------------------------------------------------------------------------- a time limit
@@ -222,7 +226,7 @@ def test_an_evaluation_may_have_a_limit():
         with pytest.raises(TimeoutError, match=r"the value of .* took longer than 1 s"):
             dg.grad(lambda x: dg.map_sum(endless, ITEMS, x))(X)
         assert_right(gradient())
-        del shards
+        shards.close()
         wait_until(lambda: tasks_of(client) == 0)
 
 
@@ -322,7 +326,7 @@ def test_what_stands_still_is_not_waited_for(tmp_path):
         shards = dg.place(ITEMS)
         call = dg.grad(lambda x: dg.map_sum(term, shards, x))
         os.kill(worker.pid, signal.SIGSTOP)
-        with pytest.raises(TimeoutError, match="the evaluator was sent to the workers: .* 1 s"):
+        with pytest.raises(TimeoutError, match=r"the evaluator was sent to the workers: .* 1 s"):
             call(X)
         os.kill(worker.pid, signal.SIGCONT)
         right = call(X)
@@ -331,7 +335,7 @@ def test_what_stands_still_is_not_waited_for(tmp_path):
         with dask.config.set({"daskgrad.wait.evaluation": 1.0}):
             with pytest.raises(TimeoutError, match="the sum over 'term' took longer than 1 s"):
                 call(X)
-            with pytest.raises(TimeoutError, match="'small_model'.* took longer than 1 s"):
+            with pytest.raises(TimeoutError, match=r"'small_model'.* took longer than 1 s"):
                 gradient()
         os.kill(worker.pid, signal.SIGCONT)
         assert_array_equal(call(X), right)
@@ -343,6 +347,28 @@ def test_what_stands_still_is_not_waited_for(tmp_path):
             dg.place(ITEMS)
         os.kill(scheduler.pid, signal.SIGCONT)
         assert_right(gradient())
+
+
+def test_workers_that_die_while_something_is_sent_to_them_are_passed_over():
+    """They stand still until then, so that it is just then."""
+    with cluster() as client:
+        pids = client.run(os.getpid)
+
+        def dies_soon(address):
+            os.kill(pids[address], signal.SIGSTOP)
+            timer = threading.Timer(0.7, os.kill, (pids[address], signal.SIGKILL))
+            timer.start()
+            return timer
+
+        timer = dies_soon(min(pids))
+        shards = dg.place(ITEMS)
+        timer.join()
+        client.wait_for_workers(2, timeout=60)
+        timer = dies_soon(max(pids))
+        found = dg.grad(lambda x: dg.map_sum(term, shards, x))(X)
+        timer.join()
+    with dask.config.set(scheduler="sync"):
+        assert_array_equal(found, dg.grad(lambda x: dg.map_sum(term, ITEMS, x))(X))
 
 
 # ------------------------------------------------------------------------ where it is called
@@ -388,7 +414,7 @@ def test_a_model_that_kills_its_worker_in_a_graph_is_an_error_that_names_it():
         return np.sum(x)
 
     with cluster({"distributed.scheduler.allowed-failures": 0}, n_workers=1) as client:
-        with pytest.raises(Exception, match="KilledWorker|died while running it") as caught:
+        with pytest.raises(Exception, match=r"KilledWorker|died while running it") as caught:
             dg.grad(dg.delayed(deadly_model))(X)
         assert "that is the forward of 'deadly_model'" in caught.value.__notes__[0]
         client.wait_for_workers(1, timeout=60)

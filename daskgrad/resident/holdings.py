@@ -19,6 +19,7 @@ from daskgrad.partitions import Block
 from daskgrad.resident import balance
 
 ATTEMPTS = 5  # to place blocks while workers come and go
+TAKES = 1.0  # seconds for a worker that pauses or closes to take blocks again
 EVERY = 16  # calls, of which one is measured
 UNIT_SECONDS = 0.2  # of work for one hop into a worker's thread, which takes some 0.1 ms
 
@@ -184,7 +185,8 @@ class Holdings:
         data = {new_key(): self.blocks[number].items for number in numbers}
 
         def scatter() -> Any:
-            return self.client.scatter(data, workers=[address], hash=False, asynchronous=True)
+            where: dict[str, Any] = {"workers": [address], "timeout": TAKES}
+            return self.client.scatter(data, hash=False, asynchronous=True, **where)
 
         def require_there() -> None:
             if address not in present(self.client):
