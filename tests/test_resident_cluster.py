@@ -131,9 +131,23 @@ def test_a_silent_worker_that_the_scheduler_gave_up_is_not_waited_for():
         assert len(holders(shards)) == 2
         os.kill(process.pid, signal.SIGSTOP)
         start = time.monotonic()
+        others = dg.place(ITEMS)  # waits until it is given up
+        assert len(holders(others)) == 1
         found = gradient(X + 2.0)
         assert time.monotonic() - start < 60
         assert_right(found, X + 2.0)
+
+
+def test_a_silent_worker_that_is_given_up_in_a_call_is_not_waited_for():
+    with (
+        cluster({"distributed.scheduler.worker-ttl": "3s"}, n_workers=1) as client,
+        worker_without_nanny(client) as process,
+    ):
+        shards = dg.place(ITEMS)
+        gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
+        gradient(X)
+        os.kill(process.pid, signal.SIGSTOP)
+        assert_right(gradient(X + 2.0), X + 2.0)
 
 
 def test_blocks_that_somebody_cancelled_are_placed_again():

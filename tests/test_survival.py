@@ -36,8 +36,15 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def frail():
-    """A cluster that many tests kill the workers of."""
-    with cluster({"distributed.scheduler.allowed-failures": 100}) as client:
+    """A cluster that many tests kill the workers of.
+
+    Dask tries for 30 s by default to connect to one that is dead, and waits for it.
+    """
+    config = {
+        "distributed.scheduler.allowed-failures": 100,
+        "distributed.comm.timeouts.connect": "10s",
+    }
+    with cluster(config) as client:
         yield client
 
 

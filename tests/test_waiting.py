@@ -206,6 +206,12 @@ def test_tasks_that_move_are_seen_without_a_look_at_the_others():
     assert standing(["wanted", "other"], scheduler) == {"moves": True}
     assert standing(["other"], scheduler)["moves"]
     assert standing(["unknown"], scheduler)["moves"]
+    tasks["wanted"].state = "queued"
+    tasks["wanted"].waiting_on = set()
+    assert not standing(["wanted", "other"], scheduler)["moves"]
+    scheduler.running = (Worker,)
+    assert standing(["wanted", "other"], scheduler)["moves"]
+    tasks["wanted"].state = "processing"
     Worker.status = Status.paused
     Worker.metrics = {"task_counts": {"executing": 0}}
     assert not standing(["wanted", "other"], scheduler)["moves"]
@@ -313,38 +319,47 @@ def kill_when_begun(loop, process, path):
         loop.call_later(0.02, kill_when_begun, loop, process, path)
 
 
-def test_what_stands_still_is_not_waited_for(tmp_path):
+SHORT = {f"daskgrad.wait.{of}": 1.0 for of in ("answers", "placing", "evaluation")}
+
+
+@contextlib.contextmanager
+def too_late(kind, match):
+    """Limits of a second, of which one is the reason for an error."""
+    with dask.config.set(SHORT), pytest.raises(kind, match=match):
+        yield
+
+
+def test_what_stands_still_is_not_waited_for():
     """First the worker, then the scheduler: both are there and say nothing."""
-    limits = {"daskgrad.wait.answers": 1.0, "daskgrad.wait.placing": 1.0}
-    with dask.config.set(limits), cluster_of_commands() as (client, scheduler, worker):
+    with cluster_of_commands() as (client, scheduler, worker):
         (address,) = client.ncores()
         os.kill(worker.pid, signal.SIGSTOP)
-        with pytest.raises(TimeoutError, match=rf"8 blocks of items .* worker at {address}.* 1 s"):
+        with too_late(TimeoutError, rf"8 blocks of items .* worker at {address}.* 1 s"):
             dg.place(ITEMS)
         os.kill(worker.pid, signal.SIGCONT)
 
         shards = dg.place(ITEMS)
         call = dg.grad(lambda x: dg.map_sum(term, shards, x))
         os.kill(worker.pid, signal.SIGSTOP)
-        with pytest.raises(TimeoutError, match=r"the evaluator was sent to the workers: .* 1 s"):
+        with too_late(TimeoutError, r"the evaluator was sent to the workers: .* 1 s"):
             call(X)
         os.kill(worker.pid, signal.SIGCONT)
         right = call(X)
 
         os.kill(worker.pid, signal.SIGSTOP)
-        with dask.config.set({"daskgrad.wait.evaluation": 1.0}):
-            with pytest.raises(TimeoutError, match="the sum over 'term' took longer than 1 s"):
-                call(X)
-            with pytest.raises(TimeoutError, match=r"'small_model'.* took longer than 1 s"):
-                gradient()
+        with too_late(TimeoutError, "the sum over 'term' took longer than 1 s"):
+            call(X)
+        with too_late(TimeoutError, r"'small_model'.* took longer than 1 s"):
+            gradient()
         os.kill(worker.pid, signal.SIGCONT)
         assert_array_equal(call(X), right)
 
         os.kill(scheduler.pid, signal.SIGSTOP)
-        with pytest.raises(ConnectionError, match=r"the scheduler at tcp.* has not answered for 1"):
-            gradient()
-        with pytest.raises(TimeoutError, match=r"the scheduler at tcp.* for its workers: .* 1 s"):
-            dg.place(ITEMS)
+        with dask.config.set({**SHORT, "daskgrad.wait.evaluation": None}):
+            with pytest.raises(ConnectionError, match=r"the scheduler at tcp.* not answered for 1"):
+                gradient()
+            with pytest.raises(TimeoutError, match=r"scheduler at tcp.* for its workers: .* 1 s"):
+                dg.place(ITEMS)
         os.kill(scheduler.pid, signal.SIGCONT)
         assert_right(gradient())
 
