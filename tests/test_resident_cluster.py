@@ -13,7 +13,7 @@ import dask
 import numpy
 import pytest
 from clusters import cluster, kill, kill_when, wait_until
-from distributed import LocalCluster
+from distributed import Client, LocalCluster
 from numpy.testing import assert_array_equal
 from probes import write
 
@@ -133,11 +133,18 @@ def test_a_silent_worker_that_the_scheduler_gave_up_is_not_waited_for():
         os.kill(process.pid, signal.SIGSTOP)
         start = time.monotonic()
         with ThreadPoolExecutor(1) as pool:
-            placing = pool.submit(dg.place, ITEMS)
+            placing = pool.submit(plan_of_direct_client, client.scheduler.address)
             found = gradient(X + 2.0)
-            assert len(holders(placing.result())) == 1
+            assert len(placing.result()) == 1
         assert time.monotonic() - start < 60
         assert_right(found, X + 2.0)
+
+
+def plan_of_direct_client(address):
+    """Who holds items that were placed by a client that talks with the workers itself."""
+    with Client(address, direct_to_workers=True, set_as_default=False) as client:
+        with client.as_current():
+            return holders(dg.place(ITEMS))
 
 
 def test_blocks_that_somebody_cancelled_are_placed_again():
@@ -377,8 +384,6 @@ def test_threads_of_one_process_as_workers():
         processes=False,
         dashboard_address="127.0.0.1:0",
     ) as local:
-        from distributed import Client
-
         with Client(local):
             shards = dg.place(ITEMS)
             gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
