@@ -10,11 +10,12 @@ from daskgrad.demands import as_output, has_derivative
 from daskgrad.directions import epsilon, inner, is_double, like, moved, size, still
 from daskgrad.forward_mode import jvp
 from daskgrad.gradient import vjp
-from daskgrad.nodes import Node, delayed
+from daskgrad.nodes import Node, add_values, delayed
 from daskgrad.pullbacks import is_real_scalar
 from daskgrad.second_order import hvp
 from daskgrad.signatures import function_name
 from daskgrad.structures import flatten
+from daskgrad.tasks import TaskGraph
 from daskgrad.variables import variable
 
 DIRECTIONS = 3
@@ -55,7 +56,7 @@ class Program(NamedTuple):
 
         def evaluate(*args: Any) -> Any:
             variables = [variable(arg) if has_derivative(arg) else arg for arg in args]
-            return as_output(fun(*variables), function_name(fun)).compute()
+            return computed(as_output(fun(*variables), function_name(fun)))
 
         def pull(cotangent: Any) -> tuple:
             return vjp(fun, *args)[1](cotangent)
@@ -82,6 +83,12 @@ class Program(NamedTuple):
                 for number, arg in enumerate(self.args)
             ]
         )
+
+
+def computed(node: Node) -> Any:
+    """The value of a node."""
+    tasks = TaskGraph()
+    return tasks.compute([add_values(tasks, [node])[node].key])[0]
 
 
 class Fault(NamedTuple):

@@ -4,7 +4,6 @@ import autograd
 import autograd.numpy as np
 import dask
 import pytest
-from distributed import CancelledError
 from numpy.testing import assert_allclose, assert_array_equal
 from probes import lines, write
 from samples import decades
@@ -13,6 +12,7 @@ import daskgrad as dg
 from daskgrad.batches import Batch, entry, for_each, unit_cotangents
 from daskgrad.graph import Graph
 from daskgrad.running import groups, repeated
+from daskgrad.supervision import LostError
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -246,11 +246,11 @@ def test_what_is_lost_while_it_is_made_again_is_made_once_more():
     def prepare():
         prepared.append(1)
         if len(prepared) == 1:
-            raise CancelledError("again")
+            raise LostError("again")
 
     def evaluate():
         if not prepared:
-            raise CancelledError("lost")
+            raise LostError("lost")
         return 5
 
     assert repeated(Graph(node, []), evaluate, prepare) == 5
