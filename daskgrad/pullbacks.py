@@ -1,21 +1,22 @@
 """Pullbacks: one call of a model, captured with the map from its cotangent to its inputs'.
 
 ``capture`` is the forward task of a call and ``pull_back`` its backward task. Between them the
-worker keeps a ``Captured``: the value and its pullback. A pullback that moves to another process
-arrives empty, without tape and arguments, and is traced again at its first use from the arguments,
-which the backward task has as dependencies. Loading one runs no code of the user's and cannot fail:
-a task result that cannot be loaded would hang Dask's cluster.
+worker keeps a ``Captured``: the value and its pullback. A pullback that leaves its process takes
+its tape along as bytes, or arrives empty (``policy`` decides) and is traced again at its first use
+from the arguments, which the backward task has as dependencies. Loading one runs no code of the
+user's and cannot fail: a task result that cannot be loaded would hang Dask's cluster.
 """
 
 import copy
 import itertools
 import logging
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad import backends, cotangents
+from daskgrad import backends, cotangents, packing, policy
 from daskgrad.backends.calls import Layout, TracedCall
 from daskgrad.blame import Blame
 from daskgrad.cotangents import Cotangent, Leaves, Seed, describe
@@ -106,35 +107,97 @@ class Gradient:
 
 
 class Pullback:
-    """The pullback of one call, from its tape; empty after it has moved."""
+    """The pullback of one call, from its tape.
 
-    __slots__ = ("_nbytes", "_places", "_primals", "tape")
+    ``seconds`` is what tracing took. It may have moved without its tape, and is empty then, or with
+    the tape ``packed``, which is unpacked at its first use.
+    """
 
-    def __init__(self, tape: Any = None, primals: Leaves = (), places: Sequence[int] = ()):
+    __slots__ = (
+        "__weakref__",
+        "_nbytes",
+        "_packed",
+        "_places",
+        "_policy",
+        "_primals",
+        "_seconds",
+        "tape",
+    )
+
+    def __init__(
+        self,
+        tape: Any = None,
+        primals: Leaves = (),
+        places: Sequence[int] = (),
+        seconds: float = 0.0,
+    ):
         self.tape = tape
         self._primals = primals
         self._places = places  # which of the primals were traced
+        self._seconds = seconds
+        self._policy = policy.current()
+        self._packed: packing.Packed | None = None
         self._nbytes: int | None = None
+
+    @classmethod
+    def arrived(cls, packed: packing.Packed, sent: policy.SentPolicy | None) -> "Pullback":
+        """One whose tape came along."""
+        pullback = cls()
+        pullback._packed = packed
+        pullback._policy = sent
+        return pullback
 
     @property
     def is_empty(self) -> bool:
-        return self.tape is None
+        return self.tape is None and self._packed is None
 
     def __repr__(self) -> str:
         return "Pullback(empty)" if self.is_empty else "Pullback()"
 
     def __reduce__(self):
-        return Pullback, ()
+        packed = self._packed
+        if packed is None and self.tape is not None:
+            packed = packing.packed([self.tape], self.contents, self.measured, self._policy)
+        return (Pullback, ()) if packed is None else (Pullback.arrived, (packed, self._policy))
+
+    def contents(self) -> tuple[Any, ...]:
+        """What makes a pullback of the same bits in another process."""
+        return self.tape, tuple(map(like, self._primals)), self._places, self._seconds
+
+    def measured(self) -> policy.Measured:
+        nbytes = held_nbytes(self.tape)
+        return policy.Measured(nbytes, getattr(self.tape, "steps", 0), self._seconds)
+
+    def unpack(self) -> None:
+        """Unpacks the tape that came along; where that cannot be done, the pullback is empty."""
+        packed = self._packed
+        contents = None if packed is None else packing.unpacked(packed)
+        if contents is not None:
+            tape, self._primals, self._places, self._seconds = contents
+            self.tape = tape  # last: other threads may do the same
+        self._packed = None
 
     def __sizeof__(self) -> int:
         """The bytes of the residuals, without the arguments: the worker holds those anyway."""
         if self._nbytes is None:
-            self._nbytes = 0 if self.is_empty else held_nbytes(self.tape, self._primals)
+            self._nbytes = self._held()
         return object.__sizeof__(self) + self._nbytes
+
+    def _held(self) -> int:
+        if self._packed is not None:
+            return self._packed.nbytes
+        return 0 if self.tape is None else held_nbytes(self.tape, self._primals)
 
     def __call__(self, cotangent: Leaves) -> Leaves:
         """The cotangents of the inputs' leaves, each in its leaf's shape and dtype."""
         return pulled_back(self.tape, cotangent, self._primals, self._places)
+
+
+def like(leaf: Any) -> Any:
+    """A leaf in the shape and dtype of a primal, which is all that its cotangent must fit."""
+    if isinstance(leaf, np.ndarray):
+        return np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
+    return leaf
 
 
 def pulled_back(tape: Any, cotangent: Leaves, primals: Leaves, places: Sequence[int]) -> Leaves:
@@ -208,6 +271,8 @@ def pull_back(
     with Blame("backward", model, call, inputs):
         require_value_seen(captured, cotangent, witness, model)
         pullback = captured.pullback
+        if isinstance(pullback, Pullback):
+            pullback.unpack()
         if isinstance(pullback, Pullback) and pullback.is_empty:
             pullback = trace_again(captured, model, call, active, inputs)
         leaves = pullback(seed(cotangent, captured.value, model))
@@ -217,14 +282,22 @@ def pull_back(
 def trace_again(
     captured: Captured, model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]
 ) -> Any:
-    """Fills the empty pullback of ``captured``; the value must come out as it did at first."""
+    """The pullback of ``captured``, which is empty; the value must come out as it did at first.
+
+    It is kept for further cotangents as far as the policy says: Dask has counted the empty one.
+    """
     log_retrace(model, call, inputs)
     tracer = Tracer(model._replace(keep="tape"), call, active, inputs)
     value, pullback = tracer.run(inputs)
     require_same_value(captured, fingerprint(flatten(value)[0]), model)
-    if model.keep != "recompute":
+    if model.keep != "recompute" and is_kept(pullback):
         captured.pullback = pullback
     return pullback
+
+
+def is_kept(pullback: Any) -> bool:
+    """Whether a pullback that was traced again is kept for further cotangents."""
+    return not hasattr(pullback, "measured") or policy.unseen.admits(pullback, pullback.measured())
 
 
 def log_retrace(model: Model, call: Call, inputs: Sequence[Any]) -> None:
@@ -301,8 +374,9 @@ class Tracer:
         return value, self._pullback(leaves, tape)
 
     def _trace(self, inputs: Sequence[Any]) -> tuple[Any, list[Any], Any]:
-        call = TracedCall(self, inputs)
+        call, start = TracedCall(self, inputs), perf_counter()
         leaves, tape = trace(self._backend, call, self._arrays)
+        self._seconds = perf_counter() - start
         leaves = list(map(cotangents.row_major, leaves))
         return unflatten(call.structure, leaves), leaves, tape
 
@@ -354,12 +428,15 @@ class Tracer:
                 f"keep='gradient' needs a model that returns one real number; "
                 f"{self._model.name!r} returned {', '.join(map(describe, leaves))}"
             )
-        return Pullback(tape, self._primals, self._places)
+        return self._of_tape(tape)
+
+    def _of_tape(self, tape: Any) -> Pullback:
+        return Pullback(tape, self._primals, self._places, self._seconds)
 
     def _pullback_of_scalar(self, value: Any, tape: Any) -> Pullback | Gradient:
         """What to keep: decided by ``keep`` and by shapes alone, or the last bits would vary."""
         if not self._keeps_gradient(tape):
-            return Pullback(tape, self._primals, self._places)
+            return self._of_tape(tape)
         try:
             return Gradient(pulled_back(tape, (SEED.like(value),), self._primals, self._places))
         except Exception as error:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad import backends, compensation, cotangents
+from daskgrad import backends, compensation, cotangents, packing, policy
 from daskgrad.blame import Blame, Partition
 from daskgrad.compensation import (
     Unrounded,
@@ -32,6 +32,7 @@ from daskgrad.pullbacks import (
     Seen,
     Tracer,
     each_of,
+    is_kept,
     log_retrace,
     plain_value,
     require_same_input,
@@ -63,10 +64,10 @@ class Terms:
     """The pullback of a sum of terms that are not scalars: each term's own, in order.
 
     ``widths`` has for each term the numbers of leaves of its item's differentiated parts; ``add``
-    adds two cotangents. Empty after it has moved, as ``Pullback`` is.
+    adds two cotangents. It moves as ``Pullback`` does: empty, or with the tapes ``packed``.
     """
 
-    __slots__ = ("_add", "are_rows", "pullbacks", "widths")
+    __slots__ = ("__weakref__", "_add", "_packed", "_policy", "are_rows", "pullbacks", "widths")
 
     def __init__(
         self,
@@ -79,21 +80,57 @@ class Terms:
         self.widths = widths
         self.are_rows = are_rows
         self._add = add
+        self._policy = policy.current()
+        self._packed: packing.Packed | None = None
+
+    @classmethod
+    def arrived(cls, packed: packing.Packed, sent: policy.SentPolicy | None) -> "Terms":
+        """One whose tapes came along."""
+        terms = cls()
+        terms._packed = packed
+        terms._policy = sent
+        return terms
 
     def __repr__(self) -> str:
         return f"Terms({len(self.pullbacks)} pullbacks)"
 
     def __reduce__(self):
-        return Terms, ()
+        packed = self._packed
+        if packed is None and not self.is_empty:
+            tapes = [pullback.tape for pullback in self._with_tapes()]
+            packed = packing.packed(tapes, self._contents, self.measured, self._policy)
+        return (Terms, ()) if packed is None else (Terms.arrived, (packed, self._policy))
+
+    def _contents(self) -> tuple[Any, ...]:
+        parts = [p.contents() if isinstance(p, Pullback) else p for p in self.pullbacks]
+        return parts, self.widths, self.are_rows, self._add
+
+    def _with_tapes(self) -> list[Pullback]:
+        return [pullback for pullback in self.pullbacks if isinstance(pullback, Pullback)]
+
+    def measured(self) -> policy.Measured:
+        each = [pullback.measured() for pullback in self._with_tapes()]
+        nbytes, steps, seconds = map(sum, zip(*each, strict=True))
+        return policy.Measured(nbytes, steps, seconds)
+
+    def unpack(self) -> None:
+        """Unpacks the tapes that came along; where that cannot be done, it is empty."""
+        packed = self._packed
+        contents = None if packed is None else packing.unpacked(packed)
+        if contents is not None:
+            parts, self.widths, self.are_rows, self._add = contents
+            self.pullbacks = [Pullback(*p) if isinstance(p, tuple) else p for p in parts]
+        self._packed = None
 
     def __sizeof__(self) -> int:
-        return object.__sizeof__(self) + sum([p.__sizeof__() for p in self.pullbacks])
+        held = 0 if self._packed is None else self._packed.nbytes
+        return object.__sizeof__(self) + held + sum([p.__sizeof__() for p in self.pullbacks])
 
     @property
     def is_empty(self) -> bool:
-        return not self.pullbacks or any(
-            isinstance(pullback, Pullback) and pullback.is_empty for pullback in self.pullbacks
-        )
+        if self._packed is not None:
+            return False
+        return not self.pullbacks or any(pullback.is_empty for pullback in self._with_tapes())
 
     def __call__(self, cotangent: Leaves) -> tuple[Leaves, tuple[Leaves, ...]]:
         """The cotangents of the shared inputs, added up, and those of the items, side by side."""
@@ -266,12 +303,16 @@ def pull_back_block(
     with Blame("backward", model, whole.call, described):
         require_value_seen(captured, cotangent, rounded_value(witness), model)
         pullback = captured.pullback
+        if isinstance(pullback, Terms):
+            pullback.unpack()
         if isinstance(pullback, Terms) and pullback.is_empty:
             log_retrace(model, whole.call, described)
             tape = model._replace(keep="tape")
             again = capture_block(tape, whole, first, inputs, *columns)
             require_same_value(captured, again.fingerprint, model)
             pullback = again.pullback
+            if model.keep != "recompute" and is_kept(pullback):
+                captured.pullback = pullback
         leaves = seed(cotangent, rounded_value(captured.value), model)
         if isinstance(pullback, Terms):
             shared, own = pullback(leaves)
