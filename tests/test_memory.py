@@ -92,4 +92,3 @@ def test_a_pullback_of_four_times_the_memory_is_called_twice(surviving, undistur
     assert value == undisturbed[0]
     assert_array_equal(pullback(1.0)[0], undisturbed[1])
     assert_array_equal(pullback(2.0)[0], 2.0 * undisturbed[1])
-
