@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any, NamedTuple
 
+from daskgrad import cotangents
 from daskgrad.cotangents import Cotangent
 from daskgrad.forward import Forward
 from daskgrad.graph import Graph
@@ -61,14 +62,19 @@ class Backward:
 
 
 def add_backward(
-    graph: Graph, forward: Forward, tasks: TaskGraph, cotangent: Cotangent
+    graph: Graph,
+    forward: Forward,
+    tasks: TaskGraph,
+    cotangent: Cotangent,
+    saw_value: bool = False,
 ) -> dict[Variable, Any]:
     """Adds the tasks of the backward pass, from the cotangent of the output.
 
+    ``saw_value``: it has the fingerprint of the output's value, as the caller has that.
     Returns a reference to the cotangent of each variable, or part of one, that a cotangent reached.
     """
     backward = Backward(graph, forward, tasks)
-    backward.send(graph.output, cotangent, saw_value=False)
+    backward.send(graph.output, cotangent, saw_value)
     arrived = {}
     for node in reversed(graph.order):
         if backward.contributions[node]:
@@ -95,6 +101,8 @@ def add_tree(node: Node, tasks: TaskGraph, terms: Sequence[Contribution]) -> Con
             add_cotangents,
             [term.cotangent for term in group],
             saw_value,
+            cotangents.add,
+            node.name,
             annotations=node.annotations,
         )
         return Contribution(total, any(saw_value))

@@ -523,13 +523,13 @@ def require_same_value(captured: Captured, other: Fingerprint, model: Model) -> 
         )
 
 
-def require_same_input(first: Fingerprint, second: Fingerprint) -> None:
+def require_same_input(first: Fingerprint, second: Fingerprint, name: str) -> None:
     """The consumers of one value, whose cotangents are added, have seen the same value."""
     if not agree(first, second):
         raise NondeterministicModelError(
-            "two consumers of one value saw different values: the model that returned it was run "
-            "twice, and returned another value; draw random numbers from a generator with a seed "
-            "that is an argument"
+            f"two consumers of the value of model {name!r} saw different values: it was run twice, "
+            f"and returned another value; draw random numbers from a generator with a seed that is "
+            f"an argument"
         )
 
 

@@ -375,7 +375,7 @@ def add_up_parts(node: ReductionNode, source: Node, tasks: TaskGraph, parts: Seq
 
     def add(group: Sequence[Any], is_last: bool) -> Any:
         key = tasks.key("cotangent", source.name)
-        args = (list(group), is_last, node.summation)
+        args = (list(group), is_last, node.summation, source.name)
         return tasks.add(key, add_parts, *args, annotations=source.annotations)
 
     return in_tree(node, parts, add)

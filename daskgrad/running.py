@@ -11,6 +11,7 @@ from daskgrad.backward import add_backward
 from daskgrad.batches import Batch, BatchTasks, unit_cotangents
 from daskgrad.cotangents import Cotangent, Seed
 from daskgrad.demands import warn_of_shipping
+from daskgrad.fingerprints import fingerprint
 from daskgrad.forward import Whole, add_forward
 from daskgrad.graph import Graph
 from daskgrad.inline import InLine, seconds_in_line
@@ -18,6 +19,7 @@ from daskgrad.nodes import Node
 from daskgrad.reduction import ReductionNode
 from daskgrad.resident.evaluation import ArrayTermsError
 from daskgrad.shards import active_client
+from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph
 from daskgrad.variables import Variable
 
@@ -93,6 +95,7 @@ class Kept:
     def __init__(self, graph: Graph):
         self._graph = graph
         self.value = repeated(graph, self._run)
+        self._seen = fingerprint(flatten(self.value)[0])
 
     def _run(self) -> Any:
         warn_of_shipping(self._graph, active_client())
@@ -106,16 +109,21 @@ class Kept:
         return repeated(self._graph, lambda: self._pull(cotangent), prepare=self._run)
 
     def _pull(self, cotangent: Cotangent) -> Arrived:
-        tasks = self._tasks.copy()
-        arrived = add_backward(self._graph, self._forward, tasks, cotangent)
+        tasks, cotangent = self._tasks.copy(), self._of_value(cotangent)
+        arrived = add_backward(self._graph, self._forward, tasks, cotangent, saw_value=True)
         computed = known_or(tasks.compute, list(arrived.values()))
         return dict(zip(arrived, computed, strict=True))
+
+    def _of_value(self, cotangent: Cotangent) -> Cotangent:
+        """A cotangent of the value that the caller has: the models may have run again since."""
+        return Cotangent(cotangent.leaves, self._seen)
 
     def pull_each(self, cotangents: Sequence[Cotangent]) -> list[Arrived]:
         """What arrives at the variables for each of many cotangents."""
 
         def add_seeds(tasks: TaskGraph, start: int, stop: int) -> Any:
-            return tasks.data(self._seed_key(tasks), Batch(tuple(cotangents[start:stop])))
+            batch = Batch(tuple(map(self._of_value, cotangents[start:stop])))
+            return tasks.data(self._seed_key(tasks), batch)
 
         return self._pull_all(len(cotangents), add_seeds)
 
@@ -124,7 +132,8 @@ class Kept:
 
         def add_seeds(tasks: TaskGraph, start: int, stop: int) -> Any:
             value = self._forward.values[self._graph.output]
-            return tasks.add(self._seed_key(tasks), unit_cotangents, value, start, stop)
+            args = (value, start, stop, self._seen)
+            return tasks.add(self._seed_key(tasks), unit_cotangents, *args)
 
         return self._pull_all(count, add_seeds)
 
@@ -144,6 +153,7 @@ class Kept:
                     self._forward,
                     BatchTasks(tasks),  # type: ignore[arg-type]
                     add_seeds(tasks, start, stop),
+                    saw_value=True,
                 )
                 for start, stop in runs
             ]

@@ -392,16 +392,19 @@ def require_gradient(block: Captured, model: Model) -> None:
 
 
 def add_cotangents(
-    terms: Sequence[Cotangent], saw_value: Sequence[bool], add: Add = cotangents.add
+    terms: Sequence[Cotangent],
+    saw_value: Sequence[bool],
+    add: Add = cotangents.add,
+    name: str = "",
 ) -> Cotangent:
-    """The sum of the cotangents that the consumers of one value return.
+    """The sum of the cotangents that the consumers of one value return; ``name``: of its model.
 
     Those that worked on the value itself (``saw_value``) must have seen the same one.
     """
     pairs = zip(terms, saw_value, strict=True)
     seen = [term.seen for term, saw in pairs if saw and term.seen is not None]
     for other in seen[1:]:
-        require_same_input(seen[0], other)
+        require_same_input(seen[0], other, name)
     seeds = [term for term in terms if isinstance(term, Seed)]
     like: Leaves = next((term.leaves for term in terms if not is_zero(term.leaves)), ())
     if seeds and not like:  # nothing else than seeds and symbolic zeros
@@ -410,7 +413,9 @@ def add_cotangents(
     return Cotangent(pairwise(leaves, add), seen[0] if seen else None)
 
 
-def add_parts(parts: Sequence[Cotangent], is_last: bool, summation: str = "pairwise") -> Cotangent:
+def add_parts(
+    parts: Sequence[Cotangent], is_last: bool, summation: str = "pairwise", name: str = ""
+) -> Cotangent:
     """The sum of the cotangents that the blocks of a sum return; the last one rounds and scales it.
 
     Blocks whose terms are of other dtypes have other factors: they are scaled one by one, and the
@@ -419,7 +424,7 @@ def add_parts(parts: Sequence[Cotangent], is_last: bool, summation: str = "pairw
     factors = [part.factor for part in parts if isinstance(part, Part) and not is_zero(part.leaves)]
     if not is_one_factor(factors, parts):
         parts, factors = [scaled(part) for part in parts], []
-    total = add_cotangents(parts, (True,) * len(parts), ADDERS[summation].cotangents)
+    total = add_cotangents(parts, (True,) * len(parts), ADDERS[summation].cotangents, name)
     if not factors:
         return Cotangent(rounded_leaves(total.leaves), total.seen) if is_last else total
     sum_of_parts = Part(total.leaves, factors[0], total.seen)
