@@ -3,19 +3,20 @@
 Reading order, which is import order (a module imports only modules above it):
 
 structures, random, signatures, fingerprints, cotangents, summation, compensation, policy, packing,
-backends, models, rules, roots, blame, pullbacks, differences, dual, itemwise, terms, single_terms,
-nested, nans: on the workers, plain NumPy. tasks, spilling: what is handed to Dask. hidden, nodes,
-variables, cuts: what the user writes. graph, forward, backward, blackbox, tangent, batches,
-node_sums: the passes. partitions, resident, shards, columns, items, reduction, sums: adding up over
-much data. inline: in the calling thread. shipping: what travels too often. demands: what is asked
-of functions and arguments. running, recording, gradient, per_item, forward_mode, second_order,
-jacobian, directions, lines, taylor, culprits, checks: what users call. ``ARCHITECTURE.md`` has a
-line on each.
+backends, models, agreement, rules, roots, blame, pullbacks, differences, dual, itemwise, terms,
+single_terms, nested, nans: on the workers, plain NumPy. tasks, spilling: what is handed to Dask.
+hidden, nodes, variables, cuts: what the user writes. graph, forward, backward, blackbox, tangent,
+batches, node_sums: the passes. partitions, resident, shards, columns, items, reduction, sums:
+adding up over much data. inline: in the calling thread. shipping: what travels too often. demands:
+what is asked of functions and arguments. running, recording, gradient, per_item, forward_mode,
+second_order, jacobian, directions, lines, taylor, culprits, checks: what users call.
+``ARCHITECTURE.md`` has a line on each.
 """
 
 import daskgrad.backends.autograd  # makes autograd's traces safe in threads
 import daskgrad.spilling  # noqa: F401  tells Dask's spill files from its messages
 from daskgrad import random
+from daskgrad.agreement import NondeterministicModelError
 from daskgrad.backends import register_backend
 from daskgrad.blackbox import finite_difference
 from daskgrad.checks import check_grads
@@ -28,7 +29,6 @@ from daskgrad.nans import debug_nans
 from daskgrad.nodes import delayed
 from daskgrad.per_item import per_item
 from daskgrad.policy import PullbackPolicy
-from daskgrad.pullbacks import NondeterministicModelError
 from daskgrad.roots import implicit
 from daskgrad.rules import custom_vjp
 from daskgrad.second_order import gnvp, hessian, hvp

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad import backends, cotangents, packing, policy
+from daskgrad.agreement import require_same_value, require_value_seen
 from daskgrad.backends.calls import Layout, TracedCall
 from daskgrad.blame import Blame
 from daskgrad.cotangents import Cotangent, Leaves, Seed, describe
-from daskgrad.fingerprints import Fingerprint, agree, fingerprint
+from daskgrad.fingerprints import Fingerprint, fingerprint
 from daskgrad.models import Call, Model, described_arguments, load, run, trace
 from daskgrad.structures import flatten, unflatten
 
@@ -39,10 +40,6 @@ class Seen(NamedTuple):
 
     fingerprint: Fingerprint | None
     width: int
-
-
-class NondeterministicModelError(RuntimeError):
-    """A model returned another value when it was run again: no gradient belongs to both."""
 
 
 # ----------------------------------------------------------------------------- what is kept
@@ -266,7 +263,8 @@ def pull_back(
 ) -> Cotangent | tuple[Cotangent, ...]:
     """The cotangents of the active inputs; a single one is not wrapped in a tuple.
 
-    ``witness`` is the value as others have it, where the cotangent carries no fingerprint of it.
+    ``witness`` is the value as others have it, where the cotangent carries no fingerprint of it,
+    or what sums have seen of it.
     """
     with Blame("backward", model, call, inputs):
         require_value_seen(captured, cotangent, witness, model)
@@ -502,35 +500,6 @@ def require_no_objects(leaves: Sequence[Any], model: Model) -> None:
                 f"model {model.name!r} returned an array of Python objects; "
                 f"write it with autograd.numpy, which keeps derivatives, in the place of numpy"
             )
-
-
-def require_value_seen(
-    captured: Captured, cotangent: Cotangent, witness: Any, model: Model
-) -> None:
-    """Value and pullback still belong together: Dask may have run the forward task again."""
-    if witness is not None:
-        if witness is not captured.value:
-            require_same_value(captured, fingerprint(flatten(witness)[0]), model)
-    elif cotangent.seen is not None:
-        require_same_value(captured, cotangent.seen, model)
-
-
-def require_same_value(captured: Captured, other: Fingerprint, model: Model) -> None:
-    if not agree(captured.fingerprint, other):
-        raise NondeterministicModelError(
-            f"model {model.name!r} returned another value when it was run again, so no gradient "
-            f"belongs to both; draw random numbers from a generator with a seed that is an argument"
-        )
-
-
-def require_same_input(first: Fingerprint, second: Fingerprint, name: str) -> None:
-    """The consumers of one value, whose cotangents are added, have seen the same value."""
-    if not agree(first, second):
-        raise NondeterministicModelError(
-            f"two consumers of the value of model {name!r} saw different values: it was run twice, "
-            f"and returned another value; draw random numbers from a generator with a seed that is "
-            f"an argument"
-        )
 
 
 def seed(cotangent: Cotangent, value: Any, model: Model) -> Leaves:

@@ -12,6 +12,13 @@ import numpy as np
 import optree
 
 from daskgrad import backends, compensation, cotangents, packing, policy
+from daskgrad.agreement import (
+    Added,
+    print_of,
+    require_same_input,
+    require_same_value,
+    require_value_seen,
+)
 from daskgrad.blame import Blame, Partition
 from daskgrad.compensation import (
     Unrounded,
@@ -21,7 +28,7 @@ from daskgrad.compensation import (
     taken_apart,
 )
 from daskgrad.cotangents import Cotangent, Leaves, Part, Seed, describe, is_zero
-from daskgrad.fingerprints import fingerprint
+from daskgrad.fingerprints import Fingerprint, fingerprint
 from daskgrad.itemwise import Gathered, Widths, factor_of_terms, items_of
 from daskgrad.models import Call, Model
 from daskgrad.pullbacks import (
@@ -35,9 +42,6 @@ from daskgrad.pullbacks import (
     is_kept,
     log_retrace,
     plain_value,
-    require_same_input,
-    require_same_value,
-    require_value_seen,
     seed,
     seen_by,
     share_out,
@@ -301,7 +305,7 @@ def pull_back_block(
         return share_out(captured.pullback.leaves, captured.seen)
     described = [describe_block(first, columns[0]), *[None] * (len(columns) - 1), *inputs]
     with Blame("backward", model, whole.call, described):
-        require_value_seen(captured, cotangent, rounded_value(witness), model)
+        require_value_seen(captured, cotangent, witness, model)
         pullback = captured.pullback
         if isinstance(pullback, Terms):
             pullback.unpack()
@@ -455,6 +459,19 @@ def sum_values(
         return NOTHING
     total = pairwise(values, ADDERS[summation].values)
     return rounded_value(total) if is_last else total
+
+
+def add_seen(
+    values: Sequence[Any], summation: str = "pairwise", is_last: bool = True, name: str = "sum"
+) -> Added:
+    """As ``sum_values``, with the fingerprints of what was added up, which may be such sums."""
+    whole = [each if isinstance(each, Added) else Added(each, (seen_of(each),)) for each in values]
+    total = sum_values([each.value for each in whole], summation, is_last, name)
+    return Added(total, tuple([each for added in whole for each in added.prints]))
+
+
+def seen_of(value: Any) -> Fingerprint:
+    return () if value is NOTHING else print_of(value)
 
 
 def require_items(is_last: bool, name: str) -> None:

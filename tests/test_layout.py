@@ -52,6 +52,7 @@ ORDER = [
     "backends.torch",
     "backends",
     "models",
+    "agreement",
     "rules",
     "roots",
     "blame",
