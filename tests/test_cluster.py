@@ -20,7 +20,8 @@ from numpy.testing import assert_array_equal
 from probes import lines, write
 
 import daskgrad as dg
-from daskgrad.pullbacks import Active, NondeterministicModelError, Pullback, capture
+from daskgrad.agreement import NondeterministicModelError
+from daskgrad.pullbacks import Active, Pullback, capture
 
 pytestmark = [
     pytest.mark.timeout(180),

@@ -8,8 +8,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
+from daskgrad.agreement import NondeterministicModelError
 from daskgrad.cotangents import Cotangent, Seed
-from daskgrad.pullbacks import Active, Gradient, NondeterministicModelError
+from daskgrad.pullbacks import Active, Gradient
 from daskgrad.reduction import ReductionNode
 from daskgrad.terms import (
     Sum,
