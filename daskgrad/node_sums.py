@@ -1,9 +1,10 @@
-"""Sums of nodes: balanced, and with one task in the backward pass."""
+"""Sums of nodes: balanced, and with at most one task in the backward pass."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from daskgrad.backward import Backward, Contribution, backward_tasks
+from daskgrad.cotangents import Cotangent
 from daskgrad.dual import Dual, with_zero_tangents
 from daskgrad.forward import Forward, forward_tasks, pass_value_on
 from daskgrad.graph import Graph
@@ -24,7 +25,7 @@ class AddedNode(Node):
 class SumNode(AddedNode):
     """The sum of nodes of one structure and shape.
 
-    Its backward pass passes the cotangent on; one task tells what the sum has seen of its terms.
+    Its backward pass hands the cotangent on; a task tells what the sum has seen of its terms.
     """
 
     is_elementwise = True
@@ -66,10 +67,26 @@ def in_tree(
 
 
 def add_up_seen(node: AddedNode, forward: Forward, values: Sequence[Any]) -> None:
-    """Adds the tasks that add up values, and keep what they have seen for the backward pass."""
-    tasks = forward.tasks
-    forward.added[node] = add_up(node, tasks, values, tasks.key("value", node.name), add_seen)
-    pass_value_on(node, forward, forward.added[node])
+    """Adds the tasks that add up values, and keep what they have seen for the backward pass.
+
+    The output of a gradient keeps nothing: see ``waits_for_value``.
+    """
+    tasks, key = forward.tasks, forward.tasks.key("value", node.name)
+    if node is forward.graph.output and node in forward.graph.scalars:
+        forward.values[node] = add_up(node, tasks, values, key)
+    else:
+        forward.added[node] = add_up(node, tasks, values, key, add_seen)
+        pass_value_on(node, forward, forward.added[node])
+
+
+def waits_for_value(node: AddedNode, backward: Backward, arrived: Contribution) -> bool:
+    """Whether the cotangent of a sum comes after its value, as that of a consumer does.
+
+    What is known before must not wait: terms would be pulled back when all have run, and the tapes
+    that they depend on would all be held until then.
+    """
+    is_known = isinstance(arrived.cotangent, Cotangent) and not arrived.saw_value
+    return node in backward.forward.added and not is_known
 
 
 @forward_tasks.register
@@ -84,9 +101,9 @@ def _(node: SumNode, forward: Forward) -> None:
         forward.values[node] = add_up(node, forward.tasks, inputs, key)
 
 
-def watched_terms(node: SumNode, graph: Graph) -> list[int]:
+def watched_terms(node: SumNode, graph: Graph) -> set[int]:
     """Which terms are differentiated, and may differ when they are computed again."""
-    return [number for number, watched in graph.active_inputs(node) if watched]
+    return {number for number, watched in graph.active_inputs(node) if watched}
 
 
 @backward_tasks.register
@@ -94,11 +111,11 @@ def _(node: SumNode, backward: Backward, arrived: Contribution) -> None:
     if not node.inputs[1:]:
         return backward.send(node.inputs[0], *arrived)
     watched, prints = watched_terms(node, backward.graph), None
-    if watched:
-        names = ", ".join(dict.fromkeys([repr(node.inputs[n].name) for n in watched]))
+    if waits_for_value(node, backward, arrived):
+        names = ", ".join(dict.fromkeys([repr(node.inputs[n].name) for n in sorted(watched)]))
         prints = backward.add_prints(node, arrived, names)
     for number, source in reversed(list(enumerate(node.inputs))):
-        sums = ((prints, number),) if number in set(watched) else ()
+        sums = ((prints, number),) if prints is not None and number in watched else ()
         backward.send(source, arrived.cotangent, saw_value=False, sums=sums)
 
 

@@ -16,7 +16,7 @@ from daskgrad.graph import Graph
 from daskgrad.items import Items
 from daskgrad.itemwise import column_of, join_items, pull_back_items, without_items
 from daskgrad.models import Model
-from daskgrad.node_sums import AddedNode, add_up, add_up_seen, in_tree
+from daskgrad.node_sums import AddedNode, add_up, add_up_seen, in_tree, waits_for_value
 from daskgrad.nodes import Node, make_call
 from daskgrad.pullbacks import Active
 from daskgrad.shards import Shards
@@ -181,7 +181,7 @@ def add_kept_blocks(node: ReductionNode, forward: Forward) -> None:
     data = node.blocks(forward.tasks, used_twice=True)
     blocks = captured_blocks_of(node, forward, data)
     values = block_values(node, forward.tasks, blocks)
-    forward.captured[node] = list(zip(blocks, data, strict=True))
+    forward.captured[node] = list(zip(blocks, values, data, strict=True))
     if node.as_sum().is_part:
         add_up_seen(node, forward, values)
     else:
@@ -342,7 +342,7 @@ def pulled_back_blocks(node: ReductionNode, backward: Backward, arrived: Contrib
     model, inputs = tasks.shared(node.model), shared_values(node, backward.forward)
     captured = backward.forward.captured[node]
     witnesses = seen_of_blocks(node, backward, arrived)
-    data = node.items.placed_now(tasks, [columns for _, (_, columns) in captured])
+    data = node.items.placed_now(tasks, [columns for _, _, (_, columns) in captured])
     return [
         tasks.add(
             tasks.key("backward", node.name),
@@ -357,17 +357,19 @@ def pulled_back_blocks(node: ReductionNode, backward: Backward, arrived: Contrib
             *columns,
             annotations=node.annotations,
         )
-        for (block, (first, _)), columns, witness in zip(captured, data, witnesses, strict=True)
+        for (block, _, (first, _)), columns, witness in zip(captured, data, witnesses, strict=True)
     ]
 
 
 def seen_of_blocks(node: ReductionNode, backward: Backward, arrived: Contribution) -> list[Any]:
-    """What the sum of the blocks has seen of each; of a single block, what others have."""
-    if node not in backward.forward.added:
+    """What the sum of the blocks has seen of each, or what others have of it."""
+    values = [value for _, value, _ in backward.forward.captured[node]]
+    if not node.as_sum().is_part:
         return [backward.witness(node, arrived)]
+    if not waits_for_value(node, backward, arrived):
+        return values
     prints = backward.add_prints(node, arrived, repr(node.name))
-    count = len(backward.forward.captured[node])
-    return [[False, prints, number] for number in range(count)]
+    return [[False, prints, number] for number in range(len(values))]
 
 
 def picked(
