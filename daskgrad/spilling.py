@@ -14,8 +14,8 @@ from distributed.protocol.serialize import (
     pickle_loads,
 )
 
+from daskgrad.captured import Captured
 from daskgrad.policy import spilling
-from daskgrad.pullbacks import Captured
 
 
 @dask_serialize.register(Captured)
