@@ -228,6 +228,19 @@ def a_sum_of_nodes(fate, draw):
     return fate.gradient(objective)
 
 
+def a_sum_that_is_not_lost(fate, draw):
+    """The second worker has the sum, and the first one the terms."""
+
+    def objective(x):
+        with fate.on_first():
+            terms = [dg.delayed(draw)(x * number, ARGUMENTS[draw]()) for number in (1.0, 2.0)]
+        with fate.on_second():
+            total = dg.sum(terms)
+        return fate.consume(total)
+
+    return fate.gradient(objective)
+
+
 def a_sum_of_numbers(fate, draw, keep="auto"):
     def term(item, x, generator):
         return np.sum(np.sin(item * draw(x, generator)))
@@ -281,6 +294,7 @@ CASES = [
     a_call,
     several_consumers,
     a_sum_of_nodes,
+    a_sum_that_is_not_lost,
     a_sum_of_numbers,
     a_fused_sum,
     a_sum_of_arrays,

@@ -60,14 +60,13 @@ def test_views_share_their_memory_and_it_is_sent_once():
     assert dumped(views, TapePickler).nbytes < 1.01 * whole.nbytes
 
 
-def test_sums_over_other_strides_have_other_bits():
-    """Why strides are kept: NumPy's own pickles lose them, and the last bits with them."""
-    array = numpy.random.default_rng(0).normal(size=(3, 1000, 7)).transpose(2, 0, 1)[:, 1:]
-    lost = pickle.loads(pickle.dumps(array))
-    assert lost.strides != array.strides
-    kept = packed_again(array)
+def test_sums_and_products_of_what_is_unpacked_have_the_same_bits():
+    """NumPy's own pickles lose the strides of this array, and with them the last bits."""
+    array = numpy.random.default_rng(0).normal(size=(400, 500)).T[1:, ::2]
     vector = numpy.random.default_rng(1).normal(size=array.shape[-1])
-    assert_array_equal(kept.sum(axis=(0, 1)), array.sum(axis=(0, 1)))
+    lost, kept = pickle.loads(pickle.dumps(array)), packed_again(array)
+    assert lost.sum() != array.sum()
+    assert kept.sum() == array.sum()
     assert_array_equal(kept @ vector, array @ vector)
 
 
