@@ -2,9 +2,10 @@
 
 Reading order, which is import order (a module imports only modules above it):
 
-structures, random, signatures, fingerprints, cotangents, summation, compensation, backends, models,
-rules, roots, blame, pullbacks, differences, dual, itemwise, terms, single_terms, nested, nans: on
-the workers, plain NumPy. progress, clients, supervision: how long anything is waited for. tasks:
+structures, random, signatures, fingerprints, cotangents, summation, compensation, policy, packing,
+backends, models, agreement, rules, roots, blame, captured, pullbacks, differences, dual, itemwise,
+term_pullbacks, terms, single_terms, nested, nans: on the workers, plain NumPy. progress, clients,
+supervision: how long anything is waited for. tasks, spilling:
 what is handed to Dask. hidden, nodes, variables, cuts: what the user writes. graph, forward,
 backward, blackbox, tangent, batches, node_sums: the passes. partitions, resident, shards, columns,
 items, reduction, sums: adding up over much data. inline: in the calling thread. shipping: what
@@ -13,8 +14,10 @@ per_item, forward_mode, second_order, jacobian, directions, lines, taylor, culpr
 users call. ``ARCHITECTURE.md`` has a line on each.
 """
 
-import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads
+import daskgrad.backends.autograd  # makes autograd's traces safe in threads
+import daskgrad.spilling  # noqa: F401  tells Dask's spill files from its messages
 from daskgrad import random
+from daskgrad.agreement import NondeterministicModelError
 from daskgrad.backends import register_backend
 from daskgrad.blackbox import finite_difference
 from daskgrad.checks import check_grads
@@ -26,7 +29,7 @@ from daskgrad.jacobian import jacobian
 from daskgrad.nans import debug_nans
 from daskgrad.nodes import delayed
 from daskgrad.per_item import per_item
-from daskgrad.pullbacks import NondeterministicModelError
+from daskgrad.policy import PullbackPolicy
 from daskgrad.roots import implicit
 from daskgrad.rules import custom_vjp
 from daskgrad.second_order import gnvp, hessian, hvp
@@ -39,6 +42,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "NondeterministicModelError",
+    "PullbackPolicy",
     "Shards",
     "check_grads",
     "custom_vjp",

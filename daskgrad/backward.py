@@ -4,11 +4,14 @@ Each task pulls the cotangent of its node's value back to the cotangents of the 
 a value was used more than once, its cotangents are added in the order in which it was used.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any, NamedTuple
 
+from daskgrad import cotangents
+from daskgrad.agreement import prints_of
 from daskgrad.cotangents import Cotangent
 from daskgrad.forward import Forward
 from daskgrad.graph import Graph
@@ -24,11 +27,13 @@ class Contribution(NamedTuple):
     """A reference to (or, where it is known, the) cotangent that one consumer returns for a value.
 
     ``saw_value``: the consumer worked on the value itself. A sum passes the cotangent of its own
-    value on, and the fingerprint in that is not of its input.
+    value on, and the fingerprint in that is not of its input: ``sums`` are references to what each
+    of these has seen (``Prints``), and which of its inputs the value is.
     """
 
     cotangent: Any
     saw_value: bool = True
+    sums: tuple[tuple[Any, int], ...] = ()
 
 
 class Backward:
@@ -40,10 +45,16 @@ class Backward:
         self.tasks = tasks
         self.contributions: dict[Node, list[Contribution]] = defaultdict(list)
 
-    def send(self, node: Node, cotangent: Any, saw_value: bool = True) -> None:
+    def send(
+        self,
+        node: Node,
+        cotangent: Any,
+        saw_value: bool = True,
+        sums: tuple[tuple[Any, int], ...] = (),
+    ) -> None:
         """Hands a cotangent to an input, if that is active."""
         if node in self.graph.active:
-            self.contributions[node].append(Contribution(cotangent, saw_value))
+            self.contributions[node].append(Contribution(cotangent, saw_value, sums))
 
     def send_all(self, node: Node, cotangents: Any) -> None:
         """Hands the result of a node's backward task to its active inputs."""
@@ -56,19 +67,43 @@ class Backward:
             self.send(source, pick)
 
     def witness(self, node: Node, arrived: Contribution) -> Any:
-        """The value that others have, where the cotangent carries no fingerprint of it."""
+        """What others have seen of a value, where the cotangent carries no fingerprint of it."""
+        if arrived.sums:
+            return seen_in_sums(arrived)
         return None if arrived.saw_value else self.forward.values[node]
+
+    def add_prints(self, node: Node, arrived: Contribution, names: str) -> Any:
+        """Adds a task that tells what a sum has seen, which its consumers must have seen, too."""
+        return self.tasks.add(
+            self.tasks.key("cotangent", node.name),
+            prints_of,
+            self.forward.added[node],
+            arrived.cotangent,
+            seen_in_sums(arrived),
+            names,
+            annotations=node.annotations,
+        )
+
+
+def seen_in_sums(arrived: Contribution) -> list[Any]:
+    """A ``SeenInSums``, of references."""
+    return [arrived.saw_value, *itertools.chain.from_iterable(arrived.sums)]
 
 
 def add_backward(
-    graph: Graph, forward: Forward, tasks: TaskGraph, cotangent: Cotangent
+    graph: Graph,
+    forward: Forward,
+    tasks: TaskGraph,
+    cotangent: Cotangent,
+    saw_value: bool = False,
 ) -> dict[Variable, Any]:
     """Adds the tasks of the backward pass, from the cotangent of the output.
 
+    ``saw_value``: it has the fingerprint of the output's value, as the caller has that.
     Returns a reference to the cotangent of each variable, or part of one, that a cotangent reached.
     """
     backward = Backward(graph, forward, tasks)
-    backward.send(graph.output, cotangent, saw_value=False)
+    backward.send(graph.output, cotangent, saw_value)
     arrived = {}
     for node in reversed(graph.order):
         if backward.contributions[node]:
@@ -95,9 +130,12 @@ def add_tree(node: Node, tasks: TaskGraph, terms: Sequence[Contribution]) -> Con
             add_cotangents,
             [term.cotangent for term in group],
             saw_value,
+            cotangents.add,
+            node.name,
             annotations=node.annotations,
         )
-        return Contribution(total, any(saw_value))
+        sums = tuple([pair for term in group for pair in term.sums])
+        return Contribution(total, any(saw_value), sums)
 
     return in_groups(terms, add)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from daskgrad import cotangents
 from daskgrad.cotangents import Cotangent
+from daskgrad.fingerprints import Fingerprint
 from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph
 
@@ -57,13 +58,14 @@ def entry(arg: Any, number: int) -> Any:
     return [entry(item, number) for item in arg]
 
 
-def unit_cotangents(value: Any, start: int, stop: int) -> Batch:
+def unit_cotangents(value: Any, start: int, stop: int, seen: Fingerprint | None = None) -> Batch:
     """The cotangents of a value that are one in one entry, for a run of its entries.
 
-    The entries are those of its differentiable leaves, one leaf after another, in C order.
+    The entries are those of its differentiable leaves, one leaf after another, in C order. ``seen``
+    is the fingerprint of the value as the caller has it.
     """
     leaves = flatten(value)[0]
-    return Batch(tuple([Cotangent(unit(leaves, place)) for place in range(start, stop)]))
+    return Batch(tuple([Cotangent(unit(leaves, place), seen) for place in range(start, stop)]))
 
 
 def unit(leaves: list[Any], place: int) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ A consumer depends on the value task alone, and so never pulls residuals over th
 from functools import singledispatch
 from typing import Any
 
+from daskgrad.agreement import Added
 from daskgrad.graph import Graph
 from daskgrad.nodes import CallNode, Node, models, value_of_node
 from daskgrad.pullbacks import Captured, capture
@@ -36,6 +37,7 @@ class Forward:
         self.whole = whole
         self.values = Values(tasks)
         self.captured: dict[Node, Any] = {}
+        self.added: dict[Node, Any] = {}  # sums, with what they have seen of their terms
 
     def inputs(self, node: Node) -> list[Any]:
         return [self.values[source] for source in node.inputs]
@@ -110,5 +112,5 @@ def pass_value_on(node: Node, forward: Forward, captured: Any) -> None:
     )
 
 
-def value_of(captured: Captured) -> Any:
+def value_of(captured: Captured | Added) -> Any:
     return captured.value

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from daskgrad import cotangents
+from daskgrad.agreement import require_same_value, require_value_seen
 from daskgrad.cotangents import Cotangent, Leaves, Seed
 from daskgrad.models import Model
 from daskgrad.pullbacks import (
     Captured,
     Gradient,
-    require_same_value,
-    require_value_seen,
     seed,
 )
 from daskgrad.summation import Add, PairwiseSum

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import optree
 
+from daskgrad.agreement import Added
 from daskgrad.blame import Partition, argument_label, at
 from daskgrad.compensation import rounded_leaves, rounded_value
 from daskgrad.cotangents import Cotangent, Leaves, Part, Seed
@@ -39,6 +40,7 @@ from daskgrad.terms import (
     add_captured,
     add_cotangents,
     add_parts,
+    add_seen,
     capture_block,
     describe_block,
     evaluate_block,
@@ -114,6 +116,8 @@ def is_finite(result: Any) -> bool:
         leaves = pullback.leaves if isinstance(pullback, Gradient) else ()
         columns = itertools.chain.from_iterable(getattr(pullback, "columns", ()))
         return is_finite(result.value) and all_finite([*rounded_leaves(leaves), *columns])
+    if isinstance(result, Added):
+        return is_finite(result.value)
     if isinstance(result, Cotangent):
         factor = [result.factor] if isinstance(result, Part) else []
         return all_finite([*rounded_leaves(result.leaves), *factor])
@@ -334,6 +338,10 @@ def explain_sum_values(
     fail_sum(name, "the value")
 
 
+def explain_add_seen(added: Added, values: Sequence[Any], *args: Any) -> None:
+    explain_sum_values(added.value, values, *args)
+
+
 def explain_add_cotangents(total: Cotangent, terms: Sequence[Cotangent], *_: Any) -> None:
     raise FloatingPointError(
         f"backward pass: the sum of {len(terms)} cotangents of one value is not finite, and each "
@@ -352,6 +360,7 @@ EXPLANATIONS: dict[Callable, Callable[..., None]] = {
     pull_back_items: explain_pull_back_items,
     add_captured: explain_add_captured,
     sum_values: explain_sum_values,
+    add_seen: explain_add_seen,
     add_cotangents: explain_add_cotangents,
     add_parts: explain_add_cotangents,
 }

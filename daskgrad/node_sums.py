@@ -1,17 +1,18 @@
-"""Sums of nodes: balanced, and without tasks in the backward pass."""
+"""Sums of nodes: balanced, and with at most one task in the backward pass."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from daskgrad.backward import Backward, Contribution, backward_tasks
+from daskgrad.cotangents import Cotangent
 from daskgrad.dual import Dual, with_zero_tangents
-from daskgrad.forward import Forward, forward_tasks
+from daskgrad.forward import Forward, forward_tasks, pass_value_on
 from daskgrad.graph import Graph
 from daskgrad.nodes import Node, delayed
 from daskgrad.summation import in_groups
 from daskgrad.tangent import Tangents, dual_node, is_linear, tangent_node
 from daskgrad.tasks import TaskGraph
-from daskgrad.terms import sum_values
+from daskgrad.terms import add_seen, sum_values
 
 
 class AddedNode(Node):
@@ -22,7 +23,10 @@ class AddedNode(Node):
 
 
 class SumNode(AddedNode):
-    """The sum of nodes of one structure and shape; its backward pass has no tasks."""
+    """The sum of nodes of one structure and shape.
+
+    Its backward pass hands the cotangent on; a task tells what the sum has seen of its terms.
+    """
 
     is_elementwise = True
 
@@ -36,13 +40,19 @@ class SumNode(AddedNode):
         return add_up(self, tasks, inputs, self.key)
 
 
-def add_up(node: AddedNode, tasks: TaskGraph, values: Sequence[Any], key: Any) -> Any:
+def add_up(
+    node: AddedNode,
+    tasks: TaskGraph,
+    values: Sequence[Any],
+    key: Any,
+    fun: Callable = sum_values,
+) -> Any:
     """Adds the tasks that add up values; the last one has the ``key``."""
 
     def add(group: Sequence[Any], is_last: bool) -> Any:
         this = key if is_last else tasks.key(node.stage, node.name)
         args = (list(group), node.summation, is_last, node.name)
-        return tasks.add(this, sum_values, *args, annotations=node.annotations)
+        return tasks.add(this, fun, *args, annotations=node.annotations)
 
     return in_tree(node, values, add)
 
@@ -56,17 +66,57 @@ def in_tree(
     return add(terms, True) if node.may_be_empty and len(terms) == 1 else in_groups(terms, add)
 
 
+def add_up_seen(node: AddedNode, forward: Forward, values: Sequence[Any]) -> None:
+    """Adds the tasks that add up values, and keep what they have seen for the backward pass.
+
+    The output of a gradient keeps nothing: see ``waits_for_value``.
+    """
+    tasks, key = forward.tasks, forward.tasks.key("value", node.name)
+    if node is forward.graph.output and node in forward.graph.scalars:
+        forward.values[node] = add_up(node, tasks, values, key)
+    else:
+        forward.added[node] = add_up(node, tasks, values, key, add_seen)
+        pass_value_on(node, forward, forward.added[node])
+
+
+def waits_for_value(node: AddedNode, backward: Backward, arrived: Contribution) -> bool:
+    """Whether the cotangent of a sum comes after its value, as that of a consumer does.
+
+    What is known before must not wait: terms would be pulled back when all have run, and the tapes
+    that they depend on would all be held until then.
+    """
+    is_known = isinstance(arrived.cotangent, Cotangent) and not arrived.saw_value
+    return node in backward.forward.added and not is_known
+
+
 @forward_tasks.register
 def _(node: SumNode, forward: Forward) -> None:
-    key = forward.tasks.key("value", node.name)
     inputs = forward.inputs(node)
-    forward.values[node] = add_up(node, forward.tasks, inputs, key) if inputs[1:] else inputs[0]
+    if not inputs[1:]:
+        forward.values[node] = inputs[0]
+    elif watched_terms(node, forward.graph):
+        add_up_seen(node, forward, inputs)
+    else:
+        key = forward.tasks.key("value", node.name)
+        forward.values[node] = add_up(node, forward.tasks, inputs, key)
+
+
+def watched_terms(node: SumNode, graph: Graph) -> set[int]:
+    """Which terms are differentiated, and may differ when they are computed again."""
+    return {number for number, watched in graph.active_inputs(node) if watched}
 
 
 @backward_tasks.register
 def _(node: SumNode, backward: Backward, arrived: Contribution) -> None:
-    for source in reversed(node.inputs):
-        backward.send(source, arrived.cotangent, saw_value=False)
+    if not node.inputs[1:]:
+        return backward.send(node.inputs[0], *arrived)
+    watched, prints = watched_terms(node, backward.graph), None
+    if waits_for_value(node, backward, arrived):
+        names = ", ".join(dict.fromkeys([repr(node.inputs[n].name) for n in sorted(watched)]))
+        prints = backward.add_prints(node, arrived, names)
+    for number, source in reversed(list(enumerate(node.inputs))):
+        sums = ((prints, number),) if prints is not None and number in watched else ()
+        backward.send(source, arrived.cotangent, saw_value=False, sums=sums)
 
 
 @is_linear.register

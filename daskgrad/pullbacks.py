@@ -1,25 +1,26 @@
 """Pullbacks: one call of a model, captured with the map from its cotangent to its inputs'.
 
 ``capture`` is the forward task of a call and ``pull_back`` its backward task. Between them the
-worker keeps a ``Captured``: the value and its pullback. A pullback that moves to another process
-arrives empty, without tape and arguments, and is traced again at its first use from the arguments,
-which the backward task has as dependencies. Loading one runs no code of the user's and cannot fail:
-a task result that cannot be loaded would hang Dask's cluster.
+worker keeps a ``Captured``: the value and its pullback. A pullback that arrived empty in another
+process is traced again from the arguments, which the backward task has as dependencies.
 """
 
 import copy
 import itertools
 import logging
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad import backends, cotangents
+from daskgrad import backends, cotangents, policy
+from daskgrad.agreement import require_same_value, require_value_seen
 from daskgrad.backends.calls import Layout, TracedCall
 from daskgrad.blame import Blame
+from daskgrad.captured import Captured, Gradient, Pullback, Seen, held_nbytes, pulled_back
 from daskgrad.cotangents import Cotangent, Leaves, Seed, describe
-from daskgrad.fingerprints import Fingerprint, agree, fingerprint
+from daskgrad.fingerprints import fingerprint
 from daskgrad.models import Call, Model, described_arguments, load, run, trace
 from daskgrad.structures import flatten, unflatten
 
@@ -31,130 +32,6 @@ class Active(NamedTuple):
 
     number: int
     watched: bool
-
-
-class Seen(NamedTuple):
-    """What a call saw of one active input: its fingerprint, if watched, and how many leaves."""
-
-    fingerprint: Fingerprint | None
-    width: int
-
-
-class NondeterministicModelError(RuntimeError):
-    """A model returned another value when it was run again: no gradient belongs to both."""
-
-
-# ----------------------------------------------------------------------------- what is kept
-
-
-class Captured:
-    """The value of one call and its pullback, with fingerprints of the value and of its inputs."""
-
-    __slots__ = ("fingerprint", "pullback", "seen", "value")
-
-    def __init__(
-        self, value: Any, pullback: Any, seen: tuple[Seen, ...], print_: Fingerprint | None = None
-    ):
-        self.value = value
-        self.pullback = pullback
-        self.seen = seen
-        self.fingerprint = fingerprint(flatten(value)[0]) if print_ is None else print_
-
-    def __repr__(self) -> str:
-        return f"Captured({describe(self.value)}, {self.pullback!r})"
-
-    def __reduce__(self):
-        return Captured, (self.value, self.pullback, self.seen, self.fingerprint)
-
-    def __sizeof__(self) -> int:
-        size = object.__sizeof__(self) + cotangents.nbytes(flatten(self.value)[0])
-        return size + self.pullback.__sizeof__()
-
-
-class Gradient:
-    """The pullback of a real scalar: its gradient, which only waits for a factor.
-
-    With no leaf but ``None`` it is the pullback of any value that has no derivative.
-    """
-
-    __slots__ = ("leaves",)
-
-    def __init__(self, leaves: Leaves):
-        self.leaves = leaves
-
-    def __repr__(self) -> str:
-        return "Gradient()"
-
-    def __reduce__(self):
-        return Gradient, (self.leaves,)
-
-    def with_leaves(self, leaves: Leaves) -> "Gradient":
-        """This gradient with other leaves in the places of its own, rounded ones for instance."""
-        return Gradient(leaves)
-
-    def __sizeof__(self) -> int:
-        return object.__sizeof__(self) + cotangents.nbytes(self.leaves)
-
-    @property
-    def is_zero(self) -> bool:
-        return cotangents.is_zero(self.leaves)
-
-    def __call__(self, cotangent: Leaves) -> Leaves:
-        if self.is_zero or cotangent[0] is None:
-            return (None,) * len(self.leaves)
-        return cotangents.scale(self.leaves, cotangent[0])
-
-
-class Pullback:
-    """The pullback of one call, from its tape; empty after it has moved."""
-
-    __slots__ = ("_nbytes", "_places", "_primals", "tape")
-
-    def __init__(self, tape: Any = None, primals: Leaves = (), places: Sequence[int] = ()):
-        self.tape = tape
-        self._primals = primals
-        self._places = places  # which of the primals were traced
-        self._nbytes: int | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        return self.tape is None
-
-    def __repr__(self) -> str:
-        return "Pullback(empty)" if self.is_empty else "Pullback()"
-
-    def __reduce__(self):
-        return Pullback, ()
-
-    def __sizeof__(self) -> int:
-        """The bytes of the residuals, without the arguments: the worker holds those anyway."""
-        if self._nbytes is None:
-            self._nbytes = 0 if self.is_empty else held_nbytes(self.tape, self._primals)
-        return object.__sizeof__(self) + self._nbytes
-
-    def __call__(self, cotangent: Leaves) -> Leaves:
-        """The cotangents of the inputs' leaves, each in its leaf's shape and dtype."""
-        return pulled_back(self.tape, cotangent, self._primals, self._places)
-
-
-def pulled_back(tape: Any, cotangent: Leaves, primals: Leaves, places: Sequence[int]) -> Leaves:
-    leaves: list[Any] = [None] * len(primals)
-    for place, pulled in zip(places, tape.pull(cotangent), strict=True):
-        leaves[place] = cotangents.project(pulled, primals[place])
-    return tuple(leaves)
-
-
-def held_nbytes(tape: Any, without: Sequence[Any] = ()) -> int:
-    """The bytes of the arrays that a tape keeps alive, except those of the leaves ``without``."""
-    others = {id(owner(leaf)) for leaf in without}
-    return sum([array.nbytes for array in tape.held_arrays() if id(array) not in others])
-
-
-def owner(array: Any) -> Any:
-    """The array whose memory a view shows."""
-    while isinstance(getattr(array, "base", None), np.ndarray):
-        array = array.base
-    return array
 
 
 # ------------------------------------------------------------------------- the two tasks of a call
@@ -203,11 +80,14 @@ def pull_back(
 ) -> Cotangent | tuple[Cotangent, ...]:
     """The cotangents of the active inputs; a single one is not wrapped in a tuple.
 
-    ``witness`` is the value as others have it, where the cotangent carries no fingerprint of it.
+    ``witness`` is the value as others have it, where the cotangent carries no fingerprint of it,
+    or what sums have seen of it.
     """
     with Blame("backward", model, call, inputs):
         require_value_seen(captured, cotangent, witness, model)
         pullback = captured.pullback
+        if isinstance(pullback, Pullback):
+            pullback.unpack()
         if isinstance(pullback, Pullback) and pullback.is_empty:
             pullback = trace_again(captured, model, call, active, inputs)
         leaves = pullback(seed(cotangent, captured.value, model))
@@ -217,14 +97,22 @@ def pull_back(
 def trace_again(
     captured: Captured, model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]
 ) -> Any:
-    """Fills the empty pullback of ``captured``; the value must come out as it did at first."""
+    """The pullback of ``captured``, which is empty; the value must come out as it did at first.
+
+    It is kept for further cotangents as far as the policy says: Dask has counted the empty one.
+    """
     log_retrace(model, call, inputs)
     tracer = Tracer(model._replace(keep="tape"), call, active, inputs)
     value, pullback = tracer.run(inputs)
     require_same_value(captured, fingerprint(flatten(value)[0]), model)
-    if model.keep != "recompute":
+    if model.keep != "recompute" and is_kept(pullback):
         captured.pullback = pullback
     return pullback
+
+
+def is_kept(pullback: Any) -> bool:
+    """Whether a pullback that was traced again is kept for further cotangents."""
+    return not hasattr(pullback, "measured") or policy.unseen.admits(pullback, pullback.measured())
 
 
 def log_retrace(model: Model, call: Call, inputs: Sequence[Any]) -> None:
@@ -301,8 +189,9 @@ class Tracer:
         return value, self._pullback(leaves, tape)
 
     def _trace(self, inputs: Sequence[Any]) -> tuple[Any, list[Any], Any]:
-        call = TracedCall(self, inputs)
+        call, start = TracedCall(self, inputs), perf_counter()
         leaves, tape = trace(self._backend, call, self._arrays)
+        self._seconds = perf_counter() - start
         leaves = list(map(cotangents.row_major, leaves))
         return unflatten(call.structure, leaves), leaves, tape
 
@@ -354,12 +243,15 @@ class Tracer:
                 f"keep='gradient' needs a model that returns one real number; "
                 f"{self._model.name!r} returned {', '.join(map(describe, leaves))}"
             )
-        return Pullback(tape, self._primals, self._places)
+        return self._of_tape(tape)
+
+    def _of_tape(self, tape: Any) -> Pullback:
+        return Pullback(tape, self._primals, self._places, self._seconds)
 
     def _pullback_of_scalar(self, value: Any, tape: Any) -> Pullback | Gradient:
         """What to keep: decided by ``keep`` and by shapes alone, or the last bits would vary."""
         if not self._keeps_gradient(tape):
-            return Pullback(tape, self._primals, self._places)
+            return self._of_tape(tape)
         try:
             return Gradient(pulled_back(tape, (SEED.like(value),), self._primals, self._places))
         except Exception as error:
@@ -425,35 +317,6 @@ def require_no_objects(leaves: Sequence[Any], model: Model) -> None:
                 f"model {model.name!r} returned an array of Python objects; "
                 f"write it with autograd.numpy, which keeps derivatives, in the place of numpy"
             )
-
-
-def require_value_seen(
-    captured: Captured, cotangent: Cotangent, witness: Any, model: Model
-) -> None:
-    """Value and pullback still belong together: Dask may have run the forward task again."""
-    if witness is not None:
-        if witness is not captured.value:
-            require_same_value(captured, fingerprint(flatten(witness)[0]), model)
-    elif cotangent.seen is not None:
-        require_same_value(captured, cotangent.seen, model)
-
-
-def require_same_value(captured: Captured, other: Fingerprint, model: Model) -> None:
-    if not agree(captured.fingerprint, other):
-        raise NondeterministicModelError(
-            f"model {model.name!r} returned another value when it was run again, so no gradient "
-            f"belongs to both; draw random numbers from a generator with a seed that is an argument"
-        )
-
-
-def require_same_input(first: Fingerprint, second: Fingerprint) -> None:
-    """The consumers of one value, whose cotangents are added, have seen the same value."""
-    if not agree(first, second):
-        raise NondeterministicModelError(
-            "two consumers of one value saw different values: the model that returned it was run "
-            "twice, and returned another value; draw random numbers from a generator with a seed "
-            "that is an argument"
-        )
 
 
 def seed(cotangent: Cotangent, value: Any, model: Model) -> Leaves:

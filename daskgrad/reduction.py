@@ -16,7 +16,7 @@ from daskgrad.graph import Graph
 from daskgrad.items import Items
 from daskgrad.itemwise import column_of, join_items, pull_back_items, without_items
 from daskgrad.models import Model
-from daskgrad.node_sums import AddedNode, add_up, in_tree
+from daskgrad.node_sums import AddedNode, add_up, add_up_seen, in_tree, waits_for_value
 from daskgrad.nodes import Node, make_call
 from daskgrad.pullbacks import Active
 from daskgrad.shards import Shards
@@ -182,8 +182,10 @@ def add_kept_blocks(node: ReductionNode, forward: Forward) -> None:
     blocks = captured_blocks_of(node, forward, data)
     values = block_values(node, forward.tasks, blocks)
     forward.captured[node] = list(zip(blocks, values, data, strict=True))
-    key = forward.tasks.key("value", node.name)
-    forward.values[node] = add_up(node, forward.tasks, values, key)
+    if node.as_sum().is_part:
+        add_up_seen(node, forward, values)
+    else:
+        (forward.values[node],) = values
 
 
 def captured_blocks_of(node: ReductionNode, forward: Forward, data: Sequence[Block]) -> list[Any]:
@@ -273,7 +275,7 @@ def _(node: ReductionNode, backward: Backward, arrived: Contribution) -> None:
             pull_back_fused_items(node, backward, arrived, number, part)
         return
     parts = node.active_parts(backward.graph)
-    pulled = pulled_back_blocks(node, backward, arrived.cotangent)
+    pulled = pulled_back_blocks(node, backward, arrived)
     for number, source in enumerate(shared):
         terms = picked(node, tasks, pulled, number, len(shared) + len(parts))
         backward.send(source, add_up_parts(node, source, tasks, terms))
@@ -335,27 +337,39 @@ def join_columns(node: ReductionNode, backward: Backward, blocks: Any, part: int
     backward.send(node.items.variable(part), joined)
 
 
-def pulled_back_blocks(node: ReductionNode, backward: Backward, cotangent: Any) -> list[Any]:
+def pulled_back_blocks(node: ReductionNode, backward: Backward, arrived: Contribution) -> list[Any]:
     tasks, whole = backward.tasks, node.as_sum(node.active_terms(backward.graph))
     model, inputs = tasks.shared(node.model), shared_values(node, backward.forward)
     captured = backward.forward.captured[node]
+    witnesses = seen_of_blocks(node, backward, arrived)
     data = node.items.placed_now(tasks, [columns for _, _, (_, columns) in captured])
     return [
         tasks.add(
             tasks.key("backward", node.name),
             pull_back_block,
             block,
-            cotangent,
+            arrived.cotangent,
             model,
             whole,
             first,
             inputs,
-            value,
+            witness,
             *columns,
             annotations=node.annotations,
         )
-        for (block, value, (first, _)), columns in zip(captured, data, strict=True)
+        for (block, _, (first, _)), columns, witness in zip(captured, data, witnesses, strict=True)
     ]
+
+
+def seen_of_blocks(node: ReductionNode, backward: Backward, arrived: Contribution) -> list[Any]:
+    """What the sum of the blocks has seen of each, or what others have of it."""
+    values = [value for _, value, _ in backward.forward.captured[node]]
+    if not node.as_sum().is_part:
+        return [backward.witness(node, arrived)]
+    if not waits_for_value(node, backward, arrived):
+        return values
+    prints = backward.add_prints(node, arrived, repr(node.name))
+    return [[False, prints, number] for number in range(len(values))]
 
 
 def picked(
@@ -375,7 +389,7 @@ def add_up_parts(node: ReductionNode, source: Node, tasks: TaskGraph, parts: Seq
 
     def add(group: Sequence[Any], is_last: bool) -> Any:
         key = tasks.key("cotangent", source.name)
-        args = (list(group), is_last, node.summation)
+        args = (list(group), is_last, node.summation, source.name)
         return tasks.add(key, add_parts, *args, annotations=source.annotations)
 
     return in_tree(node, parts, add)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import dask.system
 
+from daskgrad.agreement import NondeterministicModelError
 from daskgrad.backward import add_backward
 from daskgrad.batches import Batch, BatchTasks, unit_cotangents
 from daskgrad.clients import active_client, present
@@ -17,7 +18,6 @@ from daskgrad.forward import Forward, Whole, add_forward
 from daskgrad.graph import Graph
 from daskgrad.inline import InLine, seconds_in_line
 from daskgrad.nodes import Node
-from daskgrad.pullbacks import NondeterministicModelError
 from daskgrad.reduction import ReductionNode
 from daskgrad.resident.evaluation import ArrayTermsError
 from daskgrad.structures import flatten
@@ -158,18 +158,23 @@ class Kept:
         """What arrives at the variables."""
 
         def evaluate(kept: ForwardPass) -> Arrived:
-            tasks = kept.tasks.copy()
-            arrived = add_backward(self._graph, kept.forward, tasks, cotangent)
+            tasks, of_value = kept.tasks.copy(), self._of_value(cotangent)
+            arrived = add_backward(self._graph, kept.forward, tasks, of_value, saw_value=True)
             computed = known_or(tasks.compute, list(arrived.values()))
             return dict(zip(arrived, computed, strict=True))
 
         return self._repeated(evaluate)
 
+    def _of_value(self, cotangent: Cotangent) -> Cotangent:
+        """A cotangent of the value that the caller has: the models may have run again since."""
+        return Cotangent(cotangent.leaves, self._seen)
+
     def pull_each(self, cotangents: Sequence[Cotangent]) -> list[Arrived]:
         """What arrives at the variables for each of many cotangents."""
 
         def seeds(kept: ForwardPass, tasks: TaskGraph, start: int, stop: int) -> Any:
-            return tasks.data(self._seed_key(tasks), Batch(tuple(cotangents[start:stop])))
+            batch = Batch(tuple(map(self._of_value, cotangents[start:stop])))
+            return tasks.data(self._seed_key(tasks), batch)
 
         return self._pull_all(len(cotangents), seeds)
 
@@ -178,7 +183,8 @@ class Kept:
 
         def seeds(kept: ForwardPass, tasks: TaskGraph, start: int, stop: int) -> Any:
             value = kept.forward.values[self._graph.output]
-            return tasks.add(self._seed_key(tasks), unit_cotangents, value, start, stop)
+            args = (value, start, stop, self._seen)
+            return tasks.add(self._seed_key(tasks), unit_cotangents, *args)
 
         return self._pull_all(count, seeds)
 
@@ -198,6 +204,7 @@ class Kept:
                     kept.forward,
                     BatchTasks(tasks),  # type: ignore[arg-type]
                     seeds(kept, tasks, start, stop),
+                    saw_value=True,
                 )
                 for start, stop in runs
             ]

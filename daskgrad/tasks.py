@@ -25,6 +25,7 @@ from dask.typing import Key
 
 from daskgrad.clients import active_client
 from daskgrad.nans import is_debugging, watched
+from daskgrad.policy import CONFIG, DEFAULT, Under, sent
 from daskgrad.structures import Registering, aligned, sent_by_value
 from daskgrad.supervision import Supervised
 
@@ -117,6 +118,11 @@ def watched_key(key: Key) -> Key:
     return (*key, "watched") if isinstance(key, tuple) else key
 
 
+def is_of_pullbacks(key: Key) -> bool:
+    """Whether the task of a key captures a call, or pulls back."""
+    return isinstance(key, tuple) and str(key[0]).startswith(("forward-", "backward-"))
+
+
 class TaskGraph:
     """The tasks of one evaluation, while they are put together."""
 
@@ -124,6 +130,7 @@ class TaskGraph:
         self._names = Names()
         self._sends_classes = bool(sent_by_value())
         self._is_watched = is_debugging()
+        self._policy = sent(dask.config.get(CONFIG, DEFAULT))
         self._tasks: dict[Key, Any] = {}
         self._annotations: dict[str, dict[Key, Any]] = {}
         self._collections: dict[Key, Any] = {}
@@ -141,6 +148,8 @@ class TaskGraph:
         """The task ``fun(*args)``; lists among the arguments may hold references."""
         if self._is_watched:
             key, fun = watched_key(key), self.watched(fun)
+        if self._policy is not None and is_of_pullbacks(key):
+            fun = Under(fun, self._policy)
         fun = Registering(Aligned(fun)) if self._sends_classes else Aligned(fun)
         self._tasks[key] = KeptTask(key, fun, *[_listed(arg) for arg in args])
         for kind, value in (annotations or {}).items():
@@ -230,6 +239,7 @@ class TaskGraph:
         wanted = [Result(key, built) for key in (*self._tasks, *self._collections)]
         other = TaskGraph()
         other._constants = dict(self._constants)
+        other._policy = self._policy
         for result in dask.persist(*wanted, traverse=False, optimize_graph=False):
             held = result.__dask_graph__()[result.key]
             if isinstance(held, DataNode):
@@ -252,6 +262,7 @@ class TaskGraph:
         other._tasks = dict(self._tasks)
         other._constants = dict(self._constants)
         other._futures = self._futures
+        other._policy = self._policy
         return other
 
     def high_level_graph(self) -> HighLevelGraph:

@@ -12,6 +12,13 @@ import numpy as np
 import optree
 
 from daskgrad import backends, compensation, cotangents
+from daskgrad.agreement import (
+    Added,
+    print_of,
+    require_same_input,
+    require_same_value,
+    require_value_seen,
+)
 from daskgrad.blame import Blame, Partition
 from daskgrad.compensation import (
     Unrounded,
@@ -21,28 +28,26 @@ from daskgrad.compensation import (
     taken_apart,
 )
 from daskgrad.cotangents import Cotangent, Leaves, Part, Seed, describe, is_zero
-from daskgrad.fingerprints import fingerprint
+from daskgrad.fingerprints import Fingerprint, fingerprint
 from daskgrad.itemwise import Gathered, Widths, factor_of_terms, items_of
 from daskgrad.models import Call, Model
 from daskgrad.pullbacks import (
     Active,
     Captured,
     Gradient,
-    Pullback,
     Seen,
     Tracer,
     each_of,
+    is_kept,
     log_retrace,
     plain_value,
-    require_same_input,
-    require_same_value,
-    require_value_seen,
     seed,
     seen_by,
     share_out,
 )
 from daskgrad.structures import Structure, flatten
 from daskgrad.summation import Add, Adders, PairwiseSum, pairwise
+from daskgrad.term_pullbacks import Terms
 
 
 class Sum(NamedTuple):
@@ -57,50 +62,6 @@ class Sum(NamedTuple):
     summation: str = "pairwise"
     parts: int = 1
     is_part: bool = False
-
-
-class Terms:
-    """The pullback of a sum of terms that are not scalars: each term's own, in order.
-
-    ``widths`` has for each term the numbers of leaves of its item's differentiated parts; ``add``
-    adds two cotangents. Empty after it has moved, as ``Pullback`` is.
-    """
-
-    __slots__ = ("_add", "are_rows", "pullbacks", "widths")
-
-    def __init__(
-        self,
-        pullbacks: Sequence[Any] = (),
-        widths: Sequence[Widths] = (),
-        are_rows: Sequence[bool] = (),
-        add: Add = cotangents.add,
-    ):
-        self.pullbacks = pullbacks
-        self.widths = widths
-        self.are_rows = are_rows
-        self._add = add
-
-    def __repr__(self) -> str:
-        return f"Terms({len(self.pullbacks)} pullbacks)"
-
-    def __reduce__(self):
-        return Terms, ()
-
-    def __sizeof__(self) -> int:
-        return object.__sizeof__(self) + sum([p.__sizeof__() for p in self.pullbacks])
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.pullbacks or any(
-            isinstance(pullback, Pullback) and pullback.is_empty for pullback in self.pullbacks
-        )
-
-    def __call__(self, cotangent: Leaves) -> tuple[Leaves, tuple[Leaves, ...]]:
-        """The cotangents of the shared inputs, added up, and those of the items, side by side."""
-        gathered = Gathered(self.are_rows, self._add)
-        for pullback, widths in zip(self.pullbacks, self.widths, strict=True):
-            gathered.push(pullback(cotangent), widths)
-        return gathered.total()
 
 
 # ------------------------------------------------------------------------ the tasks of a block
@@ -264,14 +225,18 @@ def pull_back_block(
         return share_out(captured.pullback.leaves, captured.seen)
     described = [describe_block(first, columns[0]), *[None] * (len(columns) - 1), *inputs]
     with Blame("backward", model, whole.call, described):
-        require_value_seen(captured, cotangent, rounded_value(witness), model)
+        require_value_seen(captured, cotangent, witness, model)
         pullback = captured.pullback
+        if isinstance(pullback, Terms):
+            pullback.unpack()
         if isinstance(pullback, Terms) and pullback.is_empty:
             log_retrace(model, whole.call, described)
             tape = model._replace(keep="tape")
             again = capture_block(tape, whole, first, inputs, *columns)
             require_same_value(captured, again.fingerprint, model)
             pullback = again.pullback
+            if model.keep != "recompute" and is_kept(pullback):
+                captured.pullback = pullback
         leaves = seed(cotangent, rounded_value(captured.value), model)
         if isinstance(pullback, Terms):
             shared, own = pullback(leaves)
@@ -351,16 +316,19 @@ def require_gradient(block: Captured, model: Model) -> None:
 
 
 def add_cotangents(
-    terms: Sequence[Cotangent], saw_value: Sequence[bool], add: Add = cotangents.add
+    terms: Sequence[Cotangent],
+    saw_value: Sequence[bool],
+    add: Add = cotangents.add,
+    name: str = "",
 ) -> Cotangent:
-    """The sum of the cotangents that the consumers of one value return.
+    """The sum of the cotangents that the consumers of one value return; ``name``: of its model.
 
     Those that worked on the value itself (``saw_value``) must have seen the same one.
     """
     pairs = zip(terms, saw_value, strict=True)
     seen = [term.seen for term, saw in pairs if saw and term.seen is not None]
     for other in seen[1:]:
-        require_same_input(seen[0], other)
+        require_same_input(seen[0], other, name)
     seeds = [term for term in terms if isinstance(term, Seed)]
     like: Leaves = next((term.leaves for term in terms if not is_zero(term.leaves)), ())
     if seeds and not like:  # nothing else than seeds and symbolic zeros
@@ -369,7 +337,9 @@ def add_cotangents(
     return Cotangent(pairwise(leaves, add), seen[0] if seen else None)
 
 
-def add_parts(parts: Sequence[Cotangent], is_last: bool, summation: str = "pairwise") -> Cotangent:
+def add_parts(
+    parts: Sequence[Cotangent], is_last: bool, summation: str = "pairwise", name: str = ""
+) -> Cotangent:
     """The sum of the cotangents that the blocks of a sum return; the last one rounds and scales it.
 
     Blocks whose terms are of other dtypes have other factors: they are scaled one by one, and the
@@ -378,7 +348,7 @@ def add_parts(parts: Sequence[Cotangent], is_last: bool, summation: str = "pairw
     factors = [part.factor for part in parts if isinstance(part, Part) and not is_zero(part.leaves)]
     if not is_one_factor(factors, parts):
         parts, factors = [scaled(part) for part in parts], []
-    total = add_cotangents(parts, (True,) * len(parts), ADDERS[summation].cotangents)
+    total = add_cotangents(parts, (True,) * len(parts), ADDERS[summation].cotangents, name)
     if not factors:
         return Cotangent(rounded_leaves(total.leaves), total.seen) if is_last else total
     sum_of_parts = Part(total.leaves, factors[0], total.seen)
@@ -409,6 +379,19 @@ def sum_values(
         return NOTHING
     total = pairwise(values, ADDERS[summation].values)
     return rounded_value(total) if is_last else total
+
+
+def add_seen(
+    values: Sequence[Any], summation: str = "pairwise", is_last: bool = True, name: str = "sum"
+) -> Added:
+    """As ``sum_values``, with the fingerprints of what was added up, which may be such sums."""
+    whole = [each if isinstance(each, Added) else Added(each, (seen_of(each),)) for each in values]
+    total = sum_values([each.value for each in whole], summation, is_last, name)
+    return Added(total, tuple([each for added in whole for each in added.prints]))
+
+
+def seen_of(value: Any) -> Fingerprint:
+    return () if value is NOTHING else print_of(value)
 
 
 def require_items(is_last: bool, name: str) -> None:

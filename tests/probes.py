@@ -60,9 +60,52 @@ def locked_square(x, lock):
         return x * x
 
 
+def locked_square_vjp(ans, x, lock):
+    def locked_square_pullback(g):
+        with lock:
+            return 2.0 * x * g
+
+    return locked_square_pullback
+
+
+@primitive
+def holding(x, thing):
+    """The identity, whose tape holds a thing and uses it."""
+    return x
+
+
+def holding_vjp(ans, x, thing):
+    def holding_pullback(g):
+        assert thing is None or repr(thing)
+        return g
+
+    return holding_pullback
+
+
+def counting():
+    """A generator that has begun."""
+    numbers = iter(number for number in range(3))
+    next(numbers)
+    return numbers
+
+
+THINGS = {
+    "nothing": lambda: None,
+    "a lock": threading.Lock,
+    "a generator": counting,
+    "a file": lambda: open(__file__, "rb"),
+}
+
+
+def slow_holder(x, number, thing, path, seconds):
+    """A model whose tape holds a thing, and whose pullback takes its time."""
+    return np.sin(slow_back(holding(x * number, THINGS[thing]()), path, seconds)) * x[::-1]
+
+
+defvjp(holding, holding_vjp, None)
 defvjp(watched, watched_vjp, None, None)
 defvjp(slow_back, slow_back_vjp, None, None)
-defvjp(locked_square, lambda ans, x, lock: lambda g: 2.0 * x * g, None)
+defvjp(locked_square, locked_square_vjp, None)
 
 
 def holds_lock(x, log):

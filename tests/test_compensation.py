@@ -16,9 +16,10 @@ from numpy.testing import assert_array_equal
 
 import daskgrad as dg
 from daskgrad import compensation, cotangents, sums
+from daskgrad.agreement import NondeterministicModelError
 from daskgrad.compensation import Unrounded, UnroundedValue, rounded_leaves, two_sum
 from daskgrad.cotangents import Cotangent
-from daskgrad.pullbacks import Active, NondeterministicModelError
+from daskgrad.pullbacks import Active
 from daskgrad.summation import pairwise
 from daskgrad.terms import ADDERS, Sum, capture_block, evaluate_block, pull_back_block, sum_values
 

@@ -16,6 +16,14 @@ pytrees with NumPy arrays in them, and so is its value, whatever the library mak
       array out, in autograd's convention for complex numbers; may be called any number of times,
       from any thread; changes none of its arguments;
     - ``held_arrays()``: what the tape keeps alive, each array once; they have ``nbytes``.
+
+    A tape may travel to other processes (``dg.PullbackPolicy`` says when) if it also has
+
+    - ``steps``: how many operations it recorded;
+    - ``pickler``: a subclass of ``pickle.Pickler`` that makes bytes of it, or raises; what
+      ``pickle.loads`` makes of these pulls back to the same bits.
+
+    One without them stays where it is, and the model is traced again elsewhere.
 ``linearize(fun, arrays) -> outputs, push``
     the same for forward mode: ``push(tangents)`` takes one tangent (or ``None`` for zero) an array
     and returns one an output: zeros where none arrives, and ``None`` for an output without

@@ -7,6 +7,7 @@ module has under its own name is sent as that name, and any other one with its r
 """
 
 import importlib
+import io
 import pickle
 import sys
 import uuid
@@ -14,9 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
+import numpy as np
 from autograd.core import JVPNode, VJPNode, primitive_jvps, primitive_vjps
 from autograd.tracer import notrace_primitives, primitive
 
+from daskgrad.backends.layouts import reduced
 from daskgrad.backends.unchanged import Pickles
 
 NODES = (VJPNode, JVPNode)
@@ -32,6 +35,17 @@ class ModelPickler(cloudpickle.Pickler):
                 return named, (module, obj.__name__)
         if is_primitive(obj):
             return made_primitive, (token_of(obj), obj.fun), rules_of(obj), None, None, set_rules
+        return super().reducer_override(obj)
+
+
+class TapePickler(ModelPickler):
+    """As for models; the arrays keep their strides, and a file is never read to the end."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is np.ndarray:
+            return reduced(obj)
+        if isinstance(obj, io.IOBase):
+            raise pickle.PicklingError(f"a tape holds the file {obj!r}")
         return super().reducer_override(obj)
 
 

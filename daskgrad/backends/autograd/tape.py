@@ -26,6 +26,7 @@ from daskgrad.backends.autograd.guards import (
 from daskgrad.backends.autograd.indexing import RULES as INDEXING_RULES
 from daskgrad.backends.autograd.indexing import Piece
 from daskgrad.backends.autograd.linear import RULES as LINEAR_RULES
+from daskgrad.backends.autograd.pickling import TapePickler
 from daskgrad.backends.autograd.ruled import call_ruled
 from daskgrad.backends.autograd.tracing import trace_numbers
 from daskgrad.structures import LEAF_TYPES
@@ -115,6 +116,8 @@ class Tape:
 
     __slots__ = ("_ends", "_order", "_roots")
 
+    pickler = TapePickler
+
     def __init__(self, roots: Sequence[TapeNode], ends: Sequence[TapeNode | None]):
         self._order = backward_order([end for end in ends if end is not None])
         require_own_roots(self._order, roots)
@@ -123,6 +126,21 @@ class Tape:
 
     def __len__(self) -> int:
         return len(self._order)
+
+    @property
+    def steps(self) -> int:
+        """How many operations were recorded."""
+        return len(self._order)
+
+    def __reduce__(self) -> tuple:
+        """Flat, as the tape is: a chain of nodes that hold each other is too deep for a pickle."""
+        nodes = list(dict.fromkeys([*self._order, *self._roots]))
+        places = {node: place for place, node in enumerate(nodes)}
+        parents = [[places[parent] for parent in node.parents] for node in nodes]
+        ends = [None if end is None else places[end] for end in self._ends]
+        roots = [places[root] for root in self._roots]
+        pullbacks = [node.pullback for node in nodes]
+        return made_tape, (parents, pullbacks, len(self._order), ends, roots)
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """One cotangent (or None) an output in, one an array out; None where nothing arrived."""
@@ -146,6 +164,25 @@ class Tape:
     def held_arrays(self) -> list[np.ndarray]:
         """The arrays that the pullbacks keep alive, each once; a view counts as its owner."""
         return arrays_within([node.pullback for node in self._order])
+
+
+def made_tape(
+    parents: Sequence[Sequence[int]],
+    pullbacks: Sequence[Callable | None],
+    length: int,
+    ends: Sequence[int | None],
+    roots: Sequence[int],
+) -> Tape:
+    """A tape from its parts: the nodes by their places, those of the backward pass first."""
+    nodes = [TapeNode.__new__(TapeNode) for _ in pullbacks]
+    for node, places, pullback in zip(nodes, parents, pullbacks, strict=True):
+        node.parents = tuple([nodes[place] for place in places])
+        node.pullback = pullback
+    tape = Tape.__new__(Tape)
+    tape._order = nodes[:length]
+    tape._ends = [None if place is None else nodes[place] for place in ends]
+    tape._roots = [nodes[place] for place in roots]
+    return tape
 
 
 def require_own_roots(order: Sequence[TapeNode], roots: Sequence[TapeNode]) -> None:
@@ -267,6 +304,8 @@ def _parts(thing: Any) -> Sequence[Any]:
         return list(thing.values())
     if isinstance(thing, functools.partial):
         return [thing.func, thing.args, thing.keywords]
+    if isinstance(thing, Tape):  # of the residual of a root
+        return [node.pullback for node in thing._order]
     closure = getattr(thing, "__closure__", None)
     return _filled(closure) if closure else ()
 

@@ -1,0 +1,195 @@
+"""Captured: the value of one call and its pullback, as a worker keeps them until the backward pass.
+
+A pullback that leaves its process takes its tape along as bytes, or arrives empty (``policy``
+decides) and is traced again at its first use. Loading one runs no code of the user's and cannot
+fail: a task result that cannot be loaded would hang Dask's cluster.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgrad import cotangents, packing, policy
+from daskgrad.cotangents import Leaves, describe
+from daskgrad.fingerprints import Fingerprint, fingerprint
+from daskgrad.structures import flatten
+
+
+class Seen(NamedTuple):
+    """What a call saw of one active input: its fingerprint, if watched, and how many leaves."""
+
+    fingerprint: Fingerprint | None
+    width: int
+
+
+class Captured:
+    """The value of one call and its pullback, with fingerprints of the value and of its inputs."""
+
+    __slots__ = ("fingerprint", "pullback", "seen", "value")
+
+    def __init__(
+        self, value: Any, pullback: Any, seen: tuple[Seen, ...], print_: Fingerprint | None = None
+    ):
+        self.value = value
+        self.pullback = pullback
+        self.seen = seen
+        self.fingerprint = fingerprint(flatten(value)[0]) if print_ is None else print_
+
+    def __repr__(self) -> str:
+        return f"Captured({describe(self.value)}, {self.pullback!r})"
+
+    def __reduce__(self):
+        return Captured, (self.value, self.pullback, self.seen, self.fingerprint)
+
+    def __sizeof__(self) -> int:
+        size = object.__sizeof__(self) + cotangents.nbytes(flatten(self.value)[0])
+        return size + self.pullback.__sizeof__()
+
+
+class Gradient:
+    """The pullback of a real scalar: its gradient, which only waits for a factor.
+
+    With no leaf but ``None`` it is the pullback of any value that has no derivative.
+    """
+
+    __slots__ = ("leaves",)
+
+    def __init__(self, leaves: Leaves):
+        self.leaves = leaves
+
+    def __repr__(self) -> str:
+        return "Gradient()"
+
+    def __reduce__(self):
+        return Gradient, (self.leaves,)
+
+    def with_leaves(self, leaves: Leaves) -> "Gradient":
+        """This gradient with other leaves in the places of its own, rounded ones for instance."""
+        return Gradient(leaves)
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + cotangents.nbytes(self.leaves)
+
+    @property
+    def is_zero(self) -> bool:
+        return cotangents.is_zero(self.leaves)
+
+    def __call__(self, cotangent: Leaves) -> Leaves:
+        if self.is_zero or cotangent[0] is None:
+            return (None,) * len(self.leaves)
+        return cotangents.scale(self.leaves, cotangent[0])
+
+
+class Pullback:
+    """The pullback of one call, from its tape.
+
+    ``seconds`` is what tracing took. It may have moved without its tape, and is empty then, or with
+    the tape ``packed``, which is unpacked at its first use.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_nbytes",
+        "_packed",
+        "_places",
+        "_policy",
+        "_primals",
+        "_seconds",
+        "tape",
+    )
+
+    def __init__(
+        self,
+        tape: Any = None,
+        primals: Leaves = (),
+        places: Sequence[int] = (),
+        seconds: float = 0.0,
+    ):
+        self.tape = tape
+        self._primals = primals
+        self._places = places  # which of the primals were traced
+        self._seconds = seconds
+        self._policy = policy.current()
+        self._packed: packing.Packed | None = None
+        self._nbytes: int | None = None
+
+    @classmethod
+    def arrived(cls, packed: packing.Packed, sent: policy.SentPolicy | None) -> "Pullback":
+        """One whose tape came along."""
+        pullback = cls()
+        pullback._packed = packed
+        pullback._policy = sent
+        return pullback
+
+    @property
+    def is_empty(self) -> bool:
+        return self.tape is None and self._packed is None
+
+    def __repr__(self) -> str:
+        return "Pullback(empty)" if self.is_empty else "Pullback()"
+
+    def __reduce__(self):
+        packed = self._packed
+        if packed is None and self.tape is not None:
+            packed = packing.packed([self.tape], self.contents, self.measured, self._policy)
+        return (Pullback, ()) if packed is None else (Pullback.arrived, (packed, self._policy))
+
+    def contents(self) -> tuple[Any, ...]:
+        """What makes a pullback of the same bits in another process."""
+        return self.tape, tuple(map(like, self._primals)), self._places, self._seconds
+
+    def measured(self) -> policy.Measured:
+        nbytes = held_nbytes(self.tape)
+        return policy.Measured(nbytes, getattr(self.tape, "steps", 0), self._seconds)
+
+    def unpack(self) -> None:
+        """Unpacks the tape that came along; where that cannot be done, the pullback is empty."""
+        packed = self._packed
+        contents = None if packed is None else packing.unpacked(packed)
+        if contents is not None:
+            tape, self._primals, self._places, self._seconds = contents
+            self.tape = tape  # last: other threads may do the same
+        self._packed = None
+
+    def __sizeof__(self) -> int:
+        """The bytes of the residuals, without the arguments: the worker holds those anyway."""
+        if self._nbytes is None:
+            self._nbytes = self._held()
+        return object.__sizeof__(self) + self._nbytes
+
+    def _held(self) -> int:
+        if self._packed is not None:
+            return self._packed.nbytes
+        return 0 if self.tape is None else held_nbytes(self.tape, self._primals)
+
+    def __call__(self, cotangent: Leaves) -> Leaves:
+        """The cotangents of the inputs' leaves, each in its leaf's shape and dtype."""
+        return pulled_back(self.tape, cotangent, self._primals, self._places)
+
+
+def like(leaf: Any) -> Any:
+    """A leaf in the shape and dtype of a primal, which is all that its cotangent must fit."""
+    if isinstance(leaf, np.ndarray):
+        return np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
+    return leaf
+
+
+def pulled_back(tape: Any, cotangent: Leaves, primals: Leaves, places: Sequence[int]) -> Leaves:
+    leaves: list[Any] = [None] * len(primals)
+    for place, pulled in zip(places, tape.pull(cotangent), strict=True):
+        leaves[place] = cotangents.project(pulled, primals[place])
+    return tuple(leaves)
+
+
+def held_nbytes(tape: Any, without: Sequence[Any] = ()) -> int:
+    """The bytes of the arrays that a tape keeps alive, except those of the leaves ``without``."""
+    others = {id(owner(leaf)) for leaf in without}
+    return sum([array.nbytes for array in tape.held_arrays() if id(array) not in others])
+
+
+def owner(array: Any) -> Any:
+    """The array whose memory a view shows."""
+    while isinstance(getattr(array, "base", None), np.ndarray):
+        array = array.base
+    return array

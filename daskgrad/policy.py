@@ -1,0 +1,192 @@
+"""Policy: does a pullback that leaves its process take its tape along, or is it traced again?
+
+Decided from what was measured when the model was traced. Both ways give the same bits.
+"""
+
+import collections
+import contextlib
+import pickle
+import threading
+import weakref
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import cloudpickle
+
+CONFIG = "daskgrad.pullbacks"  # where Dask's configuration has the policy
+
+
+class Measured(NamedTuple):
+    """What a tape costs: its arrays in bytes, its operations, and the seconds that tracing took."""
+
+    nbytes: int
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class PullbackPolicy:
+    """Decides what happens to a pullback that leaves its process, and to one that was traced again.
+
+    A pullback that Dask moves to another worker, or spills to disk, either takes its tape along or
+    leaves it behind, and then its model runs again where the pullback is used. Set a policy for the
+    evaluations that begin within a block::
+
+        with dask.config.set({"daskgrad.pullbacks": dg.PullbackPolicy(disk_rate=2e9)}):
+            dg.grad(objective)(x)
+
+    or derive a class with other methods, which is sent to the workers. The derivatives have the
+    same bits whatever is decided. Tapes that cannot be sent (they hold locks, generators or files;
+    JAX's and PyTorch's) are traced again, and nothing is asked.
+
+    Parameters
+    ----------
+    pack_seconds, step_seconds:
+        what it takes to pack a tape and to unpack it, and this for each operation that it recorded.
+        The defaults were measured.
+    network_rate, disk_rate:
+        bytes a second, from one worker to another, and onto a disk and back. The defaults are what
+        Dask's scheduler takes for a network, and what was measured on a local disk.
+    unseen_bytes:
+        how many bytes of tapes that were traced again a process keeps, for further calls of a
+        ``vjp`` pullback; Dask's memory limits know nothing of them.
+    """
+
+    pack_seconds: float = 5e-4
+    step_seconds: float = 1e-4
+    network_rate: float = 1e8
+    disk_rate: float = 5e8
+    unseen_bytes: int = 2**26
+
+    def sends(self, tape: Measured, to_disk: bool) -> bool:
+        """Whether a tape goes along, or its model runs again: whichever takes less time."""
+        rate = self.disk_rate if to_disk else self.network_rate
+        packing = self.pack_seconds + self.step_seconds * tape.steps
+        return packing + tape.nbytes / rate < tape.seconds
+
+    def keeps(self, tape: Measured, unseen: int) -> bool:
+        """Whether a tape that was traced again is kept; ``unseen`` bytes are kept already."""
+        return unseen + tape.nbytes <= self.unseen_bytes
+
+
+DEFAULT = PullbackPolicy()
+
+
+class SentPolicy:
+    """A policy as bytes, which become the policy where it is first asked.
+
+    So Dask's scheduler, which loads all graphs, need not import the classes that users derive.
+    """
+
+    __slots__ = ("_policy", "data")
+
+    def __init__(self, data: bytes):
+        self.data = data
+        self._policy: PullbackPolicy | None = None
+
+    def __reduce__(self) -> tuple:
+        return SentPolicy, (self.data,)
+
+    @property
+    def policy(self) -> PullbackPolicy:
+        if self._policy is None:
+            self._policy = pickle.loads(self.data)
+        return self._policy
+
+
+def sent(policy: Any) -> SentPolicy | None:
+    """A policy as it travels with tasks; the default one needs not."""
+    if not isinstance(policy, PullbackPolicy):
+        raise TypeError(
+            f"the configuration {CONFIG!r} must be a dg.PullbackPolicy; found {policy!r}"
+        )
+    return None if policy == DEFAULT else SentPolicy(cloudpickle.dumps(policy))
+
+
+# ------------------------------------------------------------------------- the one that holds here
+
+_CURRENT: ContextVar[SentPolicy | None] = ContextVar("the policy of this evaluation", default=None)
+
+
+class Under:
+    """A function for a task, which is called with a policy in force."""
+
+    __slots__ = ("fun", "sent")
+
+    def __init__(self, fun: Any, sent: SentPolicy):
+        self.fun = fun
+        self.sent = sent
+
+    def __reduce__(self) -> tuple:
+        return Under, (self.fun, self.sent)
+
+    def __call__(self, *args: Any) -> Any:
+        token = _CURRENT.set(self.sent)
+        try:
+            return self.fun(*args)
+        finally:
+            _CURRENT.reset(token)
+
+
+def current() -> SentPolicy | None:
+    """The policy of the task that runs here, as it was sent; ``None`` is the default one."""
+    return _CURRENT.get()
+
+
+def loaded(sent: SentPolicy | None) -> PullbackPolicy:
+    return DEFAULT if sent is None else sent.policy
+
+
+_TO_DISK: ContextVar[bool] = ContextVar("what is pickled goes to disk", default=False)
+
+
+@contextlib.contextmanager
+def spilling() -> Iterator[None]:
+    """Within it, what is pickled is written to a disk; elsewhere it goes to another process."""
+    token = _TO_DISK.set(True)
+    try:
+        yield
+    finally:
+        _TO_DISK.reset(token)
+
+
+def sends(sent: SentPolicy | None, tape: Measured) -> bool:
+    """Whether a tape that is being pickled goes along."""
+    return loaded(sent).sends(tape, to_disk=_TO_DISK.get())
+
+
+# --------------------------------------------------------------------- what Dask does not know of
+
+
+class Unseen:
+    """The bytes of tapes in this process that Dask does not know of: it counted them as empty."""
+
+    def __init__(self) -> None:
+        self._nbytes = 0
+        self._gone: collections.deque[int] = collections.deque()  # garbage, in whatever thread
+        self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        with self._lock:
+            return self._counted()
+
+    def _counted(self) -> int:
+        while self._gone:
+            self._nbytes -= self._gone.popleft()
+        return self._nbytes
+
+    def admits(self, pullback: Any, tape: Measured) -> bool:
+        """Whether the current policy keeps a pullback that was traced again, which then counts."""
+        policy = loaded(current())
+        with self._lock:
+            if not policy.keeps(tape, self._counted()):
+                return False
+            self._nbytes += tape.nbytes
+        weakref.finalize(pullback, self._gone.append, tape.nbytes).atexit = False
+        return True
+
+
+unseen = Unseen()

@@ -1,0 +1,29 @@
+"""Spilling: what Dask's workers write to disk is told from what they send.
+
+Dask hands a context to the serializers of its messages, and none to those of its spill files. Were
+that to change, the policy would be asked about the other of its two rates.
+"""
+
+import contextlib
+from typing import Any
+
+from distributed.protocol.serialize import (
+    dask_deserialize,
+    dask_serialize,
+    pickle_dumps,
+    pickle_loads,
+)
+
+from daskgrad.captured import Captured
+from daskgrad.policy import spilling
+
+
+@dask_serialize.register(Captured)
+def serialized(captured: Captured, context: Any = None) -> tuple[Any, Any]:
+    with spilling() if context is None else contextlib.nullcontext():
+        return pickle_dumps(captured, context)
+
+
+@dask_deserialize.register(Captured)
+def deserialized(header: Any, frames: Any) -> Any:
+    return pickle_loads(header, frames)

@@ -1,0 +1,332 @@
+"""Models that are not deterministic and run again: an error that names them, no wrong gradient.
+
+A forward task runs again when its worker is killed; its first value may have been used elsewhere.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+
+import autograd.numpy as np
+import dask
+import numpy
+import pytest
+from clusters import cluster
+from numpy.testing import assert_array_equal
+from policies import Never, moving, under
+from probes import lines, slow_back
+
+import daskgrad as dg
+from daskgrad import NondeterministicModelError
+from daskgrad.cotangents import Cotangent
+from daskgrad.fingerprints import fingerprint
+from daskgrad.structures import flatten
+from daskgrad.terms import add_cotangents
+
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.filterwarnings("ignore:.*lost.*:UserWarning"),
+]
+
+X = np.linspace(0.1, 1.0, 4)
+
+
+# -------------------------------------------------------------------------- models that draw
+
+
+def from_numpys_state(x, _):
+    return x * numpy.random.normal()
+
+
+def from_pythons_state(x, _):
+    return x * random.random()
+
+
+def from_a_generator(x, generator):
+    return x * generator.normal()
+
+
+def from_a_seed(x, seed):
+    return x * numpy.random.default_rng(seed).normal()
+
+
+ARGUMENTS = {
+    from_numpys_state: lambda: None,
+    from_pythons_state: lambda: None,
+    from_a_generator: lambda: dg.random.generators(7, 1)[0],
+    from_a_seed: lambda: 7,
+}
+WRONG = [from_numpys_state, from_pythons_state]
+RIGHT = [from_a_generator, from_a_seed]
+
+
+@dg.delayed
+def summed(y):
+    return np.sum(np.tanh(y))
+
+
+# ------------------------------------------------------------------------ a trace is repeated
+
+
+def drawn_once(draw):
+    return dg.grad(lambda x: summed(dg.delayed(draw)(x, ARGUMENTS[draw]())))(X)
+
+
+@pytest.mark.parametrize("draw", WRONG)
+def test_a_model_that_is_traced_again_and_draws_other_numbers_is_an_error(draw):
+    with (
+        dask.config.set(scheduler=moving),
+        under(Never()),
+        pytest.raises(NondeterministicModelError, match=f"'{draw.__name__}' returned another"),
+    ):
+        drawn_once(draw)
+
+
+@pytest.mark.parametrize("draw", RIGHT)
+def test_a_model_that_is_traced_again_and_draws_the_same_numbers_is_right(draw):
+    with dask.config.set(scheduler="sync"):
+        expected = drawn_once(draw)
+    with dask.config.set(scheduler=moving), under(Never()):
+        assert_array_equal(drawn_once(draw), expected)
+
+
+@pytest.mark.parametrize("draw", WRONG)
+def test_terms_that_are_traced_again_and_draw_other_numbers_are_an_error(draw):
+    def term(item, x):
+        return draw(item * x, None)
+
+    with (
+        dask.config.set(scheduler=moving),
+        under(Never()),
+        pytest.raises(NondeterministicModelError, match="'term' returned another value"),
+    ):
+        dg.grad(lambda x: summed(dg.map_sum(term, [1.0, 2.0], x)))(X)
+
+
+# -------------------------------------------------------------------------- a worker is killed
+
+
+@pytest.fixture(scope="module")
+def mortal():
+    """A client of two workers, which are started anew when they are killed."""
+    with cluster() as client:
+        yield client
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "log"
+    path.touch()
+    return path
+
+
+class Fate:
+    """The first worker runs the models that draw; it is killed in the backward pass of the second.
+
+    ``consume`` is the model of the second worker: it has used the values, and its pullback waits
+    until the first worker is dead.
+    """
+
+    seconds = 0.8
+
+    def __init__(self, client, log):
+        client.wait_for_workers(2, timeout=60)
+        self.first, self.second = client.ncores()
+        self._pid = client.run(os.getpid, workers=[self.first])[self.first]
+        self._log = log
+
+    def on_first(self):
+        return dask.annotate(workers=[self.first], allow_other_workers=True)
+
+    def on_second(self):
+        return dask.annotate(workers=[self.second], allow_other_workers=True)
+
+    def consume(self, *values):
+        path, seconds = self._log, self.seconds
+
+        def consumer(*values):
+            return np.sum(slow_back(np.tanh(sum(values)), path, seconds))
+
+        with self.on_second():
+            return dg.delayed(consumer)(*values)
+
+    def gradient(self, objective, argnums=0, args=(X,)):
+        killer = threading.Thread(target=self._kill)
+        killer.start()
+        try:
+            return dg.value_and_grad(objective, argnums)(*args)
+        finally:
+            killer.join()
+
+    def _kill(self):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if any(line.startswith("backward") for line in lines(self._log)):
+                return self.kill()
+            time.sleep(0.005)
+
+    def kill(self):
+        os.kill(self._pid, signal.SIGKILL)
+
+
+class Undisturbed(Fate):
+    """The same, with no cluster and nobody killed."""
+
+    seconds = 0.0
+
+    def __init__(self, log):
+        self._log = log
+
+    def on_first(self):
+        return contextlib.nullcontext()
+
+    on_second = on_first
+
+    def kill(self):
+        pass
+
+    def gradient(self, objective, argnums=0, args=(X,)):
+        return dg.value_and_grad(objective, argnums)(*args)
+
+
+@pytest.fixture
+def fate(mortal, log):
+    return Fate(mortal, log)
+
+
+def a_call(fate, draw):
+    def objective(x):
+        with fate.on_first():
+            y = dg.delayed(draw)(x, ARGUMENTS[draw]())
+        return fate.consume(y)
+
+    return fate.gradient(objective)
+
+
+def several_consumers(fate, draw):
+    """One of them is lost with the model that draws, and sees the second value."""
+
+    def objective(x):
+        with fate.on_first():
+            y = dg.delayed(draw)(x, ARGUMENTS[draw]())
+            other = dg.delayed(np.sin)(y)
+        return fate.consume(y, other)
+
+    return fate.gradient(objective)
+
+
+def a_sum_of_nodes(fate, draw):
+    def objective(x):
+        with fate.on_first():
+            terms = [dg.delayed(draw)(x * number, ARGUMENTS[draw]()) for number in (1.0, 2.0)]
+            total = dg.sum(terms)
+        return fate.consume(total)
+
+    return fate.gradient(objective)
+
+
+def a_sum_that_is_not_lost(fate, draw):
+    """The second worker has the sum, and the first one the terms."""
+
+    def objective(x):
+        with fate.on_first():
+            terms = [dg.delayed(draw)(x * number, ARGUMENTS[draw]()) for number in (1.0, 2.0)]
+        with fate.on_second():
+            total = dg.sum(terms)
+        return fate.consume(total)
+
+    return fate.gradient(objective)
+
+
+def a_sum_of_numbers(fate, draw, keep="auto"):
+    def term(item, x, generator):
+        return np.sum(np.sin(item * draw(x, generator)))
+
+    def objective(x):
+        model = dg.delayed(term, keep=keep)
+        with fate.on_first():
+            total = dg.map_sum(model, [1.0, 2.0, 3.0], x, ARGUMENTS[draw](), grainsize=1)
+        return fate.consume(total)
+
+    return fate.gradient(objective)
+
+
+def a_fused_sum(fate, draw):
+    return a_sum_of_numbers(fate, draw, keep="gradient")
+
+
+def a_sum_of_arrays(fate, draw):
+    def term(item, x, generator):
+        return np.sin(item * draw(x, generator))
+
+    def objective(x):
+        with fate.on_first():
+            total = dg.map_sum(term, [1.0, 2.0, 3.0], x, ARGUMENTS[draw](), grainsize=1)
+        return fate.consume(total)
+
+    return fate.gradient(objective)
+
+
+def items(fate, draw):
+    def term(item, x, generator):
+        return np.sin(item * draw(x, generator))
+
+    def objective(rows, x):
+        with fate.on_first():
+            total = dg.map_sum(term, rows, x, ARGUMENTS[draw](), grainsize=1)
+        return fate.consume(total)
+
+    return fate.gradient(objective, (0, 1), (numpy.arange(12.0).reshape(3, 4), X))
+
+
+def a_held_pullback(fate, draw):
+    """The caller has the value, and the worker is killed between the passes."""
+    with fate.on_first():
+        value, pullback = dg.vjp(lambda x: dg.delayed(draw)(x, ARGUMENTS[draw]()), X)
+    fate.kill()
+    return value, pullback(np.ones(4))[0]
+
+
+CASES = [
+    a_call,
+    several_consumers,
+    a_sum_of_nodes,
+    a_sum_that_is_not_lost,
+    a_sum_of_numbers,
+    a_fused_sum,
+    a_sum_of_arrays,
+    items,
+    a_held_pullback,
+]
+
+
+DRAWN_ANEW = [*[(case, from_numpys_state) for case in CASES], (a_call, from_pythons_state)]
+DRAWN_AGAIN = [*[(case, from_a_generator) for case in CASES], (a_call, from_a_seed)]
+
+
+@pytest.mark.parametrize(("case", "draw"), DRAWN_ANEW)
+def test_a_model_that_draws_other_numbers_after_a_kill_is_an_error(case, draw, fate):
+    with pytest.raises(NondeterministicModelError) as caught:
+        case(fate, draw)
+    assert any(name in str(caught.value) for name in (f"'{draw.__name__}'", "'term'"))
+
+
+@pytest.mark.parametrize(("case", "draw"), DRAWN_AGAIN)
+def test_a_model_that_draws_the_same_numbers_after_a_kill_is_right(case, draw, fate, tmp_path):
+    with dask.config.set(scheduler="sync"):
+        value, gradients = case(Undisturbed(tmp_path / "other"), draw)
+    found, other = case(fate, draw)
+    assert_array_equal(found, value)
+    for one, another in zip(flatten(other)[0], flatten(gradients)[0], strict=True):
+        assert_array_equal(one, another)
+
+
+def test_the_consumers_of_a_value_that_saw_different_ones_are_told_whose_it_was():
+    def cotangent(seen):
+        return Cotangent((np.ones(1),), fingerprint([np.array([seen])]))
+
+    with pytest.raises(NondeterministicModelError, match="the value of model 'piece'"):
+        add_cotangents([cotangent(1.0), cotangent(2.0)], (True, True), name="piece")

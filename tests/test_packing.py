@@ -1,0 +1,192 @@
+"""Tapes as bytes: their arrays keep their strides, and what cannot travel stays behind."""
+
+import io
+import logging
+import pickle
+import threading
+
+import autograd.numpy as np
+import numpy
+import pytest
+from numpy.testing import assert_array_equal
+from policies import Always, captured_under, moved
+from probes import deep_chain, holds_lock
+
+import daskgrad as dg
+from daskgrad.backends.autograd.pickling import TapePickler
+from daskgrad.packing import ALIGNMENT, Packed, aligned, dumped
+
+BASE = numpy.arange(120.0).reshape(2, 3, 4, 5)
+
+ARRAYS = {
+    "C": BASE.copy(),
+    "Fortran": numpy.asfortranarray(BASE[0, 0]),
+    "a view": BASE[0, 1],
+    "strided": BASE[:, ::2, 1:3, ::2],
+    "backwards": BASE[::-1, :, ::-2],
+    "transposed": BASE.transpose(2, 0, 3, 1),
+    "its own memory, in neither order": numpy.sin(BASE.transpose(2, 0, 3, 1)),
+    "a view of that": numpy.sin(BASE.transpose(2, 0, 3, 1))[:, 1, ::2],
+    "broadcast": numpy.broadcast_to(BASE[0, 0, 0], (7, 5)),
+    "0-d": numpy.array(2.5),
+    "empty": numpy.zeros((0, 3))[:, ::2],
+    "complex": (BASE + 1j * BASE)[..., 0].T,
+    "its real part": (BASE + 1j * BASE).real,
+    "integers": numpy.arange(9)[::3],
+    "loaded": pickle.loads(pickle.dumps(BASE, protocol=5))[1:],
+}
+
+
+def packed_again(contents, times=2):
+    for _ in range(times):
+        contents = dumped(contents, TapePickler).unpacked()
+    return contents
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_arrays_keep_their_strides(name):
+    array = ARRAYS[name]
+    found = packed_again(array)
+    assert found.dtype == array.dtype
+    assert found.strides == array.strides or array.size == 0
+    assert_array_equal(found, array)
+
+
+def test_views_share_their_memory_and_it_is_sent_once():
+    whole = numpy.arange(100_000.0)
+    views = [whole[::2], whole[::-1], whole.reshape(100, 1000).T, whole]
+    found = packed_again(views)
+    assert all(numpy.shares_memory(found[0], other) for other in found[1:])
+    assert dumped(views, TapePickler).nbytes < 1.01 * whole.nbytes
+
+
+def test_sums_and_products_of_what_is_unpacked_have_the_same_bits():
+    """NumPy's own pickles lose the strides of this array, and with them the last bits."""
+    array = numpy.random.default_rng(0).normal(size=(400, 500)).T[1:, ::2]
+    vector = numpy.random.default_rng(1).normal(size=array.shape[-1])
+    lost, kept = pickle.loads(pickle.dumps(array)), packed_again(array)
+    assert lost.sum() != array.sum()
+    assert kept.sum() == array.sum()
+    assert_array_equal(kept @ vector, array @ vector)
+
+
+def test_gaps_that_no_array_owns_are_refused():
+    gaps = numpy.lib.stride_tricks.as_strided(BASE[0, 0].copy(), (4, 2), (40, 16))
+    if type(gaps.base) is numpy.ndarray:
+        pytest.skip("this NumPy says who owns them")
+    with pytest.raises(pickle.PicklingError, match="does not own its memory"):
+        dumped(gaps, TapePickler)
+
+
+def test_a_buffer_from_within_a_message_is_copied_to_where_an_array_may_begin():
+    message = bytearray(200)
+    start = -numpy.frombuffer(message, numpy.uint8).ctypes.data % ALIGNMENT
+    assert aligned(memoryview(message)[start : start + 80]) is not None
+    askew = memoryview(message)[start + 3 : start + 83]
+    found = aligned(askew)
+    assert numpy.frombuffer(found, numpy.uint8).ctypes.data % ALIGNMENT == 0
+    assert bytes(found) == bytes(askew)
+    assert not memoryview(found).readonly
+    assert memoryview(aligned(askew.toreadonly())).readonly
+
+
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_packed_tapes_may_be_pickled_again(protocol):
+    array = numpy.arange(5.0)
+    packed = pickle.loads(pickle.dumps(dumped(array, TapePickler), protocol=protocol))
+    assert isinstance(packed, Packed)
+    found = packed.unpacked()
+    found += 1.0  # what may be written into where it was made may be here
+    assert_array_equal(found, array + 1.0)
+
+
+# ------------------------------------------------------------------------- what stays behind
+
+
+def with_residual(residual):
+    """A model whose pullback holds an object."""
+
+    @dg.custom_vjp
+    def held(x):
+        return np.sin(x)
+
+    held.defvjp(lambda x: (np.sin(x), (x, residual)), lambda kept, g: (np.cos(kept[0]) * g,))
+    return held
+
+
+def a_generator():
+    yield from range(3)
+
+
+class Unpicklable:
+    def __reduce__(self):
+        raise ValueError("not me")
+
+
+class Unloadable:
+    """Fails where it is loaded."""
+
+    def __reduce__(self):
+        return fail, ()
+
+
+def fail():
+    raise OSError("not here")
+
+
+STAYING = {
+    "a lock": threading.Lock,
+    "a generator": a_generator,
+    "a file": lambda: open(__file__),
+    "a binary file": lambda: open(__file__, "rb"),
+    "memory as a file": lambda: io.BytesIO(b"abc"),
+    "an object that raises": Unpicklable,
+}
+
+
+@pytest.fixture
+def records(caplog):
+    caplog.set_level(logging.INFO, "daskgrad")
+    return caplog
+
+
+@pytest.mark.parametrize("name", STAYING)
+def test_a_tape_that_cannot_be_packed_stays_behind(name, records):
+    residual = STAYING[name]()
+    captured = captured_under(Always(), with_residual(residual), np.ones(3))
+    assert moved(captured).pullback.is_empty
+    assert "a tape stays behind, and its model is traced again: " in records.text
+    getattr(residual, "close", int)()
+
+
+def test_a_model_with_a_lock_in_its_tape(records, tmp_path):
+    captured = captured_under(Always(), lambda x: holds_lock(x, tmp_path / "log"), np.ones(3))
+    assert moved(captured).pullback.is_empty
+    assert "pickle '_thread.lock'" in records.text
+
+
+def test_a_tape_that_cannot_be_loaded_is_empty_from_then_on(records):
+    captured = captured_under(Always(), with_residual(Unloadable()), np.ones(3))
+    arrived = moved(captured).pullback
+    assert not arrived.is_empty, "nothing is loaded before it is used"
+    assert not records.text
+    arrived.unpack()
+    assert arrived.is_empty
+    assert "a tape that arrived cannot be loaded: OSError: not here" in records.text
+
+
+def test_a_deep_chain_is_packed(tmp_path):
+    captured = captured_under(Always(), lambda x: deep_chain(x, tmp_path / "log"), np.ones(3))
+    arrived = moved(captured).pullback
+    arrived.unpack()
+    g = (np.array([1.0, -2.0, 0.5]),)
+    assert_array_equal(arrived(g)[0], captured.pullback(g)[0])
+
+
+def test_a_chain_of_closures_that_is_too_deep_stays_behind(records):
+    deep = None
+    for _ in range(100_000):
+        deep = (deep,)
+    captured = captured_under(Always(), with_residual(deep), np.ones(3))
+    assert moved(captured).pullback.is_empty
+    assert "recursion" in records.text
