@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import optree
 
+from daskgrad.arguments import of_run
 from daskgrad.cotangents import describe
-from daskgrad.random import with_own_generators
 from daskgrad.structures import flatten
 from daskgrad.summation import pairwise
 
@@ -23,7 +23,7 @@ def nested_sum(fun: Callable, name: str, items: Iterable[Any], shared: tuple) ->
 
 def term(fun: Callable, name: str, number: int, item: Any, shared: tuple) -> Any:
     try:
-        return fun(*with_own_generators([item, *shared]))
+        return fun(*of_run([item, *shared]))
     except Exception as error:
         error.add_note(f"daskgrad: in item {number} of a sum of {name!r} inside a model")
         raise

@@ -7,15 +7,10 @@ a generator is an argument of the model, and each run gets copies of those among
 the state in which they were handed over.
 """
 
-import copy
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import optree
 from numpy.random import BitGenerator, Generator, RandomState, SeedSequence
-
-from daskgrad.structures import flatten
 
 
 def generators(seed: int | Sequence[int], n: int) -> list[Generator]:
@@ -51,45 +46,4 @@ def generators(seed: int | Sequence[int], n: int) -> list[Generator]:
     return [np.random.default_rng(child) for child in SeedSequence(seed).spawn(int(n))]
 
 
-# ------------------------------------------------------------------------------ in each run
-
 STATEFUL = (Generator, BitGenerator, RandomState, SeedSequence)
-
-# Classes whose objects are leaves and hold no generator; those of the libraries, with the boxes of
-# their traces, are added when they are met. This is asked of all arguments in every run.
-BARE: set[type] = {np.ndarray, np.float64, float, int, bool, str, bytes, type(None)}
-LIBRARIES = ("numpy", "autograd", "jax", "jaxlib", "torch")
-
-
-def with_own_generators(leaves: list[Any]) -> list[Any]:
-    """The arguments of one run of a model, with copies in the place of generators."""
-    if BARE.issuperset(map(type, leaves)):
-        return leaves
-    memo: dict[int, Any] = {}  # one copy for each, wherever it stands
-    return [leaf if type(leaf) in BARE else own(leaf, memo) for leaf in leaves]
-
-
-def own(argument: Any, memo: dict[int, Any]) -> Any:
-    """An argument with copies of the generators in it; the argument itself where there are none."""
-    if not holds_generator(argument):
-        return argument
-    leaves, structure = flatten(argument)
-    return optree.tree_unflatten(structure, [copied(leaf, memo) for leaf in leaves])
-
-
-def copied(leaf: Any, memo: dict[int, Any]) -> Any:
-    return copy.deepcopy(leaf, memo) if isinstance(leaf, STATEFUL) else leaf
-
-
-def holds_generator(argument: Any) -> bool:
-    kind = type(argument)
-    if isinstance(argument, STATEFUL):
-        return True
-    if kind is list or kind is tuple or kind is dict:
-        parts = argument.values() if kind is dict else argument
-        return not BARE.issuperset(map(type, parts)) and any(map(holds_generator, parts))
-    if kind.__module__.partition(".")[0] in LIBRARIES:
-        BARE.add(kind)
-    if kind in BARE:
-        return False
-    return any(isinstance(leaf, STATEFUL) for leaf in flatten(argument)[0])

@@ -12,6 +12,7 @@ import numpy as np
 import optree
 
 from daskgrad import backends, compensation, cotangents
+from daskgrad.arguments import read_only_leaf
 from daskgrad.blame import Blame, Partition
 from daskgrad.compensation import (
     Unrounded,
@@ -134,6 +135,7 @@ def evaluate_block(
         return NOTHING
     with Blame("value", model, whole.call, [*[None] * whole.parts, *inputs]):
         model = model._replace(fun=backends.prepared(backends.load(model.backend), model.fun))
+    inputs, columns = protected(model, inputs), protected(model, columns)
     values = PairwiseSum(ADDERS[whole.summation].values)
     for offset, item in enumerate(zip(*columns, strict=True)):
         of_term = [*item, *inputs]
@@ -143,6 +145,16 @@ def evaluate_block(
             Blame("value", model, whole.call, of_term, nth(first, offset)).note(error)
             raise
     return values.total() if whole.is_part else rounded_value(values.total())
+
+
+def protected(model: Model, values: Sequence[Any]) -> Sequence[Any]:
+    """Inputs or columns of a block, whose arrays, or rows, a model cannot write into.
+
+    So what all terms share is protected once; each run of the model has the rest done.
+    """
+    if backends.finds_writes(backends.load(model.backend)):
+        return values
+    return list(map(read_only_leaf, values))
 
 
 def capture_block(
@@ -158,7 +170,7 @@ class TracedSum:
     def __init__(self, model: Model, whole: Sum, inputs: Sequence[Any]):
         self._model = model
         self._sum = whole
-        self._inputs = inputs
+        self._inputs = inputs = protected(model, inputs)
         self._add = ADDERS[whole.summation]
         self._own = [number for number, _ in whole.active if number < whole.parts]
         shared = whole.active[len(self._own) :]
@@ -173,6 +185,7 @@ class TracedSum:
         if not len(columns[0]):
             width = sum([seen.width for seen in self._seen])
             return Captured(NOTHING, Gradient((None,) * width), self._seen, ())
+        columns = tuple(protected(self._model, columns))
         are_rows = [isinstance(columns[number], np.ndarray) for number in self._own]
         values = PairwiseSum(self._add.values)
         gradients = Gathered(are_rows, self._add.cotangents)

@@ -13,6 +13,7 @@ ROOT = pathlib.Path(daskgrad.__file__).parent
 ORDER = [
     "structures",
     "random",
+    "arguments",
     "signatures",
     "fingerprints",
     "cotangents",
