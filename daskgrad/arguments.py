@@ -49,7 +49,7 @@ def read_only(array: np.ndarray) -> np.ndarray:
     """A view that cannot be written into; the array itself where it cannot, either."""
     if array.flags.writeable:
         array = array.view()
-        array.setflags(False)
+        array.setflags(write=False)
         if type(array) is not np.ndarray:
             protect_mask(array)
     return array
@@ -58,7 +58,7 @@ def read_only(array: np.ndarray) -> np.ndarray:
 def protect_mask(view: np.ndarray) -> None:
     mask = np.ma.getmask(view)  # that of a view is a view, too
     if mask is not np.ma.nomask:
-        mask.setflags(False)
+        mask.setflags(write=False)
 
 
 def read_only_leaf(leaf: Any) -> Any:
@@ -112,12 +112,12 @@ def own_object(argument: Any, array: Any) -> Any:
 # ------------------------------------------------------------------------- what a model returns
 
 
-def handed_back(leaf: Any) -> Any:
-    """A leaf of a model's value: what is a view of an argument is as writeable as that is.
+def handed_back(leaf: np.ndarray) -> np.ndarray:
+    """An array of a model's value: what is a view of an argument is as writeable as that is.
 
     Consumers see a read-only view of it again; a user may write into it.
     """
-    if not isinstance(leaf, np.ndarray) or leaf.flags.writeable:
+    if leaf.flags.writeable:
         return leaf
     memory = leaf.base
     if not (isinstance(memory, np.ndarray) and memory.flags.writeable):

@@ -79,18 +79,26 @@ class Call(NamedTuple):
 
     def arguments(self, inputs: Sequence[Any]) -> tuple[tuple, dict]:
         """The arguments, with the inputs as they are."""
-        return self.structure.unflatten(self._filled(inputs))
+        leaves = list(self.leaves)
+        for position, number in self.holes:
+            leaves[position] = inputs[number]
+        return self.structure.unflatten(leaves)
 
     def arguments_of_run(self, inputs: Sequence[Any], are_writeable: bool) -> tuple[tuple, dict]:
         """The arguments of one run, which cannot write into the inputs, and has generators of
         random numbers of its own."""
-        return self.structure.unflatten(of_run(self._filled(inputs), are_writeable))
-
-    def _filled(self, inputs: Sequence[Any]) -> list[Any]:
         leaves = list(self.leaves)
         for position, number in self.holes:
             leaves[position] = inputs[number]
-        return leaves
+        return self.structure.unflatten(of_run(leaves, are_writeable))
+
+
+def plain_function(fun: Any) -> Callable:
+    """The function that the user wrote, where another one stands for it."""
+    if isinstance(fun, SentFunction):
+        return plain_function(fun.load())
+    inner = getattr(fun, "model", None)
+    return plain_function(inner.fun) if isinstance(inner, Model) else fun
 
 
 _RUNNING: ContextVar[bool] = ContextVar("a model of daskgrad is running", default=False)

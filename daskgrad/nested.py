@@ -14,6 +14,7 @@ from daskgrad.arguments import of_run
 from daskgrad.cotangents import describe
 from daskgrad.structures import flatten
 from daskgrad.summation import pairwise
+from daskgrad.writes import note_of_write
 
 
 def nested_sum(fun: Callable, name: str, items: Iterable[Any], shared: tuple) -> Any:
@@ -25,7 +26,11 @@ def term(fun: Callable, name: str, number: int, item: Any, shared: tuple) -> Any
     try:
         return fun(*of_run([item, *shared]))
     except Exception as error:
-        error.add_note(f"daskgrad: in item {number} of a sum of {name!r} inside a model")
+        place = f"item {number}"
+        error.add_note(f"daskgrad: in {place} of a sum of {name!r} inside a model")
+        said = note_of_write(error, fun, name, [item, *shared], {}, place)
+        if said is not None:
+            error.add_note(f"daskgrad: {said}")
         raise
 
 

@@ -188,7 +188,7 @@ def row_major(value: Any) -> Any:
 
 def returned(leaf: Any) -> Any:
     """A leaf of a model's value: in C order, and no longer read-only where it is an argument."""
-    return handed_back(cotangents.row_major(leaf))
+    return handed_back(cotangents.row_major(leaf)) if isinstance(leaf, np.ndarray) else leaf
 
 
 def capture(model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]) -> Captured:

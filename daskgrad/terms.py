@@ -135,7 +135,7 @@ def evaluate_block(
         return NOTHING
     with Blame("value", model, whole.call, [*[None] * whole.parts, *inputs]):
         model = model._replace(fun=backends.prepared(backends.load(model.backend), model.fun))
-    inputs, columns = protected(model, inputs), protected(model, columns)
+    inputs, columns = protected(model, inputs), tuple(protected(model, columns))
     values = PairwiseSum(ADDERS[whole.summation].values)
     for offset, item in enumerate(zip(*columns, strict=True)):
         of_term = [*item, *inputs]

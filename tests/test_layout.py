@@ -52,6 +52,7 @@ ORDER = [
     "models",
     "rules",
     "roots",
+    "writes",
     "blame",
     "pullbacks",
     "differences",

@@ -1,0 +1,143 @@
+"""Writes: which of its arguments a model has written into, where NumPy only says "read-only"."""
+
+import ast
+import linecache
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from types import FrameType, TracebackType
+from typing import Any
+
+import numpy as np
+
+from daskgrad.models import plain_function
+from daskgrad.signatures import argument_name
+from daskgrad.structures import flatten
+
+SIGNS = ("read-only", "writable", "writeable", "read-write")  # what NumPy and Python say
+
+OURS = ("daskgrad.", "autograd.")
+KINDS = (ValueError, TypeError, BufferError)
+
+Named = Sequence[tuple[str, Any]]
+
+
+def is_write(error: BaseException) -> bool:
+    """Whether an error may come from writing into a read-only array."""
+    return isinstance(error, KINDS) and any(sign in str(error) for sign in SIGNS)
+
+
+def note_of_write(
+    error: Exception, fun: Any, name: str, args: Sequence[Any], kwargs: dict, place: str = ""
+) -> str | None:
+    """Which argument a model wrote into, if the error says that it did.
+
+    ``place``: the item that the first argument is.
+    """
+    leaf = getattr(error, "daskgrad_leaf", None)
+    if leaf is None and not is_write(error):
+        return None
+    arguments = named_arguments(fun, args, kwargs, place)
+    found = written(error, arguments) if leaf is None else [name_of(leaf, arguments)]
+    return None if found is None else told(name, found)
+
+
+def told(name: str, found: Sequence[str]) -> str:
+    whole = f"into its argument {found[0]}" if len(found) == 1 else "into what it was given"
+    listed = f": {' or '.join(found)}" if len(found) > 1 else ""
+    return (
+        f"model {name!r} wrote {whole}{listed}; arguments, and what the rules of dg.custom_vjp are "
+        f"given, are read-only while a model runs, since others use the same arrays: copy it first"
+    )
+
+
+def named_arguments(fun: Any, args: Sequence[Any], kwargs: dict, place: str = "") -> Named:
+    """The arguments of a call, with their names."""
+    fun = plain_function(fun)
+    named = [(repr(argument_name(fun, number)), arg) for number, arg in enumerate(args)]
+    if place and named:
+        named[0] = (f"{named[0][0]} ({place})", named[0][1])
+    return [*named, *[(repr(name), value) for name, value in kwargs.items()]]
+
+
+def name_of(leaf: int, arguments: Named) -> str:
+    """The argument that a leaf of all arguments is in."""
+    names = [name for name, value in arguments for _ in flatten(value)[0]]
+    return names[leaf]
+
+
+def written(error: BaseException, arguments: Named) -> list[str] | None:
+    """The names of the arguments that the failing statement may have written into.
+
+    None of them, where it is another array that was handed out read-only; ``None`` where nothing
+    was; and all of them where a model is not written in Python.
+    """
+    frames = list(steps(error.__traceback__))
+    for frame, segment in reversed(frames):
+        names = names_written(segment) if segment else list(frame.f_locals)
+        targets = [array for name in names for array in arrays_in(value_of(name, frame))]
+        locked = [array for array in targets if not array.flags.writeable]
+        if locked:
+            return [name for name, value in arguments if overlap(arrays_in(value), locked)]
+    is_python = frames and not frames[-1][0].f_globals.get("__name__", "").startswith(OURS)
+    return None if is_python else [name for name, value in arguments if arrays_in(value)]
+
+
+def overlap(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> bool:
+    return any(np.may_share_memory(a, b) for a in first for b in second)
+
+
+def arrays_in(value: Any) -> list[np.ndarray]:
+    leaves = [getattr(leaf, "_value", leaf) for leaf in flatten(value)[0]]  # a box's
+    return [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
+
+
+def value_of(name: str, frame: FrameType) -> Any:
+    """What a name stands for in a frame."""
+    return frame.f_locals.get(name, frame.f_globals.get(name))
+
+
+# --------------------------------------------------------------------------------- what failed
+
+
+def steps(traceback: TracebackType | None) -> Iterator[tuple[FrameType, str]]:
+    """The frames of a traceback, outermost first, each with the code that failed in it."""
+    while traceback is not None:
+        yield traceback.tb_frame, segment_of(traceback)
+        traceback = traceback.tb_next
+
+
+def segment_of(traceback: TracebackType) -> str:
+    """The piece of source that a frame was at; empty where that is not at hand."""
+    code = traceback.tb_frame.f_code
+    positions = code.co_positions()
+    first, last, begin, end = next(islice(positions, traceback.tb_lasti // 2, None))
+    if first is None or last is None or begin is None or end is None:
+        return ""
+    lines = linecache.getlines(code.co_filename, traceback.tb_frame.f_globals)[first - 1 : last]
+    if not lines:
+        return ""
+    lines[-1] = lines[-1].encode()[:end].decode()
+    lines[0] = lines[0].encode()[begin:].decode()
+    return "".join(lines)
+
+
+def names_written(segment: str) -> list[str]:
+    """The names of what a piece of source may write into."""
+    try:
+        tree: Any = ast.parse(textwrap.dedent(segment))
+    except SyntaxError:
+        return []
+    statement = tree.body[0] if tree.body else None
+    target = getattr(statement, "target", None) or getattr(statement, "value", None)
+    if isinstance(target, ast.Subscript):
+        return names_in(target.value)
+    if isinstance(target, ast.Call):
+        outs = [keyword.value for keyword in target.keywords if keyword.arg == "out"]
+        return names_in(*outs) or names_in(target)
+    return names_in(target)
+
+
+def names_in(*parts: Any) -> list[str]:
+    nodes = [node for part in parts if part is not None for node in ast.walk(part)]
+    return [node.id for node in nodes if isinstance(node, ast.Name)]
