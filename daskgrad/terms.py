@@ -170,12 +170,13 @@ class TracedSum:
     def __init__(self, model: Model, whole: Sum, inputs: Sequence[Any]):
         self._model = model
         self._sum = whole
-        self._inputs = inputs = protected(model, inputs)
         self._add = ADDERS[whole.summation]
         self._own = [number for number, _ in whole.active if number < whole.parts]
         shared = whole.active[len(self._own) :]
         padded = [*[None] * whole.parts, *inputs]
         with Blame("forward", model, whole.call, padded):
+            self._inputs = protected(model, inputs)
+            padded = [*[None] * whole.parts, *self._inputs]
             self._tracer = Tracer(model, whole.call, shared, padded, in_sum=True)
         self._seen = seen_by(shared, padded)
 
