@@ -13,7 +13,6 @@ import numpy as np
 from dask.typing import Key
 
 from daskgrad import backends
-from daskgrad.arguments import read_only_leaf
 from daskgrad.cotangents import contiguous, describe
 from daskgrad.hidden import find_hidden
 from daskgrad.models import KEEP, Call, Model
@@ -230,7 +229,7 @@ def make_call(model: Model, args: tuple, kwargs: dict) -> tuple[Call, list[Node]
         node = as_node(leaf)
         if node is None:
             require_no_node_in(leaf, f"an argument of model {model.name!r}")
-            leaves[position] = read_only_leaf(contiguous(leaf))
+            leaves[position] = contiguous(leaf)
             continue
         number, _ = inputs.setdefault(id(leaf), (len(inputs), node))
         holes.append((position, number))

@@ -1,12 +1,13 @@
 """Writes: which of its arguments a model has written into, where NumPy only says "read-only"."""
 
 import ast
+import inspect
 import linecache
 import textwrap
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,10 +17,16 @@ from daskgrad.structures import flatten
 
 SIGNS = ("read-only", "writable", "writeable", "read-write")  # what NumPy and Python say
 
-OURS = ("daskgrad.", "autograd.")
+OTHERS = ("daskgrad.", "autograd.", "numpy.", "scipy.")  # whose statements say nothing
 KINDS = (ValueError, TypeError, BufferError)
 
-Named = Sequence[tuple[str, Any]]
+
+class Argument(NamedTuple):
+    """An argument of a model: its name in the function, what errors call it, and its value."""
+
+    name: str
+    label: str
+    value: Any
 
 
 def is_write(error: BaseException) -> bool:
@@ -37,50 +44,60 @@ def note_of_write(
     leaf = getattr(error, "daskgrad_leaf", None)
     if leaf is None and not is_write(error):
         return None
-    arguments = named_arguments(fun, args, kwargs, place)
-    found = written(error, arguments) if leaf is None else [name_of(leaf, arguments)]
-    return None if found is None else told(name, found)
+    fun = plain_function(fun)
+    arguments = arguments_of(fun, args, kwargs, place)
+    found = written(error, fun, arguments) if leaf is None else [argument_of(leaf, arguments)]
+    return None if found is None else told(name, [argument.label for argument in found])
 
 
 def told(name: str, found: Sequence[str]) -> str:
-    whole = f"into its argument {found[0]}" if len(found) == 1 else "into what it was given"
+    whole = f"wrote into its {found[0]}" if len(found) == 1 else "wrote into what it was given"
     listed = f": {' or '.join(found)}" if len(found) > 1 else ""
     return (
-        f"model {name!r} wrote {whole}{listed}; arguments, and what the rules of dg.custom_vjp are "
+        f"model {name!r} {whole}{listed}; arguments, and what the rules of dg.custom_vjp are "
         f"given, are read-only while a model runs, since others use the same arrays: copy it first"
     )
 
 
-def named_arguments(fun: Any, args: Sequence[Any], kwargs: dict, place: str = "") -> Named:
-    """The arguments of a call, with their names."""
-    fun = plain_function(fun)
-    named = [(repr(argument_name(fun, number)), arg) for number, arg in enumerate(args)]
-    if place and named:
-        named[0] = (f"{named[0][0]} ({place})", named[0][1])
-    return [*named, *[(repr(name), value) for name, value in kwargs.items()]]
+def arguments_of(fun: Any, args: Sequence[Any], kwargs: dict, place: str) -> list[Argument]:
+    names = [*[argument_name(fun, number) for number in range(len(args))], *kwargs]
+    suffixes = [f" ({place})" if place else ""]
+    found = []
+    for name, value, suffix in zip_longest(names, [*args, *kwargs.values()], suffixes):
+        label = name if name.startswith("argument ") else f"argument {name!r}"
+        found.append(Argument(name, f"{label}{suffix or ''}", value))
+    return found
 
 
-def name_of(leaf: int, arguments: Named) -> str:
+def argument_of(leaf: int, arguments: Sequence[Argument]) -> Argument:
     """The argument that a leaf of all arguments is in."""
-    names = [name for name, value in arguments for _ in flatten(value)[0]]
-    return names[leaf]
+    return [argument for argument in arguments for _ in flatten(argument.value)[0]][leaf]
 
 
-def written(error: BaseException, arguments: Named) -> list[str] | None:
-    """The names of the arguments that the failing statement may have written into.
+def written(
+    error: BaseException, fun: Any, arguments: Sequence[Argument]
+) -> Sequence[Argument] | None:
+    """The arguments that the failing statement may have written into.
 
     None of them, where it is another array that was handed out read-only; ``None`` where nothing
     was; and all of them where a model is not written in Python.
     """
-    frames = list(steps(error.__traceback__))
+    frames = [step for step in steps(error.__traceback__) if not is_of_library(step[0])]
     for frame, segment in reversed(frames):
         names = names_written(segment) if segment else list(frame.f_locals)
-        targets = [array for name in names for array in arrays_in(value_of(name, frame))]
-        locked = [array for array in targets if not array.flags.writeable]
+        locked = [array for name in names for array in read_only_in(value_of(name, frame))]
         if locked:
-            return [name for name, value in arguments if overlap(arrays_in(value), locked)]
-    is_python = frames and not frames[-1][0].f_globals.get("__name__", "").startswith(OURS)
-    return None if is_python else [name for name, value in arguments if arrays_in(value)]
+            by_name = (
+                names if frame.f_code is getattr(inspect.unwrap(fun), "__code__", None) else []
+            )
+            return [a for a in arguments if overlap(arrays_in(a.value), locked)] or [
+                a for a in arguments if a.name in by_name
+            ]
+    return None if frames else [a for a in arguments if arrays_in(a.value)]
+
+
+def is_of_library(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__", "").startswith(OTHERS)
 
 
 def overlap(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> bool:
@@ -90,6 +107,11 @@ def overlap(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> bool:
 def arrays_in(value: Any) -> list[np.ndarray]:
     leaves = [getattr(leaf, "_value", leaf) for leaf in flatten(value)[0]]  # a box's
     return [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
+
+
+def read_only_in(value: Any) -> list[np.ndarray]:
+    leaves = [leaf for leaf in flatten(value)[0] if isinstance(leaf, np.ndarray)]
+    return [leaf for leaf in leaves if not leaf.flags.writeable]
 
 
 def value_of(name: str, frame: FrameType) -> Any:
