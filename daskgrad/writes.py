@@ -83,17 +83,17 @@ def written(
     was; and all of them where a model is not written in Python.
     """
     frames = [step for step in steps(error.__traceback__) if not is_of_library(step[0])]
+    own_code, is_found = getattr(inspect.unwrap(fun), "__code__", None), False
     for frame, segment in reversed(frames):
         names = names_written(segment) if segment else list(frame.f_locals)
         locked = [array for name in names for array in read_only_in(value_of(name, frame))]
-        if locked:
-            by_name = (
-                names if frame.f_code is getattr(inspect.unwrap(fun), "__code__", None) else []
-            )
-            return [a for a in arguments if overlap(arrays_in(a.value), locked)] or [
-                a for a in arguments if a.name in by_name
-            ]
-    return None if frames else [a for a in arguments if arrays_in(a.value)]
+        is_found = is_found or bool(locked)
+        found = [a for a in arguments if overlap(arrays_in(a.value), locked)]
+        if locked and not found and frame.f_code is own_code:  # on others than it was called with
+            found = [a for a in arguments if a.name in names]
+        if found:
+            return found
+    return [] if is_found else None if frames else [a for a in arguments if arrays_in(a.value)]
 
 
 def is_of_library(frame: FrameType) -> bool:
