@@ -48,10 +48,10 @@ def require_argnums_kind(argnums: Any, name: str) -> None:
         )
 
 
-def require_function(fun: Any, asked: str) -> None:
+def require_function(fun: Any, asked: str, place: str = "first") -> None:
     if not callable(fun):
         raise TypeError(
-            f"the first argument of dg.{asked} is a function that calls models; "
+            f"the {place} argument of dg.{asked} is a function that calls models; "
             f"found {describe(fun)}"
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 import optree
 
 from daskgrad.arguments import of_run
-from daskgrad.cotangents import describe
+from daskgrad.cotangents import as_summand, describe
 from daskgrad.structures import flatten
 from daskgrad.summation import pairwise
 from daskgrad.writes import note_of_write
@@ -44,4 +44,4 @@ def add(first: Any, second: Any, owned: bool = False) -> Any:
             f"found {describe(first)} and {describe(second)}"
         )
     pairs = zip(leaves, others, strict=True)
-    return optree.tree_unflatten(structure, [a + b for a, b in pairs])
+    return optree.tree_unflatten(structure, [as_summand(a) + as_summand(b) for a, b in pairs])

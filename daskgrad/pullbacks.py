@@ -417,6 +417,7 @@ def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
     require_no_objects(leaves, model)
     for leaf in leaves:
         if isinstance(leaf, np.ndarray | np.generic):
+            require_no_mask(leaf, model)
             continue
         whole = leaf is value
         if isinstance(leaf, int | float | complex) or (not whole and isinstance(leaf, str)):
@@ -427,6 +428,15 @@ def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
             f"model {model.name!r} returned {describe(leaf)}; expected numbers or arrays, or "
             f"dicts, lists, tuples and registered dataclasses of them"
             + (f"; {CALL_THE_FUNCTION}" if hasattr(leaf, "__dask_graph__") else "")
+        )
+
+
+def require_no_mask(leaf: Any, model: Model) -> None:
+    """A cotangent is a plain array: what makes an array more than that would be lost."""
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise TypeError(
+            f"model {model.name!r} returned a masked array, {describe(leaf)}, whose mask a "
+            f"derivative would lose; fill it, or return what is not masked"
         )
 
 

@@ -8,6 +8,7 @@ the state in which they were handed over.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.random import BitGenerator, Generator, RandomState, SeedSequence
@@ -34,16 +35,37 @@ def generators(seed: int | Sequence[int], n: int) -> list[Generator]:
     n:
         how many.
 
+    Raises
+    ------
+    TypeError, ValueError
+        for a seed that is none, such as a generator, or is negative, and for an n that is no count.
+
     Source: ``SeedSequence.spawn`` (M. E. O'Neill, "PCG", 2014, for the default generator).
     """
-    if seed is None or isinstance(seed, bool | float):
-        raise TypeError(
-            f"the seed of dg.random.generators is an integer or a sequence of integers, so that "
-            f"the same numbers can be drawn again; found {seed!r}"
-        )
+    require_seed(seed, "dg.random.generators")
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
         raise ValueError(f"dg.random.generators makes n generators, n = 0, 1, ...; found n={n!r}")
     return [np.random.default_rng(child) for child in SeedSequence(seed).spawn(int(n))]
+
+
+def require_seed(seed: Any, asked: str) -> None:
+    """An integer or several, none of them negative."""
+    numbers = seed if isinstance(seed, list | tuple | range | np.ndarray) else [seed]
+    if np.ndim(numbers) == 1 and len(numbers) and all(map(is_seed, numbers)):
+        return
+    raise (TypeError if not all(map(is_integer, numbers)) else ValueError)(
+        f"the seed of {asked} is an integer or a sequence of integers, zero or more, so that the "
+        f"same numbers can be drawn again; found {seed!r}"
+        + (": draw one from it, with .integers(2**32)" if isinstance(seed, STATEFUL) else "")
+    )
+
+
+def is_integer(number: Any) -> bool:
+    return isinstance(number, int | np.integer) and not isinstance(number, bool)
+
+
+def is_seed(number: Any) -> bool:
+    return is_integer(number) and number >= 0
 
 
 STATEFUL = (Generator, BitGenerator, RandomState, SeedSequence)

@@ -1,10 +1,11 @@
 """Sums: what users call to add up models: over items, over slices of them, over nodes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from daskgrad.columns import Column
 from daskgrad.cotangents import describe
+from daskgrad.hidden import LOOKED_AT
 from daskgrad.items import (
     Items,
     Zip,
@@ -136,6 +137,8 @@ def sum(nodes: Iterable[Node], summation: Summation = "pairwise") -> Node:
     """
     if isinstance(nodes, Node):
         raise TypeError(f"dg.sum takes a list of nodes; found {nodes!r}: write dg.sum([a, b])")
+    if not isinstance(nodes, Iterable):
+        raise TypeError(f"dg.sum takes a list of nodes; found {describe(nodes)}")
     nodes = list(nodes)
     require_summation(summation)
     for number, node in enumerate(nodes):
@@ -162,8 +165,18 @@ def reduction(
     for column in items.columns:
         if type(column) is Column:
             require_no_node_in(column.items, f"the items of model {model.name!r}")
+            require_no_iterators(column.items, model.name)
     template = (None,) * len(items.columns) if is_zip else None
     return ReductionNode(model, shared, items, template, summation)
+
+
+def require_no_iterators(items: Any, name: str) -> None:
+    for number, item in enumerate(items if isinstance(items, list) else ()):
+        if number < LOOKED_AT and isinstance(item, Iterator):
+            raise TypeError(
+                f"item {number} of model {name!r} is {describe(item)}, which is used up when a "
+                f"model has run once, and models may run again; pass a list"
+            )
 
 
 def involves_node(items: Any, shared: tuple) -> bool:

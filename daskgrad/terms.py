@@ -21,7 +21,15 @@ from daskgrad.compensation import (
     rounded_value,
     taken_apart,
 )
-from daskgrad.cotangents import Cotangent, Leaves, Part, Seed, describe, is_zero
+from daskgrad.cotangents import (
+    Cotangent,
+    Leaves,
+    Part,
+    Seed,
+    as_summand,
+    describe,
+    is_zero,
+)
 from daskgrad.fingerprints import fingerprint
 from daskgrad.itemwise import Gathered, Widths, factor_of_terms, items_of
 from daskgrad.models import Call, Model
@@ -473,17 +481,24 @@ def not_alike(first: Any, second: Any) -> ValueError:
     )
 
 
+OBJECTS = np.dtype(object)
 NUMBERS = (np.ndarray, np.generic, int, float, complex, Unrounded)
 
 
 def require_numbers(leaves: Sequence[Any]) -> None:
     for leaf in leaves:
-        if not isinstance(leaf, NUMBERS):
+        if not isinstance(leaf, NUMBERS) or getattr(leaf, "dtype", OBJECTS).kind in "USMV":
             raise TypeError(f"the terms of a sum must be numbers; found {describe(leaf)}")
+        if isinstance(leaf, np.ma.MaskedArray):
+            raise TypeError(
+                f"the terms of a sum must be numbers; found a masked array, {describe(leaf)}, "
+                f"whose mask would be lost: fill it, or sum what is not masked"
+            )
 
 
 def _add_leaf(first: Any, second: Any, owned: bool) -> Any:
     require_numbers((first, second))
+    first, second = as_summand(first), as_summand(second)
     if owned and isinstance(first, np.ndarray) and first.dtype == getattr(second, "dtype", None):
         return np.add(first, second, out=first)
     return first + second

@@ -217,6 +217,8 @@ def fitting(derivative: Any, leaf: Any, what: str) -> Any:
         return zero(leaf)
     if not is_differentiable(leaf):
         raise TypeError(f"{what}: {describe(leaf)} has no derivative; give None in its place")
+    if isinstance(derivative, np.ma.MaskedArray):
+        raise TypeError(f"{what}: a masked array would lose its mask; fill it first")
     found, dtype = np.asarray(getval(derivative)), np.asarray(leaf).dtype
     if found.shape != np.shape(leaf):
         raise ValueError(f"{what}: expected shape {np.shape(leaf)}, found {found.shape}")
