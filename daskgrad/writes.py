@@ -69,6 +69,23 @@ def arguments_of(fun: Any, args: Sequence[Any], kwargs: dict, place: str) -> lis
     return found
 
 
+def note_of_foreign(fun: Any, args: Sequence[Any], kwargs: dict, backend: Any) -> str | None:
+    """Which arguments of a model that has failed are arrays of another library than NumPy."""
+    arguments = arguments_of(plain_function(fun), args, kwargs, "")
+    foreign = [a for a in arguments if any(map(is_foreign, flatten(a.value)[0]))]
+    if not foreign:
+        return None
+    labels = ", ".join([argument.label for argument in foreign])
+    return (
+        f"{labels}: arrays of other libraries are handed over as they are; pass NumPy arrays, "
+        f"which backend {getattr(backend, 'name', backend)!r} has use for"
+    )
+
+
+def is_foreign(leaf: Any) -> bool:
+    return hasattr(type(leaf), "__dlpack__") and not isinstance(leaf, np.ndarray | np.generic)
+
+
 def argument_of(leaf: int, arguments: Sequence[Argument]) -> Argument:
     """The argument that a leaf of all arguments is in."""
     return [argument for argument in arguments for _ in flatten(argument.value)[0]][leaf]
