@@ -111,6 +111,7 @@ def test_arrays_of_other_libraries_are_no_parameters_and_no_items(kind):
 
 
 @pytest.mark.optional
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("kind", ["torch", "meta"])
 def test_a_model_that_fails_on_tensors_is_told_what_they_are(kind):
     value = foreign(*LIBRARIES[kind])
