@@ -16,7 +16,6 @@ import numpy as np
 import optree
 
 from daskgrad import cotangents
-from daskgrad.arguments import read_only
 from daskgrad.backends.autograd.ruled import Call as RuledCall
 from daskgrad.blame import Blame
 from daskgrad.cotangents import Leaves, describe, is_differentiable
@@ -115,7 +114,7 @@ class Differences:
         self._scheme = scheme
         self._name = name
         self._evaluate = evaluate
-        self._leaves = [read_only(np.asarray(leaf)) for leaf in leaves]
+        self._leaves = [np.asarray(leaf) for leaf in leaves]
         self._epsilon = epsilon(leaves)
         self._real_places: list[int] = []  # leaves of the value that no argument moves
         self._starts = np.cumsum([0, *[Kind.of(leaf).size for leaf in leaves]])

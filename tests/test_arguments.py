@@ -6,6 +6,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse
+from autograd.extend import defvjp, primitive
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
@@ -198,8 +199,8 @@ def test_also_where_placed_items_are(client):
 # --------------------------------------------------------------------------- rules and solvers
 
 
-def with_rules(fun=anp.sum, forward=None, backward=None, jvp=None):
-    ruled = dg.custom_vjp(named(fun, "ruled"))
+def with_rules(forward=None, backward=None, jvp=None):
+    ruled = dg.custom_vjp(named(np.sum, "ruled"))
     ruled.defvjp(
         forward or (lambda x: (np.sum(x), x)),
         backward or (lambda kept, c: (c * np.ones(3),)),
@@ -229,7 +230,10 @@ def writing(place, result):
 
 RULES = {
     "forward": (with_rules(forward=writing(0, (1.0, None))), dg.grad),
-    "residuals": (with_rules(backward=writing(0, (np.ones(3),))), dg.grad),
+    "residuals": (
+        with_rules(lambda x: (np.sum(x), x.copy()), writing(0, (np.ones(3),))),
+        dg.grad,
+    ),
     "primals": (with_rules(jvp=writing(0, (1.0, 1.0))), None),
     "tangents": (with_rules(jvp=writing(1, (1.0, 1.0))), None),
 }
@@ -244,6 +248,22 @@ def test_a_rule_cannot_write_into_what_it_is_given(rule, of_what):
     with pytest.raises(ValueError, match="read-only") as caught:
         reverse(node)(X) if reverse else dg.jvp(node, (X,), (X,))
     assert "model 'model' wrote into" in notes(caught.value)
+
+
+def test_a_primitive_of_the_users_own_cannot_write_into_what_is_differentiated():
+    @primitive
+    def halved(x):
+        x /= 2.0
+        return np.sum(x)
+
+    defvjp(halved, lambda ans, x: lambda g: g * np.full(3, 0.5))
+    total = dg.grad(lambda x: dg.map_sum(lambda i, x: halved(x), [1, 2], x))
+    for ask in (dg.grad(dg.delayed(halved)), total, dg.grad(dg.delayed(lambda x: halved(x)))):
+        with pytest.raises(ValueError, match="read-only") as caught:
+            ask(X)
+        assert "wrote into its argument" in notes(caught.value)
+    with pytest.raises(ValueError, match="read-only"):
+        dg.grad(lambda v: dg.map_sum(lambda item, x: halved(item), v, X))([X, X])
 
 
 def test_a_cotangent_that_a_rule_is_given_belongs_to_others_too():
