@@ -12,7 +12,7 @@ import numpy as np
 LOOKED_AT = 100  # objects within one thing that are looked at
 
 PLAIN = (str, bytes, int, float, complex, np.generic, type, types.ModuleType, type(None))
-NESTED = (list, tuple, dict)
+NESTED = {list, tuple, dict}
 CONTAINERS = (list, tuple, set, frozenset, deque, KeysView, ValuesView, ItemsView)
 
 
