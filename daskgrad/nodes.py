@@ -352,7 +352,9 @@ def delayed(
     fun:
         a function of arrays and other arguments that returns numbers, arrays, or dicts, lists and
         tuples of them. It may run more than once for one gradient (where its pullback moved between
-        processes), so it must return the same value for the same arguments.
+        processes), so it must return the same value for the same arguments. It must not write into
+        them: others use the same arrays, which are read-only while it runs (lists and dicts are its
+        own).
     name:
         what task keys, errors and the dashboard call it; the function's name if not given.
     backend:
@@ -367,7 +369,7 @@ def delayed(
     Raises
     ------
     TypeError
-        where ``fun`` cannot be called, or the name is no string.
+        where ``fun`` cannot be called, is async or yields, or the name is no string.
     ValueError
         for an unknown backend or ``keep``.
     ModuleNotFoundError

@@ -39,7 +39,8 @@ def map_sum(
 ) -> Any:
     """The sum of ``model(item, *shared)`` over the items, as one node.
 
-    The terms must have one structure and shape. They are added along a binary tree over the items'
+    The terms must have one structure and shape. Booleans and short integers become 64-bit ones, as
+    in ``np.sum``. Terms are added along a binary tree over the items'
     indices: the bits of value and gradient depend neither on the grainsize nor on the scheduler.
     Inside a model nothing is recorded: it returns the sum itself, and derivatives flow through it.
 
