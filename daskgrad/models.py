@@ -58,6 +58,11 @@ class SentFunction:
             self._digest = digest(self.data)
         return self._digest
 
+    @property
+    def loaded(self) -> Callable | None:
+        """The function, if it has been loaded."""
+        return self._fun
+
     def load(self) -> Callable:
         if self._fun is None:
             self._fun = backends.load(self.backend).loads(self.data)
@@ -94,9 +99,9 @@ class Call(NamedTuple):
 
 
 def plain_function(fun: Any) -> Callable:
-    """The function that the user wrote, where another one stands for it."""
+    """The function that the user wrote, where another one stands for it; loads nothing."""
     if isinstance(fun, SentFunction):
-        return plain_function(fun.load())
+        return fun if fun.loaded is None else plain_function(fun.loaded)
     inner = getattr(fun, "model", None)
     return plain_function(inner.fun) if isinstance(inner, Model) else fun
 

@@ -39,9 +39,9 @@ def map_sum(
 ) -> Any:
     """The sum of ``model(item, *shared)`` over the items, as one node.
 
-    The terms must have one structure and shape. Booleans and short integers become 64-bit ones, as
-    in ``np.sum``. Terms are added along a binary tree over the items'
+    The terms must have one structure and shape. They are added along a binary tree over the items'
     indices: the bits of value and gradient depend neither on the grainsize nor on the scheduler.
+    Booleans and short integers are added in 64 bits, as ``np.sum`` does; masked arrays are no terms.
     Inside a model nothing is recorded: it returns the sum itself, and derivatives flow through it.
 
     Parameters
@@ -76,7 +76,8 @@ def map_sum(
         that of the shards, a dask Array whose rows are not counted, an unknown summation, and a
         compensated one inside a model.
     TypeError
-        for anything else in the place of the items.
+        for anything else in the place of the items, iterators among the items or arguments, and
+        terms that are no numbers.
     """
     model = as_model(model)
     require_grainsize(grainsize)
