@@ -41,7 +41,7 @@ def map_sum(
 
     The terms must have one structure and shape. They are added along a binary tree over the items'
     indices: the bits of value and gradient depend neither on the grainsize nor on the scheduler.
-    Booleans and short integers are added in 64 bits, as ``np.sum`` does; masked arrays are no terms.
+    Booleans and short integers are added in 64 bits, as ``np.sum`` does; masked arrays are none.
     Inside a model nothing is recorded: it returns the sum itself, and derivatives flow through it.
 
     Parameters
