@@ -58,14 +58,20 @@ def finite_difference(
     """
     if isinstance(fun, DelayedModel):
         fun = fun.model.fun
-    if method not in METHODS:
-        raise ValueError(f"method is one of {', '.join(map(repr, METHODS))}; found {method!r}")
-    if not (step is None or (isinstance(step, int | float | np.floating) and 0 < step < np.inf)):
+    if not (isinstance(method, str) and method in METHODS):
+        told = ", ".join(map(repr, METHODS))
+        raise ValueError(f"method is one of {told}; found {describe(method)}")
+    if not (step is None or is_positive(step)):
         raise ValueError(
             f"step is a positive number, relative to the argument; found {describe(step)}"
         )
     box = Differenced(fun, Scheme(method, step))
     return BlackBox(Model(box, box.name), box.scheme)
+
+
+def is_positive(step: Any) -> bool:
+    is_number = isinstance(step, int | float | np.floating) and not isinstance(step, bool)
+    return is_number and bool(0 < step < np.inf)
 
 
 class BlackBox(DelayedModel):

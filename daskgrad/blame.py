@@ -10,6 +10,7 @@ import cloudpickle
 from daskgrad import backends
 from daskgrad.models import Call, Model, described_arguments
 from daskgrad.structures import flatten
+from daskgrad.writes import note_of_foreign, note_of_write
 
 
 class Partition(NamedTuple):
@@ -67,9 +68,17 @@ class Blame(NamedTuple):
         where = f"model {self.model.name!r}{at(self.place)}"
         shapes = ", ".join(described_arguments(self.call, self.inputs))
         error.add_note(f"daskgrad: in the {self.stage} pass of {where}, called with ({shapes})")
-        said = backends.hint(self.model.backend, error, self.stage)
-        if said is not None:
-            error.add_note(f"daskgrad: {said}")
+        args, kwargs = self.call.arguments(self.inputs)
+        called = self.model.fun, self.model.name, args, kwargs, at(self.place)[2:]
+        backend = self.model.backend
+        said = [
+            backends.hint(backend, error, self.stage),
+            note_of_write(error, *called),
+            note_of_foreign(self.model.fun, args, kwargs, backend),
+        ]
+        for each in said:
+            if each is not None:
+                error.add_note(f"daskgrad: {each}")
         make_portable(error)
 
 

@@ -4,7 +4,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from daskgrad.cotangents import describe
 from daskgrad.culprits import first_culprit
+from daskgrad.demands import require_function
 from daskgrad.directions import is_double
 from daskgrad.lines import (
     FORWARD,
@@ -15,6 +19,7 @@ from daskgrad.lines import (
     first_fault,
     require_order,
 )
+from daskgrad.random import require_seed
 from daskgrad.taylor import taylor_rates
 
 MODES = ("forward", "reverse")
@@ -58,7 +63,11 @@ def check_grads(
         (``taylor_rates``), and the first model of the graph whose own derivative is wrong: each
         active call, and each item of a sum, is checked alone, in this process.
     """
+    require_function(fun, "check_grads")
     require_order(order)
+    require_seed(seed, "dg.check_grads")
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        require_tolerance(name, tolerance)
     settings = Settings(order, require_modes(modes), rtol, atol, seed)
 
     def check(*args: Any) -> None:
@@ -92,8 +101,18 @@ def told_rates(fault: Fault, fun: Callable, args: tuple, settings: Settings) -> 
     return f"\nTaylor's remainders fall at the rates {told}, where {right} is right"
 
 
+def require_tolerance(name: str, tolerance: Any) -> None:
+    is_number = isinstance(tolerance, int | float | np.floating) and not isinstance(tolerance, bool)
+    if not (is_number and tolerance >= 0):
+        raise ValueError(f"{name} is a number, zero or more; found {describe(tolerance)}")
+
+
 def require_modes(modes: Any) -> tuple[str, ...]:
-    named = (modes,) if isinstance(modes, str) else tuple(modes)
-    if not named or not set(named) <= set(MODES):
+    named = tuple(modes) if isinstance(modes, list | tuple | set | frozenset) else (modes,)
+    if (
+        not all(isinstance(mode, str) for mode in named)
+        or not named
+        or not set(named) <= set(MODES)
+    ):
         raise ValueError(f"modes are some of {', '.join(map(repr, MODES))}; found {modes!r}")
     return named

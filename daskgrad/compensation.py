@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.cotangents import Leaves, cast, is_differentiable, nbytes
+from daskgrad.cotangents import Leaves, as_summand, cast, is_differentiable, nbytes
 from daskgrad.structures import Structure, flatten
 
 
@@ -120,7 +120,7 @@ def add_leaf(first: Any, second: Any) -> Any:
 
 
 def _high(leaf: Any) -> Any:
-    return leaf.high if isinstance(leaf, Unrounded) else leaf
+    return leaf.high if isinstance(leaf, Unrounded) else as_summand(leaf)
 
 
 def two_sum(first: Any, second: Any) -> tuple[Any, Any]:

@@ -94,14 +94,36 @@ def row_major(leaf: Any) -> Any:
     if isinstance(leaf, np.ndarray):
         flags = leaf.flags
         if not (flags.c_contiguous and flags.aligned):
+            require_room(leaf)
             return leaf.copy(order="C")
     return leaf
 
 
-def contiguous(leaf: Any) -> Any:
+def contiguous(leaf: Any, what: str = "an array") -> Any:
     """A leaf in C or Fortran order, both of which survive a move; a C copy where need be."""
     if isinstance(leaf, np.ndarray) and not leaf.flags.forc:
+        require_room(leaf, what)
         return leaf.copy(order="C")
+    return leaf
+
+
+BROADCAST = 2**30  # bytes that the copy of a broadcast array may take
+
+
+def require_room(array: np.ndarray, what: str = "an array") -> None:
+    """A broadcast array, which takes no memory, is not copied into more than there may be."""
+    if array.nbytes > BROADCAST and 0 in array.strides:
+        raise ValueError(
+            f"{what} is {describe(array)}, broadcast from fewer numbers, and would be copied to "
+            f"{array.nbytes / 2**30:.0f} GiB; pass the numbers, and broadcast them in the model"
+        )
+
+
+def as_summand(leaf: Any) -> Any:
+    """Booleans and short integers as ``np.sum`` adds them up, in 64 bits; others as they are."""
+    dtype = getattr(leaf, "dtype", None)
+    if getattr(dtype, "kind", "") in ("b", "i", "u") and dtype.itemsize < 8:  # type: ignore[union-attr]
+        return leaf.astype(np.uint64 if dtype.kind == "u" else np.int64)  # type: ignore[union-attr]
     return leaf
 
 
@@ -110,14 +132,25 @@ def nbytes(leaves: Sequence[Any]) -> int:
     return sum([getattr(leaf, "nbytes", 8) for leaf in leaves])
 
 
-def describe(value: Any) -> str:
+def describe(value: Any, depth: int = 8) -> str:
     """A value in a few words, for an error: dtype and shape, or the structure of a container."""
+    if not depth:
+        return "..."
     if isinstance(value, np.ndarray | np.generic):
         return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
     if isinstance(value, dict):
-        return "{" + _shortened([f"{key!r}: {describe(item)}" for key, item in value.items()]) + "}"
+        return (
+            "{"
+            + _shortened([f"{key!r}: {describe(item, depth - 1)}" for key, item in value.items()])
+            + "}"
+        )
     if isinstance(value, list | tuple):
-        return type(value).__name__ + "(" + _shortened([describe(item) for item in value]) + ")"
+        return (
+            type(value).__name__
+            + "("
+            + _shortened([describe(item, depth - 1) for item in value])
+            + ")"
+        )
     if isinstance(value, bool | int | float | complex | str | type(None)):
         text = repr(value)
         return text if len(text) <= 40 else text[:37] + "..."
@@ -235,6 +268,10 @@ def check(cotangent: Any, leaf: Any, of: str, kind: str = "cotangent") -> Any:
     if cotangent is None:
         return None
     whose = "primal" if kind == "tangent" else "value"
+    if hasattr(cotangent, "__dask_graph__"):
+        raise TypeError(
+            f"{kind} of {of}: {describe(cotangent)} has no value yet; take it with .compute()"
+        )
     if not is_differentiable(leaf):
         raise TypeError(
             f"{kind} of {of}: {describe(leaf)} has no derivative; give None in its place"

@@ -48,10 +48,10 @@ def require_argnums_kind(argnums: Any, name: str) -> None:
         )
 
 
-def require_function(fun: Any, asked: str) -> None:
+def require_function(fun: Any, asked: str, place: str = "first") -> None:
     if not callable(fun):
         raise TypeError(
-            f"the first argument of dg.{asked} is a function that calls models; "
+            f"the {place} argument of dg.{asked} is a function that calls models; "
             f"found {describe(fun)}"
         )
 
@@ -162,8 +162,8 @@ def unstacked(cotangent: Any, value: Any, name: str) -> list[Cotangent] | None:
     """The cotangents of a stacked batch, or ``None`` where it is a single one."""
     leaves, structure = flatten(cotangent)
     primals, expected = flatten(value)
-    if structure != expected:
-        return None
+    if structure != expected or any(hasattr(leaf, "__dask_graph__") for leaf in leaves):
+        return None  # which is an error, or none
     pairs = zip(leaves, primals, strict=True)
     there = [(np.shape(c), np.shape(p)) for c, p in pairs if c is not None]
     counts = {shape[0] for shape, _ in there if shape}

@@ -95,7 +95,7 @@ def differentiated(recorded: Recording, output: Any, aux: Any) -> tuple[Any, Any
     graph = recorded.graph(output, extras, output_is_scalar=True)
     value, computed, arrived = evaluated(graph, extras)
     require_real_scalar(value, output.name)
-    rest = iter(computed)
+    rest = iter(map(of_its_own, computed))
     aux = [next(rest) if isinstance(leaf, Node) else leaf for leaf in aux_leaves]
     gradients = recorded.gather(arrived)
     return np.asarray(value)[()], optree.tree_unflatten(aux_structure, aux), gradients

@@ -12,6 +12,7 @@ import numpy as np
 LOOKED_AT = 100  # objects within one thing that are looked at
 
 PLAIN = (str, bytes, int, float, complex, np.generic, type, types.ModuleType, type(None))
+NESTED = {list, tuple, dict}
 CONTAINERS = (list, tuple, set, frozenset, deque, KeysView, ValuesView, ItemsView)
 
 
@@ -27,6 +28,16 @@ def find_hidden(kind: type, thing: Any) -> Any:
         if room > 0:
             found.extend(itertools.islice(parts_of(part), room))
     return None
+
+
+def containers_in(thing: Any) -> list[Any]:
+    """A tuple and the lists, tuples and dicts in it, among the first 100 that are met."""
+    found = [thing]
+    for container in found:  # grows while it is gone through
+        parts = container.values() if isinstance(container, dict) else container
+        inner = [part for part in itertools.islice(parts, LOOKED_AT) if type(part) in NESTED]
+        found.extend(inner[: LOOKED_AT - len(found)])
+    return found
 
 
 def parts_of(thing: Any) -> Iterable[Any]:

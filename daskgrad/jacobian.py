@@ -65,8 +65,8 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
     require_function(fun, "jacobian")
     name = function_name(fun)
     require_argnums_kind(argnums, name)
-    if mode not in MODES:
-        raise ValueError(f"mode is one of {', '.join(map(repr, MODES))}; found {mode!r}")
+    if not (isinstance(mode, str) and mode in MODES):
+        raise ValueError(f"mode is one of {', '.join(map(repr, MODES))}; found {describe(mode)}")
 
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
         numbers = require_argnums(argnums, len(args), name)

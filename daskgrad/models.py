@@ -6,9 +6,9 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from daskgrad import backends
+from daskgrad.arguments import of_run
 from daskgrad.backends.unchanged import digest
 from daskgrad.cotangents import describe
-from daskgrad.random import with_own_generators
 from daskgrad.structures import Structure
 
 KEEP = ("auto", "gradient", "tape", "recompute")
@@ -58,6 +58,11 @@ class SentFunction:
             self._digest = digest(self.data)
         return self._digest
 
+    @property
+    def loaded(self) -> Callable | None:
+        """The function, if it has been loaded."""
+        return self._fun
+
     def load(self) -> Callable:
         if self._fun is None:
             self._fun = backends.load(self.backend).loads(self.data)
@@ -78,11 +83,27 @@ class Call(NamedTuple):
     holes: tuple[tuple[int, int], ...]
 
     def arguments(self, inputs: Sequence[Any]) -> tuple[tuple, dict]:
-        """The arguments of one run, which has generators of random numbers of its own."""
+        """The arguments, with the inputs as they are."""
         leaves = list(self.leaves)
         for position, number in self.holes:
             leaves[position] = inputs[number]
-        return self.structure.unflatten(with_own_generators(leaves))
+        return self.structure.unflatten(leaves)
+
+    def arguments_of_run(self, inputs: Sequence[Any], are_writeable: bool) -> tuple[tuple, dict]:
+        """The arguments of one run, which cannot write into the inputs, and has generators of
+        random numbers of its own."""
+        leaves = list(self.leaves)
+        for position, number in self.holes:
+            leaves[position] = inputs[number]
+        return self.structure.unflatten(of_run(leaves, are_writeable))
+
+
+def plain_function(fun: Any) -> Callable:
+    """The function that the user wrote, where another one stands for it; loads nothing."""
+    if isinstance(fun, SentFunction):
+        return fun if fun.loaded is None else plain_function(fun.loaded)
+    inner = getattr(fun, "model", None)
+    return plain_function(inner.fun) if isinstance(inner, Model) else fun
 
 
 _RUNNING: ContextVar[bool] = ContextVar("a model of daskgrad is running", default=False)
@@ -97,10 +118,11 @@ def load(model: Model) -> None:
 def run(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     """The value of a call."""
     load(model)
-    args, kwargs = call.arguments(inputs)
+    backend = backends.load(model.backend)
+    args, kwargs = call.arguments_of_run(inputs, backends.finds_writes(backend))
     token = _RUNNING.set(True)
     try:
-        return backends.load(model.backend).run(model.fun, args, kwargs)
+        return backend.run(model.fun, args, kwargs)
     finally:
         _RUNNING.reset(token)
 

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.cotangents import describe
-from daskgrad.random import with_own_generators
+from daskgrad.arguments import of_run
+from daskgrad.cotangents import as_summand, describe
 from daskgrad.structures import flatten
 from daskgrad.summation import pairwise
+from daskgrad.writes import note_of_write
 
 
 def nested_sum(fun: Callable, name: str, items: Iterable[Any], shared: tuple) -> Any:
@@ -23,9 +24,13 @@ def nested_sum(fun: Callable, name: str, items: Iterable[Any], shared: tuple) ->
 
 def term(fun: Callable, name: str, number: int, item: Any, shared: tuple) -> Any:
     try:
-        return fun(*with_own_generators([item, *shared]))
+        return fun(*of_run([item, *shared]))
     except Exception as error:
-        error.add_note(f"daskgrad: in item {number} of a sum of {name!r} inside a model")
+        place = f"item {number}"
+        error.add_note(f"daskgrad: in {place} of a sum of {name!r} inside a model")
+        said = note_of_write(error, fun, name, [item, *shared], {}, place)
+        if said is not None:
+            error.add_note(f"daskgrad: {said}")
         raise
 
 
@@ -39,4 +44,4 @@ def add(first: Any, second: Any, owned: bool = False) -> Any:
             f"found {describe(first)} and {describe(second)}"
         )
     pairs = zip(leaves, others, strict=True)
-    return optree.tree_unflatten(structure, [a + b for a, b in pairs])
+    return optree.tree_unflatten(structure, [as_summand(a) + as_summand(b) for a, b in pairs])

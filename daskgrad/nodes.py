@@ -4,6 +4,7 @@ A node is a Dask collection: computing it gives its value and traces nothing.
 """
 
 import functools
+import inspect
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -13,8 +14,8 @@ import numpy as np
 from dask.typing import Key
 
 from daskgrad import backends
-from daskgrad.cotangents import contiguous, describe
-from daskgrad.hidden import find_hidden
+from daskgrad.cotangents import contiguous, describe, require_room
+from daskgrad.hidden import NESTED, containers_in, find_hidden
 from daskgrad.models import KEEP, Call, Model
 from daskgrad.pullbacks import evaluate
 from daskgrad.signatures import function_name
@@ -223,13 +224,15 @@ def make_call(model: Model, args: tuple, kwargs: dict) -> tuple[Call, list[Node]
     """The arguments as a pytree of constants with holes, and the nodes that go into the holes."""
     require_no_node_in(model.fun, f"the function of model {model.name!r}")
     leaves, structure = flatten((args, kwargs))
+    require_no_node_as_key((args, kwargs), model.name)
     inputs: dict[int, tuple[int, Node]] = {}
     holes = []
     for position, leaf in enumerate(leaves):
         node = as_node(leaf)
         if node is None:
-            require_no_node_in(leaf, f"an argument of model {model.name!r}")
-            leaves[position] = contiguous(leaf)
+            what = f"an argument of model {model.name!r}"
+            require_no_node_in(leaf, what)
+            leaves[position] = contiguous(leaf, what)
             continue
         number, _ = inputs.setdefault(id(leaf), (len(inputs), node))
         holes.append((position, number))
@@ -243,12 +246,18 @@ def as_node(leaf: Any) -> Node | None:
     if isinstance(leaf, Node):
         return leaf
     if isinstance(leaf, np.ndarray):
+        require_room(leaf, "an argument of a model")
         return Constant(leaf) if leaf.nbytes > HEAVY else None
     return Constant(leaf) if is_collection(leaf) else None
 
 
 def require_no_node_in(leaf: Any, where: str) -> None:
     """A node that hides where it is not found would be a constant, and its derivative zero."""
+    if isinstance(leaf, Iterator):
+        raise TypeError(
+            f"{where} is {describe(leaf)}, which is used up when a model has run once, and models "
+            f"may run again; pass a list"
+        )
     node = find_hidden(Node, leaf)
     if node is not None:
         raise TypeError(
@@ -273,6 +282,19 @@ def order(
         else:
             done[stack.pop()] = None
     return list(done)
+
+
+def require_no_node_as_key(arguments: tuple[tuple, dict], name: str) -> None:
+    """A node that is a key of a dict is no leaf, and its derivative would be lost."""
+    args, kwargs = arguments
+    if NESTED.isdisjoint(map(type, (*args, *kwargs.values()))):  # nearly always
+        return
+    for container in containers_in(arguments):
+        if isinstance(container, dict) and any(isinstance(key, Node) for key in container):
+            raise TypeError(
+                f"an argument of model {name!r} is a dict with a node for a key, and keys are "
+                f"constants; pass nodes as values"
+            )
 
 
 def add_values(tasks: TaskGraph, outputs: Iterable[Node]) -> dict[Node, Any]:
@@ -330,7 +352,9 @@ def delayed(
     fun:
         a function of arrays and other arguments that returns numbers, arrays, or dicts, lists and
         tuples of them. It may run more than once for one gradient (where its pullback moved between
-        processes), so it must return the same value for the same arguments.
+        processes), so it must return the same value for the same arguments. It must not write into
+        them: others use the same arrays, which are read-only while it runs (lists and dicts are its
+        own).
     name:
         what task keys, errors and the dashboard call it; the function's name if not given.
     backend:
@@ -345,7 +369,7 @@ def delayed(
     Raises
     ------
     TypeError
-        where ``fun`` cannot be called, or the name is no string.
+        where ``fun`` cannot be called, is async or yields, or the name is no string.
     ValueError
         for an unknown backend or ``keep``.
     ModuleNotFoundError
@@ -355,8 +379,13 @@ def delayed(
         return functools.partial(delayed, name=name, backend=backend, keep=keep)
     if isinstance(fun, DelayedModel):
         fun = fun.model.fun
-    if not callable(fun):
+    if not callable(fun) or is_collection(fun):
         raise TypeError(f"dg.delayed makes a model of a function; found {describe(fun)}")
+    if inspect.iscoroutinefunction(fun) or inspect.isgeneratorfunction(fun):
+        raise TypeError(
+            f"a model is a function that returns numbers; {function_name(fun)!r} is async or "
+            f"yields: wrap it in a function that runs it to its end"
+        )
     if not (name is None or isinstance(name, str)):
         raise TypeError(f"the name of a model is a string; found {describe(name)}")
     if not (isinstance(keep, str) and keep in KEEP):

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad.cotangents import describe, row_major
+from daskgrad.cotangents import describe, require_room, row_major
 from daskgrad.structures import flatten
 from daskgrad.summation import power_of_two
 
@@ -35,6 +35,7 @@ def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
     """
     if isinstance(items, np.ndarray) and items.ndim:
         require_plain(items, argument)
+        require_room(items, argument)
         items = np.ascontiguousarray(items)
     elif not isinstance(items, list | tuple):
         raise TypeError(

@@ -11,6 +11,7 @@ from daskgrad.demands import (
     Argnums,
     is_number,
     require_argnums,
+    require_argnums_kind,
     require_derivative,
     require_no_node,
     require_own_variables,
@@ -77,6 +78,7 @@ def per_item(
     model = as_model(model)
     require_grainsize(grainsize)
     require_kind(gradient)
+    require_argnums_kind(argnums, model.name)
     require_outside(model)
     columns = as_columns(items, "items", whole_slices=False)
     if holds_nodes(columns) or any(column.variable is not None for column in columns):

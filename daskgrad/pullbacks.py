@@ -16,6 +16,7 @@ import numpy as np
 
 from daskgrad import backends, cotangents, policy
 from daskgrad.agreement import require_same_value, require_value_seen
+from daskgrad.arguments import handed_back, read_only_leaf
 from daskgrad.backends.calls import Layout, TracedCall
 from daskgrad.blame import Blame
 from daskgrad.captured import Captured, Gradient, Pullback, Seen, held_nbytes, pulled_back
@@ -59,7 +60,12 @@ def row_major(value: Any) -> Any:
     if isinstance(value, float | np.generic):
         return value
     leaves, structure = flatten(value)
-    return unflatten(structure, list(map(cotangents.row_major, leaves)))
+    return unflatten(structure, list(map(returned, leaves)))
+
+
+def returned(leaf: Any) -> Any:
+    """A leaf of a model's value: in C order, and no longer read-only where it is an argument."""
+    return handed_back(cotangents.row_major(leaf)) if isinstance(leaf, np.ndarray) else leaf
 
 
 def capture(model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]) -> Captured:
@@ -155,19 +161,20 @@ class Tracer:
         self._in_sum = in_sum
         self._model = model
         self._call = call
+        self._backend = backends.load(model.backend)
+        self._are_writeable = backends.finds_writes(self._backend)
         self._trees = [(number, *flatten(inputs[number])) for number, _ in active]
-        self._primals = tuple([leaf for _, leaves, _ in self._trees for leaf in leaves])
+        self._primals = self._leaves_of(self._trees)
         self._places = [
             place for place, leaf in enumerate(self._primals) if cotangents.is_differentiable(leaf)
         ]
         self._arrays = [self._primals[place] for place in self._places]
-        self._backend = backends.load(model.backend)
         load(model)
         self.fun = backends.prepared(self._backend, model.fun)
 
     def with_item(self, trees: Sequence[tuple[int, list[Any], Any]]) -> "Tracer":
         """This tracer with further active inputs before its own: (number, leaves, structure)."""
-        leaves = [leaf for _, own, _ in trees for leaf in own]
+        leaves = self._leaves_of(trees)
         places = [place for place, leaf in enumerate(leaves) if cotangents.is_differentiable(leaf)]
         other = copy.copy(self)
         other._trees = [*trees, *self._trees]
@@ -175,6 +182,11 @@ class Tracer:
         other._places = [*places, *[place + len(leaves) for place in self._places]]
         other._arrays = [other._primals[place] for place in other._places]
         return other
+
+    def _leaves_of(self, trees: Sequence[tuple[int, list[Any], Any]]) -> Leaves:
+        """The leaves of active inputs, which the model cannot write into."""
+        leaves = tuple([leaf for _, own, _ in trees for leaf in own])
+        return leaves if self._are_writeable else tuple(map(read_only_leaf, leaves))
 
     def run(self, inputs: Sequence[Any]) -> tuple[Any, Any]:
         """The value on ``inputs``, whose active ones are those of the constructor; its pullback."""
@@ -192,16 +204,16 @@ class Tracer:
         call, start = TracedCall(self, inputs), perf_counter()
         leaves, tape = trace(self._backend, call, self._arrays)
         self._seconds = perf_counter() - start
-        leaves = list(map(cotangents.row_major, leaves))
+        leaves = list(map(returned, leaves))
         return unflatten(call.structure, leaves), leaves, tape
 
     def boxed_arguments(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> tuple[tuple, dict]:
         """The arguments of the call on ``inputs``, with boxes for the leaves that are traced."""
-        return self._call.arguments(self._boxed(inputs, boxes))
+        return self._call.arguments_of_run(self._boxed(inputs, boxes), self._are_writeable)
 
     def layout(self, inputs: Sequence[Any]) -> Layout:
         """The arguments of the call on ``inputs``, taken apart."""
-        leaves, structure = flatten(self._call.arguments(inputs))
+        leaves, structure = flatten(self._call.arguments_of_run(inputs, self._are_writeable))
         return Layout(leaves, structure, self._numbers_of_arrays(inputs))
 
     def _numbers_of_arrays(self, inputs: Sequence[Any]) -> tuple[int | None, ...]:
@@ -297,6 +309,7 @@ def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
     require_no_objects(leaves, model)
     for leaf in leaves:
         if isinstance(leaf, np.ndarray | np.generic):
+            require_no_mask(leaf, model)
             continue
         whole = leaf is value
         if isinstance(leaf, int | float | complex) or (not whole and isinstance(leaf, str)):
@@ -307,6 +320,15 @@ def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
             f"model {model.name!r} returned {describe(leaf)}; expected numbers or arrays, or "
             f"dicts, lists, tuples and registered dataclasses of them"
             + (f"; {CALL_THE_FUNCTION}" if hasattr(leaf, "__dask_graph__") else "")
+        )
+
+
+def require_no_mask(leaf: Any, model: Model) -> None:
+    """A cotangent is a plain array: what makes an array more than that would be lost."""
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise TypeError(
+            f"model {model.name!r} returned a masked array, {describe(leaf)}, whose mask a "
+            f"derivative would lose; fill it, or return what is not masked"
         )
 
 

@@ -7,15 +7,11 @@ a generator is an argument of the model, and each run gets copies of those among
 the state in which they were handed over.
 """
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import optree
 from numpy.random import BitGenerator, Generator, RandomState, SeedSequence
-
-from daskgrad.structures import flatten
 
 
 def generators(seed: int | Sequence[int], n: int) -> list[Generator]:
@@ -39,57 +35,37 @@ def generators(seed: int | Sequence[int], n: int) -> list[Generator]:
     n:
         how many.
 
+    Raises
+    ------
+    TypeError, ValueError
+        for a seed that is none, such as a generator, or is negative, and for an n that is no count.
+
     Source: ``SeedSequence.spawn`` (M. E. O'Neill, "PCG", 2014, for the default generator).
     """
-    if seed is None or isinstance(seed, bool | float):
-        raise TypeError(
-            f"the seed of dg.random.generators is an integer or a sequence of integers, so that "
-            f"the same numbers can be drawn again; found {seed!r}"
-        )
+    require_seed(seed, "dg.random.generators")
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
         raise ValueError(f"dg.random.generators makes n generators, n = 0, 1, ...; found n={n!r}")
     return [np.random.default_rng(child) for child in SeedSequence(seed).spawn(int(n))]
 
 
-# ------------------------------------------------------------------------------ in each run
+def require_seed(seed: Any, asked: str) -> None:
+    """An integer or several, none of them negative."""
+    numbers = seed if isinstance(seed, list | tuple | range | np.ndarray) else [seed]
+    if np.ndim(numbers) == 1 and len(numbers) and all(map(is_seed, numbers)):
+        return
+    raise (TypeError if not all(map(is_integer, numbers)) else ValueError)(
+        f"the seed of {asked} is an integer or a sequence of integers, zero or more, so that the "
+        f"same numbers can be drawn again; found {seed!r}"
+        + (": draw one from it, with .integers(2**32)" if isinstance(seed, STATEFUL) else "")
+    )
+
+
+def is_integer(number: Any) -> bool:
+    return isinstance(number, int | np.integer) and not isinstance(number, bool)
+
+
+def is_seed(number: Any) -> bool:
+    return is_integer(number) and number >= 0
+
 
 STATEFUL = (Generator, BitGenerator, RandomState, SeedSequence)
-
-# Classes whose objects are leaves and hold no generator; those of the libraries, with the boxes of
-# their traces, are added when they are met. This is asked of all arguments in every run.
-BARE: set[type] = {np.ndarray, np.float64, float, int, bool, str, bytes, type(None)}
-LIBRARIES = ("numpy", "autograd", "jax", "jaxlib", "torch")
-
-
-def with_own_generators(leaves: list[Any]) -> list[Any]:
-    """The arguments of one run of a model, with copies in the place of generators."""
-    if BARE.issuperset(map(type, leaves)):
-        return leaves
-    memo: dict[int, Any] = {}  # one copy for each, wherever it stands
-    return [leaf if type(leaf) in BARE else own(leaf, memo) for leaf in leaves]
-
-
-def own(argument: Any, memo: dict[int, Any]) -> Any:
-    """An argument with copies of the generators in it; the argument itself where there are none."""
-    if not holds_generator(argument):
-        return argument
-    leaves, structure = flatten(argument)
-    return optree.tree_unflatten(structure, [copied(leaf, memo) for leaf in leaves])
-
-
-def copied(leaf: Any, memo: dict[int, Any]) -> Any:
-    return copy.deepcopy(leaf, memo) if isinstance(leaf, STATEFUL) else leaf
-
-
-def holds_generator(argument: Any) -> bool:
-    kind = type(argument)
-    if isinstance(argument, STATEFUL):
-        return True
-    if kind is list or kind is tuple or kind is dict:
-        parts = argument.values() if kind is dict else argument
-        return not BARE.issuperset(map(type, parts)) and any(map(holds_generator, parts))
-    if kind.__module__.partition(".")[0] in LIBRARIES:
-        BARE.add(kind)
-    if kind in BARE:
-        return False
-    return any(isinstance(leaf, STATEFUL) for leaf in flatten(argument)[0])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.arguments import read_only
 from daskgrad.backends.autograd.roots import Root
 from daskgrad.backends.autograd.ruled import Call
 from daskgrad.cotangents import describe
@@ -120,13 +121,23 @@ class LinearSystem:
         return self._solution(call.value, call.args, rhs, kwargs=call.kwargs)
 
     def solver(self, x: Any, args: tuple, rhs: Any, kwargs: dict) -> Any:
-        found = np.asarray(self._linear_solver(self._product(x, args, kwargs), rhs))
-        if found.shape != rhs.shape:
-            raise ValueError(
-                f"the linear_solver of {self._function.name!r} must return a vector of shape "
-                f"{rhs.shape}; found {describe(found)}"
-            )
+        given = self._linear_solver(self._product(x, args, kwargs), read_only(np.asarray(rhs)))
+        self._require_no_tuple(given, rhs.shape)
+        found = np.asarray(given)
+        if found.shape != rhs.shape or found.dtype.kind not in "fiu":
+            raise ValueError(self._must_return(rhs.shape, given))
         return found
+
+    def _require_no_tuple(self, given: Any, shape: tuple) -> None:
+        """Many of SciPy's solvers return a pair, with what became of them."""
+        if isinstance(given, tuple):
+            raise TypeError(f"{self._must_return(shape, given)}: take the solution out of it")
+
+    def _must_return(self, shape: tuple, given: Any) -> str:
+        return (
+            f"the linear_solver of {self._function.name!r} must return a vector of real numbers of "
+            f"shape {shape}; found {describe(given)}"
+        )
 
     def residual(self, solution: Any, x: Any, args: tuple, rhs: Any, kwargs: dict) -> Any:
         return self._product(x, args, kwargs)(solution) - rhs

@@ -172,7 +172,7 @@ def gnvp(
     results are as those of ``hvp``, and so are errors. The models of the residuals run once.
     """
     require_function(residuals, "gnvp")
-    require_function(loss, "gnvp")
+    require_function(loss, "gnvp", "second")
     name = function_name(residuals)
     require_tangents(primals, tangents, "gnvp", name)
     wrt = [number for number, primal in enumerate(primals) if has_derivative(primal)]

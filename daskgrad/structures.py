@@ -22,7 +22,13 @@ def flatten(value: Any) -> tuple[list[Any], optree.PyTreeSpec]:
     """The leaves of a pytree and its structure; ``None`` counts as a leaf."""
     if type(value) in LEAF_TYPES:  # by far the most frequent ones, in a tenth of the time
         return [value], LEAF
-    return optree.tree_flatten(value, none_is_leaf=True, namespace=NAMESPACE)
+    try:
+        return optree.tree_flatten(value, none_is_leaf=True, namespace=NAMESPACE)
+    except RecursionError:
+        raise RecursionError(
+            f"a {type(value).__name__} is nested too deep to be taken apart, or holds itself; "
+            f"pytrees of arrays are some levels deep"
+        ) from None
 
 
 def unflatten(structure: optree.PyTreeSpec, leaves: Sequence[Any]) -> Any:

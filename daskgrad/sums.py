@@ -1,10 +1,11 @@
 """Sums: what users call to add up models: over items, over slices of them, over nodes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from daskgrad.columns import Column
 from daskgrad.cotangents import describe
+from daskgrad.hidden import LOOKED_AT
 from daskgrad.items import (
     Items,
     Zip,
@@ -40,6 +41,7 @@ def map_sum(
 
     The terms must have one structure and shape. They are added along a binary tree over the items'
     indices: the bits of value and gradient depend neither on the grainsize nor on the scheduler.
+    Booleans and short integers are added in 64 bits, as ``np.sum`` does; masked arrays are none.
     Inside a model nothing is recorded: it returns the sum itself, and derivatives flow through it.
 
     Parameters
@@ -74,7 +76,8 @@ def map_sum(
         that of the shards, a dask Array whose rows are not counted, an unknown summation, and a
         compensated one inside a model.
     TypeError
-        for anything else in the place of the items.
+        for anything else in the place of the items, iterators among the items or arguments, and
+        terms that are no numbers.
     """
     model = as_model(model)
     require_grainsize(grainsize)
@@ -136,6 +139,8 @@ def sum(nodes: Iterable[Node], summation: Summation = "pairwise") -> Node:
     """
     if isinstance(nodes, Node):
         raise TypeError(f"dg.sum takes a list of nodes; found {nodes!r}: write dg.sum([a, b])")
+    if not isinstance(nodes, Iterable):
+        raise TypeError(f"dg.sum takes a list of nodes; found {describe(nodes)}")
     nodes = list(nodes)
     require_summation(summation)
     for number, node in enumerate(nodes):
@@ -162,8 +167,18 @@ def reduction(
     for column in items.columns:
         if type(column) is Column:
             require_no_node_in(column.items, f"the items of model {model.name!r}")
+            require_no_iterators(column.items, model.name)
     template = (None,) * len(items.columns) if is_zip else None
     return ReductionNode(model, shared, items, template, summation)
+
+
+def require_no_iterators(items: Any, name: str) -> None:
+    for number, item in enumerate(items if isinstance(items, list) else ()):
+        if number < LOOKED_AT and isinstance(item, Iterator):
+            raise TypeError(
+                f"item {number} of model {name!r} is {describe(item)}, which is used up when a "
+                f"model has run once, and models may run again; pass a list"
+            )
 
 
 def involves_node(items: Any, shared: tuple) -> bool:

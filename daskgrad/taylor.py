@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.demands import require_function
 from daskgrad.directions import inner, like, size
 from daskgrad.lines import Program, require_double, require_order, scalar_of
+from daskgrad.random import require_seed
 from daskgrad.second_order import hvp
 
 STEPS = 0.03125 * 0.5 ** np.arange(7)  # along a direction of norm one
@@ -45,7 +47,9 @@ def taylor_rates(fun: Callable, order: int = 1, seed: int = 0) -> Callable[..., 
     TypeError
         for arguments or values that are not real and in double precision.
     """
+    require_function(fun, "taylor_rates")
     require_order(order)
+    require_seed(seed, "dg.taylor_rates")
 
     def rates(*args: Any) -> tuple[float, ...]:
         program = Program.of(fun, args)

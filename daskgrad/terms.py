@@ -19,6 +19,7 @@ from daskgrad.agreement import (
     require_same_value,
     require_value_seen,
 )
+from daskgrad.arguments import read_only_leaf
 from daskgrad.blame import Blame, Partition
 from daskgrad.compensation import (
     Unrounded,
@@ -27,7 +28,15 @@ from daskgrad.compensation import (
     rounded_value,
     taken_apart,
 )
-from daskgrad.cotangents import Cotangent, Leaves, Part, Seed, describe, is_zero
+from daskgrad.cotangents import (
+    Cotangent,
+    Leaves,
+    Part,
+    Seed,
+    as_summand,
+    describe,
+    is_zero,
+)
 from daskgrad.fingerprints import Fingerprint, fingerprint
 from daskgrad.itemwise import Gathered, Widths, factor_of_terms, items_of
 from daskgrad.models import Call, Model
@@ -95,6 +104,7 @@ def evaluate_block(
         return NOTHING
     with Blame("value", model, whole.call, [*[None] * whole.parts, *inputs]):
         model = model._replace(fun=backends.prepared(backends.load(model.backend), model.fun))
+    inputs, columns = protected(model, inputs), tuple(protected(model, columns))
     values = PairwiseSum(ADDERS[whole.summation].values)
     for offset, item in enumerate(zip(*columns, strict=True)):
         of_term = [*item, *inputs]
@@ -104,6 +114,16 @@ def evaluate_block(
             Blame("value", model, whole.call, of_term, nth(first, offset)).note(error)
             raise
     return values.total() if whole.is_part else rounded_value(values.total())
+
+
+def protected(model: Model, values: Sequence[Any]) -> Sequence[Any]:
+    """Inputs or columns of a block, whose arrays, or rows, a model cannot write into.
+
+    So what all terms share is protected once; each run of the model has the rest done.
+    """
+    if backends.finds_writes(backends.load(model.backend)):
+        return values
+    return list(map(read_only_leaf, values))
 
 
 def capture_block(
@@ -119,12 +139,13 @@ class TracedSum:
     def __init__(self, model: Model, whole: Sum, inputs: Sequence[Any]):
         self._model = model
         self._sum = whole
-        self._inputs = inputs
         self._add = ADDERS[whole.summation]
         self._own = [number for number, _ in whole.active if number < whole.parts]
         shared = whole.active[len(self._own) :]
         padded = [*[None] * whole.parts, *inputs]
         with Blame("forward", model, whole.call, padded):
+            self._inputs = protected(model, inputs)
+            padded = [*[None] * whole.parts, *self._inputs]
             self._tracer = Tracer(model, whole.call, shared, padded, in_sum=True)
         self._seen = seen_by(shared, padded)
 
@@ -134,6 +155,7 @@ class TracedSum:
         if not len(columns[0]):
             width = sum([seen.width for seen in self._seen])
             return Captured(NOTHING, Gradient((None,) * width), self._seen, ())
+        columns = tuple(protected(self._model, columns))
         are_rows = [isinstance(columns[number], np.ndarray) for number in self._own]
         values = PairwiseSum(self._add.values)
         gradients = Gathered(are_rows, self._add.cotangents)
@@ -442,17 +464,24 @@ def not_alike(first: Any, second: Any) -> ValueError:
     )
 
 
+OBJECTS = np.dtype(object)
 NUMBERS = (np.ndarray, np.generic, int, float, complex, Unrounded)
 
 
 def require_numbers(leaves: Sequence[Any]) -> None:
     for leaf in leaves:
-        if not isinstance(leaf, NUMBERS):
+        if not isinstance(leaf, NUMBERS) or getattr(leaf, "dtype", OBJECTS).kind in "USMV":
             raise TypeError(f"the terms of a sum must be numbers; found {describe(leaf)}")
+        if isinstance(leaf, np.ma.MaskedArray):
+            raise TypeError(
+                f"the terms of a sum must be numbers; found a masked array, {describe(leaf)}, "
+                f"whose mask would be lost: fill it, or sum what is not masked"
+            )
 
 
 def _add_leaf(first: Any, second: Any, owned: bool) -> Any:
     require_numbers((first, second))
+    first, second = as_summand(first), as_summand(second)
     if owned and isinstance(first, np.ndarray) and first.dtype == getattr(second, "dtype", None):
         return np.add(first, second, out=first)
     return first + second

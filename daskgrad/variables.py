@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.cotangents import describe
+from daskgrad.cotangents import describe, require_room
 from daskgrad.nodes import Node
 from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph, is_collection
@@ -98,8 +98,12 @@ def variable(value: Any, name: str | None = None) -> Variable:
     ------
     TypeError
         where the value is or holds a node, an array of Python objects, or a subclass of NumPy's
-        array such as a masked array.
+        array such as a masked array, and where the name is no string.
+    ValueError
+        for a broadcast array whose copy would take more than a gigabyte.
     """
+    if not (name is None or isinstance(name, str)):
+        raise TypeError(f"the name of a variable is a string; found {describe(name)}")
     leaves, structure = flatten(value)
     copies = [own_copy(leaf, name or "variable") for leaf in leaves]
     return Variable(optree.tree_unflatten(structure, copies), name or "variable")
@@ -123,6 +127,7 @@ def own_copy(leaf: Any, name: str) -> Any:
                 f"{name!r} holds {type(leaf).__name__} {describe(leaf)}; "
                 f"convert it to a plain array of numbers first"
             )
+        require_room(leaf, repr(name))
         return np.array(leaf, order="C")
     if isinstance(leaf, float | complex) and not isinstance(leaf, np.generic):
         return np.asarray(leaf)[()]

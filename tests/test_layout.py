@@ -13,6 +13,7 @@ ROOT = pathlib.Path(daskgrad.__file__).parent
 ORDER = [
     "structures",
     "random",
+    "arguments",
     "signatures",
     "fingerprints",
     "cotangents",
@@ -55,6 +56,7 @@ ORDER = [
     "agreement",
     "rules",
     "roots",
+    "writes",
     "blame",
     "captured",
     "pullbacks",

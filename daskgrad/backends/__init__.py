@@ -39,6 +39,10 @@ for a user whose model raised an error because it is not written for the library
 return one that is not the library's own as it is: the former the same number without a derivative,
 the latter the plain number, out of all nested traces.
 
+Arrays among the arguments are read-only while a model runs. A backend whose own arrays share their
+memory, and which raises an error where a model has written into them, has ``finds_writes = True``,
+and is given them as they are.
+
 What ``trace`` is given for a call of a model is a ``TracedCall`` (``daskgrad.backends.calls``).
 """
 
@@ -167,6 +171,11 @@ def prepared(backend: Any, fun: Callable) -> Callable:
     """A model's function as its backend wants it for many calls."""
     prepare = getattr(backend, "prepare", None)
     return fun if prepare is None else prepare(fun)
+
+
+def finds_writes(backend: Any) -> bool:
+    """Whether a backend is given arrays that can be written into, and says so when they were."""
+    return getattr(backend, "finds_writes", False)
 
 
 def hint(which: str | SentBackend, error: Exception, stage: str) -> str | None:

@@ -16,8 +16,9 @@ from autograd.extend import defjvp_argnums, defvjp_argnums
 from autograd.tracer import find_top_boxed_args, getval, isbox, new_box
 
 from daskgrad import cotangents
+from daskgrad.arguments import read_only_leaf
 from daskgrad.cotangents import describe, is_differentiable
-from daskgrad.structures import flatten
+from daskgrad.structures import flatten, unflatten
 
 
 class Call(NamedTuple):
@@ -52,9 +53,10 @@ def call_ruled(function: Any, args: tuple, kwargs: dict) -> Any:
         return function.fun(*args, **kwargs)
     for place, box in boxes:
         leaves[place] = box._value
+    leaves = list(map(read_only_leaf, leaves))  # the trace goes on with them
     if function.is_first_order:
         require_no_box(function, leaves)
-    value, kept = function.run(optree.tree_unflatten(structure, leaves), kwargs)
+    value, kept = map(unwritten, function.run(optree.tree_unflatten(structure, leaves), kwargs))
     call = Call(function, tuple(leaves), structure, kwargs, value, kept)
 
     def enter(answer: Any) -> Any:
@@ -64,6 +66,12 @@ def call_ruled(function: Any, args: tuple, kwargs: dict) -> Any:
         return new_box(answer, number, node)
 
     return traced_value(call, number, enter)
+
+
+def unwritten(tree: Any) -> Any:
+    """A value or residuals with read-only arrays: a rule may be called more than once on them."""
+    leaves, structure = flatten(tree)
+    return unflatten(structure, list(map(read_only_leaf, leaves)))
 
 
 def traced_value(call: Call, number: int, enter: Callable[[Any], Any]) -> Any:
@@ -148,7 +156,7 @@ def push_rule(argnums: tuple, gs: Sequence[Any], ans: Any, args: tuple, kwargs: 
     call: Call = args[0]
     tangents = list(map(zero, map(like, call.leaves)))
     for argnum, tangent in zip(argnums, gs, strict=True):
-        tangents[argnum - 1] = tangent
+        tangents[argnum - 1] = read_only_leaf(tangent)
     pushed = call.function.push(call, call.with_leaves(tangents))
     space = Space(call.value)
     leaves = space.checked(pushed, f"tangent of the value of {call.function.name!r}")
@@ -168,10 +176,13 @@ class Space:
         self.places = with_derivative(self._leaves)
 
     def in_structure(self, bundle: Any) -> Any:
-        """The derivatives of the traced leaves in the value's structure; ``None`` elsewhere."""
+        """The derivatives of the traced leaves in the value's structure; ``None`` elsewhere.
+
+        They are read-only: others may pull the same ones back.
+        """
         leaves: list[Any] = [None] * len(self._leaves)
         for place, leaf in zip(self.places, unbundled(bundle, len(self.places)), strict=True):
-            leaves[place] = leaf
+            leaves[place] = read_only_leaf(leaf)
         return optree.tree_unflatten(self._structure, leaves)
 
     def checked(self, derivative: Any, what: str) -> list[Any]:
@@ -206,6 +217,8 @@ def fitting(derivative: Any, leaf: Any, what: str) -> Any:
         return zero(leaf)
     if not is_differentiable(leaf):
         raise TypeError(f"{what}: {describe(leaf)} has no derivative; give None in its place")
+    if isinstance(derivative, np.ma.MaskedArray):
+        raise TypeError(f"{what}: a masked array would lose its mask; fill it first")
     found, dtype = np.asarray(getval(derivative)), np.asarray(leaf).dtype
     if found.shape != np.shape(leaf):
         raise ValueError(f"{what}: expected shape {np.shape(leaf)}, found {found.shape}")

@@ -45,9 +45,11 @@ class Unchanged:
     """Within this context, nothing writes into tensors: their memory is that of others' arrays."""
 
     def __init__(self, leaves: Iterable[Any]):
-        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        self._tensors = [each for each in tensors if not each.is_inference()]  # these count nothing
-        self._versions = [tensor._version for tensor in self._tensors]
+        self._tensors = [
+            (place, leaf, leaf._version)
+            for place, leaf in enumerate(leaves)
+            if isinstance(leaf, torch.Tensor) and not leaf.is_inference()  # these count nothing
+        ]
 
     def __enter__(self) -> None:
         pass
@@ -55,10 +57,16 @@ class Unchanged:
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if error is not None:
             return
-        for tensor, version in zip(self._tensors, self._versions, strict=True):
+        for place, tensor, version in self._tensors:
             if tensor._version != version:
-                raise RuntimeError(
-                    f"a model of backend 'torch' has written into one of its arguments, a tensor "
-                    f"of shape {tuple(tensor.shape)}, whose memory others share; write into "
-                    f"x.clone()"
-                )
+                raise written(place, tensor)
+
+
+def written(place: int, tensor: torch.Tensor) -> RuntimeError:
+    """An error that also tells which of the leaves of all arguments it is about."""
+    error = RuntimeError(
+        f"a model of backend 'torch' has written into one of its arguments, a tensor of shape "
+        f"{tuple(tensor.shape)}, whose memory others share; write into x.clone()"
+    )
+    error.daskgrad_leaf = place  # type: ignore[attr-defined]
+    return error

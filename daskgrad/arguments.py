@@ -1,0 +1,128 @@
+"""Arguments: what a run of a model is given, so that nothing it does to it reaches anybody else.
+
+Arrays are shared: by the terms of a sum, by threads, by the run that a pullback is traced in again
+later. So a run sees read-only views of them; the arrays' own flags are never touched, since other
+threads look at them. Lists and dicts are made anew, tables of pandas are shallow copies, whose
+columns are copied when they are written to, and generators of random numbers are copied in the
+state in which they were handed over.
+
+NumPy's flag does not stop ``np.add.at``, LAPACK behind ``overwrite_a=True``, and C code that does
+not ask for it; nor is what objects of the user's own classes hold protected, or an array's Python
+objects.
+"""
+
+import copy
+from typing import Any
+
+import numpy as np
+import optree
+
+from daskgrad.random import STATEFUL
+from daskgrad.structures import flatten
+
+# Classes whose objects are leaves that nobody can write into, and hold nothing; those of the
+# libraries, with the boxes of their traces, are added when they are met.
+BARE: set[type] = {np.float64, float, int, bool, str, bytes, complex, type(None)}
+LIBRARIES = ("numpy", "autograd", "jax", "jaxlib", "torch")
+
+
+def of_run(leaves: list[Any], are_writeable: bool = False) -> list[Any]:
+    """The arguments of one run of a model.
+
+    ``are_writeable``: arrays are handed over as they are, to a backend that finds writes itself.
+    """
+    if BARE.issuperset(map(type, leaves)):
+        return leaves
+    array = as_it_is if are_writeable else read_only
+    memo: dict[int, Any] = {}  # one copy of each generator, wherever it stands
+    found = []
+    for leaf in leaves:
+        kind = type(leaf)
+        if kind is np.ndarray:
+            found.append(array(leaf))
+        else:
+            found.append(leaf if kind in BARE else own(leaf, memo, array))
+    return found
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """A view that cannot be written into; the array itself where it cannot, either."""
+    if array.flags.writeable:
+        array = array.view()
+        array.setflags(write=False)
+        if type(array) is not np.ndarray:
+            protect_mask(array)
+    return array
+
+
+def protect_mask(view: np.ndarray) -> None:
+    mask = np.ma.getmask(view)  # that of a view is a view, too
+    if mask is not np.ma.nomask:
+        mask.setflags(write=False)
+
+
+def read_only_leaf(leaf: Any) -> Any:
+    """A leaf as a run sees it, if it is an array; anything else as it is."""
+    return read_only(leaf) if isinstance(leaf, np.ndarray) else leaf
+
+
+def as_it_is(leaf: Any) -> Any:
+    return leaf
+
+
+def own(argument: Any, memo: dict[int, Any], array: Any) -> Any:
+    """An argument as one run sees it; ``array`` is applied to each array in it."""
+    kind = type(argument)
+    if kind is np.ndarray:
+        return array(argument)
+    if kind is list:
+        return [leaf if type(leaf) in BARE else own(leaf, memo, array) for leaf in argument]
+    if kind is tuple:
+        return tuple([leaf if type(leaf) in BARE else own(leaf, memo, array) for leaf in argument])
+    if kind is dict:
+        return {
+            key: leaf if type(leaf) in BARE else own(leaf, memo, array)
+            for key, leaf in argument.items()
+        }
+    if isinstance(argument, np.ndarray):
+        return array(argument)
+    if isinstance(argument, STATEFUL):
+        return copy.deepcopy(argument, memo)
+    if kind.__module__.partition(".")[0] in LIBRARIES:
+        BARE.add(kind)
+        return argument
+    leaves, structure = flatten(argument)
+    if len(leaves) == 1 and leaves[0] is argument:
+        return own_object(argument, array)
+    return optree.tree_unflatten(structure, [own(leaf, memo, array) for leaf in leaves])
+
+
+def own_object(argument: Any, array: Any) -> Any:
+    """A table or a sparse matrix as one run sees it; other objects as they are."""
+    kind = type(argument)
+    if hasattr(kind, "iloc"):
+        return argument.copy(deep=False)
+    if kind.__module__.startswith("scipy.sparse") and type(argument.data) is np.ndarray:
+        other = copy.copy(argument)
+        other.data = array(argument.data)
+        return other
+    return argument
+
+
+# ------------------------------------------------------------------------- what a model returns
+
+
+def handed_back(leaf: np.ndarray) -> np.ndarray:
+    """An array of a model's value: what is a view of an argument is as writeable as that is.
+
+    Consumers see a read-only view of it again; a user may write into it.
+    """
+    if leaf.flags.writeable:
+        return leaf
+    memory = leaf.base
+    if not (isinstance(memory, np.ndarray) and memory.flags.writeable):
+        return leaf  # it was read-only before
+    if not memory.flags.c_contiguous or type(leaf) is not np.ndarray or leaf.dtype.hasobject:
+        return leaf.copy()
+    start = leaf.__array_interface__["data"][0] - memory.__array_interface__["data"][0]
+    return np.ndarray(leaf.shape, leaf.dtype, memory, start, leaf.strides)

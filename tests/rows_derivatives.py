@@ -1,0 +1,465 @@
+"""Rows of the table of bad input: derivatives and checks; see ``test_bad_input``."""
+
+import decimal
+import fractions
+
+import autograd.numpy as anp
+import dask
+import dask.array as da
+import numpy as np
+from inputs import (
+    BROADCAST,
+    DEEP,
+    HOLDS,
+    ITSELF,
+    MANY,
+    MASKED,
+    NESTED,
+    NO_NUMBERS,
+    OBJECTS,
+    PARAMETER,
+    SEED,
+    SPARSE,
+    STRUCTURED,
+    WITH_UNIT,
+    Unregistered,
+    V,
+    X,
+    debugged,
+    double,
+    energy,
+    gradient,
+    named,
+    node_of,
+    pulled,
+    pushed,
+    used_up,
+)
+
+import daskgrad as dg
+
+ROWS = {
+    # ------------------------------------------------------------------- derivatives: what of
+    ("value_and_grad", "fun", "an array"): (
+        lambda: dg.value_and_grad(X),
+        TypeError,
+        "first argument of dg.value_and_grad is a function",
+    ),
+    ("value_and_grad", "fun", "a node"): (
+        lambda: dg.value_and_grad(energy(X)),
+        TypeError,
+        "is a function that calls models; found CallNode",
+    ),
+    ("value_and_grad", "fun", "a Delayed function"): (
+        lambda: dg.value_and_grad(dask.delayed(np.sum))(X),
+        TypeError,
+        "must return a node.*found Delayed",
+    ),
+    ("value_and_grad", "fun", "takes no arguments"): (
+        lambda: dg.value_and_grad(energy)(),
+        ValueError,
+        "argnums=0 of 'energy' .* it was called with 0",
+    ),
+    ("value_and_grad", "fun", "by keyword"): (
+        lambda: dg.value_and_grad(energy)(x=X),
+        ValueError,
+        "numbers of positional arguments.* called with 0",
+    ),
+    ("value_and_grad", "argnums", "a float"): (
+        lambda: dg.value_and_grad(energy, argnums=0.0),
+        ValueError,
+        r"argnums=0\.0 of 'energy' must be numbers",
+    ),
+    ("value_and_grad", "argnums", "too large"): (
+        lambda: dg.value_and_grad(energy, argnums=1)(X),
+        ValueError,
+        "argnums=1 of 'energy'.*called with 1",
+    ),
+    ("value_and_grad", "has_aux", "no pair"): (
+        lambda: dg.value_and_grad(energy, has_aux=True)(X),
+        TypeError,
+        "must return a pair .*has_aux=True; found CallNode",
+    ),
+    ("grad", "fun", "None"): (lambda: dg.grad(None), TypeError, "is a function.*found None"),
+    ("grad", "fun", "a vector"): (gradient(lambda x: x), TypeError, r"value is float64\[3\]"),
+    ("grad", "fun", "complex"): (
+        gradient(lambda x: 1j * anp.sum(x)),
+        TypeError,
+        r"value is complex128\[\]; a gradient needs one real number",
+    ),
+    ("grad", "fun", "a tuple of nodes"): (
+        lambda: dg.grad(lambda x: (energy(x),))(X),
+        TypeError,
+        r"found tuple\(CallNode\): add the nodes up",
+    ),
+    ("grad", "argnums", "twice"): (
+        lambda: dg.grad(energy, argnums=(0, 0))(X),
+        ValueError,
+        "names an argument twice",
+    ),
+    ("grad", "argument", "an integer"): (
+        lambda: dg.grad(energy)(3),
+        TypeError,
+        PARAMETER.format("3"),
+    ),
+    ("grad", "argument", "a huge integer"): (
+        lambda: dg.grad(energy)(10**400),
+        TypeError,
+        PARAMETER.format("1000.*"),
+    ),
+    ("grad", "argument", "a Decimal"): (
+        lambda: dg.grad(energy)(decimal.Decimal("1.5")),
+        TypeError,
+        PARAMETER.format("Decimal"),
+    ),
+    ("grad", "argument", "a Fraction"): (
+        lambda: dg.grad(energy)(fractions.Fraction(1, 3)),
+        TypeError,
+        PARAMETER.format("Fraction"),
+    ),
+    ("grad", "argument", "a Decimal beside numbers"): (
+        lambda: dg.grad(energy)([1.0, decimal.Decimal(1)]),
+        TypeError,
+        HOLDS.format("x", "Decimal"),
+    ),
+    ("grad", "argument", "a sparse matrix"): (
+        lambda: dg.grad(energy)(SPARSE),
+        TypeError,
+        PARAMETER.format("csr_array"),
+    ),
+    ("grad", "argument", "a sparse matrix beside numbers"): (
+        lambda: dg.grad(energy)({"a": X, "b": SPARSE}),
+        TypeError,
+        HOLDS.format("x", "csr_array; expected float"),
+    ),
+    ("grad", "argument", "a masked array"): (
+        lambda: dg.grad(energy)(MASKED),
+        TypeError,
+        HOLDS.format("x", r"MaskedArray float64\[3\]; convert"),
+    ),
+    ("grad", "argument", "with a unit"): (
+        lambda: dg.grad(energy)(WITH_UNIT),
+        TypeError,
+        HOLDS.format("x", r"Unit float64\[3\]; convert"),
+    ),
+    ("grad", "argument", "objects"): (
+        lambda: dg.grad(energy)([1.0, OBJECTS]),
+        TypeError,
+        HOLDS.format("x", r"ndarray object\[2\]; convert"),
+    ),
+    ("grad", "argument", "strings"): (
+        lambda: dg.grad(energy)(np.array(["a"])),
+        TypeError,
+        PARAMETER.format(r"<U1\[1\]"),
+    ),
+    ("grad", "argument", "dates"): (
+        lambda: dg.grad(energy)(np.zeros(3, "M8[D]")),
+        TypeError,
+        PARAMETER.format(r"datetime64\[D\]\[3\]"),
+    ),
+    ("grad", "argument", "structured"): (
+        lambda: dg.grad(energy)(STRUCTURED),
+        TypeError,
+        PARAMETER.format(r".*\[3\]"),
+    ),
+    ("grad", "argument", "a Dask array"): (
+        lambda: dg.grad(energy)(da.ones(3)),
+        TypeError,
+        PARAMETER.format("Array"),
+    ),
+    ("grad", "argument", "a Dask array beside numbers"): (
+        lambda: dg.grad(energy)([X, da.ones(3)]),
+        TypeError,
+        "'x' holds a Dask collection; compute it first",
+    ),
+    ("grad", "argument", "an unregistered dataclass"): (
+        lambda: dg.grad(energy)(Unregistered(1.0)),
+        TypeError,
+        "Unregistered.*registered with optree",
+    ),
+    ("grad", "argument", "a generator"): (
+        lambda: dg.grad(energy)(used_up()),
+        TypeError,
+        PARAMETER.format("generator"),
+    ),
+    ("grad", "argument", "an empty list"): (
+        lambda: dg.grad(energy)([]),
+        TypeError,
+        PARAMETER.format(r"list\(\)"),
+    ),
+    ("grad", "argument", "a list that holds itself"): (
+        lambda: dg.grad(energy)(ITSELF),
+        RecursionError,
+        NESTED,
+    ),
+    ("grad", "argument", "nested deep"): (lambda: dg.grad(energy)(DEEP), RecursionError, NESTED),
+    ("grad", "argument", "broadcast"): (
+        lambda: dg.grad(energy)(BROADCAST),
+        ValueError,
+        rf"'x' is float64\[1000000000000\], {MANY}",
+    ),
+    ("vjp", "fun", "a string"): (lambda: dg.vjp("fun", X), TypeError, "is a function.*'fun'"),
+    ("vjp", "fun", "a number comes back"): (
+        lambda: dg.vjp(named(lambda x: 1.0, "fun"), X),
+        TypeError,
+        r"'fun' must return a node or a pytree of nodes; found 1\.0",
+    ),
+    ("vjp", "primals", "a node"): (
+        lambda: dg.vjp(energy, V),
+        TypeError,
+        "depends on the variables of another derivative",
+    ),
+    ("vjp", "cotangent", "another shape"): (pulled(np.ones(2)), ValueError, r"found \(2,\)"),
+    ("vjp", "cotangent", "broadcast"): (
+        pulled(BROADCAST),
+        ValueError,
+        r"expected shape \(3,\).*found \(1000000000000,\)",
+    ),
+    ("vjp", "cotangent", "complex"): (pulled(1j * X), TypeError, "found complex128"),
+    ("vjp", "cotangent", "masked"): (pulled(MASKED), TypeError, "would lose its mask; fill it"),
+    ("vjp", "cotangent", "masked, stacked"): (
+        pulled(np.ma.masked_array(np.ones((2, 3)), [[0, 1, 0], [0, 0, 0]])),
+        TypeError,
+        "would lose its mask; fill it",
+    ),
+    ("vjp", "cotangent", "a string"): (pulled("1", anp.sum), TypeError, "found <U1"),
+    ("vjp", "cotangent", "dates"): (pulled(np.zeros(3, "M8[D]")), TypeError, "found datetime64"),
+    ("vjp", "cotangent", "structured"): (pulled(STRUCTURED), TypeError, "expected dtype float64"),
+    ("vjp", "cotangent", "a Fraction"): (
+        pulled(fractions.Fraction(1, 2), anp.sum),
+        TypeError,
+        "found object; convert it first",
+    ),
+    ("vjp", "cotangent", "a huge integer"): (pulled(10**400, anp.sum), TypeError, "found object"),
+    ("vjp", "cotangent", "a Dask array"): (
+        pulled(da.ones(3)),
+        TypeError,
+        r"cotangent of 'model': Array has no value yet; take it with \.compute\(\)",
+    ),
+    ("vjp", "cotangent", "a node"): (
+        pulled(V),
+        TypeError,
+        r"cotangent of 'model': Variable has no value yet",
+    ),
+    ("differentiate", "output", "a number"): (
+        lambda: dg.differentiate(3.0, V),
+        TypeError,
+        r"differentiate needs a node.*found 3\.0",
+    ),
+    ("differentiate", "output", "a Delayed"): (
+        lambda: dg.differentiate(dask.delayed(1.0), V),
+        TypeError,
+        "differentiate needs a node.*found Delayed",
+    ),
+    ("differentiate", "wrt", "an array"): (
+        lambda: dg.differentiate(energy(V), X),
+        TypeError,
+        r"wrt must be a variable.*found float64\[3\]",
+    ),
+    ("differentiate", "wrt", "None"): (
+        lambda: dg.differentiate(energy(V), None),
+        TypeError,
+        "wrt must be a variable.*found None",
+    ),
+    ("differentiate", "cotangent", "another structure"): (
+        lambda: dask.compute(dg.differentiate(double(V), V, cotangent=[X])),
+        ValueError,
+        "cotangent of 'double': expected the structure of the value",
+    ),
+    ("differentiate", "cotangent", "a node"): (
+        lambda: dask.compute(dg.differentiate(double(V), V, cotangent=energy(V))),
+        TypeError,
+        "has no value yet",
+    ),
+    ("jvp", "fun", "None"): (lambda: dg.jvp(None, (X,), (X,)), TypeError, "found None"),
+    ("jvp", "primals", "no tuple"): (
+        lambda: dg.jvp(energy, X, (X,)),
+        TypeError,
+        r"takes primals as a tuple.*float64\[3\]: write \(x,\)",
+    ),
+    ("jvp", "primals", "a generator"): (
+        lambda: dg.jvp(energy, (x for x in [X]), (X,)),
+        TypeError,
+        "takes primals as a tuple.*found generator",
+    ),
+    ("jvp", "primals", "an integer"): (
+        lambda: dg.jvp(energy, (3,), (1.0,)),
+        TypeError,
+        "3 has no derivative; give None in its place",
+    ),
+    ("jvp", "tangents", "None"): (
+        lambda: dg.jvp(energy, (X,), None),
+        TypeError,
+        "takes tangents as a tuple.*found None",
+    ),
+    ("jvp", "tangents", "too many"): (
+        lambda: dg.jvp(energy, (X,), (X, X)),
+        ValueError,
+        "found 1 primals and 2 tangents",
+    ),
+    ("jvp", "tangents", "masked"): (pushed(MASKED), TypeError, "would lose its mask"),
+    ("jvp", "tangents", "complex"): (pushed(1j * X), TypeError, "tangent of 'x': .*complex128"),
+    ("jvp", "tangents", "broadcast"): (pushed(BROADCAST), ValueError, "found .1000000000000"),
+    ("jvp", "tangents", "a Dask array"): (pushed(da.ones(3)), TypeError, "Array has no value yet"),
+    ("hvp", "fun", "a vector"): (
+        lambda: dg.hvp(double, (X,), (X,)),
+        TypeError,
+        "gradient of 'double' was asked for",
+    ),
+    ("hvp", "primals", "no tuple"): (
+        lambda: dg.hvp(energy, X, (X,)),
+        TypeError,
+        "hvp of 'energy' takes primals as a tuple",
+    ),
+    ("hvp", "tangents", "another shape"): (
+        lambda: dg.hvp(energy, (X,), (np.ones(2),)),
+        ValueError,
+        r"tangent of 'x': expected shape \(3,\)",
+    ),
+    ("gnvp", "residuals", "an array"): (
+        lambda: dg.gnvp(X, energy, (X,), (X,)),
+        TypeError,
+        "first argument of dg.gnvp is a function",
+    ),
+    ("gnvp", "loss", "a string"): (
+        lambda: dg.gnvp(double, "loss", (X,), (X,)),
+        TypeError,
+        "second argument of dg.gnvp is a function.*found 'loss'",
+    ),
+    ("gnvp", "loss", "a vector"): (
+        lambda: dg.gnvp(double, double, (X,), (X,)),
+        TypeError,
+        "a gradient needs one real number",
+    ),
+    ("gnvp", "primals", "no tuple"): (
+        lambda: dg.gnvp(double, energy, X, (X,)),
+        TypeError,
+        "gnvp of 'double' takes primals as a tuple",
+    ),
+    ("gnvp", "tangents", "too few"): (
+        lambda: dg.gnvp(double, energy, (X,), ()),
+        ValueError,
+        "found 1 primals and 0 tangents",
+    ),
+    ("hessian", "fun", "a vector"): (
+        lambda: dg.hessian(double)(X),
+        TypeError,
+        "a gradient needs one real number",
+    ),
+    ("hessian", "fun", "of complex numbers"): (
+        lambda: dg.hessian(energy)(X + 0j),
+        TypeError,
+        "with respect to complex numbers; pass real",
+    ),
+    ("hessian", "argnums", "an array"): (
+        lambda: dg.hessian(energy, X),
+        ValueError,
+        "arguments themselves go in a second call",
+    ),
+    ("jacobian", "fun", "a string comes back"): (
+        lambda: dg.jacobian(node_of(lambda x: "a"))(X),
+        TypeError,
+        NO_NUMBERS.format("'a'"),
+    ),
+    ("jacobian", "fun", "complex of real"): (
+        lambda: dg.jacobian(node_of(lambda x: 1j * x))(X),
+        TypeError,
+        "both must be real or both complex",
+    ),
+    ("jacobian", "argnums", "None"): (
+        lambda: dg.jacobian(double, None),
+        ValueError,
+        "argnums=None of 'double'",
+    ),
+    ("jacobian", "mode", "unknown"): (
+        lambda: dg.jacobian(double, mode="up"),
+        ValueError,
+        "mode is one of 'auto', 'forward', 'reverse'; found 'up'",
+    ),
+    ("jacobian", "mode", "an array"): (
+        lambda: dg.jacobian(double, mode=X),
+        ValueError,
+        r"mode is one of .*found float64\[3\]",
+    ),
+    # -------------------------------------------------------------------------------- checks
+    ("check_grads", "fun", "an array"): (
+        lambda: dg.check_grads(X),
+        TypeError,
+        "first argument of dg.check_grads is a function",
+    ),
+    ("check_grads", "fun", "nothing to check"): (
+        lambda: dg.check_grads(energy)(3),
+        TypeError,
+        "no argument of 'energy' has a derivative to check",
+    ),
+    ("check_grads", "order", "three"): (
+        lambda: dg.check_grads(energy, 3),
+        ValueError,
+        "order is 1 .*found 3",
+    ),
+    ("check_grads", "modes", "unknown"): (
+        lambda: dg.check_grads(energy, modes="up"),
+        ValueError,
+        "modes are some of 'forward', 'reverse'; found 'up'",
+    ),
+    ("check_grads", "modes", "a number"): (
+        lambda: dg.check_grads(energy, modes=3),
+        ValueError,
+        "modes are some of .*found 3",
+    ),
+    ("check_grads", "modes", "none"): (
+        lambda: dg.check_grads(energy, modes=[]),
+        ValueError,
+        "modes are some of",
+    ),
+    ("check_grads", "rtol", "a string"): (
+        lambda: dg.check_grads(energy, rtol="1e-3"),
+        ValueError,
+        "rtol is a number, zero or more; found '1e-3'",
+    ),
+    ("check_grads", "rtol", "NaN"): (
+        lambda: dg.check_grads(energy, rtol=np.nan),
+        ValueError,
+        "rtol is a number, zero or more; found nan",
+    ),
+    ("check_grads", "atol", "negative"): (
+        lambda: dg.check_grads(energy, atol=-1e-8),
+        ValueError,
+        "atol is a number, zero or more; found -1e-08",
+    ),
+    ("check_grads", "seed", "a string"): (
+        lambda: dg.check_grads(energy, seed="a"),
+        TypeError,
+        SEED.format("check_grads") + "'a'",
+    ),
+    ("taylor_rates", "fun", "None"): (
+        lambda: dg.taylor_rates(None),
+        TypeError,
+        "first argument of dg.taylor_rates is a function",
+    ),
+    ("taylor_rates", "fun", "single precision"): (
+        lambda: dg.taylor_rates(energy)(X.astype(np.float32)),
+        TypeError,
+        "rates need real numbers in double precision",
+    ),
+    ("taylor_rates", "order", "True"): (
+        lambda: dg.taylor_rates(energy, order=True),
+        ValueError,
+        "order is 1 .*found True",
+    ),
+    ("taylor_rates", "seed", "negative"): (
+        lambda: dg.taylor_rates(energy, seed=-1),
+        ValueError,
+        SEED.format("taylor_rates") + "-1",
+    ),
+    ("debug_nans", "context", "a value is not finite"): (
+        lambda: debugged(lambda: dg.grad(node_of(lambda x: anp.sum(x) * anp.inf))(X)),
+        FloatingPointError,
+        "model 'model', forward pass",
+    ),
+    ("debug_nans", "context", "an argument"): (
+        lambda: dg.debug_nans(True),
+        TypeError,
+        "takes 0 positional arguments",
+    ),
+}

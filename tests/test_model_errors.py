@@ -1,0 +1,304 @@
+"""Errors of models arrive with their type and name the model; options and NaN."""
+
+import threading
+
+import autograd.numpy as anp
+import dask
+import numpy as np
+import pytest
+from autograd.extend import defvjp, primitive
+from inputs import X, double, energy, notes
+from numpy.testing import assert_allclose, assert_array_equal
+
+import daskgrad as dg
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+# ------------------------------------------------------------------------------------- options
+
+
+def test_an_unknown_backend_is_an_error_that_lists_the_known_ones():
+    with pytest.raises(ValueError, match=r"unknown backend 'torhc'; choose one of .*autograd"):
+        dg.delayed(abs, backend="torhc")
+    with pytest.raises(ValueError, match="unknown backend None"):
+        dg.delayed(abs, backend=None)
+
+
+@pytest.mark.parametrize("keep", ["tapes", None, [], np.ones(3)])
+def test_an_unknown_keep_is_an_error_that_lists_the_known_ones(keep):
+    with pytest.raises(ValueError, match=r"unknown keep=.*auto, gradient, tape, recompute"):
+        dg.delayed(abs, keep=keep)
+
+
+def test_a_model_is_a_function_with_a_name():
+    with pytest.raises(TypeError, match=r"makes a model of a function; found float64\[3\]"):
+        dg.delayed(X)
+    with pytest.raises(TypeError, match="name of a model is a string; found 3"):
+        dg.delayed(abs, name=3)
+    for add_up in (dg.map_sum, dg.reduce_sum):
+        with pytest.raises(
+            TypeError, match="the model comes first, and is a function; found 'text'"
+        ):
+            add_up("text", [1.0])
+
+
+SUMS = {
+    "map_sum": lambda items, grainsize="auto": dg.map_sum(sum, items, grainsize=grainsize),
+    "reduce_sum": lambda items, grainsize="auto": dg.reduce_sum(sum, items, grainsize=grainsize),
+    "place": lambda items, grainsize="auto": dg.place(items, grainsize=grainsize),
+}
+
+
+@pytest.mark.parametrize("add_up", SUMS)
+@pytest.mark.parametrize("grainsize", [0, -1, 2.5, True, "big", None, [2], np.ones(3)])
+def test_a_grainsize_is_a_number_of_items(add_up, grainsize):
+    with pytest.raises(ValueError, match=r"grainsize is the number of items in one task.* found"):
+        SUMS[add_up]([1.0, 2.0], grainsize)
+
+
+@pytest.mark.parametrize("add_up", SUMS)
+@pytest.mark.parametrize("items", [[], (), np.zeros(0), np.zeros((0, 3))], ids=repr)
+def test_an_empty_sum_is_an_error(add_up, items):
+    with pytest.raises(ValueError, match=r"(items|sliced) is empty.* sum at least one"):
+        SUMS[add_up](items)
+
+
+@pytest.mark.parametrize("add_up", SUMS)
+@pytest.mark.parametrize(
+    ("items", "found"),
+    [
+        ({1.0}, "set"),
+        ((v for v in X), "generator"),
+        ({"a": 1.0}, "{'a'"),
+        ("text", "'text'"),
+        (np.array(3.0), r"float64\[\]"),
+        (3.0, r"3\.0"),
+        (None, "None"),
+        (range(3), "range"),
+    ],
+)
+def test_items_are_a_list_a_tuple_or_an_array(add_up, items, found):
+    with pytest.raises(TypeError, match=f"(items|sliced) must be a list, a tuple.* found {found}"):
+        SUMS[add_up](items)
+
+
+@pytest.mark.parametrize("add_up", SUMS)
+def test_items_keep_what_makes_them_more_than_an_array(add_up):
+    """A masked array would lose its mask, and the sum would run over what it hides."""
+    with pytest.raises(TypeError, match=r"is MaskedArray float64\[3\]; convert it .* pass a list"):
+        SUMS[add_up](np.ma.masked_array(X, [0, 1, 0]))
+    with pytest.raises(TypeError, match=r"is an array of Python objects, object\[2\]; pass a list"):
+        SUMS[add_up](np.array([1.0, None], dtype=object))
+
+
+def test_shards_have_their_own_grainsize():
+    shards = dg.place([1.0, 2.0, 3.0], grainsize=2)
+    for add_up in (dg.map_sum, dg.reduce_sum):
+        with pytest.raises(ValueError, match="placed with grainsize 2, and grainsize=1 was asked"):
+            add_up(sum, shards, grainsize=1)
+    assert dg.map_sum(float, shards, grainsize=3).compute() == 6.0  # 3 is rounded down to 2
+
+
+def test_a_sum_of_nodes_adds_nodes():
+    with pytest.raises(TypeError, match=r"dg.sum adds up nodes; found 3.0 in place 1"):
+        dg.sum([energy(X), 3.0])
+    with pytest.raises(ValueError, match=r"dg\.sum of no nodes"):
+        dg.sum([])
+
+
+# -------------------------------------------------------------------------- errors from models
+
+
+@primitive
+def fragile(x):
+    return 1.0 * x
+
+
+def fragile_vjp(ans, x):
+    def fragile_pullback(g):
+        raise FloatingPointError("the pullback failed")
+
+    return fragile_pullback
+
+
+defvjp(fragile, fragile_vjp)
+
+
+class ReactorError(Exception):
+    """One whose ``__init__`` does not take its ``args``."""
+
+    def __init__(self, temperature, *, pressure):
+        super().__init__(f"{temperature} K at {pressure} bar")
+        self.temperature = temperature
+
+
+class LockedError(ValueError):
+    pass
+
+
+def raise_value(x, flag=False):
+    raise ValueError("the model failed")
+
+
+def raise_reactor(x, flag=False):
+    raise ReactorError(300, pressure=2)
+
+
+def raise_linalg(x, flag=False):
+    np.linalg.inv(np.zeros((2, 2)))
+
+
+def raise_by_item(item, x):
+    item = item[0] if isinstance(item, list) else item
+    if item == 5.0:
+        raise KeyError("item five")
+    return item * anp.sum(x)
+
+
+def raise_in_the_pullback(x):
+    return fragile(x)
+
+
+@pytest.mark.parametrize(
+    ("fun", "kind", "text"),
+    [
+        (raise_value, ValueError, "the model failed"),
+        (raise_reactor, ReactorError, "300 K at 2 bar"),
+        (raise_linalg, np.linalg.LinAlgError, "Singular matrix"),
+    ],
+)
+def test_an_exception_keeps_its_type_and_names_the_model(fun, kind, text, scheduler):
+    model = dg.delayed(fun, name="model")
+    where = "called with (float64[3], flag=True)"
+    with pytest.raises(kind, match=text) as caught:
+        dg.grad(lambda x: energy(x) + model(x, flag=True))(X)
+    assert f"in the forward pass of model 'model', {where}" in notes(caught.value)
+    with pytest.raises(kind, match=text) as caught:
+        model(X, flag=True).compute()
+    assert f"in the value pass of model 'model', {where}" in notes(caught.value)
+
+
+def test_an_exception_keeps_its_attributes(scheduler):
+    with pytest.raises(ReactorError) as caught:
+        dg.grad(dg.delayed(raise_reactor))(X)
+    assert caught.value.temperature == 300
+
+
+def test_an_exception_in_a_pullback_names_the_model(scheduler):
+    model = dg.delayed(raise_in_the_pullback, name="model")
+    with pytest.raises(FloatingPointError, match="the pullback failed") as caught:
+        dg.grad(lambda x: energy(model(x)))(X)
+    assert "in the backward pass of model 'model', called with (float64[3])" in notes(caught.value)
+
+
+@pytest.mark.parametrize("add_up", ["map_sum", "nodes"])
+def test_an_exception_in_a_sum_names_the_item(add_up, scheduler):
+    def total(x):
+        items = [float(i) for i in range(8)]
+        if add_up == "nodes":
+            items = [[dg.delayed(float)(i), 1.0] for i in items]
+        return dg.map_sum(raise_by_item, items, x, grainsize=4)
+
+    told = "pass of model 'raise_by_item'" + (", item 5" if add_up == "map_sum" else "")
+    with pytest.raises(KeyError, match="item five") as caught:
+        dg.grad(total)(X)
+    assert f"in the forward {told}, called with (" in notes(caught.value)
+    with pytest.raises(KeyError, match="item five") as caught:
+        total(X).compute()
+    assert f"in the value {told}, called with (" in notes(caught.value)
+
+
+def test_an_exception_that_holds_a_lock_does_not_take_its_process_along(pool):
+    def model(x):
+        error = LockedError("locked", threading.Lock())
+        error.lock = threading.Lock()
+        raise error
+
+    with dask.config.set(scheduler="processes", pool=pool):
+        with pytest.raises(LockedError, match="locked") as caught:
+            dg.grad(dg.delayed(model, name="model"))(X)
+        assert "forward pass of model 'model'" in notes(caught.value)
+        assert_allclose(dg.grad(energy)(X), 2 * X)
+
+
+@pytest.mark.parametrize("name", ["sync", "threads"])
+def test_a_keyboard_interrupt_is_not_swallowed(name):
+    def model(x):
+        raise KeyboardInterrupt
+
+    with dask.config.set(scheduler=name), pytest.raises(KeyboardInterrupt) as caught:
+        dg.grad(dg.delayed(model))(X)
+    assert not notes(caught.value)
+
+
+def test_a_users_own_error_gets_no_hint_about_autograd():
+    with pytest.raises(ValueError, match="the model failed") as caught:
+        dg.grad(dg.delayed(raise_value))(X)
+    assert "autograd" not in notes(caught.value)
+
+
+# ------------------------------------------------------------------------------- NaN and inf
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_nan_and_infinity_pass_through(scheduler):
+    x = np.array([np.nan, np.inf, -np.inf, 1.0])
+    value, gradient = dg.value_and_grad(lambda x: energy(double(x)))(x)
+    assert np.isnan(value)
+    assert_array_equal(gradient, 8 * x)
+    total = dg.value_and_grad(lambda x: dg.map_sum(lambda i, x: i * anp.sum(x), [1.0, 2.0], x))
+    value, gradient = total(np.array([np.inf, 1.0]))
+    assert value == np.inf
+    assert_array_equal(gradient, [3.0, 3.0])
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+def test_a_cotangent_may_be_nan_or_infinite(special):
+    _, pullback = dg.vjp(double, X)
+    (gradient,) = pullback(np.array([special, 1.0, 2.0]))
+    assert_array_equal(gradient, [special, 2.0, 4.0])
+
+
+def test_a_model_that_returns_a_node_is_an_error_when_it_is_only_computed():
+    with pytest.raises(TypeError, match="call the plain function"):
+        dg.delayed(lambda x: double(x), name="outer")(dg.variable(X)).compute()
+
+
+def test_a_masked_cotangent_is_an_error():
+    _, pullback = dg.vjp(lambda x: double(x), X)
+    with pytest.raises(TypeError, match="would lose its mask"):
+        pullback(np.ma.masked_array(np.ones(3), [False, True, False]))
+
+
+# ----------------------------------------------------------------- derivatives of other kinds
+
+
+def test_a_hessian_needs_numbers_with_derivatives():
+    with pytest.raises(
+        TypeError, match=r"argument 'x' of 'energy' is int64\[2\], which has no deriv"
+    ):
+        dg.hessian(energy)(np.array([1, 2]))
+
+
+def test_a_check_needs_something_to_check():
+    for check in (dg.check_grads, dg.taylor_rates):
+        with pytest.raises(TypeError, match="no argument of 'energy' has a derivative to check"):
+            check(energy)(np.array([1, 2]))
+        with pytest.raises(
+            ValueError, match=r"order is 1 .* found float64\[3\]; arguments go in a"
+        ):
+            check(energy, X)
+
+
+def test_a_stack_of_no_cotangents_is_an_error():
+    _, pullback = dg.vjp(dg.delayed(np.sin), X)
+    with pytest.raises(ValueError, match="are stacked, and there is none of them"):
+        pullback(np.ones((0, 3)))
+
+
+def test_sums_of_nodes_are_of_lists():
+    x = dg.variable(X)
+    with pytest.raises(
+        TypeError, match=r"dg.sum takes a list of nodes; found <.*>: write dg.sum\("
+    ):
+        dg.sum(x, x)

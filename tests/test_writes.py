@@ -1,0 +1,224 @@
+"""An error of a write into an argument names the argument."""
+
+import ctypes
+
+import autograd.numpy as anp
+import numpy as np
+import pytest
+
+import daskgrad as dg
+from daskgrad.writes import names_written, note_of_write
+
+X = np.array([0.3, 0.5, 0.9])
+C = np.array([1.0, 2.0, 3.0])
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+
+def notes(error):
+    return " ".join(getattr(error, "__notes__", []))
+
+
+def plus(c):
+    c += 1.0
+
+
+def at_item(c):
+    c[0] += 1.0
+
+
+def assign(c):
+    c[1:] = 0.0
+
+
+def assign_index(c):
+    index = [0]
+    c[index] = C[index]
+
+
+def flat(c):
+    c.flat[0] = 1.0
+
+
+def sort(c):
+    c.sort()
+
+
+def out(c):
+    np.multiply(C, 2.0, out=c)
+
+
+def positional_out(c):
+    np.negative(C, c)
+
+
+def shuffle(c):
+    np.random.default_rng(0).shuffle(c)
+
+
+def put(c):
+    np.put(c, [0], 1.0)
+
+
+def copyto(c):
+    np.copyto(
+        c,
+        1.0,
+    )
+
+
+def place(c):
+    np.place(c, c > 1, [0.0])
+
+
+def fill(c):
+    c.fill(0.0)
+
+
+def draw(c):
+    np.random.default_rng(0).random(3, out=c)
+
+
+def memory(c):
+    memoryview(c)[0] = 1.0
+
+
+def real(c):
+    c.real = 1.0
+
+
+def view(c):
+    part = c[1:]
+    part[0] = 1.0
+
+
+def in_helper(c):
+    assign(c)
+
+
+def unwritten(c):
+    ctypes.c_double.from_buffer(c)
+
+
+WRITES = [
+    *(plus, at_item, assign, assign_index, flat, sort, out, positional_out, shuffle, put, copyto),
+    *(place, fill, draw, memory, real, view, in_helper),
+]
+
+
+@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.__name__)
+def test_the_argument_is_named(write):
+    def model(x, b, c):
+        write(c)
+        return anp.sum(x * b * c)
+
+    given = C.copy()
+    node = dg.delayed(model, name="reactor")
+    told = "model 'reactor' wrote into its argument 'c'; arguments, .* copy it first"
+    for ask in (
+        lambda: dg.grad(lambda x: node(x, C, given))(X),
+        lambda: dg.grad(lambda x: node(x, c=given, b=C))(X),
+        lambda: node(X, C, given).compute(),
+    ):
+        with pytest.raises((ValueError, TypeError)) as caught:
+            ask()
+        assert_matches(told, notes(caught.value))
+    np.testing.assert_array_equal(given, C)
+
+
+def assert_matches(pattern, text):
+    with pytest.raises(AssertionError, match=pattern):
+        raise AssertionError(text)
+
+
+def test_an_item_is_told_by_its_place():
+    def term(item, x):
+        if item[0] == 3.0:
+            item[0] = 0.0
+        return anp.sum(item * x)
+
+    items = [np.full(3, float(n)) for n in range(6)]
+    for fun in (
+        lambda: dg.grad(lambda x: dg.map_sum(term, items, x, grainsize=2))(X),
+        lambda: dg.map_sum(term, np.array(items), X, grainsize=2).compute(),
+        lambda: dg.per_item(term, items)(X),
+    ):
+        with pytest.raises(ValueError, match="read-only") as caught:
+            fun()
+        assert "model 'term' wrote into its argument 'item' (item 3);" in notes(caught.value)
+
+
+def test_also_of_a_sum_inside_a_model():
+    def term(item, x):
+        item[0] = 0.0
+        return anp.sum(item * x)
+
+    model = dg.delayed(lambda x: dg.map_sum(term, [C, C], x), name="outer")
+    with pytest.raises(ValueError, match="read-only") as caught:
+        dg.grad(model)(X)
+    assert "model 'term' wrote into its argument 'item' (item 0);" in notes(caught.value)
+
+
+def test_arrays_that_share_memory_are_listed():
+    def model(x, first, second):
+        first[0] = 1.0
+        return anp.sum(x)
+
+    with pytest.raises(ValueError, match="read-only") as caught:
+        dg.grad(lambda x: dg.delayed(model)(x, C, C[:2]))(X)
+    assert "wrote into what it was given: argument 'first' or argument 'second';" in notes(
+        caught.value
+    )
+
+
+def test_a_model_that_is_not_written_in_python_has_its_arguments_listed():
+    with pytest.raises(ValueError, match="read-only") as caught:
+        dg.delayed(np.random.default_rng(0).shuffle, name="shuffle")(C).compute()
+    assert "model 'shuffle' wrote into its argument" in notes(caught.value)
+
+
+def test_code_whose_source_is_not_at_hand_is_searched_for_read_only_arrays():
+    scope = {"anp": anp}
+    exec("def model(x, c):\n    d = 1\n    c[0] = 1.0\n    return anp.sum(x)", scope)
+    with pytest.raises(ValueError, match="read-only") as caught:
+        dg.grad(lambda x: dg.delayed(scope["model"])(x, C))(X)
+    assert "wrote into its argument 'c'" in notes(caught.value)
+
+
+def test_other_errors_are_not_explained():
+    def full(x):
+        raise OSError("the file system is read-only")
+
+    def locked(x):
+        raise ValueError("the database is read-only")
+
+    def own(x):
+        np.broadcast_to(1.0, 3).sum()
+        raise ValueError("shapes do not match")
+
+    for fun in (full, locked, own):
+        with pytest.raises((OSError, ValueError)) as caught:
+            dg.grad(dg.delayed(fun))(X)
+        assert "copy it first" not in notes(caught.value)
+
+
+def test_an_error_that_says_nothing_of_writing_costs_nothing():
+    assert note_of_write(ValueError("no"), None, "model", (), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("segment", "names"),
+    [
+        ("c[i]", ["c"]),
+        ("c['a'][i]", ["c"]),
+        ("c += d", ["c"]),
+        ("np.add(a, b, out=c)", ["c"]),
+        ("np.add(\n    a,\n    b,\n    out=c\n)", ["c"]),
+        ("c.sort()", ["c"]),
+        ("c[", []),
+        ("", []),
+        ("import c", []),
+    ],
+)
+def test_the_names_that_a_piece_of_source_writes(segment, names):
+    assert names_written(segment) == names
