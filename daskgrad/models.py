@@ -98,20 +98,22 @@ def run(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     """The value of a call."""
     load(model)
     args, kwargs = call.arguments(inputs)
-    token = _RUNNING.set(True)
+    before = _RUNNING.get()
     try:
+        _RUNNING.set(True)  # not before "try": Ctrl-C may come as it returns
         return backends.load(model.backend).run(model.fun, args, kwargs)
     finally:
-        _RUNNING.reset(token)
+        _RUNNING.set(before)
 
 
 def trace(backend: Any, fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], Any]:
     """The leaves of the value of a model that is traced, and its tape."""
-    token = _RUNNING.set(True)
+    before = _RUNNING.get()
     try:
+        _RUNNING.set(True)  # not before "try": Ctrl-C may come as it returns
         return backend.trace(fun, arrays)
     finally:
-        _RUNNING.reset(token)
+        _RUNNING.set(before)
 
 
 def inside_model() -> bool:
