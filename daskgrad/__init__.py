@@ -4,12 +4,13 @@ Reading order, which is import order (a module imports only modules above it):
 
 structures, random, signatures, fingerprints, cotangents, summation, compensation, backends, models,
 rules, roots, blame, pullbacks, differences, dual, itemwise, terms, single_terms, nested, nans: on
-the workers, plain NumPy. tasks: what is handed to Dask. hidden, nodes, variables, cuts: what the
-user writes. graph, forward, backward, blackbox, tangent, batches, node_sums: the passes.
-partitions, resident, shards, columns, items, reduction, sums: adding up over much data. inline: in
-the calling thread. shipping: what travels too often. demands: what is asked of functions and
-arguments. running, recording, gradient, per_item, forward_mode, second_order, jacobian, directions,
-lines, taylor, culprits, checks: what users call. ``ARCHITECTURE.md`` has a line on each.
+the workers, plain NumPy. progress, clients, supervision: how long anything is waited for. tasks:
+what is handed to Dask. hidden, nodes, variables, cuts: what the user writes. graph, forward,
+backward, blackbox, tangent, batches, node_sums: the passes. partitions, resident, shards, columns,
+items, reduction, sums: adding up over much data. inline: in the calling thread. shipping: what
+travels too often. demands: what is asked of functions and arguments. running, recording, gradient,
+per_item, forward_mode, second_order, jacobian, directions, lines, taylor, culprits, checks: what
+users call. ``ARCHITECTURE.md`` has a line on each.
 """
 
 import daskgrad.backends.autograd  # noqa: F401  makes autograd's traces safe in threads

@@ -103,15 +103,19 @@ class InLine:
         """Evaluates sums: those on the cluster are sent off first, the others run meanwhile."""
         self._run([source for key in waiting for source in self._tasks.inputs(key)], keys)
         placed = [key for key in waiting if is_placed(self._whole[key].node, self._whole.client)]
-        evaluations = self._started(placed)
-        for key in waiting:
-            if key not in placed:
-                self._values[key] = self._beside_the_clock(self._captured_here, key)
-        if placed:
-            self._run_independent(keys)
-        for evaluation, own in evaluations:
-            results = self._beside_the_clock(evaluation.results)
-            self._values.update(zip(own, results, strict=True))
+        evaluation = self._started(placed)
+        try:
+            for key in waiting:
+                if key not in placed:
+                    self._values[key] = self._beside_the_clock(self._captured_here, key)
+            if evaluation is not None:
+                self._run_independent(keys)
+                results = self._beside_the_clock(evaluation.results)
+                self._values.update(zip(placed, results, strict=True))
+        except BaseException:
+            if evaluation is not None:
+                evaluation.abandon()
+            raise
 
     def _beside_the_clock(self, evaluate: Callable[..., Any], *args: Any) -> Any:
         """Calls what has a limit of its own, or only waits: the time is not that of the tasks."""
@@ -120,12 +124,12 @@ class InLine:
         self._deadline += time.perf_counter() - begin
         return result
 
-    def _started(self, keys: Sequence[Any]) -> list[tuple[Evaluation, list[Any]]]:
+    def _started(self, keys: Sequence[Any]) -> Evaluation | None:
         """One evaluation for the sums of one cluster, so that the point goes out once a worker."""
         if not keys:
-            return []
+            return None
         evaluator = self._whole[keys[0]].node.shards.evaluator
-        return [(Evaluation(evaluator, [self._placed_sum(key) for key in keys]), list(keys))]
+        return Evaluation(evaluator, [self._placed_sum(key) for key in keys])
 
     def _placed_sum(self, key: Any) -> PlacedSum:
         node, active = self._whole[key]

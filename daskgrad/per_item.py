@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import optree
 
+from daskgrad.clients import active_client
 from daskgrad.demands import (
     Argnums,
     is_number,
@@ -22,7 +23,6 @@ from daskgrad.nodes import add_values, as_model
 from daskgrad.partitions import Grainsize, require_grainsize
 from daskgrad.reduction import ReductionNode
 from daskgrad.running import repeated
-from daskgrad.shards import active_client
 from daskgrad.signatures import argument_name
 from daskgrad.single_terms import SingleTerms, gradients_of_block, norms_of_block
 from daskgrad.sums import reduction

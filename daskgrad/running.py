@@ -1,23 +1,27 @@
 """Running what was built, in the calling thread or where Dask would, and again what was lost."""
 
+import threading
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask.system
-from distributed import CancelledError
 
 from daskgrad.backward import add_backward
 from daskgrad.batches import Batch, BatchTasks, unit_cotangents
+from daskgrad.clients import active_client, present
 from daskgrad.cotangents import Cotangent, Seed
 from daskgrad.demands import warn_of_shipping
-from daskgrad.forward import Whole, add_forward
+from daskgrad.fingerprints import agree, fingerprint
+from daskgrad.forward import Forward, Whole, add_forward
 from daskgrad.graph import Graph
 from daskgrad.inline import InLine, seconds_in_line
 from daskgrad.nodes import Node
+from daskgrad.pullbacks import NondeterministicModelError
 from daskgrad.reduction import ReductionNode
 from daskgrad.resident.evaluation import ArrayTermsError
-from daskgrad.shards import active_client
+from daskgrad.structures import flatten
+from daskgrad.supervision import LostError
 from daskgrad.tasks import TaskGraph
 from daskgrad.variables import Variable
 
@@ -59,91 +63,141 @@ def known_or(compute: Callable[[list[Any]], Sequence[Any]], references: Sequence
 
 
 def repeated(
-    graph: Graph, evaluate: Callable[[], Any], prepare: Callable[[], Any] = lambda: None
+    graph: Graph, evaluate: Callable[[], Any], prepare: Callable[[], Any] | None = None
 ) -> Any:
-    """Evaluates; where placed items were lost with a worker, places them again and repeats.
+    """Evaluates; where something was lost with workers, or in a restart, makes it good and repeats.
 
-    ``prepare`` is called before each repetition.
+    That is where items were placed, which are placed again, or where the evaluation uses what
+    ``prepare`` computes, which is called before each repetition. What else is lost is not ours.
     """
     sums = [node for node in graph.order if isinstance(node, ReductionNode)]
     placed = [shards for node in sums for shards in node.items.placed]
     is_lost = False
     for _ in range(ATTEMPTS):
         try:
-            if is_lost:
+            if is_lost and prepare is not None:
                 prepare()
             return evaluate()
         except ArrayTermsError as error:
             for shards in placed:
                 shards.array_valued.add(str(error))
-        except CancelledError:
-            if not placed:
+        except LostError as error:
+            if not (placed or prepare or error.is_restart):
                 raise
             for shards in placed:
                 shards.restore()  # unless another evaluation has done so already
             is_lost = True
-    if is_lost:
+    if is_lost and prepare is not None:
         prepare()
     return evaluate()
 
 
+class ForwardPass(NamedTuple):
+    """A forward pass that was run: its graph holds the results, on the cluster of ``client``."""
+
+    forward: Forward
+    tasks: TaskGraph
+    client: Any
+
+
 class Kept:
-    """A forward pass that was run, and what its pullbacks need for any number of cotangents."""
+    """A forward pass that was run, and what its pullbacks need for any number of cotangents.
+
+    The forward pass runs again where its results are gone: with all workers that had them, in a
+    restart of the cluster, or because another cluster is active now. It must have the same value.
+    """
 
     def __init__(self, graph: Graph):
         self._graph = graph
-        self.value = repeated(graph, self._run)
+        self._lock = threading.Lock()
+        self.value, self._pass = repeated(graph, self._run)
+        self._seen = fingerprint(flatten(self.value)[0])
 
-    def _run(self) -> Any:
-        warn_of_shipping(self._graph, active_client())
+    def _run(self) -> tuple[Any, ForwardPass]:
+        client = active_client()
+        warn_of_shipping(self._graph, client)
         tasks = TaskGraph()
-        self._forward = add_forward(self._graph, tasks)
-        self._tasks = tasks.persisted()
-        return known_or(self._tasks.compute, [self._forward.values[self._graph.output]])[0]
+        forward = add_forward(self._graph, tasks)
+        kept = tasks.persisted()
+        try:
+            value = known_or(kept.compute, [forward.values[self._graph.output]])[0]
+        except BaseException:
+            kept.release()
+            raise
+        return value, ForwardPass(forward, kept, client)
+
+    def _run_again(self, lost: ForwardPass) -> None:
+        """Runs the forward pass again, unless another thread has done so since it was lost."""
+        with self._lock:
+            if self._pass is not lost:
+                return
+            value, anew = self._run()
+            if not agree(fingerprint(flatten(value)[0]), self._seen):
+                raise NondeterministicModelError(
+                    f"the forward pass of {self._graph.output.name!r} was run again for its "
+                    f"pullback, since its results were lost, and returned another value: one of "
+                    f"its models depends on something else than its arguments. Random numbers are "
+                    f"the same in every run with dg.random.generators"
+                )
+            self._pass = anew
+
+    def _repeated(self, evaluate: Callable[[ForwardPass], Any]) -> Any:
+        """Evaluates on what is kept, which is kept anew where it is not there (any more)."""
+        used = self._pass
+        if used.client is not None and active_client() is not used.client:
+            repeated(self._graph, lambda: self._run_again(used))
+
+        def evaluate_latest() -> Any:
+            nonlocal used
+            used = self._pass
+            return evaluate(used)
+
+        return repeated(self._graph, evaluate_latest, prepare=lambda: self._run_again(used))
 
     def pull(self, cotangent: Cotangent) -> Arrived:
         """What arrives at the variables."""
-        return repeated(self._graph, lambda: self._pull(cotangent), prepare=self._run)
 
-    def _pull(self, cotangent: Cotangent) -> Arrived:
-        tasks = self._tasks.copy()
-        arrived = add_backward(self._graph, self._forward, tasks, cotangent)
-        computed = known_or(tasks.compute, list(arrived.values()))
-        return dict(zip(arrived, computed, strict=True))
+        def evaluate(kept: ForwardPass) -> Arrived:
+            tasks = kept.tasks.copy()
+            arrived = add_backward(self._graph, kept.forward, tasks, cotangent)
+            computed = known_or(tasks.compute, list(arrived.values()))
+            return dict(zip(arrived, computed, strict=True))
+
+        return self._repeated(evaluate)
 
     def pull_each(self, cotangents: Sequence[Cotangent]) -> list[Arrived]:
         """What arrives at the variables for each of many cotangents."""
 
-        def add_seeds(tasks: TaskGraph, start: int, stop: int) -> Any:
+        def seeds(kept: ForwardPass, tasks: TaskGraph, start: int, stop: int) -> Any:
             return tasks.data(self._seed_key(tasks), Batch(tuple(cotangents[start:stop])))
 
-        return self._pull_all(len(cotangents), add_seeds)
+        return self._pull_all(len(cotangents), seeds)
 
     def pull_units(self, count: int) -> list[Arrived]:
         """What arrives for the cotangents that are one in one of the value's ``count`` entries."""
 
-        def add_seeds(tasks: TaskGraph, start: int, stop: int) -> Any:
-            value = self._forward.values[self._graph.output]
+        def seeds(kept: ForwardPass, tasks: TaskGraph, start: int, stop: int) -> Any:
+            value = kept.forward.values[self._graph.output]
             return tasks.add(self._seed_key(tasks), unit_cotangents, value, start, stop)
 
-        return self._pull_all(count, add_seeds)
+        return self._pull_all(count, seeds)
 
     def _seed_key(self, tasks: TaskGraph) -> Any:
         return tasks.key("cotangent", self._graph.output.name)
 
     def _pull_all(
-        self, count: int, add_seeds: Callable[[TaskGraph, int, int], Any]
+        self, count: int, seeds: Callable[[ForwardPass, TaskGraph, int, int], Any]
     ) -> list[Arrived]:
         runs = groups(count)
 
-        def evaluate() -> list[Arrived]:
-            tasks = self._tasks.copy()
+        def evaluate(kept: ForwardPass) -> list[Arrived]:
+            tasks = kept.tasks.copy()
             arrived = [
                 add_backward(
                     self._graph,
-                    self._forward,
+                    kept.forward,
                     BatchTasks(tasks),  # type: ignore[arg-type]
-                    add_seeds(tasks, start, stop),
+                    seeds(kept, tasks, start, stop),
                 )
                 for start, stop in runs
             ]
@@ -155,13 +209,13 @@ class Kept:
                 for number in range(stop - start)
             ]
 
-        return repeated(self._graph, evaluate, prepare=self._run)
+        return self._repeated(evaluate)
 
 
 def groups(count: int) -> list[tuple[int, int]]:
     """Runs of directions that share a task: two for each thread there is, if there are so many."""
     client = active_client()
-    threads = sum(client.nthreads().values()) if client else dask.system.CPU_COUNT
+    threads = sum(present(client).values()) if client else dask.system.CPU_COUNT
     number = max(1, min(count, 2 * threads))
     bounds = [count * n // number for n in range(number + 1)]
     return list(pairwise(bounds)) if count else []

@@ -6,13 +6,13 @@ Without a cluster they stay in the process.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import dask.base
 import numpy as np
 from distributed import Client
 
+from daskgrad.clients import active_client, workers_of
 from daskgrad.partitions import Block, Grainsize, aligned_grainsize, as_items, cut
 from daskgrad.resident.evaluator import Evaluator, evaluator_of
-from daskgrad.resident.holdings import Holdings, workers_of
+from daskgrad.resident.holdings import Holdings
 from daskgrad.tasks import TaskGraph
 
 BLOCKS_A_THREAD = 32  # as many as blocks are moved by when loads are balanced: some 3 percent each
@@ -155,9 +155,3 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     threads = 1 if client is None else sum(workers_of(client).values())
     size = aligned_grainsize(grainsize, len(items), BLOCKS_A_THREAD * threads)
     return Shards(cut(items, size), size, client)
-
-
-def active_client() -> Client | None:
-    """The client that Dask would compute with now."""
-    owner = getattr(dask.base.get_scheduler(), "__self__", None)
-    return owner if isinstance(owner, Client) else None

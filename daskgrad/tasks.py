@@ -13,7 +13,7 @@ import string
 import uuid
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import dask
 import dask.threaded
@@ -23,8 +23,10 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.typing import Key
 
+from daskgrad.clients import active_client
 from daskgrad.nans import is_debugging, watched
 from daskgrad.structures import Registering, aligned, sent_by_value
+from daskgrad.supervision import Supervised
 
 Stage = Literal["forward", "value", "backward", "cotangent", "tangent"]
 
@@ -81,6 +83,10 @@ PROCESS = uuid.uuid4().hex[:20]
 tokens = itertools.count()
 
 
+NAMES = 4096  # models whose names are remembered for messages
+_named: dict[str, str] = {}  # by what is in keys, the latest
+
+
 class Names:
     """Hands out keys under one token, of hexadecimal digits as Dask's own."""
 
@@ -89,7 +95,21 @@ class Names:
         self._numbers = itertools.count()
 
     def key(self, stage: Stage, name: str) -> Key:
-        return (f"{stage}-{spoken(name)}-{self._token}", os.getpid(), next(self._numbers))
+        in_key = spoken(name)
+        _named[in_key] = name
+        if len(_named) > NAMES:
+            _named.pop(next(iter(_named)), None)
+        return (f"{stage}-{in_key}-{self._token}", os.getpid(), next(self._numbers))
+
+
+def called(key: Key) -> str:
+    """What a task does, for messages: the stage of a model, or the key of another collection."""
+    head = key[0] if isinstance(key, tuple) else key
+    stage, _, rest = str(head).partition("-")
+    if stage not in get_args(Stage) or not isinstance(key, tuple):
+        return f"task {key!r}"
+    in_key = rest.rpartition("-")[0]
+    return f"{stage} of {_named.get(in_key, in_key)!r}"
 
 
 def watched_key(key: Key) -> Key:
@@ -199,7 +219,7 @@ class TaskGraph:
         """Runs all tasks where Dask would, and waits for the results of the keys."""
         built = self.high_level_graph()
         results = [Result(key, built) for key in keys]
-        return dask.compute(*results, traverse=False, optimize_graph=False)
+        return dask.compute(*results, traverse=False, optimize_graph=False, scheduler=supervised())
 
     def persisted(self) -> "TaskGraph":
         """Runs all tasks where Dask would; returns a graph that holds their results.
@@ -217,6 +237,14 @@ class TaskGraph:
             else:
                 other._futures.append(held)
         return other
+
+    def release(self) -> None:
+        """Lets go of the results that this graph, or the one it is a copy of, holds on a cluster.
+
+        The tasks that only they need are not run any more.
+        """
+        for future in self._futures:
+            future.release()
 
     def copy(self) -> "TaskGraph":
         """A graph to add tasks to, which leaves this one as it is."""
@@ -238,6 +266,12 @@ class TaskGraph:
         """One kind of annotation, as a function of the key: the call's own, else the current."""
         others = {} if current is None else {key: _at(key, current) for key in self._tasks}
         return {**others, **self._annotations[kind]}.get
+
+
+def supervised() -> Supervised | None:
+    """What computes on a cluster, if Dask would; otherwise Dask chooses."""
+    client = active_client()
+    return None if client is None else Supervised(client, called)
 
 
 def what_stands_at(single: Any) -> TaskRef:

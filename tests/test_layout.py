@@ -60,6 +60,9 @@ ORDER = [
     "single_terms",
     "nested",
     "nans",
+    "progress",
+    "clients",
+    "supervision",
     "tasks",
     "hidden",
     "nodes",
@@ -107,18 +110,18 @@ ORDER = [
     "checks",
 ]
 
-WORKER = ORDER[: ORDER.index("tasks")]
+WORKER = ORDER[: ORDER.index("progress")]
 
 RESIDENT = [name for name in ORDER if name.startswith("resident.")]
 LOCAL = ["resident.balance", "resident.routes", "resident.malloc"]  # plain Python and NumPy
 
 BORDERS = {  # library -> the modules that may import it
     "dask": [
+        "clients",
         "tasks",
         "nodes",
         "resident.evaluator",
         "resident.evaluation",
-        "shards",
         "inline",
         "shipping",
         "running",
@@ -127,10 +130,11 @@ BORDERS = {  # library -> the modules that may import it
     "dask.task_spec": ["tasks"],
     "dask.highlevelgraph": ["tasks"],
     "distributed": [
+        "clients",
+        "supervision",
         *[name for name in RESIDENT if name not in LOCAL],
         "shards",
         "inline",
-        "running",
     ],
     "autograd": ["backends.autograd", *[m for m in ORDER if m.startswith("backends.autograd.")]],
     "jax": [m for m in ORDER if m.startswith("backends.jax.")],

@@ -172,11 +172,8 @@ def test_a_restarted_cluster_is_placed_on_again():
         assert_right(gradient(X))
 
 
-def test_a_cluster_without_workers_is_an_error(monkeypatch):
-    from daskgrad.resident import holdings
-
-    monkeypatch.setattr(holdings, "WAIT", 1.0)
-    with cluster(n_workers=1) as client:
+def test_a_cluster_without_workers_is_an_error():
+    with cluster({"daskgrad.wait.workers": 1.0}, n_workers=1) as client:
         shards = dg.place(ITEMS)
         gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
         assert_right(gradient(X))
@@ -276,8 +273,8 @@ def count_calls(monkeypatch):
     received = []
     original = evaluation.Sent.results
 
-    def results(self):
-        found = original(self)
+    def results(self, deadline):
+        found = original(self, deadline)
         received.append(len(found))
         return found
 

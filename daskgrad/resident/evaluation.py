@@ -4,12 +4,14 @@ import asyncio
 import concurrent.futures
 import itertools
 import pickle
+import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import dask
 from distributed.core import clean_exception
 
+from daskgrad.clients import CONNECTED, in_loop, is_done, limit, limit_named, seceded
 from daskgrad.pullbacks import Captured
 from daskgrad.resident.evaluator import Evaluator
 from daskgrad.resident.jobs import Result, joined, total
@@ -20,7 +22,6 @@ from daskgrad.resident.routes import Work, addresses, routes
 
 ATTEMPTS = 20  # of one call
 numbers = itertools.count()
-PATIENCE = 0.5  # seconds after which a silent worker is looked for at the scheduler
 
 
 class ArrayTermsError(TypeError):
@@ -39,6 +40,10 @@ class Unavailable(Unsuccessful):
     """The call has to be repeated."""
 
 
+class TooLate(Exception):
+    """The workers have not answered in time."""
+
+
 class ModelFailed(Unsuccessful):
     """A model raised an exception, which is in the reply."""
 
@@ -55,6 +60,7 @@ class Evaluation:
         self._evaluator = evaluator
         self._sums = sums
         self._deaths = 0
+        self._deadline = time.monotonic() + limit("evaluation")
         self._sent: Sent | None = None
         self._attempt()
 
@@ -70,19 +76,30 @@ class Evaluation:
         ------
         RuntimeError
             where the workers that compute it die, or cannot be reached, time after time.
+        TimeoutError
+            where it takes longer than ``daskgrad.wait.evaluation``.
         """
         for _ in range(ATTEMPTS):
             try:
                 assert self._sent is not None
-                return self._added_up(self._sent.results())
+                return self._added_up(self._sent.results(self._deadline))
             except Unavailable as failure:
                 self._recover(failure)
+            except TooLate:
+                raise TimeoutError(
+                    f"{self._names()} took longer than {limit_named('evaluation')}"
+                ) from None
         raise RuntimeError(f"{self._names()} could not be evaluated in {ATTEMPTS} attempts")
+
+    def abandon(self) -> None:
+        """Nobody waits for the results any more; nothing happens where they are there."""
+        if self._sent is not None:
+            self._sent.abandon()
 
     def _recover(self, failure: Unavailable) -> None:
         lost = failure.reply["status"] == "lost"
         self._evaluator.look_again([each.holdings for each in self._sums], failure.reply)
-        if lost and not self._evaluator.is_there(failure.reply["address"]):
+        if lost and self._evaluator.gone([failure.reply["address"]]):
             self._deaths += 1
         allowed = dask.config.get("distributed.scheduler.allowed-failures")
         if self._deaths > allowed:
@@ -131,14 +148,15 @@ class Sent:
         self._request = request
         self._point = framed(request.point)
         self._trees = routes(request.works, sum(map(len, request.point)))
+        self._is_abandoned = False
         self._future = self._run(self._ask_all())
 
-    def results(self) -> list[Result]:
+    def results(self, deadline: float) -> list[Result]:
         """What the workers that were called return."""
         try:
-            replies = self._wait()
+            replies = self._wait(deadline)
         except BaseException as error:
-            self._abandon()
+            self.abandon()
             if isinstance(error, ModelFailed):  # not in the event loop, which an exit would end
                 error.reraise()
             raise
@@ -147,16 +165,16 @@ class Sent:
                 self._evaluator.known(address).update(self._request.parcels)
         return [unpack(reply["result"]) for reply in replies]
 
-    def _wait(self) -> list[dict[str, Any]]:
+    def _wait(self, deadline: float) -> list[dict[str, Any]]:
         """Waits as long as all workers that were asked are there."""
-        while True:
-            try:
-                return self._future.result(timeout=PATIENCE)
-            except concurrent.futures.TimeoutError:
-                for work in self.works:
-                    if not self._evaluator.is_there(work["address"]):
-                        gone = {"status": "lost", "address": work["address"]}
-                        raise Unavailable(gone) from None
+        with seceded():
+            if not is_done(self._future, deadline - time.monotonic(), self._look):
+                raise TooLate
+        return self._future.result()
+
+    def _look(self) -> None:
+        for address in self._evaluator.gone([work["address"] for work in self.works]):
+            raise Unavailable({"status": "lost", "address": address})
 
     async def _ask_all(self) -> list[dict[str, Any]]:
         return await all_or_first_error([self._ask(tree) for tree in self._trees])
@@ -179,10 +197,13 @@ class Sent:
         )
         return require_success(reply)
 
-    def _abandon(self) -> None:
-        """Tells the workers that nobody waits; not waited for."""
-        self._future.cancel()
-        self._run(self._tell_all())
+    def abandon(self) -> None:
+        """Tells the workers that nobody waits, once; not waited for."""
+        if not self._is_abandoned:
+            self._is_abandoned = True
+            self._future.cancel()
+            if self._client.status in CONNECTED:
+                self._run(self._tell_all())
 
     async def _tell_all(self) -> None:
         handler = abandoning(self._evaluator.name)
@@ -191,7 +212,7 @@ class Sent:
         await asyncio.gather(*calls, return_exceptions=True)
 
     def _run(self, coroutine: Any) -> concurrent.futures.Future:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._client.loop.asyncio_loop)
+        return in_loop(self._client, coroutine)
 
 
 def require_success(reply: dict[str, Any]) -> dict[str, Any]:

@@ -6,16 +6,19 @@ import time
 import uuid
 import weakref
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import dask
 import numpy as np
 from distributed import Client
 
-from daskgrad.resident.holdings import Holdings, workers_of
+from daskgrad.clients import CONNECTED, LateError, answer, present, workers_of
+from daskgrad.resident.holdings import Holdings
 from daskgrad.resident.plugin import EvaluatorPlugin, this_process
 from daskgrad.resident.presence import PresencePlugin
 
+ATTEMPTS = 5  # to register a plugin while workers come and go
 LOOK_EVERY = 1.0  # seconds between two looks at which workers there are
 
 
@@ -35,7 +38,7 @@ class Evaluator:
     @property
     def client(self) -> Client:
         client = self._client()
-        if client is None or client.status not in ("running", "connecting"):
+        if client is None or client.status not in CONNECTED:
             raise RuntimeError(
                 "the client that placed the items is closed; place them again with another one"
             )
@@ -67,8 +70,10 @@ class Evaluator:
         """The digests of the parcels that a worker has."""
         return self._known.setdefault(address, set())
 
-    def is_there(self, address: str) -> bool:
-        return address in self.client.ncores()
+    def gone(self, addresses: Iterable[str]) -> list[str]:
+        """Which of these workers the scheduler does not know any more."""
+        there = present(self.client)
+        return [address for address in addresses if address not in there]
 
     def leave(self, holdings: Holdings) -> None:
         """These blocks are not evaluated any more; the last ones take the plugin with them."""
@@ -79,8 +84,9 @@ class Evaluator:
             self._is_registered = False
             self._known = {}
         with contextlib.suppress(RuntimeError, OSError):  # the cluster may be gone already
-            self.client.unregister_worker_plugin(self.name)
-            self.client.unregister_scheduler_plugin(self.name)
+            client = self.client
+            for remove in (client.unregister_worker_plugin, client.unregister_scheduler_plugin):
+                answer(client, partial(remove, self.name), "the evaluator was taken away")
 
     def _settle(self, holdings: Iterable[Holdings]) -> None:
         for held in dict.fromkeys(holdings):
@@ -94,10 +100,25 @@ class Evaluator:
     def _register(self) -> None:
         if not self._is_registered:
             roomy_malloc = dask.config.get("daskgrad.worker.malloc", True)
-            plugin = EvaluatorPlugin(self.name, roomy_malloc, this_process())
-            self.client.register_plugin(plugin, name=self.name)
-            self.client.register_plugin(PresencePlugin(self.name, self.client.id), name=self.name)
+            self._send(EvaluatorPlugin(self.name, roomy_malloc, this_process()))
+            self._send(PresencePlugin(self.name, self.client.id))
             self._is_registered = True
+
+    def _send(self, plugin: Any) -> None:
+        """Registers a plugin; again where a worker goes meanwhile, at which Dask gives up."""
+        client = self.client
+
+        def register() -> Any:
+            return client.register_plugin(plugin, name=self.name)
+
+        for attempt in range(ATTEMPTS):
+            try:
+                return answer(client, register, "the evaluator was sent to the workers")
+            except LateError:
+                raise
+            except OSError:
+                if attempt == ATTEMPTS - 1:
+                    raise
 
 
 evaluators: weakref.WeakKeyDictionary[Client, Evaluator] = weakref.WeakKeyDictionary()

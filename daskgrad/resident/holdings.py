@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from distributed import Client
 
+from daskgrad.clients import LateError, answer, present, told_by_scheduler, workers_of
 from daskgrad.partitions import Block
 from daskgrad.resident import balance
 
@@ -83,7 +84,9 @@ class Holdings:
         for _ in range(ATTEMPTS):
             try:
                 return self._settle(workers)
-            except (KeyError, OSError):  # a worker has gone since, and the scheduler says so
+            except LateError:
+                raise
+            except (KeyError, OSError):  # a worker has gone since, or takes nothing any more
                 time.sleep(0.05)
                 workers = workers_of(self.client)
         self._settle(workers)
@@ -155,7 +158,9 @@ class Holdings:
         if None in self.futures:
             return
         found: dict[str, list[str]] = {}
-        for address, keys in self.client.has_what().items():
+        scheduler: Any = self.client.scheduler
+        held = told_by_scheduler(self.client, scheduler.has_what, "who holds the placed items")
+        for address, keys in held.items():
             for key in keys:
                 found.setdefault(key, []).append(address)
         for number, future in enumerate(self.futures):
@@ -170,40 +175,27 @@ class Holdings:
             if holder != address:
                 moving.setdefault(address, []).append(number)
         if moving:
-            self.client.sync(self._scatter, moving)
-            self._work, self._units, self._described = {}, {}, {}
+            self._work, self._units, self._described = {}, {}, {}  # whatever becomes of it
+            for address, numbers in moving.items():
+                self._scatter(address, numbers)
 
-    async def _scatter(self, moving: dict[str, list[int]]) -> None:
+    def _scatter(self, address: str, numbers: Sequence[int]) -> None:
         """Places blocks, each under a new key: what is left of an old one cannot meet it."""
-        for address, numbers in moving.items():
-            data = {new_key(): self.blocks[number].items for number in numbers}
-            futures = await self.client.scatter(
-                data, workers=[address], hash=False, asynchronous=True
-            )
-            for number, (key, _) in zip(numbers, data.items(), strict=True):
-                self.futures[number] = futures[key]
-                self.holders[number] = address
+        data = {new_key(): self.blocks[number].items for number in numbers}
+
+        def scatter() -> Any:
+            return self.client.scatter(data, workers=[address], hash=False, asynchronous=True)
+
+        def require_there() -> None:
+            if address not in present(self.client):
+                raise KeyError(address)
+
+        what = f"{len(numbers)} blocks of items were sent to the worker at {address}"
+        futures = answer(self.client, scatter, what, of="placing", look=require_there)
+        for number, key in zip(numbers, data, strict=True):
+            self.futures[number] = futures[key]
+            self.holders[number] = address
 
 
 def new_key() -> str:
     return f"value-shard-{uuid.uuid4().hex}"
-
-
-def workers_of(client: Client) -> dict[str, int]:
-    """The workers of a cluster that have threads, and how many; waits a while for the first."""
-    deadline = time.monotonic() + WAIT
-    while not (workers := running(client)):
-        if time.monotonic() > deadline:
-            raise TimeoutError(
-                f"no worker has come to {client.scheduler.address} for {WAIT:g} s; see the logs of "
-                f"the cluster's workers, or scale it up"
-            )
-        time.sleep(0.05)
-    return workers
-
-
-def running(client: Client) -> dict[str, int]:
-    return {address: threads for address, threads in sorted(client.ncores().items()) if threads}
-
-
-WAIT = 30.0  # seconds without any worker after which an evaluation is an error

@@ -1,0 +1,209 @@
+"""The client that Dask would compute with, its workers, and how long anything is waited for.
+
+Whatever daskgrad waits for on a cluster has a limit in ``dask.config``, in seconds or as Dask reads
+durations ("5 minutes"); None is for ever. What is not there in time is a ``TimeoutError`` that says
+what it was.
+
+=========================  =======  ================================================================
+``daskgrad.wait.``         default
+=========================  =======  ================================================================
+``workers``                30 s     that nothing which an evaluation needs can run anywhere: there
+                                    is no worker, all are paused, or none is an allowed one
+``answers``                60 s     that scheduler or workers may leave a question unanswered
+``placing``                10 min   that putting blocks of items on one worker may take
+``evaluation``             None     that an evaluation may take as a whole, models included
+=========================  =======  ================================================================
+
+A worker that stands still is given up by Dask itself (``distributed.scheduler.worker-ttl``), and
+what it had to do is then done elsewhere. Locks are held no longer than one of these waits, and in
+workers no longer than a model runs.
+"""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dask
+import dask.base
+from dask.utils import parse_timedelta
+from distributed import Client, rejoin, secede
+
+LIMITS = {"workers": 30.0, "answers": 60.0, "placing": 600.0, "evaluation": None}
+PERIOD = 0.5  # seconds between two looks at what is waited for
+CONNECTED = ("running", "connecting")
+
+
+class LateError(TimeoutError):
+    """A question was not answered within its limit."""
+
+
+def active_client() -> Client | None:
+    """The client that Dask would compute with now."""
+    try:
+        scheduler = dask.base.get_scheduler()
+    except RuntimeError as error:
+        if "asynchronous" in str(error):
+            error.add_note(
+                "daskgrad: derivatives are waited for; make a synchronous Client, and call them "
+                "from a thread of their own where an event loop runs (asyncio.to_thread)"
+            )
+        raise
+    owner = getattr(scheduler, "__self__", None)
+    return owner if isinstance(owner, Client) else None
+
+
+def limit(of: str) -> float:
+    """How many seconds something may take."""
+    given = dask.config.get(f"daskgrad.wait.{of}", LIMITS[of])
+    if given is None:
+        return math.inf
+    try:
+        seconds = parse_timedelta(given)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        seconds = math.nan
+    if not seconds > 0:
+        raise ValueError(
+            f"dask.config has daskgrad.wait.{of} = {given!r}; a positive number of seconds, a "
+            f"duration like '5 minutes', or None is needed"
+        )
+    return seconds
+
+
+def limit_named(of: str) -> str:
+    """A limit for messages, with what it is called."""
+    return f"{limit(of):g} s (dask.config: daskgrad.wait.{of})"
+
+
+# --------------------------------------------------------------------------------------- waiting
+
+
+def begun(client: Client, ask: Callable[[], Any]) -> concurrent.futures.Future:
+    """Asks in the client's event loop; its methods are coroutines there."""
+
+    async def asked() -> Any:
+        return await ask()
+
+    return in_loop(client, asked())
+
+
+def in_loop(client: Client, coroutine: Any) -> concurrent.futures.Future:
+    return asyncio.run_coroutine_threadsafe(coroutine, client.loop.asyncio_loop)
+
+
+def is_done(
+    future: concurrent.futures.Future, seconds: float, look: Callable[[], Any] | None = None
+) -> bool:
+    """Whether a future is done within the time; ``look`` is called twice a second meanwhile."""
+    deadline = time.monotonic() + seconds
+    while not ends(future, min(PERIOD, deadline - time.monotonic())):
+        if time.monotonic() >= deadline:
+            return future.done()
+        if look is not None:
+            look()
+    return True
+
+
+def ends(future: concurrent.futures.Future, seconds: float) -> bool:
+    """Whether a future ends within a time, well or not."""
+    try:
+        future.exception(timeout=max(0.0, seconds))
+    except concurrent.futures.CancelledError:
+        return True
+    except TimeoutError:
+        return future.done()
+    return True
+
+
+def answer(
+    client: Client,
+    ask: Callable[[], Any],
+    what: str,
+    of: str = "answers",
+    look: Callable[[], Any] | None = None,
+) -> Any:
+    """What scheduler or workers say to a question, in limited time."""
+    require_connected(client, what)
+    future = begun(client, ask)
+    try:
+        if is_done(future, limit(of), look):
+            return future.result()
+    finally:
+        future.cancel()
+    raise LateError(f"{what}: there was no answer for {limit_named(of)}")
+
+
+def told_by_scheduler(client: Client, ask: Callable[[], Any], what: str) -> Any:
+    """What the scheduler alone answers: it is lost where it cannot be reached."""
+    where = address_of(client)
+    try:
+        return answer(client, ask, f"the scheduler at {where} was asked {what}")
+    except LateError:
+        raise
+    except OSError as error:
+        raise ConnectionError(
+            f"the scheduler at {where} cannot be reached ({error!r}): it was asked {what}"
+        ) from error
+
+
+def require_connected(client: Client, what: str) -> None:
+    if client.status not in CONNECTED:
+        raise ConnectionError(
+            f"{what}: the client is {client.status}, since somebody closed it or its scheduler at "
+            f"{address_of(client)} was lost"
+        )
+
+
+def address_of(client: Client) -> str:
+    """Of the scheduler; a closed client has forgotten it."""
+    return getattr(client.scheduler, "address", "an unknown address")
+
+
+@contextlib.contextmanager
+def seceded() -> Iterator[None]:
+    """Leaves the worker's thread to others where this is a task, which waits for other tasks."""
+    try:
+        secede()
+    except (ValueError, AttributeError, KeyError):  # no task, or one that has left before
+        yield
+        return
+    try:
+        yield
+    finally:
+        rejoin()
+
+
+# --------------------------------------------------------------------------------------- workers
+
+
+def workers_of(client: Client) -> dict[str, int]:
+    """The workers of a cluster that take work, and their threads; waits a while for the first."""
+    deadline = time.monotonic() + limit("workers")
+    while not (workers := running(client)):
+        if time.monotonic() > deadline:
+            there = ", ".join(present(client))
+            found = f"all there are ({there}) are paused or closing" if there else "there is none"
+            raise TimeoutError(
+                f"no worker of {address_of(client)} has taken work for {limit_named('workers')}: "
+                f"{found}; see the logs of the cluster's workers, or scale it up"
+            )
+        time.sleep(0.05)
+    return workers
+
+
+def running(client: Client) -> dict[str, int]:
+    """The workers that take work, and their threads."""
+    return threads(client, lambda: client.scheduler.ncores_running())
+
+
+def present(client: Client) -> dict[str, int]:
+    """All workers, and their threads; also those that are paused or closing."""
+    return threads(client, lambda: client.scheduler.ncores())
+
+
+def threads(client: Client, ask: Callable[[], Any]) -> dict[str, int]:
+    found = told_by_scheduler(client, ask, "for its workers")
+    return {address: count for address, count in sorted(found.items()) if count}

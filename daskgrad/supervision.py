@@ -1,0 +1,171 @@
+"""Supervision: results of a cluster are waited for as long as it can compute them, and no longer.
+
+``Supervised`` takes the place of ``Client.get``. While it waits it looks, twice a second at first,
+whether anything of what is wanted can get on (``progress``). Whatever ends the wait, an interrupt
+included, the futures are released, and so the cluster drops what nobody else wants.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from distributed import CancelledError, Client, Future, KilledWorker, futures_of
+
+from daskgrad import clients
+from daskgrad.clients import address_of, limit, limit_named
+from daskgrad.progress import standing
+
+SELDOM = 5.0  # seconds at most between two looks
+RESTART = "scheduler-restart"  # Dask's reasons for which futures are cancelled
+DISCONNECTED = "scheduler-connection-lost"
+
+
+class LostError(RuntimeError):
+    """What an evaluation computed or used is gone from the cluster, for no fault of a model.
+
+    ``is_restart``: all of it, since somebody restarted the cluster.
+    """
+
+    def __init__(self, message: str, is_restart: bool = False):
+        super().__init__(message)
+        self.is_restart = is_restart
+
+
+class Supervised:
+    """Computes on the cluster of a client; ``called`` says what the task of a key is."""
+
+    def __init__(self, client: Client, called: Callable[[Any], str]):
+        self._client = client
+        self._where = address_of(client)
+        self._called = called
+
+    def __call__(self, graph: Any, keys: Sequence[Any], **kwargs: Any) -> Any:
+        """The results of the keys, as ``Client.get`` gives them to ``dask.compute``."""
+        clients.require_connected(self._client, "a graph was to be computed")
+        packed = self._client.get(graph, keys, sync=False, **kwargs)
+        futures = futures_of(packed)
+        try:
+            with clients.seceded():
+                return self._gathered(packed, futures)
+        finally:
+            for future in futures:
+                future.release()
+
+    def _gathered(self, packed: Any, futures: Sequence[Future]) -> Any:
+        watch = Watch(self._client, [future.key for future in futures], self._called)
+        gather = self._client.gather(packed, asynchronous=True)
+        gathering = clients.in_loop(self._client, gather)
+        try:
+            if not clients.is_done(gathering, limit("evaluation"), watch.look):
+                raise TimeoutError(f"{watch.wanted} took longer than {limit_named('evaluation')}")
+            return gathering.result()
+        except CancelledError as error:
+            raise self._lost(error, watch.wanted) from error
+        except KilledWorker as error:
+            error.add_note(
+                f"daskgrad: that is the {self._called(error.task)}; it may have ended the workers' "
+                f"processes, or needed more memory than they have"
+            )
+            raise
+
+    def _lost(self, error: CancelledError, wanted: str) -> Exception:
+        """What it means that futures were cancelled."""
+        reason = getattr(error, "reason", None)
+        where = self._where
+        if reason == DISCONNECTED or self._client.status == "connecting":
+            return ConnectionError(
+                f"the scheduler at {where} was lost, or the connection to it, while {wanted} was "
+                f"computed; see its log, and call again once it is back"
+            )
+        if self._client.status != "running":
+            return ConnectionError(
+                f"the client of {where} was closed, or lost its scheduler, while {wanted} was "
+                f"computed"
+            )
+        if reason == RESTART:
+            return LostError(f"the cluster was restarted while {wanted} was computed", True)
+        return LostError(
+            f"{wanted} could not be computed at {where}: what it uses is gone from the cluster, or "
+            f"somebody cancelled it ({reason})"
+        )
+
+
+class Watch:
+    """Looks whether some keys of a cluster can still be computed."""
+
+    def __init__(self, client: Client, keys: Sequence[Any], called: Callable[[Any], str]):
+        self._client = client
+        self._where = address_of(client)
+        self._keys = list(keys)
+        self._called = called
+        self._asked: Any = None
+        self._heard = self._next = time.monotonic()
+        self._pause = clients.PERIOD
+        self._stuck_since: float | None = None
+
+    @property
+    def wanted(self) -> str:
+        """What is waited for."""
+        names = list(dict.fromkeys(map(self._called, self._keys[:3])))
+        more = f" and {len(self._keys) - 3} more" if len(self._keys) > 3 else ""
+        return "the " + ", the ".join(names) + more
+
+    def look(self) -> None:
+        """Asks the scheduler, without waiting for it; raises where nothing moved for too long."""
+        now = time.monotonic()
+        if self._asked is not None and self._asked.done():
+            self._take(now)
+        if self._asked is None and now >= self._next:
+            self._ask(now)
+        if now - self._heard > limit("answers"):
+            raise ConnectionError(
+                f"the scheduler at {self._where} has not answered for "
+                f"{limit_named('answers')} while {self.wanted} was waited for"
+            )
+
+    def _ask(self, now: float) -> None:
+        if self._client.status == "running":
+            run = self._client.run_on_scheduler
+            self._asked = clients.begun(self._client, lambda: run(standing, self._keys))
+        self._next = now + self._pause
+        self._pause = min(1.5 * self._pause, SELDOM, limit("answers") / 4, limit("workers") / 4)
+
+    def _take(self, now: float) -> None:
+        asked, self._asked = self._asked, None
+        if asked.cancelled() or isinstance(asked.exception(), OSError):
+            return  # it is not heard of: look again
+        found = asked.result()
+        self._heard = now
+        if found["moves"]:
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = now
+        elif now - self._stuck_since >= limit("workers"):
+            raise TimeoutError(self._complaint(found))
+
+    def _complaint(self, found: dict[str, Any]) -> str:
+        tasks = found["tasks"]
+        first = ", ".join([f"the {self._called(key)}" for key, _ in tasks])
+        return (
+            f"nothing could run for {limit_named('workers')} while {self.wanted} was waited for; "
+            f"{found['count']} tasks wait, first of all {first}. {self._obstacle(found)}"
+        )
+
+    def _obstacle(self, found: dict[str, Any]) -> str:
+        workers, where = found["workers"], self._where
+        if not workers:
+            return f"There is no worker at {where}: see the workers' logs, or scale the cluster up"
+        if "running" not in workers.values():
+            states = ", ".join([f"{address} is {state}" for address, state in workers.items()])
+            return (
+                f"No worker at {where} takes work: {states}. Workers pause when their memory is "
+                f"full: see their logs, or add workers"
+            )
+        asked = "; ".join(
+            [f"the {self._called(key)} asks for {asked}" for key, asked in found["tasks"] if asked]
+        )
+        there = ", ".join([f"{address} ({state})" for address, state in workers.items()])
+        return (
+            f"None of the workers at {where} may run them: {asked}. There are {there}: change the "
+            f"annotation (dask.annotate), or start such a worker"
+        )
