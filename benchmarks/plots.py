@@ -75,6 +75,29 @@ def lines(
     return readable(plot)
 
 
+def points(
+    title: str,
+    clouds: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    labels: tuple[str, str],
+) -> Any:
+    """A point for each pair of coordinates, in a colour and a shape for each name."""
+    plot = figure(
+        title=title,
+        width=WIDTH,
+        height=450,
+        x_axis_label=labels[0],
+        y_axis_label=labels[1],
+        toolbar_location=None,
+    )
+    entries = []
+    for number, (name, (xs, ys)) in enumerate(clouds.items()):
+        color, marker = Colorblind[8][(0, 6, 3, 5)[number % 4]], MARKERS[number % 4]
+        scattered = plot.scatter(xs, ys, marker=marker, size=9, color=color, fill_alpha=0.6)
+        entries.append((name, [scattered]))
+    plot.add_layout(Legend(items=entries, label_text_font_size="14px", ncols=4), "below")
+    return readable(plot)
+
+
 def readable(plot: Any) -> Any:
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0.[000]")  # else powers of ten
     plot.title.text_font_size = "16px"

@@ -1,6 +1,6 @@
 """The benchmarks run, in a tiny configuration each, and write what they promise.
 
-Their times mean nothing here, so neither their claims nor any ratio is asserted.
+Their times mean nothing here, so neither their claims nor any ratio is asserted; counts are.
 """
 
 import json
@@ -83,3 +83,13 @@ def test_scaling_counts_the_clients_bytes(tmp_path):
         assert row["bytes sent"] >= 8 * numbers
         assert 0.0 < row["efficiency"] <= 1.0
         assert row["client processor seconds"] > 0.0
+
+
+def test_chaos_kills_workers_and_compares_bits(tmp_path):
+    _, content = run("chaos", tmp_path)
+    assert content["kills"] == 3
+    programs = {each["program"]: each for each in content["programs"]}
+    assert set(programs) == {"graph", "pullback", "placed sum"}
+    for each in programs.values():
+        assert each["kills"] == each["right"] == len(each["all extra seconds"]) == 1
+    assert all(claim["holds"] for claim in content["claims"])
