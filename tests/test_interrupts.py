@@ -104,7 +104,9 @@ OPERATIONS = {  # name -> (of a log and a pause, the sign in the log at which it
     "forward": (value_and_grad(), "forward"),
     "backward": (value_and_grad(first_of_many), "backward"),
     "sum": (
-        lambda *args: dg.value_and_grad(lambda x: dg.map_sum(term, ITEMS, x, *args, grainsize=1))(X),
+        lambda *args: dg.value_and_grad(lambda x: dg.map_sum(term, ITEMS, x, *args, grainsize=1))(
+            X
+        ),
         "forward",
     ),
     "vjp": (lambda *args: dg.vjp(lambda x: many_vectors(x, *args), X)[0], "forward"),
@@ -194,7 +196,14 @@ def see_nothing_begin(log, scheduler, sign="forward"):
 
 def threads_of_ours():
     """The running threads but those that Dask keeps, and gives work again."""
-    kept = ("ThreadPoolExecutor", "Dask", "IO loop", "QueueFeeder", "ExecutorManager", "AsyncProcess")
+    kept = (
+        "ThreadPoolExecutor",
+        "Dask",
+        "IO loop",
+        "QueueFeeder",
+        "ExecutorManager",
+        "AsyncProcess",
+    )
     names = [thread.name for thread in threading.enumerate()]
     return sorted([name for name in names if not name.startswith(kept)])
 
@@ -284,9 +293,7 @@ def test_an_interrupt_in_a_pullback_leaves_it_usable(client, log):
 
 def test_an_interrupt_in_the_forward_pass_of_a_pullback_releases_it(client, log):
     """It was persisted: its results would stay as long as their futures."""
-    interrupted(
-        lambda: dg.vjp(lambda x: many_vectors(x, log, PAUSE), X), lambda: began(log) >= 3
-    )
+    interrupted(lambda: dg.vjp(lambda x: many_vectors(x, log, PAUSE), X), lambda: began(log) >= 3)
     see_it_empty(client)
 
 
