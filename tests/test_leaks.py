@@ -1,7 +1,7 @@
 """Nothing is kept: what futures and placed items hold goes with their owners, also after errors.
 
-The scheduler's tasks are counted over hundreds of calls. Where they succeed the garbage collector is
-off: a reference cycle that keeps futures alive would stay. An exception that came from another
+The scheduler's tasks are counted over hundreds of calls. Where they succeed the garbage collector
+is off: a reference cycle that keeps futures alive would stay. An exception that came from another
 process is in such a cycle, of Dask's frames that loaded it; so the collector runs after the failing
 ones.
 """
