@@ -120,20 +120,22 @@ def run(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     load(model)
     backend = backends.load(model.backend)
     args, kwargs = call.arguments_of_run(inputs, backends.finds_writes(backend))
-    token = _RUNNING.set(True)
+    before = _RUNNING.get()
     try:
+        _RUNNING.set(True)  # not before "try": Ctrl-C may come as it returns
         return backend.run(model.fun, args, kwargs)
     finally:
-        _RUNNING.reset(token)
+        _RUNNING.set(before)
 
 
 def trace(backend: Any, fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], Any]:
     """The leaves of the value of a model that is traced, and its tape."""
-    token = _RUNNING.set(True)
+    before = _RUNNING.get()
     try:
+        _RUNNING.set(True)  # not before "try": Ctrl-C may come as it returns
         return backend.trace(fun, arrays)
     finally:
-        _RUNNING.reset(token)
+        _RUNNING.set(before)
 
 
 def inside_model() -> bool:

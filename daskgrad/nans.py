@@ -72,11 +72,12 @@ def debug_nans() -> Iterator[None]:
     FloatingPointError
         from an evaluation within the context.
     """
-    token = _DEBUGGING.set(True)
+    before = _DEBUGGING.get()
     try:
+        _DEBUGGING.set(True)  # not before "try": Ctrl-C may come as it returns
         yield
     finally:
-        _DEBUGGING.reset(token)
+        _DEBUGGING.set(before)
 
 
 def is_debugging() -> bool:

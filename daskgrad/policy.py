@@ -123,11 +123,12 @@ class Under:
         return Under, (self.fun, self.sent)
 
     def __call__(self, *args: Any) -> Any:
-        token = _CURRENT.set(self.sent)
+        before = _CURRENT.get()
         try:
+            _CURRENT.set(self.sent)  # not before "try": Ctrl-C may come as it returns
             return self.fun(*args)
         finally:
-            _CURRENT.reset(token)
+            _CURRENT.set(before)
 
 
 def current() -> SentPolicy | None:

@@ -3,7 +3,8 @@
 HINT = (
     "while it is differentiated, a model sees autograd's boxes in the place of arrays: "
     "use autograd.numpy in the place of numpy and math, make new arrays (np.concatenate, np.where) "
-    "in the place of assigning into one, and see autograd's tutorial for what it covers"
+    "in the place of assigning into one, and see autograd's tutorial for what it covers; "
+    "a derivative inside a model is autograd's own, of a plain function: autograd.grad, not dg.grad"
 )
 
 
@@ -15,6 +16,7 @@ BOX_SIGNS = (  # what plain NumPy and SciPy say when they meet a box, or an arra
     "object arrays",
     "proper array of floats",
     "holds references",
+    "found object",
     "not supported for the input types",
     "Can't differentiate w.r.t. type",
 )

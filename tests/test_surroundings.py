@@ -1,0 +1,360 @@
+"""Derivatives asked for in odd places: in tasks, event loops, models, and where things have ended.
+
+Each works, with the same bits, or is an error that says what to do; none hangs.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+
+import autograd
+import autograd.numpy as np
+import dask
+import numpy
+import pytest
+from clusters import cluster
+from distributed import Client, get_client, worker_client
+from numpy.testing import assert_allclose
+
+import daskgrad as dg
+from daskgrad.structures import flatten
+
+pytestmark = pytest.mark.timeout(90)
+
+X = numpy.linspace(0.1, 1.0, 3)
+ITEMS = [numpy.arange(3.0) + number for number in range(6)]
+
+
+# ----------------------------------------------------------------------------- what is asked for
+
+
+def wave(x):
+    return np.sin(x)
+
+
+def total(y):
+    return np.sum(np.tanh(y))
+
+
+def term(item, x):
+    return np.sum(np.sin(item * x))
+
+
+def graph(x):
+    return dg.delayed(total)(dg.delayed(wave)(x))
+
+
+def vector(x):
+    return dg.delayed(wave)(x)
+
+
+def held():
+    value, pullback = dg.vjp(vector, X)
+    return value, pullback(np.ones(3)), pullback(np.eye(3))
+
+
+def placed():
+    with dg.place(ITEMS) as shards:
+        return dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))(X)
+
+
+def checked():
+    dg.check_grads(graph)(X)
+    return 1.0
+
+
+ASKED = {
+    "value_and_grad": lambda: dg.value_and_grad(graph)(X),
+    "a held pullback": held,
+    "jvp": lambda: dg.jvp(graph, (X,), (X,)),
+    "hvp": lambda: dg.hvp(graph, (X,), (X,)),
+    "jacobian": lambda: dg.jacobian(vector)(X),
+    "per item": lambda: dg.per_item(term, ITEMS, gradient="full")(X),
+    "a sum": lambda: dg.value_and_grad(lambda x: dg.map_sum(term, ITEMS, x))(X),
+    "placed items": placed,
+    "check_grads": checked,
+}
+
+
+def bits(tree):
+    return [np.asarray(leaf).tobytes() for leaf in flatten(tree)[0]]
+
+
+def everything(names=tuple(ASKED)):
+    """The bits of each result, or what the error says."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = bits(ASKED[name]())
+        except Exception as error:
+            found[name] = "\n".join([repr(error), *getattr(error, "__notes__", [])])
+    return found
+
+
+@pytest.fixture(scope="module")
+def expected():
+    with dask.config.set(scheduler="sync"):
+        found = everything()
+    assert not [error for error in found.values() if isinstance(error, str)]
+    return found
+
+
+# ------------------------------------------------------------------------ in tasks of a cluster
+
+
+def beside_worker_client():
+    with worker_client():
+        return everything()
+
+
+def beside_get_client():
+    with get_client().as_current():
+        return everything()
+
+
+@pytest.mark.parametrize("fun", [everything, beside_worker_client, beside_get_client])
+def test_inside_a_task_of_a_cluster(fun, client, expected):
+    """The tasks that it waits for run on the same two threads."""
+    assert client.submit(fun, pure=False).result(timeout=60) == expected
+
+
+def test_inside_as_many_tasks_as_there_are_threads(client, expected):
+    futures = [client.submit(everything, pure=False) for _ in range(4)]
+    assert client.gather(futures) == [expected] * 4
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes", "cluster"])
+def test_inside_a_delayed_function(scheduler, every_scheduler, expected):
+    found = every_scheduler(lambda: dask.delayed(everything)().compute())
+    assert found[scheduler] == expected
+
+
+# ----------------------------------------------------------------------------- in an event loop
+
+
+async def in_a_loop():
+    return everything()
+
+
+def test_in_a_running_event_loop(client, expected):
+    """As in a notebook: its loop is in this thread, the client's is in another."""
+    assert asyncio.run(in_a_loop()) == expected
+
+
+def test_in_a_thread_of_an_event_loop(client, expected):
+    async def main():
+        return await asyncio.to_thread(everything)
+
+    assert asyncio.run(main()) == expected
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_an_asynchronous_client_is_an_error(name, shared_cluster):
+    async def main():
+        async with Client(shared_cluster.scheduler_address, asynchronous=True):
+            return everything([name])[name]
+
+    said = asyncio.run(main())
+    assert "asynchronous Client" in said
+    assert "make a synchronous Client" in said or name == "check_grads"  # that is all of Dask's
+
+
+# ----------------------------------------------------------------- schedulers, clients, threads
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+def test_a_configured_scheduler_counts_beside_a_client(scheduler, client, pool, expected):
+    names = [name for name in ASKED if scheduler != "processes" or "check" not in name]
+    with dask.config.set(scheduler=scheduler, pool=pool if scheduler == "processes" else None):
+        assert everything(names) == {name: expected[name] for name in names}
+    assert not client.futures
+
+
+def test_in_a_thread_of_its_own(client, expected):
+    """A client is the whole process's, unless a context says otherwise."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(everything()))
+    thread.start()
+    thread.join(60)
+    assert found == [expected]
+
+
+def sum_over(shards):
+    return bits(dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))(X))
+
+
+def test_items_that_another_client_has_placed(client, shared_cluster, expected):
+    _, pullback = dg.vjp(vector, X)
+    shards = dg.place(ITEMS)
+    with Client(shared_cluster):
+        assert sum_over(shards) == expected["placed items"]
+        assert bits(pullback(np.ones(3))) == bits(held()[1])
+    with client.as_current():
+        assert sum_over(shards) == expected["placed items"]
+
+
+# ------------------------------------------------------------------------------ what has ended
+
+
+@pytest.mark.parametrize("also_placed_on_another", [False, True])
+def test_after_the_client_closed(also_placed_on_another, shared_cluster, expected):
+    """Everything is then done in this process; the client has the items, and the graph."""
+    with Client(shared_cluster):
+        shards = dg.place(ITEMS)
+        sum_over(shards)
+        _, pullback = dg.vjp(vector, X)
+    if also_placed_on_another:
+        with Client(shared_cluster):
+            assert sum_over(shards) == expected["placed items"]
+            assert bits(pullback(np.ones(3))) == bits(held()[1])
+    assert sum_over(shards) == expected["placed items"]
+    assert bits(pullback(np.ones(3))) == bits(held()[1])
+    assert everything() == expected
+    assert "6 items" in repr(shards), "the client has forgotten its scheduler's address"
+    shards.close()
+
+
+ENDED = r"clos|lost|reach"
+
+
+def test_after_the_cluster_closed_under_its_client():
+    with cluster({"distributed.comm.timeouts.connect": "2s"}) as client:
+        shards = dg.place(ITEMS)
+        sum_over(shards)
+        _, pullback = dg.vjp(vector, X)
+        client.cluster.close()
+        with pytest.raises((ConnectionError, RuntimeError, OSError), match=ENDED):
+            dg.value_and_grad(graph)(X)
+        with pytest.raises((ConnectionError, RuntimeError, OSError), match=ENDED):
+            sum_over(shards)
+        with pytest.raises((ConnectionError, RuntimeError, OSError), match=ENDED):
+            pullback(np.ones(3))
+
+
+# --------------------------------------------------------------------------------- in a model
+
+
+@pytest.mark.parametrize("name", [name for name in ASKED if name not in ("per item", "a sum")])
+@pytest.mark.parametrize("in_line", [0.0, 60.0])
+def test_inside_a_model_with_constants(name, in_line, every_scheduler, expected):
+    """Derivatives of what does not depend on the model's arguments are constants."""
+
+    def model(x):
+        return np.sum(x) * (1.0 if bits(ASKED[name]()) == expected[name] else np.nan)
+
+    with dask.config.set({"daskgrad.inline.seconds": in_line}):
+        found = every_scheduler(lambda: bits(dg.value_and_grad(dg.delayed(model))(X)))
+    assert all(each == bits((np.sum(X), np.ones(3))) for each in found.values())
+
+
+def square(y):
+    return np.sum(y * y * y)
+
+
+def product(y, x):
+    return np.sum(y * x * x)
+
+
+ONES = numpy.ones(3)
+OF_THE_ARGUMENT = {  # inside a model, of x: these would have to be derivatives of derivatives
+    "grad": lambda x: np.sum(dg.grad(dg.delayed(square))(x)),
+    "value": lambda x: dg.value_and_grad(dg.delayed(square))(x)[0],
+    "vjp": lambda x: np.sum(dg.vjp(dg.delayed(square), x)[1](1.0)[0]),
+    "cotangent": lambda x: np.sum(dg.vjp(vector, ONES)[1](x)[0]),
+    "jvp": lambda x: dg.jvp(dg.delayed(square), (x,), (ONES,))[1],
+    "tangent": lambda x: dg.jvp(dg.delayed(square), (ONES,), (x,))[1],
+    "jacobian": lambda x: np.sum(dg.jacobian(lambda y: dg.delayed(product)(y, x))(ONES)),
+    "argument": lambda x: np.sum(dg.grad(lambda y: dg.delayed(product)(y, x))(ONES)),
+    "closure": lambda x: np.sum(dg.grad(dg.delayed(lambda y: product(y, x)))(ONES)),
+    "shared": lambda x: np.sum(
+        dg.grad(lambda y: dg.map_sum(lambda i, y, x: i * product(y, x), [1.0, 2.0], y, x))(ONES)
+    ),
+    "items": lambda x: np.sum(dg.grad(lambda y: dg.map_sum(product, [x * x, x], y))(ONES)),
+}
+
+
+@pytest.mark.parametrize("name", OF_THE_ARGUMENT)
+@pytest.mark.parametrize("in_line", [0.0, 60.0])
+def test_inside_a_model_of_its_own_arguments_is_an_error(name, in_line):
+    """Never a number without the outer derivative."""
+    with (
+        dask.config.set({"scheduler": "sync", "daskgrad.inline.seconds": in_line}),
+        pytest.raises(TypeError) as caught,
+    ):
+        dg.grad(dg.delayed(OF_THE_ARGUMENT[name]))(X)
+    assert any("autograd.grad, not dg.grad" in note for note in caught.value.__notes__)
+
+
+def test_what_the_error_advises_works():
+    outer = dg.delayed(lambda x: np.sum(autograd.grad(square)(x)))
+    with dask.config.set(scheduler="sync"):
+        assert_allclose(dg.grad(outer)(X), 6.0 * X)
+
+
+def test_per_item_inside_a_model_is_an_error():
+    model = dg.delayed(lambda x: np.sum(ASKED["per item"]()[0] * x))
+    with dask.config.set(scheduler="sync"), pytest.raises(TypeError, match="inside a model"):
+        dg.grad(model)(X)
+
+
+# ------------------------------------------------------------------------- ends of processes
+
+
+FORK = """
+import os, sys, warnings
+warnings.simplefilter("ignore")
+import dask
+import test_surroundings as t
+dask.config.set({"daskgrad.inline.seconds": float(sys.argv[2]), "scheduler": sys.argv[1]})
+expected = t.everything()
+with dask.config.set({"scheduler": "threads", "daskgrad.inline.seconds": 0}):
+    assert t.everything() == expected
+child = os.fork()
+found = t.everything()
+if child == 0:
+    os._exit(0 if found == expected else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert found == expected
+print("done")
+"""
+
+AT_EXIT = """
+import atexit, sys
+import dask
+import test_surroundings as t
+dask.config.set({"daskgrad.inline.seconds": float(sys.argv[2]), "scheduler": sys.argv[1]})
+expected = t.everything(["value_and_grad", "a sum"])
+atexit.register(lambda: print(t.everything(["value_and_grad", "a sum"]) == expected or "differs"))
+print("done")
+"""
+
+
+def run(code, *args):
+    here = os.path.dirname(__file__)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([here, *sys.path[1:]])},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize(("scheduler", "in_line"), [("sync", "0"), ("sync", "60")])
+def test_in_a_forked_process(scheduler, in_line):
+    """Of a process that has threads of Dask's, which are not in the child.
+
+    There, ``dask.compute`` hangs on the threaded scheduler, whatever it computes: its pool takes
+    threads of the parent for its own.
+    """
+    assert run(FORK, scheduler, in_line) == ["done"]
+
+
+@pytest.mark.parametrize(("scheduler", "in_line"), [("sync", "0"), ("threads", "60")])
+def test_at_the_interpreters_exit(scheduler, in_line):
+    assert run(AT_EXIT, scheduler, in_line) == ["done", "True"]
