@@ -5,6 +5,7 @@ keeps them, too: Dask cannot compute scattered data again when its worker dies, 
 what was lost under a new key.
 """
 
+import asyncio
 import threading
 import time
 import uuid
@@ -183,8 +184,9 @@ class Holdings:
         """Places blocks, each under a new key: what is left of an old one cannot meet it."""
         data = {new_key(): self.blocks[number].items for number in numbers}
 
-        def scatter() -> Any:
-            return self.client.scatter(data, workers=[address], hash=False, asynchronous=True)
+        def scatter() -> Any:  # to its end: half done, the scheduler would keep what it was sent
+            placing = self.client.scatter(data, workers=[address], hash=False, asynchronous=True)
+            return asyncio.shield(placing)
 
         def require_there() -> None:
             if address not in present(self.client):
