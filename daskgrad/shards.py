@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from distributed import Client
 
-from daskgrad.clients import active_client, workers_of
+from daskgrad.clients import active_client, address_of, workers_of
 from daskgrad.partitions import Block, Grainsize, aligned_grainsize, as_items, cut
 from daskgrad.resident.evaluator import Evaluator, evaluator_of
 from daskgrad.resident.holdings import Holdings
@@ -60,7 +60,7 @@ class Shards:
     def __repr__(self) -> str:
         if not self._blocks:
             return "<Shards: closed>"
-        where = "this process" if self._client is None else self._client.scheduler.address
+        where = "this process" if self._client is None else address_of(self._client)
         blocks = f"{len(self.blocks)} blocks of {self.grainsize}"
         head = f"<Shards: {len(self)} items, {blocks}, in {where}"
         return "\n  ".join([head, *map(str, self.plan)]) + ">"

@@ -5,6 +5,7 @@ keeps them, too: Dask cannot compute scattered data again when its worker dies, 
 what was lost under a new key.
 """
 
+import asyncio
 import threading
 import time
 import uuid
@@ -184,9 +185,10 @@ class Holdings:
         """Places blocks, each under a new key: what is left of an old one cannot meet it."""
         data = {new_key(): self.blocks[number].items for number in numbers}
 
-        def scatter() -> Any:
+        def scatter() -> Any:  # to its end: half done, the scheduler would keep what it was sent
             where: dict[str, Any] = {"workers": [address], "timeout": TAKES}
-            return self.client.scatter(data, hash=False, asynchronous=True, **where)
+            placing = self.client.scatter(data, hash=False, asynchronous=True, **where)
+            return asyncio.shield(placing)
 
         def require_there() -> None:
             if address not in present(self.client):

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from distributed.core import error_message
@@ -134,9 +134,12 @@ class Unit(NamedTuple):
     def keys(self) -> list[str]:
         return [key for _, _, key in self.blocks]
 
-    def run(self, data: Sequence[Any]) -> None:
+    def run(self, data: Sequence[Any], evaluation: str, running: Container[str]) -> None:
+        """Evaluates its blocks as long as the evaluation is among those that are running."""
         try:
             for place, items in enumerate(data, self.start):
+                if evaluation not in running:
+                    raise Stopped("abandoned")
                 self.job.run(place, items)
         except Stopped:
             raise

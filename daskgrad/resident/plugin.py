@@ -142,7 +142,7 @@ class EvaluatorPlugin(WorkerPlugin):
             if evaluation not in self._running:
                 raise Stopped("abandoned")
             unit = units.popleft()
-            await self._in_thread(unit.run, self._held(unit.keys))
+            await self._in_thread(unit.run, self._held(unit.keys), evaluation, self._running)
 
     def _held(self, keys: Sequence[str]) -> list[Any]:
         try:
