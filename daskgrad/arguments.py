@@ -113,16 +113,12 @@ def own_object(argument: Any, array: Any) -> Any:
 
 
 def handed_back(leaf: np.ndarray) -> np.ndarray:
-    """An array of a model's value: what is a view of an argument is as writeable as that is.
+    """An array of a model's value; a copy of what is a read-only view of an argument of its run.
 
-    Consumers see a read-only view of it again; a user may write into it.
+    So a user may write into it, and it does not keep the whole argument in memory. Consumers see a
+    read-only view of it again.
     """
-    if leaf.flags.writeable:
-        return leaf
     memory = leaf.base
-    if not (isinstance(memory, np.ndarray) and memory.flags.writeable):
-        return leaf  # it was read-only before
-    if not memory.flags.c_contiguous or type(leaf) is not np.ndarray or leaf.dtype.hasobject:
-        return leaf.copy()
-    start = leaf.__array_interface__["data"][0] - memory.__array_interface__["data"][0]
-    return np.ndarray(leaf.shape, leaf.dtype, memory, start, leaf.strides)
+    if leaf.flags.writeable or not isinstance(memory, np.ndarray) or not memory.flags.writeable:
+        return leaf  # it is its own, or it was read-only before
+    return leaf.copy()

@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 
 import daskgrad as dg
 from daskgrad.arguments import handed_back, of_run, read_only
-from daskgrad.pullbacks import held_nbytes, owner
+from daskgrad.pullbacks import held_nbytes
 
 X = np.array([0.3, 0.5, 0.9])
 
@@ -479,22 +479,14 @@ def test_a_gradient_is_no_argument_of_a_rule():
     assert_array_equal(X, [0.3, 0.5, 0.9])
 
 
-def test_what_comes_back_is_the_memory_that_went_in():
-    """No copy of a large argument is made."""
+def test_what_comes_back_of_an_argument_is_a_copy():
     array = np.ones((4, 5))
-    back = handed_back(read_only(array)[1:, 2:])
-    assert back.flags.writeable
-    assert owner(back) is array
-    assert_array_equal(back, array[1:, 2:])
+    back = handed_back(read_only(array)[1:])
     back[0, 0] = 3.0
-    assert array[1, 2] == 3.0
-    turned = np.asfortranarray(array)
-    back = handed_back(read_only(turned)[1:])
-    assert back.flags.writeable
-    assert_array_equal(back, turned[1:])
+    assert_array_equal(array, 1.0)
     locked = np.ones(3)
     locked.flags.writeable = False
-    assert handed_back(locked[1:]).flags.writeable is False
+    assert handed_back(locked) is locked
 
 
 # --------------------------------------------------------------------------------- what it costs
