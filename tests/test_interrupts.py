@@ -37,7 +37,7 @@ AT_ONCE = {  # tasks that may have begun, though their lines are not written yet
     "sync": 0,
     "threads": dask.system.CPU_COUNT,
     "processes": 12,  # Dask hands each process six tasks at a time
-    "cluster": 4,
+    "cluster": 12,  # a worker hears of it late where the machine is busy
 }
 
 
