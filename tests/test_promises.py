@@ -1,0 +1,35 @@
+"""What the README promises has tests, which it names."""
+
+import ast
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+SECTION = ROOT.joinpath("README.md").read_text().split("## What is promised")[1].split("\n## ")[0]
+PROMISES = {
+    re.match(r"\*\*(.*?)\*\*", text, re.S)[1].replace("\n  ", " "): text
+    for text in SECTION.split("\n- ")[1:]
+}
+NAMED = re.compile(r"`(test_\w+)(?:::(test_\w+))?`")
+
+
+def tests_in(module):
+    path = ROOT / "tests" / f"{module}.py"
+    tree = ast.parse(path.read_text())
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_every_promise_names_tests_that_exist(promise):
+    named = NAMED.findall(PROMISES[promise])
+    assert named
+    for module, test in named:
+        there = tests_in(module)
+        assert test in there if test else any(name.startswith("test_") for name in there)
+
+
+def test_there_are_promises():
+    assert len(PROMISES) >= 10
+    assert len(PROMISES) == SECTION.count("\n- ")
