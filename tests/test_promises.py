@@ -15,7 +15,7 @@ PROMISES = {
 NAMED = re.compile(r"`(test_\w+)(?:::(test_\w+))?`")
 
 
-def tests_in(module):
+def functions_of(module):
     path = ROOT / "tests" / f"{module}.py"
     tree = ast.parse(path.read_text())
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -26,7 +26,7 @@ def test_every_promise_names_tests_that_exist(promise):
     named = NAMED.findall(PROMISES[promise])
     assert named
     for module, test in named:
-        there = tests_in(module)
+        there = functions_of(module)
         assert test in there if test else any(name.startswith("test_") for name in there)
 
 
