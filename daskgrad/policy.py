@@ -37,8 +37,9 @@ class PullbackPolicy:
         with dask.config.set({"daskgrad.pullbacks": dg.PullbackPolicy(disk_rate=2e9)}):
             dg.grad(objective)(x)
 
-    or derive a class with other methods, which is sent to the workers. The derivatives have the
-    same bits whatever is decided. Tapes that cannot be sent (they hold locks, generators or files;
+    or derive a class with other methods, which is sent to the workers; a ``tape`` has ``nbytes``,
+    ``steps`` and ``seconds``. One that raises leaves the tape behind. The derivatives have the same
+    bits whatever is decided. Tapes that cannot be sent (they hold locks, generators or files;
     JAX's and PyTorch's) are traced again, and nothing is asked.
 
     Parameters

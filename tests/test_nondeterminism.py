@@ -116,13 +116,6 @@ def mortal():
         yield client
 
 
-@pytest.fixture
-def log(tmp_path):
-    path = tmp_path / "log"
-    path.touch()
-    return path
-
-
 class Fate:
     """The first worker runs the models that draw; it is killed in the backward pass of the second.
 
@@ -131,8 +124,10 @@ class Fate:
     """
 
     seconds = 0.8
+    is_loss = False  # the first worker alone had what was drawn: Dask may have moved a task
 
     def __init__(self, client, log):
+        self._client = client
         client.wait_for_workers(2, timeout=60)
         self.first, self.second = client.ncores()
         self._pid = client.run(os.getpid, workers=[self.first])[self.first]
@@ -169,6 +164,9 @@ class Fate:
             time.sleep(0.005)
 
     def kill(self):
+        here = self._client.has_what()[self.second]
+        drawn = [key for key in here if str(key[0]).startswith(("forward-from-", "forward-term-"))]
+        self.is_loss = not drawn
         os.kill(self._pid, signal.SIGKILL)
 
 
@@ -193,8 +191,17 @@ class Undisturbed(Fate):
 
 
 @pytest.fixture
-def fate(mortal, log):
-    return Fate(mortal, log)
+def fates(mortal, tmp_path):
+    """Some attempts, until one is a loss."""
+
+    def attempts():
+        for number in range(5):
+            log = tmp_path / f"log{number}"
+            log.touch()
+            yield Fate(mortal, log)
+        raise AssertionError("the test needs a worker that is lost with all that was drawn")
+
+    return attempts()
 
 
 def a_call(fate, draw):
@@ -307,21 +314,34 @@ DRAWN_ANEW = [*[(case, from_numpys_state) for case in CASES], (a_call, from_pyth
 DRAWN_AGAIN = [*[(case, from_a_generator) for case in CASES], (a_call, from_a_seed)]
 
 
-@pytest.mark.parametrize(("case", "draw"), DRAWN_ANEW)
-def test_a_model_that_draws_other_numbers_after_a_kill_is_an_error(case, draw, fate):
-    with pytest.raises(NondeterministicModelError) as caught:
+def error_of(case, fate, draw):
+    try:
         case(fate, draw)
-    assert any(name in str(caught.value) for name in (f"'{draw.__name__}'", "'term'"))
+    except NondeterministicModelError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(("case", "draw"), DRAWN_ANEW)
+def test_a_model_that_draws_other_numbers_after_a_kill_is_an_error(case, draw, fates):
+    for fate in fates:
+        said = error_of(case, fate, draw)
+        if said:
+            assert f"'{draw.__name__}'" in said or "'term'" in said
+            return
+        assert not fate.is_loss, "no error, and a gradient of two draws"
 
 
 @pytest.mark.parametrize(("case", "draw"), DRAWN_AGAIN)
-def test_a_model_that_draws_the_same_numbers_after_a_kill_is_right(case, draw, fate, tmp_path):
+def test_a_model_that_draws_the_same_numbers_after_a_kill_is_right(case, draw, fates, tmp_path):
     with dask.config.set(scheduler="sync"):
         value, gradients = case(Undisturbed(tmp_path / "other"), draw)
-    found, other = case(fate, draw)
-    assert_array_equal(found, value)
-    for one, another in zip(flatten(other)[0], flatten(gradients)[0], strict=True):
-        assert_array_equal(one, another)
+    for fate in fates:
+        found, other = case(fate, draw)
+        assert_array_equal(found, value)
+        for one, another in zip(flatten(other)[0], flatten(gradients)[0], strict=True):
+            assert_array_equal(one, another)
+        if fate.is_loss:
+            return
 
 
 def test_the_consumers_of_a_value_that_saw_different_ones_are_told_whose_it_was():

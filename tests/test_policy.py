@@ -318,6 +318,16 @@ def gradient(log):
     return found
 
 
+def holder_of(client, stage):
+    """The worker that has the only task whose key begins so."""
+    (holder,) = {
+        address
+        for address, keys in client.has_what().items()
+        if any(key[0].startswith(stage) for key in keys)
+    }
+    return holder
+
+
 @pytest.mark.parametrize("to_disk", [True, False])
 def test_what_is_spilled_is_told_from_what_moves(to_disk, log, gradient):
     """Dask gives the serializers of its messages a context, and those of its spill files none."""
@@ -335,11 +345,7 @@ def test_what_moves_is_told_from_what_is_spilled(to_disk, log, gradient):
     with cluster() as client:
         with under(Only(to_disk=to_disk)):
             _, pullback = held(log)
-        (holder,) = {
-            address
-            for address, keys in client.has_what().items()
-            if any(key[0].startswith("forward-counted") for key in keys)
-        }
+        holder = holder_of(client, "forward-counted")
         client.retire_workers([holder], close_workers=True)
         assert_array_equal(pullback(1.0)[0], gradient)
         assert len(lines(log)) == (2 if to_disk else 1)
@@ -381,7 +387,8 @@ def test_what_is_kept_is_counted_until_it_is_garbage():
     assert admits(second)
 
 
-def test_a_sum_of_arrays_keeps_what_was_traced_again(log):
+@pytest.mark.parametrize(("limit", "runs"), [(0, 24), (10**6, 16)])
+def test_a_sum_of_arrays_keeps_what_was_traced_again(limit, runs, log):
     """Its pullbacks are one object; they are kept, and counted, together."""
     items = [numpy.arange(6.0) * n for n in range(8)]
 
@@ -390,15 +397,11 @@ def test_a_sum_of_arrays_keeps_what_was_traced_again(log):
         return np.sin(item * x)
 
     with dask.config.set(scheduler="sync"):
-        expected = dg.vjp(lambda x: dg.map_sum(term, items, x, grainsize=4), X)[1](X)[0]
-    with cluster(n_workers=3) as client:
-        for limit, runs in ((0, 24), (10**6, 16)):
-            log.write_text("")
-            holder = next(iter(client.ncores()))
-            here = dask.annotate(workers=[holder], allow_other_workers=True)
-            with here, under(Never(unseen_bytes=limit)):
-                _, pullback = dg.vjp(lambda x: dg.map_sum(logged_term, items, x, grainsize=4), X)
-            client.retire_workers([holder], close_workers=True)
-            for _ in range(2):
-                assert_array_equal(pullback(X)[0], expected)
-            assert len(lines(log)) == runs
+        expected = dg.vjp(lambda x: dg.map_sum(term, items, x, grainsize=8), X)[1](X)[0]
+    with cluster() as client:
+        with under(Never(unseen_bytes=limit)):
+            _, pullback = dg.vjp(lambda x: dg.map_sum(logged_term, items, x, grainsize=8), X)
+        client.retire_workers([holder_of(client, "forward-logged-term")], close_workers=True)
+        for _ in range(2):
+            assert_array_equal(pullback(X)[0], expected)
+    assert len(lines(log)) == runs
