@@ -176,10 +176,13 @@ def test_a_cluster_that_is_busy_with_the_tasks_of_others_is_no_reason_to_give_up
             other.gather(others)
 
 
-def test_a_paused_worker_ends_what_it_began():
+@pytest.mark.parametrize("leaves_its_thread", [False, True])
+def test_a_paused_worker_ends_what_it_began(leaves_its_thread):
     def pausing(x):
-        from distributed import get_worker
+        from distributed import get_worker, secede
 
+        if leaves_its_thread:  # as one that waits for tasks of its own
+            secede()
         get_worker().loop.add_callback(setattr, get_worker(), "status", Status.paused)
         time.sleep(3.0)
         get_worker().loop.add_callback(setattr, get_worker(), "status", Status.running)
@@ -214,7 +217,7 @@ def test_tasks_that_move_are_seen_without_a_look_at_the_others():
     assert standing(["wanted", "other"], scheduler)["moves"]
     tasks["wanted"].state = "processing"
     Worker.status = Status.paused
-    Worker.metrics = {"task_counts": {"executing": 0}}
+    Worker.metrics, Worker.long_running = {"task_counts": {"executing": 0}}, set()
     assert not standing(["wanted", "other"], scheduler)["moves"]
 
 
