@@ -45,8 +45,13 @@ def moves(task: Any, scheduler: Any) -> bool:
 
 
 def is_busy(worker: Any) -> bool:
-    """Whether a worker that takes no new tasks has not ended its last ones."""
-    return worker.metrics.get("task_counts", {}).get("executing", 0) > 0
+    """Whether a worker that takes no new tasks has not ended its last ones.
+
+    Those that have left its threads, to wait for tasks of their own, count apart.
+    """
+    return (
+        bool(worker.long_running) or worker.metrics.get("task_counts", {}).get("executing", 0) > 0
+    )
 
 
 def described(tasks: Iterable[Any]) -> list[tuple[Any, dict[str, Any]]]:

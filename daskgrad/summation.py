@@ -93,9 +93,11 @@ class Subtrees:
         return {place: partial for place, (partial, _) in self._sums.items()}
 
     def total(self) -> Any:
-        """The sum of all terms, which have all been put in."""
-        ((partial, _),) = self._sums.values()
-        return partial
+        """The sum of all terms, which have all been put in, each once."""
+        places = list(self._sums)
+        if len(places) != 1 or (1 << places[0][0]) < self._count:
+            raise RuntimeError(f"{self._count} terms were to be added up; found the sums {places}")
+        return self._sums[places[0]][0]
 
 
 def in_groups(terms: Sequence[Any], add: Callable[[Sequence[Any], bool], Any]) -> Any:

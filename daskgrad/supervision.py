@@ -99,7 +99,8 @@ class Watch:
         self._keys = list(keys)
         self._called = called
         self._asked: Any = None
-        self._heard = self._next = time.monotonic()
+        self._next = time.monotonic()
+        self._unheard_since: float | None = None  # the first question without an answer
         self._pause = clients.PERIOD
         self._stuck_since: float | None = None
 
@@ -117,13 +118,15 @@ class Watch:
             self._take(now)
         if self._asked is None and now >= self._next:
             self._ask(now)
-        if now - self._heard > limit("answers"):
+        if self._unheard_since is not None and now - self._unheard_since > limit("answers"):
             raise ConnectionError(
                 f"the scheduler at {self._where} has not answered for "
                 f"{limit_named('answers')} while {self.wanted} was waited for"
             )
 
     def _ask(self, now: float) -> None:
+        if self._unheard_since is None:
+            self._unheard_since = now
         if self._client.status == "running":
             run = self._client.run_on_scheduler
             self._asked = clients.begun(self._client, lambda: run(standing, self._keys))
@@ -135,7 +138,7 @@ class Watch:
         if asked.cancelled() or isinstance(asked.exception(), OSError):
             return  # it is not heard of: look again
         found = asked.result()
-        self._heard = now
+        self._unheard_since = None
         if found["moves"]:
             self._stuck_since = None
         elif self._stuck_since is None:

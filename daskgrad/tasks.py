@@ -99,7 +99,8 @@ class Names:
         in_key = spoken(name)
         _named[in_key] = name
         if len(_named) > NAMES:
-            _named.pop(next(iter(_named)), None)
+            for old in list(_named)[:-NAMES]:  # of a copy: other threads add to it
+                _named.pop(old, None)
         return (f"{stage}-{in_key}-{self._token}", os.getpid(), next(self._numbers))
 
 

@@ -1,6 +1,7 @@
 """One fixture runs a test on every scheduler; clusters are started once."""
 
 import multiprocessing
+import sys
 from concurrent.futures import ProcessPoolExecutor
 
 import dask
@@ -18,6 +19,15 @@ SCHEDULERS = ("sync", "threads", "processes", "cluster")
 @pytest.fixture
 def random():
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def quick_switches():
+    """Python's threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -7,6 +7,7 @@ import os
 import pathlib
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import autograd.numpy as np
 from autograd.extend import defvjp, primitive
@@ -22,6 +23,17 @@ def write(path, line):
 
 def lines(path):
     return pathlib.Path(path).read_text().split("\n")[:-1]
+
+
+def in_threads(call, threads=8, times=2000):
+    """Calls ``call(thread, number)`` in several threads at once; raises the first error."""
+
+    def loop(thread):
+        for number in range(times):
+            call(thread, number)
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(loop, range(threads)))
 
 
 @primitive

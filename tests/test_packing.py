@@ -190,3 +190,24 @@ def test_a_chain_of_closures_that_is_too_deep_stays_behind(records):
     captured = captured_under(Always(), with_residual(deep), np.ones(3))
     assert moved(captured).pullback.is_empty
     assert "recursion" in records.text
+
+
+def test_what_is_read_only_stays_so():
+    """A rule that writes into its residuals would be right once, and wrong at the next call."""
+    whole = numpy.arange(6.0)
+    view, alone = whole[::2], numpy.arange(3.0)
+    view.flags.writeable = alone.flags.writeable = False
+    assert [array.flags.writeable for array in packed_again([view, whole, alone])] == [0, 1, 0]
+
+
+class Derived(numpy.ndarray):
+    pass
+
+
+def test_a_derived_class_whose_pickle_would_lose_strides_stays_behind():
+    strided = BASE.transpose(2, 0, 3, 1).view(Derived)
+    with pytest.raises(pickle.PicklingError, match=r"the pickle of a Derived with strides \("):
+        dumped(strided, TapePickler)
+    contiguous = BASE.view(Derived)
+    assert type(packed_again(contiguous)) is Derived
+    assert_array_equal(packed_again(contiguous), contiguous)

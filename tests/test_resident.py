@@ -9,9 +9,13 @@ import numpy
 import pytest
 from distributed import Client
 from numpy.testing import assert_array_equal
-from probes import lines, write
+from probes import in_threads, lines, write
 
 import daskgrad as dg
+from daskgrad.resident import requests
+from daskgrad.resident.holdings import Holdings
+from daskgrad.resident.messages import Parcel
+from daskgrad.resident.requests import summand_parcel
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -458,3 +462,35 @@ def test_events_tell_what_was_evaluated(client):
     assert {event["worker"] for event in told("told")} == {plan.worker for plan in shards.plan}
     assert all(event["start"] <= event["stop"] for event in told("told"))
     assert len(told("told")) < 20, "not one event a call"
+
+
+def test_blocks_that_move_while_a_request_is_made_are_asked_for_once(client, monkeypatch):
+    held = dg.place(WEIGHTS).holdings
+    plain, movers = Holdings.blocks_of, []
+
+    def move(address):
+        with held._lock:
+            held._move([address] * len(held.blocks))
+
+    def blocks_of(self, address):
+        found = plain(self, address)
+        if not movers:
+            movers.append(threading.Thread(target=move, args=(address,)))
+            movers[0].start()
+            movers[0].join(0.5)  # it is not to get through
+        return found
+
+    monkeypatch.setattr(Holdings, "blocks_of", blocks_of)
+    assert len(held.work()) == 2
+    numbers = [number for blocks, _ in held.asked().values() for number, _, _ in blocks]
+    movers[0].join(60)
+    assert sorted(numbers) == list(range(len(held.blocks)))
+
+
+def test_threads_that_keep_more_summands_than_there_is_room_for(monkeypatch, quick_switches):
+    monkeypatch.setattr(requests, "KEPT", 8)
+    monkeypatch.setattr(requests, "summand_key", lambda key: key)
+    monkeypatch.setattr(requests.Parcel, "of", staticmethod(lambda key: Parcel(str(key), [])))
+    monkeypatch.setattr(requests, "_parcels", {})
+    in_threads(lambda thread, number: summand_parcel((thread, number)))
+    assert 0 < len(requests._parcels) <= 8 + 8

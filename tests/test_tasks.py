@@ -22,9 +22,11 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.utils import key_split
 from numpy.testing import assert_allclose, assert_array_equal
+from probes import in_threads
 from samples import askew, decades
 
 import daskgrad as dg
+from daskgrad import tasks
 from daskgrad.structures import NAMESPACE
 from daskgrad.tasks import KeptTask, Names, TaskGraph, spoken
 
@@ -538,3 +540,10 @@ def test_a_task_never_sees_arrays_askew_which_numpy_adds_up_in_another_order():
     reference = tasks.add(tasks.key("value", "sum"), summed, TaskRef("item"))
     found = tasks.run_one(reference.key, {"item": {"a": askew(numbers)}})
     assert found == np.sum(numbers)
+
+
+def test_threads_that_make_more_names_than_are_remembered(monkeypatch, quick_switches):
+    monkeypatch.setattr(tasks, "NAMES", 8)
+    monkeypatch.setattr(tasks, "_named", {})
+    in_threads(lambda thread, number: Names().key("value", "abcdefgh"[thread] + f"_{number}"))
+    assert 0 < len(tasks._named) <= 8 + 8

@@ -1,5 +1,6 @@
 """Nothing is waited for without a limit, and the error says what was waited for."""
 
+import concurrent.futures
 import contextlib
 import ctypes
 import os
@@ -20,7 +21,7 @@ from distributed.core import Status
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
-from daskgrad import clients
+from daskgrad import clients, supervision
 from daskgrad.progress import standing
 from daskgrad.tasks import called
 
@@ -175,10 +176,13 @@ def test_a_cluster_that_is_busy_with_the_tasks_of_others_is_no_reason_to_give_up
             other.gather(others)
 
 
-def test_a_paused_worker_ends_what_it_began():
+@pytest.mark.parametrize("leaves_its_thread", [False, True])
+def test_a_paused_worker_ends_what_it_began(leaves_its_thread):
     def pausing(x):
-        from distributed import get_worker
+        from distributed import get_worker, secede
 
+        if leaves_its_thread:  # as one that waits for tasks of its own
+            secede()
         get_worker().loop.add_callback(setattr, get_worker(), "status", Status.paused)
         time.sleep(3.0)
         get_worker().loop.add_callback(setattr, get_worker(), "status", Status.running)
@@ -213,7 +217,7 @@ def test_tasks_that_move_are_seen_without_a_look_at_the_others():
     assert standing(["wanted", "other"], scheduler)["moves"]
     tasks["wanted"].state = "processing"
     Worker.status = Status.paused
-    Worker.metrics = {"task_counts": {"executing": 0}}
+    Worker.metrics, Worker.long_running = {"task_counts": {"executing": 0}}, set()
     assert not standing(["wanted", "other"], scheduler)["moves"]
 
 
@@ -440,3 +444,51 @@ def test_keys_are_told_as_stages_of_models():
     assert called(small_model(dg.variable(X)).key) == "value of 'small_model'"
     assert called("other-key") == "task 'other-key'"
     assert called(("value", 3)) == "value of ''"
+
+
+# ------------------------------------------------------------- a scheduler that does not answer
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """A watch, the time, and the questions that it asks a scheduler."""
+    now, asked = SimpleNamespace(seconds=0.0), []
+
+    def begun(client, ask):
+        asked.append(concurrent.futures.Future())
+        return asked[-1]
+
+    monkeypatch.setattr(clients, "begun", begun)
+    monkeypatch.setattr(supervision, "time", SimpleNamespace(monotonic=lambda: now.seconds))
+    scheduler = SimpleNamespace(address="nowhere")
+    client = SimpleNamespace(status="running", run_on_scheduler=None, scheduler=scheduler)
+    return supervision.Watch(client, [("value-slow-1", 0)], called), now, asked
+
+
+def test_a_client_that_itself_stood_still_does_not_blame_the_scheduler(watched):
+    """A model in this process that holds the global lock, or Ctrl-Z."""
+    watch, now, asked = watched
+    for seconds in (100.0, 1000.0):
+        now.seconds = seconds
+        watch.look()
+        asked[-1].set_result({"moves": True})
+
+
+def test_a_limit_below_the_time_between_two_looks_is_no_error_by_itself(watched):
+    watch, now, asked = watched
+    with dask.config.set({"daskgrad.wait.answers": 0.1}):
+        for number in range(1, 10):
+            now.seconds = 0.5 * number
+            watch.look()
+            asked[-1].set_result({"moves": True})
+
+
+def test_a_scheduler_that_is_silent_is_an_error_whatever_it_is_asked_again(watched):
+    watch, now, asked = watched
+    watch.look()
+    asked[-1].set_exception(OSError("lost"))
+    now.seconds = 59.0
+    watch.look()
+    now.seconds = 61.0
+    with pytest.raises(ConnectionError, match="nowhere has not answered for 60 s"):
+        watch.look()

@@ -13,17 +13,20 @@ import numpy as np
 
 
 def reduced(array: np.ndarray) -> Any:
-    """What a pickler's ``reducer_override`` returns for a plain array.
+    """What a pickler's ``reducer_override`` returns for an array.
 
     Raises ``pickle.PicklingError`` where its entries lie in memory with gaps or overlaps, and no
-    other array owns that.
+    other array owns that; and for a strided one of a class derived from NumPy's.
     """
     if array.dtype.hasobject:
         return NotImplemented
+    if type(array) is not np.ndarray:
+        return as_numpy_does(array)
     owner = owner_of(array)
     if owner is not array:
         start = address(array) - address(owner)
-        return shown, (owner, start, array.shape, array.strides, array.dtype)
+        is_writeable = array.flags.writeable
+        return shown, (owner, start, array.shape, array.strides, array.dtype, is_writeable)
     return NotImplemented if array.flags.forc else with_axes_in_order(array)
 
 
@@ -41,10 +44,24 @@ def transposed(load: Callable, args: tuple, sequence: list[int]) -> np.ndarray:
     return load(*args).transpose(sequence)
 
 
-def shown(owner: np.ndarray, start: int, shape: tuple, strides: tuple, dtype: Any) -> np.ndarray:
+def as_numpy_does(array: np.ndarray) -> Any:
+    """An array of a class of its own, whose pickle is its own matter, unless it loses strides."""
+    if not array.flags.forc:
+        kind = type(array).__name__
+        raise pickle.PicklingError(
+            f"the pickle of a {kind} with strides {array.strides} has others"
+        )
+    return NotImplemented
+
+
+def shown(
+    owner: np.ndarray, start: int, shape: tuple, strides: tuple, dtype: Any, is_writeable: bool
+) -> np.ndarray:
     """The array that shows the memory of another one, ``start`` bytes from its beginning."""
     memory = owner_of(owner).reshape(-1, order="A").view(np.uint8)
-    return np.ndarray(shape, dtype, memory, start, strides)
+    array = np.ndarray(shape, dtype, memory, start, strides)
+    array.flags.writeable &= is_writeable
+    return array
 
 
 def owner_of(array: np.ndarray) -> np.ndarray:

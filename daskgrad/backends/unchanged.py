@@ -52,7 +52,8 @@ class Pickles:
         if kept is None or not are_same(kept[0], parts):
             kept = self._kept[code] = parts, self._pickled(fun)
             if len(self._kept) > KEPT:
-                self._kept.pop(next(iter(self._kept)), None)  # the oldest
+                for old in list(self._kept)[:-KEPT]:  # of a copy: other threads add to it
+                    self._kept.pop(old, None)
         return kept[1]
 
     def _pickled(self, fun: Callable) -> bytes:

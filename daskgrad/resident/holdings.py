@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from distributed import Client
@@ -23,6 +23,16 @@ ATTEMPTS = 5  # to place blocks while workers come and go
 TAKES = 1.0  # seconds for a worker that pauses or closes to take blocks again
 EVERY = 16  # calls, of which one is measured
 UNIT_SECONDS = 0.2  # of work for one hop into a worker's thread, which takes some 0.1 ms
+
+
+class Asked(NamedTuple):
+    """The blocks of a worker: number, index of the first item, key; how many go in one unit."""
+
+    blocks: list[tuple[int, int, str]]
+    unit: int
+
+
+NOTHING_ASKED = Asked([], 1)
 
 
 class Holdings:
@@ -66,6 +76,11 @@ class Holdings:
                 for number in self.work().get(address, [])
             ]
         return self._described[address]
+
+    def asked(self) -> dict[str, Asked]:
+        """What each worker is asked; all blocks once, also while other threads move them."""
+        with self._lock:
+            return {a: Asked(self.blocks_of(a), self.unit(a)) for a in self.work()}
 
     def unit(self, address: str) -> int:
         """How many blocks, a power of two, one thread of a worker evaluates in one go."""

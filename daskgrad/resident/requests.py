@@ -1,11 +1,11 @@
 """Requests: sums over placed items as what each worker is asked to do."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from daskgrad import cotangents
 from daskgrad.models import Model, SentFunction
-from daskgrad.resident.holdings import Holdings
+from daskgrad.resident.holdings import NOTHING_ASKED, Asked, Holdings
 from daskgrad.resident.jobs import Summand
 from daskgrad.resident.messages import LARGE, Frames, Parcel, pack
 from daskgrad.resident.routes import Work
@@ -70,13 +70,14 @@ class Request:
 
     def _by_worker(self, holdings: Sequence[Holdings]) -> list[Work]:
         """What each worker does, in the order of the blocks; every worker has all jobs."""
-        addresses = dict.fromkeys(address for held in holdings for address in held.work())
-        return [self._work(address, holdings) for address in addresses]
+        asked = [held.asked() for held in holdings]
+        addresses = dict.fromkeys(address for each in asked for address in each)
+        return [self._work(address, asked) for address in addresses]
 
-    def _work(self, address: str, holdings: Sequence[Holdings]) -> Work:
+    def _work(self, address: str, asked: Sequence[Mapping[str, Asked]]) -> Work:
         jobs = [
-            {**job, "blocks": held.blocks_of(address), "unit": held.unit(address)}
-            for job, held in zip(self._jobs, holdings, strict=True)
+            {**job, **each.get(address, NOTHING_ASKED)._asdict()}
+            for job, each in zip(self._jobs, asked, strict=True)
         ]
         return {"address": address, "jobs": jobs}
 
@@ -95,11 +96,13 @@ def summand_parcel(summand: Summand) -> Parcel:
     key = summand_key(summand)
     if key is None:
         return Parcel.of(summand)
-    if key not in _parcels:
-        _parcels[key] = Parcel.of(summand)
+    parcel = _parcels.get(key)
+    if parcel is None:
+        parcel = _parcels[key] = Parcel.of(summand)
         if len(_parcels) > KEPT:
-            _parcels.pop(next(iter(_parcels)), None)  # the oldest
-    return _parcels[key]
+            for old in list(_parcels)[:-KEPT]:  # of a copy: other threads add to it
+                _parcels.pop(old, None)
+    return parcel
 
 
 def summand_key(summand: Summand) -> tuple | None:

@@ -42,7 +42,7 @@ class TapePickler(ModelPickler):
     """As for models; the arrays keep their strides, and a file is never read to the end."""
 
     def reducer_override(self, obj: Any) -> Any:
-        if type(obj) is np.ndarray:
+        if isinstance(obj, np.ndarray):
             return reduced(obj)
         if isinstance(obj, io.IOBase):
             raise pickle.PicklingError(f"a tape holds the file {obj!r}")
