@@ -102,11 +102,30 @@ def own_object(argument: Any, array: Any) -> Any:
     kind = type(argument)
     if hasattr(kind, "iloc"):
         return argument.copy(deep=False)
-    if kind.__module__.startswith("scipy.sparse") and type(argument.data) is np.ndarray:
-        other = copy.copy(argument)
-        other.data = array(argument.data)
-        return other
-    return argument
+    return own_matrix(argument, array) if is_sparse(kind) else argument
+
+
+def own_matrix(matrix: Any, array: Any) -> Any:
+    """A sparse matrix with read-only entries; a copy where SciPy may change more than these.
+
+    It puts the entries of a matrix in order, where they are, before it solves with it.
+    """
+    entries = entries_of(matrix)
+    if entries is None or (hasattr(matrix, "indptr") and not matrix.has_canonical_format):
+        return matrix.copy()
+    other = copy.copy(matrix)
+    other.data = array(entries)
+    return other
+
+
+def is_sparse(kind: type) -> bool:
+    return kind.__module__.startswith("scipy.sparse") and hasattr(kind, "tocsr")
+
+
+def entries_of(matrix: Any) -> np.ndarray | None:
+    """The numbers of a sparse matrix; ``None`` where they are in lists or a dict."""
+    data = getattr(matrix, "data", None)
+    return data if isinstance(data, np.ndarray) and data.dtype.kind != "O" else None
 
 
 # ------------------------------------------------------------------------- what a model returns
