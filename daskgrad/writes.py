@@ -17,13 +17,10 @@ from daskgrad.signatures import argument_name
 from daskgrad.structures import flatten
 
 ASKED = "buffer source array"  # what Cython says of memory that it could not write into
-SIGNS = (
-    "read-only",
-    "readonly",
-    "writable",
-    "writeable",
-    "read-write",
-)  # what NumPy and Python say
+SIGNS = (  # what NumPy and Python say; the last two of ``np.dot(..., out=)`` and ``resize``
+    *("read-only", "readonly", "writable", "writeable", "read-write"),
+    *("output array is not acceptable", "does not own its data"),
+)
 
 OTHERS = ("daskgrad.", "autograd.", "numpy.", "scipy.")  # whose statements say nothing
 KINDS = (ValueError, TypeError, BufferError)

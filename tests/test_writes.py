@@ -89,6 +89,14 @@ def real(c):
     c.real = 1.0
 
 
+def dot_out(c):
+    np.dot(C, np.eye(3), out=c)
+
+
+def resize(c):
+    c.resize(5, refcheck=False)
+
+
 def as_ctypes(c):
     np.ctypeslib.as_ctypes(c)[0] = 1.0
 
@@ -108,7 +116,7 @@ def unwritten(c):
 
 WRITES = [
     *(plus, at_item, assign, assign_index, flat, sort, out, positional_out, shuffle, put, copyto),
-    *(place, fill, draw, memory, as_ctypes, real, view, in_helper),
+    *(place, fill, draw, memory, as_ctypes, dot_out, resize, real, view, in_helper),
 ]
 
 
