@@ -2,9 +2,10 @@
 
 Arrays are shared: by the terms of a sum, by threads, by the run that a pullback is traced in again
 later. So a run sees read-only views of them; the arrays' own flags are never touched, since other
-threads look at them. Lists and dicts are made anew, tables of pandas are shallow copies, whose
-columns are copied when they are written to, and generators of random numbers are copied in the
-state in which they were handed over.
+threads look at them. Lists and dicts are made anew; rows of structured arrays are copied, and
+sparse matrices that SciPy would put in order. Tables of pandas are shallow copies, whose columns
+are copied when they are written to. Generators of random numbers are copied in the state in which
+they were handed over.
 
 NumPy's flag does not stop ``np.add.at``, LAPACK behind ``overwrite_a=True``, and C code that does
 not ask for it; nor is what objects of the user's own classes hold protected, or an array's Python
@@ -12,6 +13,7 @@ objects.
 """
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -88,6 +90,8 @@ def own(argument: Any, memo: dict[int, Any], array: Any) -> Any:
         return array(argument)
     if isinstance(argument, STATEFUL):
         return copy.deepcopy(argument, memo)
+    if isinstance(argument, np.void):  # a row of a structured array, and a view of it
+        return argument.copy()
     if kind.__module__.partition(".")[0] in LIBRARIES:
         BARE.add(kind)
         return argument
@@ -100,6 +104,11 @@ def own(argument: Any, memo: dict[int, Any], array: Any) -> Any:
 def own_object(argument: Any, array: Any) -> Any:
     """A table or a sparse matrix as one run sees it; other objects as they are."""
     kind = type(argument)
+    if isinstance(argument, Iterator):
+        raise TypeError(
+            f"an argument holds a {kind.__name__}, which is used up when a model has run once, and "
+            f"models may run again; pass a list"
+        )
     if hasattr(kind, "iloc"):
         return argument.copy(deep=False)
     return own_matrix(argument, array) if is_sparse(kind) else argument

@@ -392,6 +392,20 @@ def test_a_sparse_matrix_that_scipy_puts_in_order_is_each_runs_own(kind):
     assert matrix.nnz == entries
 
 
+@pytest.mark.parametrize("as_items", [list, np.asarray])
+def test_a_row_of_a_structured_array_is_each_runs_own(as_items):
+    table = np.zeros(3, dtype=[("mass", float), ("charge", int)])
+
+    def term(row, x):
+        row["mass"] += 1.0
+        return anp.sum(x) * row["mass"]
+
+    for _ in range(2):
+        summed = dg.grad(lambda x: dg.map_sum(term, as_items(table), x))(X)
+        assert_array_equal(summed, [3.0] * 3)
+    assert not table["mass"].any()
+
+
 def test_what_scipy_calls_a_linear_operator_is_handed_on():
     operator = scipy.sparse.linalg.aslinearoperator(np.diag(X))
     gradient = dg.grad(lambda x: dg.delayed(lambda x, a: anp.sum(x * a.matvec(X)))(x, operator))
