@@ -15,8 +15,10 @@ what it was.
 =========================  =======  ================================================================
 
 A worker that stands still is given up by Dask itself (``distributed.scheduler.worker-ttl``), and
-what it had to do is then done elsewhere. Locks are held no longer than one of these waits, and in
-workers no longer than a model runs.
+what it had to do is then done elsewhere; a dead one may delay a result by as long as Dask tries to
+connect to it (``distributed.comm.timeouts.connect``). Locks are held no longer than one of these
+waits, and in workers no longer than a model runs. ``.compute()`` of a node or a lazy derivative is
+Dask's own wait.
 """
 
 import asyncio

@@ -119,8 +119,10 @@ def vjp(fun: Callable, *primals: Any) -> tuple[Any, Callable[[Any], tuple]]:
     cotangents at once, stacked along a new first axis of every leaf, and returns theirs so stacked;
     they are pulled back in parallel tasks, several in each. It can be called any number of times
     and runs no model again, unless what the model kept was lost with its worker or moved; it holds
-    what the forward pass kept until it is garbage collected. Only the primals are copied: do not
-    write into other arrays that the models use while the pullback is wanted.
+    what the forward pass kept until it is garbage collected. Where all of that is gone (the cluster
+    was restarted, its client is closed, another one is active) the forward pass runs again, and
+    must have the same value. Only the primals are copied: do not write into other arrays that the
+    models use while the pullback is wanted.
 
     Raises
     ------
@@ -129,6 +131,8 @@ def vjp(fun: Callable, *primals: Any) -> tuple[Any, Callable[[Any], tuple]]:
         pullback for a cotangent of a kind of number that the value is not.
     ValueError
         of the pullback, for a cotangent in another structure or shape.
+    NondeterministicModelError
+        of the pullback, where the forward pass ran again and had another value.
     """
     require_function(fun, "vjp")
     name = function_name(fun)

@@ -26,7 +26,7 @@ from survivors import (
 )
 
 import daskgrad as dg
-from daskgrad.pullbacks import NondeterministicModelError
+from daskgrad.agreement import NondeterministicModelError
 
 pytestmark = [
     pytest.mark.timeout(180),
