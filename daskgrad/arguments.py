@@ -2,9 +2,10 @@
 
 Arrays are shared: by the terms of a sum, by threads, by the run that a pullback is traced in again
 later. So a run sees read-only views of them; the arrays' own flags are never touched, since other
-threads look at them. Lists and dicts are made anew, tables of pandas are shallow copies, whose
-columns are copied when they are written to, and generators of random numbers are copied in the
-state in which they were handed over.
+threads look at them. Lists and dicts are made anew; rows of structured arrays are copied, and
+sparse matrices that SciPy would put in order. Tables of pandas are shallow copies, whose columns
+are copied when they are written to. Generators of random numbers are copied in the state in which
+they were handed over.
 
 NumPy's flag does not stop ``np.add.at``, LAPACK behind ``overwrite_a=True``, and C code that does
 not ask for it; nor is what objects of the user's own classes hold protected, or an array's Python
@@ -12,6 +13,7 @@ objects.
 """
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -88,6 +90,8 @@ def own(argument: Any, memo: dict[int, Any], array: Any) -> Any:
         return array(argument)
     if isinstance(argument, STATEFUL):
         return copy.deepcopy(argument, memo)
+    if isinstance(argument, np.void):  # a row of a structured array, and a view of it
+        return argument.copy()
     if kind.__module__.partition(".")[0] in LIBRARIES:
         BARE.add(kind)
         return argument
@@ -100,13 +104,37 @@ def own(argument: Any, memo: dict[int, Any], array: Any) -> Any:
 def own_object(argument: Any, array: Any) -> Any:
     """A table or a sparse matrix as one run sees it; other objects as they are."""
     kind = type(argument)
+    if isinstance(argument, Iterator):
+        raise TypeError(
+            f"an argument holds a {kind.__name__}, which is used up when a model has run once, and "
+            f"models may run again; pass a list"
+        )
     if hasattr(kind, "iloc"):
         return argument.copy(deep=False)
-    if kind.__module__.startswith("scipy.sparse") and type(argument.data) is np.ndarray:
-        other = copy.copy(argument)
-        other.data = array(argument.data)
-        return other
-    return argument
+    return own_matrix(argument, array) if is_sparse(kind) else argument
+
+
+def own_matrix(matrix: Any, array: Any) -> Any:
+    """A sparse matrix with read-only entries; a copy where SciPy may change more than these.
+
+    It puts the entries of a matrix in order, where they are, before it solves with it.
+    """
+    entries = entries_of(matrix)
+    if entries is None or (hasattr(matrix, "indptr") and not matrix.has_canonical_format):
+        return matrix.copy()
+    other = copy.copy(matrix)
+    other.data = array(entries)
+    return other
+
+
+def is_sparse(kind: type) -> bool:
+    return kind.__module__.startswith("scipy.sparse") and hasattr(kind, "tocsr")
+
+
+def entries_of(matrix: Any) -> np.ndarray | None:
+    """The numbers of a sparse matrix; ``None`` where they are in lists or a dict."""
+    data = getattr(matrix, "data", None)
+    return data if isinstance(data, np.ndarray) and data.dtype.kind != "O" else None
 
 
 # ------------------------------------------------------------------------- what a model returns

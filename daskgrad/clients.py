@@ -26,7 +26,7 @@ import concurrent.futures
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import dask
@@ -60,7 +60,7 @@ def active_client() -> Client | None:
 
 def limit(of: str) -> float:
     """How many seconds something may take."""
-    given = dask.config.get(f"daskgrad.wait.{of}", LIMITS[of])
+    given = given_limits().get(of, LIMITS[of])
     if given is None:
         return math.inf
     try:
@@ -73,6 +73,16 @@ def limit(of: str) -> float:
             f"duration like '5 minutes', or None is needed"
         )
     return seconds
+
+
+def given_limits() -> Mapping[str, Any]:
+    """The limits that the user has set."""
+    given = dask.config.get("daskgrad.wait", None)
+    given = {} if given is None else given
+    if not isinstance(given, Mapping) or not LIMITS.keys() >= given.keys():
+        names = ", ".join([f"daskgrad.wait.{name}" for name in LIMITS])
+        raise ValueError(f"dask.config has daskgrad.wait = {given!r}; the limits are {names}")
+    return given
 
 
 def limit_named(of: str) -> str:

@@ -11,11 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from daskgrad.arguments import entries_of, is_sparse
 from daskgrad.models import plain_function
 from daskgrad.signatures import argument_name
 from daskgrad.structures import flatten
 
-SIGNS = ("read-only", "writable", "writeable", "read-write")  # what NumPy and Python say
+ASKED = "buffer source array"  # what Cython says of memory that it could not write into
+SIGNS = (  # what NumPy and Python say; the last two of ``np.dot(..., out=)`` and ``resize``
+    *("read-only", "readonly", "writable", "writeable", "read-write"),
+    *("output array is not acceptable", "does not own its data"),
+)
 
 OTHERS = ("daskgrad.", "autograd.", "numpy.", "scipy.")  # whose statements say nothing
 KINDS = (ValueError, TypeError, BufferError)
@@ -47,14 +52,17 @@ def note_of_write(
     fun = plain_function(fun)
     arguments = arguments_of(fun, args, kwargs, place)
     found = written(error, fun, arguments) if leaf is None else [argument_of(leaf, arguments)]
-    return None if found is None else told(name, [argument.label for argument in found])
+    labels = [argument.label for argument in found or ()]
+    return None if found is None else told(name, labels, ASKED in str(error))
 
 
-def told(name: str, found: Sequence[str]) -> str:
-    whole = f"wrote into its {found[0]}" if len(found) == 1 else "wrote into what it was given"
+def told(name: str, found: Sequence[str], only_asked: bool = False) -> str:
+    """``only_asked``: compiled code wanted memory to write into, and may mean to read it."""
+    what = f"its {found[0]}" if len(found) == 1 else "what it was given"
+    done = f"handed {what} to compiled code that may write" if only_asked else f"wrote into {what}"
     listed = f": {' or '.join(found)}" if len(found) > 1 else ""
     return (
-        f"model {name!r} {whole}{listed}; arguments, and what the rules of dg.custom_vjp are "
+        f"model {name!r} {done}{listed}; arguments, and what the rules of dg.custom_vjp are "
         f"given, are read-only while a model runs, since others use the same arrays: copy it first"
     )
 
@@ -123,12 +131,17 @@ def overlap(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> bool:
 
 def arrays_in(value: Any) -> list[np.ndarray]:
     leaves = [getattr(leaf, "_value", leaf) for leaf in flatten(value)[0]]  # a box's
-    return [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
+    return arrays_among(leaves)
 
 
 def read_only_in(value: Any) -> list[np.ndarray]:
-    leaves = [leaf for leaf in flatten(value)[0] if isinstance(leaf, np.ndarray)]
-    return [leaf for leaf in leaves if not leaf.flags.writeable]
+    return [array for array in arrays_among(flatten(value)[0]) if not array.flags.writeable]
+
+
+def arrays_among(leaves: Sequence[Any]) -> list[np.ndarray]:
+    """The leaves that are arrays, and the entries of those that are sparse matrices."""
+    arrays = [entries_of(leaf) if is_sparse(type(leaf)) else leaf for leaf in leaves]
+    return [array for array in arrays if isinstance(array, np.ndarray)]
 
 
 def value_of(name: str, frame: FrameType) -> Any:

@@ -87,6 +87,11 @@ ROWS = {
         TypeError,
         f"item 1 of model 'term' is generator, which is {ONCE}",
     ),
+    ("map_sum", "items", "tuples of generators"): (
+        lambda: dg.grad(lambda x: dg.map_sum(term, [(1.0, used_up())], x))(X),
+        TypeError,
+        f"an argument holds a generator, which is {ONCE}",
+    ),
     ("map_sum", "items", "one that holds itself"): (summed([ITSELF]), RecursionError, NESTED),
     ("map_sum", "items", "written into"): (
         summed([X.copy()], lambda item, x: item.sort()),

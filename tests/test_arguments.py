@@ -6,8 +6,9 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse
+import scipy.sparse.linalg
 from autograd.extend import defvjp, primitive
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
 from daskgrad.arguments import handed_back, of_run, read_only
@@ -366,6 +367,49 @@ def test_a_sparse_matrix_keeps_its_numbers(kind):
         return matrix @ x
 
     assert_array_equal(dg.delayed(read)(matrix, X).compute(), [2.0, 4.0, 6.0] * X)
+
+
+UNORDERED = ([5.0, 2.0, 3.0, 4.0, 5.0, 6.0], [2, 0, 1, 1, 2, 2], [0, 2, 4, 6])
+
+
+@pytest.mark.parametrize("kind", ["csr_array", "csc_array", "lil_array", "dok_array"])
+def test_a_sparse_matrix_that_scipy_puts_in_order_is_each_runs_own(kind):
+    matrix = scipy.sparse.csr_array(UNORDERED, shape=(3, 3))
+    matrix = matrix.T if kind == "csc_array" else matrix.asformat(kind[:3])
+    entries, dense = matrix.nnz, matrix.toarray()
+
+    def model(x, matrix):
+        compressed = matrix if kind.startswith("cs") else matrix.tocsr()
+        value = np.sum(scipy.sparse.linalg.spsolve(compressed, X))
+        matrix[0, 0] = 7.0
+        return anp.sum(x) * value
+
+    expected = np.sum(np.linalg.solve(dense, X))
+    for _ in range(2):
+        gradient = dg.grad(lambda x: dg.delayed(model)(x, matrix))(X)
+        assert_allclose(gradient, [expected] * 3, rtol=1e-12)
+    assert_array_equal(matrix.toarray(), dense)
+    assert matrix.nnz == entries
+
+
+@pytest.mark.parametrize("as_items", [list, np.asarray])
+def test_a_row_of_a_structured_array_is_each_runs_own(as_items):
+    table = np.zeros(3, dtype=[("mass", float), ("charge", int)])
+
+    def term(row, x):
+        row["mass"] += 1.0
+        return anp.sum(x) * row["mass"]
+
+    for _ in range(2):
+        summed = dg.grad(lambda x: dg.map_sum(term, as_items(table), x))(X)
+        assert_array_equal(summed, [3.0] * 3)
+    assert not table["mass"].any()
+
+
+def test_what_scipy_calls_a_linear_operator_is_handed_on():
+    operator = scipy.sparse.linalg.aslinearoperator(np.diag(X))
+    gradient = dg.grad(lambda x: dg.delayed(lambda x, a: anp.sum(x * a.matvec(X)))(x, operator))
+    assert_array_equal(gradient(X), X * X)
 
 
 def test_a_table_of_pandas_keeps_its_columns():

@@ -15,6 +15,7 @@ from probes import lines, write
 
 import daskgrad as dg
 from daskgrad.pullbacks import Captured
+from daskgrad.running import groups
 
 X = np.linspace(0.2, 1.3, 4)
 
@@ -30,6 +31,11 @@ def counted(x, log):
 def counted_pair(x, y, log):
     write(log, "ran")
     return np.sin(x) * np.cos(y)
+
+
+def counted_tall(x, log):
+    write(log, "ran")
+    return np.outer(x, x)
 
 
 def counted_energy(x, log):
@@ -368,6 +374,30 @@ def test_each_model_runs_once_in_one_process(scheduler_name, log):
         for _ in range(3):
             dg.value_and_grad(all_kinds)(X, log)
             assert runs(log) == TAPES + SCALARS
+
+
+def tall(x, log):
+    """Of more than twice as many numbers as its argument, so that tangents are pushed."""
+    return dg.delayed(counted_tall)(dg.delayed(counted)(x, log), log)
+
+
+GROUPS = len(groups(X.size))
+DERIVATIVES = {
+    "tangent": (lambda fun: dg.jvp(fun, (X,), (X,)), all_kinds, 1),
+    "Hessian-vector product": (lambda fun: dg.hvp(fun, (X,), (X,)), all_kinds, 1),
+    "Jacobian": (lambda fun: dg.jacobian(fun, mode="reverse")(X), tall, 1),
+    "forward": (lambda fun: dg.jacobian(fun, mode="forward")(X), tall, GROUPS),
+    "auto": (lambda fun: dg.jacobian(fun)(X), tall, 1 + GROUPS),
+    "Hessian": (lambda fun: dg.hessian(fun)(X), all_kinds, X.size),
+}
+
+
+@pytest.mark.parametrize("derivative", DERIVATIVES)
+def test_how_often_each_model_runs_for_other_derivatives(derivative, log):
+    compute, fun, times = DERIVATIVES[derivative]
+    with dask.config.set(scheduler="sync"):
+        compute(lambda x: fun(x, log))
+    assert runs(log) == times * {all_kinds: TAPES + SCALARS, tall: 2}[fun]
 
 
 def test_models_run_at_most_twice_with_processes(pool, log):

@@ -94,6 +94,16 @@ def test_a_limit_that_is_none_is_an_error(given):
         clients.limit("placing")
 
 
+@pytest.mark.parametrize("given", [{"wait": 5}, {"wait.workerz": 5}, {"wait": [1]}])
+def test_a_limit_that_does_not_exist_is_an_error(given):
+    (key, value), *_ = given.items()
+    with (
+        dask.config.set({f"daskgrad.{key}": value}),
+        pytest.raises(ValueError, match=r"; the limits are daskgrad\.wait\.workers, "),
+    ):
+        clients.limit("answers")
+
+
 def test_the_docstring_names_every_limit():
     for name, seconds in clients.LIMITS.items():
         told = {30.0: "30 s", 60.0: "60 s", 600.0: "10 min", None: "None"}[seconds]

@@ -5,6 +5,8 @@ import ctypes
 import autograd.numpy as anp
 import numpy as np
 import pytest
+import scipy.signal
+import scipy.sparse.csgraph
 
 import daskgrad as dg
 from daskgrad.writes import names_written, note_of_write
@@ -87,6 +89,18 @@ def real(c):
     c.real = 1.0
 
 
+def dot_out(c):
+    np.dot(C, np.eye(3), out=c)
+
+
+def resize(c):
+    c.resize(5, refcheck=False)
+
+
+def as_ctypes(c):
+    np.ctypeslib.as_ctypes(c)[0] = 1.0
+
+
 def view(c):
     part = c[1:]
     part[0] = 1.0
@@ -102,7 +116,7 @@ def unwritten(c):
 
 WRITES = [
     *(plus, at_item, assign, assign_index, flat, sort, out, positional_out, shuffle, put, copyto),
-    *(place, fill, draw, memory, real, view, in_helper),
+    *(place, fill, draw, memory, as_ctypes, dot_out, resize, real, view, in_helper),
 ]
 
 
@@ -175,6 +189,30 @@ def test_a_model_that_is_not_written_in_python_has_its_arguments_listed():
     with pytest.raises(ValueError, match="read-only") as caught:
         dg.delayed(np.random.default_rng(0).shuffle, name="shuffle")(C).compute()
     assert "model 'shuffle' wrote into its argument" in notes(caught.value)
+
+
+def test_compiled_code_that_only_wants_memory_to_write_into_is_told_apart():
+    def model(x, sections, signal):
+        return anp.sum(x) * np.sum(scipy.signal.sosfilt(sections, signal))
+
+    sections = scipy.signal.butter(2, 0.3, output="sos")
+    with pytest.raises(ValueError, match="buffer source array is read-only") as caught:
+        dg.grad(lambda x: dg.delayed(model)(x, sections, C))(X)
+    assert "model 'model' handed what it was given to compiled code that may write:" in notes(
+        caught.value
+    )
+    assert "argument 'sections'" in notes(caught.value)
+    assert "copy it first" in notes(caught.value)
+
+
+def test_the_entries_of_a_sparse_matrix_are_its_memory():
+    def model(x, matrix):
+        return anp.sum(x) * scipy.sparse.csgraph.maximum_flow(matrix, 0, 2).flow_value
+
+    matrix = scipy.sparse.csr_array(np.triu(np.arange(9, dtype=np.int32).reshape(3, 3), 1))
+    with pytest.raises(ValueError, match="read-only") as caught:
+        dg.grad(lambda x: dg.delayed(model)(x, matrix))(X)
+    assert "handed its argument 'matrix' to compiled code" in notes(caught.value)
 
 
 def test_code_whose_source_is_not_at_hand_is_searched_for_read_only_arrays():
