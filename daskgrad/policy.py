@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import cloudpickle
+import numpy as np
 
 CONFIG = "daskgrad.pullbacks"  # where Dask's configuration has the policy
 
@@ -38,10 +39,10 @@ class PullbackPolicy:
             dg.grad(objective)(x)
 
     or derive a class with other methods, which is sent to the workers; a ``tape`` has ``nbytes``,
-    ``steps`` and ``seconds``. Where ``sends`` raises, the tape is left behind; where ``keeps`` does,
-    that is an error of the backward pass. The derivatives have the same bits whatever is decided.
-    Tapes that cannot be sent (they hold locks, generators or files;
-    JAX's and PyTorch's) are traced again, and nothing is asked.
+    ``steps`` and ``seconds``. Where ``sends`` raises, the tape is left behind; where ``keeps``
+    does, that is an error of the backward pass. The derivatives have the same bits whatever is
+    decided. Tapes that cannot be sent (they hold locks, generators or files; JAX's and PyTorch's)
+    are traced again, and nothing is asked.
 
     Parameters
     ----------
@@ -61,6 +62,15 @@ class PullbackPolicy:
     network_rate: float = 1e8
     disk_rate: float = 5e8
     unseen_bytes: int = 2**26
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            is_rate = name.endswith("_rate")
+            if not isinstance(value, int | float | np.number) or not (
+                value > 0 if is_rate else value >= 0
+            ):
+                least = "a number above zero" if is_rate else "a number that is not negative"
+                raise ValueError(f"PullbackPolicy: {name} must be {least}; found {value!r}")
 
     def sends(self, tape: Measured, to_disk: bool) -> bool:
         """Whether a tape goes along, or its model runs again: whichever takes less time."""

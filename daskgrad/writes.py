@@ -5,7 +5,7 @@ import inspect
 import linecache
 import textwrap
 from collections.abc import Iterator, Sequence
-from itertools import islice, zip_longest
+from itertools import islice
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
@@ -69,12 +69,10 @@ def told(name: str, found: Sequence[str], only_asked: bool = False) -> str:
 
 def arguments_of(fun: Any, args: Sequence[Any], kwargs: dict, place: str) -> list[Argument]:
     names = [*[argument_name(fun, number) for number in range(len(args))], *kwargs]
-    suffixes = [f" ({place})" if place else ""]
-    found = []
-    for name, value, suffix in zip_longest(names, [*args, *kwargs.values()], suffixes):
-        label = name if name.startswith("argument ") else f"argument {name!r}"
-        found.append(Argument(name, f"{label}{suffix or ''}", value))
-    return found
+    labels = [name if name.startswith("argument ") else f"argument {name!r}" for name in names]
+    if place and labels:
+        labels[0] += f" ({place})"
+    return list(map(Argument, names, labels, [*args, *kwargs.values()]))
 
 
 def note_of_foreign(fun: Any, args: Sequence[Any], kwargs: dict, backend: Any) -> str | None:

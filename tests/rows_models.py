@@ -34,7 +34,49 @@ from inputs import (
 
 import daskgrad as dg
 
+
+def under(policy):
+    with dask.config.set({"daskgrad.pullbacks": policy}):
+        return dg.grad(energy)(X)
+
+
 ROWS = {
+    # ------------------------------------------------------------------------------ policies
+    ("PullbackPolicy", "itself", "a word in the configuration"): (
+        lambda: under("ship"),
+        TypeError,
+        "'daskgrad.pullbacks' must be a dg.PullbackPolicy; found 'ship'",
+    ),
+    ("PullbackPolicy", "itself", "the class in the configuration"): (
+        lambda: under(dg.PullbackPolicy),
+        TypeError,
+        "must be a dg.PullbackPolicy; found <class",
+    ),
+    ("PullbackPolicy", "step_seconds", "negative"): (
+        lambda: dg.PullbackPolicy(step_seconds=-1e-4),
+        ValueError,
+        "step_seconds must be a number that is not negative; found -0.0001",
+    ),
+    ("PullbackPolicy", "pack_seconds", "NaN"): (
+        lambda: dg.PullbackPolicy(pack_seconds=np.nan),
+        ValueError,
+        "pack_seconds must be a number that is not negative; found nan",
+    ),
+    ("PullbackPolicy", "network_rate", "zero"): (
+        lambda: dg.PullbackPolicy(network_rate=0),
+        ValueError,
+        "network_rate must be a number above zero; found 0",
+    ),
+    ("PullbackPolicy", "disk_rate", "a text"): (
+        lambda: dg.PullbackPolicy(disk_rate="1 GB/s"),
+        ValueError,
+        "disk_rate must be a number above zero; found '1 GB/s'",
+    ),
+    ("PullbackPolicy", "unseen_bytes", "None"): (
+        lambda: dg.PullbackPolicy(unseen_bytes=None),
+        ValueError,
+        "unseen_bytes must be a number that is not negative; found None",
+    ),
     # -------------------------------------------------------------------------------- models
     ("delayed", "fun", "a number"): (lambda: dg.delayed(3), TypeError, "model of a function; .* 3"),
     ("delayed", "fun", "a Delayed"): (

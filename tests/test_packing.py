@@ -184,9 +184,12 @@ def test_a_deep_chain_is_packed(tmp_path):
 
 
 def test_a_chain_of_closures_that_is_too_deep_stays_behind(records):
+    def within(inner):
+        return lambda: inner
+
     deep = None
-    for _ in range(100_000):
-        deep = (deep,)
+    for _ in range(10_000):
+        deep = within(deep)
     captured = captured_under(Always(), with_residual(deep), np.ones(3))
     assert moved(captured).pullback.is_empty
     assert "recursion" in records.text

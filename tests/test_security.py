@@ -29,6 +29,7 @@ from secure_cluster import Authority, knock_without_certificate
 from test_layout import MODULES, imports_of
 
 import daskgrad as dg
+from daskgrad import clients
 from daskgrad.resident.routes import LARGE_POINT
 
 QUICKLY = {"distributed.comm.timeouts.connect": "3s"}
@@ -302,6 +303,11 @@ UNPICKLED = {  # module -> what it loads, and why that came over Dask's own chan
     "backends.torch.pickling": "a model's function: `models` calls it",
     "blame": "what it has pickled in the same line, to see whether another process can load it",
     "models": "a model's function: part of a task, or of a parcel that a worker was sent",
+    "packing": "a tape, as another worker or a spill file of this one had it: Dask loads its bytes",
+    "policy": "the client's policy: part of a task",
+    "pullbacks": "a tape, by `packing`",
+    "terms": "tapes, by `packing`",
+    "spilling": "what Dask's serializers of messages and spill files hand to it",
     "resident.evaluation": "a worker's reply to a call of the client's",
     "resident.jobs": "the replies of the workers that a worker has passed a call on to",
     "resident.messages": "the frames of a call, at their first use, or of a reply",
@@ -309,7 +315,16 @@ UNPICKLED = {  # module -> what it loads, and why that came over Dask's own chan
 }
 
 PICKLERS = ("pickle", "cloudpickle", "marshal", "shelve", "dill", "joblib")
-LOADING = {"loads", "unpack", "Unpickler", "_Unpickler", "read_pickle", "eval", "exec"}
+LOADING = {
+    "loads",
+    "pickle_loads",
+    "unpack",
+    "Unpickler",
+    "_Unpickler",
+    "read_pickle",
+    "eval",
+    "exec",
+}
 
 
 def unpickles(source):
@@ -372,7 +387,8 @@ def defaults():
 def ours():
     """The keys that daskgrad's modules read."""
     source = "".join(path.read_text() for path in MODULES.values())
-    return set(re.findall(r'"(daskgrad\.[\w.-]+)"', source))
+    waits = {f"daskgrad.wait.{of}" for of in clients.LIMITS}
+    return waits | set(re.findall(r'"(daskgrad\.[\w.-]+)"', source))
 
 
 def leaves(tree, above=()):
