@@ -38,9 +38,9 @@ class PullbackPolicy:
             dg.grad(objective)(x)
 
     or derive a class with other methods, which is sent to the workers; a ``tape`` has ``nbytes``,
-    ``steps`` and ``seconds``. Where ``sends`` raises, the tape is left behind; where ``keeps`` does,
-    that is an error of the backward pass. The derivatives have the same bits whatever is decided.
-    Tapes that cannot be sent (they hold locks, generators or files;
+    ``steps`` and ``seconds``. Where ``sends`` raises, the tape is left behind; where ``keeps``
+    does, that is an error of the backward pass. The derivatives have the same bits whatever is
+    decided. Tapes that cannot be sent (they hold locks, generators or files;
     JAX's and PyTorch's) are traced again, and nothing is asked.
 
     Parameters
