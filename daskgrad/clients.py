@@ -33,6 +33,7 @@ import dask
 import dask.base
 from dask.utils import parse_timedelta
 from distributed import Client, rejoin, secede
+from distributed.threadpoolexecutor import secede as leave_pool
 
 LIMITS = {"workers": 30.0, "answers": 60.0, "placing": 600.0, "evaluation": None}
 PERIOD = 0.5  # seconds between two looks at what is waited for
@@ -151,8 +152,10 @@ def answer(
 def told_by_scheduler(client: Client, ask: Callable[[], Any], what: str) -> Any:
     """What the scheduler alone answers: it is lost where it cannot be reached."""
     where = address_of(client)
+    asked = f"the scheduler at {where} was asked {what}"
+    require_connected(client, asked)
     try:
-        return answer(client, ask, f"the scheduler at {where} was asked {what}")
+        return answer(client, ask, asked)
     except LateError:
         raise
     except OSError as error:
@@ -176,16 +179,27 @@ def address_of(client: Client) -> str:
 
 @contextlib.contextmanager
 def seceded() -> Iterator[None]:
-    """Leaves the worker's thread to others where this is a task, which waits for other tasks."""
-    try:
-        secede()
-    except (ValueError, AttributeError, KeyError):  # no task, or one that has left before
-        yield
-        return
+    """Leaves the worker's thread, if this is one, to others: to the tasks that are waited for."""
+    has_left = leaves_pool()
     try:
         yield
     finally:
-        rejoin()
+        if has_left:
+            rejoin()
+
+
+def leaves_pool() -> bool:
+    """Takes this thread out of a worker's pool; it is in none, or has left before, else.
+
+    It runs a task, or placed items are evaluated in it, of which Dask knows nothing.
+    """
+    for leave in (secede, leave_pool):
+        try:
+            leave()
+        except (ValueError, AttributeError, KeyError):
+            continue
+        return True
+    return False
 
 
 # --------------------------------------------------------------------------------------- workers

@@ -421,6 +421,18 @@ def test_a_gradient_in_a_task_leaves_its_thread_to_its_models(kind):
     numpy.testing.assert_allclose(found, np.cos(X))
 
 
+def test_a_gradient_in_a_model_of_placed_items_leaves_its_thread_to_its_models():
+    """The evaluator's calls are no tasks; here their client is that of the models, too."""
+
+    def model(item, x):
+        return item * np.sum(x) * dg.grad(dg.delayed(lambda y: y * y))(3.0)
+
+    with threads_cluster({"daskgrad.wait.evaluation": 30}, threads_per_worker=1):
+        shards = dg.place([1.0] * 4)
+        found = dg.grad(lambda x: dg.map_sum(model, shards, x))(X)
+    assert_array_equal(found, numpy.full(5, 24.0))
+
+
 def test_an_asynchronous_client_is_an_error_that_says_what_to_do():
     import asyncio
 
