@@ -180,6 +180,20 @@ ROWS = {
         ValueError,
         "model 'model' wrote into its argument 'c'; .*copy it first",
     ),
+    **{
+        ("PullbackPolicy", name, str(found)): (
+            lambda name=name, found=found: dg.PullbackPolicy(**{name: found}),
+            kind,
+            f"{name} of a dg.PullbackPolicy is a number; found {found!r}",
+        )
+        for name, found, kind in (
+            ("pack_seconds", "quick", TypeError),
+            ("step_seconds", -1.0, ValueError),
+            ("network_rate", 0, ValueError),
+            ("disk_rate", float("nan"), ValueError),
+            ("unseen_bytes", None, TypeError),
+        )
+    },
     ("register_backend", "name", "a number"): (
         lambda: dg.register_backend(3, object()),
         TypeError,
