@@ -29,6 +29,7 @@ from secure_cluster import Authority, knock_without_certificate
 from test_layout import MODULES, imports_of
 
 import daskgrad as dg
+from daskgrad.clients import LIMITS
 from daskgrad.resident.routes import LARGE_POINT
 
 QUICKLY = {"distributed.comm.timeouts.connect": "3s"}
@@ -372,7 +373,7 @@ def defaults():
 def ours():
     """The keys that daskgrad's modules read."""
     source = "".join(path.read_text() for path in MODULES.values())
-    return set(re.findall(r'"(daskgrad\.[\w.-]+)"', source))
+    return {*re.findall(r'"(daskgrad\.[\w.-]+)"', source), *[f"daskgrad.wait.{n}" for n in LIMITS]}
 
 
 def leaves(tree, above=()):
