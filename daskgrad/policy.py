@@ -10,11 +10,11 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from numbers import Real
 from typing import Any, NamedTuple
 
 import cloudpickle
-import numpy as np
 
 CONFIG = "daskgrad.pullbacks"  # where Dask's configuration has the policy
 
@@ -55,6 +55,11 @@ class PullbackPolicy:
     unseen_bytes:
         how many bytes of tapes that were traced again a process keeps, for further calls of a
         ``vjp`` pullback; Dask's memory limits know nothing of them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        for what is no number, is negative, or is a rate of zero.
     """
 
     pack_seconds: float = 5e-4
@@ -64,13 +69,8 @@ class PullbackPolicy:
     unseen_bytes: int = 2**26
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            is_rate = name.endswith("_rate")
-            if not isinstance(value, int | float | np.number) or not (
-                value > 0 if is_rate else value >= 0
-            ):
-                least = "a number above zero" if is_rate else "a number that is not negative"
-                raise ValueError(f"PullbackPolicy: {name} must be {least}; found {value!r}")
+        for field in fields(PullbackPolicy):
+            require_amount(field.name, getattr(self, field.name))
 
     def sends(self, tape: Measured, to_disk: bool) -> bool:
         """Whether a tape goes along, or its model runs again: whichever takes less time."""
@@ -81,6 +81,15 @@ class PullbackPolicy:
     def keeps(self, tape: Measured, unseen: int) -> bool:
         """Whether a tape that was traced again is kept; ``unseen`` bytes are kept already."""
         return unseen + tape.nbytes <= self.unseen_bytes
+
+
+def require_amount(name: str, found: Any) -> None:
+    asked = f"{name} of a dg.PullbackPolicy is a number; found {found!r}"
+    if isinstance(found, bool) or not isinstance(found, Real):
+        raise TypeError(asked)
+    amount = float(found)
+    if not amount >= 0 or (amount == 0 and name.endswith("_rate")):
+        raise ValueError(f"{asked}, which is no amount")
 
 
 DEFAULT = PullbackPolicy()

@@ -105,11 +105,12 @@ def evaluate_block(
     with Blame("value", model, whole.call, [*[None] * whole.parts, *inputs]):
         model = model._replace(fun=backends.prepared(backends.load(model.backend), model.fun))
     inputs, columns = protected(model, inputs), tuple(protected(model, columns))
+    call = protected_call(model, whole.call)
     values = PairwiseSum(ADDERS[whole.summation].values)
     for offset, item in enumerate(zip(*columns, strict=True)):
         of_term = [*item, *inputs]
         try:
-            values.push(plain_value(model, whole.call, of_term))
+            values.push(plain_value(model, call, of_term))
         except Exception as error:
             Blame("value", model, whole.call, of_term, nth(first, offset)).note(error)
             raise
@@ -124,6 +125,10 @@ def protected(model: Model, values: Sequence[Any]) -> Sequence[Any]:
     if backends.finds_writes(backends.load(model.backend)):
         return values
     return list(map(read_only_leaf, values))
+
+
+def protected_call(model: Model, call: Call) -> Call:
+    return call._replace(leaves=tuple(protected(model, call.leaves)))
 
 
 def capture_block(
@@ -146,7 +151,8 @@ class TracedSum:
         with Blame("forward", model, whole.call, padded):
             self._inputs = protected(model, inputs)
             padded = [*[None] * whole.parts, *self._inputs]
-            self._tracer = Tracer(model, whole.call, shared, padded, in_sum=True)
+            call = protected_call(model, whole.call)
+            self._tracer = Tracer(model, call, shared, padded, in_sum=True)
         self._seen = seen_by(shared, padded)
 
     def capture(self, first: First, *columns: Sequence[Any]) -> Captured:

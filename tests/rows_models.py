@@ -52,31 +52,6 @@ ROWS = {
         TypeError,
         "must be a dg.PullbackPolicy; found <class",
     ),
-    ("PullbackPolicy", "step_seconds", "negative"): (
-        lambda: dg.PullbackPolicy(step_seconds=-1e-4),
-        ValueError,
-        "step_seconds must be a number that is not negative; found -0.0001",
-    ),
-    ("PullbackPolicy", "pack_seconds", "NaN"): (
-        lambda: dg.PullbackPolicy(pack_seconds=np.nan),
-        ValueError,
-        "pack_seconds must be a number that is not negative; found nan",
-    ),
-    ("PullbackPolicy", "network_rate", "zero"): (
-        lambda: dg.PullbackPolicy(network_rate=0),
-        ValueError,
-        "network_rate must be a number above zero; found 0",
-    ),
-    ("PullbackPolicy", "disk_rate", "a text"): (
-        lambda: dg.PullbackPolicy(disk_rate="1 GB/s"),
-        ValueError,
-        "disk_rate must be a number above zero; found '1 GB/s'",
-    ),
-    ("PullbackPolicy", "unseen_bytes", "None"): (
-        lambda: dg.PullbackPolicy(unseen_bytes=None),
-        ValueError,
-        "unseen_bytes must be a number that is not negative; found None",
-    ),
     # -------------------------------------------------------------------------------- models
     ("delayed", "fun", "a number"): (lambda: dg.delayed(3), TypeError, "model of a function; .* 3"),
     ("delayed", "fun", "a Delayed"): (
@@ -222,6 +197,20 @@ ROWS = {
         ValueError,
         "model 'model' wrote into its argument 'c'; .*copy it first",
     ),
+    **{
+        ("PullbackPolicy", name, str(found)): (
+            lambda name=name, found=found: dg.PullbackPolicy(**{name: found}),
+            kind,
+            f"{name} of a dg.PullbackPolicy is a number; found {found!r}",
+        )
+        for name, found, kind in (
+            ("pack_seconds", "quick", TypeError),
+            ("step_seconds", -1.0, ValueError),
+            ("network_rate", 0, ValueError),
+            ("disk_rate", float("nan"), ValueError),
+            ("unseen_bytes", None, TypeError),
+        )
+    },
     ("register_backend", "name", "a number"): (
         lambda: dg.register_backend(3, object()),
         TypeError,
