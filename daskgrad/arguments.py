@@ -2,10 +2,10 @@
 
 Arrays are shared: by the terms of a sum, by threads, by the run that a pullback is traced in again
 later. So a run sees read-only views of them; the arrays' own flags are never touched, since other
-threads look at them. Lists and dicts are made anew; rows of structured arrays are copied, and
-sparse matrices that SciPy would put in order. Tables of pandas are shallow copies, whose columns
-are copied when they are written to. Generators of random numbers are copied in the state in which
-they were handed over.
+threads look at them. Lists and dicts are made anew; sets, rows of structured arrays, and sparse
+matrices that SciPy would put in order are copied. Tables of pandas are shallow copies, whose
+columns are copied when they are written to. Generators of random numbers are copied in the state
+in which they were handed over.
 
 NumPy's flag does not stop ``np.add.at``, LAPACK behind ``overwrite_a=True``, and C code that does
 not ask for it; nor is what objects of the user's own classes hold protected, or an array's Python
@@ -90,7 +90,7 @@ def own(argument: Any, memo: dict[int, Any], array: Any) -> Any:
         return array(argument)
     if isinstance(argument, STATEFUL):
         return copy.deepcopy(argument, memo)
-    if isinstance(argument, np.void):  # a row of a structured array, and a view of it
+    if kind is set or kind is bytearray or isinstance(argument, np.void):  # a row is a view
         return argument.copy()
     if kind.__module__.partition(".")[0] in LIBRARIES:
         BARE.add(kind)

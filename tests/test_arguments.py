@@ -464,6 +464,19 @@ def test_a_list_or_dict_that_a_model_changes_is_its_own(scheduler):
     assert_array_equal(dg.grad(twice)(X), [4.0] * 3)
 
 
+@pytest.mark.parametrize(("made", "change"), [(set, set.add), (bytearray, bytearray.append)])
+def test_a_set_that_a_model_changes_is_its_own(made, change):
+    given = made()
+
+    def model(x, held):
+        change(held, len(held))
+        return anp.sum(x) * len(held)
+
+    for _ in range(2):
+        assert_array_equal(dg.grad(lambda x: dg.delayed(model)(x, given))(X), [1.0] * 3)
+    assert not given
+
+
 def test_a_list_of_a_sum_inside_a_model_is_each_terms_own():
     def model(x):
         numbers = [1.0]
