@@ -391,7 +391,7 @@ def test_tangent_and_cotangent_are_adjoint(random):
         assert_allclose(gx @ v + gy @ w, tangent @ c, rtol=1e-12)
 
 
-def test_gradients_agree_with_differences_in_random_directions(scheduler):
+def test_gradients_agree_with_differences_in_random_directions():
     for graph in GRAPHS:
         dg.check_grads(lambda x, graph=graph: graph(x, on_nodes))(X)
 

@@ -42,7 +42,7 @@ def frail():
     """
     config = {
         "distributed.scheduler.allowed-failures": 100,
-        "distributed.comm.timeouts.connect": "10s",
+        "distributed.comm.timeouts.connect": "5s",
     }
     with cluster(config) as client:
         yield client
