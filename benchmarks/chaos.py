@@ -310,14 +310,20 @@ def printed(rows: Sequence[dict[str, Any]]) -> str:
 def draw(rows: Sequence[dict[str, Any]], stated: str) -> Any:
     from plots import page, points  # here: processes that a benchmark starts do not need Bokeh
 
-    clouds = {
-        row["program"]: (row["all kills at"], row["all extra seconds"])
-        for row in rows
-        if row["kills"]
-    }
-    labels = ("the kill, after the first pullback began (s)", "extra time (s)")
-    plot = points("What a killed worker costs", clouds, labels)
+    clouds = {row["program"]: (row["all kills at"], taken(row)) for row in rows if row["kills"]}
+    labels = ("the kill, after the first pullback began (s)", "the run with a kill (s)")
+    plot = points(f"What a killed worker costs ({without_kills(rows)})", clouds, labels)
     return page("A worker killed in the backward pass, of two", stated, plot)
+
+
+def taken(row: dict[str, Any]) -> list[float]:
+    """The seconds of all runs with a kill."""
+    return [row["undisturbed seconds"] + extra for extra in row["all extra seconds"]]
+
+
+def without_kills(rows: Sequence[dict[str, Any]]) -> str:
+    each = [f"{row['program']} {row['undisturbed seconds']:.2f} s" for row in rows]
+    return f"undisturbed: {', '.join(each)}"
 
 
 def make_claims(outcomes: Sequence[Outcome], kills: int) -> list[Claim]:

@@ -80,9 +80,11 @@ def points(
     clouds: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     labels: tuple[str, str],
 ) -> Any:
-    """A point for each pair of coordinates, in a colour and a shape for each name."""
+    """A point for each pair of coordinates, the second one positive and on a logarithmic axis, in a
+    colour and a shape for each name."""
     plot = figure(
         title=title,
+        y_axis_type="log",
         width=WIDTH,
         height=450,
         x_axis_label=labels[0],
