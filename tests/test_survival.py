@@ -186,7 +186,9 @@ def test_tasks_that_somebody_cancels_are_an_error_that_says_so(frail):
     def cancel_new():
         from distributed import Future
 
-        new = [key for key in frail.futures if key not in before]
+        # not the value: Dask's scheduler stumbles where what depends on a key is wanted by nobody
+        last = ("backward", "cotangent")
+        new = [key for key in frail.futures if key not in before and key[0].startswith(last)]
         if not new:
             frail.loop.call_later(0.02, cancel_new)
         else:
