@@ -5,7 +5,7 @@ decides) and is traced again at its first use. Loading one runs no code of the u
 fail: a task result that cannot be loaded would hang Dask's cluster.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,23 +81,53 @@ class Gradient:
         return cotangents.scale(self.leaves, cotangent[0])
 
 
-class Pullback:
-    """The pullback of one call, from its tape.
+class Travelling:
+    """A pullback that leaves its process with its tapes packed, or empty, as the policy decides.
 
-    ``seconds`` is what tracing took. It may have moved without its tape, and is empty then, or with
-    the tape ``packed``, which is unpacked at its first use.
+    What is packed is unpacked at its first use. A class of such pullbacks makes an empty one if
+    called without arguments, and says what its ``tapes`` and ``contents`` are, what is ``measured``
+    of them, and how to ``restore`` it from the contents.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_nbytes",
-        "_packed",
-        "_places",
-        "_policy",
-        "_primals",
-        "_seconds",
-        "tape",
-    )
+    __slots__ = ("__weakref__", "_packed", "_policy")
+
+    is_empty: bool
+    tapes: Callable[[], Sequence[Any]]
+    contents: Callable[[], tuple[Any, ...]]
+    measured: Callable[[], policy.Measured]
+    restore: Callable[[tuple[Any, ...]], None]
+
+    def __init__(self) -> None:
+        self._packed: packing.Packed | None = None
+        self._policy = policy.current()
+
+    @classmethod
+    def arrived(cls, packed: packing.Packed, sent: policy.SentPolicy | None) -> "Travelling":
+        """One whose tapes came along."""
+        pullback = cls()
+        pullback._packed = packed
+        pullback._policy = sent
+        return pullback
+
+    def __reduce__(self) -> tuple:
+        kind, packed = type(self), self._packed
+        if packed is None and not self.is_empty:
+            packed = packing.packed(self.tapes(), self.contents, self.measured, self._policy)
+        return (kind, ()) if packed is None else (kind.arrived, (packed, self._policy))
+
+    def unpack(self) -> None:
+        """Unpacks the tapes that came along; where that cannot be done, the pullback is empty."""
+        packed = self._packed
+        contents = None if packed is None else packing.unpacked(packed)
+        if contents is not None:
+            self.restore(contents)
+        self._packed = None
+
+
+class Pullback(Travelling):
+    """The pullback of one call, from its tape; ``seconds`` is what tracing took."""
+
+    __slots__ = ("_nbytes", "_places", "_primals", "_seconds", "tape")
 
     def __init__(
         self,
@@ -106,34 +136,22 @@ class Pullback:
         places: Sequence[int] = (),
         seconds: float = 0.0,
     ):
+        super().__init__()
         self.tape = tape
         self._primals = primals
         self._places = places  # which of the primals were traced
         self._seconds = seconds
-        self._policy = policy.current()
-        self._packed: packing.Packed | None = None
         self._nbytes: int | None = None
 
-    @classmethod
-    def arrived(cls, packed: packing.Packed, sent: policy.SentPolicy | None) -> "Pullback":
-        """One whose tape came along."""
-        pullback = cls()
-        pullback._packed = packed
-        pullback._policy = sent
-        return pullback
-
     @property
-    def is_empty(self) -> bool:
+    def is_empty(self) -> bool:  # type: ignore[override]
         return self.tape is None and self._packed is None
 
     def __repr__(self) -> str:
         return "Pullback(empty)" if self.is_empty else "Pullback()"
 
-    def __reduce__(self):
-        packed = self._packed
-        if packed is None and self.tape is not None:
-            packed = packing.packed([self.tape], self.contents, self.measured, self._policy)
-        return (Pullback, ()) if packed is None else (Pullback.arrived, (packed, self._policy))
+    def tapes(self) -> list[Any]:
+        return [self.tape]
 
     def contents(self) -> tuple[Any, ...]:
         """What makes a pullback of the same bits in another process."""
@@ -143,14 +161,9 @@ class Pullback:
         nbytes = held_nbytes(self.tape)
         return policy.Measured(nbytes, getattr(self.tape, "steps", 0), self._seconds)
 
-    def unpack(self) -> None:
-        """Unpacks the tape that came along; where that cannot be done, the pullback is empty."""
-        packed = self._packed
-        contents = None if packed is None else packing.unpacked(packed)
-        if contents is not None:
-            tape, self._primals, self._places, self._seconds = contents
-            self.tape = tape  # last: other threads may do the same
-        self._packed = None
+    def restore(self, contents: tuple[Any, ...]) -> None:
+        tape, self._primals, self._places, self._seconds = contents
+        self.tape = tape  # last: other threads may do the same
 
     def __sizeof__(self) -> int:
         """The bytes of the residuals, without the arguments: the worker holds those anyway."""

@@ -84,18 +84,18 @@ class Call(NamedTuple):
 
     def arguments(self, inputs: Sequence[Any]) -> tuple[tuple, dict]:
         """The arguments, with the inputs as they are."""
-        leaves = list(self.leaves)
-        for position, number in self.holes:
-            leaves[position] = inputs[number]
-        return self.structure.unflatten(leaves)
+        return self.structure.unflatten(self._filled(inputs))
 
     def arguments_of_run(self, inputs: Sequence[Any], are_writeable: bool) -> tuple[tuple, dict]:
         """The arguments of one run, which cannot write into the inputs, and has generators of
         random numbers of its own."""
+        return self.structure.unflatten(of_run(self._filled(inputs), are_writeable))
+
+    def _filled(self, inputs: Sequence[Any]) -> list[Any]:
         leaves = list(self.leaves)
         for position, number in self.holes:
             leaves[position] = inputs[number]
-        return self.structure.unflatten(of_run(leaves, are_writeable))
+        return leaves
 
 
 def plain_function(fun: Any) -> Callable:

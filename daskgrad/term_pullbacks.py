@@ -3,21 +3,21 @@
 from collections.abc import Sequence
 from typing import Any
 
-from daskgrad import cotangents, packing, policy
-from daskgrad.captured import Pullback
+from daskgrad import cotangents, policy
+from daskgrad.captured import Pullback, Travelling
 from daskgrad.cotangents import Leaves
 from daskgrad.itemwise import Gathered, Widths
 from daskgrad.summation import Add
 
 
-class Terms:
+class Terms(Travelling):
     """The pullback of a sum of terms that are not scalars: each term's own, in order.
 
     ``widths`` has for each term the numbers of leaves of its item's differentiated parts; ``add``
-    adds two cotangents. It moves as ``Pullback`` does: empty, or with the tapes ``packed``.
+    adds two cotangents.
     """
 
-    __slots__ = ("__weakref__", "_add", "_packed", "_policy", "are_rows", "pullbacks", "widths")
+    __slots__ = ("_add", "are_rows", "pullbacks", "widths")
 
     def __init__(
         self,
@@ -26,32 +26,19 @@ class Terms:
         are_rows: Sequence[bool] = (),
         add: Add = cotangents.add,
     ):
+        super().__init__()
         self.pullbacks = pullbacks
         self.widths = widths
         self.are_rows = are_rows
         self._add = add
-        self._policy = policy.current()
-        self._packed: packing.Packed | None = None
-
-    @classmethod
-    def arrived(cls, packed: packing.Packed, sent: policy.SentPolicy | None) -> "Terms":
-        """One whose tapes came along."""
-        terms = cls()
-        terms._packed = packed
-        terms._policy = sent
-        return terms
 
     def __repr__(self) -> str:
         return f"Terms({len(self.pullbacks)} pullbacks)"
 
-    def __reduce__(self):
-        packed = self._packed
-        if packed is None and not self.is_empty:
-            tapes = [pullback.tape for pullback in self._with_tapes()]
-            packed = packing.packed(tapes, self._contents, self.measured, self._policy)
-        return (Terms, ()) if packed is None else (Terms.arrived, (packed, self._policy))
+    def tapes(self) -> list[Any]:
+        return [pullback.tape for pullback in self._with_tapes()]
 
-    def _contents(self) -> tuple[Any, ...]:
+    def contents(self) -> tuple[Any, ...]:
         parts = [p.contents() if isinstance(p, Pullback) else p for p in self.pullbacks]
         return parts, self.widths, self.are_rows, self._add
 
@@ -63,21 +50,16 @@ class Terms:
         nbytes, steps, seconds = map(sum, zip(*each, strict=True))
         return policy.Measured(nbytes, steps, seconds)
 
-    def unpack(self) -> None:
-        """Unpacks the tapes that came along; where that cannot be done, it is empty."""
-        packed = self._packed
-        contents = None if packed is None else packing.unpacked(packed)
-        if contents is not None:
-            parts, self.widths, self.are_rows, self._add = contents
-            self.pullbacks = [Pullback(*p) if isinstance(p, tuple) else p for p in parts]
-        self._packed = None
+    def restore(self, contents: tuple[Any, ...]) -> None:
+        parts, self.widths, self.are_rows, self._add = contents
+        self.pullbacks = [Pullback(*p) if isinstance(p, tuple) else p for p in parts]
 
     def __sizeof__(self) -> int:
         held = 0 if self._packed is None else self._packed.nbytes
         return object.__sizeof__(self) + held + sum([p.__sizeof__() for p in self.pullbacks])
 
     @property
-    def is_empty(self) -> bool:
+    def is_empty(self) -> bool:  # type: ignore[override]
         if self._packed is not None:
             return False
         return not self.pullbacks or any(pullback.is_empty for pullback in self._with_tapes())
