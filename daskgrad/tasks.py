@@ -24,6 +24,7 @@ from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.typing import Key
 
 from daskgrad.clients import active_client
+from daskgrad.latest import drop_oldest
 from daskgrad.nans import is_debugging, watched
 from daskgrad.policy import CONFIG, DEFAULT, Under, sent
 from daskgrad.structures import Registering, aligned, sent_by_value
@@ -98,9 +99,7 @@ class Names:
     def key(self, stage: Stage, name: str) -> Key:
         in_key = spoken(name)
         _named[in_key] = name
-        if len(_named) > NAMES:
-            for old in list(_named)[:-NAMES]:  # of a copy: other threads add to it
-                _named.pop(old, None)
+        drop_oldest(_named, NAMES)
         return (f"{stage}-{in_key}-{self._token}", os.getpid(), next(self._numbers))
 
 

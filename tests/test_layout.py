@@ -12,6 +12,7 @@ ROOT = pathlib.Path(daskgrad.__file__).parent
 
 ORDER = [
     "structures",
+    "latest",
     "random",
     "arguments",
     "signatures",

@@ -16,6 +16,8 @@ from typing import Any
 
 import cloudpickle
 
+from daskgrad.latest import drop_oldest
+
 FIXED = (
     types.ModuleType,
     types.BuiltinFunctionType,
@@ -51,9 +53,7 @@ class Pickles:
         kept = self._kept.get(code)
         if kept is None or not are_same(kept[0], parts):
             kept = self._kept[code] = parts, self._pickled(fun)
-            if len(self._kept) > KEPT:
-                for old in list(self._kept)[:-KEPT]:  # of a copy: other threads add to it
-                    self._kept.pop(old, None)
+            drop_oldest(self._kept, KEPT)
         return kept[1]
 
     def _pickled(self, fun: Callable) -> bytes:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from daskgrad import cotangents
+from daskgrad.latest import drop_oldest
 from daskgrad.models import Model, SentFunction
 from daskgrad.resident.holdings import NOTHING_ASKED, Asked, Holdings
 from daskgrad.resident.jobs import Summand
@@ -99,9 +100,7 @@ def summand_parcel(summand: Summand) -> Parcel:
     parcel = _parcels.get(key)
     if parcel is None:
         parcel = _parcels[key] = Parcel.of(summand)
-        if len(_parcels) > KEPT:
-            for old in list(_parcels)[:-KEPT]:  # of a copy: other threads add to it
-                _parcels.pop(old, None)
+        drop_oldest(_parcels, KEPT)
     return parcel
 
 
