@@ -26,7 +26,7 @@ import concurrent.futures
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 import dask
@@ -105,6 +105,52 @@ def begun(client: Client, ask: Callable[[], Any]) -> concurrent.futures.Future:
 
 def in_loop(client: Client, coroutine: Any) -> concurrent.futures.Future:
     return asyncio.run_coroutine_threadsafe(coroutine, client.loop.asyncio_loop)
+
+
+class Together(concurrent.futures.Future):
+    """What several coroutines return in the client's event loop, as a list, or the first error.
+
+    An error, or ``cancel``, cancels those that still run. A coroutine that gathers the others would
+    cost four more trips through the event loop.
+    """
+
+    def __init__(self, client: Client, coroutines: Sequence[Coroutine[Any, Any, Any]]):
+        super().__init__()
+        self._loop = client.loop.asyncio_loop
+        self._coroutines = coroutines
+        self._tasks: list[asyncio.Task] = []
+        self._running = len(coroutines)
+        self._loop.call_soon_threadsafe(self._begin)
+
+    def cancel(self) -> bool:
+        is_cancelled = super().cancel()
+        if is_cancelled:
+            self._loop.call_soon_threadsafe(self._end)
+        return is_cancelled
+
+    def _begin(self) -> None:
+        self._tasks = [self._loop.create_task(coroutine) for coroutine in self._coroutines]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
+
+    def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def _ended(self, task: asyncio.Task) -> None:
+        """In the event loop, for each task once; another thread may cancel meanwhile."""
+        self._running -= 1
+        error = None if task.cancelled() else task.exception()
+        if self.done():
+            return
+        with contextlib.suppress(concurrent.futures.InvalidStateError):
+            if task.cancelled():
+                self.cancel()
+            elif error is not None:
+                self.set_exception(error)
+                self._end()
+            elif not self._running:
+                self.set_result([each.result() for each in self._tasks])
 
 
 def is_done(

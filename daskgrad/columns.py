@@ -64,7 +64,7 @@ class PlacedColumn(Column):
     def __init__(self, shards: Shards):
         self.shards = shards
         self.count = len(shards)
-        self.starts = tuple([block.first for block in shards.blocks])
+        self.starts = shards.starts
 
     @property
     def is_here(self) -> bool:  # type: ignore[override]

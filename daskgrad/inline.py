@@ -84,19 +84,20 @@ class InLine:
 
     def compute(self, keys: Sequence[Any]) -> list[Any]:
         """The results of tasks."""
-        while self._whole and (waiting := self._next_sums(keys)):
-            self._evaluate(waiting, keys)
+        while undone := [key for key in self._whole if key not in self._values]:
+            self._evaluate(self._independent(undone), keys)
         self._run(keys, keys)
         return [self._values[key] for key in keys]
 
-    def _next_sums(self, keys: Sequence[Any]) -> list[Any]:
-        """The sums that the keys need and that depend on no other one that is not done."""
-        undone = [key for key in self._tasks.needed(keys, self._values) if key in self._whole]
-        later = set(undone)
+    def _independent(self, undone: Sequence[Any]) -> Sequence[Any]:
+        """Those of some sums that depend on no other of them."""
+        if len(undone) == 1:
+            return undone
+        others = set(undone)
         return [
             key
             for key in undone
-            if not later.intersection(self._tasks.needed(self._tasks.inputs(key), self._values))
+            if not others.intersection(self._tasks.needed(self._tasks.inputs(key), self._values))
         ]
 
     def _evaluate(self, waiting: Sequence[Any], keys: Sequence[Any]) -> None:

@@ -4,6 +4,7 @@ Nothing here uses Python's own ``zip``, since the public ``zip`` has its name.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -61,20 +62,28 @@ class Items:
     """Columns cut alike: what a reduction needs to know of the items it runs over.
 
     ``firsts`` has for each block the index of its first item, or which partition it is; ``sizes``
-    how many items it has, where that is known.
+    how many items it has, where that is known; ``placed`` what is placed, of all columns.
     """
 
     def __init__(self, columns: Sequence[Column], starts: Sequence[int], whole_slices: bool):
         self.columns = columns
-        count = columns[0].count
-        self.is_counted = count is not None
-        item = None if whole_slices else 0
-        self.firsts: list[First] = [
-            start if self.is_counted else Partition(start, item) for start in starts
-        ]
-        self.sizes = [] if count is None else np.diff([*starts, count]).tolist()
+        self.placed = [column.shards for column in columns if isinstance(column, PlacedColumn)]
+        self.is_counted = columns[0].count is not None
         self.whole_slices = whole_slices
-        self._blocks = [column.cut(starts) for column in columns]
+        self._starts = starts
+        item = None if whole_slices else 0
+        self.firsts: list[First] = (
+            [*starts] if self.is_counted else [Partition(start, item) for start in starts]
+        )
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        return np.diff([*self._starts, self.columns[0].count]).tolist() if self.is_counted else []
+
+    @cached_property
+    def _blocks(self) -> list[list[Any]]:
+        """Each column's blocks: cut where they are asked for, which a worker's own never are."""
+        return [column.cut(self._starts) for column in self.columns]
 
     def data(self, tasks: TaskGraph, name: str, used_twice: bool = False) -> list[list[Any]]:
         """For each block what each column has in it, or references to that."""
@@ -114,13 +123,7 @@ class Items:
         """Other columns, as long as these and cut alike."""
         if list(columns) == self.columns:
             return self
-        starts = [first for first in self.firsts if isinstance(first, int)]
-        return Items(columns, starts, self.whole_slices)
-
-    @property
-    def placed(self) -> list[Shards]:
-        """What is placed, of all columns."""
-        return [column.shards for column in self.columns if isinstance(column, PlacedColumn)]
+        return Items(columns, self._starts, self.whole_slices)
 
     @property
     def is_here(self) -> bool:

@@ -49,13 +49,15 @@ class Shards:
 
     def __init__(self, blocks: list[Block], grainsize: int, client: Client | None):
         self._blocks = blocks
+        self._starts = tuple([block.first for block in blocks])
         self.grainsize = grainsize
         self.array_valued: set[str] = set()  # models whose terms turned out not to be numbers
         self._client = client
         self._holdings = None if client is None else Holdings(client, blocks)
 
     def __len__(self) -> int:
-        return sum([len(block.items) for block in self.blocks])
+        last = self.blocks[-1]
+        return last.first + len(last.items)
 
     def __repr__(self) -> str:
         if not self._blocks:
@@ -84,6 +86,11 @@ class Shards:
         if not self._blocks:
             raise RuntimeError("these shards are closed; place the items again")
         return self._blocks
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The index of the first item of each block."""
+        return self._starts if self.blocks else ()
 
     @property
     def plan(self) -> list[WorkerPlan]:

@@ -11,7 +11,6 @@ import itertools
 import os
 import string
 import uuid
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, Literal, get_args
 
@@ -81,6 +80,47 @@ class Aligned:
         return self.fun(*aligned(args))
 
 
+class Planned:
+    """The task ``fun(*args)`` before Dask has it; ``inputs`` are the keys that it refers to.
+
+    References are arguments, or items of lists that are arguments.
+    """
+
+    __slots__ = ("args", "fun", "inputs")
+
+    def __init__(self, fun: Callable, args: tuple):
+        self.fun = fun
+        self.args = args
+        self.inputs: list[Key] = []
+        for arg in args:
+            if isinstance(arg, TaskRef):
+                self.inputs.append(arg.key)
+            elif isinstance(arg, list):
+                self.inputs += [item.key for item in arg if isinstance(item, TaskRef)]
+
+    def run(self, values: dict[Key, Any]) -> Any:
+        """What the function returns, given the results of all that it refers to."""
+        if not self.inputs:
+            return self.fun(*aligned(self.args))
+        return self.fun(*aligned(tuple([_filled(arg, values) for arg in self.args])))
+
+    def task(self, key: Key, sends_classes: bool) -> KeptTask:
+        """Dask's task; ``sends_classes``: with the registrations of classes."""
+        fun = Aligned(self.fun)
+        return KeptTask(
+            key, Registering(fun) if sends_classes else fun, *[_listed(arg) for arg in self.args]
+        )
+
+
+def _filled(arg: Any, values: dict[Key, Any]) -> Any:
+    """An argument with results in the places of references."""
+    if isinstance(arg, TaskRef):
+        return values[arg.key]
+    if isinstance(arg, list):
+        return [values[item.key] if isinstance(item, TaskRef) else item for item in arg]
+    return arg
+
+
 PROCESS = uuid.uuid4().hex[:20]
 tokens = itertools.count()
 
@@ -98,8 +138,9 @@ class Names:
 
     def key(self, stage: Stage, name: str) -> Key:
         in_key = spoken(name)
-        _named[in_key] = name
-        drop_oldest(_named, NAMES)
+        if _named.get(in_key) != name:
+            _named[in_key] = name
+            drop_oldest(_named, NAMES)
         return (f"{stage}-{in_key}-{self._token}", os.getpid(), next(self._numbers))
 
 
@@ -128,14 +169,14 @@ class TaskGraph:
 
     def __init__(self) -> None:
         self._names = Names()
-        self._sends_classes = bool(sent_by_value())
         self._is_watched = is_debugging()
         self._policy = sent(dask.config.get(CONFIG, DEFAULT))
-        self._tasks: dict[Key, Any] = {}
+        self._tasks: dict[Key, Planned | DataNode] = {}
         self._annotations: dict[str, dict[Key, Any]] = {}
         self._collections: dict[Key, Any] = {}
         self._futures: list[Any] = []  # holds results on the cluster, which drops them otherwise
-        self._uses: Counter[int] = Counter()
+        self._used: set[int] = set()
+        self._used_twice: set[int] = set()
         self._constants: dict[int, tuple[Any, TaskRef]] = {}
 
     def key(self, stage: Stage, name: str) -> Key:
@@ -150,8 +191,7 @@ class TaskGraph:
             key, fun = watched_key(key), self.watched(fun)
         if self._policy is not None and is_of_pullbacks(key):
             fun = Under(fun, self._policy)
-        fun = Registering(Aligned(fun)) if self._sends_classes else Aligned(fun)
-        self._tasks[key] = KeptTask(key, fun, *[_listed(arg) for arg in args])
+        self._tasks[key] = Planned(fun, args)
         for kind, value in (annotations or {}).items():
             self._annotations.setdefault(kind, {})[key] = _at(key, value)
         return TaskRef(key)
@@ -177,11 +217,12 @@ class TaskGraph:
 
     def share(self, models: Iterable[Any]) -> None:
         """Says which models will be used: one used by several tasks becomes a key of its own."""
-        self._uses.update(id(model) for model in models)
+        for model in models:
+            (self._used_twice if id(model) in self._used else self._used).add(id(model))
 
     def shared(self, model: Any) -> Any:
         """The model itself, or a reference to it where several nodes use it."""
-        return self.constant(model, model.name) if self._uses[id(model)] > 1 else model
+        return self.constant(model, model.name) if id(model) in self._used_twice else model
 
     def include(self, collection: Any) -> TaskRef:
         """Refers to the result of another Dask collection or future."""
@@ -199,25 +240,26 @@ class TaskGraph:
         wanted = {key for key in keys if key not in done}
         for key in reversed(self._tasks):
             if key in wanted:
-                wanted.update(source for source in self.inputs(key) if source not in done)
+                wanted.update([source for source in self.inputs(key) if source not in done])
         return [key for key in self._tasks if key in wanted]
 
-    def inputs(self, key: Key) -> Iterable[Key]:
+    def inputs(self, key: Key) -> Sequence[Key]:
         """The keys that a task refers to."""
-        return self._tasks[key].dependencies
+        task = self._tasks[key]
+        return task.inputs if isinstance(task, Planned) else ()
 
     def run_one(self, key: Key, values: dict[Key, Any]) -> Any:
         """The result of one task, given those of all that it refers to."""
-        return self._tasks[key](values)
+        task = self._tasks[key]
+        return task.run(values) if isinstance(task, Planned) else task.value
 
     def rest(self, keys: Iterable[Key], done: dict[Key, Any]) -> "TaskGraph":
         """A graph of what the keys need and of the results that are used there."""
         other = TaskGraph()
         other._annotations = self._annotations
         for key in self.needed(keys, done):
-            task = self._tasks[key]
-            other._tasks[key] = task
-            for source in task.dependencies:
+            other._tasks[key] = self._tasks[key]
+            for source in self.inputs(key):
                 if source in done:
                     other._tasks[source] = DataNode(source, done[source])
         return other
@@ -269,7 +311,12 @@ class TaskGraph:
         """The graph as one layer, on top of those of the collections that it uses."""
         current = dask.get_annotations()
         own = {kind: self._annotation(kind, current.get(kind)) for kind in self._annotations}
-        layer = MaterializedLayer(self._tasks, annotations={**current, **own})
+        sends_classes = bool(sent_by_value())
+        tasks = {
+            key: task.task(key, sends_classes) if isinstance(task, Planned) else task
+            for key, task in self._tasks.items()
+        }
+        layer = MaterializedLayer(tasks, annotations={**current, **own})
         name = f"daskgrad-{uuid.uuid4().hex}"
         return HighLevelGraph.from_collections(name, layer, list(self._collections.values()))
 

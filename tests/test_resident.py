@@ -226,8 +226,8 @@ def watch_requests(client, name, path):
 
         handler = dask_worker.handlers[name]
 
-        async def evaluate(evaluation, work, point, parcels):
-            reply = await handler(evaluation, work, point, parcels)
+        async def evaluate(evaluation, work, point, parcels=()):
+            reply = await handler(evaluation, work, point, dict(parcels))
             jobs = len(pickle.loads(work)["jobs"])
             write(path, f"{jobs} {len(parcels)} {sum(map(len, point))}")
             return reply
@@ -464,27 +464,36 @@ def test_events_tell_what_was_evaluated(client):
     assert len(told("told")) < 20, "not one event a call"
 
 
-def test_blocks_that_move_while_a_request_is_made_are_asked_for_once(client, monkeypatch):
+def test_blocks_that_move_while_a_request_is_made_are_asked_for_where_they_were(
+    client, monkeypatch
+):
     held = dg.place(WEIGHTS).holdings
-    plain, movers = Holdings.blocks_of, []
+    plain, movers = Holdings._asked_of, []
 
     def move(address):
         with held._lock:
             held._move([address] * len(held.blocks))
 
-    def blocks_of(self, address):
-        found = plain(self, address)
+    def asked_of(self, address, numbers):
+        found = plain(self, address, numbers)
         if not movers:
             movers.append(threading.Thread(target=move, args=(address,)))
             movers[0].start()
             movers[0].join(0.5)  # it is not to get through
         return found
 
-    monkeypatch.setattr(Holdings, "blocks_of", blocks_of)
+    def asked():
+        return [(number, key) for each in held.asked().values() for number, _, key in each.blocks]
+
+    monkeypatch.setattr(Holdings, "_asked_of", asked_of)
     assert len(held.work()) == 2
-    numbers = [number for blocks, _ in held.asked().values() for number, _, _ in blocks]
+    before = [future.key for future in held.futures]
+    assert sorted(asked()) == list(enumerate(before))
     movers[0].join(60)
-    assert sorted(numbers) == list(range(len(held.blocks)))
+    after = [future.key for future in held.futures]
+    assert after != before
+    assert sorted(asked()) == list(enumerate(after))
+    assert held.asked() is held.asked()
 
 
 def test_threads_that_keep_more_summands_than_there_is_room_for(monkeypatch, quick_switches):

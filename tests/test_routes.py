@@ -2,7 +2,7 @@
 
 import pytest
 
-from daskgrad.resident.routes import FLAT, LARGE_POINT, addresses, routes
+from daskgrad.resident.routes import FLAT, addresses, routes
 
 
 def works(count):
@@ -14,19 +14,19 @@ def depth(tree):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 16, 17, 40, 1000])
-@pytest.mark.parametrize("nbytes", [100, LARGE_POINT])
-def test_every_worker_is_reached_once_in_the_order_of_its_blocks(count, nbytes):
-    trees = routes(works(count), nbytes)
+@pytest.mark.parametrize("is_large", [False, True])
+def test_every_worker_is_reached_once_in_the_order_of_its_blocks(count, is_large):
+    trees = routes(works(count), is_large)
     assert [a for tree in trees for a in addresses(tree)] == list(range(count))
 
 
 @pytest.mark.parametrize("count", [1, 2, 16])
 def test_a_small_point_goes_to_all_of_few_workers_at_once(count):
-    assert [tree["children"] for tree in routes(works(count), 100)] == [[]] * count
+    assert [tree["children"] for tree in routes(works(count), is_large=False)] == [[]] * count
 
 
 def test_many_workers_are_called_through_some_of_them():
-    trees = routes(works(1000), 100)
+    trees = routes(works(1000), is_large=False)
     assert len(trees) <= FLAT
     assert max(map(depth, trees)) <= 7
 
@@ -34,7 +34,7 @@ def test_many_workers_are_called_through_some_of_them():
 @pytest.mark.parametrize(("count", "expected"), [(1, 1), (2, 2), (16, 5), (1000, 10)])
 def test_a_large_point_goes_to_one_worker_and_down_a_binomial_tree(count, expected):
     """w0 ── w1, w0 ── w2 ── w3, w0 ── w4 ── (w5, w6 ── w7) ..."""
-    (tree,) = routes(works(count), LARGE_POINT)
+    (tree,) = routes(works(count), is_large=True)
     assert depth(tree) <= expected
     assert [child["address"] for child in tree["children"]] == [
         2**power for power in range(20) if 2**power < count

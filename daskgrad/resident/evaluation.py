@@ -1,9 +1,7 @@
 """Evaluation: one call of the workers. Sends the point, waits, adds up; repeats where need be."""
 
 import asyncio
-import concurrent.futures
 import itertools
-import pickle
 import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -11,14 +9,13 @@ from typing import Any, NoReturn
 import dask
 from distributed.core import clean_exception
 
-from daskgrad.clients import CONNECTED, in_loop, is_done, limit, limit_named, seceded
+from daskgrad.clients import CONNECTED, Together, in_loop, is_done, limit, limit_named, seceded
 from daskgrad.pullbacks import Captured
 from daskgrad.resident.evaluator import Evaluator
 from daskgrad.resident.jobs import Result, joined, total
-from daskgrad.resident.messages import framed, unpack
-from daskgrad.resident.plugin import abandoning, all_or_first_error, call
-from daskgrad.resident.requests import PlacedSum, Request
-from daskgrad.resident.routes import Work, addresses, routes
+from daskgrad.resident.messages import Frames, framed, unpack
+from daskgrad.resident.plugin import abandoning, call
+from daskgrad.resident.requests import PlacedSum, Request, Tree
 
 ATTEMPTS = 20  # of one call
 numbers = itertools.count()
@@ -67,7 +64,7 @@ class Evaluation:
     def _attempt(self) -> None:
         self._sent = None
         self._evaluator.prepare([each.holdings for each in self._sums])
-        self._sent = Sent(self._evaluator, Request(self._sums))
+        self._sent = Sent(self._evaluator, Request(self._sums, self._evaluator.plans))
 
     def results(self) -> list[Captured]:
         """The sums, once the workers have answered; repeats what failed for no fault of a model.
@@ -132,7 +129,7 @@ class Evaluation:
                         [block[0] for block in work["jobs"][number]["blocks"]],
                         times[work["address"]][number],
                     )
-                    for work in self._sent.works
+                    for work in self._sent.plan.works
                 }
             )
 
@@ -144,12 +141,11 @@ class Sent:
         self._evaluator = evaluator
         self._client = evaluator.client
         self._name = f"{evaluator.name}-{next(numbers)}"
-        self.works = request.works
-        self._request = request
+        self.plan = request.plan
+        self._parcels = request.parcels
         self._point = framed(request.point)
-        self._trees = routes(request.works, sum(map(len, request.point)))
         self._is_abandoned = False
-        self._future = self._run(self._ask_all())
+        self._future = Together(self._client, [self._ask(tree) for tree in self.plan.trees])
 
     def results(self, deadline: float) -> list[Result]:
         """What the workers that were called return."""
@@ -160,9 +156,8 @@ class Sent:
             if isinstance(error, ModelFailed):  # not in the event loop, which an exit would end
                 error.reraise()
             raise
-        for tree in self._trees:
-            for address in addresses(tree):
-                self._evaluator.known(address).update(self._request.parcels)
+        for work in self.plan.works:
+            self._evaluator.known(work["address"]).update(self._parcels)
         return [unpack(reply["result"]) for reply in replies]
 
     def _wait(self, deadline: float) -> list[dict[str, Any]]:
@@ -173,29 +168,26 @@ class Sent:
         return self._future.result()
 
     def _look(self) -> None:
-        for address in self._evaluator.gone([work["address"] for work in self.works]):
+        for address in self._evaluator.gone([work["address"] for work in self.plan.works]):
             raise Unavailable({"status": "lost", "address": address})
 
-    async def _ask_all(self) -> list[dict[str, Any]]:
-        return await all_or_first_error([self._ask(tree) for tree in self._trees])
-
-    async def _ask(self, tree: Work) -> dict[str, Any]:
-        asked = addresses(tree)
-        new = {
-            digest: framed(frames)
-            for digest, frames in self._request.parcels.items()
-            if not all(digest in self._evaluator.known(address) for address in asked)
-        }
+    async def _ask(self, tree: Tree) -> dict[str, Any]:
         reply = await call(
             self._client.rpc,
-            tree["address"],
+            tree.address,
             self._evaluator.name,
             evaluation=self._name,
-            work=pickle.dumps(tree),
+            work=tree.work,
             point=self._point,
-            parcels=new,
+            **self._unknown(tree.all_addresses),
         )
         return require_success(reply)
+
+    def _unknown(self, asked: Sequence[str]) -> dict[str, dict[str, Frames]]:
+        """The parcels that not all of these workers have, as a part of a message, if there are."""
+        known = set.intersection(*map(self._evaluator.known, asked))
+        new = {d: framed(frames) for d, frames in self._parcels.items() if d not in known}
+        return {"parcels": new} if new else {}
 
     def abandon(self) -> None:
         """Tells the workers that nobody waits, once; not waited for."""
@@ -203,16 +195,13 @@ class Sent:
             self._is_abandoned = True
             self._future.cancel()
             if self._client.status in CONNECTED:
-                self._run(self._tell_all())
+                in_loop(self._client, self._tell_all())
 
     async def _tell_all(self) -> None:
         handler = abandoning(self._evaluator.name)
-        asked = [work["address"] for work in self.works]
+        asked = [work["address"] for work in self.plan.works]
         calls = [call(self._client.rpc, a, handler, evaluation=self._name) for a in asked]
         await asyncio.gather(*calls, return_exceptions=True)
-
-    def _run(self, coroutine: Any) -> concurrent.futures.Future:
-        return in_loop(self._client, coroutine)
 
 
 def require_success(reply: dict[str, Any]) -> dict[str, Any]:

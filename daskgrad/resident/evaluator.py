@@ -17,6 +17,7 @@ from daskgrad.clients import CONNECTED, LateError, answer, present, workers_of
 from daskgrad.resident.holdings import Holdings
 from daskgrad.resident.plugin import EvaluatorPlugin, this_process
 from daskgrad.resident.presence import PresencePlugin
+from daskgrad.resident.requests import Plan
 
 ATTEMPTS = 5  # to register a plugin while workers come and go
 LOOK_EVERY = 1.0  # seconds between two looks at which workers there are
@@ -30,6 +31,7 @@ class Evaluator:
         self.name = f"daskgrad-{uuid.uuid4().hex}"
         self._users: weakref.WeakSet[Holdings] = weakref.WeakSet()
         self._known: dict[str, set[str]] = {}  # by worker, the parcels that it has
+        self.plans: dict[tuple, Plan] = {}  # of the latest requests
         self._workers: dict[str, int] = {}
         self._looked = -np.inf
         self._is_registered = False
@@ -49,7 +51,8 @@ class Evaluator:
     def prepare(self, holdings: Sequence[Holdings]) -> None:
         """Sees to it that the plugin is there, and the blocks are on the workers there are."""
         with self._lock:
-            self._users.update(holdings)
+            for held in holdings:
+                self._users.add(held)
             self._register()
             if time.monotonic() - self._looked > LOOK_EVERY:
                 self._look()
@@ -82,7 +85,7 @@ class Evaluator:
             if self._users or not self._is_registered:
                 return
             self._is_registered = False
-            self._known = {}
+            self._known, self.plans = {}, {}
         with contextlib.suppress(RuntimeError, OSError):  # the cluster may be gone already
             client = self.client
             for remove in (client.unregister_worker_plugin, client.unregister_scheduler_plugin):

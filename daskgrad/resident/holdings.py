@@ -48,7 +48,7 @@ class Holdings:
         self._warm: set[str] = set()
         self._units: dict[str, int] = {}
         self._work: dict[str, list[int]] = {}
-        self._described: dict[str, list[tuple[int, int, str]]] = {}
+        self._asked: dict[str, Asked] | None = None
         self._calls = 0
         self._workers: dict[str, int] = {}
         self._lock = threading.RLock()
@@ -68,19 +68,19 @@ class Holdings:
             self._work = work
         return self._work
 
-    def blocks_of(self, address: str) -> list[tuple[int, int, str]]:
-        """The blocks that a worker holds: number, index of the first item, key."""
-        if address not in self._described:
-            self._described[address] = [
-                (number, self.blocks[number].first, self.futures[number].key)
-                for number in self.work().get(address, [])
-            ]
-        return self._described[address]
-
     def asked(self) -> dict[str, Asked]:
-        """What each worker is asked; all blocks once, also while other threads move them."""
+        """What each worker is asked; all blocks once, also while other threads move them.
+
+        It is the same object as long as it is the same.
+        """
         with self._lock:
-            return {a: Asked(self.blocks_of(a), self.unit(a)) for a in self.work()}
+            if self._asked is None:
+                self._asked = {a: self._asked_of(a, numbers) for a, numbers in self.work().items()}
+            return self._asked
+
+    def _asked_of(self, address: str, numbers: Sequence[int]) -> Asked:
+        blocks = [(n, self.blocks[n].first, self.futures[n].key) for n in numbers]
+        return Asked(blocks, self.unit(address))
 
     def unit(self, address: str) -> int:
         """How many blocks, a power of two, one thread of a worker evaluates in one go."""
@@ -146,7 +146,7 @@ class Holdings:
                 if len(numbers):
                     self._measure(address, np.asarray(numbers), np.maximum(seconds, 1e-9))
             if self._calls & (self._calls - 1) == 0:
-                self._units = {}
+                self._units, self._asked = {}, None
                 self.rebalance()
 
     def _measure(self, address: str, numbers: np.ndarray, seconds: np.ndarray) -> None:
@@ -184,7 +184,7 @@ class Holdings:
             holders = found.get(future.key, [""])
             if self.holders[number] not in holders:
                 self.holders[number] = holders[0]
-        self._work, self._described = {}, {}
+        self._work, self._asked = {}, None
 
     def _move(self, wanted: Sequence[str]) -> None:
         moving: dict[str, list[int]] = {}
@@ -192,7 +192,7 @@ class Holdings:
             if holder != address:
                 moving.setdefault(address, []).append(number)
         if moving:
-            self._work, self._units, self._described = {}, {}, {}  # whatever becomes of it
+            self._work, self._units, self._asked = {}, {}, None  # whatever becomes of it
             for address, numbers in moving.items():
                 self._scatter(address, numbers)
 

@@ -73,12 +73,12 @@ class Job:
     def __init__(self, message: Mapping[str, Any], values: Unopened, parcels: Parcels):
         self.count: int = message["count"]
         self._summand = parcels[message["summand"]]
-        self._kept = {int(place): parcels[digest] for place, digest in message["parcels"].items()}
+        self._kept = {place: parcels[digest] for place, digest in message["parcels"]}
         self._inputs: Sequence[int] = message["inputs"]
         self._values = values
         self._blocks: Sequence[tuple[int, int, str]] = message["blocks"]
         self._unit: int = message["unit"]
-        self._traced: TracedSum | None = None
+        self._traced: tuple[TracedSum, bool] | None = None
         self._subtrees = new_subtrees(self.count, message["summation"])
         self._lock = threading.Lock()
         self.seconds = [0.0] * len(self._blocks)
@@ -93,8 +93,7 @@ class Job:
 
     def run(self, place: int, items: Any) -> None:
         """Evaluates the block at a place in the request, and adds it to what is there."""
-        whole_slices = self._summand.value().whole_slices
-        traced = self._traced_sum()
+        traced, whole_slices = self._opened()
         number, first, _ = self._blocks[place]
         start = time.perf_counter()
         items = aligned(items)
@@ -108,14 +107,16 @@ class Job:
     def sums(self) -> Sums:
         return self._subtrees.sums()
 
-    def _traced_sum(self) -> TracedSum:
+    def _opened(self) -> tuple[TracedSum, bool]:
+        """The sum that blocks are captured of, and whether a block is the one item of its term."""
         with self._lock:
             if self._traced is None:
-                self._traced = self._trace()
+                summand = self._summand.value()
+                self._traced = self._trace(summand), summand.whole_slices
             return self._traced
 
-    def _trace(self) -> TracedSum:
-        summand, values = self._summand.value(), self._values.value()
+    def _trace(self, summand: Summand) -> TracedSum:
+        values = self._values.value()
         inputs = [
             self._kept[place].value() if place in self._kept else values[number]
             for place, number in enumerate(self._inputs)

@@ -82,7 +82,7 @@ class Parcels:
         for digest in needed:
             if digest in self._kept:
                 self._kept[digest] = self._kept.pop(digest)  # used last
-        while self._is_full() and next(iter(self._kept)) not in needed:
+        while parcels and self._is_full() and next(iter(self._kept)) not in needed:
             del self._kept[next(iter(self._kept))]
         return [digest for digest in needed if digest not in self._kept]
 

@@ -24,6 +24,7 @@ from daskgrad.resident.presence import TOPIC
 
 EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
 ALIVE_EVERY = 1.0  # seconds between two signs of life while a long evaluation runs
+NO_PARCELS: Mapping[str, Frames] = {}
 
 
 class EvaluatorPlugin(WorkerPlugin):
@@ -60,7 +61,11 @@ class EvaluatorPlugin(WorkerPlugin):
     # ---- requests
 
     async def evaluate(
-        self, evaluation: str, work: bytes, point: Frames, parcels: Mapping[str, Frames]
+        self,
+        evaluation: str,
+        work: bytes,
+        point: Frames,
+        parcels: Mapping[str, Frames] = NO_PARCELS,
     ) -> dict[str, Any]:
         """The partial sums of this worker and of those below it, or why there are none."""
         self._running.add(evaluation)
@@ -115,9 +120,8 @@ class EvaluatorPlugin(WorkerPlugin):
         point: Frames,
         parcels: Mapping[str, Frames],
     ) -> list[Job]:
-        needed = [
-            digest for job in messages for digest in (job["summand"], *job["parcels"].values())
-        ]
+        needed = [job["summand"] for job in messages]
+        needed += [digest for job in messages for _, digest in job["parcels"]]
         if self._parcels.receive(parcels, needed):
             raise Stopped("no parcels", address=self._worker.address)
         values = Unopened(point)

@@ -1,5 +1,6 @@
 """Requests: sums over placed items as what each worker is asked to do."""
 
+import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from daskgrad.models import Model, SentFunction
 from daskgrad.resident.holdings import NOTHING_ASKED, Asked, Holdings
 from daskgrad.resident.jobs import Summand
 from daskgrad.resident.messages import LARGE, Frames, Parcel, pack
-from daskgrad.resident.routes import Work
+from daskgrad.resident.routes import LARGE_POINT, Work, addresses, routes
 from daskgrad.structures import flatten
 from daskgrad.terms import Sum
 
@@ -24,39 +25,70 @@ class PlacedSum(NamedTuple):
     whole_slices: bool
 
 
+class JobMessage(NamedTuple):
+    """A sum as all workers are told of it.
+
+    ``inputs`` are places in the point; ``parcels`` are the inputs that do not stand there, as pairs
+    (number of the input, digest).
+    """
+
+    summand: str
+    inputs: tuple[int, ...]
+    parcels: tuple[tuple[int, str], ...]
+    count: int
+    summation: str
+
+
+class Tree(NamedTuple):
+    """What the first of some workers is sent, for itself and for those that it passes it on to."""
+
+    address: str
+    all_addresses: Sequence[str]
+    work: bytes
+
+
+class Plan(NamedTuple):
+    """Who does what for a request: it is that of the next one, too, unless something changed."""
+
+    works: Sequence[Work]
+    trees: Sequence[Tree]
+    asked: Sequence[Mapping[str, Asked]]  # held here, so that their ids stay theirs
+
+
 class Request:
     """What is sent for some sums: the point, which travels every time, and the parcels.
 
     The summands are parcels, and so are large inputs that are not differentiated: they are likely
-    to be the same in the next call.
+    to be the same in the next call. ``plans`` has those of the latest requests.
     """
 
-    def __init__(self, sums: Sequence[PlacedSum]):
+    def __init__(self, sums: Sequence[PlacedSum], plans: dict[tuple, Plan]):
         self._values: list[Any] = []
         self._places: dict[int, int] = {}
         self.parcels: dict[str, Frames] = {}
-        self._jobs = [self._job(each) for each in sums]
+        jobs = tuple([self._job(each) for each in sums])
         self.point = pack(self._values)
-        self.works = self._by_worker([each.holdings for each in sums])
+        is_large = sum(map(len, self.point)) >= LARGE_POINT
+        self.plan = planned(jobs, [each.holdings.asked() for each in sums], is_large, plans)
 
-    def _job(self, each: PlacedSum) -> dict[str, Any]:
+    def _job(self, each: PlacedSum) -> JobMessage:
         model = each.model._replace(fun=SentFunction.of(each.model))
         summand = Summand(model, each.whole, each.whole_slices)
         active = {number - 1 for number, _ in each.whole.active}  # input 0 of a term is its item
-        kept, inputs = {}, []
+        kept, inputs = [], []
         for number, value in enumerate(each.inputs):
             if number not in active and cotangents.nbytes(flatten(value)[0]) >= LARGE:
-                kept[number] = self._add(Parcel.of(value))
+                kept.append((number, self._add(Parcel.of(value))))
                 inputs.append(0)
             else:
                 inputs.append(self._place(value))
-        return {
-            "summand": self._add(summand_parcel(summand)),
-            "inputs": inputs,
-            "parcels": kept,
-            "count": len(each.holdings.blocks),
-            "summation": each.whole.summation,
-        }
+        return JobMessage(
+            self._add(summand_parcel(summand)),
+            tuple(inputs),
+            tuple(kept),
+            len(each.holdings.blocks),
+            each.whole.summation,
+        )
 
     def _add(self, parcel: Parcel) -> str:
         self.parcels[parcel.digest] = parcel.frames
@@ -69,18 +101,43 @@ class Request:
             self._values.append(value)
         return self._places[id(value)]
 
-    def _by_worker(self, holdings: Sequence[Holdings]) -> list[Work]:
-        """What each worker does, in the order of the blocks; every worker has all jobs."""
-        asked = [held.asked() for held in holdings]
-        addresses = dict.fromkeys(address for each in asked for address in each)
-        return [self._work(address, asked) for address in addresses]
 
-    def _work(self, address: str, asked: Sequence[Mapping[str, Asked]]) -> Work:
-        jobs = [
-            {**job, **each.get(address, NOTHING_ASKED)._asdict()}
-            for job, each in zip(self._jobs, asked, strict=True)
+PLANS = 16  # that are kept
+
+
+def planned(
+    jobs: tuple[JobMessage, ...],
+    asked: Sequence[Mapping[str, Asked]],
+    is_large: bool,
+    plans: dict[tuple, Plan],
+) -> Plan:
+    """The plan that is kept in ``plans``, or a new one."""
+    key = (jobs, tuple(map(id, asked)), is_large)
+    plan = plans.get(key)
+    if plan is None:
+        works = by_worker(jobs, asked)
+        trees = [
+            Tree(tree["address"], addresses(tree), pickle.dumps(tree))
+            for tree in routes(works, is_large)
         ]
-        return {"address": address, "jobs": jobs}
+        plan = plans[key] = Plan(works, trees, asked)
+        drop_oldest(plans, PLANS)
+    return plan
+
+
+def by_worker(jobs: Sequence[JobMessage], asked: Sequence[Mapping[str, Asked]]) -> list[Work]:
+    """What each worker does, in the order of the blocks; every worker has all jobs."""
+    there = dict.fromkeys(address for each in asked for address in each)
+    return [
+        {
+            "address": address,
+            "jobs": [
+                {**job._asdict(), **each.get(address, NOTHING_ASKED)._asdict()}
+                for job, each in zip(jobs, asked, strict=True)
+            ],
+        }
+        for address in there
+    ]
 
 
 # ------------------------------------------------------------- summands, which are mostly the same

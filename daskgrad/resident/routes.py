@@ -14,12 +14,12 @@ LARGE_POINT = 2**18  # bytes
 Work = dict[str, Any]
 
 
-def routes(works: Sequence[Work], point_bytes: int) -> list[Work]:
+def routes(works: Sequence[Work], is_large: bool) -> list[Work]:
     """The workers that the client calls, each with the workers below it as its ``children``.
 
-    ``works`` are in the order of the blocks that they hold: neighbours add up to subtrees.
+    ``is_large``: the point has at least ``LARGE_POINT`` bytes. ``works`` are in the order of the blocks that they hold: neighbours add up to subtrees.
     """
-    if point_bytes >= LARGE_POINT:
+    if is_large:
         return [binomial(works)]
     size = -(-len(works) // FLAT)
     return [binomial(works[start : start + size]) for start in range(0, len(works), size)]
