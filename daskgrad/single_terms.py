@@ -11,7 +11,7 @@ from daskgrad.fingerprints import norm
 from daskgrad.models import Model
 from daskgrad.pullbacks import is_real_scalar
 from daskgrad.structures import flatten
-from daskgrad.terms import First, Sum, TracedSum, nth, protected, require_one_length
+from daskgrad.terms import First, Sum, TracedSum, nth, require_one_length
 
 
 class SingleTerms(NamedTuple):
@@ -48,7 +48,7 @@ def single_terms(
     require_one_length(columns, first, model)
     traced = TracedSum(model._replace(keep="auto"), whole, inputs)
     values, gradients = [], []
-    columns = protected(model, columns)
+    columns = list(map(traced.protected, columns))
     for offset, item in enumerate(zip(*columns, strict=True)):
         place = nth(first, offset)
         value, pullback, _ = traced.term(first, offset, item)

@@ -496,6 +496,30 @@ def test_blocks_that_move_while_a_request_is_made_are_asked_for_where_they_were(
     assert held.asked() is held.asked()
 
 
+def test_who_is_asked_what_is_planned_again_only_where_it_has_changed(client):
+    shards = dg.place(WEIGHTS, 1)
+    held, evaluator = shards.holdings, shards.evaluator
+
+    def gradient(x, model=dot, items=shards):
+        return dg.grad(lambda x: dg.map_sum(model, items, x))(x)
+
+    for _ in range(20):  # after some of the first calls units are chosen, and blocks move
+        gradient(X)
+    planned = list(evaluator.plans.values())
+    assert len(planned) <= requests.PLANS
+    gradient(2.0 * X)
+    assert list(evaluator.plans.values()) == planned
+    gradient(X, slice_sum)
+    assert list(evaluator.plans.values())[-1] is not planned[-1]
+    with held._lock:
+        held._move([held.holders[0]] * len(held.blocks))
+    assert_array_equal(gradient(X), gradient(X, items=WEIGHTS))
+    (tree,) = list(evaluator.plans.values())[-1].trees
+    assert tree.address == held.holders[0]
+    shards.close()
+    assert not evaluator.plans
+
+
 def test_threads_that_keep_more_summands_than_there_is_room_for(monkeypatch, quick_switches):
     monkeypatch.setattr(requests, "KEPT", 8)
     monkeypatch.setattr(requests, "summand_key", lambda key: key)

@@ -1,5 +1,6 @@
 """Nothing is waited for without a limit, and the error says what was waited for."""
 
+import asyncio
 import concurrent.futures
 import contextlib
 import ctypes
@@ -19,6 +20,7 @@ from clusters import cluster, wait_until
 from distributed import Client
 from distributed.core import Status
 from numpy.testing import assert_array_equal
+from probes import in_threads
 
 import daskgrad as dg
 from daskgrad import clients, supervision
@@ -514,3 +516,90 @@ def test_a_scheduler_that_is_silent_is_an_error_whatever_it_is_asked_again(watch
     now.seconds = 61.0
     with pytest.raises(ConnectionError, match="nowhere has not answered for 60 s"):
         watch.look()
+
+
+# ------------------------------------------------------------------ several coroutines at a time
+
+
+@pytest.fixture
+def loop():
+    """An event loop in a thread of its own, as a client has one."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield loop
+    wait_until(lambda: not asyncio.all_tasks(loop))
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(60)
+    loop.close()
+
+
+def together(loop, *coroutines):
+    return clients.Together(SimpleNamespace(loop=SimpleNamespace(asyncio_loop=loop)), coroutines)
+
+
+async def later(value, log, seconds=0.0):
+    try:
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        log.append(value)
+        raise
+    return value
+
+
+def test_what_coroutines_return_together_is_in_their_order(loop):
+    both = together(loop, later("a", [], 0.05), later("b", []))
+    assert both.result(60) == ["a", "b"]
+    assert not both.cancel()
+
+
+def test_the_first_error_ends_those_that_still_run(loop):
+    async def fails():
+        await asyncio.sleep(0.0)
+        raise KeyError("first")
+
+    log = []
+    with pytest.raises(KeyError, match="first"):
+        together(loop, later("a", log, 600.0), fails(), later("b", log, 600.0)).result(60)
+    wait_until(lambda: sorted(log) == ["a", "b"])
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_to_cancel_what_runs_together_ends_all_of_it(loop, has_begun):
+    log, gate = [], threading.Event()
+    if not has_begun:
+        loop.call_soon_threadsafe(gate.wait, 60)
+    both = together(loop, later("a", log, 600.0), later("b", log, 600.0))
+    if has_begun:
+        wait_until(lambda: all(task.get_coro().cr_await for task in both._tasks) and both._tasks)
+    assert both.cancel()
+    gate.set()
+    with pytest.raises(concurrent.futures.CancelledError):
+        both.result(60)
+    wait_until(lambda: [task.cancelled() for task in both._tasks] == [True, True])
+    assert sorted(log) == (["a", "b"] if has_begun else [])
+
+
+def test_a_loop_that_cancels_one_of_several_cancels_all(loop):
+    log = []
+    both = together(loop, later("a", log, 600.0), later("b", log, 600.0))
+    wait_until(lambda: len(both._tasks) == 2)
+    loop.call_soon_threadsafe(both._tasks[0].cancel)
+    with pytest.raises(concurrent.futures.CancelledError):
+        both.result(60)
+    wait_until(lambda: [task.cancelled() for task in both._tasks] == [True, True])
+
+
+def test_threads_that_cancel_while_results_come_in_lose_nothing(loop, quick_switches, caplog):
+    """Cancelled or done, and never both, which asyncio would report."""
+
+    def once(thread, number):
+        both = together(loop, later(number, []), later(thread, []))
+        if both.cancel():
+            with pytest.raises(concurrent.futures.CancelledError):
+                both.result(60)
+        else:
+            assert both.result(60) == [number, thread]
+
+    in_threads(once, threads=4, times=200)
+    assert caplog.text == ""

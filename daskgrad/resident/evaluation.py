@@ -150,7 +150,7 @@ class Sent:
     def results(self, deadline: float) -> list[Result]:
         """What the workers that were called return."""
         try:
-            replies = self._wait(deadline)
+            results = self._wait(deadline)
         except BaseException as error:
             self.abandon()
             if isinstance(error, ModelFailed):  # not in the event loop, which an exit would end
@@ -158,9 +158,9 @@ class Sent:
             raise
         for work in self.plan.works:
             self._evaluator.known(work["address"]).update(self._parcels)
-        return [unpack(reply["result"]) for reply in replies]
+        return results
 
-    def _wait(self, deadline: float) -> list[dict[str, Any]]:
+    def _wait(self, deadline: float) -> list[Result]:
         """Waits as long as all workers that were asked are there."""
         with seceded():
             if not is_done(self._future, deadline - time.monotonic(), self._look):
@@ -171,7 +171,8 @@ class Sent:
         for address in self._evaluator.gone([work["address"] for work in self.plan.works]):
             raise Unavailable({"status": "lost", "address": address})
 
-    async def _ask(self, tree: Tree) -> dict[str, Any]:
+    async def _ask(self, tree: Tree) -> Result:
+        """What the workers of a tree return, unpacked while others are waited for."""
         reply = await call(
             self._client.rpc,
             tree.address,
@@ -181,7 +182,8 @@ class Sent:
             point=self._point,
             **self._unknown(tree.all_addresses),
         )
-        return require_success(reply)
+        require_success(reply)
+        return unpack(reply["result"])
 
     def _unknown(self, asked: Sequence[str]) -> dict[str, dict[str, Frames]]:
         """The parcels that not all of these workers have, as a part of a message, if there are."""
@@ -204,9 +206,9 @@ class Sent:
         await asyncio.gather(*calls, return_exceptions=True)
 
 
-def require_success(reply: dict[str, Any]) -> dict[str, Any]:
+def require_success(reply: dict[str, Any]) -> None:
     if reply["status"] == "OK":
-        return reply
+        return
     if reply["status"] == "failed":
         raise ModelFailed(reply)
     if reply["status"] == "arrays":

@@ -71,7 +71,7 @@ class Job:
     """
 
     def __init__(self, message: Mapping[str, Any], values: Unopened, parcels: Parcels):
-        self.count: int = message["count"]
+        self.count: int = message["block_count"]
         self._summand = parcels[message["summand"]]
         self._kept = {place: parcels[digest] for place, digest in message["parcels"]}
         self._inputs: Sequence[int] = message["inputs"]
@@ -185,7 +185,7 @@ def merged(messages: Sequence[Mapping[str, Any]], own: Result, others: Sequence[
     """The results of several workers as one."""
     results: list[Result] = [own, *map(unpack, others)]
     sums = [
-        joined([result.sums[n] for result in results], job["count"], job["summation"]).sums()
+        joined([result.sums[n] for result in results], job["block_count"], job["summation"]).sums()
         for n, job in enumerate(messages)
     ]
     return Result(sums, {a: times for result in results for a, times in result.seconds.items()})

@@ -35,7 +35,7 @@ class JobMessage(NamedTuple):
     summand: str
     inputs: tuple[int, ...]
     parcels: tuple[tuple[int, str], ...]
-    count: int
+    block_count: int
     summation: str
 
 

@@ -17,7 +17,8 @@ Work = dict[str, Any]
 def routes(works: Sequence[Work], is_large: bool) -> list[Work]:
     """The workers that the client calls, each with the workers below it as its ``children``.
 
-    ``is_large``: the point has at least ``LARGE_POINT`` bytes. ``works`` are in the order of the blocks that they hold: neighbours add up to subtrees.
+    ``works`` are in the order of the blocks that they hold: neighbours add up to subtrees.
+    ``is_large``: the point has at least ``LARGE_POINT`` bytes.
     """
     if is_large:
         return [binomial(works)]
