@@ -25,6 +25,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import math
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
@@ -239,6 +240,8 @@ def leaves_pool() -> bool:
 
     It runs a task, or placed items are evaluated in it, of which Dask knows nothing.
     """
+    if threading.current_thread() is threading.main_thread():
+        return False
     for leave in (secede, leave_pool):
         try:
             leave()

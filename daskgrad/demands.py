@@ -21,6 +21,8 @@ Argnums = int | Sequence[int]
 
 
 def require_argnums(argnums: Argnums, count: int, name: str) -> list[int]:
+    if type(argnums) is int and 0 <= argnums < count:  # nearly always
+        return [argnums]
     is_sequence = isinstance(argnums, Sequence | np.ndarray)
     numbers: list[Any] = list(argnums) if is_sequence else [argnums]  # type: ignore[arg-type]
     for number in numbers:
