@@ -82,7 +82,7 @@ class Items:
 
     @cached_property
     def _blocks(self) -> list[list[Any]]:
-        """Each column's blocks: cut where they are asked for, which a worker's own never are."""
+        """Each column's blocks; not cut where the workers evaluate those that they hold."""
         return [column.cut(self._starts) for column in self.columns]
 
     def data(self, tasks: TaskGraph, name: str, used_twice: bool = False) -> list[list[Any]]:

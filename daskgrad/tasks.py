@@ -251,7 +251,7 @@ class TaskGraph:
     def run_one(self, key: Key, values: dict[Key, Any]) -> Any:
         """The result of one task, given those of all that it refers to."""
         task = self._tasks[key]
-        return task.run(values) if isinstance(task, Planned) else task.value
+        return task.run(values) if isinstance(task, Planned) else task()
 
     def rest(self, keys: Iterable[Key], done: dict[Key, Any]) -> "TaskGraph":
         """A graph of what the keys need and of the results that are used there."""

@@ -27,6 +27,10 @@ def dot(row, x):
     return np.sum(np.sin(row * x) ** 2)
 
 
+def scaled_dot(row, x, factor):
+    return factor * np.sum(row * x)
+
+
 def ragged(item, x):
     return np.sum(np.exp(-x[0] * item)) + x[1] * x[2]
 
@@ -494,6 +498,21 @@ def test_blocks_that_move_while_a_request_is_made_are_asked_for_where_they_were(
     assert after != before
     assert sorted(asked()) == list(enumerate(after))
     assert held.asked() is held.asked()
+
+
+def test_what_is_remembered_of_workers_does_not_grow_with_calls_that_differ(client, monkeypatch):
+    """A number that is no variable is a part of what is sent once."""
+    monkeypatch.setattr("daskgrad.resident.evaluator.PARCELS", 8)
+    with dg.place(WEIGHTS) as shards:
+
+        def gradient(items, factor):
+            return dg.grad(lambda x: dg.map_sum(scaled_dot, items, x, factor))(X)
+
+        for number in range(20):
+            assert_array_equal(gradient(shards, float(number)), gradient(WEIGHTS, float(number)))
+        evaluator = shards.evaluator
+        assert {len(evaluator.known(plan.worker)) for plan in shards.plan} == {8}
+        assert len(evaluator.plans) <= requests.PLANS
 
 
 def test_who_is_asked_what_is_planned_again_only_where_it_has_changed(client):

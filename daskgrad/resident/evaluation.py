@@ -157,7 +157,7 @@ class Sent:
                 error.reraise()
             raise
         for work in self.plan.works:
-            self._evaluator.known(work["address"]).update(self._parcels)
+            self._evaluator.sent(work["address"], self._parcels.keys())
         return results
 
     def _wait(self, deadline: float) -> list[Result]:
@@ -187,8 +187,12 @@ class Sent:
 
     def _unknown(self, asked: Sequence[str]) -> dict[str, dict[str, Frames]]:
         """The parcels that not all of these workers have, as a part of a message, if there are."""
-        known = set.intersection(*map(self._evaluator.known, asked))
-        new = {d: framed(frames) for d, frames in self._parcels.items() if d not in known}
+        known = [self._evaluator.known(address) for address in asked]
+        new = {
+            digest: framed(frames)
+            for digest, frames in self._parcels.items()
+            if not all([digest in there for there in known])
+        }
         return {"parcels": new} if new else {}
 
     def abandon(self) -> None:

@@ -5,7 +5,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,9 @@ import numpy as np
 from distributed import Client
 
 from daskgrad.clients import CONNECTED, LateError, answer, present, workers_of
+from daskgrad.latest import drop_oldest
 from daskgrad.resident.holdings import Holdings
+from daskgrad.resident.messages import PARCELS
 from daskgrad.resident.plugin import EvaluatorPlugin, this_process
 from daskgrad.resident.presence import PresencePlugin
 from daskgrad.resident.requests import Plan
@@ -30,7 +32,7 @@ class Evaluator:
         self._client = weakref.ref(client)
         self.name = f"daskgrad-{uuid.uuid4().hex}"
         self._users: weakref.WeakSet[Holdings] = weakref.WeakSet()
-        self._known: dict[str, set[str]] = {}  # by worker, the parcels that it has
+        self._known: dict[str, dict[str, None]] = {}  # by worker, the parcels that it has
         self.plans: dict[tuple, Plan] = {}  # of the latest requests
         self._workers: dict[str, int] = {}
         self._looked = -np.inf
@@ -69,9 +71,17 @@ class Evaluator:
             self._look()
             self._settle(holdings)
 
-    def known(self, address: str) -> set[str]:
+    def known(self, address: str) -> Container[str]:
         """The digests of the parcels that a worker has."""
-        return self._known.setdefault(address, set())
+        return self._known.setdefault(address, {})
+
+    def sent(self, address: str, digests: Collection[str]) -> None:
+        """A worker has these parcels now; the oldest ones it may have dropped."""
+        known = self._known.setdefault(address, {})
+        for digest in digests:
+            known.pop(digest, None)
+            known[digest] = None
+        drop_oldest(known, max(PARCELS, len(digests)))
 
     def gone(self, addresses: Iterable[str]) -> list[str]:
         """Which of these workers the scheduler does not know any more."""

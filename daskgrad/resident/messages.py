@@ -16,6 +16,7 @@ from distributed.protocol import to_serialize
 
 from daskgrad.structures import aligned
 
+PARCELS = 256  # that a worker keeps
 LARGE = 2**16  # bytes from which on a buffer travels as a frame of its own, without a copy
 
 Frames = list[Any]
@@ -70,7 +71,7 @@ class Parcels:
     Those that one request needs are kept together, however large they are.
     """
 
-    def __init__(self, limit: int = 256, nbytes: int = 2**28):
+    def __init__(self, limit: int = PARCELS, nbytes: int = 2**28):
         self._limit = limit
         self._nbytes = nbytes
         self._kept: dict[str, Unopened] = {}
@@ -82,7 +83,7 @@ class Parcels:
         for digest in needed:
             if digest in self._kept:
                 self._kept[digest] = self._kept.pop(digest)  # used last
-        while parcels and self._is_full() and next(iter(self._kept)) not in needed:
+        while self._is_full() and next(iter(self._kept)) not in needed:
             del self._kept[next(iter(self._kept))]
         return [digest for digest in needed if digest not in self._kept]
 
