@@ -2,7 +2,7 @@
 
 Reading order, which is import order (a module imports only modules above it):
 
-structures, latest, random, arguments, signatures, fingerprints, cotangents, summation,
+structures, latest, random, arguments, signatures, fingerprints, cotangents, choices, summation,
 compensation, policy, packing, backends, models, agreement, rules, roots, writes, blame, captured,
 pullbacks, differences, dual, itemwise, term_pullbacks, terms, single_terms, nested, nans: on the
 workers, plain NumPy. progress, clients, supervision: how long anything is waited for. tasks,

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.choices import require_choice
 from daskgrad.cotangents import describe, is_differentiable
 from daskgrad.differences import METHODS, Differenced, Kind, Scheme, collect, difference
 from daskgrad.forward import Forward, forward_tasks
@@ -58,9 +59,7 @@ def finite_difference(
     """
     if isinstance(fun, DelayedModel):
         fun = fun.model.fun
-    if not (isinstance(method, str) and method in METHODS):
-        told = ", ".join(map(repr, METHODS))
-        raise ValueError(f"method is one of {told}; found {describe(method)}")
+    require_choice(method, METHODS, "method")
     if not (step is None or is_positive(step)):
         raise ValueError(
             f"step is a positive number, relative to the argument; found {describe(step)}"

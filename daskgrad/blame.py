@@ -40,11 +40,16 @@ def argument_label(call: Call, number: int) -> str:
     return next(name for name, arg in named if any(leaf is mark for leaf in flatten(arg)[0]))
 
 
-def at(place: int | Partition | None) -> str:
-    """Where in a sum a term stands, after a comma; nothing for a call that is no term."""
+def term_at(place: int | Partition | None) -> str:
+    """Which term of a sum stands at a place; nothing for a call that is no term."""
     if place is None:
         return ""
-    return f", item {place}" if isinstance(place, int) else f", {place}"
+    return f"item {place}" if isinstance(place, int) else str(place)
+
+
+def at(place: int | Partition | None) -> str:
+    """The same after a comma."""
+    return "" if place is None else f", {term_at(place)}"
 
 
 class Blame(NamedTuple):
@@ -69,7 +74,7 @@ class Blame(NamedTuple):
         shapes = ", ".join(described_arguments(self.call, self.inputs))
         error.add_note(f"daskgrad: in the {self.stage} pass of {where}, called with ({shapes})")
         args, kwargs = self.call.arguments(self.inputs)
-        called = self.model.fun, self.model.name, args, kwargs, at(self.place)[2:]
+        called = self.model.fun, self.model.name, args, kwargs, term_at(self.place)
         backend = self.model.backend
         said = [
             backends.hint(backend, error, self.stage),

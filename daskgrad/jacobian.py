@@ -7,6 +7,7 @@ import numpy as np
 import optree
 
 from daskgrad.batches import entries, unit
+from daskgrad.choices import require_choice
 from daskgrad.cotangents import describe, is_differentiable
 from daskgrad.demands import (
     Argnums,
@@ -65,8 +66,7 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
     require_function(fun, "jacobian")
     name = function_name(fun)
     require_argnums_kind(argnums, name)
-    if not (isinstance(mode, str) and mode in MODES):
-        raise ValueError(f"mode is one of {', '.join(map(repr, MODES))}; found {describe(mode)}")
+    require_choice(mode, MODES, "mode")
 
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
         numbers = require_argnums(argnums, len(args), name)

@@ -14,6 +14,7 @@ import numpy as np
 from dask.typing import Key
 
 from daskgrad import backends
+from daskgrad.choices import require_choice
 from daskgrad.cotangents import contiguous, describe, require_room
 from daskgrad.hidden import NESTED, containers_in, find_hidden
 from daskgrad.models import KEEP, Call, Model
@@ -388,8 +389,7 @@ def delayed(
         )
     if not (name is None or isinstance(name, str)):
         raise TypeError(f"the name of a model is a string; found {describe(name)}")
-    if not (isinstance(keep, str) and keep in KEEP):
-        raise ValueError(f"unknown keep={keep!r}; choose one of {', '.join(KEEP)}")
+    require_choice(keep, KEEP, "keep")
     backends.load(backend)
     return DelayedModel(Model(fun, name or function_name(fun), backend, keep))
 

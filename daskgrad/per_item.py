@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import optree
 
+from daskgrad.choices import require_choice
 from daskgrad.clients import active_client
 from daskgrad.demands import (
     Argnums,
@@ -77,7 +78,7 @@ def per_item(
     """
     model = as_model(model)
     require_grainsize(grainsize)
-    require_kind(gradient)
+    require_choice(gradient, KINDS, "gradient")
     require_argnums_kind(argnums, model.name)
     require_outside(model)
     columns = as_columns(items, "items", whole_slices=False)
@@ -148,13 +149,6 @@ class ItemByItem:
 def joined(blocks: Sequence[np.ndarray]) -> np.ndarray:
     """Blocks one after the other; a block without items has no dtype of its own."""
     return np.concatenate([block for block in blocks if len(block)] or blocks[:1])
-
-
-def require_kind(gradient: Any) -> None:
-    if not (isinstance(gradient, str) and gradient in KINDS):
-        raise ValueError(
-            f"gradient is one of {', '.join(map(repr, KINDS))} for dg.per_item; found {gradient!r}"
-        )
 
 
 def require_outside(model: Model) -> None:

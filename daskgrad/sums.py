@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
+from daskgrad.choices import require_choice
 from daskgrad.columns import Column
 from daskgrad.cotangents import describe
 from daskgrad.hidden import LOOKED_AT
@@ -157,8 +158,7 @@ def sum(nodes: Iterable[Node], summation: Summation = "pairwise") -> Node:
 
 
 def require_summation(summation: Any) -> None:
-    if not (isinstance(summation, str) and summation in ADDERS):
-        raise ValueError(f"summation is one of {', '.join(map(repr, ADDERS))}; found {summation!r}")
+    require_choice(summation, ADDERS, "summation")
 
 
 def reduction(

@@ -103,7 +103,7 @@ ROWS = {
     ("delayed", "keep", "unknown"): (
         lambda: dg.delayed(len, keep="all"),
         ValueError,
-        "unknown keep='all'; choose one of auto, gradient",
+        "keep is one of 'auto', 'gradient'.*found 'all'",
     ),
     ("delayed", "keep", "a gradient of a vector"): (
         lambda: dg.grad(lambda x: energy(node_of(identity, keep="gradient")(x)))(X),

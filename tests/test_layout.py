@@ -18,6 +18,7 @@ ORDER = [
     "signatures",
     "fingerprints",
     "cotangents",
+    "choices",
     "summation",
     "compensation",
     "policy",
