@@ -290,7 +290,7 @@ def test_tasks_are_watched_only_within_the_context():
     def functions():
         tasks = TaskGraph()
         add_values(tasks, [logarithm(X)])
-        return [task.func.fun for task in tasks._tasks.values()]
+        return [task.fun for task in tasks._tasks.values()]
 
     assert functions() == [evaluate]
     with dg.debug_nans():
