@@ -111,8 +111,8 @@ def in_loop(client: Client, coroutine: Any) -> concurrent.futures.Future:
 class Together(concurrent.futures.Future):
     """What several coroutines return in the client's event loop, as a list, or the first error.
 
-    An error, or ``cancel``, cancels those that still run. A coroutine that gathers the others would
-    cost four more trips through the event loop.
+    There is one at least. An error, or ``cancel``, cancels those that still run. A coroutine that
+    gathers the others would cost four more trips through the event loop.
     """
 
     def __init__(self, client: Client, coroutines: Sequence[Coroutine[Any, Any, Any]]):
@@ -126,11 +126,13 @@ class Together(concurrent.futures.Future):
     def cancel(self) -> bool:
         is_cancelled = super().cancel()
         if is_cancelled:
-            self._loop.call_soon_threadsafe(self._end)
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing runs
+                self._loop.call_soon_threadsafe(self._end)
         return is_cancelled
 
     def _begin(self) -> None:
         self._tasks = [self._loop.create_task(coroutine) for coroutine in self._coroutines]
+        self._coroutines = ()
         for task in self._tasks:
             task.add_done_callback(self._ended)
 
@@ -238,7 +240,8 @@ def seceded() -> Iterator[None]:
 def leaves_pool() -> bool:
     """Takes this thread out of a worker's pool; it is in none, or has left before, else.
 
-    It runs a task, or placed items are evaluated in it, of which Dask knows nothing.
+    It runs a task, or placed items are evaluated in it, of which Dask knows nothing. The main
+    thread is in no pool; to ask for it would cost two exceptions a call.
     """
     if threading.current_thread() is threading.main_thread():
         return False

@@ -83,7 +83,7 @@ class InLine:
         self._deadline = time.perf_counter() + seconds
 
     def compute(self, keys: Sequence[Any]) -> list[Any]:
-        """The results of tasks."""
+        """The results of tasks. They need all sums, since the value of every node is wanted."""
         while undone := [key for key in self._whole if key not in self._values]:
             self._evaluate(self._independent(undone), keys)
         self._run(keys, keys)

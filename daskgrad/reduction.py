@@ -144,10 +144,9 @@ class ReductionNode(AddedNode):
         if not self.is_on(client):
             is_plain = self.items.is_here and not self.own
             return is_plain and self in graph.active and self.is_fused(graph)
-        if self not in graph.active:
-            return True
-        is_known_better = self.model.name in self.shards.array_valued
-        return not is_known_better and (self.model.keep == "auto" or self.is_fused(graph))
+        if self.model.name in self.shards.array_valued:
+            return False
+        return self not in graph.active or self.model.keep == "auto" or self.is_fused(graph)
 
 
 @forward_tasks.register

@@ -12,7 +12,7 @@ from distributed import Client
 from daskgrad.clients import active_client, address_of, workers_of
 from daskgrad.partitions import Block, Grainsize, aligned_grainsize, as_items, cut
 from daskgrad.resident.evaluator import Evaluator, evaluator_of
-from daskgrad.resident.holdings import Holdings
+from daskgrad.resident.holdings import CLOSED, Holdings
 from daskgrad.tasks import TaskGraph
 
 BLOCKS_A_THREAD = 32  # as many as blocks are moved by when loads are balanced: some 3 percent each
@@ -83,14 +83,18 @@ class Shards:
 
     @property
     def blocks(self) -> list[Block]:
-        if not self._blocks:
-            raise RuntimeError("these shards are closed; place the items again")
+        self._require_open()
         return self._blocks
+
+    def _require_open(self) -> None:
+        if not self._blocks:
+            raise RuntimeError(CLOSED)
 
     @property
     def starts(self) -> tuple[int, ...]:
         """The index of the first item of each block."""
-        return self._starts if self.blocks else ()
+        self._require_open()
+        return self._starts
 
     @property
     def plan(self) -> list[WorkerPlan]:
@@ -119,8 +123,10 @@ class Shards:
 
     @property
     def holdings(self) -> Holdings:
-        assert self._holdings is not None
-        return self._holdings
+        held = self._holdings
+        if held is None:  # closed, by another thread perhaps
+            raise RuntimeError(CLOSED)
+        return held
 
     @property
     def evaluator(self) -> Evaluator:
@@ -129,7 +135,7 @@ class Shards:
     def data(self, tasks: TaskGraph) -> list[Any]:
         """For each block its items, or a reference to them on the cluster that is active."""
         if self.is_remote:
-            return [tasks.include(future) for future in self.holdings.futures]
+            return [tasks.include(future) for future in self.holdings.references()]
         return [block.items for block in self.blocks]
 
     def restore(self) -> None:

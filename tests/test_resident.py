@@ -2,11 +2,13 @@
 
 import operator
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import autograd.numpy as np
 import dask
 import numpy
 import pytest
+from clusters import wait_until
 from distributed import Client
 from numpy.testing import assert_array_equal
 from probes import in_threads, lines, write
@@ -510,33 +512,83 @@ def test_what_is_remembered_of_workers_does_not_grow_with_calls_that_differ(clie
 
         for number in range(20):
             assert_array_equal(gradient(shards, float(number)), gradient(WEIGHTS, float(number)))
-        evaluator = shards.evaluator
-        assert {len(evaluator.known(plan.worker)) for plan in shards.plan} == {8}
-        assert len(evaluator.plans) <= requests.PLANS
+        known = shards.evaluator.known
+        assert {len(known(plan.worker)) for plan in shards.plan} == {8}
+        assert len(shards.holdings.plans) <= requests.PLANS
 
 
 def test_who_is_asked_what_is_planned_again_only_where_it_has_changed(client):
     shards = dg.place(WEIGHTS, 1)
-    held, evaluator = shards.holdings, shards.evaluator
+    held = shards.holdings
 
     def gradient(x, model=dot, items=shards):
         return dg.grad(lambda x: dg.map_sum(model, items, x))(x)
 
     for _ in range(20):  # after some of the first calls units are chosen, and blocks move
         gradient(X)
-    planned = list(evaluator.plans.values())
-    assert len(planned) <= requests.PLANS
+    (plan,) = held.plans.values()
     gradient(2.0 * X)
-    assert list(evaluator.plans.values()) == planned
+    assert list(held.plans.values()) == [plan]
     gradient(X, slice_sum)
-    assert list(evaluator.plans.values())[-1] is not planned[-1]
+    assert len(held.plans) == 2
     with held._lock:
         held._move([held.holders[0]] * len(held.blocks))
+    assert not held.plans
     assert_array_equal(gradient(X), gradient(X, items=WEIGHTS))
-    (tree,) = list(evaluator.plans.values())[-1].trees
-    assert tree.address == held.holders[0]
+    (plan,) = held.plans.values()
+    assert [tree.address for tree in plan.trees] == [held.holders[0]]
     shards.close()
-    assert not evaluator.plans
+    assert not held.plans
+
+
+def test_shards_that_another_thread_closes_in_a_call_are_an_error_that_says_so(client):
+    expected = dg.grad(lambda x: dg.map_sum(dot, WEIGHTS, x))(X)
+
+    def call_until_closed(shards, found):
+        while True:
+            found.append(dg.grad(lambda x: dg.map_sum(dot, shards, x))(X))
+
+    for number in range(6):
+        shards, found = dg.place(WEIGHTS, 1), []
+        with dask.config.set({"daskgrad.resident.enabled": number % 3 > 0}):
+            with ThreadPoolExecutor(1) as pool:
+                calls = pool.submit(call_until_closed, shards, found)
+                wait_until(lambda found=found, number=number: len(found) > number)
+                shards.close()
+                with pytest.raises(RuntimeError, match="these shards are closed"):
+                    calls.result(60)
+        for gradient in found:
+            assert_array_equal(gradient, expected)
+
+
+def test_released_blocks_are_not_asked_for(client):
+    held = dg.place(WEIGHTS).holdings
+    held.asked()
+    held.release()
+    for ask in (held.asked, held.references, held.restore):
+        with pytest.raises(RuntimeError, match="these shards are closed"):
+            ask()
+
+
+@pytest.mark.parametrize("where", ["stopped", "aux", "below another sum"])
+def test_terms_that_are_arrays_where_they_are_not_differentiated(client, where):
+    def tripled(row, x):
+        return 3.0 * row * x
+
+    def program(x, items):
+        if where == "aux":
+            return dg.map_sum(dot, items, x), dg.map_sum(tripled, items, x)
+        if where == "stopped":
+            return dg.map_sum(dot, items, dg.stop_gradient(dg.map_sum(tripled, items, x)) + x), 0.0
+        return dg.map_sum(dot, items, dg.map_sum(tripled, items, X)) * dg.map_sum(dot, items, x), 0
+
+    shards = dg.place(WEIGHTS)
+    for _ in range(2):
+        (value, aux), gradient = dg.value_and_grad(program, has_aux=True)(X, shards)
+        (value_here, aux_here), here = dg.value_and_grad(program, has_aux=True)(X, WEIGHTS)
+        assert value == value_here
+        assert_array_equal(aux, aux_here)
+        assert_array_equal(gradient, here)
 
 
 def test_threads_that_keep_more_summands_than_there_is_room_for(monkeypatch, quick_switches):

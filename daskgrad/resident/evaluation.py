@@ -64,7 +64,7 @@ class Evaluation:
     def _attempt(self) -> None:
         self._sent = None
         self._evaluator.prepare([each.holdings for each in self._sums])
-        self._sent = Sent(self._evaluator, Request(self._sums, self._evaluator.plans))
+        self._sent = Sent(self._evaluator, Request(self._sums))
 
     def results(self) -> list[Captured]:
         """The sums, once the workers have answered; repeats what failed for no fault of a model.
@@ -125,11 +125,8 @@ class Evaluation:
                 continue
             each.holdings.measured(
                 {
-                    work["address"]: (
-                        [block[0] for block in work["jobs"][number]["blocks"]],
-                        times[work["address"]][number],
-                    )
-                    for work in self._sent.plan.works
+                    address: ([block for block, _, _ in asked.blocks], times[address][number])
+                    for address, asked in self._sent.plan.asked[number].items()
                 }
             )
 
@@ -156,8 +153,8 @@ class Sent:
             if isinstance(error, ModelFailed):  # not in the event loop, which an exit would end
                 error.reraise()
             raise
-        for work in self.plan.works:
-            self._evaluator.sent(work["address"], self._parcels.keys())
+        for address in self.plan.addresses:
+            self._evaluator.sent(address, self._parcels.keys())
         return results
 
     def _wait(self, deadline: float) -> list[Result]:
@@ -168,7 +165,7 @@ class Sent:
         return self._future.result()
 
     def _look(self) -> None:
-        for address in self._evaluator.gone([work["address"] for work in self.plan.works]):
+        for address in self._evaluator.gone(self.plan.addresses):
             raise Unavailable({"status": "lost", "address": address})
 
     async def _ask(self, tree: Tree) -> Result:
@@ -205,8 +202,10 @@ class Sent:
 
     async def _tell_all(self) -> None:
         handler = abandoning(self._evaluator.name)
-        asked = [work["address"] for work in self.plan.works]
-        calls = [call(self._client.rpc, a, handler, evaluation=self._name) for a in asked]
+        calls = [
+            call(self._client.rpc, address, handler, evaluation=self._name)
+            for address in self.plan.addresses
+        ]
         await asyncio.gather(*calls, return_exceptions=True)
 
 

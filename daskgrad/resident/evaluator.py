@@ -19,7 +19,6 @@ from daskgrad.resident.holdings import Holdings
 from daskgrad.resident.messages import PARCELS
 from daskgrad.resident.plugin import EvaluatorPlugin, this_process
 from daskgrad.resident.presence import PresencePlugin
-from daskgrad.resident.requests import Plan
 
 ATTEMPTS = 5  # to register a plugin while workers come and go
 LOOK_EVERY = 1.0  # seconds between two looks at which workers there are
@@ -33,7 +32,6 @@ class Evaluator:
         self.name = f"daskgrad-{uuid.uuid4().hex}"
         self._users: weakref.WeakSet[Holdings] = weakref.WeakSet()
         self._known: dict[str, dict[str, None]] = {}  # by worker, the parcels that it has
-        self.plans: dict[tuple, Plan] = {}  # of the latest requests
         self._workers: dict[str, int] = {}
         self._looked = -np.inf
         self._is_registered = False
@@ -95,7 +93,7 @@ class Evaluator:
             if self._users or not self._is_registered:
                 return
             self._is_registered = False
-            self._known, self.plans = {}, {}
+            self._known = {}
         with contextlib.suppress(RuntimeError, OSError):  # the cluster may be gone already
             client = self.client
             for remove in (client.unregister_worker_plugin, client.unregister_scheduler_plugin):

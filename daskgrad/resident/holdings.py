@@ -22,6 +22,7 @@ from daskgrad.resident import balance
 ATTEMPTS = 5  # to place blocks while workers come and go
 TAKES = 1.0  # seconds for a worker that pauses or closes to take blocks again
 EVERY = 16  # calls, of which one is measured
+CLOSED = "these shards are closed; place the items again"
 UNIT_SECONDS = 0.2  # of work for one hop into a worker's thread, which takes some 0.1 ms
 
 
@@ -49,6 +50,8 @@ class Holdings:
         self._units: dict[str, int] = {}
         self._work: dict[str, list[int]] = {}
         self._asked: dict[str, Asked] | None = None
+        self._is_released = False
+        self.plans: dict[Any, Any] = {}  # of requests, as long as what is asked stays the same
         self._calls = 0
         self._workers: dict[str, int] = {}
         self._lock = threading.RLock()
@@ -68,12 +71,19 @@ class Holdings:
             self._work = work
         return self._work
 
+    def references(self) -> list[Any]:
+        """The futures of the blocks."""
+        with self._lock:
+            self._require_open()
+            return list(self.futures)
+
     def asked(self) -> dict[str, Asked]:
         """What each worker is asked; all blocks once, also while other threads move them.
 
         It is the same object as long as it is the same.
         """
         with self._lock:
+            self._require_open()
             if self._asked is None:
                 self._asked = {a: self._asked_of(a, numbers) for a, numbers in self.work().items()}
             return self._asked
@@ -110,6 +120,7 @@ class Holdings:
 
     def _settle(self, workers: dict[str, int]) -> None:
         with self._lock:
+            self._require_open()
             self._locate()
             are_same = list(workers.items()) == list(self._workers.items())
             if are_same and all(holder in workers for holder in self.holders):
@@ -142,11 +153,14 @@ class Holdings:
         call of a worker, which loads models and has cold caches, only serves to choose the units.
         """
         with self._lock:
+            if self._is_released:  # meanwhile
+                return
             for address, (numbers, seconds) in times.items():
                 if len(numbers):
                     self._measure(address, np.asarray(numbers), np.maximum(seconds, 1e-9))
             if self._calls & (self._calls - 1) == 0:
-                self._units, self._asked = {}, None
+                self._units = {}
+                self._forget()
                 self.rebalance()
 
     def _measure(self, address: str, numbers: np.ndarray, seconds: np.ndarray) -> None:
@@ -167,8 +181,18 @@ class Holdings:
 
     def release(self) -> None:
         with self._lock:
-            self.futures = []
-            self.holders = []
+            self._is_released = True
+            self.futures, self.holders, self._work = [], [], {}
+            self._forget()
+
+    def _require_open(self) -> None:
+        """Another thread may close the shards in a call."""
+        if self._is_released:
+            raise RuntimeError(CLOSED)
+
+    def _forget(self) -> None:
+        """Who is asked for what is not the same any more."""
+        self._asked, self.plans = None, {}
 
     def _locate(self) -> None:
         """Asks the scheduler who holds the blocks: nobody ("") holds a lost one."""
@@ -184,7 +208,8 @@ class Holdings:
             holders = found.get(future.key, [""])
             if self.holders[number] not in holders:
                 self.holders[number] = holders[0]
-        self._work, self._asked = {}, None
+        self._work = {}
+        self._forget()
 
     def _move(self, wanted: Sequence[str]) -> None:
         moving: dict[str, list[int]] = {}
@@ -192,7 +217,8 @@ class Holdings:
             if holder != address:
                 moving.setdefault(address, []).append(number)
         if moving:
-            self._work, self._units, self._asked = {}, {}, None  # whatever becomes of it
+            self._work, self._units = {}, {}  # whatever becomes of it
+            self._forget()
             for address, numbers in moving.items():
                 self._scatter(address, numbers)
 

@@ -203,24 +203,33 @@ class EventLog:
 
 
 def in_thread(pool: Any, fun: Callable, *args: Any) -> Awaitable[Any]:
-    """What a function returns in a thread of a pool: the loop's own way takes twice the calls."""
+    """What a function returns in a thread of a pool: the loop's own way takes twice the calls.
+
+    The function runs, or will, also where nobody waits any more.
+    """
     loop = asyncio.get_running_loop()
     result = loop.create_future()
-
-    def settle(by: Callable, outcome: Any) -> None:
-        if not result.cancelled():  # somebody waits still
-            by(outcome)
-
-    def run() -> None:
-        try:
-            value = fun(*args)
-        except BaseException as error:
-            loop.call_soon_threadsafe(settle, result.set_exception, error)
-        else:
-            loop.call_soon_threadsafe(settle, result.set_result, value)
-
-    pool.submit(run)
+    pool.submit(run_for, result, loop, fun, args)
     return result
+
+
+def run_for(result: asyncio.Future, loop: Any, fun: Callable, args: tuple) -> None:
+    try:
+        value = fun(*args)
+    except BaseException as error:
+        loop.call_soon_threadsafe(settle, result, None, error)
+        del result, fun, args  # the error's traceback would hold them, and itself
+    else:
+        loop.call_soon_threadsafe(settle, result, value, None)
+
+
+def settle(result: asyncio.Future, value: Any, error: BaseException | None) -> None:
+    if result.cancelled():
+        return
+    if error is None:
+        result.set_result(value)
+    else:
+        result.set_exception(error)
 
 
 def abandoning(name: str) -> str:

@@ -48,28 +48,34 @@ class Tree(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Who does what for a request: it is that of the next one, too, unless something changed."""
+    """Who does what for a request: it is that of the next one, too, unless something changed.
 
-    works: Sequence[Work]
+    ``asked`` is what each worker is asked for each of the sums; held here, so that ids stay theirs.
+    """
+
     trees: Sequence[Tree]
-    asked: Sequence[Mapping[str, Asked]]  # held here, so that their ids stay theirs
+    asked: Sequence[Mapping[str, Asked]]
+
+    @property
+    def addresses(self) -> list[str]:
+        return [address for tree in self.trees for address in tree.all_addresses]
 
 
 class Request:
     """What is sent for some sums: the point, which travels every time, and the parcels.
 
     The summands are parcels, and so are large inputs that are not differentiated: they are likely
-    to be the same in the next call. ``plans`` has those of the latest requests.
+    to be the same in the next call.
     """
 
-    def __init__(self, sums: Sequence[PlacedSum], plans: dict[tuple, Plan]):
+    def __init__(self, sums: Sequence[PlacedSum]):
         self._values: list[Any] = []
         self._places: dict[int, int] = {}
         self.parcels: dict[str, Frames] = {}
         jobs = tuple([self._job(each) for each in sums])
         self.point = pack(self._values)
         is_large = sum(map(len, self.point)) >= LARGE_POINT
-        self.plan = planned(jobs, [each.holdings.asked() for each in sums], is_large, plans)
+        self.plan = planned(jobs, [each.holdings for each in sums], is_large)
 
     def _job(self, each: PlacedSum) -> JobMessage:
         model = each.model._replace(fun=SentFunction.of(each.model))
@@ -102,25 +108,18 @@ class Request:
         return self._places[id(value)]
 
 
-PLANS = 16  # that are kept
+PLANS = 32  # that are kept with the blocks of a request's first sum
 
 
-def planned(
-    jobs: tuple[JobMessage, ...],
-    asked: Sequence[Mapping[str, Asked]],
-    is_large: bool,
-    plans: dict[tuple, Plan],
-) -> Plan:
-    """The plan that is kept in ``plans``, or a new one."""
+def planned(jobs: tuple[JobMessage, ...], holdings: Sequence[Holdings], is_large: bool) -> Plan:
+    """The plan of a request: one that is kept, or a new one."""
+    asked, plans = [held.asked() for held in holdings], holdings[0].plans
     key = (jobs, tuple(map(id, asked)), is_large)
     plan = plans.get(key)
     if plan is None:
-        works = by_worker(jobs, asked)
-        trees = [
-            Tree(tree["address"], addresses(tree), pickle.dumps(tree))
-            for tree in routes(works, is_large)
-        ]
-        plan = plans[key] = Plan(works, trees, asked)
+        trees = routes(by_worker(jobs, asked), is_large)
+        sent = [Tree(tree["address"], addresses(tree), pickle.dumps(tree)) for tree in trees]
+        plan = plans[key] = Plan(sent, asked)
         drop_oldest(plans, PLANS)
     return plan
 
