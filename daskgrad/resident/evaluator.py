@@ -52,6 +52,7 @@ class Evaluator:
         """Sees to it that the plugin is there, and the blocks are on the workers there are."""
         with self._lock:
             for held in holdings:
+                held.require_open()
                 self._users.add(held)
             self._register()
             if time.monotonic() - self._looked > LOOK_EVERY:
@@ -61,6 +62,8 @@ class Evaluator:
     def look_again(self, holdings: Sequence[Holdings], reply: dict[str, Any]) -> None:
         """After a failed call: finds out who is there, and places again what was lost."""
         with self._lock:
+            for held in holdings:
+                held.require_open()
             if reply["status"] == "no parcels":
                 self._known.pop(reply["address"], None)
             if reply["status"] == "no evaluator":
@@ -94,10 +97,8 @@ class Evaluator:
                 return
             self._is_registered = False
             self._known = {}
-        with contextlib.suppress(RuntimeError, OSError):  # the cluster may be gone already
-            client = self.client
-            for remove in (client.unregister_worker_plugin, client.unregister_scheduler_plugin):
-                answer(client, partial(remove, self.name), "the evaluator was taken away")
+            with contextlib.suppress(RuntimeError, OSError):  # the cluster may be gone already
+                self._unregister()  # before another thread registers it again
 
     def _settle(self, holdings: Iterable[Holdings]) -> None:
         for held in dict.fromkeys(holdings):
@@ -114,6 +115,11 @@ class Evaluator:
             self._send(EvaluatorPlugin(self.name, roomy_malloc, this_process()))
             self._send(PresencePlugin(self.name, self.client.id))
             self._is_registered = True
+
+    def _unregister(self) -> None:
+        client = self.client
+        for remove in (client.unregister_worker_plugin, client.unregister_scheduler_plugin):
+            answer(client, partial(remove, self.name), "the evaluator was taken away")
 
     def _send(self, plugin: Any) -> None:
         """Registers a plugin; again where a worker goes meanwhile, at which Dask gives up."""

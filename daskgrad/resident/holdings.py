@@ -62,6 +62,11 @@ class Holdings:
         """The workers on which the blocks are spread, and their threads."""
         return self._workers
 
+    def require_open(self) -> None:
+        """Another thread may close the shards in a call."""
+        if self._is_released:
+            raise RuntimeError(CLOSED)
+
     def work(self) -> dict[str, list[int]]:
         """For each worker the numbers of the blocks that it holds."""
         if not self._work:
@@ -74,7 +79,7 @@ class Holdings:
     def references(self) -> list[Any]:
         """The futures of the blocks."""
         with self._lock:
-            self._require_open()
+            self.require_open()
             return list(self.futures)
 
     def asked(self) -> dict[str, Asked]:
@@ -83,7 +88,7 @@ class Holdings:
         It is the same object as long as it is the same.
         """
         with self._lock:
-            self._require_open()
+            self.require_open()
             if self._asked is None:
                 self._asked = {a: self._asked_of(a, numbers) for a, numbers in self.work().items()}
             return self._asked
@@ -120,7 +125,7 @@ class Holdings:
 
     def _settle(self, workers: dict[str, int]) -> None:
         with self._lock:
-            self._require_open()
+            self.require_open()
             self._locate()
             are_same = list(workers.items()) == list(self._workers.items())
             if are_same and all(holder in workers for holder in self.holders):
@@ -184,11 +189,6 @@ class Holdings:
             self._is_released = True
             self.futures, self.holders, self._work = [], [], {}
             self._forget()
-
-    def _require_open(self) -> None:
-        """Another thread may close the shards in a call."""
-        if self._is_released:
-            raise RuntimeError(CLOSED)
 
     def _forget(self) -> None:
         """Who is asked for what is not the same any more."""
