@@ -528,10 +528,12 @@ def loop():
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     yield loop
-    wait_until(lambda: not asyncio.all_tasks(loop))
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(60)
-    loop.close()
+    try:
+        wait_until(lambda: not asyncio.all_tasks(loop))
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(60)
+        loop.close()
 
 
 def together(loop, *coroutines):
