@@ -106,7 +106,7 @@ def evaluate_block(
         model = model._replace(fun=backends.prepared(backends.load(model.backend), model.fun))
     protected = protection(model)
     inputs, columns = list(map(protected, inputs)), tuple(map(protected, columns))
-    call = whole.call._replace(leaves=tuple(map(protected, whole.call.leaves)))
+    call = protected_call(whole.call, protected)
     values = PairwiseSum(ADDERS[whole.summation].values)
     for offset, item in enumerate(zip(*columns, strict=True)):
         of_term = [*item, *inputs]
@@ -125,6 +125,10 @@ def protection(model: Model) -> Callable[[Any], Any]:
     """
     finds_writes = backends.finds_writes(backends.load(model.backend))
     return as_it_is if finds_writes else read_only_leaf
+
+
+def protected_call(call: Call, protected: Callable[[Any], Any]) -> Call:
+    return call._replace(leaves=tuple(map(protected, call.leaves)))
 
 
 def capture_block(
@@ -148,7 +152,7 @@ class TracedSum:
             self.protected = protection(model)
             self._inputs = list(map(self.protected, inputs))
             padded = [*[None] * whole.parts, *self._inputs]
-            call = whole.call._replace(leaves=tuple(map(self.protected, whole.call.leaves)))
+            call = protected_call(whole.call, self.protected)
             self._tracer = Tracer(model, call, shared, padded, in_sum=True)
         self._seen = seen_by(shared, padded)
 
