@@ -131,7 +131,7 @@ class Fate:
         client.wait_for_workers(2, timeout=60)
         self.first, self.second = client.ncores()
         self._pid = client.run(os.getpid, workers=[self.first])[self.first]
-        self._others = set(client.has_what()[self.second])  # of a pullback that is not collected yet
+        self._others = set(client.has_what()[self.second])  # what is kept of another test's calls
         self._log = log
 
     def on_first(self):
