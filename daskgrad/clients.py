@@ -24,9 +24,12 @@ Dask's own wait.
 import asyncio
 import concurrent.futures
 import contextlib
+import inspect
 import math
 import threading
 import time
+import traceback
+import types
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -39,6 +42,7 @@ from distributed.threadpoolexecutor import secede as leave_pool
 LIMITS = {"workers": 30.0, "answers": 60.0, "placing": 600.0, "evaluation": None}
 PERIOD = 0.5  # seconds between two looks at what is waited for
 CONNECTED = ("running", "connecting")
+SUSPENDABLE = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
 class LateError(TimeoutError):
@@ -180,6 +184,40 @@ def ends(future: concurrent.futures.Future, seconds: float) -> bool:
     return True
 
 
+def result_of(future: concurrent.futures.Future) -> Any:
+    """What an ended future of the event loop returned or raised; callers drop it then."""
+    error = None if future.cancelled() else future.exception()
+    if error is None:
+        return future.result()
+    try:
+        raise without_locals(error)
+    finally:
+        del future, error
+
+
+def without_locals(error: BaseException) -> BaseException:
+    """An error that came through Dask; the frames that passed it on have no local variables then.
+
+    They have the error among them. Such a cycle would keep all that the frames of the caller refer
+    to, results on the cluster among it, until Python's collector runs.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        drop_locals(frame)
+    return error
+
+
+def drop_locals(frame: types.FrameType | None) -> None:
+    """Of a frame that has ended, and of the functions that called it, up to a coroutine."""
+    while frame is not None:
+        try:
+            frame.clear()
+        except RuntimeError:  # it runs
+            return
+        frame = frame.f_back
+        if frame is not None and frame.f_code.co_flags & SUSPENDABLE:
+            return
+
+
 def answer(
     client: Client,
     ask: Callable[[], Any],
@@ -192,9 +230,10 @@ def answer(
     future = begun(client, ask)
     try:
         if is_done(future, limit(of), look):
-            return future.result()
+            return result_of(future)
     finally:
         future.cancel()
+        del future
     raise LateError(f"{what}: there was no answer for {limit_named(of)}")
 
 

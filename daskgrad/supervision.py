@@ -58,7 +58,7 @@ class Supervised:
         try:
             if not clients.is_done(gathering, limit("evaluation"), watch.look):
                 raise TimeoutError(f"{watch.wanted} took longer than {limit_named('evaluation')}")
-            return gathering.result()
+            return clients.result_of(gathering)
         except CancelledError as error:
             raise self._lost(error, watch.wanted) from error
         except KilledWorker as error:
@@ -67,6 +67,8 @@ class Supervised:
                 f"processes, or needed more memory than they have"
             )
             raise
+        finally:
+            del gathering
 
     def _lost(self, error: CancelledError, wanted: str) -> Exception:
         """What it means that futures were cancelled."""

@@ -9,7 +9,17 @@ from typing import Any, NoReturn
 import dask
 from distributed.core import clean_exception
 
-from daskgrad.clients import CONNECTED, Together, in_loop, is_done, limit, limit_named, seceded
+from daskgrad.clients import (
+    CONNECTED,
+    Together,
+    in_loop,
+    is_done,
+    limit,
+    limit_named,
+    result_of,
+    seceded,
+    without_locals,
+)
 from daskgrad.pullbacks import Captured
 from daskgrad.resident.evaluator import Evaluator
 from daskgrad.resident.jobs import Result, joined, total
@@ -47,7 +57,11 @@ class ModelFailed(Unsuccessful):
     def reraise(self) -> NoReturn:
         _, error, traceback = clean_exception(**self.reply)
         assert error is not None
-        raise error.with_traceback(traceback) from None
+        error.__traceback__ = traceback
+        try:
+            raise without_locals(error) from None
+        finally:
+            del error, traceback
 
 
 class Evaluation:
@@ -141,8 +155,8 @@ class Sent:
         self.plan = request.plan
         self._parcels = request.parcels
         self._point = framed(request.point)
-        self._is_abandoned = False
-        self._future = Together(self._client, [self._ask(tree) for tree in self.plan.trees])
+        asked = [self._ask(tree) for tree in self.plan.trees]
+        self._future: Together | None = Together(self._client, asked)
 
     def results(self, deadline: float) -> list[Result]:
         """What the workers that were called return."""
@@ -159,10 +173,11 @@ class Sent:
 
     def _wait(self, deadline: float) -> list[Result]:
         """Waits as long as all workers that were asked are there."""
+        assert self._future is not None
         with seceded():
             if not is_done(self._future, deadline - time.monotonic(), self._look):
                 raise TooLate
-        return self._future.result()
+        return result_of(self._future)
 
     def _look(self) -> None:
         for address in self._evaluator.gone(self.plan.addresses):
@@ -194,9 +209,9 @@ class Sent:
 
     def abandon(self) -> None:
         """Tells the workers that nobody waits, once; not waited for."""
-        if not self._is_abandoned:
-            self._is_abandoned = True
-            self._future.cancel()
+        future, self._future = self._future, None
+        if future is not None:
+            future.cancel()
             if self._client.status in CONNECTED:
                 in_loop(self._client, self._tell_all())
 
