@@ -20,9 +20,9 @@ from daskgrad.demands import (
 )
 from daskgrad.forward_mode import dual_of
 from daskgrad.graph import Graph
+from daskgrad.matrices import blocks, columns_of
 from daskgrad.recording import Recording, documented, gathered
 from daskgrad.running import Kept, evaluated, groups
-from daskgrad.second_order import blocks, transposed
 from daskgrad.signatures import function_name
 from daskgrad.structures import flatten
 from daskgrad.variables import Variable, variable
@@ -136,7 +136,7 @@ def pushed(recorded: Recording, graph: Graph, argument: Any) -> Any:
     columns = [flatten(tangent)[0] for dual in (first, *rest) for tangent in dual.tangents]
     rows = [
         row
-        for leaf, column in zip(outer, transposed(columns, len(outer)), strict=True)
+        for leaf, column in zip(outer, columns_of(columns, len(outer)), strict=True)
         if is_differentiable(leaf)
         for row in rows_of(column, leaf, inner)
     ]

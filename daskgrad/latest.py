@@ -1,6 +1,19 @@
 """Latest: dicts that keep what was put into them last, and that several threads use."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Key = TypeVar("Key")
+Made = TypeVar("Made")
+
+
+def kept_or_made(kept: dict[Key, Made], key: Key, make: Callable[[], Made], count: int) -> Made:
+    """The entry of a key, which is made where it is missing; at most ``count`` are kept."""
+    found = kept.get(key)
+    if found is None:
+        found = kept[key] = make()
+        drop_oldest(kept, count)
+    return found
 
 
 def drop_oldest(kept: dict[Any, Any], count: int) -> None:

@@ -31,6 +31,7 @@ from daskgrad.demands import (
 from daskgrad.dual import tangent_in_place
 from daskgrad.forward_mode import dual_of, tangent_variables
 from daskgrad.graph import Graph
+from daskgrad.matrices import blocks
 from daskgrad.recording import Recording, documented, gathered, in_places
 from daskgrad.running import Kept, evaluated
 from daskgrad.signatures import function_name
@@ -126,38 +127,6 @@ def require_real(arguments: Any, name: str) -> None:
             f"the Hessian of {name!r} was asked for, with respect to complex numbers; pass real "
             f"and imaginary parts, or use hvp"
         )
-
-
-def blocks(
-    outer: Sequence[Any], inner: Sequence[Any], outer_tree: Any, inner_tree: Any, rows: Sequence
-) -> Any:
-    """A tree of trees of blocks, from the rows of a matrix.
-
-    A row is of one entry of the ``outer`` leaves, and has the ``inner`` leaves' shapes.
-    """
-    rest = iter(rows)
-    made: list[Any] = []
-    for leaf in outer:
-        if not cotangents.is_differentiable(leaf):
-            made.append(None)
-            continue
-        own = [next(rest) for _ in range(np.size(leaf))]
-        columns = [
-            None if not cotangents.is_differentiable(other) else block(column, leaf, other)
-            for other, column in zip(inner, transposed(own, len(inner)), strict=True)
-        ]
-        made.append(optree.tree_unflatten(inner_tree, columns))
-    return optree.tree_unflatten(outer_tree, made)
-
-
-def transposed(rows: Sequence[Sequence[Any]], count: int) -> list[list[Any]]:
-    return [[row[number] for row in rows] for number in range(count)]
-
-
-def block(rows: Sequence[Any], leaf: Any, other: Any) -> Any:
-    """The block of two leaves; an empty leaf has no rows."""
-    shape = (*np.shape(leaf), *np.shape(other))
-    return (np.array(rows) if rows else np.zeros(shape)).reshape(shape)
 
 
 def gnvp(

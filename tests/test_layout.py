@@ -112,6 +112,7 @@ ORDER = [
     "gradient",
     "per_item",
     "forward_mode",
+    "matrices",
     "second_order",
     "jacobian",
     "directions",

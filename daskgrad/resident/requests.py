@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from daskgrad import cotangents
-from daskgrad.latest import drop_oldest
+from daskgrad.latest import kept_or_made
 from daskgrad.models import Model, SentFunction
 from daskgrad.resident.holdings import NOTHING_ASKED, Asked, Holdings
 from daskgrad.resident.jobs import Summand
@@ -113,15 +113,15 @@ PLANS = 32  # that are kept with the blocks of a request's first sum
 
 def planned(jobs: tuple[JobMessage, ...], holdings: Sequence[Holdings], is_large: bool) -> Plan:
     """The plan of a request: one that is kept, or a new one."""
-    asked, plans = [held.asked() for held in holdings], holdings[0].plans
-    key = (jobs, tuple(map(id, asked)), is_large)
-    plan = plans.get(key)
-    if plan is None:
+    asked = [held.asked() for held in holdings]
+
+    def make() -> Plan:
         trees = routes(by_worker(jobs, asked), is_large)
         sent = [Tree(tree["address"], addresses(tree), pickle.dumps(tree)) for tree in trees]
-        plan = plans[key] = Plan(sent, asked)
-        drop_oldest(plans, PLANS)
-    return plan
+        return Plan(sent, asked)
+
+    key = (jobs, tuple(map(id, asked)), is_large)
+    return kept_or_made(holdings[0].plans, key, make, PLANS)
 
 
 def by_worker(jobs: Sequence[JobMessage], asked: Sequence[Mapping[str, Asked]]) -> list[Work]:
@@ -153,11 +153,7 @@ def summand_parcel(summand: Summand) -> Parcel:
     key = summand_key(summand)
     if key is None:
         return Parcel.of(summand)
-    parcel = _parcels.get(key)
-    if parcel is None:
-        parcel = _parcels[key] = Parcel.of(summand)
-        drop_oldest(_parcels, KEPT)
-    return parcel
+    return kept_or_made(_parcels, key, lambda: Parcel.of(summand), KEPT)
 
 
 def summand_key(summand: Summand) -> tuple | None:
