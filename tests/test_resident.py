@@ -531,6 +531,10 @@ def test_who_is_asked_what_is_planned_again_only_where_it_has_changed(client):
     assert list(held.plans.values()) == [plan]
     gradient(X, slice_sum)
     assert len(held.plans) == 2
+    held._calls = 64  # a power of two: units are chosen anew
+    held.measured({})
+    assert not held.plans
+    gradient(X)
     with held._lock:
         held._move([held.holders[0]] * len(held.blocks))
     assert not held.plans
