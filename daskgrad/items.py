@@ -43,6 +43,9 @@ def zip(*collections: Any) -> Zip:
         items, and variables, whose items are differentiated. Bags and dataframes go with one
         another alone, with as many partitions; their items are counted when they are computed.
 
+    With placed items among them the sum is a task graph: ``place`` a list of tuples where what is
+    side by side is known before.
+
     Raises
     ------
     ValueError

@@ -147,12 +147,20 @@ class Shards:
 def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     """Cuts items once and puts them on the workers once, for sums that are computed many times.
 
-    Uses the active ``distributed`` client; without one the items stay in the process. There, a
-    gradient of sums over shards is evaluated where they are: the point goes out once per worker,
-    and the sums come back. A worker holds a run of blocks; what the blocks take is measured, and
-    they are moved when workers are unevenly loaded, join or leave (``Shards.plan`` tells). The
-    items stay in the client's memory, too, and are placed again when a worker that held them is
-    gone.
+    Uses the active ``distributed`` client; without one the items stay in the process::
+
+        with Client(), dg.place(items) as shards:
+            dg.value_and_grad(lambda x: dg.map_sum(model, shards, x))(x)
+
+    On a cluster, sums over shards and their gradients are evaluated where the items are: the point
+    goes out once per worker, and the sums come back. A worker holds a run of blocks; what the
+    blocks take is measured, and they are moved when workers are unevenly loaded, join or leave
+    (``Shards.plan`` tells). The items stay in the client's memory, too, and are placed again when a
+    worker that held them is gone.
+
+    A sum over a ``zip`` with shards, or with a Dask collection or future as an argument, is a task
+    graph, as it is over other items: several tasks a block, each about a millisecond. Place tuples
+    in the place of zipping shards, or choose a larger grainsize.
 
     Parameters
     ----------
@@ -162,6 +170,17 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
         items in one block, rounded down to a power of two; "auto" makes at least 32 blocks a
         thread, if there are as many items. How many blocks one thread evaluates in one go is
         measured.
+
+    Returns
+    -------
+    The shards, for ``map_sum``, ``reduce_sum``, ``per_item`` and ``zip``: a context manager, whose
+    end releases the items, as ``close()`` does.
+
+    Raises
+    ------
+    TypeError, ValueError
+        for anything else in the place of the items, no items, and a grainsize that is no number of
+        items.
     """
     items = as_items(items)
     client = active_client()
