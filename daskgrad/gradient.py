@@ -102,7 +102,10 @@ def differentiated(recorded: Recording, output: Any, aux: Any) -> tuple[Any, Any
 
 
 def grad(fun: Callable, argnums: Argnums = 0) -> Callable:
-    """A function that returns the gradient of ``fun``; see ``value_and_grad``."""
+    """A function that returns the gradient of ``fun`` alone.
+
+    It costs as much as ``value_and_grad``, which tells of arguments, results and errors.
+    """
     both = value_and_grad(fun, argnums)
 
     def grad_of(*args: Any, **kwargs: Any) -> Any:
