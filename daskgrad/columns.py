@@ -13,7 +13,7 @@ import numpy as np
 
 from daskgrad.cotangents import describe, row_major
 from daskgrad.nodes import Node
-from daskgrad.partitions import as_items, in_row_order, require_plain
+from daskgrad.partitions import as_items, described, in_row_order, require_plain
 from daskgrad.shards import Shards
 from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph, is_collection
@@ -206,7 +206,7 @@ def require_sequence(items: Any, argument: str) -> None:
     if not isinstance(items, list | tuple | np.ndarray):
         raise TypeError(
             f"{argument} must be a list, a tuple, a NumPy or dask Array, a dask Bag, a variable, "
-            f"what dg.place returned, or one dg.zip of such; found {describe(items)}"
+            f"what dg.place returned, or one dg.zip of such; found {described(items)}"
         )
 
 

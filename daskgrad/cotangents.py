@@ -132,6 +132,12 @@ def nbytes(leaves: Sequence[Any]) -> int:
     return sum([getattr(leaf, "nbytes", 8) for leaf in leaves])
 
 
+ONE_REAL_NUMBER = (
+    "a gradient needs one real number: sum arrays up, return floats and no integers, or use vjp or "
+    "jacobian"
+)
+
+
 def describe(value: Any, depth: int = 8) -> str:
     """A value in a few words, for an error: dtype and shape, or the structure of a container."""
     if not depth:

@@ -67,8 +67,9 @@ def require_derivative(value: Any, argument: str, name: str) -> None:
         return
     raise TypeError(
         f"argument {argument!r} of {name!r} is {describe(value)}, which has no derivative; "
-        f"pass float or complex numbers or NumPy arrays (np.asarray makes them of others'; a "
-        f"dataclass must be registered with optree in namespace 'daskgrad'), or leave it out"
+        f"pass float or complex numbers or NumPy arrays of such (np.asarray makes them of others', "
+        f"x.astype(float) of integers; a dataclass must be registered with optree in namespace "
+        f"'daskgrad'), or leave it out"
     )
 
 
@@ -108,7 +109,7 @@ def require_real_scalar(value: Any, name: str) -> None:
     if not is_real_scalar([value]):
         raise TypeError(
             f"the gradient of {name!r} was asked for, but its value is {describe(value)}; "
-            f"a gradient needs one real number: sum it up, or use vjp or jacobian"
+            f"{cotangents.ONE_REAL_NUMBER}"
         )
 
 

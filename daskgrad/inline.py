@@ -104,7 +104,7 @@ class InLine:
         """Evaluates sums: those on the cluster are sent off first, the others run meanwhile."""
         self._run([source for key in waiting for source in self._tasks.inputs(key)], keys)
         placed = [key for key in waiting if is_placed(self._whole[key].node, self._whole.client)]
-        evaluation = self._started(placed)
+        evaluation = self._beside_the_clock(self._started, placed)
         try:
             for key in waiting:
                 if key not in placed:

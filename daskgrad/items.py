@@ -13,6 +13,7 @@ import numpy as np
 from daskgrad.blame import Partition
 from daskgrad.columns import Column, NodeColumn, PlacedColumn, as_column
 from daskgrad.models import inside_model
+from daskgrad.nodes import OnlyItems
 from daskgrad.partitions import Grainsize, aligned_grainsize, as_items
 from daskgrad.shards import Shards
 from daskgrad.tasks import TaskGraph
@@ -20,7 +21,7 @@ from daskgrad.terms import First
 from daskgrad.variables import Variable
 
 
-class Zip:
+class Zip(OnlyItems):
     """Collections side by side; made by ``zip``."""
 
     def __init__(self, collections: tuple):

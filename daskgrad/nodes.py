@@ -252,8 +252,17 @@ def as_node(leaf: Any) -> Node | None:
     return Constant(leaf) if is_collection(leaf) else None
 
 
+class OnlyItems:
+    """A collection that sums run over, and no argument of a model."""
+
+
 def require_no_node_in(leaf: Any, where: str) -> None:
     """A node that hides where it is not found would be a constant, and its derivative zero."""
+    if isinstance(leaf, OnlyItems):
+        raise TypeError(
+            f"{where} is {describe(leaf)}, of which models see single items; sum over it with "
+            f"dg.map_sum, or pass the list that it was made of"
+        )
     if isinstance(leaf, Iterator):
         raise TypeError(
             f"{where} is {describe(leaf)}, which is used up when a model has run once, and models "

@@ -40,11 +40,21 @@ def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
     elif not isinstance(items, list | tuple):
         raise TypeError(
             f"{argument} must be a list, a tuple, a NumPy array of at least one dimension or what "
-            f"dg.place returns; found {describe(items)}"
+            f"dg.place returns; found {described(items)}"
         )
     if not len(items):
         raise ValueError(f"{argument} is empty, and an empty sum has no shape; sum at least one")
     return items if isinstance(items, np.ndarray) else [in_row_order(item) for item in items]
+
+
+def described(items: Any) -> str:
+    """What was found in the place of items, and how to make such of it."""
+    kind = type(items)
+    if hasattr(kind, "iloc"):
+        return f"{describe(items)}; pass its rows: .to_numpy() or .to_dict('records')"
+    if kind.__module__.partition(".")[0] == "dask":
+        return f"{describe(items)}; compute it first"
+    return describe(items)
 
 
 def in_row_order(item: Any) -> Any:

@@ -351,8 +351,7 @@ def seed(cotangent: Cotangent, value: Any, model: Model) -> Leaves:
         if not is_real_scalar(leaves):
             raise TypeError(
                 f"the gradient of {model.name!r} was asked for, but its value is "
-                f"{describe(value)}; a gradient needs one real number: sum it up, or use vjp or "
-                f"jacobian"
+                f"{describe(value)}; {cotangents.ONE_REAL_NUMBER}"
             )
         return (cotangent.like(leaves[0]),)
     pairs = zip(cotangent.leaves, leaves, strict=True)

@@ -10,6 +10,7 @@ import numpy as np
 from distributed import Client
 
 from daskgrad.clients import active_client, address_of, workers_of
+from daskgrad.nodes import OnlyItems
 from daskgrad.partitions import Block, Grainsize, aligned_grainsize, as_items, cut
 from daskgrad.resident.evaluator import Evaluator, evaluator_of
 from daskgrad.resident.holdings import CLOSED, Holdings
@@ -41,7 +42,7 @@ class WorkerPlan(NamedTuple):
         )
 
 
-class Shards:
+class Shards(OnlyItems):
     """Placed items; made by ``place``. A context manager, which closes them at its end.
 
     The workers drop the items when this is closed or garbage collected.

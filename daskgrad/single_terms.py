@@ -63,7 +63,7 @@ def require_real_number(value: Any, model: Model, place: int | Partition) -> Non
         item = f"item {place}" if isinstance(place, int) else str(place)
         raise TypeError(
             f"the gradients of single items were asked for, and model {model.name!r} returned "
-            f"{describe(value)} for {item}; return one real number: sum it up"
+            f"{describe(value)} for {item}; return one real number, a float: sum arrays up"
         )
 
 

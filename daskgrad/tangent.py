@@ -171,7 +171,7 @@ def require_numbers_left_out(node: CallNode, tangents: Tangents) -> None:
         elif not (np.ndim(arg) == 0 and np.isrealobj(arg)):
             raise TypeError(
                 f"a derivative of {node.name!r} was asked for, and one of its operands is "
-                f"{describe(arg)}; the value must be one real number: sum it up"
+                f"{describe(arg)}; the value must be one real number: sum arrays up"
             )
 
 

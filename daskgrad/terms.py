@@ -29,6 +29,7 @@ from daskgrad.compensation import (
     taken_apart,
 )
 from daskgrad.cotangents import (
+    ONE_REAL_NUMBER,
     Cotangent,
     Leaves,
     Part,
@@ -339,8 +340,7 @@ def require_gradient(block: Captured, model: Model) -> None:
     if not isinstance(block.pullback, Gradient):
         raise TypeError(
             f"the gradient of a sum over {model.name!r} was asked for, but its terms are "
-            f"{describe(rounded_value(block.value))}; a gradient needs one real number: "
-            f"sum it up, or use vjp or jacobian"
+            f"{describe(rounded_value(block.value))}; {ONE_REAL_NUMBER}"
         )
 
 

@@ -161,6 +161,16 @@ ROWS = {
         TypeError,
         f"is list_iterator, which is {ONCE}",
     ),
+    ("delayed", "argument", "shards"): (
+        with_constant(dg.place([1.0])),
+        TypeError,
+        "an argument of model 'model' is Shards, .*; sum over it with dg.map_sum",
+    ),
+    ("delayed", "argument", "a zip of ours"): (
+        with_constant(dg.zip([1.0], [2.0])),
+        TypeError,
+        "an argument of model 'model' is Zip, .*; sum over it with dg.map_sum",
+    ),
     ("delayed", "argument", "Python's zip"): (
         with_constant(zip([1.0], [2.0], strict=True)),
         TypeError,

@@ -7,6 +7,7 @@ import autograd.numpy as anp
 import dask
 import dask.array as da
 import numpy as np
+import pandas
 from inputs import (
     BROADCAST,
     ITEMS,
@@ -296,7 +297,12 @@ ROWS = {
     ("place", "items", "a Dask array"): (
         lambda: dg.place(da.ones(3)),
         TypeError,
-        "must be a list.*found Array",
+        "must be a list.*found Array; compute it first",
+    ),
+    ("place", "items", "a table"): (
+        lambda: dg.place(pandas.DataFrame({"a": [1.0]})),
+        TypeError,
+        r"must be a list.*found DataFrame; pass its rows: \.to_numpy",
     ),
     ("place", "items", "a variable"): (
         lambda: dg.place(dg.variable([1.0])),

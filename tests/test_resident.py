@@ -2,6 +2,7 @@
 
 import operator
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import autograd.numpy as np
@@ -179,6 +180,25 @@ def test_a_long_call_makes_no_tasks_either(client):
 
     shards = dg.place(WEIGHTS[:2])
     gradient = dg.value_and_grad(lambda x: dg.map_sum(slow, shards, x) * 2.0)
+    gradient(X)
+    before = tasks_run(client)
+    gradient(X)
+    assert tasks_run(client) == before
+
+
+def test_a_model_that_takes_long_to_pickle_makes_no_tasks_either(client):
+    class Slow:
+        def __reduce__(self):
+            time.sleep(0.2)
+            return float, (2.0,)
+
+    slow = Slow()
+
+    def scaled(item, x):
+        return np.sum(item * x) * slow
+
+    shards = dg.place(WEIGHTS[:2])
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(scaled, shards, x) * 2.0)
     gradient(X)
     before = tasks_run(client)
     gradient(X)
