@@ -5,9 +5,11 @@
 to them by value; its registration is sent along.
 """
 
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import optree
 
@@ -34,6 +36,20 @@ def flatten(value: Any) -> tuple[list[Any], optree.PyTreeSpec]:
 def unflatten(structure: optree.PyTreeSpec, leaves: Sequence[Any]) -> Any:
     """The pytree of this structure and these leaves."""
     return leaves[0] if structure is LEAF else structure.unflatten(leaves)
+
+
+def exactly(structure: optree.PyTreeSpec) -> bytes | None:
+    """What tells a structure from all others, or None where nothing does.
+
+    Those that are equal may differ in the order of a dict's keys, which a model may go by, and in
+    keys like 1 and True.
+    """
+    for dumps in (pickle.dumps, cloudpickle.dumps):  # which may do what pickle cannot
+        try:
+            return dumps(structure)
+        except Exception:
+            continue
+    return None
 
 
 def aligned(value: Any) -> Any:

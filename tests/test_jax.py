@@ -171,6 +171,18 @@ def test_what_is_another_kind_of_call(calls, traces, log, synchronously):
     assert len(lines(log)) == traces
 
 
+def test_the_order_of_a_dicts_keys_is_a_part_of_the_kind(synchronously):
+    """Models may go by it; structures that differ in nothing else are equal."""
+
+    def fun(x, steps):
+        for name, factor in steps.items():
+            x = factor * x if name == "times" else x + factor
+        return jnp.sum(x**2)
+
+    for steps, inner in (({"times": 2.0, "plus": 3.0}, 3.0), ({"plus": 3.0, "times": 2.0}, 6.0)):
+        close(dg.grad(lambda x, s=steps: model_of(fun)(x, s))(X), 4.0 * (2.0 * X + inner))
+
+
 def test_what_a_model_refers_to_may_change(synchronously):
     """A compiled model would keep what it saw at first."""
     factors = [2.0]

@@ -301,6 +301,28 @@ def test_a_changed_constant_and_a_changed_function_are_seen(client):
     assert found - 4100.0 + (value - 40 * 3.0) * 0 == pytest.approx(2.0 * (value - 120.0) + 20.0)
 
 
+def test_the_order_of_a_dicts_keys_is_a_part_of_it(client):
+    """Models may go by it; structures that differ in nothing else are equal."""
+    shards = dg.place(WEIGHTS)
+
+    def one_after_the_other(row, x, steps):
+        y = row * x
+        for name, factor in steps.items():
+            y = np.sin(factor * y) if name == "sin" else y * y + factor
+        return np.sum(y)
+
+    for steps in ({"sin": 2.0, "square": 3.0}, {"square": 3.0, "sin": 2.0}):
+        gradient = [
+            dg.value_and_grad(lambda x, i=items, s=steps: dg.map_sum(one_after_the_other, i, x, s))
+            for items in (shards, WEIGHTS)
+        ]
+        value, found = gradient[0](X)
+        with dask.config.set(scheduler="sync"):
+            expected = gradient[1](X)
+        assert value == expected[0]
+        assert_array_equal(found, expected[1])
+
+
 def test_a_worker_that_forgot_is_sent_everything_again(client):
     shards = dg.place(WEIGHTS)
     gradient = dg.value_and_grad(lambda x: dg.map_sum(dot, shards, x))

@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+import threading
 import uuid
 from collections import OrderedDict, namedtuple
 
@@ -17,6 +18,7 @@ from daskgrad.structures import (
     Registering,
     Structure,
     aligned,
+    exactly,
     flatten,
     register,
     sent_by_value,
@@ -120,6 +122,42 @@ def test_registering_what_is_registered_changes_nothing(weights):
 def test_a_function_for_a_task_calls_its_function():
     function = Registering(divmod)
     assert function(7, 2) == pickle.loads(cloudpickle.dumps(function))(7, 2) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"a": 1.0, "b": 2.0}, {"b": 1.0, "a": 2.0}),
+        ([{"a": 1.0, "b": 2.0}], [{"b": 1.0, "a": 2.0}]),
+        ({1: 2.0}, {True: 2.0}),
+        ({0.0: 2.0}, {-0.0: 2.0}),
+    ],
+    ids=str,
+)
+def test_structures_that_are_equal_and_not_the_same(one, other):
+    assert flatten(one)[1] == flatten(other)[1], "else this cannot fail"
+    assert exactly(flatten(one)[1]) != exactly(flatten(other)[1])
+    assert exactly(flatten(one)[1]) == exactly(flatten(one)[1])
+
+
+def test_a_structure_that_only_cloudpickle_sends():
+    class Box:
+        pass
+
+    def put_together(lock, children):
+        return Box()
+
+    def spec(metadata):
+        value = Box()
+        value.metadata = metadata
+        return flatten(value)[1]
+
+    optree.register_pytree_node(
+        Box, lambda box: ([], box.metadata), put_together, namespace=NAMESPACE
+    )
+    assert exactly(spec(1)) is not None
+    assert exactly(spec(threading.Lock())) is None
+    optree.unregister_pytree_node(Box, namespace=NAMESPACE)
 
 
 # ------------------------------------------------------------------- into another process

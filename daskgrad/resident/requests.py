@@ -11,7 +11,7 @@ from daskgrad.resident.holdings import NOTHING_ASKED, Asked, Holdings
 from daskgrad.resident.jobs import Summand
 from daskgrad.resident.messages import LARGE, Frames, Parcel, pack
 from daskgrad.resident.routes import LARGE_POINT, Work, addresses, routes
-from daskgrad.structures import flatten
+from daskgrad.structures import exactly, flatten
 from daskgrad.terms import Sum
 
 
@@ -159,7 +159,8 @@ def summand_parcel(summand: Summand) -> Parcel:
 def summand_key(summand: Summand) -> tuple | None:
     """What tells a summand from others, or None where it holds what can change in place."""
     model, (call, *rest) = summand.model, summand.whole
-    if not all(type(leaf) in (*EXACT, *HASHED) for leaf in call.leaves):
+    structure = exactly(call.structure.spec)
+    if structure is None or not all(type(leaf) in (*EXACT, *HASHED) for leaf in call.leaves):
         return None
     leaves = tuple(
         [(type(leaf), repr(leaf) if type(leaf) in EXACT else leaf) for leaf in call.leaves]
@@ -170,6 +171,7 @@ def summand_key(summand: Summand) -> tuple | None:
         model[1:],
         leaves,
         call.structure.spec,
+        structure,
         call.holes,
         *rest,
         summand.whole_slices,

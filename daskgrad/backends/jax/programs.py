@@ -24,7 +24,7 @@ from daskgrad.backends.jax.outputs import Outputs
 from daskgrad.backends.jax.pickling import dumps
 from daskgrad.backends.jax.reach import reached
 from daskgrad.backends.unchanged import digest
-from daskgrad.structures import flatten, unflatten
+from daskgrad.structures import exactly, flatten, unflatten
 
 logger = logging.getLogger("daskgrad")
 
@@ -66,12 +66,17 @@ class Kind(NamedTuple):
     """What calls of a program have in common: everything but the entries of arrays."""
 
     structure: optree.PyTreeSpec
+    exactly: bytes
     places: tuple[int | None, ...]
     leaves: tuple[Hashable, ...]
 
 
 def kind_of(layout: Layout) -> Kind | None:
     """The kind of a call; ``None`` where an argument is neither array nor plain constant."""
+    structure = exactly(layout.structure)
+    if structure is None:
+        logger.info("not compiled by JAX: the structure of its arguments cannot be pickled")
+        return None
     leaves: list[tuple] = []
     for leaf in layout.leaves:
         cls = type(leaf)
@@ -86,7 +91,7 @@ def kind_of(layout: Layout) -> Kind | None:
         else:
             logger.info("not compiled by JAX: an argument is %s", cls.__name__)
             return None
-    return Kind(layout.structure, tuple(layout.places), tuple(leaves))
+    return Kind(layout.structure, structure, tuple(layout.places), tuple(leaves))
 
 
 def is_traced(leaf: Any) -> bool:
