@@ -2,6 +2,7 @@
 
 import copyreg
 import pickle
+import types
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -84,7 +85,45 @@ class Blame(NamedTuple):
         for each in said:
             if each is not None:
                 error.add_note(f"daskgrad: {each}")
+        shorten(error)
         make_portable(error)
+
+
+LONG = 200  # frames in a traceback: pickle can do some 300
+ENDS = 30  # frames that are left at each end of a longer one
+
+
+def shorten(error: BaseException) -> None:
+    """Takes frames out of the middle of a traceback that is too long to be pickled.
+
+    Such are those of endless recursions. Dask sends the text of one in its place, which its client
+    cannot load: it would wait for the result for ever.
+    """
+    for each in linked(error):
+        frames = traceback_of(each)
+        if len(frames) > LONG:
+            frames[ENDS - 1].tb_next = frames[-ENDS]
+            left_out = len(frames) - 2 * ENDS
+            each.add_note(f"daskgrad: {left_out} frames are left out of a traceback this long")
+
+
+def linked(error: BaseException) -> list[BaseException]:
+    """An exception and those that its traceback shows."""
+    found: list[BaseException] = [error]
+    for each in found:
+        parts = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+        for other in (each.__cause__, each.__context__, *parts):
+            if other is not None and not any(other is known for known in found):
+                found.append(other)
+    return found
+
+
+def traceback_of(error: BaseException) -> list[types.TracebackType]:
+    frames, frame = [], error.__traceback__
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.tb_next
+    return frames
 
 
 def make_portable(error: Exception) -> None:

@@ -30,9 +30,17 @@ class BadModelError(Exception):
     pass
 
 
+def inner():
+    """A cause, which has frames of its own."""
+    try:
+        {}["k"]
+    except KeyError as error:
+        return error
+
+
 def wave(x, fails):
     if fails:
-        raise BadModelError("as asked")
+        raise BadModelError("as asked") from inner()
     return np.sin(x)
 
 
@@ -58,7 +66,7 @@ def failing_back(x, fails):
 
 def term(item, x, fails):
     if fails and item[0] > 3.0:
-        raise BadModelError("as asked")
+        raise BadModelError("as asked") from inner()
     return np.sum(np.sin(item * x))
 
 

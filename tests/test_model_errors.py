@@ -222,6 +222,36 @@ def test_an_exception_that_holds_a_lock_does_not_take_its_process_along(pool):
         assert_allclose(dg.grad(energy)(X), 2 * X)
 
 
+def recurse(x, depth=0):
+    return recurse(x, depth + 1)
+
+
+def recurse_for_a_reason(x):
+    try:
+        recurse(x)
+    except RecursionError as error:
+        raise ValueError("too deep") from error
+
+
+@pytest.mark.parametrize(
+    ("fun", "kind"), [(recurse, RecursionError), (recurse_for_a_reason, ValueError)]
+)
+def test_an_endless_recursion_is_an_error_and_not_a_hang(fun, kind, scheduler):
+    """Pickle is recursive, too, and its tracebacks are nested."""
+    model = dg.delayed(fun, name="model")
+    with dask.config.set({"daskgrad.wait.evaluation": 20}):
+        with pytest.raises(kind, match=r"recursion|too deep") as caught:
+            dg.grad(lambda x: energy(model(x)))(X)
+        error = caught.value
+        assert "forward pass of model 'model'" in notes(error)
+        deep = error if kind is RecursionError else error.__cause__
+        if scheduler != "processes":  # Dask sends no causes from there
+            assert isinstance(deep, RecursionError)
+            assert "frames are left out of a traceback this long" in notes(deep)
+        with pytest.raises(kind, match=r"recursion|too deep"):
+            dg.grad(lambda x: dg.map_sum(lambda i, x: fun(x), dg.place([1.0, 2.0]), x))(X)
+
+
 @pytest.mark.parametrize("name", ["sync", "threads"])
 def test_a_keyboard_interrupt_is_not_swallowed(name):
     def model(x):

@@ -3,6 +3,7 @@
 import operator
 import threading
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 import autograd.numpy as np
@@ -363,6 +364,48 @@ def test_an_error_of_a_model_is_the_users_with_a_note(error, client):
         (note,) = caught.value.__notes__
         assert "in the forward pass of model 'fails', item 3, called with (float64[6]" in note
     assert dg.grad(lambda x: dg.map_sum(dot, shards, x))(X).shape == (6,)
+
+
+def fails_for_another_reason(item, x):
+    try:
+        fails_at(item, x)
+    except KeyError as error:
+        if item[1] > 0.0:
+            raise ValueError("the explicit one") from error
+        raise ValueError("the implicit one")  # noqa: B904  that is what is tested
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_an_error_of_a_model_brings_its_reasons_along(sign, client):
+    items = numpy.array([[3.0, sign]])
+    gradients = [
+        dg.grad(lambda x, i=items: dg.map_sum(fails_for_another_reason, i, x))
+        for items in (dg.place(items), items)
+    ]
+    reasons = []
+    for gradient in gradients:
+        with pytest.raises(ValueError, match="plicit") as caught:
+            gradient(X[:2])
+        error = caught.value
+        assert isinstance(error.__context__, KeyError)
+        reasons.append([repr(error.__cause__), repr(error.__context__), error.__suppress_context__])
+    assert reasons[0] == reasons[1]
+
+
+def fails_deep(item, x, depth):
+    if depth == 0:
+        raise KeyError("no such station")
+    return fails_deep(item, x, depth - 1)
+
+
+def test_a_deep_error_shows_where_in_the_model_it_was(client):
+    """Dask leaves the tracebacks of such out of its messages."""
+    shards = dg.place(WEIGHTS)
+    with pytest.raises(KeyError) as caught:
+        dg.grad(lambda x: dg.map_sum(fails_deep, shards, x, 150))(X)
+    names = [frame.name for frame in traceback.extract_tb(caught.tb)]
+    assert names.count("fails_deep") == 151
+    assert names[0] == "test_a_deep_error_shows_where_in_the_model_it_was"
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error_and_not_a_hang(client):

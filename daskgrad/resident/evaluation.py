@@ -54,15 +54,6 @@ class TooLate(Exception):
 class ModelFailed(Unsuccessful):
     """A model raised an exception, which is in the reply."""
 
-    def reraise(self) -> NoReturn:
-        _, error, traceback = clean_exception(**self.reply)
-        assert error is not None
-        error.__traceback__ = traceback
-        try:
-            raise without_locals(error) from None
-        finally:
-            del error, traceback
-
 
 class Evaluation:
     """One evaluation of some sums on one cluster, which is under way from the start."""
@@ -160,13 +151,16 @@ class Sent:
 
     def results(self, deadline: float) -> list[Result]:
         """What the workers that were called return."""
+        reply = None
         try:
             results = self._wait(deadline)
         except BaseException as error:
             self.abandon()
-            if isinstance(error, ModelFailed):  # not in the event loop, which an exit would end
-                error.reraise()
-            raise
+            if not isinstance(error, ModelFailed):
+                raise
+            reply = error.reply
+        if reply is not None:  # not above, where the exception would get another context
+            reraise(reply)
         for address in self.plan.addresses:
             self._evaluator.sent(address, self._parcels.keys())
         return results
@@ -222,6 +216,18 @@ class Sent:
             for address in self.plan.addresses
         ]
         await asyncio.gather(*calls, return_exceptions=True)
+
+
+def reraise(reply: dict[str, Any]) -> NoReturn:
+    """Raises a model's exception; not in the event loop, which an exit would end."""
+    _, error, traceback = clean_exception(**reply)
+    assert error is not None
+    if traceback is not None:  # Dask leaves out a long one, and the exception has brought its own
+        error.__traceback__ = traceback
+    try:
+        raise without_locals(error)
+    finally:
+        del error, traceback
 
 
 def require_success(reply: dict[str, Any]) -> None:
