@@ -16,7 +16,7 @@ from numpy.testing import assert_array_equal
 from probes import in_threads, lines, write
 
 import daskgrad as dg
-from daskgrad.resident import requests
+from daskgrad.resident import balance, requests
 from daskgrad.resident.holdings import Holdings
 from daskgrad.resident.messages import Parcel
 from daskgrad.resident.requests import summand_parcel
@@ -600,6 +600,28 @@ def test_what_is_remembered_of_workers_does_not_grow_with_calls_that_differ(clie
         known = shards.evaluator.known
         assert {len(known(plan.worker)) for plan in shards.plan} == {8}
         assert len(shards.holdings.plans) <= requests.PLANS
+
+
+def test_a_worker_that_has_gone_when_blocks_are_to_be_moved_to_it(client, monkeypatch):
+    """The call has its result by then."""
+    shards = dg.place(WEIGHTS)
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(dot, shards, x))
+    expected = gradient(X)
+    asked = []
+
+    def moves(costs, holders, workers):
+        asked.append(workers)
+        return ["tcp://127.0.0.1:1"] * len(holders)
+
+    monkeypatch.setattr(balance, "moves", moves)
+    for _ in range(8):
+        assert_same(gradient(X), expected)
+    assert len(asked) > 1, "else this cannot fail"
+    assert set(holders_of(shards)) <= set(client.ncores())
+
+
+def holders_of(shards):
+    return [plan.worker for plan in shards.plan]
 
 
 def test_who_is_asked_what_is_planned_again_only_where_it_has_changed(client):

@@ -6,6 +6,7 @@ what was lost under a new key.
 """
 
 import asyncio
+import logging
 import threading
 import time
 import uuid
@@ -18,6 +19,8 @@ from distributed import Client
 from daskgrad.clients import LateError, answer, present, told_by_scheduler, workers_of
 from daskgrad.partitions import Block
 from daskgrad.resident import balance
+
+logger = logging.getLogger("daskgrad")
 
 ATTEMPTS = 5  # to place blocks while workers come and go
 TAKES = 1.0  # seconds for a worker that pauses or closes to take blocks again
@@ -138,13 +141,22 @@ class Holdings:
         self.settle(workers_of(self.client))
 
     def rebalance(self) -> None:
-        """Moves blocks where the measured loads of the workers are too uneven."""
+        """Moves blocks where the measured loads of the workers are too uneven.
+
+        That is after a call, which is not to fail where a worker has gone: the next one finds out.
+        """
         with self._lock:
             if np.any(np.isnan(self._costs)):
                 return
             wanted = balance.moves(self.costs(), self.holders, self._workers)
-            if wanted is not None:
+            if wanted is None:
+                return
+            try:
                 self._move(wanted)
+            except LateError:
+                raise
+            except (KeyError, OSError) as error:
+                logger.info("blocks stay where they are: a worker takes none (%r)", error)
 
     def is_measured_now(self) -> bool:
         """Counts a call, and says whether its times are wanted: of the first ones, then of some."""
