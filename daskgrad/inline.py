@@ -138,6 +138,8 @@ class InLine:
             node.shards.holdings,
             node.model,
             node.as_sum(active),
+            [column.items for column in node.items.beside_placed],
+            node.items.placed_part,
             self._inputs(key),
             node.items.whole_slices,
         )

@@ -44,8 +44,9 @@ def zip(*collections: Any) -> Zip:
         items, and variables, whose items are differentiated. Bags and dataframes go with one
         another alone, with as many partitions; their items are counted when they are computed.
 
-    With placed items among them the sum is a task graph: ``place`` a list of tuples where what is
-    side by side is known before.
+    Beside placed items, what is in this process travels with every evaluation, or once where it is
+    large and stays the same. With several placed collections the sum is a task graph: ``place`` a
+    list of tuples where what is side by side is known before.
 
     Raises
     ------
@@ -133,6 +134,17 @@ class Items:
     def is_here(self) -> bool:
         """Whether all items are in this process, and not results of tasks or on a cluster."""
         return all(column.is_here for column in self.columns)
+
+    @property
+    def beside_placed(self) -> list[Column]:
+        """The columns that are not placed."""
+        return [column for column in self.columns if not isinstance(column, PlacedColumn)]
+
+    @property
+    def placed_part(self) -> int:
+        """Which part of an item is placed, where one is."""
+        (part,) = [n for n, column in enumerate(self.columns) if isinstance(column, PlacedColumn)]
+        return part
 
     def here(self, start: int, stop: int) -> list[list[Any]]:
         """What each column has in a run of blocks whose items are in this process."""

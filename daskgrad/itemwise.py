@@ -112,6 +112,19 @@ def column_of(captured: Captured, number: int, summed: Captured, model: Model) -
     return gradient.columns[number] if isinstance(gradient, ItemGradient) else None
 
 
+def with_columns(captured: Captured, blocks: Sequence[tuple[Leaves, ...]]) -> Captured:
+    """A whole sum, with the cotangents of the items of all its blocks, if there are any."""
+    if not blocks:
+        return captured
+    gradient = ItemGradient(captured.pullback.leaves, tuple(zip(*blocks, strict=True)))
+    return Captured(captured.value, gradient, captured.seen, captured.fingerprint)
+
+
+def columns_in(captured: Captured, number: int) -> tuple[Leaves, ...]:
+    """The cotangents of the items of a whole sum, block by block; ``number`` of the parts."""
+    return captured.pullback.columns[number]
+
+
 def pull_back_items(
     blocks: Sequence[Leaves],
     sizes: Sequence[int],

@@ -14,7 +14,7 @@ from daskgrad.dual import Dual
 from daskgrad.forward import Forward, Whole, forward_tasks, pass_value_on, value_of
 from daskgrad.graph import Graph
 from daskgrad.items import Items
-from daskgrad.itemwise import column_of, join_items, pull_back_items, without_items
+from daskgrad.itemwise import column_of, columns_in, join_items, pull_back_items, without_items
 from daskgrad.models import Model
 from daskgrad.node_sums import AddedNode, add_up, add_up_seen, in_tree, waits_for_value
 from daskgrad.nodes import Node, make_call
@@ -98,14 +98,18 @@ class ReductionNode(AddedNode):
 
     @property
     def shards(self) -> Shards:
-        """The placed items that it runs over, and over nothing else."""
+        """The placed items that it runs over, perhaps beside others."""
         (shards,) = self.items.placed
         return shards
 
     def is_on(self, client: Any) -> bool:
-        """Whether all its items are in one column, and on the cluster of a client."""
-        placed = self.items.placed
-        return len(self.items.columns) == len(placed) == 1 and placed[0].is_on(client)
+        """Whether one part of its items is on the cluster of a client, and the others are here."""
+        placed, others = self.items.placed, self.items.beside_placed
+        return (
+            len(placed) == 1
+            and placed[0].is_on(client)
+            and all(column.is_here for column in others)
+        )
 
     def active_terms(self, graph: Graph) -> tuple[Active, ...]:
         """Which inputs of a term are differentiated."""
@@ -152,7 +156,7 @@ class ReductionNode(AddedNode):
 @forward_tasks.register
 def _(node: ReductionNode, forward: Forward) -> None:
     if forward.whole is not None and forward.is_whole(node):
-        fused = Fused(add_whole(node, forward, forward.whole), [])
+        fused = whole_sum(node, forward, forward.whole)
     elif node.is_fused(forward.graph):
         fused = fused_blocks(node, forward)
     else:
@@ -166,6 +170,15 @@ class WholeSum(NamedTuple):
 
     node: ReductionNode
     active: tuple[Active, ...]
+
+
+def whole_sum(node: ReductionNode, forward: Forward, whole: Whole) -> "Fused":
+    total, tasks = add_whole(node, forward, whole), forward.tasks
+    columns = [
+        tasks.add(tasks.key("cotangent", node.name), columns_in, total, number)
+        for number in range(len(node.active_parts(forward.graph)))
+    ]
+    return Fused(total, columns)
 
 
 def add_whole(node: ReductionNode, forward: Forward, whole: Whole) -> Any:
@@ -225,7 +238,7 @@ class Fused(NamedTuple):
     the cotangents of each block's items."""
 
     total: Any
-    columns: list[list[Any]]
+    columns: list[Any]
 
 
 def fused_blocks(node: ReductionNode, forward: Forward) -> Fused:

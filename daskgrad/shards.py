@@ -159,9 +159,11 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     (``Shards.plan`` tells). The items stay in the client's memory, too, and are placed again when a
     worker that held them is gone.
 
-    A sum over a ``zip`` with shards, or with a Dask collection or future as an argument, is a task
-    graph, as it is over other items: several tasks a block, each about a millisecond. Place tuples
-    in the place of zipping shards, or choose a larger grainsize.
+    So are sums over a ``zip`` of shards with what is in this process, variables for instance, whose
+    items' gradients come back then. A sum over a ``zip`` of several shards, or with a Dask
+    collection or future among its items or arguments, is a task graph, as it is over other items:
+    several tasks a block, each about a millisecond. Place tuples in the place of zipping shards, or
+    choose a larger grainsize.
 
     Parameters
     ----------

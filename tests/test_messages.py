@@ -14,7 +14,7 @@ from daskgrad.models import Call, Model, SentFunction
 from daskgrad.pullbacks import Active
 from daskgrad.resident.jobs import Summand
 from daskgrad.resident.messages import LARGE, Parcel, Parcels, Unopened, framed, pack, unpack
-from daskgrad.resident.requests import summand_parcel
+from daskgrad.resident.requests import PlacedSum, summand_parcel
 from daskgrad.terms import Sum
 
 
@@ -97,13 +97,14 @@ def test_workers_forget_what_was_not_used_for_long():
 
 def test_a_summand_is_packed_again_only_where_something_differs():
     node = dg.map_sum(summed, [1.0], dg.variable(1.0), 0.0)
-    summand = Summand(sent(summed), Sum(node.call, (Active(1, False),)), whole_slices=False)
+    summand = Summand(sent(summed), Sum(node.call, (Active(1, False),)), 0, whole_slices=False)
     parcel = summand_parcel(summand)
     assert summand_parcel(summand) is parcel
     for other in (
         summand._replace(model=sent(lambda item, x, c: x)),
         summand._replace(model=summand.model._replace(name="other")),
         summand._replace(model=summand.model._replace(keep="tape")),
+        summand._replace(placed=1),
         summand._replace(whole_slices=True),
         with_whole(summand, active=()),
         with_whole(summand, summation="compensated"),
@@ -116,11 +117,16 @@ def test_a_summand_is_packed_again_only_where_something_differs():
         assert summand_parcel(other) is summand_parcel(other)
 
 
+def test_what_is_not_placed_has_the_numbers_of_a_terms_inputs():
+    placed = PlacedSum(None, None, None, ["a", "b"], 1, ["c"], whole_slices=False)
+    assert placed.given() == [(0, "a"), (2, "b"), (3, "c")]
+
+
 def test_a_summand_with_an_array_is_packed_every_time():
     node = dg.map_sum(summed, [1.0], dg.variable(1.0), 0.0)
     array = numpy.ones(3)
     call = with_constant(node.call, array)
-    summand = Summand(sent(summed), Sum(call, (Active(1, False),)), whole_slices=False)
+    summand = Summand(sent(summed), Sum(call, (Active(1, False),)), 0, whole_slices=False)
     parcel = summand_parcel(summand)
     array[0] = 2.0
     assert summand_parcel(summand).digest != parcel.digest

@@ -206,45 +206,6 @@ def test_a_model_that_takes_long_to_pickle_makes_no_tasks_either(client):
     assert tasks_run(client) == before
 
 
-def weighted(pair, x):
-    return np.sum(np.sin(pair[0] * x)) * pair[1]
-
-
-NEAR = numpy.linspace(-1.0, 1.0, len(WEIGHTS))
-
-ZIPPED = {
-    "alone": lambda place, x: dg.map_sum(weighted, dg.zip(place(WEIGHTS), NEAR), x),
-    "both placed": lambda place, x: dg.map_sum(weighted, dg.zip(place(WEIGHTS), place(NEAR)), x),
-    "with a sum that is evaluated here": lambda place, x: (
-        dg.map_sum(weighted, dg.zip(place(WEIGHTS), NEAR), x) + dg.map_sum(dot, WEIGHTS, x)
-    ),
-    "with a sum that is evaluated there": lambda place, x: (
-        dg.map_sum(weighted, dg.zip(place(WEIGHTS), NEAR), x) * dg.map_sum(dot, place(WEIGHTS), x)
-    ),
-    "with items that are differentiated": lambda place, x: (
-        dg.map_sum(weighted, dg.zip(x, NEAR[: len(X)]), x) + dg.map_sum(dot, place(WEIGHTS), x)
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ZIPPED)
-def test_zips_of_placed_items_are_evaluated_by_a_graph(name, client):
-    expected = in_one_thread(ZIPPED[name])
-    assert_same(dg.value_and_grad(lambda x: ZIPPED[name](dg.place, x))(X), expected)
-
-
-def test_one_placed_column_alone_makes_no_tasks_and_a_zip_of_two_does(client):
-    shards = dg.place(WEIGHTS)
-    single = dg.grad(lambda x: dg.map_sum(lambda pair, x: dot(pair[0], x), dg.zip(shards), x))
-    double = dg.grad(lambda x: dg.map_sum(weighted, dg.zip(shards, NEAR), x))
-    single(X)
-    before = tasks_run(client)
-    assert_array_equal(single(X), dg.grad(lambda x: dg.map_sum(dot, shards, x))(X))
-    assert tasks_run(client) == before
-    double(X)
-    assert tasks_run(client) > before
-
-
 def watch_requests(client, name, path):
     """Makes every worker write what it is sent and what it replies."""
 

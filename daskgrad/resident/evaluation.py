@@ -20,9 +20,10 @@ from daskgrad.clients import (
     seceded,
     without_locals,
 )
+from daskgrad.itemwise import with_columns
 from daskgrad.pullbacks import Captured
 from daskgrad.resident.evaluator import Evaluator
-from daskgrad.resident.jobs import Result, joined, total
+from daskgrad.resident.jobs import Result, columns_of, joined, total
 from daskgrad.resident.messages import Frames, framed, unpack
 from daskgrad.resident.plugin import abandoning, call
 from daskgrad.resident.requests import PlacedSum, Request, Tree
@@ -118,8 +119,10 @@ class Evaluation:
     def _added_up(self, results: Sequence[Result]) -> list[Captured]:
         totals = []
         for number, each in enumerate(self._sums):
-            sums = [result.sums[number] for result in results]
-            totals.append(total(joined(sums, len(each.holdings.blocks), each.whole.summation)))
+            sums, count = [result.sums[number] for result in results], len(each.holdings.blocks)
+            whole = total(joined(sums, count, each.whole.summation))
+            columns = columns_of(results, number)
+            totals.append(with_columns(whole, [columns[n] for n in range(len(columns))]))
         self._take_times({a: s for result in results for a, s in result.seconds.items()})
         return totals
 

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from distributed.core import error_message
 
+from daskgrad.cotangents import Leaves
+from daskgrad.itemwise import ItemGradient, without_items
 from daskgrad.models import Model
 from daskgrad.pullbacks import Captured, Gradient, Seen
 from daskgrad.resident.messages import Frames, Parcels, Unopened, unpack
@@ -15,25 +17,35 @@ from daskgrad.summation import Place, Subtrees
 from daskgrad.terms import ADDERS, Sum, TracedSum, captured_sum
 
 Sums = dict[Place, Captured]
+Columns = dict[int, tuple[Leaves, ...]]  # by the number of the block, for each part of its items
 
 
 class Summand(NamedTuple):
-    """What a sum adds up: the same for every block, and sent to a worker once."""
+    """What a sum adds up: the same for every block, and sent to a worker once.
+
+    ``placed`` is which part of an item is placed; the other parts are among the inputs.
+    """
 
     model: Model
     whole: Sum
+    placed: int
     whole_slices: bool
 
 
 class Result(NamedTuple):
-    """The partial sums, job by job, and for each worker the seconds of each block of each job."""
+    """The partial sums, job by job, and for each worker the seconds of each block of each job.
+
+    Where items are differentiated, ``columns`` has the cotangents of each block's items.
+    """
 
     sums: list[Sums]
+    columns: list[Columns]
     seconds: dict[str, list[list[float]]]
 
     def __reduce__(self) -> tuple:
         """As plain tuples, in less than half the time: the client loads one for each worker."""
-        return load_result, ([as_tuples(sums) for sums in self.sums], self.seconds)
+        sums = [as_tuples(sums) for sums in self.sums]
+        return load_result, (sums, self.columns, self.seconds)
 
 
 def as_tuples(sums: Sums) -> tuple[list[tuple], list[tuple]]:
@@ -43,8 +55,8 @@ def as_tuples(sums: Sums) -> tuple[list[tuple], list[tuple]]:
     return [tuple(each) for each in seen], partial_sums
 
 
-def load_result(jobs: list[tuple], seconds: dict[str, list[list[float]]]) -> Result:
-    return Result([load_sums(*job) for job in jobs], seconds)
+def load_result(jobs: list[tuple], columns: list[Columns], seconds: dict) -> Result:
+    return Result([load_sums(*job) for job in jobs], columns, seconds)
 
 
 def load_sums(seen: list[tuple], partial_sums: list[tuple]) -> Sums:
@@ -78,8 +90,9 @@ class Job:
         self._values = values
         self._blocks: Sequence[tuple[int, int, str]] = message["blocks"]
         self._unit: int = message["unit"]
-        self._traced: tuple[TracedSum, bool] | None = None
+        self._zipped: ZippedSum | None = None
         self._subtrees = new_subtrees(self.count, message["summation"])
+        self.columns: Columns = {}
         self._lock = threading.Lock()
         self.seconds = [0.0] * len(self._blocks)
 
@@ -93,35 +106,50 @@ class Job:
 
     def run(self, place: int, items: Any) -> None:
         """Evaluates the block at a place in the request, and adds it to what is there."""
-        traced, whole_slices = self._opened()
+        zipped = self._opened()
         number, first, _ = self._blocks[place]
         start = time.perf_counter()
-        items = aligned(items)
-        captured = traced.capture(first, [items] if whole_slices else items)
+        captured = zipped.capture(first, aligned(items))
         self.seconds[place] = time.perf_counter() - start
         if not isinstance(captured.pullback, Gradient):
             raise Stopped("arrays", model=self.name)
         with self._lock:
-            self._subtrees.put((0, number), captured)
+            if isinstance(captured.pullback, ItemGradient):
+                self.columns[number] = captured.pullback.columns
+            self._subtrees.put((0, number), without_items(captured))
 
     def sums(self) -> Sums:
         return self._subtrees.sums()
 
-    def _opened(self) -> tuple[TracedSum, bool]:
-        """The sum that blocks are captured of, and whether a block is the one item of its term."""
+    def _opened(self) -> "ZippedSum":
         with self._lock:
-            if self._traced is None:
-                summand = self._summand.value()
-                self._traced = self._trace(summand), summand.whole_slices
-            return self._traced
+            if self._zipped is None:
+                self._zipped = ZippedSum(self._summand.value(), self._opened_inputs())
+            return self._zipped
 
-    def _trace(self, summand: Summand) -> TracedSum:
+    def _opened_inputs(self) -> list[Any]:
         values = self._values.value()
-        inputs = [
+        return [
             self._kept[place].value() if place in self._kept else values[number]
             for place, number in enumerate(self._inputs)
         ]
-        return TracedSum(summand.model, summand.whole, inputs)
+
+
+class ZippedSum:
+    """Captures blocks of one sum, whose placed items go with the others that have their numbers."""
+
+    def __init__(self, summand: Summand, inputs: Sequence[Any]):
+        count = summand.whole.parts - 1
+        self._columns, self._placed = inputs[:count], summand.placed
+        self._whole_slices = summand.whole_slices
+        self._traced = TracedSum(summand.model, summand.whole, inputs[count:])
+
+    def capture(self, first: int, items: Any) -> Captured:
+        columns = [column[first : first + len(items)] for column in self._columns]
+        columns.insert(self._placed, items)
+        if self._whole_slices:
+            columns = [[column] for column in columns]
+        return self._traced.capture(first, *columns)
 
 
 class Unit(NamedTuple):
@@ -188,4 +216,11 @@ def merged(messages: Sequence[Mapping[str, Any]], own: Result, others: Sequence[
         joined([result.sums[n] for result in results], job["block_count"], job["summation"]).sums()
         for n, job in enumerate(messages)
     ]
-    return Result(sums, {a: times for result in results for a, times in result.seconds.items()})
+    columns = [columns_of(results, n) for n in range(len(messages))]
+    seconds = {a: times for result in results for a, times in result.seconds.items()}
+    return Result(sums, columns, seconds)
+
+
+def columns_of(results: Iterable[Result], number: int) -> Columns:
+    """The columns of all blocks of one job."""
+    return {n: column for result in results for n, column in result.columns[number].items()}

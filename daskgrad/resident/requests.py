@@ -16,20 +16,30 @@ from daskgrad.terms import Sum
 
 
 class PlacedSum(NamedTuple):
-    """A sum over placed blocks, and the values of its inputs."""
+    """A sum over placed blocks, and the values of its inputs.
+
+    ``columns`` are what is zipped with the placed items, which are the part number ``placed``.
+    """
 
     holdings: Holdings
     model: Model
     whole: Sum
+    columns: Sequence[Any]
+    placed: int
     inputs: Sequence[Any]
     whole_slices: bool
+
+    def given(self) -> list[tuple[int, Any]]:
+        """The inputs of a term that are not placed, with their numbers among its inputs."""
+        values = [*self.columns, *self.inputs]
+        return [(n + (n >= self.placed), value) for n, value in enumerate(values)]
 
 
 class JobMessage(NamedTuple):
     """A sum as all workers are told of it.
 
-    ``inputs`` are places in the point; ``parcels`` are the inputs that do not stand there, as pairs
-    (number of the input, digest).
+    ``inputs`` are places in the point, of what is zipped with the placed items and of the shared
+    inputs; ``parcels`` are those that do not stand there, as pairs (number of the input, digest).
     """
 
     summand: str
@@ -79,12 +89,13 @@ class Request:
 
     def _job(self, each: PlacedSum) -> JobMessage:
         model = each.model._replace(fun=SentFunction.of(each.model))
-        summand = Summand(model, each.whole, each.whole_slices)
-        active = {number - 1 for number, _ in each.whole.active}  # input 0 of a term is its item
-        kept, inputs = [], []
-        for number, value in enumerate(each.inputs):
+        summand = Summand(model, each.whole, each.placed, each.whole_slices)
+        active = {number for number, _ in each.whole.active}
+        kept: list[tuple[int, str]] = []
+        inputs: list[int] = []
+        for number, value in each.given():
             if number not in active and cotangents.nbytes(flatten(value)[0]) >= LARGE:
-                kept.append((number, self._add(Parcel.of(value))))
+                kept.append((len(inputs), self._add(Parcel.of(value))))
                 inputs.append(0)
             else:
                 inputs.append(self._place(value))
@@ -174,5 +185,6 @@ def summand_key(summand: Summand) -> tuple | None:
         structure,
         call.holes,
         *rest,
+        summand.placed,
         summand.whole_slices,
     )
