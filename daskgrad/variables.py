@@ -1,6 +1,7 @@
 """Variables: what is differentiated. Leaves of graphs, and containers of such."""
 
 import dataclasses
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,13 +24,21 @@ class Variable(Node):
 
     is_recorded = False
 
-    def __init__(self, value: Any, name: str, root: "Variable | None" = None, first_leaf: int = 0):
+    def __init__(self, value: Any, name: str, whole: "Variable | None" = None, first_leaf: int = 0):
         super().__init__(name, ())
         self.primal = value
         self.leaves, self.structure = flatten(value)
-        self.root = self if root is None else root
+        self._whole = whole  # not itself: in a cycle, what it copied would wait for the collector
         self.first_leaf = first_leaf
-        self._parts: dict[Any, Variable] = {}
+        self._parts: weakref.WeakValueDictionary[Any, Variable] | None = None
+
+    @property
+    def root(self) -> "Variable":
+        """What it is a part of, or a part of a part of, or itself."""
+        return self if self._whole is None else self._whole.root
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_parts": None}
 
     def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         return tasks.data(self.key, self.primal)
@@ -69,7 +78,10 @@ class Variable(Node):
 
     def _part(self, entry: Any) -> "Variable":
         """One child of the container, under the index, key or field name that ``optree`` gives."""
-        if entry not in self._parts:
+        if self._parts is None:
+            self._parts = weakref.WeakValueDictionary()
+        part = self._parts.get(entry)
+        if part is None:
             children, entries = self.structure.children(), self.structure.entries()
             if entry not in entries:
                 raise KeyError(self._has_no_item(entry))
@@ -77,10 +89,9 @@ class Variable(Node):
             first = sum([child.num_leaves for child in children[:number]])
             leaves = self.leaves[first : first + children[number].num_leaves]
             child = optree.tree_unflatten(children[number], leaves)
-            self._parts[entry] = Variable(
-                child, f"{self.name}[{entry!r}]", self.root, self.first_leaf + first
-            )
-        return self._parts[entry]
+            name = f"{self.name}[{entry!r}]"
+            part = self._parts[entry] = Variable(child, name, self, self.first_leaf + first)
+        return part
 
     def _has_no_item(self, entry: Any) -> str:
         entries = ", ".join([repr(entry) for entry in self.structure.entries()])

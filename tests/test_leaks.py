@@ -18,6 +18,7 @@ from clusters import wait_until
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
+from daskgrad import variables
 from daskgrad.clients import drop_locals
 
 pytestmark = pytest.mark.timeout(120)
@@ -191,6 +192,31 @@ def test_what_an_exception_holds_goes_with_it(client):
     assert caught.__traceback__ is not None
     del caught
     see_it_empty(client)
+
+
+PROGRAMS = {
+    "a graph": lambda x: graph(x["a"], False) + dg.delayed(total)(x["b"]),
+    "a sum": lambda x: dg.map_sum(term, ITEMS, x["a"], False) + dg.delayed(total)(x["b"]),
+    "a whole and a part": lambda x: dg.delayed(lambda d: np.sum(d["a"] * d["b"]))(x) * x["b"][0],
+}
+
+
+@pytest.mark.usefixtures("uncollected")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_point_goes_when_the_call_has_ended(name, monkeypatch):
+    """It may be large, and there are thousands of calls between two runs of the collector."""
+    seen = []
+
+    def own_copy(leaf, name):
+        seen.append(weakref.ref(copied := copy(leaf, name)))
+        return copied
+
+    copy = variables.own_copy
+    monkeypatch.setattr(variables, "own_copy", own_copy)
+    with dask.config.set(scheduler="sync"):
+        dg.value_and_grad(PROGRAMS[name])({"a": X, "b": 2.0 * X})
+    assert len(seen) == 2
+    assert [ref() for ref in seen] == [None, None]
 
 
 def test_a_suspended_coroutine_keeps_its_locals():
