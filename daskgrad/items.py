@@ -67,12 +67,14 @@ class Items:
     """Columns cut alike: what a reduction needs to know of the items it runs over.
 
     ``firsts`` has for each block the index of its first item, or which partition it is; ``sizes``
-    how many items it has, where that is known; ``placed`` what is placed, of all columns.
+    how many items it has, where that is known; ``placed`` what is placed, of all columns, and
+    ``beside_placed`` the columns that are not.
     """
 
     def __init__(self, columns: Sequence[Column], starts: Sequence[int], whole_slices: bool):
         self.columns = columns
         self.placed = [column.shards for column in columns if isinstance(column, PlacedColumn)]
+        self.beside_placed = [each for each in columns if not isinstance(each, PlacedColumn)]
         self.is_counted = columns[0].count is not None
         self.whole_slices = whole_slices
         self._starts = starts
@@ -134,11 +136,6 @@ class Items:
     def is_here(self) -> bool:
         """Whether all items are in this process, and not results of tasks or on a cluster."""
         return all(column.is_here for column in self.columns)
-
-    @property
-    def beside_placed(self) -> list[Column]:
-        """The columns that are not placed."""
-        return [column for column in self.columns if not isinstance(column, PlacedColumn)]
 
     @property
     def placed_part(self) -> int:

@@ -105,11 +105,8 @@ class ReductionNode(AddedNode):
     def is_on(self, client: Any) -> bool:
         """Whether one part of its items is on the cluster of a client, and the others are here."""
         placed, others = self.items.placed, self.items.beside_placed
-        return (
-            len(placed) == 1
-            and placed[0].is_on(client)
-            and all(column.is_here for column in others)
-        )
+        is_there = len(placed) == 1 and placed[0].is_on(client)
+        return is_there and all([column.is_here for column in others])
 
     def active_terms(self, graph: Graph) -> tuple[Active, ...]:
         """Which inputs of a term are differentiated."""
