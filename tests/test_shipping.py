@@ -1,4 +1,4 @@
-"""Items that travel with every call: one warning, with the bytes and what to write instead."""
+"""What travels with every call: one warning, with the bytes and what to write instead."""
 
 import warnings
 
@@ -35,6 +35,42 @@ def test_pullbacks_too(client):
         dg.vjp(lambda x: dg.map_sum(fresh("pulled"), HEAVY, x), 1.0)
     with pytest.warns(UserWarning, match="over 'pulled' were sent"):
         dg.vjp(lambda x: dg.map_sum(fresh("pulled"), HEAVY, x), 1.0)
+
+
+def told_of(gradient):
+    """What is said of three calls."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            gradient(2.0)
+    return [str(each.message) for each in told if "sent to the cluster" in str(each.message)]
+
+
+def test_what_a_model_refers_to_is_complained_of_and_the_model_named(client):
+    big = numpy.ones(100_000)
+    model = dg.delayed(lambda x: np.sum(big) * x, name="closure")
+    (told,) = told_of(dg.grad(lambda x: model(x) + model(2.0 * x)))
+    assert "model 'closure', with all that it refers to, was" in told
+    assert "3 times, 2.29 MiB in all; put what is large there once" in told
+
+
+@pytest.mark.parametrize("summed", [False, True])
+def test_large_arrays_among_the_arguments_too(summed, client):
+    big = numpy.ones((100, 1000))
+
+    def with_big(item, x, array):
+        return item * x * array[0, 0]
+
+    model = dg.delayed(with_big, name=f"given {summed}")
+
+    def objective(array):
+        return lambda x: dg.map_sum(model, [1.0, 2.0], x, array) if summed else model(1.0, x, array)
+
+    (told,) = told_of(dg.grad(objective(big)))
+    assert f"an argument of model 'given {summed}', float64[100, 1000], was sent" in told
+    future = client.scatter(big, broadcast=True)
+    assert told_of(dg.grad(objective(future))) == []
+    assert dg.grad(objective(future))(2.0) == dg.grad(objective(big))(2.0)
 
 
 @pytest.mark.parametrize("where", ["few bytes", "placed", "no cluster", "a variable"])
