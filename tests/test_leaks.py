@@ -10,6 +10,7 @@ import gc
 import sys
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import autograd.numpy as np
 import dask
@@ -20,6 +21,7 @@ from numpy.testing import assert_array_equal
 import daskgrad as dg
 from daskgrad import variables
 from daskgrad.clients import drop_locals
+from daskgrad.resident.plugin import all_or_first_error, in_thread
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -217,6 +219,29 @@ def test_a_point_goes_when_the_call_has_ended(name, monkeypatch):
         dg.value_and_grad(PROGRAMS[name])({"a": X, "b": 2.0 * X})
     assert len(seen) == 2
     assert [ref() for ref in seen] == [None, None]
+
+
+async def in_a_pool():
+    with ThreadPoolExecutor(1) as pool:
+        await in_thread(pool, wave, X, True)
+
+
+async def together():
+    await all_or_first_error([in_a_pool(), asyncio.sleep(0), in_a_pool()])
+
+
+@pytest.mark.usefixtures("uncollected")
+@pytest.mark.parametrize("coroutine", [in_a_pool, together])
+def test_a_workers_errors_go_with_their_replies(coroutine):
+    """They hold the point, and a minimizer may try many where a model fails."""
+
+    async def fails():
+        try:
+            await coroutine()
+        except BadModelError as error:
+            return weakref.ref(error)
+
+    assert asyncio.run(fails())() is None
 
 
 def test_a_suspended_coroutine_keeps_its_locals():

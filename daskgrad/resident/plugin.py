@@ -209,16 +209,19 @@ def in_thread(pool: Any, fun: Callable, *args: Any) -> Awaitable[Any]:
     """
     loop = asyncio.get_running_loop()
     result = loop.create_future()
-    pool.submit(run_for, result, loop, fun, args)
+    pool.submit(run_for, [result, loop, fun, args])
     return result
 
 
-def run_for(result: asyncio.Future, loop: Any, fun: Callable, args: tuple) -> None:
+def run_for(call: list[Any]) -> None:
+    """Takes the call out of the list: the pool keeps its arguments as long as a traceback does."""
+    result, loop, fun, args = call
+    call.clear()
     try:
         value = fun(*args)
     except BaseException as error:
         loop.call_soon_threadsafe(settle, result, None, error)
-        del result, fun, args  # the error's traceback would hold them, and itself
+        del result, fun, args  # the error's traceback would hold them, and so itself
     else:
         loop.call_soon_threadsafe(settle, result, value, None)
 
@@ -254,9 +257,15 @@ async def all_or_first_error(awaitables: Sequence[Awaitable[Any]]) -> list[Any]:
     try:
         return await asyncio.gather(*tasks)
     except BaseException:
-        for task in tasks:
-            task.cancel()
+        cancel(tasks)
         raise
+    finally:
+        del tasks  # the error's traceback would hold them, and so itself
+
+
+def cancel(tasks: Sequence[asyncio.Task]) -> None:
+    for task in tasks:
+        task.cancel()
 
 
 def this_process() -> tuple[str, int]:
