@@ -131,7 +131,7 @@ def write_plot(path: Path, title: str, layout: Any) -> None:
 
 def judged(claims: Sequence[Claim], quick: bool) -> int:
     """Prints the claims; 1 where one does not hold, unless the run was a quick one."""
-    verdicts = {True: "holds", False: "DOES NOT HOLD"}
+    verdicts = {True: "holds", False: "too short to tell" if quick else "DOES NOT HOLD"}
     rows = [(claim.text, f"{claim.found:.3g}", verdicts[claim.holds]) for claim in claims]
     print("\n" + table(("claim", "found", ""), rows))
     return 0 if quick else int(not all(claim.holds for claim in claims))

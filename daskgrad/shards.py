@@ -84,6 +84,7 @@ class Shards(OnlyItems):
 
     @property
     def blocks(self) -> list[Block]:
+        """The items in runs, as they are in this process."""
         self._require_open()
         return self._blocks
 
@@ -124,6 +125,7 @@ class Shards(OnlyItems):
 
     @property
     def holdings(self) -> Holdings:
+        """Which worker holds which blocks."""
         held = self._holdings
         if held is None:  # closed, by another thread perhaps
             raise RuntimeError(CLOSED)
@@ -131,6 +133,7 @@ class Shards(OnlyItems):
 
     @property
     def evaluator(self) -> Evaluator:
+        """What asks the workers to evaluate their blocks."""
         return evaluator_of(self.holdings.client)
 
     def data(self, tasks: TaskGraph) -> list[Any]:
