@@ -38,7 +38,11 @@ class Variable(Node):
         return self if self._whole is None else self._whole.root
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_parts": None}
+        return {**self.__dict__, "_parts": dict(self._parts or {})}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._parts = weakref.WeakValueDictionary(state["_parts"])
 
     def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         return tasks.data(self.key, self.primal)

@@ -3,6 +3,7 @@
 import copy
 import functools
 import operator
+import pickle
 from collections import OrderedDict, defaultdict, deque, namedtuple
 
 import autograd
@@ -519,3 +520,13 @@ def test_sums_of_lists_that_hold_variables_give_the_gradients_of_the_items(sched
     gradient = dg.grad(terms)(items)
     for found, item in zip(gradient, items, strict=True):
         assert_allclose(found, autograd.grad(plain_energy)(item), rtol=1e-14)
+
+
+@pytest.mark.parametrize("moved", [copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))])
+def test_parts_of_a_variable_stay_its_parts_where_they_are_copied(moved):
+    x = dg.variable({"a": np.ones(2), "b": [1.0, 2.0]})
+    x["b"][0]  # nobody has it any more
+    x, (part, deeper) = moved((x, (x["a"], x["b"][1])))
+    assert part is x["a"]
+    assert deeper is x["b"][1]
+    assert part.root is deeper.root is x
