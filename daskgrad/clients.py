@@ -36,7 +36,7 @@ from typing import Any
 import dask
 import dask.base
 from dask.utils import parse_timedelta
-from distributed import Client, rejoin, secede
+from distributed import Client, get_worker, rejoin, secede
 from distributed.threadpoolexecutor import secede as leave_pool
 
 LIMITS = {"workers": 30.0, "answers": 60.0, "placing": 600.0, "evaluation": None}
@@ -274,6 +274,15 @@ def seceded() -> Iterator[None]:
     finally:
         if has_left:
             rejoin()
+
+
+def in_worker() -> bool:
+    """Whether this thread runs a task of a cluster's worker."""
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True
 
 
 def leaves_pool() -> bool:

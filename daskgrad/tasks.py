@@ -22,10 +22,11 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.typing import Key
 
-from daskgrad.clients import active_client
+from daskgrad.clients import active_client, in_worker
 from daskgrad.latest import drop_oldest
 from daskgrad.nans import is_debugging, watched
 from daskgrad.policy import CONFIG, DEFAULT, Under, sent
+from daskgrad.portable import make_plain
 from daskgrad.structures import Registering, aligned, sent_by_value
 from daskgrad.supervision import Supervised
 
@@ -77,7 +78,12 @@ class Aligned:
         return Aligned, (self.fun,)
 
     def __call__(self, *args: Any) -> Any:
-        return self.fun(*aligned(args))
+        try:
+            return self.fun(*aligned(args))
+        except Exception as error:
+            if in_worker():
+                make_plain(error)
+            raise
 
 
 class Planned:

@@ -59,6 +59,7 @@ ORDER = [
     "rules",
     "roots",
     "writes",
+    "portable",
     "blame",
     "captured",
     "pullbacks",

@@ -222,6 +222,39 @@ def test_an_exception_that_holds_a_lock_does_not_take_its_process_along(pool):
         assert_allclose(dg.grad(energy)(X), 2 * X)
 
 
+@pytest.mark.parametrize("linked", ["itself", "its cause", "one of a group"])
+@pytest.mark.parametrize("where", ["a call", "a sum", "placed items"])
+def test_an_exception_that_holds_a_lock_keeps_its_type_on_a_cluster(linked, where, client):
+    def model(*args):
+        error = LockedError("locked", threading.Lock())
+        error.lock = threading.Lock()
+        error.number = 3
+        if linked == "its cause":
+            raise KeyError("why") from error
+        raise error if linked == "itself" else ExceptionGroup("both", [error, KeyError("why")])
+
+    model = dg.delayed(model, name="model")
+
+    def objective(x):
+        if where == "a call":
+            return model(x)
+        items = [1.0, 2.0]
+        return dg.map_sum(model, dg.place(items) if where == "placed items" else items, x)
+
+    kind = {"itself": LockedError, "its cause": KeyError, "one of a group": ExceptionGroup}[linked]
+    with pytest.raises(kind) as caught:
+        dg.grad(objective)(X)
+    error = caught.value
+    assert "forward pass of model 'model'" in notes(error)
+    if linked != "itself":
+        error = error.__cause__ if linked == "its cause" else error.exceptions[0]
+    assert type(error) is LockedError
+    assert error.args[0] == "locked"
+    assert error.number == 3
+    assert "lock object" in error.args[1]
+    assert "lock object" in error.lock
+
+
 def recurse(x, depth=0):
     return recurse(x, depth + 1)
 

@@ -10,6 +10,7 @@ from distributed.core import error_message
 from daskgrad.cotangents import Leaves
 from daskgrad.itemwise import ItemGradient, without_items
 from daskgrad.models import Model
+from daskgrad.portable import make_plain
 from daskgrad.pullbacks import Captured, Gradient, Seen
 from daskgrad.resident.messages import Frames, Parcels, Unopened, unpack
 from daskgrad.structures import aligned
@@ -177,6 +178,8 @@ class Unit(NamedTuple):
 
 
 def failed(error: BaseException) -> Stopped:
+    if isinstance(error, Exception):
+        make_plain(error)
     message = dict(error_message(error))
     message.pop("status")
     return Stopped("failed", **message)

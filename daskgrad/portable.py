@@ -1,0 +1,89 @@
+"""Portable: exceptions that arrive in other processes with their types, notes and reasons."""
+
+import copyreg
+import pickle
+import types
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+
+LONG = 200  # frames in a traceback: pickle can do some 300
+ENDS = 30  # frames that are left at each end of a longer one
+
+
+def shorten(error: BaseException) -> None:
+    """Takes frames out of the middle of a traceback that is too long to be pickled.
+
+    Such are those of endless recursions. Dask sends the text of one in its place, which its client
+    cannot load: it would wait for the result for ever.
+    """
+    for each in linked(error):
+        frames = traceback_of(each)
+        if len(frames) > LONG:
+            frames[ENDS - 1].tb_next = frames[-ENDS]
+            left_out = len(frames) - 2 * ENDS
+            each.add_note(f"daskgrad: {left_out} frames are left out of a traceback this long")
+
+
+def linked(error: BaseException) -> list[BaseException]:
+    """An exception and those that its traceback shows."""
+    found: list[BaseException] = [error]
+    for each in found:
+        parts = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+        for other in (each.__cause__, each.__context__, *parts):
+            if other is not None and not any(other is known for known in found):
+                found.append(other)
+    return found
+
+
+def traceback_of(error: BaseException) -> list[types.TracebackType]:
+    frames, frame = [], error.__traceback__
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.tb_next
+    return frames
+
+
+def make_portable(error: Exception) -> None:
+    """Sees to it that an exception arrives in another process, with its type and its notes.
+
+    One whose ``__init__`` takes something else than ``args`` cannot be loaded, and one that holds a
+    lock or a file cannot be sent: Dask would raise another one in its place, or lose the process.
+    Dask's workers have a way of their own to send exceptions: see ``make_plain``.
+    """
+    if not is_portable(error):
+        copyreg.pickle(type(error), reduced_exception)
+
+
+def is_portable(value: Any) -> bool:
+    try:
+        pickle.loads(cloudpickle.dumps(value))
+    except Exception:
+        return False
+    return True
+
+
+def reduced_exception(error: Exception) -> tuple[Callable, tuple]:
+    args = tuple([arg if is_portable(arg) else repr(arg) for arg in error.args])
+    state = {name: value for name, value in error.__dict__.items() if is_portable(value)}
+    return loaded_exception, (type(error), args, state)
+
+
+def loaded_exception(cls: type[Exception], args: tuple, state: dict) -> Exception:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+def make_plain(error: Exception) -> None:
+    """Puts texts in the place of what an exception, or another linked to it, has and cannot send.
+
+    For those that a worker of a cluster is about to send: it would send the text alone.
+    """
+    for each in linked(error):
+        each.args = tuple([arg if is_portable(arg) else repr(arg) for arg in each.args])
+        for name, value in vars(each).items():
+            if not is_portable(value):
+                setattr(each, name, repr(value))
