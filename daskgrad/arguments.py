@@ -27,6 +27,8 @@ from daskgrad.structures import flatten
 BARE: set[type] = {np.float64, float, int, bool, str, bytes, complex, type(None)}
 LIBRARIES = ("numpy", "autograd", "jax", "jaxlib", "torch")
 
+USED_UP = "which is used up when a model has run once, and models may run again; pass a list"
+
 
 def of_run(leaves: list[Any], are_writeable: bool = False) -> list[Any]:
     """The arguments of one run of a model.
@@ -105,10 +107,7 @@ def own_object(argument: Any, array: Any) -> Any:
     """A table or a sparse matrix as one run sees it; other objects as they are."""
     kind = type(argument)
     if isinstance(argument, Iterator):
-        raise TypeError(
-            f"an argument holds a {kind.__name__}, which is used up when a model has run once, and "
-            f"models may run again; pass a list"
-        )
+        raise TypeError(f"an argument holds a {kind.__name__}, {USED_UP}")
     if hasattr(kind, "iloc"):
         return argument.copy(deep=False)
     return own_matrix(argument, array) if is_sparse(kind) else argument

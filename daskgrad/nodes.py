@@ -14,6 +14,7 @@ import numpy as np
 from dask.typing import Key
 
 from daskgrad import backends
+from daskgrad.arguments import USED_UP
 from daskgrad.choices import require_choice
 from daskgrad.cotangents import contiguous, describe, require_room
 from daskgrad.hidden import NESTED, containers_in, find_hidden
@@ -264,10 +265,7 @@ def require_no_node_in(leaf: Any, where: str) -> None:
             f"dg.map_sum, or pass the list that it was made of"
         )
     if isinstance(leaf, Iterator):
-        raise TypeError(
-            f"{where} is {describe(leaf)}, which is used up when a model has run once, and models "
-            f"may run again; pass a list"
-        )
+        raise TypeError(f"{where} is {describe(leaf)}, {USED_UP}")
     node = find_hidden(Node, leaf)
     if node is not None:
         raise TypeError(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
+from daskgrad.arguments import USED_UP
 from daskgrad.choices import require_choice
 from daskgrad.columns import Column
 from daskgrad.cotangents import describe
@@ -175,10 +176,7 @@ def reduction(
 def require_no_iterators(items: Any, name: str) -> None:
     for number, item in enumerate(items if isinstance(items, list) else ()):
         if number < LOOKED_AT and isinstance(item, Iterator):
-            raise TypeError(
-                f"item {number} of model {name!r} is {describe(item)}, which is used up when a "
-                f"model has run once, and models may run again; pass a list"
-            )
+            raise TypeError(f"item {number} of model {name!r} is {describe(item)}, {USED_UP}")
 
 
 def involves_node(items: Any, shared: tuple) -> bool:
