@@ -25,6 +25,7 @@ from daskgrad.supervision import LostError
 from daskgrad.tasks import TaskGraph
 from daskgrad.variables import Variable
 
+DERIVATIVES_A_THREAD = 8  # that are evaluated at once
 ATTEMPTS = 10  # how often an evaluation is repeated after placed items were lost
 
 Arrived = dict[Variable, Cotangent]  # what arrived at each variable, or part of one
@@ -221,8 +222,21 @@ class Kept:
 
 def groups(count: int) -> list[tuple[int, int]]:
     """Runs of directions that share a task: two for each thread there is, if there are so many."""
-    client = active_client()
-    threads = sum(present(client).values()) if client else dask.system.CPU_COUNT
-    number = max(1, min(count, 2 * threads))
+    return runs(count, 2 * threads())
+
+
+def at_once(count: int) -> list[tuple[int, int]]:
+    """Runs of derivatives that share an evaluation: some for each thread, and no more to keep."""
+    return runs(count, -(-count // (DERIVATIVES_A_THREAD * threads())))
+
+
+def runs(count: int, number: int) -> list[tuple[int, int]]:
+    """So many runs of ``count`` things, or one a thing."""
+    number = max(1, min(count, number))
     bounds = [count * n // number for n in range(number + 1)]
     return list(pairwise(bounds)) if count else []
+
+
+def threads() -> int:
+    client = active_client()
+    return sum(present(client).values()) if client else dask.system.CPU_COUNT

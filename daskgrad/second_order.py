@@ -7,7 +7,7 @@ A. Walther, "Evaluating Derivatives", 2008, section 5.1).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import optree
@@ -32,11 +32,14 @@ from daskgrad.dual import tangent_in_place
 from daskgrad.forward_mode import dual_of, tangent_variables
 from daskgrad.graph import Graph
 from daskgrad.matrices import blocks
+from daskgrad.node_sums import SumNode
+from daskgrad.nodes import Node
 from daskgrad.recording import Recording, documented, gathered, in_places
-from daskgrad.running import Kept, evaluated
+from daskgrad.running import Kept, at_once, evaluated
 from daskgrad.signatures import function_name
 from daskgrad.structures import flatten
 from daskgrad.tangent import Tangents
+from daskgrad.variables import Variable
 
 
 def hvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[tuple, tuple]:
@@ -60,30 +63,57 @@ def hvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
     wrt = [number for number, primal in enumerate(primals) if has_derivative(primal)]
     recorded = Recording(fun, name, wrt, primals)
     output = as_number(recorded.run({}, has_aux=False)[0], name)
-    gradients, products = second_order(recorded, output, [tangents[number] for number in wrt])
+    one = product(recorded, output, [tangents[number] for number in wrt])
+    ((gradients, products),) = second_order([one])
     return in_places(gradients, wrt, primals), in_places(products, wrt, primals)
 
 
-def second_order(
-    recorded: Recording, output: Any, tangents: Sequence[Any]
-) -> tuple[list[Any], list[Any]]:
-    """The gradient and the Hessian-vector product, variable by variable."""
+class Product(NamedTuple):
+    """A Hessian-vector product that is recorded: the tangent of a function, if it has one.
+
+    ``pushed`` are the tangents of the variables; ``unseen`` is what no tangent depends on, and must
+    be a number.
+    """
+
+    recorded: Recording
+    pushed: list[Variable]
+    tangent: Node | None
+    unseen: list[Node]
+
+    def results(self, arrived: dict) -> tuple[list[Any], list[Any]]:
+        """The gradient and the product, variable by variable."""
+        gradients, independent = gathered(self.pushed, arrived)
+        pairs = zip(self.recorded.variables, self.pushed, strict=True)
+        warn_of_independent(
+            [own for own, pushed in pairs if pushed in set(independent)], self.recorded.name
+        )
+        return gradients, gathered(self.recorded.variables, arrived)[0]
+
+
+def product(recorded: Recording, output: Any, tangents: Sequence[Any]) -> Product:
     graph = recorded.graph(output, output_is_scalar=True)
     directions = tangent_variables(recorded, tangents)
-    pushed = [direction for (direction,) in directions.values()]
+    pushed = [directions[own][0] for own in recorded.variables]
+    if output not in graph.active:
+        return Product(recorded, pushed, None, [])
+    tangents_of = Tangents(graph, directions)
+    return Product(recorded, pushed, tangents_of.tangent(output), list(tangents_of.unseen))
+
+
+def second_order(products: Sequence[Product]) -> list[tuple[list[Any], list[Any]]]:
+    """The results of products, which are evaluated at once: the gradient of their tangents' sum."""
+    tangents = [each.tangent for each in products if each.tangent is not None]
     arrived: dict = {}
-    if output in graph.active:
-        tangents_of = Tangents(graph, directions)
-        tangent = tangents_of.tangent(output)
-        unseen = list(tangents_of.unseen)
-        twice = Graph(tangent, [*recorded.variables, *pushed], unseen, output_is_scalar=True)
-        value, others, arrived = evaluated(twice, unseen)
+    if tangents:
+        total = SumNode(tangents) if tangents[1:] else tangents[0]
+        variables = [own for each in products for own in (*each.recorded.variables, *each.pushed)]
+        unseen = list(dict.fromkeys([node for each in products for node in each.unseen]))
+        value, others, arrived = evaluated(
+            Graph(total, variables, unseen, output_is_scalar=True), unseen
+        )
         for number in (value, *others):
-            require_real_scalar(number, output.name)
-    gradients, independent = gathered(pushed, arrived)
-    unused = [own for own in recorded.variables if directions[own][0] in set(independent)]
-    warn_of_independent(unused, recorded.name)
-    return gradients, gathered(recorded.variables, arrived)[0]
+            require_real_scalar(number, products[0].recorded.name)
+    return [each.results(arrived) for each in products]
 
 
 def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
@@ -91,8 +121,8 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
 
     Of an array of shape s it is an array of shape s + s. Of a pytree it is the tree with, in the
     place of each leaf, the tree of the leaf's blocks; with several ``argnums`` both are tuples.
-    Costs a Hessian-vector product for each entry of the arguments, one after the other, and so as
-    many runs of each model. Errors are those of ``value_and_grad``.
+    Costs a Hessian-vector product for each entry of the arguments, and so as many runs of each
+    model; some for each thread are evaluated at once. Errors are those of ``value_and_grad``.
     """
     require_function(fun, "hessian")
     name = function_name(fun)
@@ -104,17 +134,19 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
         Recording(fun, name, numbers, args)  # they all have derivatives, or it is an error
         require_real(tuple([args[number] for number in numbers]), name)
 
-        def product(tangents: Sequence[Any]) -> list[Any]:
+        def along(place: int) -> Product:
+            direction: Any = optree.tree_unflatten(structure, list(unit(leaves, place)))
             recorded = Recording(fun, name, numbers, args)
             output = as_number(recorded.run(kwargs, has_aux=False)[0], name)
-            return second_order(recorded, output, tangents)[1]
+            return product(recorded, output, direction)
 
         own = tuple([args[number] for number in numbers])
         leaves, structure = flatten(own)
-        rows = []
-        for place in range(entries(leaves)):
-            direction: Any = optree.tree_unflatten(structure, list(unit(leaves, place)))
-            rows.append(flatten(tuple(product(direction)))[0])
+        rows = [
+            flatten(tuple(row))[0]
+            for start, stop in at_once(entries(leaves))
+            for _, row in second_order([along(place) for place in range(start, stop)])
+        ]
         whole = flatten(own[0])[1] if is_number(argnums) else structure
         return blocks(leaves, leaves, whole, whole, rows)
 

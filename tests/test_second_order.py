@@ -182,6 +182,22 @@ def test_single_precision_stays_single():
     assert gradient.dtype == product.dtype == np.float32
 
 
+@pytest.mark.parametrize("a_thread", [1, 3, 1000])
+def test_the_bits_of_a_hessian_do_not_depend_on_how_much_is_evaluated_at_once(
+    a_thread, monkeypatch, client
+):
+    rows = np.linspace(-2.0, 2.0, 28).reshape(4, 7)
+    x, shards = np.linspace(-1.0, 1.0, 7), dg.place(rows)
+
+    def fun(x):
+        return dg.map_sum(lambda row, x: np.sum(np.tanh(row * x)), shards, x) ** 2
+
+    with dask.config.set(scheduler="sync"):
+        expected = [dg.hvp(fun, (x,), (row,))[1][0] for row in np.eye(7)]
+    monkeypatch.setattr("daskgrad.running.DERIVATIVES_A_THREAD", a_thread)
+    assert_array_equal(dg.hessian(fun)(x), expected)
+
+
 def test_the_hessian_of_trees_is_a_tree_of_trees():
     def model(p, y):
         return np.sum(p["w"] ** 3 * y) * p["b"]
