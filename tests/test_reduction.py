@@ -150,7 +150,10 @@ def test_the_bits_of_a_sum_do_not_depend_on_the_number_of_workers(workers):
 def cluster_in_process(workers):
     with (
         LocalCluster(
-            n_workers=workers, threads_per_worker=1, processes=False, dashboard_address=None
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address="127.0.0.1:0",
         ) as cluster,
         Client(cluster),
     ):
