@@ -232,6 +232,27 @@ def test_what_is_zipped_may_change_from_call_to_call(client):
         assert_same(of_pairs(wide, dg.zip(changed, shards)), of_pairs(wide, dg.zip(changed, ROWS)))
 
 
+@pytest.mark.parametrize("where", ["zipped", "shared"])
+def test_workers_in_this_process_keep_what_was_sent_when_the_array_changes(where):
+    """Also what is kept for an array that was like it, and is in another place of the memory."""
+    first, second = LARGE.copy(), LARGE.copy()
+
+    def summed(items, array):
+        if where == "zipped":
+            return lambda x: dg.map_sum(wide, dg.zip(items, array), x)
+        return lambda x: dg.map_sum(lambda row, x, all: wide((row, all), x), items, x, array)
+
+    expected = dg.value_and_grad(summed(ROWS, LARGE))(X)
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as local,
+        Client(local),
+    ):
+        shards = dg.place(ROWS)
+        assert_same(dg.value_and_grad(summed(shards, first))(X), expected)
+        first[:] = 7.0
+        assert_same(dg.value_and_grad(summed(shards, second))(X), expected)
+
+
 def of_pairs(model, pairs):
     value, gradient = dg.value_and_grad(lambda x: dg.map_sum(model, pairs, x))(X)
     return value, [gradient]

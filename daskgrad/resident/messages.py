@@ -50,6 +50,11 @@ def framed(frames: Frames) -> Frames:
     ]
 
 
+def copied(frames: Frames) -> Frames:
+    """Frames of their own memory, which stay as they are when the sender's arrays change."""
+    return [bytes(frame) if isinstance(frame, bytes) else bytearray(frame) for frame in frames]
+
+
 class Parcel(NamedTuple):
     """A value that a worker keeps, under the digest of its bytes, so that it is sent only once."""
 

@@ -19,7 +19,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from daskgrad.resident import malloc
 from daskgrad.resident.jobs import Job, Result, Stopped, Unit, failed, merged
-from daskgrad.resident.messages import Frames, Parcels, Unopened, framed, pack
+from daskgrad.resident.messages import Frames, Parcels, Unopened, copied, framed, pack
 from daskgrad.resident.presence import TOPIC
 
 EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
@@ -55,8 +55,11 @@ class EvaluatorPlugin(WorkerPlugin):
             malloc.restore()
 
     def _sets_malloc(self) -> bool:
-        """Not in the client's own process."""
-        return self._roomy_malloc and this_process() != tuple(self._client_process)
+        return self._roomy_malloc and not self._is_with_client()
+
+    def _is_with_client(self) -> bool:
+        """Whether this is the client's own process, whose messages share memory with its arrays."""
+        return this_process() == tuple(self._client_process)
 
     # ---- requests
 
@@ -122,6 +125,8 @@ class EvaluatorPlugin(WorkerPlugin):
     ) -> list[Job]:
         needed = [job["summand"] for job in messages]
         needed += [digest for job in messages for _, digest in job["parcels"]]
+        if self._is_with_client():
+            parcels = {digest: copied(frames) for digest, frames in parcels.items()}
         if self._parcels.receive(parcels, needed):
             raise Stopped("no parcels", address=self._worker.address)
         values = Unopened(point)
