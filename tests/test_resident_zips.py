@@ -3,6 +3,7 @@
 import autograd.numpy as np
 import dask
 import numpy
+import optree
 import pytest
 from clusters import cluster, kill, kill_when
 from distributed import Client, LocalCluster
@@ -230,6 +231,40 @@ def test_what_is_zipped_may_change_from_call_to_call(client):
     for number in range(3):
         changed = LARGE * (number + 1.0)
         assert_same(of_pairs(wide, dg.zip(changed, shards)), of_pairs(wide, dg.zip(changed, ROWS)))
+
+
+def of_either(item, x):
+    return np.sum(getattr(item, "value", item) * x)
+
+
+def test_classes_that_are_registered_later_are_known_to_the_workers(client):
+    """Also where a sum over the same model was sent before: a cell of a notebook that ran again."""
+
+    class Own:
+        def __init__(self, value):
+            self.value = value
+
+    def gradients(items, x):
+        summed = dg.grad(lambda p, x: dg.map_sum(of_pair, dg.zip(p, shards), x), (0, 1))
+        return flatten(summed(items, x))[0]
+
+    def of_pair(pair, x):
+        return of_either(pair[0], pair[1]) * of_either(x, 1.0)
+
+    shards = dg.place(ROWS)
+    expected = gradients(list(OF_ROWS), X)
+    optree.register_pytree_node(
+        Own,
+        lambda own: ((own.value,), None, None),
+        lambda _, leaves: Own(*leaves),
+        namespace="daskgrad",
+    )
+    try:
+        found = gradients(list(map(Own, OF_ROWS)), Own(X))
+    finally:
+        optree.unregister_pytree_node(Own, namespace="daskgrad")
+    for one, other in zip(found, expected, strict=True):
+        assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("where", ["zipped", "shared"])

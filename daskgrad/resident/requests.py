@@ -11,7 +11,7 @@ from daskgrad.resident.holdings import NOTHING_ASKED, Asked, Holdings
 from daskgrad.resident.jobs import Summand
 from daskgrad.resident.messages import LARGE, Frames, Parcel, pack
 from daskgrad.resident.routes import LARGE_POINT, Work, addresses, routes
-from daskgrad.structures import exactly, flatten
+from daskgrad.structures import exactly, flatten, sent_by_value
 from daskgrad.terms import Sum
 
 
@@ -187,4 +187,5 @@ def summand_key(summand: Summand) -> tuple | None:
         *rest,
         summand.placed,
         summand.whole_slices,
+        tuple(sent_by_value()),  # a parcel brings along the classes that were registered before it
     )
