@@ -1,7 +1,7 @@
 """Shipping: what is sent to a cluster with every evaluation, and could stay there."""
 
 import weakref
-from collections import Counter
+import zlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,8 +14,10 @@ from daskgrad.columns import Column
 from daskgrad.cotangents import describe
 from daskgrad.graph import Graph
 from daskgrad.models import Model, SentFunction
+from daskgrad.nans import is_debugging
 from daskgrad.nodes import Constant, Node, models
 from daskgrad.reduction import ReductionNode
+from daskgrad.structures import flatten
 
 TIMES = 3  # how often the same is sent before it is worth a word
 HEAVY = 2**20  # bytes in all
@@ -23,42 +25,58 @@ HEAVY = 2**20  # bytes in all
 PLACE = (
     "put them there once, with shards = dg.place(items), and sum over shards in the place of items"
 )
+PLACE_BESIDE = (
+    "put them there once, as tuples with what they are zipped with, with "
+    "shards = dg.place(list(zip(a, b))), and sum over shards in the place of dg.zip(a, b)"
+)
 SCATTER = (
     "put what is large there once, with future = client.scatter(array, broadcast=True), and pass "
     "the future as an argument"
 )
 
-_sent: weakref.WeakKeyDictionary[Any, Counter] = weakref.WeakKeyDictionary()
+PLAIN = (int, float, complex, str, bytes, type(None), np.generic)
+
+
+class Load(NamedTuple):
+    """How much is sent, and what tells it from what was sent before."""
+
+    nbytes: int
+    checksum: int
 
 
 class Shipment(NamedTuple):
     """Something that goes with the tasks of an evaluation, and how to leave it there."""
 
     what: str
-    nbytes: Callable[[], int]
+    load: Callable[[], Load]
     remedy: str
+
+
+_sent: weakref.WeakKeyDictionary[Any, dict[Hashable, list[Load]]] = weakref.WeakKeyDictionary()
 
 
 def complaints(graph: Graph, client: Any) -> list[str]:
     """What to say about what is sent to the client's cluster once more.
 
     Something is said once of each: they are known by their models' names, and by how many items or
-    of which shape they are.
+    of which shape they are. Nothing is said of what was another one in one of the first calls (a
+    batch, a direction), which would not be of use there, nor while ``debug_nans`` watches.
     """
-    if client is None:
+    if client is None or is_debugging():
         return []
-    counts = _sent.setdefault(client, Counter())
+    sent = _sent.setdefault(client, {})
     said = []
     for which, shipment in dict(shipments(graph)).items():
-        counts[which] += 1
-        if counts[which] == TIMES:
-            said.extend(complaint(shipment))
+        loads = sent.setdefault(which, [])
+        if len(loads) < TIMES:
+            loads.append(shipment.load())
+            said.extend(complaint(shipment, loads))
     return said
 
 
-def complaint(shipment: Shipment) -> list[str]:
-    size = TIMES * shipment.nbytes()
-    if size < HEAVY:
+def complaint(shipment: Shipment, loads: Sequence[Load]) -> list[str]:
+    size = sum([load.nbytes for load in loads])
+    if len(loads) < TIMES or len(set(loads)) > 1 or size < HEAVY:
         return []
     sent = f"sent to the cluster {TIMES} times, {format_bytes(size)} in all"
     return [f"{shipment.what} {sent}; {shipment.remedy}"]
@@ -71,16 +89,24 @@ def shipments(graph: Graph) -> Iterator[tuple[Hashable, Shipment]]:
         yield from arrays_of(node)
     for model in models(graph.order):
         what = f"model {model.name!r}, with all that it refers to, was"
-        yield model.name, Shipment(what, partial(nbytes_of_model, model), SCATTER)
+        yield model.name, Shipment(what, partial(load_of_model, model), SCATTER)
 
 
 def items_of(node: ReductionNode) -> Iterator[tuple[Hashable, Shipment]]:
     """Those that go with the tasks; a variable's change from call to call anyway."""
     columns = [each for each in node.items.columns if is_sent(each)]
-    if columns:
+    remedy = remedy_of(node)
+    if columns and remedy:
         count = columns[0].count
         what = f"the {count} items of the sum over {node.name!r} were"
-        yield (node.name, count), Shipment(what, partial(nbytes_of_items, columns), PLACE)
+        yield (node.name, count), Shipment(what, partial(load_of_items, columns), remedy)
+
+
+def remedy_of(node: ReductionNode) -> str | None:
+    """Beside one placed collection another one would make a task graph of every evaluation."""
+    if len(node.items.placed) != 1:
+        return PLACE
+    return None if node.items.whole_slices else PLACE_BESIDE
 
 
 def is_sent(column: Column) -> bool:
@@ -93,16 +119,33 @@ def arrays_of(node: Node) -> Iterator[tuple[Hashable, Shipment]]:
         if isinstance(source, Constant) and isinstance(source.value, np.ndarray):
             found = describe(source.value)
             what = f"an argument of model {node.name!r}, {found}, was"
-            yield (node.name, found), Shipment(what, partial(nbytes_of, source.value), SCATTER)
+            yield (node.name, found), Shipment(what, partial(load_of, source.value), SCATTER)
 
 
-def nbytes_of_items(columns: Sequence[Column]) -> int:
-    return sum([sizeof(column.items) for column in columns])
+def load_of_items(columns: Sequence[Column]) -> Load:
+    """The first and the last item tell a list from another one."""
+    ends = [each.items[place] for each in columns for place in (0, -1)]
+    return Load(sum([sizeof(column.items) for column in columns]), checksum(ends))
 
 
-def nbytes_of_model(model: Model) -> int:
-    return len(SentFunction.of(model).data)
+def load_of_model(model: Model) -> Load:
+    data = SentFunction.of(model).data
+    return Load(len(data), zlib.crc32(data))
 
 
-def nbytes_of(array: np.ndarray) -> int:
-    return array.nbytes
+def load_of(array: np.ndarray) -> Load:
+    return Load(array.nbytes, checksum(array))
+
+
+def checksum(value: Any) -> int:
+    total = 0
+    for leaf in flatten(value)[0]:
+        total = zlib.crc32(bytes_of(leaf), total)
+    return total
+
+
+def bytes_of(leaf: Any) -> bytes:
+    """Of anything but numbers, text and arrays of such its class."""
+    if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
+        return leaf.tobytes()
+    return (repr(leaf) if isinstance(leaf, PLAIN) else type(leaf).__name__).encode()

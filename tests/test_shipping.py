@@ -39,10 +39,14 @@ def test_pullbacks_too(client):
 
 def told_of(gradient):
     """What is said of three calls."""
+    return told_of_calls([lambda: gradient(2.0)] * 3)
+
+
+def told_of_calls(calls):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        for _ in range(3):
-            gradient(2.0)
+        for call in calls:
+            call()
     return [str(each.message) for each in told if "sent to the cluster" in str(each.message)]
 
 
@@ -87,3 +91,54 @@ def test_nothing_is_said_where_nothing_can_be_done(where, client):
         warnings.filterwarnings("ignore", ".*does not depend.*")
         for _ in range(4):
             dg.value_and_grad(objective)(point)
+
+
+def by_a_model_that_refers_to_it(batch, x):
+    return dg.delayed(lambda x: sum(map(np.sum, batch)) * x, name="other closures")(x)
+
+
+OF_BATCHES = {
+    "items": lambda batch, x: dg.map_sum(fresh("other items"), batch, x),
+    "rows": lambda batch, x: dg.map_sum(fresh("other rows"), np.array(batch), x),
+    "an argument": lambda batch, x: fresh("other arguments")(np.array(batch), x),
+    "a closure": by_a_model_that_refers_to_it,
+}
+
+
+@pytest.mark.parametrize("where", OF_BATCHES)
+def test_nothing_is_said_of_what_is_another_one_in_every_call(where, client):
+    def calls(batches):
+        return [lambda b=b: dg.grad(lambda x: OF_BATCHES[where](b, x))(2.0) for b in batches]
+
+    assert told_of_calls(calls([[row + n for row in HEAVY] for n in range(4)])) == []
+
+
+@pytest.mark.parametrize("where", ["items", "rows"])
+def test_other_lists_of_the_same_items_are_the_same(where, client):
+    def objective(x):
+        items = [row.copy() for row in HEAVY]
+        model = fresh(f"made anew: {where}")
+        return dg.map_sum(model, items if where == "items" else np.array(items), x)
+
+    assert len(told_of(dg.grad(objective))) == 1
+
+
+def of_pair(pair, x):
+    return np.sum(pair[0]) * pair[1] * x
+
+
+def test_what_is_zipped_with_placed_items_is_to_be_placed_with_them(client):
+    """Not beside them: the sum would be a task graph then, in every gradient."""
+    shards, model = dg.place([1.0] * 40), dg.delayed(of_pair, name="zipped")
+
+    def pulled_back(items):
+        return lambda x: dg.vjp(lambda x: dg.map_sum(model, items, x), x)
+
+    (told,) = told_of(pulled_back(dg.zip(HEAVY, shards)))
+    assert "shards = dg.place(list(zip(a, b)))" in told
+    assert told_of(pulled_back(dg.place(list(zip(HEAVY, [1.0] * 40, strict=True))))) == []
+
+
+def test_nothing_is_said_while_nans_are_looked_for(client):
+    with dg.debug_nans():
+        assert told_of(dg.grad(lambda x: dg.map_sum(fresh("watched"), HEAVY, x))) == []
