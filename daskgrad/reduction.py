@@ -109,7 +109,9 @@ class ReductionNode(AddedNode):
         return is_there and all([column.is_here for column in others])
 
     def active_terms(self, graph: Graph) -> tuple[Active, ...]:
-        """Which inputs of a term are differentiated."""
+        """Which inputs of a term are differentiated; none of a sum that is not active itself."""
+        if self not in graph.active:  # behind stop_gradient, or beside the output
+            return ()
         parts = len(self.items.columns)
         own = [Active(number, watched=False) for number in self.active_parts(graph)]
         shared = [
@@ -121,6 +123,8 @@ class ReductionNode(AddedNode):
 
     def active_parts(self, graph: Graph) -> list[int]:
         """Which parts of an item are differentiated."""
+        if self not in graph.active:
+            return []
         pairs = zip(self.own, self.inputs[self.width :], strict=True)
         return [number for number, variable in pairs if variable in graph.active]
 

@@ -233,6 +233,44 @@ def test_what_is_zipped_may_change_from_call_to_call(client):
         assert_same(of_pairs(wide, dg.zip(changed, shards)), of_pairs(wide, dg.zip(changed, ROWS)))
 
 
+def sign(pair, x):
+    return numpy.sign(float(pair[0][0] * x[0]))  # autograd's boxes are no numbers
+
+
+def signs(row, x):
+    return numpy.array([sign((row, row), x), 1.0])
+
+
+BESIDE = {
+    "a zip that is stopped": lambda sum_, shards, p, x: (
+        sum_ * dg.stop_gradient(dg.map_sum(sign, dg.zip(p, shards), x)),
+        (),
+    ),
+    "a zip beside the output": lambda sum_, shards, p, x: (
+        sum_,
+        dg.map_sum(sign, dg.zip(p, shards), x),
+    ),
+    "arrays beside the output": lambda sum_, shards, p, x: (sum_, dg.map_sum(signs, shards, x)),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_sum_that_no_derivative_is_asked_of_is_not_traced(name, client):
+    def found(items):
+        def fun(p, x):
+            return BESIDE[name](dg.map_sum(effect, dg.zip(p, items), x), items, p, x)
+
+        (value, aux), gradients = dg.value_and_grad(fun, (0, 1), has_aux=True)(OF_ROWS, X)
+        return value, [*flatten(aux)[0], *gradients]
+
+    with dask.config.set({"scheduler": "sync", "daskgrad.inline.seconds": 0.0}):
+        expected = found(ROWS)
+    shards = dg.place(ROWS)
+    before = tasks_run(client)
+    assert_same(found(shards), expected)
+    assert tasks_run(client) == before
+
+
 def of_either(item, x):
     return np.sum(getattr(item, "value", item) * x)
 
