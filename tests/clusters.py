@@ -58,3 +58,13 @@ def wait_until(condition, seconds=60):
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.02)
+
+
+def tasks_run(client):
+    """How many tasks the scheduler has had run; blocks that are moved are none."""
+
+    def count(dask_scheduler):
+        prefixes = dask_scheduler.task_prefixes.values()
+        return sum([prefix.state_counts["processing"] for prefix in prefixes])
+
+    return client.run_on_scheduler(count)

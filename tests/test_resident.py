@@ -10,7 +10,7 @@ import autograd.numpy as np
 import dask
 import numpy
 import pytest
-from clusters import wait_until
+from clusters import tasks_run, wait_until
 from distributed import Client
 from numpy.testing import assert_array_equal
 from probes import in_threads, lines, write
@@ -145,16 +145,6 @@ def test_parameters_in_a_dict_several_arguments_and_an_auxiliary(client):
 
 
 # ------------------------------------------------------------------------------ no graph at all
-
-
-def tasks_run(client):
-    """How many tasks the scheduler has had run; blocks that are moved are none."""
-
-    def count(dask_scheduler):
-        prefixes = dask_scheduler.task_prefixes.values()
-        return sum([prefix.state_counts["processing"] for prefix in prefixes])
-
-    return client.run_on_scheduler(count)
 
 
 def test_a_call_makes_no_tasks(client):

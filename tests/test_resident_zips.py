@@ -5,7 +5,7 @@ import dask
 import numpy
 import optree
 import pytest
-from clusters import cluster, kill, kill_when
+from clusters import cluster, kill, kill_when, tasks_run
 from distributed import Client, LocalCluster
 from numpy.testing import assert_array_equal
 from probes import write
@@ -161,16 +161,6 @@ def assert_same(found, expected):
     for one, other in zip(found[1], expected[1], strict=True):
         assert_array_equal(one, other)
         assert getattr(one, "dtype", None) == getattr(other, "dtype", None)
-
-
-def tasks_run(client):
-    """How many tasks the scheduler has had run."""
-
-    def count(dask_scheduler):
-        prefixes = dask_scheduler.task_prefixes.values()
-        return sum([prefix.state_counts["processing"] for prefix in prefixes])
-
-    return client.run_on_scheduler(count)
 
 
 def keeping():
