@@ -64,10 +64,14 @@ def is_portable(value: Any) -> bool:
     return True
 
 
+def portable_args(error: BaseException) -> tuple:
+    """Its arguments, with texts in the place of those that cannot be sent."""
+    return tuple([arg if is_portable(arg) else repr(arg) for arg in error.args])
+
+
 def reduced_exception(error: Exception) -> tuple[Callable, tuple]:
-    args = tuple([arg if is_portable(arg) else repr(arg) for arg in error.args])
     state = {name: value for name, value in error.__dict__.items() if is_portable(value)}
-    return loaded_exception, (type(error), args, state)
+    return loaded_exception, (type(error), portable_args(error), state)
 
 
 def loaded_exception(cls: type[Exception], args: tuple, state: dict) -> Exception:
@@ -83,7 +87,7 @@ def make_plain(error: Exception) -> None:
     For those that a worker of a cluster is about to send: it would send the text alone.
     """
     for each in linked(error):
-        each.args = tuple([arg if is_portable(arg) else repr(arg) for arg in each.args])
+        each.args = portable_args(each)
         for name, value in vars(each).items():
             if not is_portable(value):
                 setattr(each, name, repr(value))

@@ -39,10 +39,10 @@ def unflatten(structure: optree.PyTreeSpec, leaves: Sequence[Any]) -> Any:
 
 
 def exactly(structure: optree.PyTreeSpec) -> bytes | None:
-    """What tells a structure from all others, or None where nothing does.
+    """What tells structures apart that are equal, or None where nothing does.
 
-    Those that are equal may differ in the order of a dict's keys, which a model may go by, and in
-    keys like 1 and True.
+    They may differ in the order of a dict's keys, which a model may go by, and in keys like 1 and
+    True. Equality is wanted, too: two classes of one name may have the same bytes here.
     """
     for dumps in (pickle.dumps, cloudpickle.dumps):  # which may do what pickle cannot
         try:

@@ -125,7 +125,7 @@ class EvaluatorPlugin(WorkerPlugin):
     ) -> list[Job]:
         needed = [job["summand"] for job in messages]
         needed += [digest for job in messages for _, digest in job["parcels"]]
-        if self._is_with_client():
+        if parcels and self._is_with_client():
             parcels = {digest: copied(frames) for digest, frames in parcels.items()}
         if self._parcels.receive(parcels, needed):
             raise Stopped("no parcels", address=self._worker.address)
