@@ -48,10 +48,11 @@ class Shipment(NamedTuple):
     """Something that goes with the tasks of an evaluation, and how to leave it there."""
 
     what: str
-    load: Callable[[], Load]
+    load: Load
     remedy: str
 
 
+Look = Callable[[], Shipment]  # which costs something: not for what has been looked at
 _sent: weakref.WeakKeyDictionary[Any, dict[Hashable, list[Load]]] = weakref.WeakKeyDictionary()
 
 
@@ -66,10 +67,11 @@ def complaints(graph: Graph, client: Any) -> list[str]:
         return []
     sent = _sent.setdefault(client, {})
     said = []
-    for which, shipment in dict(shipments(graph)).items():
+    for which, look in dict(shipments(graph)).items():
         loads = sent.setdefault(which, [])
         if len(loads) < TIMES:
-            loads.append(shipment.load())
+            shipment = look()
+            loads.append(shipment.load)
             said.extend(complaint(shipment, loads))
     return said
 
@@ -82,24 +84,21 @@ def complaint(shipment: Shipment, loads: Sequence[Load]) -> list[str]:
     return [f"{shipment.what} {sent}; {shipment.remedy}"]
 
 
-def shipments(graph: Graph) -> Iterator[tuple[Hashable, Shipment]]:
+def shipments(graph: Graph) -> Iterator[tuple[Hashable, Look]]:
     for node in graph.order:
         if isinstance(node, ReductionNode):
             yield from items_of(node)
         yield from arrays_of(node)
     for model in models(graph.order):
-        what = f"model {model.name!r}, with all that it refers to, was"
-        yield model.name, Shipment(what, partial(load_of_model, model), SCATTER)
+        yield model.name, partial(shipped_model, model)
 
 
-def items_of(node: ReductionNode) -> Iterator[tuple[Hashable, Shipment]]:
+def items_of(node: ReductionNode) -> Iterator[tuple[Hashable, Look]]:
     """Those that go with the tasks; a variable's change from call to call anyway."""
     columns = [each for each in node.items.columns if is_sent(each)]
     remedy = remedy_of(node)
     if columns and remedy:
-        count = columns[0].count
-        what = f"the {count} items of the sum over {node.name!r} were"
-        yield (node.name, count), Shipment(what, partial(load_of_items, columns), remedy)
+        yield (node.name, columns[0].count), partial(shipped_items, node.name, columns, remedy)
 
 
 def remedy_of(node: ReductionNode) -> str | None:
@@ -113,28 +112,30 @@ def is_sent(column: Column) -> bool:
     return type(column) is Column and column.variable is None
 
 
-def arrays_of(node: Node) -> Iterator[tuple[Hashable, Shipment]]:
+def arrays_of(node: Node) -> Iterator[tuple[Hashable, Look]]:
     """The large arrays among the arguments."""
     for source in node.inputs:
         if isinstance(source, Constant) and isinstance(source.value, np.ndarray):
-            found = describe(source.value)
-            what = f"an argument of model {node.name!r}, {found}, was"
-            yield (node.name, found), Shipment(what, partial(load_of, source.value), SCATTER)
+            array = source.value
+            yield (node.name, array.dtype, array.shape), partial(shipped_array, node.name, array)
 
 
-def load_of_items(columns: Sequence[Column]) -> Load:
+def shipped_items(name: str, columns: Sequence[Column], remedy: str) -> Shipment:
     """The first and the last item tell a list from another one."""
     ends = [each.items[place] for each in columns for place in (0, -1)]
-    return Load(sum([sizeof(column.items) for column in columns]), checksum(ends))
+    load = Load(sum([sizeof(column.items) for column in columns]), checksum(ends))
+    return Shipment(f"the {columns[0].count} items of the sum over {name!r} were", load, remedy)
 
 
-def load_of_model(model: Model) -> Load:
+def shipped_model(model: Model) -> Shipment:
     data = SentFunction.of(model).data
-    return Load(len(data), zlib.crc32(data))
+    what = f"model {model.name!r}, with all that it refers to, was"
+    return Shipment(what, Load(len(data), zlib.crc32(data)), SCATTER)
 
 
-def load_of(array: np.ndarray) -> Load:
-    return Load(array.nbytes, checksum(array))
+def shipped_array(name: str, array: np.ndarray) -> Shipment:
+    what = f"an argument of model {name!r}, {describe(array)}, was"
+    return Shipment(what, Load(array.nbytes, checksum(array)), SCATTER)
 
 
 def checksum(value: Any) -> int:
