@@ -13,7 +13,7 @@ import numpy as np
 from daskgrad import cotangents, packing, policy
 from daskgrad.cotangents import Leaves, describe
 from daskgrad.fingerprints import Fingerprint, fingerprint
-from daskgrad.structures import flatten
+from daskgrad.structures import flatten, with_canonical_leaves
 
 
 class Seen(NamedTuple):
@@ -62,7 +62,7 @@ class Gradient:
         return "Gradient()"
 
     def __reduce__(self):
-        return Gradient, (self.leaves,)
+        return with_canonical_leaves, (Gradient, self.leaves)
 
     def with_leaves(self, leaves: Leaves) -> "Gradient":
         """This gradient with other leaves in the places of its own, rounded ones for instance."""

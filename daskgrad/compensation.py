@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from daskgrad.cotangents import Leaves, as_summand, cast, is_differentiable, nbytes
-from daskgrad.structures import Structure, flatten
+from daskgrad.structures import Structure, canonical_leaf, flatten, with_canonical_leaves
 
 
 class Unrounded:
@@ -40,7 +40,7 @@ class Unrounded:
         self.low = low
 
     def __reduce__(self):
-        return Unrounded, (self.high, self.low)
+        return load_unrounded, (self.high, self.low)
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + self.nbytes
@@ -57,6 +57,10 @@ class Unrounded:
         return self.high + self.low
 
 
+def load_unrounded(high: Any, low: Any) -> Unrounded:
+    return Unrounded(canonical_leaf(high), canonical_leaf(low))
+
+
 class UnroundedValue:
     """A sum of values, leaf by leaf; the values' own containers hold only what a model returned."""
 
@@ -67,7 +71,7 @@ class UnroundedValue:
         self.structure = structure
 
     def __reduce__(self):
-        return UnroundedValue, (self.leaves, self.structure)
+        return with_canonical_leaves, (UnroundedValue, self.leaves, self.structure)
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + self.nbytes

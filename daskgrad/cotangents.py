@@ -12,6 +12,7 @@ import numpy as np
 import optree
 
 from daskgrad.fingerprints import Fingerprint
+from daskgrad.structures import with_canonical_leaves
 
 Leaves = tuple[Any, ...]
 
@@ -29,7 +30,7 @@ class Cotangent:
         return f"Cotangent({', '.join(map(describe, self.leaves))})"
 
     def __reduce__(self):
-        return Cotangent, (self.leaves, self.seen)
+        return with_canonical_leaves, (Cotangent, self.leaves, self.seen)
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + nbytes(self.leaves)
@@ -73,7 +74,7 @@ class Part(Cotangent):
         self.factor = factor
 
     def __reduce__(self):
-        return Part, (self.leaves, self.factor, self.seen)
+        return with_canonical_leaves, (Part, self.leaves, self.factor, self.seen)
 
 
 # ------------------------------------------------------------------------------------- leaves

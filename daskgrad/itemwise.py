@@ -21,6 +21,7 @@ from daskgrad.pullbacks import (
     Gradient,
     seed,
 )
+from daskgrad.structures import canonical, with_canonical_leaves
 from daskgrad.summation import Add, PairwiseSum
 
 Widths = tuple[int, ...]  # how many leaves each differentiated part of an item has
@@ -40,13 +41,17 @@ class ItemGradient(Gradient):
         self.columns = columns
 
     def __reduce__(self):
-        return ItemGradient, (self.leaves, self.columns)
+        return load_item_gradient, (self.leaves, self.columns)
 
     def with_leaves(self, leaves: Leaves) -> "ItemGradient":
         return ItemGradient(leaves, self.columns)
 
     def __sizeof__(self) -> int:
         return super().__sizeof__() + sum([cotangents.nbytes(column) for column in self.columns])
+
+
+def load_item_gradient(leaves: Leaves, columns: tuple[Leaves, ...]) -> ItemGradient:
+    return with_canonical_leaves(ItemGradient, leaves, canonical(columns))
 
 
 class Gathered:

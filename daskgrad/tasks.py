@@ -27,7 +27,7 @@ from daskgrad.latest import drop_oldest
 from daskgrad.nans import is_debugging, watched
 from daskgrad.policy import CONFIG, DEFAULT, Under, sent
 from daskgrad.portable import make_plain
-from daskgrad.structures import Registering, aligned, sent_by_value
+from daskgrad.structures import Registering, canonical, sent_by_value
 from daskgrad.supervision import Supervised
 
 Stage = Literal["forward", "value", "backward", "cotangent", "tangent"]
@@ -66,7 +66,7 @@ class KeptTask(Task):
         return True
 
 
-class Aligned:
+class Canonical:
     """A function for a task, called with arrays as they were before they came in a message."""
 
     __slots__ = ("fun",)
@@ -75,11 +75,11 @@ class Aligned:
         self.fun = fun
 
     def __reduce__(self) -> tuple:
-        return Aligned, (self.fun,)
+        return Canonical, (self.fun,)
 
     def __call__(self, *args: Any) -> Any:
         try:
-            return self.fun(*aligned(args))
+            return self.fun(*canonical(args))
         except Exception as error:
             if in_worker():
                 make_plain(error)
@@ -107,12 +107,12 @@ class Planned:
     def run(self, values: dict[Key, Any]) -> Any:
         """What the function returns, given the results of all that it refers to."""
         if not self.inputs:
-            return self.fun(*aligned(self.args))
-        return self.fun(*aligned(tuple([_filled(arg, values) for arg in self.args])))
+            return self.fun(*canonical(self.args))
+        return self.fun(*canonical(tuple([_filled(arg, values) for arg in self.args])))
 
     def task(self, key: Key, sends_classes: bool) -> KeptTask:
         """Dask's task; ``sends_classes``: with the registrations of classes."""
-        fun = Aligned(self.fun)
+        fun = Canonical(self.fun)
         return KeptTask(
             key, Registering(fun) if sends_classes else fun, *[_listed(arg) for arg in self.args]
         )

@@ -1,5 +1,6 @@
 """Indexing against autograd, bit by bit, and ``np.take``, which autograd has no rule for."""
 
+import pickle
 import types
 
 import autograd
@@ -335,3 +336,14 @@ def test_slices_ints_and_masks_need_no_add_at(index, add_at_calls):
 def test_indices_that_may_repeat_do_need_it(index, add_at_calls):
     cotangent_by_tape(lambda a: anp.sum(a[index]), np.ones((4, 5)), 1.0)
     assert len(add_at_calls) == 1
+
+
+def test_arrays_of_the_users_own_objects_are_added_with_numpys_dtype(add_at_calls):
+    """Those that arrived in such an object; with another object for the dtype it is slow."""
+    index, y = pickle.loads(pickle.dumps((np.array([0, 0]), np.ones(2))))
+    x = pickle.loads(pickle.dumps(np.ones(3)))
+    assert (y + 1.0).dtype is not np.dtype(float), "else this cannot fail"
+    cotangent = cotangent_by_tape(lambda a: anp.sum(y * a[index]), x, 1.0)[1]
+    np.testing.assert_array_equal(cotangent, [2.0, 0.0, 0.0])
+    ((array, _, g),) = add_at_calls
+    assert array.dtype is g.dtype is np.dtype(float)

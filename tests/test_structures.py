@@ -17,7 +17,7 @@ from daskgrad.structures import (
     NAMESPACE,
     Registering,
     Structure,
-    aligned,
+    canonical,
     exactly,
     flatten,
     register,
@@ -245,8 +245,8 @@ def test_a_function_alone_brings_the_classes(tmp_path):
 def test_arrays_that_begin_askew_are_copied_and_others_are_not():
     straight = np.arange(3.0)
     value = {"a": askew(straight), "b": (straight, "text", None)}
-    found = aligned(value)
+    found = canonical(value)
     assert found["a"].flags.aligned
     np.testing.assert_array_equal(found["a"], straight)
     assert found["b"][0] is straight
-    assert aligned(found) is found
+    assert canonical(found) is found

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.structures import OWN_DTYPES, own_dtype
+
 
 def reduced(array: np.ndarray) -> Any:
     """What a pickler's ``reducer_override`` returns for an array.
@@ -62,6 +64,12 @@ def shown(
     array = np.ndarray(shape, dtype, memory, start, strides)
     array.flags.writeable &= is_writeable
     return array
+
+
+def reduced_dtype(dtype: np.dtype) -> Any:
+    """As ``reduced``, for a dtype: one that is equal to NumPy's own arrives as NumPy's own."""
+    own = own_dtype(dtype)
+    return (np.dtype, (own.str,)) if own is OWN_DTYPES.get(own.char) else NotImplemented
 
 
 def owner_of(array: np.ndarray) -> np.ndarray:

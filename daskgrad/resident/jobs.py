@@ -13,7 +13,7 @@ from daskgrad.models import Model
 from daskgrad.portable import make_plain
 from daskgrad.pullbacks import Captured, Gradient, Seen
 from daskgrad.resident.messages import Frames, Parcels, Unopened, unpack
-from daskgrad.structures import aligned
+from daskgrad.structures import canonical, with_canonical_leaves
 from daskgrad.summation import Place, Subtrees
 from daskgrad.terms import ADDERS, Sum, TracedSum, captured_sum
 
@@ -57,14 +57,15 @@ def as_tuples(sums: Sums) -> tuple[list[tuple], list[tuple]]:
 
 
 def load_result(jobs: list[tuple], columns: list[Columns], seconds: dict) -> Result:
-    return Result([load_sums(*job) for job in jobs], columns, seconds)
+    return Result([load_sums(*job) for job in jobs], canonical(columns), seconds)
 
 
 def load_sums(seen: list[tuple], partial_sums: list[tuple]) -> Sums:
     """Without fingerprints, as all partial sums are."""
     saw = tuple([Seen(*each) for each in seen])
     return {
-        place: Captured(value, Gradient(leaves), saw, ()) for place, value, leaves in partial_sums
+        place: Captured(canonical(value), with_canonical_leaves(Gradient, leaves), saw, ())
+        for place, value, leaves in partial_sums
     }
 
 
@@ -110,7 +111,7 @@ class Job:
         zipped = self._opened()
         number, first, _ = self._blocks[place]
         start = time.perf_counter()
-        captured = zipped.capture(first, aligned(items))
+        captured = zipped.capture(first, canonical(items))
         self.seconds[place] = time.perf_counter() - start
         if not isinstance(captured.pullback, Gradient):
             raise Stopped("arrays", model=self.name)

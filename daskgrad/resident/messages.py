@@ -14,7 +14,7 @@ import cloudpickle
 import numpy as np
 from distributed.protocol import to_serialize
 
-from daskgrad.structures import aligned
+from daskgrad.structures import canonical
 
 PARCELS = 256  # that a worker keeps
 LARGE = 2**16  # bytes from which on a buffer travels as a frame of its own, without a copy
@@ -112,6 +112,6 @@ class Unopened:
     def value(self) -> Any:
         with self._lock:
             if not self._values:
-                self._values.append(aligned(unpack(self._frames)))
+                self._values.append(canonical(unpack(self._frames)))
                 self._frames = []
             return self._values[0]

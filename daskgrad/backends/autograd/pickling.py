@@ -19,14 +19,14 @@ import numpy as np
 from autograd.core import JVPNode, VJPNode, primitive_jvps, primitive_vjps
 from autograd.tracer import notrace_primitives, primitive
 
-from daskgrad.backends.layouts import reduced
+from daskgrad.backends.layouts import reduced, reduced_dtype
 from daskgrad.backends.unchanged import Pickles
 
 NODES = (VJPNode, JVPNode)
 
 
 class ModelPickler(cloudpickle.Pickler):
-    """cloudpickle, which knows autograd's functions."""
+    """cloudpickle, which knows autograd's functions, and NumPy's own dtypes."""
 
     def reducer_override(self, obj: Any) -> Any:
         if is_primitive(obj) or is_wrapped(obj):
@@ -35,6 +35,8 @@ class ModelPickler(cloudpickle.Pickler):
                 return named, (module, obj.__name__)
         if is_primitive(obj):
             return made_primitive, (token_of(obj), obj.fun), rules_of(obj), None, None, set_rules
+        if isinstance(obj, np.dtype):
+            return reduced_dtype(obj)
         return super().reducer_override(obj)
 
 
