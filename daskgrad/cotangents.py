@@ -243,14 +243,12 @@ def assemble(leaves: Sequence[Any], parts: Sequence[tuple[int, Cotangent]]) -> L
 
     The parts are added in the order given; ``None`` where nothing arrived.
     """
-    total: Leaves = (None,) * len(leaves)
+    total: list[Any] = [None] * len(leaves)
     for start, part in parts:
-        here = part.leaves
-        if isinstance(part, Seed):
-            here = (part.like(leaves[start]),)
-        rest = len(leaves) - start - len(here)
-        total = add(total, ((None,) * start) + tuple(here) + ((None,) * rest))
-    return total
+        here = (part.like(leaves[start]),) if isinstance(part, Seed) else part.leaves
+        for place, leaf in enumerate(here, start):
+            total[place] = _add_leaf(total[place], leaf, owned=total[place] is not None)
+    return tuple(total)
 
 
 def gradient(leaves: Sequence[Any], structure: Any, cotangent: Leaves) -> Any:

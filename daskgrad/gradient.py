@@ -1,5 +1,6 @@
 """Gradients: what users call. Record the nodes, build both graphs, run them, collect."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ from daskgrad.demands import (
 from daskgrad.forward import Forward, add_forward
 from daskgrad.graph import Graph
 from daskgrad.nodes import Node
-from daskgrad.recording import Recording, documented, in_places, parts
+from daskgrad.recording import Recording, by_root, documented, in_places
 from daskgrad.running import Arrived, Kept, evaluated
 from daskgrad.signatures import argument_name, function_name
 from daskgrad.structures import flatten
@@ -187,40 +188,47 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
     require_node(output)
     variables, structure = flatten(wrt)
     require_variables(variables)
+    if cotangent is None and isinstance(output, Variable):  # it meets no model on its way
+        require_real_scalar(output.primal, output.name)
     tasks = TaskGraph()
     graph = Graph(output, [v.root for v in variables], output_is_scalar=cotangent is None)
     forward = add_forward(graph, tasks)
     seed = Seed() if cotangent is None else add_cotangent(cotangent, output, tasks, forward)
     arrived = add_backward(graph, forward, tasks, seed)
-    independent = [v for v in variables if not any(overlap(v, node) for node in arrived)]
-    warn_of_independent(independent, output.name)
-    references = [add_gradient(v, tasks, forward, arrived) for v in variables]
+    parts = by_root(arrived)
+    found = [overlapping(v, parts[v.root], arrived) for v in variables]
+    pairs = list(zip(variables, found, strict=True))
+    warn_of_independent([v for v, there in pairs if not there], output.name)
+    references = [add_gradient(v, tasks, forward, there) for v, there in pairs]
     built = tasks.high_level_graph()
     gradients = [Result(reference.key, built) for reference in references]
     return Result(forward.values[output].key, built), optree.tree_unflatten(structure, gradients)
 
 
-def overlap(first: Variable, second: Variable) -> bool:
-    """Whether two variables are one, or one is a part of the other."""
-    apart = (
-        first.first_leaf + len(first.leaves) <= second.first_leaf
-        or second.first_leaf + len(second.leaves) <= first.first_leaf
-    )
-    return first.root is second.root and not apart
+def overlapping(
+    wrt: Variable, parts: Sequence[Variable], arrived: dict[Variable, Any]
+) -> list[tuple[int, Any]]:
+    """What arrived at a variable, at what it is a part of and at its parts, outermost first.
+
+    With each the number of its first leaf, counted from the variable's. ``parts`` are those of the
+    root that something arrived at, sorted by their leaves.
+    """
+    first, last = wrt.first_leaf, wrt.first_leaf + len(wrt.leaves)
+    begin = bisect_left(parts, first, key=lambda part: part.first_leaf)
+    end = bisect_left(parts, last, key=lambda part: part.first_leaf)
+    around = [whole for whole in wrt.wholes if whole in arrived and whole.first_leaf < first]
+    found = [*around[::-1], *parts[begin:end]]
+    return [(part.first_leaf - first, arrived[part]) for part in found]
 
 
-def add_gradient(wrt: Variable, tasks: TaskGraph, forward: Forward, arrived: dict) -> Any:
+def add_gradient(wrt: Variable, tasks: TaskGraph, forward: Forward, found: Any) -> Any:
     """Adds the task that puts the gradient of a variable, or of a part of one, in its structure."""
-    found = parts(wrt.root, arrived)
     return tasks.add(
         tasks.key("cotangent", wrt.name),
         collect_gradient,
-        value_of_variable(wrt.root, tasks, forward),
+        value_of_variable(wrt, tasks, forward),
         tuple([start for start, _ in found]),
         [cotangent for _, cotangent in found],
-        value_of_variable(wrt, tasks, forward),
-        wrt.first_leaf,
-        wrt.name,
     )
 
 
@@ -228,21 +236,18 @@ def value_of_variable(wrt: Variable, tasks: TaskGraph, forward: Forward) -> Any:
     return forward.values[wrt] if wrt in forward.values else wrt.add_value(tasks, [])
 
 
-def collect_gradient(
-    whole: Any,
-    starts: Sequence[int],
-    arrived: Sequence[Cotangent],
-    part: Any,
-    first: int,
-    name: str,
-) -> Any:
-    """The gradient of a part of a variable, from what arrived at the whole and at its parts."""
-    for start, cotangent in zip(starts, arrived, strict=True):
-        if isinstance(cotangent, Seed):  # it met no model on its way
-            require_real_scalar(flatten(whole)[0][start], name)
-    total = cotangents.assemble(flatten(whole)[0], list(zip(starts, arrived, strict=True)))
-    leaves, structure = flatten(part)
-    return cotangents.gradient(leaves, structure, total[first : first + len(leaves)])
+def collect_gradient(value: Any, starts: Sequence[int], arrived: Sequence[Cotangent]) -> Any:
+    """The gradient of a variable, from what arrived at it, around it and at its parts."""
+    leaves, structure = flatten(value)
+    found = [cut(each, start, len(leaves)) for start, each in zip(starts, arrived, strict=True)]
+    return cotangents.gradient(leaves, structure, cotangents.assemble(leaves, found))
+
+
+def cut(cotangent: Cotangent, start: int, count: int) -> tuple[int, Cotangent]:
+    """What of a cotangent is of ``count`` leaves, of which its own first is number ``start``."""
+    if start >= 0:
+        return start, cotangent
+    return 0, Cotangent(cotangent.leaves[-start : count - start])
 
 
 def add_cotangent(cotangent: Any, output: Node, tasks: TaskGraph, forward: Forward) -> Any:

@@ -73,7 +73,8 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
         recorded = Recording(fun, name, numbers, args)
         output = as_output(recorded.run(kwargs, has_aux=False)[0], name)
         graph = recorded.graph(output)
-        unused = [own for own in recorded.variables if not is_used(own, graph)]
+        used = {node.root for node in graph.active if isinstance(node, Variable)}
+        unused = [own for own in recorded.variables if own not in used]
         warn_of_independent(unused, name)
         whole = args[numbers[0]] if is_number(argnums) else tuple([args[n] for n in numbers])
         if mode == "forward" and entries(flatten(whole)[0]):
@@ -100,11 +101,6 @@ def require_one_kind(value: Any, argument: Any, name: str) -> None:
 
 def differentiable(tree: Any) -> list[Any]:
     return [leaf for leaf in flatten(tree)[0] if is_differentiable(leaf)]
-
-
-def is_used(variable: Variable, graph: Graph) -> bool:
-    """Whether the output depends on a variable, or on a part of it."""
-    return any(isinstance(node, Variable) and node.root is variable for node in graph.active)
 
 
 def is_taller(value: Any, argument: Any) -> bool:

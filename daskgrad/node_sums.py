@@ -140,7 +140,8 @@ def as_dual(source: Node, tangents: Tangents) -> Node:
 @tangent_node.register
 def _(node: SumNode, tangents: Tangents) -> SumNode:
     active = [source for source in node.inputs if source in tangents.graph.active]
-    tangents.unseen.update(dict.fromkeys([s for s in node.inputs if s not in set(active)]))
+    inactive = [source for source in node.inputs if source not in tangents.graph.active]
+    tangents.unseen.update(dict.fromkeys(inactive))
     return SumNode([tangents.tangent(source) for source in active], node.name, node.summation)
 
 

@@ -4,7 +4,8 @@
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from daskgrad import cotangents
@@ -69,9 +70,10 @@ def gathered(
 
     Also which of the variables nothing arrived at.
     """
-    gradients, independent = [], []
+    gradients, independent, parts = [], [], by_root(arrived)
     for root in variables:
-        leaves = cotangents.assemble(root.leaves, parts(root, arrived))
+        found = [(node.first_leaf, arrived[node]) for node in parts[root]]
+        leaves = cotangents.assemble(root.leaves, found)
         if cotangents.is_zero(leaves):
             independent.append(root)
         gradients.append(cotangents.gradient(root.leaves, root.structure, leaves))
@@ -90,11 +92,14 @@ def recorded_variable(value: Any, name: str) -> Variable:
     return made
 
 
-def parts(root: Variable, arrived: dict[Variable, Any]) -> list[tuple[int, Any]]:
-    """What arrived at a variable as a whole and at its parts, in the order of their leaves."""
-    found = [node for node in arrived if node.root is root]
-    found.sort(key=lambda node: (node.first_leaf, -len(node.leaves)))
-    return [(node.first_leaf, arrived[node]) for node in found]
+def by_root(nodes: Iterable[Variable]) -> dict[Variable, list[Variable]]:
+    """For each variable itself and its parts, as far as they are there, by their leaves."""
+    found: dict[Variable, list[Variable]] = defaultdict(list)
+    for node in nodes:
+        found[node.root].append(node)
+    for parts in found.values():
+        parts.sort(key=lambda node: (node.first_leaf, -len(node.leaves)))
+    return found
 
 
 def documented(derivative: Callable, fun: Callable, what: str) -> Callable:

@@ -83,10 +83,9 @@ class Product(NamedTuple):
     def results(self, arrived: dict) -> tuple[list[Any], list[Any]]:
         """The gradient and the product, variable by variable."""
         gradients, independent = gathered(self.pushed, arrived)
+        unseen = set(independent)
         pairs = zip(self.recorded.variables, self.pushed, strict=True)
-        warn_of_independent(
-            [own for own, pushed in pairs if pushed in set(independent)], self.recorded.name
-        )
+        warn_of_independent([own for own, pushed in pairs if pushed in unseen], self.recorded.name)
         return gradients, gathered(self.recorded.variables, arrived)[0]
 
 

@@ -1,6 +1,7 @@
 """Variables: what is differentiated. Leaves of graphs, and containers of such."""
 
 import dataclasses
+import itertools
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -31,14 +32,23 @@ class Variable(Node):
         self._whole = whole  # not itself: in a cycle, what it copied would wait for the collector
         self.first_leaf = first_leaf
         self._parts: weakref.WeakValueDictionary[Any, Variable] | None = None
+        self._children: dict[Any, tuple[int, optree.PyTreeSpec]] | None = None
 
     @property
     def root(self) -> "Variable":
         """What it is a part of, or a part of a part of, or itself."""
         return self if self._whole is None else self._whole.root
 
+    @property
+    def wholes(self) -> Iterator["Variable"]:
+        """What it is a part of, innermost first."""
+        whole = self._whole
+        while whole is not None:
+            yield whole
+            whole = whole._whole
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_parts": dict(self._parts or {})}
+        return {**self.__dict__, "_parts": dict(self._parts or {}), "_children": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -86,13 +96,13 @@ class Variable(Node):
             self._parts = weakref.WeakValueDictionary()
         part = self._parts.get(entry)
         if part is None:
-            children, entries = self.structure.children(), self.structure.entries()
-            if entry not in entries:
+            if self._children is None:
+                self._children = children_of(self.structure)
+            if entry not in self._children:
                 raise KeyError(self._has_no_item(entry))
-            number = entries.index(entry)
-            first = sum([child.num_leaves for child in children[:number]])
-            leaves = self.leaves[first : first + children[number].num_leaves]
-            child = optree.tree_unflatten(children[number], leaves)
+            first, structure = self._children[entry]
+            leaves = self.leaves[first : first + structure.num_leaves]
+            child = optree.tree_unflatten(structure, leaves)
             name = f"{self.name}[{entry!r}]"
             part = self._parts[entry] = Variable(child, name, self, self.first_leaf + first)
         return part
@@ -100,6 +110,13 @@ class Variable(Node):
     def _has_no_item(self, entry: Any) -> str:
         entries = ", ".join([repr(entry) for entry in self.structure.entries()])
         return f"variable {self.name!r} has no item {entry!r}; it has {entries}"
+
+
+def children_of(structure: optree.PyTreeSpec) -> dict[Any, tuple[int, optree.PyTreeSpec]]:
+    """For each child of a container, by its entry: its first leaf, and its structure."""
+    children = structure.children()
+    firsts = itertools.accumulate([child.num_leaves for child in children], initial=0)
+    return dict(zip(structure.entries(), zip(firsts, children, strict=False), strict=True))
 
 
 def variable(value: Any, name: str | None = None) -> Variable:
