@@ -203,10 +203,10 @@ def as_column(items: Any, argument: str, whole_slices: bool) -> Column:
 
 
 def require_sequence(items: Any, argument: str) -> None:
-    if not isinstance(items, list | tuple | np.ndarray):
+    if not isinstance(items, list | tuple | range | np.ndarray):
         raise TypeError(
-            f"{argument} must be a list, a tuple, a NumPy or dask Array, a dask Bag, a variable, "
-            f"what dg.place returned, or one dg.zip of such; found {described(items)}"
+            f"{argument} must be a list, a tuple, a range, a NumPy or dask Array, a dask Bag, a "
+            f"variable, what dg.place returned, or one dg.zip of such; found {described(items)}"
         )
 
 

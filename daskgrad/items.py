@@ -40,8 +40,8 @@ def zip(*collections: Any) -> Zip:
     Parameters
     ----------
     collections:
-        whatever is summed over alone: lists, tuples, arrays, dask Arrays, lists of Delayed, placed
-        items, and variables, whose items are differentiated. Bags and dataframes go with one
+        whatever is summed over alone: lists, tuples, ranges, arrays, dask Arrays, lists of Delayed,
+        placed items, and variables, whose items are differentiated. Bags and dataframes go with one
         another alone, with as many partitions; their items are counted when they are computed.
 
     Beside placed items, what is in this process travels with every evaluation, or once where it is
@@ -261,7 +261,8 @@ def nested_part(items: Any, argument: str) -> Any:
 
 def is_boxed(items: Any) -> bool:
     """Whether this is a sequence of which as_items knows nothing: a backend's box of an array."""
-    is_plain = isinstance(items, list | tuple | str | bytes | dict) or hasattr(items, "__array__")
+    is_plain = isinstance(items, list | tuple | range | str | bytes | dict)
+    is_plain = is_plain or hasattr(items, "__array__")
     return not is_plain and hasattr(items, "__len__") and hasattr(items, "__getitem__")
 
 

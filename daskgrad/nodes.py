@@ -20,11 +20,14 @@ from daskgrad.cotangents import contiguous, describe, require_room
 from daskgrad.hidden import NESTED, containers_in, find_hidden
 from daskgrad.models import KEEP, Call, Model
 from daskgrad.pullbacks import evaluate
-from daskgrad.signatures import function_name
+from daskgrad.signatures import function_name, path_of, traceable
 from daskgrad.structures import NAMESPACE, Structure, flatten
 from daskgrad.tasks import Collection, Names, Stage, TaskGraph, is_collection
 
 HEAVY = 2**16  # bytes from which on a constant array is a key of its own, and not part of a task
+
+UNPACKED = "a, b = node is written a, b = node[0], node[1]"
+BRANCH = "what depends on the value, such as an if, stands in that function"
 
 names = Names()
 
@@ -113,10 +116,12 @@ class Node(Collection):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> "Node":
         if method == "__call__" and ufunc in UFUNCS and not kwargs:
             return UFUNCS[ufunc](*inputs)
-        raise self._is_no_array(f"np.{ufunc.__name__}")
+        path = path_of(ufunc)
+        raise self._is_no_array(path, f"dg.delayed({traceable(path)})(node)")
 
     def __array_function__(self, function: Any, *_: Any) -> Any:
-        raise self._is_no_array(f"np.{function.__name__}")
+        path = path_of(function)
+        raise self._is_no_array(path, f"dg.delayed({traceable(path)})(node)")
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise self._is_no_array("np.asarray")
@@ -134,23 +139,23 @@ class Node(Collection):
         raise self._is_no_array("the use as an index")
 
     def __bool__(self) -> bool:
-        raise self._is_no_array("its truth")
+        raise self._is_no_array("its truth", BRANCH)
 
     def __iter__(self) -> Iterator["Node"]:
-        raise self._is_no_array("iteration")
+        raise self._is_no_array("iteration", UNPACKED)
 
     def __len__(self) -> int:
-        raise self._is_no_array("len()")
+        raise self._is_no_array("len()", "dg.delayed(len)(node)")
 
     def __lt__(self, other: Any) -> bool:
-        raise self._is_no_array("comparison")
+        raise self._is_no_array("comparison", BRANCH)
 
     __le__ = __gt__ = __ge__ = __lt__
 
     def __eq__(self, other: Any) -> bool:
         if self is other:
             return True
-        raise self._is_no_array("comparison")
+        raise self._is_no_array("comparison", BRANCH)
 
     def __ne__(self, other: Any) -> bool:
         return not self == other
@@ -187,12 +192,16 @@ class Node(Collection):
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("_") or "name" not in self.__dict__:  # not ours, or not made yet
             raise AttributeError(attribute)
-        raise AttributeError(str(self._is_no_array(f".{attribute}")))
+        is_method = callable(getattr(np.ndarray, attribute, None))
+        model = f"lambda x: x.{attribute}{'()' if is_method else ''}"
+        raise AttributeError(str(self._is_no_array(f".{attribute}", f"dg.delayed({model})(node)")))
 
-    def _is_no_array(self, asked: str) -> TypeError:
+    def _is_no_array(self, asked: str, instead: str = "") -> TypeError:
+        """What to do where a node is used as an array; ``instead``: what to write for it."""
         return TypeError(
             f"{asked} was asked of {self!r}, which has no value yet; wrap the function that needs "
-            f"its value in dg.delayed and call that, or take the value with .compute()"
+            f"its value in dg.delayed and call that{instead and f': {instead}'}; or, where no "
+            f"derivative goes through it, take the value with .compute()"
         )
 
 

@@ -29,7 +29,7 @@ def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
     Raises
     ------
     TypeError
-        for anything but a list, a tuple or a plain NumPy array of at least one dimension.
+        for anything but a list, a tuple, a range or a plain NumPy array of at least one dimension.
     ValueError
         where there are none: an empty sum has no structure and no shape.
     """
@@ -37,10 +37,10 @@ def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
         require_plain(items, argument)
         require_room(items, argument)
         items = np.ascontiguousarray(items)
-    elif not isinstance(items, list | tuple):
+    elif not isinstance(items, list | tuple | range):
         raise TypeError(
-            f"{argument} must be a list, a tuple, a NumPy array of at least one dimension or what "
-            f"dg.place returns; found {described(items)}"
+            f"{argument} must be a list, a tuple, a range, a NumPy array of at least one dimension "
+            f"or what dg.place returns; found {described(items)}"
         )
     if not len(items):
         raise ValueError(f"{argument} is empty, and an empty sum has no shape; sum at least one")

@@ -171,7 +171,7 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     Parameters
     ----------
     items:
-        a list, a tuple, or a NumPy array of rows; compute other collections first.
+        a list, a tuple, a range, or a NumPy array of rows; compute other collections first.
     grainsize:
         items in one block, rounded down to a power of two; "auto" makes at least 32 blocks a
         thread, if there are as many items. How many blocks one thread evaluates in one go is

@@ -2,14 +2,41 @@
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 
 def function_name(fun: Any) -> str:
     while isinstance(fun, functools.partial):
         fun = fun.func
     return getattr(fun, "__name__", None) or type(fun).__name__
+
+
+def path_of(function: Any) -> str:
+    """Where a function that NumPy hands over is found, as users write it: ``np.linalg.norm``."""
+    name = function.__name__
+    module = module_of(function, name)
+    if module is None:
+        return name
+    return f"{module}.{name}".replace("numpy.", "np.", 1)
+
+
+def module_of(function: Any, name: str) -> str | None:
+    """The module of NumPy or SciPy that has a function; ufuncs do not tell where they are from."""
+    if not isinstance(function, np.ufunc):
+        return function.__module__
+    modules = ("numpy", "scipy.special")
+    return next((m for m in modules if getattr(sys.modules.get(m), name, None) is function), None)
+
+
+def traceable(path: str) -> str:
+    """The path of the function that takes the place of one of NumPy or SciPy in models."""
+    if path.startswith("np."):
+        return path.replace("np.", "autograd.numpy.", 1)
+    return f"autograd.{path}" if path.startswith("scipy.") else "lambda x: ..."
 
 
 def argument_name(fun: Callable, number: int) -> str:

@@ -51,10 +51,10 @@ def map_sum(
     model:
         a plain function, or what ``delayed`` made of one.
     items:
-        a list or tuple; a NumPy or dask Array (its rows are the items); a list of Delayed, each of
-        them an item; a dask Bag (its elements; the bits depend on its partitions); what ``place``
-        returned; a variable that is a list, a tuple or an array, whose items are differentiated;
-        or ``zip`` of such. A list that holds nodes is recorded as one node an item.
+        a list, tuple or range; a NumPy or dask Array (its rows are the items); a list of Delayed,
+        each of them an item; a dask Bag (its elements; the bits depend on its partitions); what
+        ``place`` returned; a variable that is a list, a tuple or an array, whose items are
+        differentiated; or ``zip`` of such. A list that holds nodes is recorded as one node an item.
     shared:
         what every term sees; may hold variables and other nodes at any depth.
     grainsize:

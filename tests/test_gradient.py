@@ -627,3 +627,20 @@ def test_an_error_keeps_its_type_and_names_the_model(scheduler):
         dg.grad(lambda x: energy(failing(squash(x), name="text")))(X)
     (note,) = [note for note in caught.value.__notes__ if "daskgrad" in note]
     assert "'failing', called with (float64[4], name='text')" in note
+
+
+def test_scipy_minimizes_over_a_dict_by_way_of_flat_vectors():
+    """As the README says."""
+    tree_ravel = optree.integrations.numpy.tree_ravel
+    fun = dg.value_and_grad(
+        dg.delayed(lambda p: np.sum((p["a"] - 2.0) ** 2) + np.sum((p["b"] + p["a"]) ** 2))
+    )
+
+    def flat(value, gradient):
+        return value, tree_ravel(gradient)[0]
+
+    v, restore = tree_ravel({"b": np.ones((2, 2)), "a": np.float64(0.0)})
+    found = scipy.optimize.minimize(lambda v: flat(*fun(restore(v))), v, jac=True)
+    minimum = restore(found.x)
+    assert_allclose(minimum["a"], 2.0, rtol=1e-4)
+    assert_allclose(minimum["b"], np.full((2, 2), -2.0), rtol=1e-4)

@@ -7,6 +7,7 @@ import operator
 import autograd.numpy as anp
 import numpy as np
 import pytest
+import scipy.special
 from inputs import Unregistered, X, energy, named
 
 import daskgrad as dg
@@ -57,6 +58,43 @@ def test_a_node_is_no_array(misuse):
     for node in (dg.variable(X, "x"), energy(dg.variable(X))):
         with pytest.raises(TypeError, match=r"<.*(x|energy)>, which has no value.*dg\.delayed"):
             MISUSES[misuse](node)
+
+
+@pytest.mark.parametrize(
+    ("misuse", "asked", "instead"),
+    [
+        (np.sin, "np.sin", r"dg\.delayed\(autograd\.numpy\.sin\)\(node\)"),
+        (np.linalg.norm, r"np\.linalg\.norm", r"\(autograd\.numpy\.linalg\.norm\)\(node\)"),
+        (np.fft.fft, r"np\.fft\.fft", r"\(autograd\.numpy\.fft\.fft\)\(node\)"),
+        (np.linalg.solve, r"np\.linalg\.solve", r"dg\.delayed"),
+        (
+            scipy.special.gammaln,
+            r"scipy\.special\.gammaln",
+            r"\(autograd\.scipy\.special\.gammaln\)",
+        ),
+        (np.frompyfunc(abs, 1, 1), r"abs \(vectorized\)", r"\(lambda x: \.\.\.\)\(node\)"),
+        (list, "iteration", r"a, b = node\[0\], node\[1\]"),
+        (len, r"len\(\)", r"dg\.delayed\(len\)\(node\)"),
+        (bool, "its truth", "such as an if, stands in that function"),
+        (lambda x: x < 1.0, "comparison", "such as an if, stands in that function"),
+    ],
+    ids=str,
+)
+def test_what_a_node_is_asked_is_named_in_full_with_what_to_write_instead(misuse, asked, instead):
+    with pytest.raises(TypeError, match=rf"^{asked} was asked of <.*>, which.*: .*{instead}.*"):
+        with_arguments(misuse)(energy(X))
+
+
+def with_arguments(function):
+    if function is np.linalg.solve:
+        return lambda node: function(np.eye(3), node)
+    return function
+
+
+@pytest.mark.parametrize(("attribute", "model"), [("T", "x.T"), ("sum", r"x.sum\(\)")])
+def test_an_attribute_that_a_node_lacks_stands_in_a_model(attribute, model):
+    with pytest.raises(AttributeError, match=rf": dg\.delayed\(lambda x: {model}\)\(node\);"):
+        getattr(energy(X), attribute)
 
 
 @pytest.mark.parametrize("attribute", ["shape", "T", "sum", "dtype", "copy", "real"])

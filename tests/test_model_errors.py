@@ -58,7 +58,7 @@ def test_a_grainsize_is_a_number_of_items(add_up, grainsize):
 
 
 @pytest.mark.parametrize("add_up", SUMS)
-@pytest.mark.parametrize("items", [[], (), np.zeros(0), np.zeros((0, 3))], ids=repr)
+@pytest.mark.parametrize("items", [[], (), range(0), np.zeros(0), np.zeros((0, 3))], ids=repr)
 def test_an_empty_sum_is_an_error(add_up, items):
     with pytest.raises(ValueError, match=r"(items|sliced) is empty.* sum at least one"):
         SUMS[add_up](items)
@@ -75,7 +75,6 @@ def test_an_empty_sum_is_an_error(add_up, items):
         (np.array(3.0), r"float64\[\]"),
         (3.0, r"3\.0"),
         (None, "None"),
-        (range(3), "range"),
     ],
 )
 def test_items_are_a_list_a_tuple_or_an_array(add_up, items, found):

@@ -117,6 +117,7 @@ def test_what_has_no_derivative_stands_beside_what_has(kind):
 ITEMS = {
     "a tuple": ((1.0, 2.0), 3.0),
     "a named tuple": (collections.namedtuple("Pair", "a b")(1.0, 2.0), 3.0),
+    "a range": (range(1, 6, 2), 9.0),
     "integers, huge": ([10**20, 1], 1e20),
     "booleans": ([True, False, True], 2.0),
     "strided rows": (np.arange(6.0)[::2], 6.0),
@@ -134,6 +135,28 @@ def test_items_of_any_kind(kind):
     value, gradient = dg.value_and_grad(lambda x: dg.map_sum(term, items, x))(X)
     assert_allclose(gradient, np.full(3, total), rtol=1e-3)
     assert_allclose(value, total * np.sum(X), rtol=1e-3)
+
+
+SUMS_OVER_A_RANGE = {
+    "reduce_sum": lambda x: dg.reduce_sum(
+        lambda numbers, x: sum(numbers) * anp.sum(x), range(5), x, grainsize=2
+    ),
+    "zip": lambda x: dg.map_sum(lambda ab, x: ab[0] * ab[1] * anp.sum(x), ZIPPED_RANGES, x),
+    "place": lambda x: dg.map_sum(term, dg.place(range(5)), x),
+    "in a model": lambda x: dg.delayed(lambda x: dg.map_sum(term, range(5), x))(x),
+    "slices in a model": lambda x: dg.delayed(
+        lambda x: dg.reduce_sum(lambda n, x: sum(n) * anp.sum(x), range(5), x, grainsize=2)
+    )(x),
+}
+ZIPPED_RANGES = dg.zip(range(1, 5), range(4, 0, -1))
+
+
+@pytest.mark.parametrize("kind", SUMS_OVER_A_RANGE)
+def test_a_range_is_a_list_of_items(kind):
+    value, gradient = dg.value_and_grad(SUMS_OVER_A_RANGE[kind])(X)
+    total = 20.0 if kind == "zip" else 10.0
+    assert_allclose(gradient, np.full(3, total))
+    assert_allclose(value, total * np.sum(X))
 
 
 OTHER_ITEMS = {

@@ -2,8 +2,10 @@
 
 HINT = (
     "while it is differentiated, a model sees autograd's boxes in the place of arrays: "
-    "use autograd.numpy in the place of numpy and math, make new arrays (np.concatenate, np.where) "
-    "in the place of assigning into one, and see autograd's tutorial for what it covers; "
+    "use autograd.numpy in the place of numpy and math, and autograd.scipy in that of scipy "
+    "(autograd.scipy.special.gammaln; what it lacks gets a rule with dg.custom_vjp), make new "
+    "arrays (np.concatenate, np.where) in the place of assigning into one, and see autograd's "
+    "tutorial for what it covers; "
     "a derivative inside a model is autograd's own, of a plain function: autograd.grad, not dg.grad"
 )
 
