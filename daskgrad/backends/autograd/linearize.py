@@ -22,7 +22,13 @@ from autograd.tracer import (
     trace_primitives_map,
 )
 
-from daskgrad.backends.autograd.guards import is_integer, require_seen, without_derivative
+from daskgrad.backends.autograd.guards import (
+    INTEGERS,
+    kind_of,
+    real_part,
+    require_seen,
+    without_derivative,
+)
 from daskgrad.backends.autograd.tape import copied, pullback_of, trace
 from daskgrad.backends.autograd.tracing import trace_numbers
 from daskgrad.cotangents import is_differentiable
@@ -75,7 +81,8 @@ class Step(NamedTuple):
         rule = None if self.fun in TRANSPOSED else rule_for_tangents(self.fun)
         if rule is None:
             return self._transposed(argnums, arrived)
-        return rule(argnums, arrived, self.value, self.args, self.kwargs)
+        tangent = rule(argnums, arrived, self.value, self.args, self.kwargs)
+        return real_part(tangent) if kind_of(self.value) == "f" else tangent
 
     def _transposed(self, argnums: tuple, tangents: Sequence[Any]) -> Any:
         pullback = pullback_of(self.fun, argnums, self.value, self.args, self.kwargs)
@@ -100,7 +107,7 @@ class RecordNode(Node):
     def __init__(self, value, fun, args, kwargs, parent_argnums, parents):
         if kwargs:
             require_seen(fun, kwargs)
-        has_none = is_integer(value)
+        has_none = kind_of(value) in INTEGERS
         places = () if has_none else [parent.place for parent in parents]
         argnums = () if has_none else parent_argnums
         record = parents[0].record

@@ -10,19 +10,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from autograd.core import add_outgrads, primitive_vjps, sparse_object_types
+from autograd.core import add_outgrads, primitive_vjps
 from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vjps import untake
 from autograd.tracer import Node, isbox, new_box, notrace_primitives
+from numpy import float64, ndarray
 
 from daskgrad.backends.autograd.arithmetic import RULES as ARITHMETIC_RULES
-from daskgrad.backends.autograd.guards import RULES as GUARDED_RULES
 from daskgrad.backends.autograd.guards import (
+    INTEGERS,
     integer_pullback,
-    is_integer,
+    kind_of,
+    real_part,
     require_seen,
     without_derivative,
 )
+from daskgrad.backends.autograd.guards import RULES as GUARDED_RULES
 from daskgrad.backends.autograd.indexing import RULES as INDEXING_RULES
 from daskgrad.backends.autograd.indexing import Piece
 from daskgrad.backends.autograd.linear import RULES as LINEAR_RULES
@@ -37,10 +40,11 @@ RULES = {**ARITHMETIC_RULES, **LINEAR_RULES, **INDEXING_RULES, **GUARDED_RULES}
 
 
 class TapeNode(Node):
-    """One primitive that ran, and its pullback."""
+    """One primitive that ran, and its pullback; ``is_real``: of its value, and so its cotangent."""
 
-    __slots__ = ("parents", "pullback")
+    __slots__ = ("is_real", "parents", "pullback")
 
+    is_real: bool
     parents: Any
     pullback: Any
 
@@ -49,7 +53,9 @@ class TapeNode(Node):
         rule = RULES.get(fun) or primitive_vjps.get(fun) or missing(fun, parent_argnums)
         if kwargs:
             require_seen(fun, kwargs)
-        if is_integer(value):
+        kind = kind_of(value)
+        self.is_real = kind == "f"
+        if kind in INTEGERS:
             self.parents, self.pullback = (), integer_pullback
             return
         try:
@@ -59,7 +65,8 @@ class TapeNode(Node):
                 explain(error, fun, parent_argnums)
             raise
 
-    def initialize_root(self):
+    def initialize_root(self, value):
+        self.is_real = kind_of(value) == "f"
         self.parents = ()
         self.pullback = None
 
@@ -101,7 +108,7 @@ def trace(fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]) -> tuple[lis
     """Runs ``fun`` once; returns its outputs and the tape (see ``daskgrad.backends``)."""
     number = trace_numbers.next_number()
     notrace_primitives[TapeNode] = without_derivative()
-    roots = [TapeNode.new_root() for _ in arrays]
+    roots = [TapeNode.new_root(array) for array in arrays]
     boxes = [new_box(array, number, root) for array, root in zip(arrays, roots, strict=True)]
     outputs, ends = [], []
     for output in fun(*boxes):
@@ -140,7 +147,8 @@ class Tape:
         ends = [None if end is None else places[end] for end in self._ends]
         roots = [places[root] for root in self._roots]
         pullbacks = [node.pullback for node in nodes]
-        return made_tape, (parents, pullbacks, len(self._order), ends, roots)
+        are_real = [node.is_real for node in nodes]
+        return made_tape, (parents, pullbacks, are_real, len(self._order), ends, roots)
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """One cotangent (or None) an output in, one an array out; None where nothing arrived."""
@@ -155,7 +163,9 @@ class Tape:
             for parent, cotangent in zip(
                 node.parents, node.pullback(arrived.pop(node)), strict=True
             ):
-                if type(cotangent) in PLAIN and parent not in arrived:
+                kind = type(cotangent)  # what most are is told without a call
+                is_plain = kind is float64 or (kind is ndarray and cotangent.dtype.kind == "f")
+                if is_plain and parent not in arrived:
                     arrived[parent] = cotangent
                 elif cotangent is not None:
                     sums.add(parent, cotangent)
@@ -169,15 +179,17 @@ class Tape:
 def made_tape(
     parents: Sequence[Sequence[int]],
     pullbacks: Sequence[Callable | None],
+    are_real: Sequence[bool],
     length: int,
     ends: Sequence[int | None],
     roots: Sequence[int],
 ) -> Tape:
     """A tape from its parts: the nodes by their places, those of the backward pass first."""
     nodes = [TapeNode.__new__(TapeNode) for _ in pullbacks]
-    for node, places, pullback in zip(nodes, parents, pullbacks, strict=True):
+    for node, places, pullback, is_real in zip(nodes, parents, pullbacks, are_real, strict=True):
         node.parents = tuple([nodes[place] for place in places])
         node.pullback = pullback
+        node.is_real = is_real
     tape = Tape.__new__(Tape)
     tape._order = nodes[:length]
     tape._ends = [None if place is None else nodes[place] for place in ends]
@@ -199,7 +211,7 @@ def copied() -> TypeError:
     )
 
 
-PLAIN = {np.ndarray, np.float64}  # what most cotangents are: neither boxes nor pieces
+NUMBERS = (np.ndarray, np.generic, float, complex, int)
 
 
 class Cotangents:
@@ -218,14 +230,13 @@ class Cotangents:
     def add(self, node: TapeNode, cotangent: Any) -> None:
         previous = self.value.get(node)
         if type(cotangent) is Piece:
-            self._add_piece(node, previous, cotangent)
-        elif isbox(previous) or type(cotangent) in sparse_object_types or isbox(cotangent):
-            flagged = None if previous is None else (previous, node in self._ours)
-            self._put(node, *add_outgrads(flagged, cotangent))
-        elif previous is None:
-            self.value[node] = cotangent
+            return self._add_piece(node, previous, cotangent)
+        if node.is_real:
+            cotangent = real_part(cotangent)
+        if isinstance(cotangent, NUMBERS) and (previous is None or isinstance(previous, NUMBERS)):
+            self._add_dense(node, previous, cotangent)
         else:
-            self._put(node, self._add_dense(previous, cotangent, node in self._ours), True)
+            self._add_by_space(node, previous, cotangent)
 
     def _put(self, node: TapeNode, value: Any, ours: bool) -> None:
         self.value[node] = value
@@ -243,15 +254,26 @@ class Cotangents:
             previous = np.asarray(piece.space.zeros() + previous)
         self._put(node, piece.add_into(previous), True)
 
-    @staticmethod
-    def _add_dense(previous: Any, cotangent: Any, ours: bool) -> Any:
-        if not (ours and isinstance(previous, np.ndarray)):
-            return previous + cotangent
-        try:
-            previous += cotangent
-        except TypeError:  # complex does not go into real: the sum is complex
-            return previous + cotangent
-        return previous
+    def _add_dense(self, node: TapeNode, previous: Any, cotangent: Any) -> None:
+        if previous is None:
+            self.value[node] = cotangent
+        elif node in self._ours and isinstance(previous, np.ndarray):
+            self._put(node, added_in_place(previous, cotangent), True)
+        else:
+            self._put(node, previous + cotangent, True)
+
+    def _add_by_space(self, node: TapeNode, previous: Any, cotangent: Any) -> None:
+        """Boxes, sparse objects and containers are added by autograd's vector spaces."""
+        flagged = None if previous is None else (previous, node in self._ours)
+        self._put(node, *add_outgrads(flagged, cotangent))
+
+
+def added_in_place(array: np.ndarray, cotangent: Any) -> Any:
+    try:
+        array += cotangent
+    except TypeError:  # complex does not go into real: the sum is complex
+        return array + cotangent
+    return array
 
 
 def backward_order(ends: Sequence[TapeNode]) -> list[TapeNode]:
