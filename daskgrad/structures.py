@@ -5,6 +5,7 @@
 to them by value; its registration is sent along.
 """
 
+import itertools
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -38,6 +39,13 @@ def unflatten(structure: optree.PyTreeSpec, leaves: Sequence[Any]) -> Any:
     return leaves[0] if structure is LEAF else structure.unflatten(leaves)
 
 
+def children_of(structure: optree.PyTreeSpec) -> dict[Any, tuple[int, optree.PyTreeSpec]]:
+    """For each child of a container, by its entry: its first leaf, and its structure."""
+    children = structure.children()
+    firsts = itertools.accumulate([child.num_leaves for child in children], initial=0)
+    return dict(zip(structure.entries(), zip(firsts, children, strict=False), strict=True))
+
+
 def exactly(structure: optree.PyTreeSpec) -> bytes | None:
     """What tells structures apart that are equal, or None where nothing does.
 
@@ -66,6 +74,21 @@ def aligned(value: Any) -> Any:
 
 def is_askew(leaf: Any) -> bool:
     return type(leaf) is np.ndarray and not leaf.flags.aligned
+
+
+def takes_as_arrived(fun: Callable) -> Callable:
+    """Marks the function of a task that looks at parts of its arguments, and aligns these itself.
+
+    Looking through all of a large container for each of its items would take the square of its
+    size.
+    """
+    fun.takes_as_arrived = True  # type: ignore[attr-defined]
+    return fun
+
+
+def aligned_for(fun: Callable, args: tuple) -> tuple:
+    """The arguments of a task, aligned unless its function does that itself."""
+    return args if getattr(fun, "takes_as_arrived", False) else aligned(args)
 
 
 class Structure:
