@@ -6,7 +6,7 @@ a value was used more than once, its cotangents are added in the order in which 
 
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import singledispatch
 from typing import Any, NamedTuple
 
@@ -15,8 +15,10 @@ from daskgrad.agreement import prints_of
 from daskgrad.cotangents import Cotangent
 from daskgrad.forward import Forward
 from daskgrad.graph import Graph
-from daskgrad.nodes import CallNode, Node
+from daskgrad.nodes import CallNode, ItemNode, Node
+from daskgrad.portions import add_sent_back, pull_back_item
 from daskgrad.pullbacks import pull_back
+from daskgrad.structures import takes_as_arrived
 from daskgrad.summation import in_groups
 from daskgrad.tasks import TaskGraph
 from daskgrad.terms import add_cotangents
@@ -28,12 +30,14 @@ class Contribution(NamedTuple):
 
     ``saw_value``: the consumer worked on the value itself. A sum passes the cotangent of its own
     value on, and the fingerprint in that is not of its input: ``sums`` are references to what each
-    of these has seen (``Prints``), and which of its inputs the value is.
+    of these has seen (``Prints``), and which of its inputs the value is. ``is_item``: it may be of
+    an item of the value alone, a ``Portion``.
     """
 
     cotangent: Any
     saw_value: bool = True
     sums: tuple[tuple[Any, int], ...] = ()
+    is_item: bool = False
 
 
 class Backward:
@@ -51,10 +55,11 @@ class Backward:
         cotangent: Any,
         saw_value: bool = True,
         sums: tuple[tuple[Any, int], ...] = (),
+        is_item: bool = False,
     ) -> None:
         """Hands a cotangent to an input, if that is active."""
         if node in self.graph.active:
-            self.contributions[node].append(Contribution(cotangent, saw_value, sums))
+            self.contributions[node].append(Contribution(cotangent, saw_value, sums, is_item))
 
     def send_all(self, node: Node, cotangents: Any) -> None:
         """Hands the result of a node's backward task to its active inputs."""
@@ -62,8 +67,9 @@ class Backward:
         if len(active) == 1:
             return self.send(active[0], cotangents)
         for number, source in enumerate(active):
-            key = self.tasks.key("cotangent", node.name)
-            pick = self.tasks.add(key, select, cotangents, number, annotations=node.annotations)
+            pick = self.tasks.pick(
+                "cotangent", node.name, select, cotangents, number, annotations=node.annotations
+            )
             self.send(source, pick)
 
     def witness(self, node: Node, arrived: Contribution) -> Any:
@@ -109,37 +115,35 @@ def add_backward(
         if backward.contributions[node]:
             total = accumulate(node, backward)
             if isinstance(node, Variable):
-                arrived[node] = total.cotangent
+                arrived[node] = tasks.kept("cotangent", node.name, total.cotangent)
             else:
                 backward_tasks(node, backward, total)
     return arrived
 
 
 def accumulate(node: Node, backward: Backward) -> Contribution:
-    """The sum of what the consumers of a value returned, in the order of the consumers."""
-    return add_tree(node, backward.tasks, backward.contributions[node][::-1])
-
-
-def add_tree(node: Node, tasks: TaskGraph, terms: Sequence[Contribution]) -> Contribution:
-    """Adds the tasks that add cotangents of one value up along the tree."""
+    """The sum of what the consumers of a value returned, in their order, along the tree."""
 
     def add(group: Sequence[Contribution], is_last: bool) -> Contribution:
+        are_items = [term.is_item for term in group]
         saw_value = tuple([term.saw_value for term in group])
-        total = tasks.add(
-            tasks.key("cotangent", node.name),
-            add_cotangents,
-            [term.cotangent for term in group],
-            saw_value,
-            cotangents.add,
-            node.name,
+        args = [[term.cotangent for term in group], saw_value, cotangents.add, node.name]
+        if any(are_items) and (is_last or not all(are_items)):
+            args.append(backward.forward.values[node])
+        total = backward.tasks.add(
+            backward.tasks.key("cotangent", node.name),
+            add_sent_back if any(are_items) else add_cotangents,
+            *args,
             annotations=node.annotations,
         )
         sums = tuple([pair for term in group for pair in term.sums])
-        return Contribution(total, any(saw_value), sums)
+        return Contribution(total, any(saw_value), sums, all(are_items) and not is_last)
 
-    return in_groups(terms, add)
+    total = in_groups(backward.contributions[node][::-1], add)
+    return add([total], True) if total.is_item else total
 
 
+@takes_as_arrived
 def select(cotangents: Sequence[Cotangent], number: int) -> Cotangent:
     return cotangents[number]
 
@@ -152,10 +156,24 @@ def backward_tasks(node: Node, backward: Backward, arrived: Contribution) -> Non
 
 @backward_tasks.register
 def _(node: CallNode, backward: Backward, arrived: Contribution) -> None:
+    backward.send_all(node, add_pulled_back(node, backward, arrived, pull_back))
+
+
+@backward_tasks.register
+def _(node: ItemNode, backward: Backward, arrived: Contribution) -> None:
+    (source,) = node.inputs
+    is_alone = backward.graph.is_used_once(source)
+    pulled = add_pulled_back(node, backward, arrived, pull_back_item, is_alone)
+    backward.send(source, pulled, is_item=not is_alone)
+
+
+def add_pulled_back(
+    node: CallNode, backward: Backward, arrived: Contribution, fun: Callable, *more: Any
+) -> Any:
     tasks, active = backward.tasks, backward.graph.active_inputs(node)
-    pulled = tasks.add(
+    return tasks.add(
         tasks.key("backward", node.name),
-        pull_back,
+        fun,
         backward.forward.captured[node],
         arrived.cotangent,
         tasks.shared(node.model),
@@ -163,6 +181,6 @@ def _(node: CallNode, backward: Backward, arrived: Contribution) -> None:
         active,
         backward.forward.inputs(node),
         backward.witness(node, arrived),
+        *more,
         annotations=node.annotations,
     )
-    backward.send_all(node, pulled)

@@ -28,6 +28,9 @@ class BatchTasks:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tasks, name)
 
+    def pick(self, stage: Any, name: str, fun: Callable, *args: Any, **options: Any) -> Any:
+        return self._tasks.pick(stage, name, functools.partial(for_each, fun), *args, **options)
+
     def add(self, key: Any, fun: Callable, *args: Any, annotations: dict | None = None) -> Any:
         fun = functools.partial(for_each, self._tasks.watched(fun))
         return self._tasks.add(key, fun, *args, annotations=annotations)

@@ -1,15 +1,19 @@
 """The forward graph: one task a node that keeps its pullback, one that passes its value on.
 
-A consumer depends on the value task alone, and so never pulls residuals over the network.
+A consumer depends on the value task alone, and so never pulls residuals over the network. Within
+one process there is none: consumers take the value out of what was captured themselves.
 """
 
+from collections.abc import Callable
 from functools import singledispatch
 from typing import Any
 
 from daskgrad.agreement import Added
 from daskgrad.graph import Graph
-from daskgrad.nodes import CallNode, Node, models, value_of_node
+from daskgrad.nodes import CallNode, ItemNode, Node, models, value_of_node
+from daskgrad.portions import capture_item
 from daskgrad.pullbacks import Captured, capture
+from daskgrad.structures import takes_as_arrived
 from daskgrad.tasks import TaskGraph
 from daskgrad.variables import Variable
 
@@ -72,7 +76,8 @@ def add_forward(graph: Graph, tasks: TaskGraph, whole: Whole | None = None) -> F
             forward_tasks(node, forward)
         elif not isinstance(node, Variable):
             forward.values[node] = value_of_node(node, tasks, forward.values)
-    forward.values[graph.output]  # in the graph, also where the output is a variable
+    for node in (graph.output, *graph.extras):  # in the graph, also where it is a variable
+        forward.values[node] = tasks.kept("value", node.name, forward.values[node])
     return forward
 
 
@@ -89,10 +94,19 @@ def _(node: Variable, forward: Forward) -> None:
 
 @forward_tasks.register
 def _(node: CallNode, forward: Forward) -> None:
+    add_captured_call(node, forward, capture)
+
+
+@forward_tasks.register
+def _(node: ItemNode, forward: Forward) -> None:
+    add_captured_call(node, forward, capture_item)
+
+
+def add_captured_call(node: CallNode, forward: Forward, fun: Callable) -> None:
     tasks, active = forward.tasks, forward.graph.active_inputs(node)
     forward.captured[node] = tasks.add(
         tasks.key("forward", node.name),
-        capture,
+        fun,
         tasks.shared(node.model),
         node.call,
         active,
@@ -104,13 +118,11 @@ def _(node: CallNode, forward: Forward) -> None:
 
 def pass_value_on(node: Node, forward: Forward, captured: Any) -> None:
     """Adds the task that takes the value out of what was captured."""
-    forward.values[node] = forward.tasks.add(
-        forward.tasks.key("value", node.name),
-        value_of,
-        captured,
-        annotations=node.annotations,
+    forward.values[node] = forward.tasks.pick(
+        "value", node.name, value_of, captured, annotations=node.annotations
     )
 
 
+@takes_as_arrived
 def value_of(captured: Captured | Added) -> Any:
     return captured.value

@@ -1,5 +1,7 @@
 """The graph of recorded nodes as both passes see it: which nodes are active, which are scalars."""
 
+import functools
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from daskgrad.nodes import ELEMENTWISE, CallNode, Node, order
@@ -26,10 +28,11 @@ class Graph:
         output_is_scalar: bool = False,
     ):
         self.output = output
+        self.extras = tuple(extras)
         self.wrt = set(wrt)
         self.active = self._active()
         self.order = order(
-            [output, *extras], is_leaf=lambda node: node.is_settled and node not in self.active
+            [output, *self.extras], is_leaf=lambda node: node.is_settled and node not in self.active
         )
         self.scalars = self._scalars() if output_is_scalar else set()
 
@@ -46,6 +49,14 @@ class Graph:
                 if source in self.active
             ]
         )
+
+    def is_used_once(self, node: Node) -> bool:
+        """Whether one active node alone takes a value in."""
+        return self._uses[node] == 1
+
+    @functools.cached_property
+    def _uses(self) -> Counter[Node]:
+        return Counter([source for node in self.active for source in node.inputs])
 
     def _active(self) -> set[Node]:
         active: set[Node] = set()

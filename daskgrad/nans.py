@@ -21,6 +21,7 @@ from daskgrad.compensation import rounded_leaves, rounded_value
 from daskgrad.cotangents import Cotangent, Leaves, Part, Seed
 from daskgrad.itemwise import pull_back_items
 from daskgrad.models import Call, Model
+from daskgrad.portions import add_sent_back, capture_item, evaluate_item, pull_back_item
 from daskgrad.pullbacks import (
     Active,
     Captured,
@@ -241,7 +242,7 @@ def explain_pull_back(
     call: Call,
     active: Sequence[Active],
     inputs: Sequence[Any],
-    witness: Any,
+    *_: Any,
 ) -> None:
     where = Where("backward", model, call, inputs)
     where.require("the cotangent that arrives at its value", in_structure(cotangent, captured))
@@ -364,4 +365,8 @@ EXPLANATIONS: dict[Callable, Callable[..., None]] = {
     add_seen: explain_add_seen,
     add_cotangents: explain_add_cotangents,
     add_parts: explain_add_cotangents,
+    evaluate_item: explain_evaluate,
+    capture_item: explain_capture,
+    pull_back_item: explain_pull_back,
+    add_sent_back: explain_add_cotangents,
 }

@@ -19,6 +19,7 @@ from daskgrad.choices import require_choice
 from daskgrad.cotangents import contiguous, describe, require_room
 from daskgrad.hidden import NESTED, containers_in, find_hidden
 from daskgrad.models import KEEP, Call, Model
+from daskgrad.portions import evaluate_item
 from daskgrad.pullbacks import evaluate
 from daskgrad.signatures import function_name, path_of, traceable
 from daskgrad.structures import NAMESPACE, Structure, flatten
@@ -109,6 +110,8 @@ class Node(Collection):
         return NEGATIVE(self)
 
     def __getitem__(self, index: Any) -> "Node":
+        if isinstance(index, int | str | np.integer):
+            return ItemNode(GETITEM.model, (self, index), {})
         return GETITEM(self, index)
 
     # ---- a node is not an array
@@ -226,9 +229,17 @@ class CallNode(Node):
         self.call, inputs = make_call(model, args, kwargs)
         super().__init__(model.name, inputs)
 
+    evaluate: Callable = staticmethod(evaluate)
+
     def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
-        model = tasks.shared(self.model)
-        return tasks.add(self.key, evaluate, model, self.call, inputs, annotations=self.annotations)
+        args = (self.evaluate, tasks.shared(self.model), self.call, inputs)
+        return tasks.add(self.key, *args, annotations=self.annotations)
+
+
+class ItemNode(CallNode):
+    """What stands under one index or key: an item of a container, or a part of an array."""
+
+    evaluate = staticmethod(evaluate_item)
 
 
 def make_call(model: Model, args: tuple, kwargs: dict) -> tuple[Call, list[Node]]:

@@ -272,10 +272,8 @@ def add_captured_blocks(
 
 
 def block_values(node: ReductionNode, tasks: TaskGraph, blocks: Sequence[Any]) -> list[Any]:
-    return [
-        tasks.add(tasks.key("value", node.name), value_of, block, annotations=node.annotations)
-        for block in blocks
-    ]
+    pick = functools.partial(tasks.pick, "value", node.name, value_of)
+    return [pick(block, annotations=node.annotations) for block in blocks]
 
 
 @backward_tasks.register
@@ -391,10 +389,8 @@ def picked(
     """What each block returned for one of ``count`` active inputs."""
     if count == 1:
         return pulled
-    key = functools.partial(tasks.key, "cotangent", node.name)
-    return [
-        tasks.add(key(), select, block, number, annotations=node.annotations) for block in pulled
-    ]
+    pick = functools.partial(tasks.pick, "cotangent", node.name, select)
+    return [pick(block, number, annotations=node.annotations) for block in pulled]
 
 
 def add_up_parts(node: ReductionNode, source: Node, tasks: TaskGraph, parts: Sequence[Any]) -> Any:

@@ -22,7 +22,7 @@ from daskgrad.reduction import ReductionNode
 from daskgrad.resident.evaluation import ArrayTermsError
 from daskgrad.structures import flatten
 from daskgrad.supervision import LostError
-from daskgrad.tasks import TaskGraph
+from daskgrad.tasks import TaskGraph, is_local
 from daskgrad.variables import Variable
 
 DERIVATIVES_A_THREAD = 8  # that are evaluated at once
@@ -37,7 +37,7 @@ def evaluated(graph: Graph, extras: Sequence[Node] = ()) -> tuple[Any, Sequence[
 
 
 def once(graph: Graph, extras: Sequence[Node]) -> tuple[Any, Sequence[Any], Arrived]:
-    tasks, client = TaskGraph(), active_client()
+    tasks, client = TaskGraph(is_local()), active_client()
     seconds = seconds_in_line(graph, client)
     if not seconds:
         warn_of_shipping(graph, client)
@@ -117,7 +117,7 @@ class Kept:
     def _run(self) -> tuple[Any, ForwardPass]:
         client = active_client()
         warn_of_shipping(self._graph, client)
-        tasks = TaskGraph()
+        tasks = TaskGraph(is_local())
         forward = add_forward(self._graph, tasks)
         kept = tasks.persisted()
         try:

@@ -5,6 +5,7 @@
 to them by value; its registration is sent along.
 """
 
+import itertools
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -36,6 +37,13 @@ def flatten(value: Any) -> tuple[list[Any], optree.PyTreeSpec]:
 def unflatten(structure: optree.PyTreeSpec, leaves: Sequence[Any]) -> Any:
     """The pytree of this structure and these leaves."""
     return leaves[0] if structure is LEAF else structure.unflatten(leaves)
+
+
+def children_of(structure: optree.PyTreeSpec) -> dict[Any, tuple[int, optree.PyTreeSpec]]:
+    """For each child of a container, by its entry: its first leaf, and its structure."""
+    children = structure.children()
+    firsts = itertools.accumulate([child.num_leaves for child in children], initial=0)
+    return dict(zip(structure.entries(), zip(firsts, children, strict=False), strict=True))
 
 
 def exactly(structure: optree.PyTreeSpec) -> bytes | None:
@@ -95,6 +103,21 @@ def own_dtype(dtype: np.dtype) -> np.dtype:
     """NumPy's own object for a dtype; the same where there is none that says as much."""
     own = OWN_DTYPES.get(dtype.char, dtype)
     return own if own == dtype and dtype.metadata is None else dtype
+
+
+def takes_as_arrived(fun: Callable) -> Callable:
+    """Marks the function of a task that looks at parts of its arguments, and makes these canonical itself.
+
+    Looking through all of a large container for each of its items would take the square of its
+    size.
+    """
+    fun.takes_as_arrived = True  # type: ignore[attr-defined]
+    return fun
+
+
+def canonical_for(fun: Callable, args: tuple) -> tuple:
+    """The arguments of a task, canonical unless its function sees to that itself."""
+    return args if getattr(fun, "takes_as_arrived", False) else canonical(args)
 
 
 class Structure:

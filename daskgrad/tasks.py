@@ -12,9 +12,10 @@ import os
 import string
 import uuid
 from collections.abc import Callable, Container, Iterable, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import dask
+import dask.local
 import dask.threaded
 from dask.base import DaskMethodsMixin, is_dask_collection, replace_name_in_key
 from dask.delayed import single_key
@@ -27,7 +28,7 @@ from daskgrad.latest import drop_oldest
 from daskgrad.nans import is_debugging, watched
 from daskgrad.policy import CONFIG, DEFAULT, Under, sent
 from daskgrad.portable import make_plain
-from daskgrad.structures import Registering, canonical, sent_by_value
+from daskgrad.structures import Registering, canonical_for, sent_by_value
 from daskgrad.supervision import Supervised
 
 Stage = Literal["forward", "value", "backward", "cotangent", "tangent"]
@@ -79,11 +80,30 @@ class Canonical:
 
     def __call__(self, *args: Any) -> Any:
         try:
-            return self.fun(*canonical(args))
+            return self.fun(*canonical_for(self.fun, args))
         except Exception as error:
             if in_worker():
                 make_plain(error)
             raise
+
+
+class Picked(NamedTuple):
+    """A reference to ``fun(result, *args)``, which costs nothing: each consumer calls it anew."""
+
+    whole: TaskRef
+    fun: Callable
+    args: tuple[Any, ...]
+
+    @property
+    def key(self) -> Key:
+        """That of the task whose result it is taken out of."""
+        return self.whole.key
+
+    def of(self, result: Any) -> Any:
+        return self.fun(result, *self.args)
+
+
+REFERENCES = (TaskRef, Picked)
 
 
 class Planned:
@@ -99,16 +119,17 @@ class Planned:
         self.args = args
         self.inputs: list[Key] = []
         for arg in args:
-            if isinstance(arg, TaskRef):
+            if isinstance(arg, REFERENCES):
                 self.inputs.append(arg.key)
             elif isinstance(arg, list):
-                self.inputs += [item.key for item in arg if isinstance(item, TaskRef)]
+                self.inputs += [item.key for item in arg if isinstance(item, REFERENCES)]
 
     def run(self, values: dict[Key, Any]) -> Any:
         """What the function returns, given the results of all that it refers to."""
         if not self.inputs:
-            return self.fun(*canonical(self.args))
-        return self.fun(*canonical(tuple([_filled(arg, values) for arg in self.args])))
+            return self.fun(*canonical_for(self.fun, self.args))
+        filled = tuple([_filled(arg, values) for arg in self.args])
+        return self.fun(*canonical_for(self.fun, filled))
 
     def task(self, key: Key, sends_classes: bool) -> KeptTask:
         """Dask's task; ``sends_classes``: with the registrations of classes."""
@@ -122,8 +143,10 @@ def _filled(arg: Any, values: dict[Key, Any]) -> Any:
     """An argument with results in the places of references."""
     if isinstance(arg, TaskRef):
         return values[arg.key]
+    if isinstance(arg, Picked):
+        return arg.of(values[arg.key])
     if isinstance(arg, list):
-        return [values[item.key] if isinstance(item, TaskRef) else item for item in arg]
+        return [_filled(item, values) if isinstance(item, REFERENCES) else item for item in arg]
     return arg
 
 
@@ -171,11 +194,15 @@ def is_of_pullbacks(key: Key) -> bool:
 
 
 class TaskGraph:
-    """The tasks of one evaluation, while they are put together."""
+    """The tasks of one evaluation, while they are put together.
 
-    def __init__(self) -> None:
+    ``is_local``: they will run in this process, where results do not travel.
+    """
+
+    def __init__(self, is_local: bool = False) -> None:
         self._names = Names()
         self._is_watched = is_debugging()
+        self._picks = is_local and not self._is_watched
         self._policy = sent(dask.config.get(CONFIG, DEFAULT))
         self._tasks: dict[Key, Planned | DataNode] = {}
         self._annotations: dict[str, dict[Key, Any]] = {}
@@ -201,6 +228,32 @@ class TaskGraph:
         for kind, value in (annotations or {}).items():
             self._annotations.setdefault(kind, {})[key] = _at(key, value)
         return TaskRef(key)
+
+    def pick(
+        self,
+        stage: Stage,
+        name: str,
+        fun: Callable,
+        whole: TaskRef,
+        *args: Any,
+        annotations: dict[str, Any] | None = None,
+    ) -> Any:
+        """A reference to a part of a result, ``fun(result, *args)``, which takes no time.
+
+        It is a task of its own where results travel, so that the part travels without the rest.
+        """
+        if self._picks:
+            return Picked(whole, fun, args)
+        return self.add(self.key(stage, name), fun, whole, *args, annotations=annotations)
+
+    def kept(self, stage: Stage, name: str, reference: Any) -> Any:
+        """A reference to a result that is asked for: a task, also where it is a part of another's.
+
+        So the rest is given up when it is used up.
+        """
+        if not isinstance(reference, Picked):
+            return reference
+        return self.add(self.key(stage, name), reference.fun, reference.whole, *reference.args)
 
     def watched(self, fun: Callable) -> Callable:
         """The function of a task, with a look at its result where this graph is watched."""
@@ -288,6 +341,7 @@ class TaskGraph:
         other = TaskGraph()
         other._constants = dict(self._constants)
         other._policy = self._policy
+        other._picks = self._picks
         for result in dask.persist(*wanted, traverse=False, optimize_graph=False):
             held = result.__dask_graph__()[result.key]
             if isinstance(held, DataNode):
@@ -311,6 +365,7 @@ class TaskGraph:
         other._constants = dict(self._constants)
         other._futures = self._futures
         other._policy = self._policy
+        other._picks = self._picks
         return other
 
     def high_level_graph(self) -> HighLevelGraph:
@@ -332,6 +387,14 @@ class TaskGraph:
         return {**others, **self._annotations[kind]}.get
 
 
+IN_PROCESS = (None, dask.threaded.get, dask.local.get_sync)
+
+
+def is_local() -> bool:
+    """Whether Dask would run tasks in this process."""
+    return active_client() is None and dask.base.get_scheduler() in IN_PROCESS
+
+
 def supervised() -> Supervised | None:
     """What computes on a cluster, if Dask would; otherwise Dask chooses."""
     client = active_client()
@@ -351,8 +414,11 @@ def _at(key: Key, value: Any) -> Any:
 
 
 def _listed(arg: Any) -> Any:
-    if isinstance(arg, list) and any(isinstance(item, TaskRef) for item in arg):
-        return List(*arg)
+    """An argument as Dask takes it."""
+    if isinstance(arg, Picked):
+        return Task(None, arg.fun, arg.whole, *arg.args)  # runs within the task that it is part of
+    if isinstance(arg, list) and any(isinstance(item, REFERENCES) for item in arg):
+        return List(*map(_listed, arg))
     return arg
 
 

@@ -1,7 +1,6 @@
 """Variables: what is differentiated. Leaves of graphs, and containers of such."""
 
 import dataclasses
-import itertools
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +10,7 @@ import optree
 
 from daskgrad.cotangents import describe, require_room
 from daskgrad.nodes import Node
-from daskgrad.structures import flatten
+from daskgrad.structures import children_of, flatten
 from daskgrad.tasks import TaskGraph, is_collection
 
 
@@ -110,13 +109,6 @@ class Variable(Node):
     def _has_no_item(self, entry: Any) -> str:
         entries = ", ".join([repr(entry) for entry in self.structure.entries()])
         return f"variable {self.name!r} has no item {entry!r}; it has {entries}"
-
-
-def children_of(structure: optree.PyTreeSpec) -> dict[Any, tuple[int, optree.PyTreeSpec]]:
-    """For each child of a container, by its entry: its first leaf, and its structure."""
-    children = structure.children()
-    firsts = itertools.accumulate([child.num_leaves for child in children], initial=0)
-    return dict(zip(structure.entries(), zip(firsts, children, strict=False), strict=True))
 
 
 def variable(value: Any, name: str | None = None) -> Variable:

@@ -173,6 +173,57 @@ def test_a_chain_has_three_tasks_a_node(seen, length):
     }
 
 
+@pytest.fixture
+def local():
+    """The stages of the tasks that Dask's own synchronous scheduler has run, data left out."""
+    stages = Counter()
+
+    def count(key, graph, _):
+        if type(graph[key]).__name__ != "DataNode":
+            stages[stage(key)] += 1
+
+    with dask.config.set(scheduler="sync"), Callback(pretask=count):
+        yield stages
+
+
+@pytest.mark.parametrize("length", [1, 2, 30])
+def test_a_chain_has_two_tasks_a_node_within_one_process(local, length):
+    def chain(x):
+        for _ in range(length):
+            x = squash(x)
+        return energy(x)
+
+    dg.value_and_grad(chain)(X)
+    assert local == {"forward": length + 1, "backward": length + 1, "value": 1}, "value: asked for"
+
+
+def test_within_one_process_only_what_was_asked_for_is_selected_by_a_task(local):
+    def net(x, y):
+        hidden = x
+        for _ in range(9):
+            hidden = mix(hidden, squash(hidden))
+        return energy(mix(hidden, y))
+
+    dg.value_and_grad(net, (0, 1))(X, X)
+    assert local == {"forward": 20, "backward": 20, "value": 1, "cotangent": 9 + 1}, "and adders"
+
+
+@pytest.mark.parametrize("count", [2, 8, 100])
+def test_items_of_a_value_have_one_backward_task_each_and_the_adders(seen, count):
+    pieces = dg.delayed(lambda x: [x * float(n) for n in range(count)], name="pieces")
+
+    def objective(x):
+        parts = pieces(x)
+        return dg.sum([energy(parts[n]) for n in range(count)])
+
+    assert tasks_of(seen, objective, X) == {
+        "forward": 2 * count + 1,
+        "value": 2 * count + 1 + adders(count),
+        "backward": 2 * count + 1,
+        "cotangent": adders(count),
+    }
+
+
 @pytest.mark.parametrize("count", [2, 7, 8, 9, 20])
 def test_a_fan_out_adds_its_cotangents_in_a_tree(seen, count):
     """

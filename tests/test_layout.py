@@ -69,6 +69,7 @@ ORDER = [
     "term_pullbacks",
     "terms",
     "single_terms",
+    "portions",
     "nested",
     "nans",
     "progress",

@@ -1,0 +1,142 @@
+"""Portions: items of a list, tuple or dict that a model returned, each taken out by its own node.
+
+What is sent back to a container by a node that took one item out of it is of that item alone. Such
+portions are put together by item, and become the cotangent of the container once: with as many
+items as nodes, whole cotangents full of zeros would take the square of their number.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from daskgrad.agreement import require_same_input, require_value_seen
+from daskgrad.blame import Blame
+from daskgrad.captured import Captured
+from daskgrad.cotangents import Cotangent
+from daskgrad.fingerprints import fingerprint
+from daskgrad.models import Call, Model
+from daskgrad.pullbacks import Active, capture, evaluate, pull_back, seed
+from daskgrad.structures import canonical, children_of, flatten, takes_as_arrived
+from daskgrad.summation import Add, pairwise
+from daskgrad.terms import add_cotangents
+
+CONTAINERS = (list, tuple, dict)
+
+
+class Portion:
+    """Cotangents of some items of a container, by the items' entries."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: dict[Any, Cotangent]):
+        self.items = items
+
+    def __repr__(self) -> str:
+        return f"Portion({self.items})"
+
+    def __reduce__(self) -> tuple:
+        return Portion, (self.items,)
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + sum([part.__sizeof__() for part in self.items.values()])
+
+
+# ---------------------------------------------------------------------- the tasks of an item's node
+
+
+@takes_as_arrived
+def evaluate_item(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
+    """The value of an item's node; traces nothing."""
+    container = inputs[0]
+    if type(container) not in CONTAINERS:
+        return evaluate(model, call, canonical(inputs))
+    with Blame("value", model, call, inputs):
+        return canonical(container[index_in(call)])
+
+
+@takes_as_arrived
+def capture_item(
+    model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]
+) -> Captured:
+    """Takes an item out of a container, of which nothing else is looked at; else as ``capture``."""
+    container = inputs[0]
+    if type(container) not in CONTAINERS:
+        return capture(model, call, active, canonical(inputs))
+    with Blame("forward", model, call, inputs):
+        return Captured(canonical(container[index_in(call)]), None, ())
+
+
+@takes_as_arrived
+def pull_back_item(
+    captured: Captured,
+    cotangent: Cotangent,
+    model: Model,
+    call: Call,
+    active: Sequence[Active],
+    inputs: Sequence[Any],
+    witness: Any = None,
+    is_alone: bool = False,
+) -> Any:
+    """What an item's node sends back: a portion, or what ``pull_back`` returns.
+
+    ``is_alone``: nobody else sends anything back to the container, of which this is the cotangent.
+    """
+    container = inputs[0]
+    if type(container) not in CONTAINERS:
+        return pull_back(captured, cotangent, model, call, active, canonical(inputs), witness)
+    with Blame("backward", model, call, inputs):
+        require_value_seen(captured, cotangent, witness, model)
+        leaves = seed(cotangent, captured.value, model)
+    part = Cotangent(leaves, captured.fingerprint)
+    portion = Portion({entry_of(index_in(call), container): part})
+    return whole(portion, container, model.name) if is_alone else portion
+
+
+def index_in(call: Call) -> Any:
+    """The index that an item's node was recorded with, beside the container."""
+    return next(leaf for leaf in call.leaves if leaf is not None)
+
+
+def entry_of(index: Any, container: Any) -> Any:
+    """The entry that a pytree has for what stands under an index: counted from the front."""
+    return index if type(container) is dict else range(len(container))[index]
+
+
+# ------------------------------------------------------------------------------- put together
+
+
+@takes_as_arrived
+def add_sent_back(
+    terms: Sequence[Any], saw_value: Sequence[bool], add: Add, name: str, value: Any = None
+) -> Any:
+    """The sum of what the consumers of one value return, portions among them.
+
+    ``value``: the value itself, where the sum must be a cotangent of all of it.
+    """
+    portions = [term for term in terms if isinstance(term, Portion)]
+    if len(portions) == len(terms):
+        total = pairwise(portions, lambda first, second, _: merged(first, second, name))
+        return total if value is None else whole(total, value, name)
+    dense = [whole(term, value, name) if isinstance(term, Portion) else term for term in terms]
+    return add_cotangents(dense, saw_value, add, name)
+
+
+def merged(first: Portion, second: Portion, name: str) -> Portion:
+    items = dict(first.items)
+    for entry, part in second.items.items():
+        if entry in items:
+            part = add_cotangents((items[entry], part), (True, True), name=name)
+        items[entry] = part
+    return Portion(items)
+
+
+def whole(portion: Portion, value: Any, name: str) -> Cotangent:
+    """The cotangent of a container: symbolic zeros where nothing was sent back to an item."""
+    leaves, structure = flatten(value)
+    prints, children = fingerprint(leaves), children_of(structure)
+    total: list[Any] = [None] * len(leaves)
+    for entry, part in portion.items.items():
+        first, child = children.get(entry, (0, None))
+        stop = first + (child.num_leaves if child is not None else 0)
+        require_same_input(prints[first:stop], part.seen or (), name)
+        total[first:stop] = part.leaves
+    return Cotangent(tuple(total), prints)
