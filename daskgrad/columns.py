@@ -6,6 +6,7 @@ fuse a step that two of them share into tasks of each, and it would be computed 
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +18,7 @@ from daskgrad.partitions import as_items, described, in_row_order, require_plain
 from daskgrad.shards import Shards
 from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph, is_collection
+from daskgrad.tuples import as_slice
 from daskgrad.variables import Variable
 
 
@@ -59,22 +61,36 @@ class NodeColumn(Column):
 
 
 class PlacedColumn(Column):
-    """Items that were placed."""
+    """Items that were placed; the cut of a sum is known when it is recorded."""
 
-    def __init__(self, shards: Shards):
-        self.shards = shards
+    def __init__(self, shards: Shards, whole_slices: bool):
+        self._shards = shards
+        self._whole_slices = whole_slices
         self.count = len(shards)
-        self.starts = shards.starts
+
+    @cached_property
+    def shards(self) -> Shards:
+        return self._shards.cut_for(self._whole_slices)
+
+    @property
+    def starts(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.shards.starts
 
     @property
     def is_here(self) -> bool:  # type: ignore[override]
         return not self.shards.is_remote
 
     def cut(self, starts: Sequence[int]) -> list[Any]:
-        return [block.items for block in self.shards.blocks]
+        blocks = [block.items for block in self.shards.blocks]
+        return list(map(as_slice, blocks)) if self._whole_slices else blocks
 
     def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
-        return self.shards.data(tasks)
+        if self.is_here:
+            return blocks
+        held = self.shards.references(tasks)
+        if not (self._whole_slices and self.shards.are_tuples):
+            return held
+        return [tasks.add(tasks.key("value", name), as_slice, each) for each in held]
 
     def one_by_one(self) -> list[Any]:
         raise cannot_be_single("what dg.place returned")
@@ -178,7 +194,7 @@ def as_column(items: Any, argument: str, whole_slices: bool) -> Column:
         for no items, or a dask Array whose rows are not counted yet.
     """
     if isinstance(items, Shards):
-        return PlacedColumn(items)
+        return PlacedColumn(items, whole_slices)
     if isinstance(items, Variable):
         require_items_in(items, argument)
         return Column(as_items(items.primal, argument), items)

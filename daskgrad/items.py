@@ -14,10 +14,11 @@ from daskgrad.blame import Partition
 from daskgrad.columns import Column, NodeColumn, PlacedColumn, as_column
 from daskgrad.models import inside_model
 from daskgrad.nodes import OnlyItems
-from daskgrad.partitions import Grainsize, aligned_grainsize, as_items
+from daskgrad.partitions import Grainsize, aligned_grainsize, as_items, slice_size
 from daskgrad.shards import Shards
 from daskgrad.tasks import TaskGraph
 from daskgrad.terms import First
+from daskgrad.tuples import as_slice
 from daskgrad.variables import Variable
 
 
@@ -45,8 +46,8 @@ def zip(*collections: Any) -> Zip:
         another alone, with as many partitions; their items are counted when they are computed.
 
     Beside placed items, what is in this process travels with every evaluation, or once where it is
-    large and stays the same. With several placed collections the sum is a task graph: ``place`` a
-    list of tuples where what is side by side is known before.
+    large and stays the same. With several placed collections the sum is a task graph: place what
+    is side by side together, ``dg.place(dg.zip(a, b))``; an item of that is a tuple.
 
     Raises
     ------
@@ -165,10 +166,19 @@ def cut_alike(columns: Sequence[Column], grainsize: Grainsize, whole_slices: boo
     if starts is None and whole_slices and grainsize == "auto":
         starts = one_cut({column.own_starts for column in columns if column.own_starts})
     if starts is None:
-        is_taken = whole_slices and grainsize != "auto"
-        size = int(grainsize) if is_taken else aligned_grainsize(grainsize, count)
-        starts = tuple(range(0, count, size))
+        starts = tuple(range(0, count, chosen_size(columns, grainsize, count, whole_slices)))
     return Items(columns, starts, whole_slices)
+
+
+def chosen_size(
+    columns: Sequence[Column], grainsize: Grainsize, count: int, whole_slices: bool
+) -> int:
+    """How many items are in a block that may be cut anywhere."""
+    if not whole_slices:
+        return aligned_grainsize(grainsize, count)
+    if grainsize == "auto":
+        return slice_size([column.items for column in columns], count)
+    return int(grainsize)
 
 
 def fixed_starts(columns: Sequence[Column], grainsize: Grainsize) -> tuple[int, ...] | None:
@@ -251,7 +261,7 @@ def nested_items(items: Any, argument: str) -> Sequence[Any]:
 
 def nested_part(items: Any, argument: str) -> Any:
     if isinstance(items, Shards):
-        return [item for block in items.blocks for item in block.items]
+        return items.items
     if not is_boxed(items):
         return as_items(items, argument)
     if not len(items):
@@ -271,6 +281,8 @@ def nested_slices(items: Any, argument: str, grainsize: Grainsize) -> list[Any]:
     is_zip = isinstance(items, Zip)
     parts = [nested_part(part, argument) for part in (items.collections if is_zip else (items,))]
     count = len(parts[0])
-    size = aligned_grainsize(grainsize, count) if grainsize == "auto" else int(grainsize)
-    runs = [[part[start : start + size] for part in parts] for start in range(0, count, size)]
+    size = slice_size(parts, count) if grainsize == "auto" else int(grainsize)
+    runs = [
+        [as_slice(part[start : start + size]) for part in parts] for start in range(0, count, size)
+    ]
     return [tuple(run) if is_zip else run[0] for run in runs]

@@ -1,5 +1,6 @@
 """Partitions: what a sum runs over, cut into blocks of items."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -9,8 +10,13 @@ import optree
 from daskgrad.cotangents import describe, require_room, row_major
 from daskgrad.structures import flatten
 from daskgrad.summation import power_of_two
+from daskgrad.tuples import columns_of
 
 BLOCKS = 32  # how many blocks an automatic grainsize makes of a long list, at the least
+SLICE_ROWS = 2**14  # in a slice of arrays: rows of a few numbers take about a millisecond
+SLICE_BYTES = 2**22  # or so many bytes, where rows are wide
+FEW = 8  # slices, from which on their number grows more slowly than the arrays
+SLICES = 64  # of arrays, at the most: one or more for each core of a large machine
 
 Grainsize = int | Literal["auto"]
 
@@ -102,3 +108,27 @@ def aligned_grainsize(grainsize: Grainsize, count: int, blocks: int = BLOCKS) ->
     """
     require_grainsize(grainsize)
     return power_of_two(max(1, count // blocks) if grainsize == "auto" else int(grainsize))
+
+
+def slice_size(parts: Sequence[Any], count: int) -> int:
+    """The items in a slice where nobody says: of ``parts`` side by side, ``count`` of them each.
+
+    A slice costs some tenths of a millisecond besides the work on its rows, and the bits of a sum
+    depend on the slices. So the size follows from the shapes alone. Arrays are cut into equal
+    slices, a power of two of them: as many as each has ``SLICE_ROWS`` rows or ``SLICE_BYTES`` bytes
+    at the least, from ``FEW`` on as the square root of that, and ``SLICES`` at the most. The items
+    of a list may be of any size: with one among the parts it is that of a block.
+    """
+    nbytes = [rows_nbytes(column) for part in parts for column in columns_of(part)]
+    if None in nbytes:
+        return aligned_grainsize("auto", count)
+    size = max(count // SLICE_ROWS, sum(filter(None, nbytes)) // SLICE_BYTES, 1)
+    slices = min(size, math.isqrt(FEW * size), count, SLICES)
+    return -(-count // power_of_two(slices))
+
+
+def rows_nbytes(part: Any) -> int | None:
+    """How many bytes an array, or a backend's box of one, has; ``None`` for a list."""
+    if isinstance(part, list | tuple) or not hasattr(part, "dtype"):
+        return None
+    return math.prod(part.shape) * np.dtype(part.dtype).itemsize

@@ -3,20 +3,20 @@
 Without a cluster they stay in the process.
 """
 
+import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from distributed import Client
 
-from daskgrad.clients import active_client, address_of, workers_of
+from daskgrad.clients import active_client, address_of
 from daskgrad.nodes import OnlyItems
-from daskgrad.partitions import Block, Grainsize, aligned_grainsize, as_items, cut
+from daskgrad.partitions import Block, cut
 from daskgrad.resident.evaluator import Evaluator, evaluator_of
 from daskgrad.resident.holdings import CLOSED, Holdings
 from daskgrad.tasks import TaskGraph
-
-BLOCKS_A_THREAD = 32  # as many as blocks are moved by when loads are balanced: some 3 percent each
+from daskgrad.tuples import Tuples
 
 
 class WorkerPlan(NamedTuple):
@@ -45,15 +45,21 @@ class WorkerPlan(NamedTuple):
 class Shards(OnlyItems):
     """Placed items; made by ``place``. A context manager, which closes them at its end.
 
-    The workers drop the items when this is closed or garbage collected.
+    The workers drop the items when this is closed or garbage collected. ``slice_size`` is how many
+    items a sum of whole slices has in each.
     """
 
-    def __init__(self, blocks: list[Block], grainsize: int, client: Client | None):
-        self._blocks = blocks
+    def __init__(self, items: Any, grainsize: int, slice_size: int, client: Client | None):
+        self._items = items
+        self._blocks = blocks = cut(items, grainsize)
         self._starts = tuple([block.first for block in blocks])
         self.grainsize = grainsize
+        self._slice_size = slice_size
+        self._slices: Shards | None = None
         self.array_valued: set[str] = set()  # models whose terms turned out not to be numbers
         self._client = client
+        self._is_used = False
+        self._lock = threading.RLock()
         self._holdings = None if client is None else Holdings(client, blocks)
 
     def __len__(self) -> int:
@@ -65,6 +71,8 @@ class Shards(OnlyItems):
             return "<Shards: closed>"
         where = "this process" if self._client is None else address_of(self._client)
         blocks = f"{len(self.blocks)} blocks of {self.grainsize}"
+        if self._slices is not None:
+            blocks += f", {len(self._slices.blocks)} slices of {self._slice_size}"
         head = f"<Shards: {len(self)} items, {blocks}, in {where}"
         return "\n  ".join([head, *map(str, self.plan)]) + ">"
 
@@ -76,11 +84,46 @@ class Shards(OnlyItems):
 
     def close(self) -> None:
         """Releases the items, here and on the workers; sums over them are errors from now on."""
-        self._blocks = []
-        if self._holdings is not None:
-            self._holdings.release()
-            self.evaluator.leave(self._holdings)
-        self._holdings = self._client = None
+        with self._lock:
+            self._items, self._blocks, self._client = None, [], None
+            self._release()
+            if self._slices is not None:
+                self._slices.close()
+
+    def _release(self) -> None:
+        held, self._holdings = self._holdings, None
+        if held is not None:
+            held.release()
+            evaluator_of(held.client).leave(held)
+
+    def cut_for(self, whole_slices: bool) -> "Shards":
+        """The same items as a sum needs them: these, or in slices of another size.
+
+        Those are placed when they are asked for first; items that no sum has used by then are
+        dropped, and placed again if one does.
+        """
+        with self._lock:
+            self._require_open()
+            if not whole_slices or self._slice_size == self.grainsize:
+                self._is_used = True
+                return self
+            if self._slices is None:
+                if not self._is_used:
+                    self._release()
+                size = self._slice_size
+                self._slices = Shards(self._items, size, size, self._client)
+            return self._slices
+
+    @property
+    def items(self) -> Any:
+        """All of them, as they are in this process."""
+        self._require_open()
+        return self._items
+
+    @property
+    def are_tuples(self) -> bool:
+        """Whether they are several columns, side by side."""
+        return isinstance(self.items, Tuples)
 
     @property
     def blocks(self) -> list[Block]:
@@ -102,9 +145,11 @@ class Shards(OnlyItems):
     def plan(self) -> list[WorkerPlan]:
         """Who holds how much, and how it is evaluated; empty without a cluster."""
         held = self._holdings
+        slices = [] if self._slices is None else self._slices.plan
         if held is None:
-            return []
-        return [self._plan_of(held, address, blocks) for address, blocks in held.work().items()]
+            return slices
+        own = [self._plan_of(held, address, blocks) for address, blocks in held.work().items()]
+        return [*own, *slices]
 
     def _plan_of(self, held: Holdings, address: str, blocks: Sequence[int]) -> WorkerPlan:
         threads = held.workers.get(address, 1)
@@ -126,70 +171,23 @@ class Shards(OnlyItems):
     @property
     def holdings(self) -> Holdings:
         """Which worker holds which blocks."""
-        held = self._holdings
-        if held is None:  # closed, by another thread perhaps
-            raise RuntimeError(CLOSED)
-        return held
+        with self._lock:
+            if self._client is None:  # closed, by another thread perhaps
+                raise RuntimeError(CLOSED)
+            if self._holdings is None:
+                self._holdings = Holdings(self._client, self.blocks)
+            return self._holdings
 
     @property
     def evaluator(self) -> Evaluator:
         """What asks the workers to evaluate their blocks."""
         return evaluator_of(self.holdings.client)
 
-    def data(self, tasks: TaskGraph) -> list[Any]:
-        """For each block its items, or a reference to them on the cluster that is active."""
-        if self.is_remote:
-            return [tasks.include(future) for future in self.holdings.references()]
-        return [block.items for block in self.blocks]
+    def references(self, tasks: TaskGraph) -> list[Any]:
+        """For each block a reference to its items on the cluster."""
+        return [tasks.include(future) for future in self.holdings.references()]
 
     def restore(self) -> None:
         """Places again what the cluster has lost."""
         if self.is_remote:
             self.holdings.restore()
-
-
-def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
-    """Cuts items once and puts them on the workers once, for sums that are computed many times.
-
-    Uses the active ``distributed`` client; without one the items stay in the process::
-
-        with Client(), dg.place(items) as shards:
-            dg.value_and_grad(lambda x: dg.map_sum(model, shards, x))(x)
-
-    On a cluster, sums over shards and their gradients are evaluated where the items are: the point
-    goes out once per worker, and the sums come back. A worker holds a run of blocks; what the
-    blocks take is measured, and they are moved when workers are unevenly loaded, join or leave
-    (``Shards.plan`` tells). The items stay in the client's memory, too, and are placed again when a
-    worker that held them is gone.
-
-    So are sums over a ``zip`` of shards with what is in this process, variables for instance, whose
-    items' gradients come back then. A sum over a ``zip`` of several shards, or with a Dask
-    collection or future among its items or arguments, is a task graph, as it is over other items:
-    several tasks a block, each about a millisecond. Place tuples in the place of zipping shards, or
-    choose a larger grainsize.
-
-    Parameters
-    ----------
-    items:
-        a list, a tuple, a range, or a NumPy array of rows; compute other collections first.
-    grainsize:
-        items in one block, rounded down to a power of two; "auto" makes at least 32 blocks a
-        thread, if there are as many items. How many blocks one thread evaluates in one go is
-        measured.
-
-    Returns
-    -------
-    The shards, for ``map_sum``, ``reduce_sum``, ``per_item`` and ``zip``: a context manager, whose
-    end releases the items, as ``close()`` does.
-
-    Raises
-    ------
-    TypeError, ValueError
-        for anything else in the place of the items, no items, and a grainsize that is no number of
-        items.
-    """
-    items = as_items(items)
-    client = active_client()
-    threads = 1 if client is None else sum(workers_of(client).values())
-    size = aligned_grainsize(grainsize, len(items), BLOCKS_A_THREAD * threads)
-    return Shards(cut(items, size), size, client)

@@ -26,8 +26,8 @@ PLACE = (
     "put them there once, with shards = dg.place(items), and sum over shards in the place of items"
 )
 PLACE_BESIDE = (
-    "put them there once, as tuples with what they are zipped with, with "
-    "shards = dg.place(list(zip(a, b))), and sum over shards in the place of dg.zip(a, b)"
+    "put them there once, together with what they are zipped with, with "
+    "shards = dg.place(dg.zip(a, b)), and sum over shards in the place of dg.zip(a, b)"
 )
 SCATTER = (
     "put what is large there once, with future = client.scatter(array, broadcast=True), and pass "
@@ -96,16 +96,10 @@ def shipments(graph: Graph) -> Iterator[tuple[Hashable, Look]]:
 def items_of(node: ReductionNode) -> Iterator[tuple[Hashable, Look]]:
     """Those that go with the tasks; a variable's change from call to call anyway."""
     columns = [each for each in node.items.columns if is_sent(each)]
-    remedy = remedy_of(node)
-    if columns and remedy:
+    if columns:
+        # beside one placed collection another one would make a task graph of every evaluation
+        remedy = PLACE_BESIDE if len(node.items.placed) == 1 else PLACE
         yield (node.name, columns[0].count), partial(shipped_items, node.name, columns, remedy)
-
-
-def remedy_of(node: ReductionNode) -> str | None:
-    """Beside one placed collection another one would make a task graph of every evaluation."""
-    if len(node.items.placed) != 1:
-        return PLACE
-    return None if node.items.whole_slices else PLACE_BESIDE
 
 
 def is_sent(column: Column) -> bool:

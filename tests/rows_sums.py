@@ -6,6 +6,7 @@ import decimal
 import autograd.numpy as anp
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas
 from inputs import (
@@ -294,10 +295,35 @@ ROWS = {
         ValueError,
         "argnums=0 of 'double'.*called with 0",
     ),
-    ("place", "items", "a Dask array"): (
-        lambda: dg.place(da.ones(3)),
+    ("place", "items", "a Dask array of no rows"): (
+        lambda: dg.place(da.ones((0, 3))),
+        ValueError,
+        "items is empty",
+    ),
+    ("place", "items", "a Dask table"): (
+        lambda: dg.place(dd.from_pandas(pandas.DataFrame({"a": [1.0]}), npartitions=1)),
         TypeError,
-        "must be a list.*found Array; compute it first",
+        r"items is a dask DataFrame.*place its columns as arrays, .*to_dask_array\(lengths=True\)",
+    ),
+    ("place", "items", "a list of nodes"): (
+        lambda: dg.place([1.0, dg.variable(1.0)]),
+        TypeError,
+        r"items must be .* collection of data; found <Variable.*zip the data with it, dg\.zip",
+    ),
+    ("place", "items", "a variable among columns"): (
+        lambda: dg.place(dg.zip([1.0], dg.variable([1.0]))),
+        TypeError,
+        r"a column of the items must be .* of data; found <Variable.*zip the data with it",
+    ),
+    ("place", "items", "columns of several lengths"): (
+        lambda: dg.place(dg.zip([1.0], np.ones(2))),
+        ValueError,
+        "of one length; found lengths 1 and 2",
+    ),
+    ("place", "items", "placed columns"): (
+        lambda: dg.place(dg.zip([1.0], dg.place([1.0]))),
+        TypeError,
+        "found Shards, which are placed already: zip them with others, or place all together",
     ),
     ("place", "items", "a table"): (
         lambda: dg.place(pandas.DataFrame({"a": [1.0]})),
@@ -307,7 +333,7 @@ ROWS = {
     ("place", "items", "a variable"): (
         lambda: dg.place(dg.variable([1.0])),
         TypeError,
-        "must be a list.*found Variable",
+        "must be a list.*found <Variable.*what is placed stays as it is",
     ),
     ("place", "items", "broadcast"): (lambda: dg.place(BROADCAST), ValueError, MANY),
     ("place", "grainsize", "negative"): (
@@ -323,7 +349,7 @@ ROWS = {
     ("Shards", "use", "placed again"): (
         lambda: dg.place(dg.place([1.0])),
         TypeError,
-        "must be a list.*found Shards",
+        "must be a list.*found Shards, which are placed already",
     ),
     # ---------------------------------------------------------------------------- random numbers
     ("random", "seed", "None"): (

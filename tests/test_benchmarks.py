@@ -86,6 +86,17 @@ def test_scaling_counts_the_clients_bytes(tmp_path):
         assert row["client processor seconds"] > 0.0
 
 
+def test_slices_has_every_cut_in_line_and_placed(tmp_path):
+    _, content = run("slices", tmp_path)
+    names = {each["program"] for each in content["programs"]}
+    cuts = ("auto", "1 slices", "4 slices")
+    cells = {f"{mode}, 10000 rows, {cut}" for mode in ("in line", "placed") for cut in cuts}
+    assert cells | {"autograd, 10000 rows", "leapfrog, autograd", "leapfrog, placed"} <= names
+    assert {f"{mode}, 10000 rows, 16 slices" for mode in ("in line", "on one worker")} <= names
+    assert all(each["processor seconds"] > 0.0 for each in content["programs"])
+    assert len(content["claims"]) == 5
+
+
 def test_chaos_kills_workers_and_compares_bits(tmp_path):
     _, content = run("chaos", tmp_path)
     assert content["kills"] == 3

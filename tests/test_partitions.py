@@ -8,12 +8,15 @@ from numpy.testing import assert_array_equal
 
 from daskgrad.partitions import (
     BLOCKS,
+    SLICES,
     Block,
     aligned_grainsize,
     as_items,
     cut,
     require_grainsize,
+    slice_size,
 )
+from daskgrad.tuples import Tuples
 
 
 @pytest.mark.parametrize(
@@ -62,6 +65,47 @@ def test_aligned_blocks_are_subtrees(count, grainsize):
     size = aligned_grainsize(grainsize, count)
     assert size & (size - 1) == 0
     assert all(block.first % size == 0 for block in cut(range(count), size))
+
+
+def rows(count, *shape, dtype=float):
+    """An array of which only the shape and the dtype matter."""
+    return np.broadcast_to(np.zeros((), dtype), (count, *shape))
+
+
+@pytest.mark.parametrize(
+    ("parts", "slices"),
+    [
+        ([rows(1)], 1),
+        ([rows(10**4, 4), rows(10**4)], 1),
+        ([rows(2**15)], 2),
+        ([rows(10**5, 4), rows(10**5), rows(10**5, dtype=int)], 4),
+        ([rows(2 * 10**5, 4)], 8),
+        ([rows(10**6)], 16),
+        ([rows(10**7, 4)], 64),
+        ([rows(10**10)], SLICES),
+        ([rows(10**4, 1000)], 8),  # 80 MB in few rows
+        ([rows(10**4, 1000, dtype=np.float32)], 8),
+        ([rows(10**4, 100, dtype=bool)], 1),
+        ([rows(10**4, 60), rows(10**4, 60)], 2),  # together
+        ([rows(3, 10**7)], 2),
+        ([rows(1, 10**8)], 1),
+    ],
+)
+def test_slices_of_arrays_go_by_rows_and_bytes(parts, slices):
+    count = len(parts[0])
+    found = slice_size(parts, count)
+    assert type(found) is int
+    assert -(-count // found) == slices
+    assert slices * found - count < slices, "they are as long as each other, but for the last"
+    assert slice_size([Tuples(parts)], count) == found
+
+
+@pytest.mark.parametrize("count", [1, 7, 64, 1000, 10**5])
+def test_slices_of_lists_are_blocks(count):
+    """Their items may be of any size."""
+    for parts in ([[1.0] * count], [rows(count), [1.0] * count]):
+        assert slice_size(parts, count) == aligned_grainsize("auto", count)
+        assert slice_size([Tuples(parts)], count) == aligned_grainsize("auto", count)
 
 
 def test_rows_of_an_array_are_cut_as_items_of_a_list_are():

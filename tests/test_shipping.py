@@ -127,16 +127,23 @@ def of_pair(pair, x):
     return np.sum(pair[0]) * pair[1] * x
 
 
-def test_what_is_zipped_with_placed_items_is_to_be_placed_with_them(client):
+def of_slices(pair, x):
+    return sum([of_pair(each, x) for each in zip(*pair, strict=True)])
+
+
+@pytest.mark.parametrize(
+    ("add_up", "term"), [(dg.map_sum, of_pair), (dg.reduce_sum, of_slices)], ids=["items", "slices"]
+)
+def test_what_is_zipped_with_placed_items_is_to_be_placed_with_them(add_up, term, client):
     """Not beside them: the sum would be a task graph then, in every gradient."""
-    shards, model = dg.place([1.0] * 40), dg.delayed(of_pair, name="zipped")
+    shards, model = dg.place([1.0] * 40), dg.delayed(term, name=f"zipped {term.__name__}")
 
     def pulled_back(items):
-        return lambda x: dg.vjp(lambda x: dg.map_sum(model, items, x), x)
+        return lambda x: dg.vjp(lambda x: add_up(model, items, x), x)
 
     (told,) = told_of(pulled_back(dg.zip(HEAVY, shards)))
-    assert "shards = dg.place(list(zip(a, b)))" in told
-    assert told_of(pulled_back(dg.place(list(zip(HEAVY, [1.0] * 40, strict=True))))) == []
+    assert "shards = dg.place(dg.zip(a, b))" in told
+    assert told_of(pulled_back(dg.place(dg.zip(HEAVY, [1.0] * 40)))) == []
 
 
 def test_nothing_is_said_while_nans_are_looked_for(client):

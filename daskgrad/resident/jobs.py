@@ -16,6 +16,7 @@ from daskgrad.resident.messages import Frames, Parcels, Unopened, unpack
 from daskgrad.structures import canonical, with_canonical_leaves
 from daskgrad.summation import Place, Subtrees
 from daskgrad.terms import ADDERS, Sum, TracedSum, captured_sum
+from daskgrad.tuples import as_slice
 
 Sums = dict[Place, Captured]
 Columns = dict[int, tuple[Leaves, ...]]  # by the number of the block, for each part of its items
@@ -150,7 +151,7 @@ class ZippedSum:
         columns = [column[first : first + len(items)] for column in self._columns]
         columns.insert(self._placed, items)
         if self._whole_slices:
-            columns = [[column] for column in columns]
+            columns = [[as_slice(column)] for column in columns]
         return self._traced.capture(first, *columns)
 
 

@@ -1,0 +1,297 @@
+"""Into how many slices ``reduce_sum`` is to cut arrays: the rule against every other cut.
+
+    python benchmarks/slices.py [--quick] [--rounds N] [--results DIR]
+
+What is measured: value and gradient of a Poisson regression with random intercepts, a model that is
+NumPy on whole columns (counts, four regressors, the group of each row; 1,000 groups), of 10^4, 10^5
+and 10^6 rows in 1, 2, 4 ... 64 slices and as ``grainsize="auto"`` cuts them: in line, without a
+cluster, and placed on two workers of a thread each (``dg.place(dg.zip(...))``; slices that somebody
+asks for are a power of two of rows there). Further 2 x 10^5 rows in 1 and 16 slices, in line and on
+one worker; and 50 leapfrog steps of a sampler over 2 x 10^5 rows, with a prior beside the sum.
+
+The peer is plain autograd: the same model of all rows, in one process.
+
+Each program runs some calls a round, in random order. A time is the processor time of the client
+and of the worker that has most of it, which is what a call takes where nobody else uses the cores;
+what the clock says is beside it. A ratio is the median over the rounds. The best cut is the one
+with the least median.
+
+Claims: "auto" takes at most 1.1 times the best cut's time, in line and placed, for each number of
+rows; 16 slices of 2 x 10^5 rows at most 1.1 times one; and the leapfrog steps on two workers are at
+least 1.5 times as fast as with plain autograd.
+"""
+
+import contextlib
+import functools
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import autograd
+import autograd.numpy as np
+import numpy
+from distributed import Client
+
+import daskgrad as dg
+from hosts import Program, cluster, hosted, in_rounds
+from report import Claim, at_least, at_most, finish, options, ratio, table
+
+ROWS = (10**4, 10**5, 10**6)
+CUTS = ("auto", 1, 2, 4, 8, 16, 32, 64)  # slices
+CALLS = 10**6  # rows that a program goes through in a round, in so many calls as it takes
+OF_SLICES = 200_000  # rows
+GROUPS = 1000
+STEPS = 50
+PLAIN, LINE, PLACED, ALONE = "autograd", "in line", "placed", "on one worker"
+
+Point = tuple[numpy.ndarray, numpy.ndarray]
+
+
+class Times(NamedTuple):
+    """Of one call: processor seconds on the longest way, and what the clock says."""
+
+    processor: float
+    clock: float
+
+
+def make_columns(count: int) -> tuple:
+    generator = numpy.random.default_rng(count)
+    regressors = generator.standard_normal((count, 4))
+    counts = generator.poisson(numpy.exp(regressors @ (0.1, -0.2, 0.3, 0.0)))
+    return counts, regressors, generator.integers(0, GROUPS, count)
+
+
+def likelihood(columns: Any, beta: Any, z: Any) -> Any:
+    counts, regressors, groups = columns
+    eta = np.dot(regressors, beta) + z[groups]
+    return np.sum(counts * eta - np.exp(eta))
+
+
+def prior(beta: Any, z: Any) -> Any:
+    return -0.5 * (np.sum(beta**2) + np.sum(z**2))
+
+
+def start() -> Point:
+    return numpy.zeros(4), numpy.zeros(GROUPS)
+
+
+def by_autograd(count: int) -> Program:
+    columns = make_columns(count)
+    gradient = autograd.value_and_grad(lambda point: likelihood(columns, *point))
+    return lambda point: gradient(point)
+
+
+def by_slices(sliced: Any, **options: Any) -> Program:
+    gradient = dg.value_and_grad(
+        lambda beta, z: dg.reduce_sum(likelihood, sliced, beta, z, **options), (0, 1)
+    )
+    return lambda point: gradient(*point)
+
+
+def checked(program: Program, count: int) -> Program:
+    """The program, if it finds autograd's value and gradient but for rounding."""
+    point = numpy.full(4, 0.1), numpy.linspace(-0.1, 0.1, GROUPS)
+    value, gradient = program(point)
+    right, derivative = by_autograd(count)(point)
+    numpy.testing.assert_allclose(value, right, rtol=1e-9)
+    for found, expected in zip(gradient, derivative, strict=True):
+        numpy.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * count)
+    return program
+
+
+# ------------------------------------------------------------------------------------- programs
+
+
+def repeated(program: Program, calls: int, client: Client | None = None) -> Program:
+    """Calls a program several times, at other points."""
+
+    def run(number: int) -> Times:
+        points = [(numpy.full(4, 1e-3 * number * k), numpy.zeros(GROUPS)) for k in range(calls)]
+        with measured(client) as times:
+            for point in points:
+                program(point)
+        return Times(*[seconds / calls for seconds in times])
+
+    return run
+
+
+@contextlib.contextmanager
+def measured(client: Client | None) -> Iterator[list[float]]:
+    """Fills in the seconds of what is done in the context."""
+    times: list[float] = []
+    workers = {} if client is None else client.run(time.process_time)
+    here, clock = time.process_time(), time.perf_counter()
+    yield times
+    here, clock = time.process_time() - here, time.perf_counter() - clock
+    later = {} if client is None else client.run(time.process_time)
+    times += [here + max([later[each] - workers[each] for each in later], default=0.0), clock]
+
+
+def calls_of(count: int) -> int:
+    return max(3, CALLS // count)
+
+
+def cell(mode: str, count: int, cut: Any = "") -> str:
+    slices = "" if cut == "" else f", {cut}" if cut == "auto" else f", {cut} slices"
+    return f"{mode}, {count} rows{slices}"
+
+
+@contextlib.contextmanager
+def here(rows: tuple[int, ...], cuts: tuple, of_slices: int, steps: int) -> Iterator[dict]:
+    programs: dict[str, Program] = {}
+    for count in rows:
+        programs[cell(PLAIN, count)] = repeated(by_autograd(count), calls_of(count))
+        for cut in cuts:
+            programs[cell(LINE, count, cut)] = in_line(count, cut)
+    for cut in (1, 16):
+        programs[cell(LINE, of_slices, cut)] = in_line(of_slices, cut)
+    columns = make_columns(of_slices)
+    gradient = autograd.grad(lambda point: likelihood(columns, *point) + prior(*point))
+    programs[f"leapfrog, {PLAIN}"] = trajectory(lambda *point: gradient(point), steps)
+    yield programs
+
+
+def in_line(count: int, cut: Any) -> Program:
+    grainsize = cut if cut == "auto" else -(-count // cut)
+    columns = make_columns(count)
+    program = by_slices(dg.zip(*columns), grainsize=grainsize)
+    return repeated(checked(program, count), calls_of(count))
+
+
+@contextlib.contextmanager
+def on_two(rows: tuple[int, ...], cuts: tuple, of_slices: int, steps: int) -> Iterator[dict]:
+    with cluster(2) as client:
+        programs = {
+            cell(PLACED, count, cut): placed(client, count, cut) for count in rows for cut in cuts
+        }
+        shards, of_prior = dg.place(dg.zip(*make_columns(of_slices))), dg.delayed(prior)
+        gradient = dg.grad(
+            lambda beta, z: dg.reduce_sum(likelihood, shards, beta, z) + of_prior(beta, z), (0, 1)
+        )
+        programs[f"leapfrog, {PLACED}"] = trajectory(gradient, steps, client)
+        yield programs
+
+
+@contextlib.contextmanager
+def on_one(of_slices: int) -> Iterator[dict[str, Program]]:
+    with cluster(1) as client:
+        yield {cell(ALONE, of_slices, cut): placed(client, of_slices, cut) for cut in (1, 16)}
+
+
+def placed(client: Client, count: int, cut: Any) -> Program:
+    grainsize = cut if cut == "auto" else 1 << (-(-count // cut) - 1).bit_length()
+    shards = dg.place(dg.zip(*make_columns(count)), grainsize)
+    return repeated(checked(by_slices(shards), count), calls_of(count), client)
+
+
+def trajectory(gradient: Callable[..., Any], steps: int, client: Client | None = None) -> Program:
+    """Leapfrog steps of Hamiltonian Monte Carlo; the times are of one step."""
+
+    def run(number: int) -> Times:
+        generator = numpy.random.default_rng(number + 1)
+        place = start()
+        momentum = tuple([generator.standard_normal(each.shape) for each in place])
+        with measured(client) as times:
+            force = gradient(*place)
+            for _ in range(steps):
+                momentum = moved(momentum, force, 5e-5)
+                place = moved(place, momentum, 1e-4)
+                force = gradient(*place)
+                momentum = moved(momentum, force, 5e-5)
+        if not all(numpy.all(numpy.isfinite(each)) for each in place):
+            raise ValueError("the trajectory has left the real numbers")
+        return Times(*[seconds / steps for seconds in times])
+
+    return run
+
+
+def moved(place: Any, direction: Any, by: float) -> Any:
+    return tuple([a + by * b for a, b in zip(place, direction, strict=True)])
+
+
+# --------------------------------------------------------------------------------------- results
+
+Seconds = Mapping[str, list[float]]
+
+
+def summary(times: Mapping[str, list[Times]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "program": name,
+            "processor seconds": statistics.median([each.processor for each in found]),
+            "clock seconds": statistics.median([each.clock for each in found]),
+            "all": found,
+        }
+        for name, found in times.items()
+    ]
+
+
+def printed(programs: list[dict[str, Any]]) -> str:
+    rows = [
+        (
+            each["program"],
+            *[f"{each[of] * 1e3:.2f}" for of in ("processor seconds", "clock seconds")],
+        )
+        for each in programs
+    ]
+    return table(("program", "processor ms", "ms by the clock"), rows)
+
+
+def make_claims(
+    seconds: Seconds, rows: tuple[int, ...], cuts: tuple, of_slices: int
+) -> list[Claim]:
+    claims = [against_best(seconds, mode, n, cuts) for mode in (LINE, PLACED) for n in rows]
+    for mode in (LINE, ALONE):
+        one, sixteen = [seconds[cell(mode, of_slices, cut)] for cut in (1, 16)]
+        text = f"16 slices of {of_slices} rows over one, {mode}"
+        claims.append(at_most(text, ratio(sixteen, one), 1.1))
+    steps = [seconds[f"leapfrog, {of}"] for of in (PLAIN, PLACED)]
+    return [*claims, at_least("speed of leapfrog steps over autograd's", ratio(*steps), 1.5)]
+
+
+def against_best(seconds: Seconds, mode: str, count: int, cuts: tuple) -> Claim:
+    found = {cut: seconds[cell(mode, count, cut)] for cut in cuts if cut != "auto"}
+    best = min(found, key=lambda cut: statistics.median(found[cut]))
+    text = f'"auto" of {count} rows over {best}, the best cut, {mode}'
+    return at_most(text, ratio(seconds[cell(mode, count, "auto")], found[best]), 1.1)
+
+
+def draw(seconds: Seconds, rows: tuple[int, ...], cuts: tuple, stated: str) -> Any:
+    from plots import lines, page  # here: processes that a benchmark starts do not need Bokeh
+
+    numbers = [cut for cut in cuts if cut != "auto"]
+
+    def plot(mode: str) -> Any:
+        curves = {
+            f"{n:,} rows": [
+                ratio(seconds[cell(mode, n, cut)], seconds[cell(PLAIN, n)]) for cut in numbers
+            ]
+            for n in rows
+        }
+        return lines(mode, numbers, curves, ("slices", "processor time over autograd's"))
+
+    title = "A Poisson regression, by the number of slices"
+    return page(title, stated, plot(LINE), plot(PLACED))
+
+
+def main() -> int:
+    arguments = options(__doc__).parse_args()
+    arguments.rounds = arguments.rounds or (3 if arguments.quick else 11)
+    rows, cuts = (ROWS[:1], ("auto", 1, 4)) if arguments.quick else (ROWS, CUTS)
+    of_slices, steps = (ROWS[0], 3) if arguments.quick else (OF_SLICES, STEPS)
+    setups = [functools.partial(each, rows, cuts, of_slices, steps) for each in (here, on_two)]
+    with hosted(*setups, functools.partial(on_one, of_slices)) as programs:
+        found = in_rounds(programs, arguments.rounds, lambda number: number)
+    times = {name: [once.result for once in each] for name, each in found.items()}
+    seconds = {name: [each.processor for each in all_] for name, all_ in times.items()}
+    results = summary(times)
+    print(printed(results))
+    claims = make_claims(seconds, rows, cuts, of_slices)
+    drawing = functools.partial(draw, seconds, rows, cuts)
+    return finish("slices", arguments, {"programs": results}, claims, drawing)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

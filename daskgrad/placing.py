@@ -1,0 +1,131 @@
+"""Placing: what is to stay on the workers is brought here, cut, and put there."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from daskgrad.clients import active_client, workers_of
+from daskgrad.columns import Column, as_column
+from daskgrad.items import Zip, require_one_length
+from daskgrad.nodes import Node
+from daskgrad.partitions import (
+    Grainsize,
+    aligned_grainsize,
+    as_items,
+    require_grainsize,
+    slice_size,
+)
+from daskgrad.shards import Shards
+from daskgrad.tasks import TaskGraph, is_collection
+from daskgrad.tuples import Tuples
+
+BLOCKS_A_THREAD = 32  # as many as blocks are moved by when loads are balanced: some 3 percent each
+COMPUTED = 64  # Delayed objects or futures whose results one task brings together
+
+
+def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
+    """Cuts items once and puts them on the workers once, for sums that are computed many times.
+
+    Uses the active ``distributed`` client; without one the items stay in the process::
+
+        with Client(), dg.place(items) as shards:
+            dg.value_and_grad(lambda x: dg.map_sum(model, shards, x))(x)
+
+    On a cluster, sums over shards and their gradients are evaluated where the items are: the point
+    goes out once per worker, and the sums come back. A worker holds a run of blocks; what the
+    blocks take is measured, and they are moved when workers are unevenly loaded, join or leave
+    (``Shards.plan`` tells). The items stay in the client's memory, too, and are placed again when a
+    worker that held them is gone.
+
+    Columns are placed together, whatever their dtypes, and summed over as their ``zip`` is::
+
+        shards = dg.place(dg.zip(counts, rows, groups))
+        dg.reduce_sum(lambda columns, x: ..., shards, x)  # (counts, rows, groups) of a slice
+
+    So are sums over a ``zip`` of shards with what is in this process, variables for instance, whose
+    items' gradients come back then: ``dg.zip(p, shards)`` has items ``(p_i, item)``, where an item
+    of columns is a tuple. A sum over a ``zip`` of several shards, or with a Dask collection or
+    future among its items or arguments, is a task graph, as it is over other items: several tasks a
+    block, each about a millisecond. Place columns together in the place of zipping shards.
+
+    Parameters
+    ----------
+    items:
+        a list, a tuple, a range, or a NumPy array of rows; a dask Array, a Bag or a list of Delayed, which
+        are computed once; or a ``zip`` of several such columns, whose items are tuples.
+    grainsize:
+        items in one block, rounded down to a power of two, and in one slice of ``reduce_sum``. With
+        "auto" there are at least 32 blocks a thread, if there are as many items, and the slices are
+        those that ``reduce_sum`` makes of items that are not placed. These are put on the workers
+        when the first such sum is recorded, in the place of blocks that no sum has used; items that
+        are summed in both ways are there twice. How many blocks one thread evaluates in one go is
+        measured.
+
+    Returns
+    -------
+    The shards, for ``map_sum``, ``reduce_sum``, ``per_item`` and ``zip``: a context manager, whose
+    end releases the items, as ``close()`` does.
+
+    Raises
+    ------
+    TypeError, ValueError
+        for anything else in the place of the items or columns (variables, nodes, what is placed
+        already), no items, columns of several lengths, and a grainsize that is no number of items.
+    """
+    require_grainsize(grainsize)
+    here = brought_here(items)
+    client = active_client()
+    threads = 1 if client is None else sum(workers_of(client).values())
+    size = aligned_grainsize(grainsize, len(here), BLOCKS_A_THREAD * threads)
+    sliced = slice_size([here], len(here)) if grainsize == "auto" else size
+    return Shards(here, size, sliced, client)
+
+
+def brought_here(items: Any) -> Any:
+    """What is to be placed, in this process: a list, an array, or several side by side."""
+    if not isinstance(items, Zip):
+        return column_here(items, "items")
+    columns = [column_here(each, "a column of the items") for each in items.collections]
+    require_one_length([len(column) for column in columns])
+    return Tuples(columns)
+
+
+def column_here(items: Any, argument: str) -> Sequence[Any] | np.ndarray:
+    is_list = isinstance(items, list | tuple)
+    kinds = [items, *({type(item): item for item in items}.values() if is_list else ())]
+    for each in kinds:
+        require_can_be_placed(each, argument)
+    if not any(map(is_collection, kinds)):
+        return as_items(items, argument)
+    return as_items(computed(as_column(items, argument, whole_slices=False)), argument)
+
+
+def require_can_be_placed(items: Any, argument: str) -> None:
+    if isinstance(items, Node):
+        raise TypeError(
+            f"{argument} must be a list, an array or another collection of data; found {items!r}, "
+            f"and what is placed stays as it is: zip the data with it, dg.zip(p, dg.place(data))"
+        )
+    if isinstance(items, Shards):
+        raise TypeError(
+            f"{argument} must be a list, an array or another collection of data; found Shards, "
+            f"which are placed already: zip them with others, or place all together"
+        )
+    if hasattr(type(items), "divisions"):
+        raise TypeError(
+            f"{argument} is a dask {type(items).__name__}, whose rows are no items; place its "
+            f"columns as arrays, dg.zip of frame[name].to_dask_array(lengths=True)"
+        )
+
+
+def computed(column: Column) -> Any:
+    """The items of a column that are results of tasks."""
+    tasks = TaskGraph()
+    starts = column.own_starts or range(0, column.count or 0, COMPUTED)
+    blocks = column.data(tasks, column.cut(starts), "place", used_twice=False)
+    results = tasks.compute([block.key for block in blocks])
+    if isinstance(results[0], np.ndarray):
+        return np.concatenate(results)
+    return [*chain.from_iterable(results)]

@@ -1,0 +1,58 @@
+"""Tuples: items that are tuples, kept column by column.
+
+So a row of numbers and its label are an item of a sum, and a run of such items is two arrays.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import optree
+
+from daskgrad.cotangents import nbytes
+from daskgrad.structures import NAMESPACE, flatten
+
+
+class Tuples(Sequence):
+    """Columns of one length as a sequence of tuples; a slice of it is one of each column."""
+
+    __slots__ = ("columns",)
+
+    def __init__(self, columns: Iterable[Any]):
+        self.columns = tuple(columns)
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def __getitem__(self, place: Any) -> Any:
+        found = tuple([column[place] for column in self.columns])
+        return Tuples(found) if isinstance(place, slice) else found
+
+    def __iter__(self) -> Iterator[tuple]:
+        return zip(*self.columns, strict=True)
+
+    def __reduce__(self) -> tuple:
+        return Tuples, (self.columns,)
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + nbytes(flatten(self.columns)[0])
+
+
+def taken_apart(items: Any) -> tuple[tuple, None]:
+    return items.columns, None
+
+
+def put_together(_: Any, columns: Iterable[Any]) -> Any:
+    return Tuples(columns)
+
+
+optree.register_pytree_node(Tuples, taken_apart, put_together, namespace=NAMESPACE)
+
+
+def columns_of(items: Any) -> tuple:
+    """What is side by side in items."""
+    return items.columns if isinstance(items, Tuples) else (items,)
+
+
+def as_slice(items: Any) -> Any:
+    """Items as a function that takes a whole slice gets them: of tuples a tuple of columns."""
+    return items.columns if isinstance(items, Tuples) else items
