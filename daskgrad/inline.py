@@ -26,8 +26,9 @@ from daskgrad.nodes import Constant, Node
 from daskgrad.pullbacks import Captured
 from daskgrad.reduction import ReductionNode, add_captured_blocks, captured_blocks
 from daskgrad.resident.evaluation import Evaluation
+from daskgrad.resident.evaluator import evaluator_of
 from daskgrad.resident.jobs import new_subtrees, total
-from daskgrad.resident.requests import PlacedSum
+from daskgrad.resident.requests import SpreadSum
 from daskgrad.tasks import TaskGraph, is_collection
 from daskgrad.terms import TracedSum, require_gradient
 
@@ -53,10 +54,23 @@ def seconds_in_line(graph: Graph, client: Client | None) -> float:
         is_usual = dask.base.get_scheduler() in (None, *LOCAL)
         seconds = dask.config.get("daskgrad.inline.seconds", LOCAL_SECONDS)
         return seconds if is_usual and not Callback.active else 0.0
-    placed = [node for node in graph.order if is_placed(node, client)]
-    is_resident = bool(placed) and all(node.is_whole(graph, client) for node in placed)
     is_enabled = dask.config.get("daskgrad.resident.enabled", True)
-    return CLUSTER_SECONDS if is_resident and is_enabled else 0.0
+    return CLUSTER_SECONDS if is_enabled and is_resident(graph, client) else 0.0
+
+
+def is_resident(graph: Graph, client: Client) -> bool:
+    """Whether the workers are called directly: for all sums over placed items.
+
+    Where there are none, for all sums there are: others would be evaluated here.
+    """
+    sums = [node for node in graph.order if isinstance(node, ReductionNode)]
+    sums = [node for node in sums if node.is_on(client)] or sums
+    return bool(sums) and all(is_called(node, graph, client) for node in sums)
+
+
+def is_called(node: ReductionNode, graph: Graph, client: Client) -> bool:
+    """Whether the workers evaluate a sum, called directly, as a whole."""
+    return is_there(node, client) and node.is_whole(graph, client)
 
 
 def is_plain(node: Node, client: Client | None) -> bool:
@@ -68,6 +82,11 @@ def is_plain(node: Node, client: Client | None) -> bool:
 
 def is_placed(node: Node, client: Client | None) -> bool:
     return isinstance(node, ReductionNode) and node.is_on(client)
+
+
+def is_there(node: ReductionNode, client: Client | None) -> bool:
+    """Whether a sum that is evaluated as a whole is so by the workers."""
+    return node.is_on(client) or node.is_sent(client)
 
 
 # --------------------------------------------------------------------------------------- running
@@ -103,16 +122,16 @@ class InLine:
     def _evaluate(self, waiting: Sequence[Any], keys: Sequence[Any]) -> None:
         """Evaluates sums: those on the cluster are sent off first, the others run meanwhile."""
         self._run([source for key in waiting for source in self._tasks.inputs(key)], keys)
-        placed = [key for key in waiting if is_placed(self._whole[key].node, self._whole.client)]
-        evaluation = self._beside_the_clock(self._started, placed)
+        there = [key for key in waiting if is_there(self._whole[key].node, self._whole.client)]
+        evaluation = self._beside_the_clock(self._started, there)
         try:
             for key in waiting:
-                if key not in placed:
+                if key not in there:
                     self._values[key] = self._beside_the_clock(self._captured_here, key)
             if evaluation is not None:
                 self._run_independent(keys)
                 results = self._beside_the_clock(evaluation.results)
-                self._values.update(zip(placed, results, strict=True))
+                self._values.update(zip(there, results, strict=True))
         except BaseException:
             if evaluation is not None:
                 evaluation.abandon()
@@ -129,13 +148,13 @@ class InLine:
         """One evaluation for the sums of one cluster, so that the point goes out once a worker."""
         if not keys:
             return None
-        evaluator = self._whole[keys[0]].node.shards.evaluator
-        return Evaluation(evaluator, [self._placed_sum(key) for key in keys])
+        evaluator = evaluator_of(self._whole.client)
+        return Evaluation(evaluator, [self._spread_sum(key) for key in keys])
 
-    def _placed_sum(self, key: Any) -> PlacedSum:
+    def _spread_sum(self, key: Any) -> SpreadSum:
         node, active = self._whole[key]
-        return PlacedSum(
-            node.shards.holdings,
+        return SpreadSum(
+            node.spread(self._whole.client),
             node.model,
             node.as_sum(active),
             [column.items for column in node.items.beside_placed],

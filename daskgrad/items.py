@@ -139,10 +139,10 @@ class Items:
         return all(column.is_here for column in self.columns)
 
     @property
-    def placed_part(self) -> int:
-        """Which part of an item is placed, where one is."""
-        (part,) = [n for n, column in enumerate(self.columns) if isinstance(column, PlacedColumn)]
-        return part
+    def placed_part(self) -> int | None:
+        """Which part of an item is placed, where at most one is."""
+        parts = [n for n, column in enumerate(self.columns) if isinstance(column, PlacedColumn)]
+        return parts[0] if parts else None
 
     def here(self, start: int, stop: int) -> list[list[Any]]:
         """What each column has in a run of blocks whose items are in this process."""

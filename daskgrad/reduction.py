@@ -19,6 +19,8 @@ from daskgrad.models import Model
 from daskgrad.node_sums import AddedNode, add_up, add_up_seen, in_tree, waits_for_value
 from daskgrad.nodes import Node, make_call
 from daskgrad.pullbacks import Active
+from daskgrad.resident.evaluator import evaluator_of
+from daskgrad.resident.spread import Spread
 from daskgrad.shards import Shards
 from daskgrad.tangent import Tangents, dual_node, tangent_node
 from daskgrad.tasks import TaskGraph
@@ -108,6 +110,22 @@ class ReductionNode(AddedNode):
         is_there = len(placed) == 1 and placed[0].is_on(client)
         return is_there and all([column.is_here for column in others])
 
+    def is_sent(self, client: Any) -> bool:
+        """Whether its items are variables', perhaps beside others that are here, and can go to the
+        workers of a client with a request."""
+        is_apart = client is not None and bool(self.own) and not self.items.placed
+        return is_apart and self.items.is_here
+
+    def spread(self, client: Any) -> Spread:
+        """Which workers of a client evaluate which blocks, where they are called directly."""
+        if self.items.placed:
+            return self.shards.holdings
+        return evaluator_of(client).spread(self.name, self.items.sizes)
+
+    def array_valued(self, client: Any) -> set[str]:
+        """Models whose terms over these items turned out not to be numbers."""
+        return (self.shards if self.items.placed else self.spread(client)).array_valued
+
     def active_terms(self, graph: Graph) -> tuple[Active, ...]:
         """Which inputs of a term are differentiated; none of a sum that is not active itself."""
         if self not in graph.active:  # behind stop_gradient, or beside the output
@@ -144,12 +162,12 @@ class ReductionNode(AddedNode):
     def is_whole(self, graph: Graph, client: Any) -> bool:
         """Whether its value and gradient can be evaluated as a whole, outside of a graph.
 
-        Over placed items also where it may turn out not to be one real number: it usually is.
+        By the workers also where it may turn out not to be one real number: it usually is.
         """
-        if not self.is_on(client):
+        if not (self.is_on(client) or self.is_sent(client)):
             is_plain = self.items.is_here and not self.own
             return is_plain and self in graph.active and self.is_fused(graph)
-        if self.model.name in self.shards.array_valued:
+        if self.model.name in self.array_valued(client):
             return False
         return self not in graph.active or self.model.keep == "auto" or self.is_fused(graph)
 

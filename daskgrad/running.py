@@ -80,8 +80,9 @@ def repeated(
                 prepare()
             return evaluate()
         except ArrayTermsError as error:
-            for shards in placed:
-                shards.array_valued.add(str(error))
+            for node in sums:
+                if node.model.name == str(error):
+                    node.array_valued(active_client()).add(str(error))
         except LostError as error:
             if not (placed or prepare or error.is_restart):
                 raise

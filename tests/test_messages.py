@@ -14,7 +14,7 @@ from daskgrad.models import Call, Model, SentFunction
 from daskgrad.pullbacks import Active
 from daskgrad.resident.jobs import Summand
 from daskgrad.resident.messages import LARGE, Parcel, Parcels, Unopened, framed, pack, unpack
-from daskgrad.resident.requests import PlacedSum, summand_parcel
+from daskgrad.resident.requests import SpreadSum, summand_parcel
 from daskgrad.terms import Sum
 
 
@@ -117,9 +117,10 @@ def test_a_summand_is_packed_again_only_where_something_differs():
         assert summand_parcel(other) is summand_parcel(other)
 
 
-def test_what_is_not_placed_has_the_numbers_of_a_terms_inputs():
-    placed = PlacedSum(None, None, None, ["a", "b"], 1, ["c"], whole_slices=False)
-    assert placed.given() == [(0, "a"), (2, "b"), (3, "c")]
+@pytest.mark.parametrize(("placed", "parts"), [(None, [0, 1]), (0, [1, 2]), (1, [0, 2])])
+def test_columns_that_are_not_placed_have_the_numbers_of_an_items_parts(placed, parts):
+    each = SpreadSum(None, None, None, ["a", "b"], placed, ["c"], whole_slices=False)
+    assert list(map(each.part, range(2))) == parts
 
 
 def test_a_summand_with_an_array_is_packed_every_time():

@@ -18,7 +18,7 @@ from probes import in_threads, lines, write
 import daskgrad as dg
 from daskgrad.resident import balance, requests
 from daskgrad.resident.holdings import Holdings
-from daskgrad.resident.messages import Parcel
+from daskgrad.resident.messages import Parcel, key_of
 from daskgrad.resident.requests import summand_parcel
 
 pytestmark = pytest.mark.timeout(120)
@@ -525,7 +525,12 @@ def test_blocks_that_move_while_a_request_is_made_are_asked_for_where_they_were(
         return found
 
     def asked():
-        return [(number, key) for each in held.asked().values() for number, _, key in each.blocks]
+        return [
+            (number, key_of(held.key, run.move, number))
+            for each in held.asked().values()
+            for run in each.runs
+            for number in range(run.start, run.stop)
+        ]
 
     monkeypatch.setattr(Holdings, "_asked_of", asked_of)
     assert len(held.work()) == 2

@@ -24,9 +24,9 @@ from daskgrad.itemwise import with_columns
 from daskgrad.pullbacks import Captured
 from daskgrad.resident.evaluator import Evaluator
 from daskgrad.resident.jobs import Result, columns_of, joined, total
-from daskgrad.resident.messages import Frames, framed, unpack
+from daskgrad.resident.messages import Frames, all_framed, framed, unpack
 from daskgrad.resident.plugin import abandoning, call
-from daskgrad.resident.requests import PlacedSum, Request, Tree
+from daskgrad.resident.requests import Request, SpreadSum, Tree
 
 ATTEMPTS = 20  # of one call
 numbers = itertools.count()
@@ -59,7 +59,7 @@ class ModelFailed(Unsuccessful):
 class Evaluation:
     """One evaluation of some sums on one cluster, which is under way from the start."""
 
-    def __init__(self, evaluator: Evaluator, sums: Sequence[PlacedSum]):
+    def __init__(self, evaluator: Evaluator, sums: Sequence[SpreadSum]):
         self._evaluator = evaluator
         self._sums = sums
         self._deaths = 0
@@ -69,7 +69,7 @@ class Evaluation:
 
     def _attempt(self) -> None:
         self._sent = None
-        self._evaluator.prepare([each.holdings for each in self._sums])
+        self._evaluator.prepare([each.spread for each in self._sums])
         self._sent = Sent(self._evaluator, Request(self._sums))
 
     def results(self) -> list[Captured]:
@@ -101,7 +101,7 @@ class Evaluation:
 
     def _recover(self, failure: Unavailable) -> None:
         lost = failure.reply["status"] == "lost"
-        self._evaluator.look_again([each.holdings for each in self._sums], failure.reply)
+        self._evaluator.look_again([each.spread for each in self._sums], failure.reply)
         if lost and self._evaluator.gone([failure.reply["address"]]):
             self._deaths += 1
         allowed = dask.config.get("distributed.scheduler.allowed-failures")
@@ -119,7 +119,7 @@ class Evaluation:
     def _added_up(self, results: Sequence[Result]) -> list[Captured]:
         totals = []
         for number, each in enumerate(self._sums):
-            sums, count = [result.sums[number] for result in results], len(each.holdings.blocks)
+            sums, count = [result.sums[number] for result in results], each.spread.count
             whole = total(joined(sums, count, each.whole.summation))
             columns = columns_of(results, number)
             totals.append(with_columns(whole, [columns[n] for n in range(len(columns))]))
@@ -129,11 +129,11 @@ class Evaluation:
     def _take_times(self, times: dict[str, list[list[float]]]) -> None:
         assert self._sent is not None
         for number, each in enumerate(self._sums):
-            if not each.holdings.is_measured_now():
+            if not each.spread.is_measured_now():
                 continue
-            each.holdings.measured(
+            each.spread.measured(
                 {
-                    address: ([block for block, _, _ in asked.blocks], times[address][number])
+                    address: (asked.numbers, times[address][number])
                     for address, asked in self._sent.plan.asked[number].items()
                 }
             )
@@ -147,7 +147,7 @@ class Sent:
         self._client = evaluator.client
         self._name = f"{evaluator.name}-{next(numbers)}"
         self.plan = request.plan
-        self._parcels = request.parcels
+        self._request = request
         self._point = framed(request.point)
         asked = [self._ask(tree) for tree in self.plan.trees]
         self._future: Together | None = Together(self._client, asked)
@@ -165,7 +165,7 @@ class Sent:
         if reply is not None:  # not above, where the exception would get another context
             reraise(reply)
         for address in self.plan.addresses:
-            self._evaluator.sent(address, self._parcels.keys())
+            self._evaluator.sent(address, self._request.needed(address))
         return results
 
     def _wait(self, deadline: float) -> list[Result]:
@@ -190,19 +190,26 @@ class Sent:
             work=tree.work,
             point=self._point,
             **self._unknown(tree.all_addresses),
+            **self._rows_of(tree.all_addresses),
         )
         require_success(reply)
         return unpack(reply["result"])
 
     def _unknown(self, asked: Sequence[str]) -> dict[str, dict[str, Frames]]:
         """The parcels that not all of these workers have, as a part of a message, if there are."""
-        known = [self._evaluator.known(address) for address in asked]
-        new = {
-            digest: framed(frames)
-            for digest, frames in self._parcels.items()
-            if not all([digest in there for there in known])
-        }
+        lacking = [
+            digest
+            for address in asked
+            for digest in self._request.needed(address)
+            if digest not in self._evaluator.known(address)
+        ]
+        new = {digest: framed(self._request.parcels[digest]) for digest in dict.fromkeys(lacking)}
         return {"parcels": new} if new else {}
+
+    def _rows_of(self, asked: Sequence[str]) -> dict[str, dict[str, Frames]]:
+        """The rows of these workers, as a part of a message, if there are any."""
+        rows = {a: self._request.rows[a] for a in asked if a in self._request.rows}
+        return {"rows": all_framed(rows)} if rows else {}
 
     def abandon(self) -> None:
         """Tells the workers that nobody waits, once; not waited for."""

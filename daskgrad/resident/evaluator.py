@@ -14,14 +14,16 @@ import numpy as np
 from distributed import Client
 
 from daskgrad.clients import CONNECTED, LateError, answer, present, workers_of
-from daskgrad.latest import drop_oldest
+from daskgrad.latest import drop_oldest, kept_or_made
 from daskgrad.resident.holdings import Holdings
 from daskgrad.resident.messages import PARCELS
 from daskgrad.resident.plugin import EvaluatorPlugin, this_process
 from daskgrad.resident.presence import PresencePlugin
+from daskgrad.resident.spread import Spread
 
 ATTEMPTS = 5  # to register a plugin while workers come and go
 LOOK_EVERY = 1.0  # seconds between two looks at which workers there are
+SPREADS = 64  # of sums over items that are not placed, that are remembered
 
 
 class Evaluator:
@@ -31,6 +33,7 @@ class Evaluator:
         self._client = weakref.ref(client)
         self.name = f"daskgrad-{uuid.uuid4().hex}"
         self._users: weakref.WeakSet[Holdings] = weakref.WeakSet()
+        self._spreads: dict[Any, Spread] = {}
         self._known: dict[str, dict[str, None]] = {}  # by worker, the parcels that it has
         self._workers: dict[str, int] = {}
         self._looked = -np.inf
@@ -46,31 +49,41 @@ class Evaluator:
             )
         return client
 
+    def spread(self, name: str, sizes: Sequence[int]) -> Spread:
+        """The blocks of a sum whose items go out with each request, as the last calls spread them.
+
+        It is told from others by the model's ``name`` and the ``sizes`` of its blocks.
+        """
+        key = (name, len(sizes), sizes[0], sizes[-1])
+        with self._lock:
+            return kept_or_made(self._spreads, key, lambda: Spread(sizes), SPREADS)
+
     # ---- before and after a call
 
-    def prepare(self, holdings: Sequence[Holdings]) -> None:
+    def prepare(self, spreads: Sequence[Spread]) -> None:
         """Sees to it that the plugin is there, and the blocks are on the workers there are."""
         with self._lock:
-            for held in holdings:
-                held.require_open()
-                self._users.add(held)
+            for each in spreads:
+                each.require_open()
+                if isinstance(each, Holdings):
+                    self._users.add(each)
             self._register()
             if time.monotonic() - self._looked > LOOK_EVERY:
                 self._look()
-            self._settle([held for held in holdings if held.workers != self._workers])
+            self._settle([each for each in spreads if each.workers != self._workers])
 
-    def look_again(self, holdings: Sequence[Holdings], reply: dict[str, Any]) -> None:
+    def look_again(self, spreads: Sequence[Spread], reply: dict[str, Any]) -> None:
         """After a failed call: finds out who is there, and places again what was lost."""
         with self._lock:
-            for held in holdings:
-                held.require_open()
+            for each in spreads:
+                each.require_open()
             if reply["status"] == "no parcels":
                 self._known.pop(reply["address"], None)
             if reply["status"] == "no evaluator":
                 self._is_registered = False
                 self._register()
             self._look()
-            self._settle(holdings)
+            self._settle(spreads)
 
     def known(self, address: str) -> Container[str]:
         """The digests of the parcels that a worker has."""
@@ -100,9 +113,9 @@ class Evaluator:
             with contextlib.suppress(RuntimeError, OSError):  # the cluster may be gone already
                 self._unregister()  # before another thread registers it again
 
-    def _settle(self, holdings: Iterable[Holdings]) -> None:
-        for held in dict.fromkeys(holdings):
-            held.settle(self._workers)
+    def _settle(self, spreads: Iterable[Spread]) -> None:
+        for each in dict.fromkeys(spreads):
+            each.settle(self._workers)
 
     def _look(self) -> None:
         self._workers = workers_of(self.client)

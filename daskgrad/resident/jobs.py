@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from distributed.core import error_message
@@ -12,7 +12,7 @@ from daskgrad.itemwise import ItemGradient, without_items
 from daskgrad.models import Model
 from daskgrad.portable import make_plain
 from daskgrad.pullbacks import Captured, Gradient, Seen
-from daskgrad.resident.messages import Frames, Parcels, Unopened, unpack
+from daskgrad.resident.messages import Frames, Parcels, Unopened, key_of, unpack
 from daskgrad.structures import canonical, with_canonical_leaves
 from daskgrad.summation import Place, Subtrees
 from daskgrad.terms import ADDERS, Sum, TracedSum, captured_sum
@@ -25,12 +25,12 @@ Columns = dict[int, tuple[Leaves, ...]]  # by the number of the block, for each 
 class Summand(NamedTuple):
     """What a sum adds up: the same for every block, and sent to a worker once.
 
-    ``placed`` is which part of an item is placed; the other parts are among the inputs.
+    ``placed`` is which part of an item is placed, if one is; the others come with the request.
     """
 
     model: Model
     whole: Sum
-    placed: int
+    placed: int | None
     whole_slices: bool
 
 
@@ -78,20 +78,39 @@ class Stopped(Exception):
         self.reply = {"status": status, **reply}
 
 
-class Job:
-    """One sum of a request: the blocks of it that this worker holds.
+class Block(NamedTuple):
+    """A block that this worker evaluates: its number among all, and in which of its runs it is."""
 
-    A block is (its number among ``count``, the index of its first item, the key of its items); a
-    ``unit`` is how many of them one thread evaluates in one go.
+    number: int
+    run: int
+    key: str | None
+
+
+class Job:
+    """One sum of a request: the blocks of it that this worker has.
+
+    ``rows`` are those of its items that come with the request, for each sum, column and run of
+    blocks; a ``unit`` is how many blocks one thread evaluates in one go.
     """
 
-    def __init__(self, message: Mapping[str, Any], values: Unopened, parcels: Parcels):
+    def __init__(
+        self,
+        message: Mapping[str, Any],
+        number: int,
+        values: Unopened,
+        rows: Unopened,
+        parcels: Parcels,
+    ):
         self.count: int = message["block_count"]
+        self._block_items: int = message["block_items"]
         self._summand = parcels[message["summand"]]
         self._kept = {place: parcels[digest] for place, digest in message["parcels"]}
         self._inputs: Sequence[int] = message["inputs"]
         self._values = values
-        self._blocks: Sequence[tuple[int, int, str]] = message["blocks"]
+        self._number, self._rows = number, rows
+        self._kept_rows = {place: parcels[digest] for place, digest in message["kept_rows"]}
+        self._runs: Sequence[Sequence[int]] = message["runs"]
+        self._blocks = list(blocks_of(self._runs, message["key"]))
         self._unit: int = message["unit"]
         self._zipped: ZippedSum | None = None
         self._subtrees = new_subtrees(self.count, message["summation"])
@@ -110,9 +129,11 @@ class Job:
     def run(self, place: int, items: Any) -> None:
         """Evaluates the block at a place in the request, and adds it to what is there."""
         zipped = self._opened()
-        number, first, _ = self._blocks[place]
+        number, run, _ = self._blocks[place]
         start = time.perf_counter()
-        captured = zipped.capture(first, canonical(items))
+        begin = (number - self._runs[run][0]) * self._block_items  # in the rows of its run
+        columns = zipped.columns(run, begin, begin + self._block_items, canonical(items))
+        captured = zipped.sum.capture(number * self._block_items, *columns)
         self.seconds[place] = time.perf_counter() - start
         if not isinstance(captured.pullback, Gradient):
             raise Stopped("arrays", model=self.name)
@@ -127,7 +148,8 @@ class Job:
     def _opened(self) -> "ZippedSum":
         with self._lock:
             if self._zipped is None:
-                self._zipped = ZippedSum(self._summand.value(), self._opened_inputs())
+                summand, inputs = self._summand.value(), self._opened_inputs()
+                self._zipped = ZippedSum(summand, inputs, self._opened_rows())
             return self._zipped
 
     def _opened_inputs(self) -> list[Any]:
@@ -137,22 +159,37 @@ class Job:
             for place, number in enumerate(self._inputs)
         ]
 
+    def _opened_rows(self) -> list[Any]:
+        rows = self._rows.value()
+        return [
+            self._kept_rows[place].value() if place in self._kept_rows else column
+            for place, column in enumerate(rows[self._number] if rows else ())
+        ]
+
+
+def blocks_of(runs: Sequence[Sequence[int]], key: str) -> Iterator[Block]:
+    """The blocks of some runs, and the keys of their items, if they are placed."""
+    for place, (start, stop, move) in enumerate(runs):
+        for number in range(start, stop):
+            yield Block(number, place, key_of(key, move, number) if key else None)
+
 
 class ZippedSum:
-    """Captures blocks of one sum, whose placed items go with the others that have their numbers."""
+    """A sum, and what was sent of its items: ``rows`` has for each column those of each run."""
 
-    def __init__(self, summand: Summand, inputs: Sequence[Any]):
-        count = summand.whole.parts - 1
-        self._columns, self._placed = inputs[:count], summand.placed
-        self._whole_slices = summand.whole_slices
-        self._traced = TracedSum(summand.model, summand.whole, inputs[count:])
+    def __init__(self, summand: Summand, inputs: Sequence[Any], rows: Sequence[Sequence[Any]]):
+        self.sum = TracedSum(summand.model, summand.whole, inputs)
+        self._summand = summand
+        self._rows = rows
 
-    def capture(self, first: int, items: Any) -> Captured:
-        columns = [column[first : first + len(items)] for column in self._columns]
-        columns.insert(self._placed, items)
-        if self._whole_slices:
-            columns = [[as_slice(column)] for column in columns]
-        return self._traced.capture(first, *columns)
+    def columns(self, run: int, start: int, stop: int, placed: Any) -> list[Any]:
+        """The parts of some items of a run; ``placed`` are those that the worker holds."""
+        columns = [runs[run][start:stop] for runs in self._rows]
+        if self._summand.placed is not None:
+            columns.insert(self._summand.placed, placed)
+        if self._summand.whole_slices:
+            return [[as_slice(column)] for column in columns]
+        return columns
 
 
 class Unit(NamedTuple):
@@ -160,11 +197,11 @@ class Unit(NamedTuple):
 
     job: Job
     start: int
-    blocks: Sequence[tuple[int, int, str]]
+    blocks: Sequence[Block]
 
     @property
-    def keys(self) -> list[str]:
-        return [key for _, _, key in self.blocks]
+    def keys(self) -> list[str | None]:
+        return [block.key for block in self.blocks]
 
     def run(self, data: Sequence[Any], evaluation: str, running: Container[str]) -> None:
         """Evaluates its blocks as long as the evaluation is among those that are running."""

@@ -19,12 +19,22 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from daskgrad.resident import malloc
 from daskgrad.resident.jobs import Job, Result, Stopped, Unit, failed, merged
-from daskgrad.resident.messages import Frames, Parcels, Unopened, copied, framed, pack
+from daskgrad.resident.messages import (
+    Frames,
+    Parcels,
+    Unopened,
+    all_framed,
+    copied,
+    framed,
+    pack,
+)
 from daskgrad.resident.presence import TOPIC
+from daskgrad.resident.routes import addresses
 
 EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
 ALIVE_EVERY = 1.0  # seconds between two signs of life while a long evaluation runs
-NO_PARCELS: Mapping[str, Frames] = {}
+NOTHING_SENT: Mapping[str, Frames] = {}
+NO_ROWS = pack(())
 
 
 class EvaluatorPlugin(WorkerPlugin):
@@ -68,13 +78,17 @@ class EvaluatorPlugin(WorkerPlugin):
         evaluation: str,
         work: bytes,
         point: Frames,
-        parcels: Mapping[str, Frames] = NO_PARCELS,
+        parcels: Mapping[str, Frames] = NOTHING_SENT,
+        rows: Mapping[str, Frames] = NOTHING_SENT,
     ) -> dict[str, Any]:
-        """The partial sums of this worker and of those below it, or why there are none."""
+        """The partial sums of this worker and of those below it, or why there are none.
+
+        ``parcels`` by their digests; ``rows`` of the items by the workers that are to have them.
+        """
         self._running.add(evaluation)
         self._log.wake()
         try:
-            return await self._evaluated(evaluation, pickle.loads(work), point, parcels)
+            return await self._evaluated(evaluation, pickle.loads(work), point, parcels, rows)
         except Stopped as stopped:
             return stopped.reply
         except Exception as error:
@@ -92,10 +106,12 @@ class EvaluatorPlugin(WorkerPlugin):
         work: Mapping[str, Any],
         point: Frames,
         parcels: Mapping[str, Frames],
+        rows: Mapping[str, Frames],
     ) -> dict[str, Any]:
-        message = {"evaluation": evaluation, "point": point, "parcels": parcels}
+        message = {"evaluation": evaluation, "point": point, "parcels": parcels, "rows": rows}
         below = [self._ask(child, message) for child in work["children"]]
-        own = self._own(evaluation, self._jobs(work["jobs"], point, parcels))
+        own_rows = rows.get(work["address"], NO_ROWS)
+        own = self._own(evaluation, self._jobs(work["jobs"], point, parcels, own_rows))
         result, *replies = await all_or_first_error([own, *below])
         if replies:
             others = [reply["result"] for reply in replies]
@@ -103,7 +119,8 @@ class EvaluatorPlugin(WorkerPlugin):
         return {"status": "OK", "result": framed(pack(result))}
 
     async def _ask(self, child: Mapping[str, Any], message: Mapping[str, Any]) -> Any:
-        """What a worker below replies."""
+        """What a worker below replies, which gets the rows of those below it, too."""
+        rows = {a: message["rows"][a] for a in addresses(child) if a in message["rows"]}
         reply = await call(
             self._worker.rpc,
             child["address"],
@@ -111,7 +128,8 @@ class EvaluatorPlugin(WorkerPlugin):
             evaluation=message["evaluation"],
             work=pickle.dumps(child),
             point=framed(message["point"]),
-            parcels={digest: framed(frames) for digest, frames in message["parcels"].items()},
+            parcels=all_framed(message["parcels"]),
+            rows=all_framed(rows),
         )
         if reply["status"] != "OK":
             raise Stopped(**reply)
@@ -122,15 +140,20 @@ class EvaluatorPlugin(WorkerPlugin):
         messages: Sequence[Mapping[str, Any]],
         point: Frames,
         parcels: Mapping[str, Frames],
+        rows: Frames,
     ) -> list[Job]:
         needed = [job["summand"] for job in messages]
         needed += [digest for job in messages for _, digest in job["parcels"]]
+        needed += [digest for job in messages for _, digest in job["kept_rows"]]
         if parcels and self._is_with_client():
             parcels = {digest: copied(frames) for digest, frames in parcels.items()}
         if self._parcels.receive(parcels, needed):
             raise Stopped("no parcels", address=self._worker.address)
-        values = Unopened(point)
-        return [Job(message, values, self._parcels) for message in messages]
+        values, own_rows = Unopened(point), Unopened(rows)
+        return [
+            Job(message, number, values, own_rows, self._parcels)
+            for number, message in enumerate(messages)
+        ]
 
     async def _own(self, evaluation: str, jobs: Sequence[Job]) -> Result:
         """The partial sums of the blocks that this worker holds, and what each block took."""
@@ -153,9 +176,9 @@ class EvaluatorPlugin(WorkerPlugin):
             unit = units.popleft()
             await self._in_thread(unit.run, self._held(unit.keys), evaluation, self._running)
 
-    def _held(self, keys: Sequence[str]) -> list[Any]:
+    def _held(self, keys: Sequence[str | None]) -> list[Any]:
         try:
-            return [self._worker.data[key] for key in keys]
+            return [None if key is None else self._worker.data[key] for key in keys]
         except KeyError:
             raise Stopped("no items", address=self._worker.address) from None
 

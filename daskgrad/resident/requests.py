@@ -1,4 +1,4 @@
-"""Requests: sums over placed items as what each worker is asked to do."""
+"""Requests: sums over items that are spread, as what each worker is asked to do."""
 
 import pickle
 from collections.abc import Mapping, Sequence
@@ -7,45 +7,53 @@ from typing import Any, NamedTuple
 from daskgrad import cotangents
 from daskgrad.latest import kept_or_made
 from daskgrad.models import Model, SentFunction
-from daskgrad.resident.holdings import NOTHING_ASKED, Asked, Holdings
 from daskgrad.resident.jobs import Summand
 from daskgrad.resident.messages import LARGE, Frames, Parcel, pack
 from daskgrad.resident.routes import LARGE_POINT, Work, addresses, routes
+from daskgrad.resident.spread import NOTHING_ASKED, Asked, Run, Spread
 from daskgrad.structures import exactly, flatten, sent_by_value
 from daskgrad.terms import Sum
 
 
-class PlacedSum(NamedTuple):
-    """A sum over placed blocks, and the values of its inputs.
+class SpreadSum(NamedTuple):
+    """A sum whose blocks are spread over workers, and the values of its inputs.
 
-    ``columns`` are what is zipped with the placed items, which are the part number ``placed``.
+    ``placed`` is which part of an item the workers hold, if they do; ``columns`` have the others.
     """
 
-    holdings: Holdings
+    spread: Spread
     model: Model
     whole: Sum
     columns: Sequence[Any]
-    placed: int
+    placed: int | None
     inputs: Sequence[Any]
     whole_slices: bool
 
-    def given(self) -> list[tuple[int, Any]]:
-        """The inputs of a term that are not placed, with their numbers among its inputs."""
-        values = [*self.columns, *self.inputs]
-        return [(n + (n >= self.placed), value) for n, value in enumerate(values)]
+    @property
+    def active(self) -> set[int]:
+        """The numbers of the inputs of a term that are differentiated."""
+        return {number for number, _ in self.whole.active}
+
+    def part(self, column: int) -> int:
+        """Which part of an item a column has."""
+        return column + (self.placed is not None and column >= self.placed)
 
 
 class JobMessage(NamedTuple):
     """A sum as all workers are told of it.
 
-    ``inputs`` are places in the point, of what is zipped with the placed items and of the shared
-    inputs; ``parcels`` are those that do not stand there, as pairs (number of the input, digest).
+    ``inputs`` are places in the point, of the shared inputs; ``parcels`` are those that do not
+    stand there, as pairs (number of the input, digest), and so are for each worker ``kept_rows``,
+    with the numbers of columns. ``key`` is that of what the workers hold.
     """
 
     summand: str
     inputs: tuple[int, ...]
     parcels: tuple[tuple[int, str], ...]
+    kept_rows: tuple[tuple[str, tuple[tuple[int, str], ...]], ...]
     block_count: int
+    block_items: int
+    key: str
     summation: str
 
 
@@ -75,41 +83,82 @@ class Request:
     """What is sent for some sums: the point, which travels every time, and the parcels.
 
     The summands are parcels, and so are large inputs that are not differentiated: they are likely
-    to be the same in the next call.
+    to be the same in the next call. ``rows`` has for each worker the items that it does not hold.
     """
 
-    def __init__(self, sums: Sequence[PlacedSum]):
+    def __init__(self, sums: Sequence[SpreadSum]):
         self._values: list[Any] = []
         self._places: dict[int, int] = {}
         self.parcels: dict[str, Frames] = {}
-        jobs = tuple([self._job(each) for each in sums])
+        self._needed_by_all: dict[str, None] = {}
+        self._needed_by: dict[str, dict[str, None]] = {}
+        asked = [each.spread.asked() for each in sums]
+        sent = [self._rows(each, of) for each, of in zip(sums, asked, strict=True)]
+        jobs = tuple([self._job(each, rows) for each, rows in zip(sums, sent, strict=True)])
         self.point = pack(self._values)
-        is_large = sum(map(len, self.point)) >= LARGE_POINT
-        self.plan = planned(jobs, [each.holdings for each in sums], is_large)
+        self.rows = packed_rows(sent) if any(each.columns for each in sums) else {}
+        self.plan = planned(jobs, sums[0].spread.plans, asked, self._is_large(len(self.rows)))
 
-    def _job(self, each: PlacedSum) -> JobMessage:
+    def _is_large(self, workers: int) -> bool:
+        """Whether it costs less to pass the point on than to send it to each worker directly.
+
+        What is passed on takes the rows of others along.
+        """
+        point = sum(map(len, self.point))
+        rows = sum([len(frame) for frames in self.rows.values() for frame in frames])
+        return point >= LARGE_POINT and point * max(workers, 1) >= rows
+
+    def _job(self, each: SpreadSum, rows: Mapping[str, "Rows"]) -> JobMessage:
         model = each.model._replace(fun=SentFunction.of(each.model))
         summand = Summand(model, each.whole, each.placed, each.whole_slices)
-        active = {number for number, _ in each.whole.active}
+        parts = len(each.columns) + (each.placed is not None)
         kept: list[tuple[int, str]] = []
         inputs: list[int] = []
-        for number, value in each.given():
-            if number not in active and cotangents.nbytes(flatten(value)[0]) >= LARGE:
-                kept.append((len(inputs), self._add(Parcel.of(value))))
+        for number, value in enumerate(each.inputs):
+            if number + parts not in each.active and is_kept(value):
+                kept.append((len(inputs), self._add(Parcel.of(value), self._needed_by_all)))
                 inputs.append(0)
             else:
                 inputs.append(self._place(value))
         return JobMessage(
-            self._add(summand_parcel(summand)),
+            self._add(summand_parcel(summand), self._needed_by_all),
             tuple(inputs),
             tuple(kept),
-            len(each.holdings.blocks),
+            tuple([(address, of_worker.kept) for address, of_worker in rows.items()]),
+            each.spread.count,
+            each.spread.block_items,
+            each.spread.key,
             each.whole.summation,
         )
 
-    def _add(self, parcel: Parcel) -> str:
+    def _rows(self, each: SpreadSum, asked: Mapping[str, Asked]) -> dict[str, "Rows"]:
+        """The rows of each worker, which is sent no others."""
+        if not each.columns:
+            return {}
+        size = each.spread.block_items
+        return {a: self._rows_of(each, a, of.runs, size) for a, of in asked.items()}
+
+    def _rows_of(self, each: SpreadSum, address: str, runs: Sequence[Run], size: int) -> "Rows":
+        needed = self._needed_by.setdefault(address, {})
+        kept: list[tuple[int, str]] = []
+        columns: list[Any] = []
+        for number, column in enumerate(each.columns):
+            rows = [column[run.start * size : run.stop * size] for run in runs]
+            if each.part(number) not in each.active and is_kept(rows):
+                kept.append((number, self._add(Parcel.of(rows), needed)))
+                columns.append(None)
+            else:
+                columns.append(rows)
+        return Rows(columns, tuple(kept))
+
+    def _add(self, parcel: Parcel, needed: dict[str, None]) -> str:
         self.parcels[parcel.digest] = parcel.frames
+        needed[parcel.digest] = None
         return parcel.digest
+
+    def needed(self, address: str) -> list[str]:
+        """The digests of the parcels that a worker needs."""
+        return [*self._needed_by_all, *self._needed_by.get(address, ())]
 
     def _place(self, value: Any) -> int:
         """The place of a value in the point: the same one for the same object."""
@@ -119,20 +168,47 @@ class Request:
         return self._places[id(value)]
 
 
+class Rows(NamedTuple):
+    """What a worker is sent of the items of a sum: for each column the rows of each run of blocks.
+
+    ``kept`` are parcels in the place of columns, as pairs (number of the column, digest).
+    """
+
+    columns: list[Any]
+    kept: tuple[tuple[int, str], ...]
+
+
+def packed_rows(sums: Sequence[Mapping[str, Rows]]) -> dict[str, Frames]:
+    """By worker the rows of all sums."""
+    there = dict.fromkeys(address for rows in sums for address in rows)
+    return {
+        address: pack([rows[address].columns if address in rows else () for rows in sums])
+        for address in there
+    }
+
+
+def is_kept(value: Any) -> bool:
+    """Whether something that is not differentiated is a parcel: it is large."""
+    return cotangents.nbytes(flatten(value)[0]) >= LARGE
+
+
 PLANS = 32  # that are kept with the blocks of a request's first sum
 
 
-def planned(jobs: tuple[JobMessage, ...], holdings: Sequence[Holdings], is_large: bool) -> Plan:
+def planned(
+    jobs: tuple[JobMessage, ...],
+    plans: dict[Any, Plan],
+    asked: Sequence[Mapping[str, Asked]],
+    is_large: bool,
+) -> Plan:
     """The plan of a request: one that is kept, or a new one."""
-    asked = [held.asked() for held in holdings]
 
     def make() -> Plan:
         trees = routes(by_worker(jobs, asked), is_large)
         sent = [Tree(tree["address"], addresses(tree), pickle.dumps(tree)) for tree in trees]
         return Plan(sent, asked)
 
-    key = (jobs, tuple(map(id, asked)), is_large)
-    return kept_or_made(holdings[0].plans, key, make, PLANS)
+    return kept_or_made(plans, (jobs, tuple(map(id, asked)), is_large), make, PLANS)
 
 
 def by_worker(jobs: Sequence[JobMessage], asked: Sequence[Mapping[str, Asked]]) -> list[Work]:
@@ -142,12 +218,19 @@ def by_worker(jobs: Sequence[JobMessage], asked: Sequence[Mapping[str, Asked]]) 
         {
             "address": address,
             "jobs": [
-                {**job._asdict(), **each.get(address, NOTHING_ASKED)._asdict()}
+                told(job, each.get(address, NOTHING_ASKED), address)
                 for job, each in zip(jobs, asked, strict=True)
             ],
         }
         for address in there
     ]
+
+
+def told(job: JobMessage, asked: Asked, address: str) -> dict[str, Any]:
+    """A sum as one worker is told of it; runs as plain tuples, in half the bytes."""
+    kept_rows = dict(job.kept_rows).get(address, ())
+    runs = list(map(tuple, asked.runs))
+    return {**job._asdict(), "kept_rows": kept_rows, "runs": runs, "unit": asked.unit}
 
 
 # ------------------------------------------------------------- summands, which are mostly the same

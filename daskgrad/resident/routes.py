@@ -5,13 +5,13 @@ point is passed on from worker to worker along a binomial tree, and gradients ar
 back, so that the client sends one point and receives one gradient, however many workers there are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 FLAT = 16  # workers that the client calls itself, where the point is small
 LARGE_POINT = 2**18  # bytes
 
-Work = dict[str, Any]
+Work = Mapping[str, Any]
 
 
 def routes(works: Sequence[Work], is_large: bool) -> list[Work]:

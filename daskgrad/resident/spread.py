@@ -1,0 +1,200 @@
+"""Spread: which worker evaluates which blocks of a sum, and what they cost. One run a worker."""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgrad.resident import balance
+
+EVERY = 16  # calls, of which one is measured
+UNIT_SECONDS = 0.2  # of work for one hop into a worker's thread, which takes some 0.1 ms
+
+
+class Run(NamedTuple):
+    """Blocks of consecutive numbers, which were placed by the same ``move``."""
+
+    start: int
+    stop: int
+    move: int
+
+
+class Asked(NamedTuple):
+    """The blocks of a worker; how many of them go in one unit."""
+
+    runs: list[Run]
+    unit: int
+
+    @property
+    def numbers(self) -> list[int]:
+        return [number for run in self.runs for number in range(run.start, run.stop)]
+
+
+NOTHING_ASKED = Asked([], 1)
+
+
+class Spread:
+    """Blocks on the workers of a cluster, whose items go out with each request.
+
+    ``sizes`` are the numbers of items in the blocks.
+    """
+
+    key = ""  # what the keys begin with under which the workers hold items: they hold none
+
+    def __init__(self, sizes: Sequence[int]):
+        self.count = len(sizes)
+        self.block_items = sizes[0]  # but for the last block, which may have fewer
+        self._sizes = np.array(sizes, float)
+        self.holders: list[str] = [""] * self.count
+        self.seconds = np.full(self.count, np.nan)  # what each took, as far as is known
+        self._costs = self.seconds.copy()  # the same, without the first calls of workers
+        self._warm: set[str] = set()
+        self._units: dict[str, int] = {}
+        self._work: dict[str, list[int]] = {}
+        self._asked: dict[str, Asked] | None = None
+        self.plans: dict[Any, Any] = {}  # of requests, as long as what is asked stays the same
+        self._calls = 0
+        self._workers: dict[str, int] = {}
+        self.array_valued: set[str] = set()  # models whose terms turned out not to be numbers
+        self._lock = threading.RLock()
+
+    @property
+    def workers(self) -> dict[str, int]:
+        """The workers on which the blocks are spread, and their threads."""
+        return self._workers
+
+    def require_open(self) -> None:
+        """Raises where the blocks can be evaluated no more."""
+
+    def work(self) -> dict[str, list[int]]:
+        """For each worker the numbers of its blocks."""
+        if not self._work:
+            work: dict[str, list[int]] = {}
+            for number, holder in enumerate(self.holders):
+                work.setdefault(holder, []).append(number)
+            self._work = work
+        return self._work
+
+    def asked(self) -> dict[str, Asked]:
+        """What each worker is asked; all blocks once, also while other threads move them.
+
+        It is the same object as long as it is the same.
+        """
+        with self._lock:
+            self.require_open()
+            if self._asked is None:
+                self._asked = {a: self._asked_of(a, numbers) for a, numbers in self.work().items()}
+            return self._asked
+
+    def _asked_of(self, address: str, numbers: Sequence[int]) -> Asked:
+        return Asked(list(runs(numbers, [self._move_of(n) for n in numbers])), self.unit(address))
+
+    def _move_of(self, number: int) -> int:
+        """By which move a block came to where it is."""
+        return 0
+
+    def unit(self, address: str) -> int:
+        """How many blocks, a power of two, one thread of a worker evaluates in one go."""
+        if address not in self._units:
+            self._units[address] = self._chosen_unit(address, self.work().get(address, []))
+        return self._units[address]
+
+    def _chosen_unit(self, address: str, numbers: list[int]) -> int:
+        if not numbers or np.any(np.isnan(self.seconds[numbers])):
+            return 1
+        threads = self._workers.get(address, 1)
+        return balance.unit_blocks(self.seconds[numbers], threads, UNIT_SECONDS)
+
+    # ---- spreading
+
+    def settle(self, workers: dict[str, int]) -> None:
+        """Spreads the blocks over these workers, unless they are."""
+        with self._lock:
+            self.require_open()
+            self._locate()
+            are_same = list(workers.items()) == list(self._workers.items())
+            if are_same and all(holder in workers for holder in self.holders):
+                return
+            self._workers = dict(workers)
+            self._move(balance.assigned(self.costs(), workers))
+
+    def _locate(self) -> None:
+        """Finds out who has which blocks."""
+
+    def rebalance(self) -> None:
+        """Moves blocks where the measured loads of the workers are too uneven."""
+        with self._lock:
+            if np.any(np.isnan(self._costs)):
+                return
+            wanted = balance.moves(self.costs(), self.holders, self._workers)
+            if wanted is not None:
+                self._move(wanted)
+
+    def _move(self, wanted: Sequence[str]) -> None:
+        moving: dict[str, list[int]] = {}
+        for number, (holder, address) in enumerate(zip(self.holders, wanted, strict=True)):
+            if holder != address:
+                moving.setdefault(address, []).append(number)
+        if moving:
+            self._work, self._units = {}, {}  # whatever becomes of it
+            self._forget()
+            for address, numbers in moving.items():
+                self._give(address, numbers)
+
+    def _give(self, address: str, numbers: Sequence[int]) -> None:
+        """Gives blocks to a worker."""
+        for number in numbers:
+            self.holders[number] = address
+
+    def _forget(self) -> None:
+        """Who is asked for what is not the same any more."""
+        self._asked, self.plans = None, {}
+
+    # ---- measuring
+
+    def is_measured_now(self) -> bool:
+        """Counts a call, and says whether its times are wanted: of the first ones, then of some."""
+        self._calls += 1
+        return self._calls <= EVERY or self._calls % EVERY == 0
+
+    def measured(self, times: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
+        """Takes what each worker's blocks took in the latest call; now and then moves some.
+
+        That is after the calls number 2, 4, 8 ...: often at first, and then hardly ever. The first
+        call of a worker, which loads models and has cold caches, only serves to choose the units.
+        """
+        with self._lock:
+            for address, (numbers, seconds) in times.items():
+                if len(numbers):
+                    self._measure(address, np.asarray(numbers), np.maximum(seconds, 1e-9))
+            if self._calls & (self._calls - 1) == 0:
+                self._units = {}
+                self._forget()
+                self.rebalance()
+
+    def _measure(self, address: str, numbers: np.ndarray, seconds: np.ndarray) -> None:
+        known = self.seconds[numbers]
+        if address in self._warm:
+            is_first = np.isnan(self._costs[numbers])
+            self._costs[numbers] = np.where(is_first, seconds, 0.5 * (known + seconds))
+            self.seconds[numbers] = self._costs[numbers]
+        else:
+            self.seconds[numbers] = np.where(np.isnan(known), seconds, known)
+            self._warm.add(address)
+
+    def costs(self) -> np.ndarray:
+        """What each block costs: seconds, or the number of its items before all were measured."""
+        return self._sizes if np.any(np.isnan(self._costs)) else self._costs
+
+
+def runs(numbers: Sequence[int], moves: Sequence[int]) -> Iterator[Run]:
+    """Ascending numbers of blocks in runs; each goes on as long as it came by one move."""
+    start = 0
+    for place in range(1, len(numbers) + 1):
+        if place == len(numbers) or (numbers[place] - 1, moves[place]) != (
+            numbers[place - 1],
+            moves[place - 1],
+        ):
+            yield Run(numbers[start], numbers[place - 1] + 1, moves[start])
+            start = place
