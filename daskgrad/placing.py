@@ -53,8 +53,9 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     Parameters
     ----------
     items:
-        a list, a tuple, a range, or a NumPy array of rows; a dask Array, a Bag or a list of Delayed, which
-        are computed once; or a ``zip`` of several such columns, whose items are tuples.
+        a list, a tuple, a range, or a NumPy array of rows; a dask Array, a Bag or a list of
+        Delayed, which are computed once; or a ``zip`` of several such columns, whose items are
+        tuples.
     grainsize:
         items in one block, rounded down to a power of two, and in one slice of ``reduce_sum``. With
         "auto" there are at least 32 blocks a thread, if there are as many items, and the slices are

@@ -106,7 +106,7 @@ def own_dtype(dtype: np.dtype) -> np.dtype:
 
 
 def takes_as_arrived(fun: Callable) -> Callable:
-    """Marks the function of a task that looks at parts of its arguments, and makes these canonical itself.
+    """Marks the function of a task that makes those parts of its arguments canonical that it uses.
 
     Looking through all of a large container for each of its items would take the square of its
     size.

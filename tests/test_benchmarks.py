@@ -73,6 +73,18 @@ def test_latency_has_all_its_peers(tmp_path):
     assert all(calls > 0 for calls in peers.values())
 
 
+def test_graphs_have_all_their_peers_and_two_tasks_a_node(tmp_path):
+    _, content = run("graphs", tmp_path)
+    rows = {(row["shape"], row["nodes"]): row for row in content["programs"]}
+    sizes = [(shape, nodes) for shape in ("chain", "fan", "layers") for nodes in (10, 100)]
+    assert set(rows) == {("chain", 1), *sizes}
+    peers = {"daskgrad, in line", "daskgrad, threads", "autograd", "dask.delayed"}
+    for row in rows.values():
+        assert set(row["microseconds a node"]) == set(row["ratio to autograd"]) == peers
+        assert row["ratio to autograd"]["autograd"] == 1.0
+    assert rows["chain", 100]["tasks a node"] == 2.01
+
+
 def test_scaling_counts_the_clients_bytes(tmp_path):
     _, content = run("scaling", tmp_path)
     rows = {(row["workers"], row["peer"], row["numbers"]): row for row in content["measured"]}

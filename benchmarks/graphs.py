@@ -1,0 +1,247 @@
+"""What a node of a graph of small models costs: chains, fans and layers of 1 to 10,000 nodes.
+
+    python benchmarks/graphs.py [--quick] [--rounds N] [--results DIR]
+
+What is measured: the processor time of value and gradient of a program of many models that take no
+time (a few operations on 10 numbers), recorded, built and run anew in each call. Rounds are
+interleaved; in each one every peer is called, in random order. A time is the median over the
+rounds, a ratio the median over the rounds. All run in this process, with one BLAS thread.
+
+The shapes: a chain, each of whose models takes the value of the one before; a fan, all of whose
+models take the same value, and are added up; layers, ten models wide, each of which takes two
+values of the layer before.
+
+The peers:
+
+- daskgrad, in line: in the calling thread, without a graph of Dask's;
+- daskgrad, threads: as a graph on Dask's threads from the first task on;
+- autograd: the same models, called in plain Python and differentiated as one function;
+- dask.delayed: the values alone, without a gradient, as a graph on Dask's threads.
+
+Claims: daskgrad takes in line at most 1.2 times as long as autograd for a single model, and at most
+3 times for each shape of the most nodes; a chain has at most two tasks a node in this process, and
+one for its value.
+"""
+
+# ruff: noqa: E402  the number of BLAS threads is set before NumPy is imported
+
+import os
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"
+
+import functools
+import gc
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import autograd
+import autograd.numpy as np
+import dask
+import numpy
+from dask.callbacks import Callback
+
+import daskgrad as dg
+from report import at_most, finish, options, ratio, table
+
+X = numpy.linspace(0.5, 1.5, 10)
+WIDTH = 10  # of a layer
+
+IN_LINE, THREADS, AUTOGRAD, DELAYED = PEERS = (
+    "daskgrad, in line",
+    "daskgrad, threads",
+    "autograd",
+    "dask.delayed",
+)
+
+# ------------------------------------------------------------------------------------ the programs
+
+
+def energy(x: Any) -> Any:
+    return np.sum(x * x)
+
+
+def wave(x: Any) -> Any:
+    return 0.1 + x * 0.9
+
+
+def mix(x: Any, y: Any) -> Any:
+    return 0.5 * x + 0.4 * y
+
+
+class Models(NamedTuple):
+    """The models as one library takes them, and how it adds values up."""
+
+    energy: Callable
+    wave: Callable
+    mix: Callable
+    add: Callable
+
+
+RECORDED = Models(*map(dg.delayed, (energy, wave, mix)), dg.sum)
+PLAIN = Models(energy, wave, mix, sum)
+LAZY = Models(*map(dask.delayed, (energy, wave, mix, sum)))
+
+
+def chain(models: Models, nodes: int, x: Any) -> Any:
+    for _ in range(nodes - 1):
+        x = models.wave(x)
+    return models.energy(x)
+
+
+def fan(models: Models, nodes: int, x: Any) -> Any:
+    return models.add([models.energy(x) for _ in range(nodes)])
+
+
+def layers(models: Models, nodes: int, x: Any) -> Any:
+    values = [x] * WIDTH
+    for _ in range(nodes // WIDTH - 1):
+        values = [models.mix(values[n - 1], values[n]) for n in range(WIDTH)]
+    return models.add([models.energy(value) for value in values])
+
+
+SHAPES = (chain, fan, layers)
+
+
+def programs(shape: Callable, nodes: int) -> dict[str, Callable[[], Any]]:
+    """Value and gradient by each peer; of ``dask.delayed`` the value."""
+    recorded = dg.value_and_grad(functools.partial(shape, RECORDED, nodes))
+    plain = autograd.value_and_grad(functools.partial(shape, PLAIN, nodes))
+    return {
+        IN_LINE: lambda: in_line(recorded, 1e9),
+        THREADS: lambda: in_line(recorded, 0.0),
+        AUTOGRAD: lambda: plain(X),
+        DELAYED: lambda: (shape(LAZY, nodes, X).compute(), None),
+    }
+
+
+def in_line(program: Callable, seconds: float) -> Any:
+    with dask.config.set({"daskgrad.inline.seconds": seconds}):
+        return program(X)
+
+
+def require_right(peers: dict[str, Callable[[], Any]]) -> None:
+    value, gradient = peers[AUTOGRAD]()
+    for name, peer in peers.items():
+        found, own = peer()
+        if not numpy.isclose(found, value) or not (own is None or numpy.allclose(own, gradient)):
+            raise ValueError(f"{name}: a value or gradient is wrong")
+
+
+# ------------------------------------------------------------------------------------ measuring
+
+
+def measured(peers: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """The processor seconds of each peer, round by round."""
+    shuffle = random.Random(0)
+    seconds: dict[str, list[float]] = {name: [] for name in peers}
+    for _ in range(rounds):
+        for name in shuffle.sample(list(peers), len(peers)):
+            seconds[name].append(seconds_of(peers[name]))
+    return seconds
+
+
+def seconds_of(program: Callable[[], Any]) -> float:
+    """The processor time of a call, the mean of as many as take some milliseconds."""
+    gc.collect()
+    calls, begin = 0, time.process_time()
+    while not calls or time.process_time() - begin < 0.02:
+        program()
+        calls += 1
+    return (time.process_time() - begin) / calls
+
+
+def tasks_a_node(shape: Callable, nodes: int) -> float:
+    """Those that run in this process, without the data in the graph."""
+    count = 0
+
+    def started(key: Any, graph: Any, _: Any) -> None:
+        nonlocal count
+        count += type(graph[key]).__name__ != "DataNode"
+
+    with dask.config.set(scheduler="sync"), Callback(pretask=started):
+        dg.value_and_grad(functools.partial(shape, RECORDED, nodes))(X)
+    return count / nodes
+
+
+def row(shape: Callable, nodes: int, rounds: int) -> dict[str, Any]:
+    peers = programs(shape, nodes)
+    require_right(peers)
+    seconds = measured(peers, rounds)
+    return {
+        "shape": shape.__name__,
+        "nodes": nodes,
+        "tasks a node": tasks_a_node(shape, nodes),
+        "microseconds a node": {
+            name: statistics.median(times) / nodes * 1e6 for name, times in seconds.items()
+        },
+        "ratio to autograd": {
+            name: ratio(times, seconds[AUTOGRAD]) for name, times in seconds.items()
+        },
+        "all seconds": seconds,
+    }
+
+
+# ------------------------------------------------------------------------------------ telling
+
+
+def printed(rows: Sequence[dict[str, Any]]) -> str:
+    header = ("shape", "nodes", "tasks a node", *[f"{peer}, µs a node" for peer in PEERS])
+    lines = [
+        (
+            each["shape"],
+            f"{each['nodes']:,}",
+            f"{each['tasks a node']:.2f}",
+            *[
+                f"{each['microseconds a node'][peer]:.0f} ({each['ratio to autograd'][peer]:.2f})"
+                for peer in PEERS
+            ],
+        )
+        for each in rows
+    ]
+    return table(header, lines) + "\n(in brackets: autograd = 1)"
+
+
+def claims(rows: Sequence[dict[str, Any]]) -> list[Any]:
+    single = next(each for each in rows if each["nodes"] == 1)
+    most = max(each["nodes"] for each in rows)
+    largest = [each for each in rows if each["nodes"] == most]
+    chained = next(each for each in largest if each["shape"] == chain.__name__)
+    per_node = max(each["ratio to autograd"][IN_LINE] for each in largest)
+    return [
+        at_most("one model in line over autograd", single["ratio to autograd"][IN_LINE], 1.2),
+        at_most("a node in line over autograd, of the slowest shape", per_node, 3.0),
+        at_most("tasks a node of a chain", chained["tasks a node"], 2.0 + 1.0 / most),
+    ]
+
+
+def draw(rows: Sequence[dict[str, Any]], stated: str) -> Any:
+    from plots import lines, page  # here, as in the other benchmarks
+
+    plots = []
+    for shape in SHAPES:
+        own = [each for each in rows if each["shape"] == shape.__name__]
+        curves = {peer: [each["microseconds a node"][peer] for each in own] for peer in PEERS}
+        labels = ("nodes", "processor time a node (µs)")
+        plots.append(lines(shape.__name__, [each["nodes"] for each in own], curves, labels))
+    return page("What a node of small models costs", stated, *plots)
+
+
+def main() -> int:
+    arguments = options(__doc__).parse_args()
+    arguments.rounds = arguments.rounds or (3 if arguments.quick else 11)
+    sizes = (10, 100) if arguments.quick else (10, 100, 1_000, 10_000)
+    cases = [(chain, 1), *[(shape, nodes) for shape in SHAPES for nodes in sizes]]
+    rows = [row(shape, nodes, arguments.rounds) for shape, nodes in cases]
+    print(printed(rows))
+    return finish(
+        "graphs", arguments, {"programs": rows}, claims(rows), functools.partial(draw, rows)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
