@@ -18,6 +18,7 @@ ORDER = [
     "signatures",
     "fingerprints",
     "cotangents",
+    "ownership",
     "choices",
     "summation",
     "compensation",
