@@ -2,9 +2,9 @@
 
 Reading order, which is import order (a module imports only modules above it):
 
-structures, latest, random, arguments, signatures, fingerprints, cotangents, tuples, choices,
-summation, compensation, policy, packing, backends, models, agreement, rules, roots, writes,
-portable, blame, captured, pullbacks, differences, dual, itemwise, term_pullbacks, terms,
+structures, latest, random, arguments, signatures, fingerprints, cotangents, tuples, ownership,
+choices, summation, compensation, policy, packing, backends, models, agreement, rules, roots,
+writes, portable, blame, captured, pullbacks, differences, dual, itemwise, term_pullbacks, terms,
 single_terms, portions, nested, nans: on the workers, plain NumPy. progress, clients, supervision:
 how long anything is waited for. tasks, spilling: what is handed to Dask. hidden, nodes, variables,
 cuts: the notation. graph, forward, backward, blackbox, tangent, batches, node_sums: the passes.

@@ -238,16 +238,20 @@ def project(cotangent: Any, leaf: Any) -> Any:
     return row_major(cast(cotangent, leaf))[()]
 
 
-def assemble(leaves: Sequence[Any], parts: Sequence[tuple[int, Cotangent]]) -> Leaves:
+def assemble(
+    leaves: Sequence[Any], parts: Sequence[tuple[int, Cotangent]], are_owned: bool = False
+) -> Leaves:
     """The cotangent of a value from those of its parts: (number of the part's first leaf, its).
 
-    The parts are added in the order given; ``None`` where nothing arrived.
+    The parts are added in the order given; ``None`` where nothing arrived. It is in arrays of its
+    own; ``are_owned``: those of the parts are the caller's, and are used.
     """
     total: list[Any] = [None] * len(leaves)
     for start, part in parts:
         here = (part.like(leaves[start]),) if isinstance(part, Seed) else part.leaves
         for place, leaf in enumerate(here, start):
-            total[place] = _add_leaf(total[place], leaf, owned=total[place] is not None)
+            is_first = are_owned and total[place] is None
+            total[place] = leaf if is_first else _add_leaf(total[place], leaf, are_owned)
     return tuple(total)
 
 

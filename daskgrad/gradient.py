@@ -65,6 +65,9 @@ def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -
     The gradient of a complex argument follows autograd's convention: for z = x + iy it is
     df/dx - i df/dy. Runs where Dask would run: the active client, or the configured scheduler.
 
+    Arguments are not copied: no other thread may write into them before the call returns. Gradients
+    share memory with nothing else.
+
     Raises
     ------
     TypeError
@@ -79,9 +82,12 @@ def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -
     require_argnums_kind(argnums, name)
 
     def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        recorded = Recording(fun, name, require_argnums(argnums, len(args), name), args)
-        output, aux = recorded.run(kwargs, has_aux)
-        value, aux, gradients = differentiated(recorded, output, aux)
+        numbers = require_argnums(argnums, len(args), name)
+        recorded = Recording(fun, name, numbers, args, borrows=True)
+        try:
+            value, aux, gradients = differentiated(recorded, *recorded.run(kwargs, has_aux))
+        finally:
+            recorded.give_back()
         gradient = gradients[0] if is_number(argnums) else tuple(gradients)
         return ((value, aux) if has_aux else value), gradient
 
@@ -98,7 +104,7 @@ def differentiated(recorded: Recording, output: Any, aux: Any) -> tuple[Any, Any
     require_real_scalar(value, output.name)
     rest = iter(map(of_its_own, computed))
     aux = [next(rest) if isinstance(leaf, Node) else leaf for leaf in aux_leaves]
-    gradients = recorded.gather(arrived)
+    gradients = recorded.gather(arrived, is_last=True)
     return np.asarray(value)[()], optree.tree_unflatten(aux_structure, aux), gradients
 
 

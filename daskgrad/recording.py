@@ -4,6 +4,7 @@
 """
 
 import functools
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -19,23 +20,35 @@ from daskgrad.demands import (
 )
 from daskgrad.graph import Graph
 from daskgrad.nodes import Node
+from daskgrad.ownership import taken
 from daskgrad.signatures import argument_name, function_name
-from daskgrad.variables import Variable, variable
+from daskgrad.variables import Variable, borrowed, variable
 
 
 class Recording:
-    """One call of a user's function with variables in the place of some arguments."""
+    """One call of a user's function with variables in the place of some arguments.
 
-    def __init__(self, fun: Callable, name: str, argnums: Sequence[int], args: Sequence[Any]):
+    ``borrows``: it ends, with ``give_back``, before the caller can write into the arguments again;
+    so they are not copied.
+    """
+
+    def __init__(
+        self,
+        fun: Callable,
+        name: str,
+        argnums: Sequence[int],
+        args: Sequence[Any],
+        borrows: bool = False,
+    ):
         self.fun = fun
         self.name = name
         self.args = list(args)
-        self.variables = []
+        self.variables: list[Variable] = []
         for number in argnums:
             argument = argument_name(fun, number)
             require_no_node(args[number], argument)
             require_derivative(args[number], argument, name)
-            self.variables.append(recorded_variable(args[number], argument))
+            self.variables.append(recorded_variable(args[number], argument, borrows))
             self.args[number] = self.variables[-1]
 
     def graph(
@@ -56,24 +69,39 @@ class Recording:
             )
         return result
 
-    def gather(self, arrived: dict[Variable, Cotangent]) -> list[Any]:
-        """The gradient of each variable, with a warning for those that nothing arrived at."""
-        gradients, independent = gathered(self.variables, arrived)
+    def gather(self, arrived: dict[Variable, Cotangent], is_last: bool = False) -> list[Any]:
+        """The gradient of each variable, with a warning for those that nothing arrived at.
+
+        ``is_last``: the cotangents are taken out of ``arrived``, for no further use.
+        """
+        gradients, independent = gathered(self.variables, arrived, is_last)
         warn_of_independent(independent, self.name)
         return gradients
 
+    def give_back(self) -> None:
+        """Ends the use of the arguments: variables that somebody still holds get copies."""
+        variables = list(map(weakref.ref, self.variables))
+        self.variables, self.args = [], []
+        for reference in variables:
+            held = reference()
+            if held is not None:
+                held.own()
+
 
 def gathered(
-    variables: Sequence[Variable], arrived: dict[Variable, Cotangent]
+    variables: Sequence[Variable], arrived: dict[Variable, Cotangent], is_last: bool = False
 ) -> tuple[list[Any], list[Variable]]:
     """The gradient of each variable, from the cotangents that arrived at its parts.
 
-    Also which of the variables nothing arrived at.
+    Also which of the variables nothing arrived at. ``is_last``: takes the cotangents from the dict.
     """
     gradients, independent, parts = [], [], by_root(arrived)
     for root in variables:
-        found = [(node.first_leaf, arrived[node]) for node in parts[root]]
-        leaves = cotangents.assemble(root.leaves, found)
+        found = [
+            (node.first_leaf, taken(arrived, node) if is_last else arrived[node])
+            for node in parts[root]
+        ]
+        leaves = cotangents.assemble(root.leaves, found, are_owned=is_last)
         if cotangents.is_zero(leaves):
             independent.append(root)
         gradients.append(cotangents.gradient(root.leaves, root.structure, leaves))
@@ -86,8 +114,8 @@ def in_places(results: Sequence[Any], wrt: Sequence[int], primals: Sequence[Any]
     return tuple([next(rest) if i in wrt else nothing(p) for i, p in enumerate(primals)])
 
 
-def recorded_variable(value: Any, name: str) -> Variable:
-    made = variable(value, name)
+def recorded_variable(value: Any, name: str, is_borrowed: bool) -> Variable:
+    made = borrowed(value, name) if is_borrowed else variable(value, name)
     made.is_recorded = True
     return made
 

@@ -10,19 +10,20 @@ import optree
 
 from daskgrad.cotangents import describe, require_room
 from daskgrad.nodes import Node
-from daskgrad.structures import children_of, flatten
+from daskgrad.structures import canonical_leaf, children_of, flatten
 from daskgrad.tasks import TaskGraph, is_collection
 
 
 class Variable(Node):
-    """A leaf to differentiate with respect to: a pytree of arrays, copied.
+    """A leaf to differentiate with respect to: a pytree of arrays, copied or borrowed.
 
     An item of a container is a variable itself, a part of the whole: its cotangent goes to the
     ``root``'s leaves from ``first_leaf`` on. ``is_recorded``: it stands for an argument of a
-    function that is differentiated.
+    function that is differentiated; ``is_borrowed``: its arrays are those of the argument.
     """
 
     is_recorded = False
+    is_borrowed = False
 
     def __init__(self, value: Any, name: str, whole: "Variable | None" = None, first_leaf: int = 0):
         super().__init__(name, ())
@@ -55,6 +56,21 @@ class Variable(Node):
 
     def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         return tasks.data(self.key, self.primal)
+
+    def own(self) -> None:
+        """Copies the arrays if they are borrowed, so that nobody else can change them."""
+        if self.is_borrowed:
+            copies = [x.copy() if isinstance(x, np.ndarray) else x for x in self.leaves]
+            self._show(copies)
+            self.is_borrowed = False
+
+    def _show(self, leaves: list[Any]) -> None:
+        """Takes other arrays of the same numbers, and so do the parts that there are."""
+        self.leaves = leaves
+        self.primal = optree.tree_unflatten(self.structure, leaves)
+        for part in list((self._parts or {}).values()):
+            start = part.first_leaf - self.first_leaf
+            part._show(leaves[start : start + len(part.leaves)])
 
     @property
     def is_container(self) -> bool:
@@ -129,8 +145,17 @@ def variable(value: Any, name: str | None = None) -> Variable:
     if not (name is None or isinstance(name, str)):
         raise TypeError(f"the name of a variable is a string; found {describe(name)}")
     leaves, structure = flatten(value)
-    copies = [own_copy(leaf, name or "variable") for leaf in leaves]
+    copies = [checked_leaf(leaf, name or "variable", copy=True) for leaf in leaves]
     return Variable(optree.tree_unflatten(structure, copies), name or "variable")
+
+
+def borrowed(value: Any, name: str) -> Variable:
+    """A variable whose arrays are the caller's, who must not write into them while it is used."""
+    leaves, structure = flatten(value)
+    checked = [checked_leaf(leaf, name, copy=None) for leaf in leaves]
+    made = Variable(optree.tree_unflatten(structure, checked), name)
+    made.is_borrowed = True
+    return made
 
 
 OTHER_DERIVATIVE = (
@@ -139,8 +164,8 @@ OTHER_DERIVATIVE = (
 )
 
 
-def own_copy(leaf: Any, name: str) -> Any:
-    """A leaf that nobody else can change."""
+def checked_leaf(leaf: Any, name: str, copy: bool | None) -> Any:
+    """A leaf as models are given it; ``copy`` is ``np.array``'s."""
     if isinstance(leaf, Node):
         raise TypeError(f"{name!r} holds {leaf!r}, which {OTHER_DERIVATIVE}")
     if is_collection(leaf):
@@ -152,7 +177,7 @@ def own_copy(leaf: Any, name: str) -> Any:
                 f"convert it to a plain array of numbers first"
             )
         require_room(leaf, repr(name))
-        return np.array(leaf, order="C")
+        return canonical_leaf(np.array(leaf, order="C", copy=copy))
     if isinstance(leaf, float | complex) and not isinstance(leaf, np.generic):
         return np.asarray(leaf)[()]
     if leaf is None or isinstance(leaf, bool | int | str | bytes | np.generic):

@@ -19,6 +19,7 @@ ORDER = [
     "fingerprints",
     "cotangents",
     "tuples",
+    "ownership",
     "choices",
     "summation",
     "compensation",

@@ -209,12 +209,12 @@ def test_a_point_goes_when_the_call_has_ended(name, monkeypatch):
     """It may be large, and there are thousands of calls between two runs of the collector."""
     seen = []
 
-    def own_copy(leaf, name):
-        seen.append(weakref.ref(copied := copy(leaf, name)))
-        return copied
+    def seen_leaf(leaf, name, copy):
+        seen.append(weakref.ref(checked := checked_leaf(leaf[:], name, copy)))
+        return checked
 
-    copy = variables.own_copy
-    monkeypatch.setattr(variables, "own_copy", own_copy)
+    checked_leaf = variables.checked_leaf
+    monkeypatch.setattr(variables, "checked_leaf", seen_leaf)
     with dask.config.set(scheduler="sync"):
         dg.value_and_grad(PROGRAMS[name])({"a": X, "b": 2.0 * X})
     assert len(seen) == 2

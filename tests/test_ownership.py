@@ -1,0 +1,328 @@
+"""Nothing that a user gets shares memory with anything else, and little is copied for that."""
+
+import threading
+import tracemalloc
+
+import autograd
+import autograd.numpy as np
+import dask
+import numpy
+import pytest
+from distributed import Client, LocalCluster
+
+import daskgrad as dg
+from daskgrad.cotangents import Cotangent, Seed
+from daskgrad.ownership import taken
+
+SAVED = numpy.full(3, 2.0)  # which a rule of the user's own keeps
+
+
+def with_pullback(backward):
+    """The sum of an array, with a rule whose cotangent is what ``backward(x, g)`` makes of it."""
+
+    @dg.custom_vjp
+    def total(x):
+        return np.sum(x)
+
+    total.defvjp(lambda x: (np.sum(x), x), lambda x, g: (backward(x, g),))
+    return total
+
+
+MODELS = {
+    "a new array": with_pullback(lambda x, g: g * numpy.ones(3)),
+    "the argument": with_pullback(lambda x, g: x),
+    "a view of the argument": with_pullback(lambda x, g: x[::-1]),
+    "what is kept": with_pullback(lambda x, g: SAVED),
+    "a part of what is kept": with_pullback(lambda x, g: SAVED[:]),
+    "a broadcast number": with_pullback(lambda x, g: numpy.broadcast_to(g, (3,))),
+    "autograd's sum": lambda x: np.sum(x),
+    "shifted": lambda x: np.sum((x + 1.0) * SAVED),
+    "one array for two": lambda x: np.sum(np.tanh(x[0] + x[1]) * SAVED),
+    "linear": lambda x: np.dot(x, SAVED),
+}
+
+FUNCTIONS = {
+    "one model": lambda model: lambda x, y: model(x) + 0.0 * model(y),
+    "two uses": lambda model: lambda x, y: model(x) + model(x) + model(y),
+    "items": lambda model: lambda x, y: dg.map_sum(item_of(model), [1.0, 2.0, 3.0], x, y),
+    "one item": lambda model: lambda x, y: dg.map_sum(item_of(model), [1.0], x, y),
+}
+
+
+def item_of(model):
+    fun = model.model.fun
+    return lambda item, x, y: item * (fun(x) + fun(y))
+
+
+def trees(model):
+    make = (lambda: [numpy.ones(3), numpy.ones(3)]) if model == "one array for two" else None
+    return tuple([(make or (lambda: numpy.arange(3.0)))() for _ in range(2)])
+
+
+def arrays(*values):
+    return [leaf for value in values for leaf in numpy_leaves(value)]
+
+
+def numpy_leaves(value):
+    if isinstance(value, list | tuple):
+        return [leaf for each in value for leaf in numpy_leaves(each)]
+    return [value] if isinstance(value, numpy.ndarray) else []
+
+
+def require_apart(gradients, *others):
+    """Each of the gradients may be written into, and nothing else changes."""
+    own = arrays(gradients)
+    assert own, "else this cannot fail"
+    for number, gradient in enumerate(own):
+        assert gradient.flags.writeable
+        for other in (*own[:number], *own[number + 1 :], *arrays(*others)):
+            assert not numpy.shares_memory(gradient, other)
+
+
+@pytest.fixture(params=["in line", "threads", "in one process"])
+def where(request):
+    """Where, and the models that are worth the time there."""
+    if request.param == "in line":
+        with dask.config.set({"daskgrad.inline.seconds": 60, "scheduler": "sync"}):
+            yield MODELS
+    elif request.param == "in one process":
+        options = {"processes": False, "n_workers": 1, "dashboard_address": None}
+        with LocalCluster(**options, threads_per_worker=1) as local, Client(local):
+            yield {name: MODELS[name] for name in ("the argument", "what is kept")}
+    else:
+        with dask.config.set(scheduler=request.param):
+            yield MODELS
+
+
+def test_gradients_share_no_memory(where):
+    for name, plain in where.items():
+        model = dg.delayed(plain, name="model")
+        for function in FUNCTIONS.values():
+            x, y = trees(name)
+            first = dg.value_and_grad(function(model), (0, 1))(x, y)
+            require_apart(first[1], x, y, SAVED)
+
+
+def test_pullbacks_that_are_held_return_new_arrays_each_time(where):
+    for name, plain in where.items():
+        x, y = trees(name)
+        function = FUNCTIONS["one model"](dg.delayed(plain, name="model"))
+        value, pullback = dg.vjp(function, x, y)
+        require_apart((pullback(1.0), pullback(1.0)), x, y, value, SAVED)
+
+
+def test_values_and_auxiliaries_share_no_memory_with_arguments_and_gradients(where):
+    same = dg.delayed(lambda x: x, name="same")
+    total = dg.delayed(lambda x: np.sum(x**2), name="total")
+
+    def fun(x):
+        y = same(x)
+        return total(y), (y, x, same(y))
+
+    x = numpy.arange(3.0)
+    for argument in (x, frozen(x)):
+        (_, aux), gradient = dg.value_and_grad(fun, has_aux=True)(argument)
+        require_apart((gradient, *aux), x)
+
+
+def frozen(array):
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+def test_identities_hand_the_cotangent_on_and_its_owner_keeps_it():
+    x, g = numpy.ones(3), numpy.full(3, 2.0)
+    _, pullback = dg.vjp(lambda x, y: x + y, x, numpy.ones(3))
+    first = pullback(g)
+    require_apart((first, pullback(g)), g, x)
+    first[0][:] = 7.0
+    numpy.testing.assert_array_equal(g, 2.0)
+
+
+# ------------------------------------------------------------------------------- arguments
+
+
+def test_a_pullback_that_is_held_does_not_see_what_is_written_later(where):
+    x = numpy.arange(3.0)
+    _, pullback = dg.vjp(dg.delayed(lambda x: np.sum(x**2), name="total"), x)
+    x[:] = 7.0
+    numpy.testing.assert_array_equal(pullback(1.0)[0], [0.0, 2.0, 4.0])
+
+
+def test_nodes_that_outlive_the_call_keep_the_argument_as_it_was(where):
+    kept = []
+    model = dg.delayed(lambda w: np.sum(w["a"] ** 2) + np.sum(w["b"][0]), name="model")
+    part = dg.delayed(lambda a: 1.0 * a, name="part")
+    term = dg.delayed(lambda item: np.sum(item), name="term")
+
+    def fun(w, rows):
+        node = model(w)
+        kept.extend([node, part(w["b"][0]), dg.map_sum(term, rows), w["a"]])
+        return node + kept[2]
+
+    w = {"a": numpy.ones(3), "b": [numpy.full(2, 5.0)]}
+    rows = numpy.ones((4, 2))
+    dg.value_and_grad(fun, (0, 1))(w, rows)
+    for array in (w["a"], w["b"][0], rows):
+        array[:] = -7.0
+    value, b, total, a = dask.compute(*kept)
+    assert value == 13.0
+    assert total == 8.0
+    numpy.testing.assert_array_equal(b, [5.0, 5.0])
+    numpy.testing.assert_array_equal(a, [1.0, 1.0, 1.0])
+
+
+def test_nodes_that_outlive_a_call_that_failed_do_so_too():
+    kept = []
+    model = dg.delayed(lambda x: np.sum(x), name="model")
+
+    def fun(x):
+        kept.append(model(x))
+        raise KeyboardInterrupt
+
+    x = numpy.ones(3)
+    with pytest.raises(KeyboardInterrupt):
+        dg.value_and_grad(fun)(x)
+    x[:] = -7.0
+    assert kept[0].compute() == 3.0
+
+
+@pytest.mark.parametrize("change", [numpy.asfortranarray, lambda x: x[::2], frozen])
+def test_arguments_of_any_layout_are_borrowed_as_they_are(change):
+    x = change(numpy.arange(12.0).reshape(4, 3))
+    flags, before = str(x.flags), x.copy()
+    gradient = dg.grad(dg.delayed(lambda x: np.sum(x**2), name="total"))(x)
+    numpy.testing.assert_array_equal(gradient, 2.0 * before)
+    numpy.testing.assert_array_equal(x, before)
+    assert str(x.flags) == flags
+
+
+# ------------------------------------------------------------------------------------ taken
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1)], ids=["its own memory", "all of another's"])
+def test_what_nobody_else_holds_is_taken_as_it_is(shape):
+    array = numpy.ones(3)
+    array = array if shape == (3,) else array.reshape(shape)
+    address = array.ctypes.data
+    arrived = {"x": Cotangent((array, None, numpy.float64(1.0)))}
+    del array
+    found = taken(arrived, "x")
+    assert found.leaves[0].ctypes.data == address
+    assert found.leaves[1:] == (None, 1.0)
+    assert not arrived
+
+
+ARRAY = numpy.ones(3)
+HOLDERS = {
+    "the array": lambda array: ((array,), array),
+    "a view of it": lambda array: ((array,), array[1:]),
+    "its memory": lambda array: ((array,), memoryview(array)),
+    "two leaves": lambda array: ((array, array), None),
+    "the rest of its memory": lambda array: ((array[1:],), None),
+    "read-only": lambda array: ((frozen(array),), None),
+    "a list": lambda array: ((array,), [array]),
+    "its owner": lambda array: ((array.reshape(3, 1),), array),
+    "another view": lambda array: ((array.reshape(3, 1),), array[:1]),
+}
+
+
+@pytest.mark.parametrize("held", HOLDERS)
+def test_what_others_hold_is_copied(held):
+    array = numpy.ones(3)
+    leaves, holder = HOLDERS[held](array)
+    del array
+    addresses = [leaf.ctypes.data for leaf in leaves]
+    arrived = {"x": Cotangent(leaves)}
+    del leaves
+    found = taken(arrived, "x")
+    assert not {leaf.ctypes.data for leaf in found.leaves} & set(addresses) or held == "read-only"
+    assert all(leaf.flags.writeable for leaf in found.leaves)
+    require_apart(found.leaves)
+    del holder
+
+
+def test_a_cotangent_or_tuple_that_others_hold_is_copied():
+    for hold in (lambda c: c, lambda c: c.leaves, lambda c: {"y": c}):
+        arrived = {"x": Cotangent((numpy.ones(3),))}
+        address, held = arrived["x"].leaves[0].ctypes.data, hold(arrived["x"])
+        assert taken(arrived, "x").leaves[0].ctypes.data != address
+        del held
+
+
+def test_a_seed_is_no_array():
+    seed = Seed(2)
+    assert taken({"x": seed}, "x") is seed
+
+
+def test_it_is_so_in_threads_that_switch_all_the_time(quick_switches):
+    def take():
+        for _ in range(200):
+            array = numpy.ones(3)
+            arrived, address = {"x": Cotangent((array,))}, array.ctypes.data
+            found = taken(arrived, "x").leaves[0]
+            same.append(found.ctypes.data == address)
+
+    same: list[bool] = []
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(same) == 800
+    assert not any(same)
+
+
+# ---------------------------------------------------------------------------------- memory
+
+
+def peak(call):
+    """The most bytes that a call holds at once beyond those that there were."""
+    call()
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+W = numpy.random.default_rng(0).normal(size=(2000, 250))  # 4 MB
+PICKED = numpy.arange(50)
+DENSE = {
+    "rows": lambda W: np.sum(np.dot(W[PICKED], np.ones(250))),
+    "product": lambda W: np.sum(np.dot(W, np.ones(250)) ** 2),
+    "elementwise": lambda W: np.sum(np.tanh(W) ** 2),
+    "shifted": lambda W: np.sum((W + 1.0) ** 2),
+    "reshaped": lambda W: np.sum(np.dot(np.reshape(W, (250, 2000)), np.ones(2000)) ** 2),
+}
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_a_gradient_takes_no_more_memory_than_autograds(name):
+    model = DENSE[name]
+    with dask.config.set({"scheduler": "sync", "daskgrad.inline.seconds": 60}):
+        found = peak(lambda: dg.value_and_grad(dg.delayed(model, name="model"))(W))
+    assert found <= 1.2 * peak(lambda: autograd.value_and_grad(model)(W))
+
+
+def test_a_gradient_in_parts_takes_no_more_memory_than_autograds():
+    def model(w):
+        return sum([np.sum(np.dot(part[PICKED], np.ones(250))) for part in (w["a"], w["b"])])
+
+    def in_parts(w):
+        return first(w["a"]) + first(w["b"])
+
+    first = dg.delayed(DENSE["rows"], name="rows")
+    w = {"a": W, "b": W.copy()}
+    with dask.config.set({"scheduler": "sync", "daskgrad.inline.seconds": 60}):
+        found = peak(lambda: dg.value_and_grad(in_parts)(w))
+    assert found <= 1.2 * peak(lambda: autograd.value_and_grad(model)(w))
+
+
+def test_a_graph_in_threads_takes_no_more_either():
+    model = DENSE["rows"]
+    with dask.config.set({"scheduler": "threads", "daskgrad.inline.seconds": 0}):
+        found = peak(lambda: dg.value_and_grad(dg.delayed(model, name="model"))(W))
+    assert found <= 1.2 * W.nbytes
