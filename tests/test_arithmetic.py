@@ -94,7 +94,7 @@ def test_powers_of_zero(power):
 def test_calls_that_autograds_rule_refuses_are_refused(fun):
     """Ours must not take the place of its error."""
     assert fun in RULES
-    with pytest.raises((TypeError, NotImplementedError), match="argument"):
+    with pytest.raises(NotImplementedError, match="does not look at dtype="):
         trace(lambda a: [fun(a, a, dtype=np.float64)], [np.ones(2)])
 
 

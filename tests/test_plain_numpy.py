@@ -207,6 +207,8 @@ UNSEEN = {
     "correction of std": lambda x: anp.std(x, correction=1),
     "initial of min": lambda x: anp.min(x, initial=-1.0),
     "out of sum": lambda x: anp.sum(x[None], axis=0, out=np.zeros(3))[0],
+    "out of multiply": lambda x: anp.sum(anp.multiply(x, C, out=np.zeros(3))),
+    "dtype of cumsum": lambda x: anp.sum(anp.cumsum(x, dtype=float)),
 }
 
 
@@ -233,17 +235,10 @@ def test_the_other_arguments_of_a_reduction_are_right(kind):
     assert_allclose(gradient, differences(SEEN[kind], X), atol=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("fun", "name"),
-    [
-        (lambda x: anp.multiply(x, C, out=np.zeros(3)), "multiply"),
-        (lambda x: anp.cumsum(x, dtype=float), "cumsum"),
-        (lambda x: anp.diff(x, prepend=0.0), "diff"),
-    ],
-)
-def test_an_argument_that_a_rule_does_not_take_is_an_error_that_names_the_primitive(fun, name):
-    with pytest.raises(TypeError, match=f"rule of the primitive '{name}' does not take all arg"):
-        dg.grad(dg.delayed(fun))(X)
+def test_arguments_by_position_that_a_rule_does_not_take_are_an_error_that_names_the_primitive():
+    model = dg.delayed(lambda x: anp.sum(x, None, None, None, True)[0])
+    with pytest.raises(TypeError, match="rule of the primitive 'sum' does not take all arg"):
+        dg.grad(model)(X)
 
 
 def test_a_box_that_outlived_its_trace_is_an_error():

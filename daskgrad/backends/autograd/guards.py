@@ -1,35 +1,58 @@
-"""Calls for which autograd's own rules give a wrong gradient and no error: refused, or put right.
+"""Calls that are refused, since autograd's rule for a function does not look at all of a call."""
 
-Found by comparing the functions of ``autograd.numpy`` and their optional arguments to differences.
-"""
-
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
 from autograd.core import VJPNode
-from autograd.numpy.numpy_vjps import unbroadcast
-from autograd.tracer import notrace_primitives, trace_primitives_map
+from autograd.tracer import notrace_primitives
 
-REDUCTIONS = (  # functions, and the arguments that autograd's rules for them do not look at
-    ((np.sum, np.mean, np.prod), {"where", "out"}),
-    ((np.var, np.std), {"where", "out", "correction", "mean"}),
-    ((np.max, np.min), {"where", "out", "initial"}),
-)
-DEFAULTS = (None, True, np._NoValue)  # NumPy hands these on; where=True leaves nothing out
-UNSEEN = {fun: unseen for funs, unseen in REDUCTIONS for fun in funs}
+from daskgrad.backends.autograd.corrections import ADJOINTS, KEYWORDS, KNOWN, REFUSED
+from daskgrad.backends.autograd.corrections.registry import Refusal
+
+INSTEAD = {
+    "out": "take the value that the function returns",
+    "where": "choose with np.where",
+    "initial": "take np.maximum or np.minimum with it afterwards",
+    "correction": "write ddof=",
+    "mean": "leave it out",
+    "dtype": "convert with .astype",
+}
 
 
 def require_seen(fun: Any, kwargs: dict) -> None:
-    """The rule of a primitive looks at all arguments of the call."""
-    unseen = UNSEEN.get(fun.fun, set()).intersection(kwargs)
-    unseen = {name for name in unseen if not any(kwargs[name] is default for default in DEFAULTS)}
+    """The rule of a primitive of NumPy's or SciPy's looks at all keywords of the call."""
+    strange = kwargs.keys() - KEYWORDS.get(fun, ())
+    if not strange or fun not in KNOWN:
+        return
+    unseen = sorted([name for name in strange if not is_default(fun, name, kwargs[name])])
     if unseen:
-        raise NotImplementedError(
-            f"autograd's rule for {fun.__name__!r} does not look at {', '.join(sorted(unseen))}=, "
-            f"and its gradient would be wrong; write it without, for example with np.where"
+        instead = [INSTEAD[name] for name in unseen if name in INSTEAD] or ["write it without"]
+        raise Refusal(
+            f"autograd's rule for {fun.__name__!r} does not look at {'=, '.join(unseen)}=, and its "
+            f"derivative would be wrong; {', '.join(instead)}"
         )
+
+
+def is_default(fun: Any, name: str, value: Any) -> bool:
+    """NumPy hands on some of these; ``where=True`` leaves nothing out."""
+    if value is None or value is np._NoValue or (name == "where" and value is True):
+        return True
+    parameter = inspect.signature(fun.fun).parameters.get(name)
+    return parameter is not None and value is parameter.default
+
+
+def require_derivative(fun: Any, argnums: tuple) -> None:
+    """No argument is differentiated whose derivative nobody knows."""
+    for argnum in argnums:
+        if argnum in REFUSED[fun]:
+            raise Refusal(
+                f"the derivative of {fun.__name__!r} with respect to {REFUSED[fun][argnum]}, is "
+                f"not written; pass the plain number, dg.value(...), where it is none of what is "
+                f"asked for, and else use dg.finite_difference"
+            )
 
 
 INTEGERS = frozenset("biu")  # a cast to them, or to booleans, is constant between its jumps
@@ -57,36 +80,6 @@ def integer_pullback(g: Any) -> tuple:
     return ()
 
 
-def full_like_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    fill = anp.metadata(args[1]) if 1 in argnums else None
-
-    def full_like_pullback(g: Any) -> tuple:
-        return tuple([unbroadcast(g, fill) if argnum == 1 else None for argnum in argnums])
-
-    return full_like_pullback
-
-
-def where_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    """autograd's rule, for arrays that are broadcast, too; the condition has no derivative."""
-    condition = args[0]
-    metas = {argnum: anp.metadata(args[argnum]) for argnum in argnums if argnum}
-
-    def where_pullback(g: Any) -> tuple:
-        zeros = np.zeros(anp.shape(g))
-        chosen = {0: None, 1: (g, zeros), 2: (zeros, g)}
-        return tuple(
-            [
-                part and unbroadcast(anp.where(condition, *part), metas[argnum])
-                for argnum, part in [(argnum, chosen[argnum]) for argnum in argnums]
-            ]
-        )
-
-    return where_pullback
-
-
-RULES = {anp.full_like: full_like_rule, trace_primitives_map[np.where]: where_rule}
-
-
-def without_derivative() -> set:
+def without_derivative() -> set[Callable]:
     """autograd's functions without derivative, as they are now, save those that have one."""
-    return notrace_primitives[VJPNode] - RULES.keys()
+    return notrace_primitives[VJPNode] - ADJOINTS.keys()

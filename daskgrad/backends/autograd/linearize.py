@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import autograd.numpy as anp
 import numpy as np
+from autograd.builtins import list as autograd_list
+from autograd.builtins import tuple as autograd_tuple
 from autograd.core import primitive_jvps, vspace
 from autograd.tracer import (
     Node,
@@ -22,42 +24,32 @@ from autograd.tracer import (
     trace_primitives_map,
 )
 
+from daskgrad.backends.autograd.corrections import (
+    ADJOINTS,
+    EQUIVALENTS,
+    REFUSED,
+    TANGENTS,
+    entered_by,
+    settle,
+)
+from daskgrad.backends.autograd.corrections.registry import plain
 from daskgrad.backends.autograd.guards import (
     INTEGERS,
     kind_of,
     require_seen,
     without_derivative,
 )
-from daskgrad.backends.autograd.tape import copied, pullback_of, trace
+from daskgrad.backends.autograd.ruled import call_ruled
+from daskgrad.backends.autograd.tape import (
+    copied,
+    explain,
+    missing,
+    program_of,
+    pullback_of,
+    trace,
+)
 from daskgrad.backends.autograd.tracing import trace_numbers
 from daskgrad.cotangents import is_differentiable
-
-TRANSPOSED = {  # autograd's rules for tangents are wrong, or fail,
-    trace_primitives_map[np.where],  # where the arrays are broadcast
-    trace_primitives_map[np.var],  # over several axes
-    trace_primitives_map[np.std],
-}
-
-
-def tanh_rule(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
-    """g / cosh(x)², for real x without its overflow, whose derivative is NaN."""
-    if anp.iscomplexobj(args[0]):
-        return tangents[0] / anp.cosh(args[0]) ** 2
-    small = anp.exp(-2.0 * anp.abs(args[0]))
-    return tangents[0] * (4.0 * small / (1.0 + small) ** 2)
-
-
-def power_rule(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
-    """autograd's, with the exponent y - 1 also where y is zero, or its derivative is wrong."""
-    x, y = args
-    one = np.where(np.logical_or(getval(x), getval(y)), 1.0, 0.0)[()]  # 0 · 0 ** -1 is NaN
-    slopes = {0: lambda: y * x ** (y - one)}
-    slopes[1] = lambda: anp.log(anp.where(x, x, 1.0)) * ans
-    parts = [t * slopes[argnum]() for argnum, t in zip(argnums, tangents, strict=True)]
-    return sum(parts[1:], parts[0])
-
-
-RULES = {anp.tanh: tanh_rule, anp.power: power_rule}
 
 
 class Step(NamedTuple):
@@ -77,23 +69,15 @@ class Step(NamedTuple):
         if not there:
             return None
         argnums, arrived = zip(*there, strict=True)
-        rule = None if self.fun in TRANSPOSED else rule_for_tangents(self.fun)
-        if rule is None:
-            return self._transposed(argnums, arrived)
-        tangent = rule(argnums, arrived, self.value, self.args, self.kwargs)
+        rule = RULES.get(self.fun) or primitive_jvps.get(self.fun) or transposed(self.fun)
+        try:
+            tangent = rule(argnums, arrived, self.value, self.args, self.kwargs)
+        except (KeyError, NotImplementedError, TypeError) as error:
+            if self.fun is not call_ruled:
+                explain(error, self.fun, argnums)
+            raise
         is_forgetful = kind_of(tangent) == "c" and kind_of(self.value) == "f"
         return anp.real(tangent) if is_forgetful else tangent
-
-    def _transposed(self, argnums: tuple, tangents: Sequence[Any]) -> Any:
-        pullback = pullback_of(self.fun, argnums, self.value, self.args, self.kwargs)
-        ones = vspace(self.value).ones()  # some rules leave out what comes of zeros
-        _, tape = trace(lambda cotangent: list(pullback(cotangent)), [ones])
-        (tangent,) = tape.pull(tangents)
-        return tangent
-
-
-def rule_for_tangents(fun: Callable) -> Callable | None:
-    return RULES.get(fun) or primitive_jvps.get(fun)
 
 
 class RecordNode(Node):
@@ -128,6 +112,14 @@ def linearize(
     fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]
 ) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
     """Runs ``fun`` once; returns its outputs and the linear map of tangents (see the package)."""
+    settle()
+    linearized = run_linearized(fun, arrays)
+    return run_linearized(fun, arrays) if settle() else linearized  # see ``trace``
+
+
+def run_linearized(
+    fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]
+) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
     number = trace_numbers.next_number()
     notrace_primitives[RecordNode] = without_derivative()
     record: list[Any] = []
@@ -156,18 +148,72 @@ def linearize(
 
 def tangent_of(output: Any, tangent: Any) -> Any:
     """The tangent of an output in its dtype: zeros where none arrived; ``None`` if it has none."""
-    plain = getval(output)
-    if not is_differentiable(plain):
+    value = getval(output)
+    if not is_differentiable(value):
         return None
     if tangent is None:
-        return vspace(plain).zeros()[()]
-    dtype = np.result_type(plain)
+        return vspace(value).zeros()[()]
+    dtype = np.result_type(value)
     tangent = tangent if isbox(tangent) else np.asarray(tangent)[()]
     return tangent if tangent.dtype == dtype else tangent.astype(dtype)
 
 
 def require_array(box: Any) -> None:
-    plain = getval(box)
-    if isinstance(plain, list | tuple | dict):
-        kind = type(plain).__name__
+    value = getval(box)
+    if isinstance(value, list | tuple | dict):
+        kind = type(value).__name__
         raise TypeError(f"a model returned autograd's box of a {kind}; return a plain {kind}")
+
+
+# ---------------------------------------------------------------------------------- corrections
+
+RULES: dict[Callable, Callable] = {}  # those for tangents that stand before autograd's
+
+SEVERAL_AXES = {trace_primitives_map[np.var], trace_primitives_map[np.std]}  # wrong in autograd
+
+
+def enter_corrections() -> None:
+    own = ADJOINTS.keys() | REFUSED.keys() | SEVERAL_AXES
+    RULES.update({fun: transposed(fun) for fun in own})
+    RULES.update({fun: equivalent_rule(fun) for fun in EQUIVALENTS})
+    RULES.update(TANGENTS)
+
+
+def transposed(fun: Callable) -> Callable:
+    """The rule for tangents from that for cotangents."""
+
+    def rule(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+        pullback = pullback_of(fun, argnums, ans, args, kwargs)
+        ones = vspace(ans).ones()  # some rules leave out what comes of zeros
+        _, tape = trace(lambda cotangent: list(pullback(cotangent)), [ones])
+        (tangent,) = tape.pull(tangents)
+        return tangent
+
+    return rule
+
+
+def equivalent_rule(fun: Callable) -> Callable:
+    """The rule of a function that an equivalent stands for in some of its calls."""
+    program, needed, arrays = EQUIVALENTS[fun]
+
+    def rule(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+        if argnums[-1] >= arrays:
+            missing(fun, argnums)
+        if needed(*args, **kwargs):
+            active = [args[argnum] for argnum in argnums]
+            _, push = linearize(program_of(program, argnums, args, kwargs), active)
+            return in_container(push(tangents), plain(ans))
+        autograds = primitive_jvps.get(fun) or transposed(fun)
+        return autograds(argnums, tangents, ans, args, kwargs)
+
+    return rule
+
+
+def in_container(tangents: list[Any], value: Any) -> Any:
+    """The tangent of a value that may be a list or a tuple."""
+    if isinstance(value, list | tuple):
+        return (autograd_list if isinstance(value, list) else autograd_tuple)(tangents)
+    return tangents[0]
+
+
+entered_by(enter_corrections)

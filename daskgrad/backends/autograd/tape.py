@@ -10,22 +10,30 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from autograd.core import add_outgrads, primitive_vjps
+from autograd.core import add_outgrads, primitive_vjps, vspace
 from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vjps import untake
 from autograd.tracer import Node, isbox, new_box, notrace_primitives
 from numpy import float64, ndarray
 
 from daskgrad.backends.autograd.arithmetic import RULES as ARITHMETIC_RULES
+from daskgrad.backends.autograd.corrections import (
+    ADJOINTS,
+    EQUIVALENTS,
+    REFUSED,
+    entered_by,
+    settle,
+)
+from daskgrad.backends.autograd.corrections.registry import Refusal, plain
 from daskgrad.backends.autograd.guards import (
     INTEGERS,
     integer_pullback,
     kind_of,
     real_part,
+    require_derivative,
     require_seen,
     without_derivative,
 )
-from daskgrad.backends.autograd.guards import RULES as GUARDED_RULES
 from daskgrad.backends.autograd.indexing import RULES as INDEXING_RULES
 from daskgrad.backends.autograd.indexing import Piece
 from daskgrad.backends.autograd.linear import RULES as LINEAR_RULES
@@ -36,7 +44,7 @@ from daskgrad.structures import LEAF_TYPES
 
 LEAF_TYPES.add(ArrayBox)  # optree would find out as much, in ten times the time
 
-RULES = {**ARITHMETIC_RULES, **LINEAR_RULES, **INDEXING_RULES, **GUARDED_RULES}
+RULES = {**ARITHMETIC_RULES, **LINEAR_RULES, **INDEXING_RULES}
 
 
 class TapeNode(Node):
@@ -82,12 +90,19 @@ def missing(fun: Callable, argnums: tuple) -> Callable:
 
 def explain(error: Exception, fun: Callable, argnums: tuple) -> None:
     """Raises a clearer error where a rule has failed since it is not made for a call."""
+    if isinstance(error, Refusal):
+        return
+    if isinstance(error, NotImplementedError) and not str(error).startswith(UNDEFINED):
+        raise NotImplementedError(narrow_rule(fun, error)) from error
     if isinstance(error, NotImplementedError) or (
         isinstance(error, KeyError) and error.args[0] in argnums
     ):
         raise NotImplementedError(missing_rule(fun, argnums)) from error
     if isinstance(error, TypeError) and "argument" in str(error):
         raise TypeError(narrow_rule(fun, error)) from error  # np.clip(box) goes another way on
+
+
+UNDEFINED = ("VJP of ", "JVP of ")  # how autograd begins to say that there is no rule
 
 
 def missing_rule(fun: Callable, argnums: tuple) -> str:
@@ -99,13 +114,21 @@ def missing_rule(fun: Callable, argnums: tuple) -> str:
     )
 
 
-def narrow_rule(fun: Callable, error: TypeError) -> str:
+def narrow_rule(fun: Callable, error: Exception) -> str:
     name = getattr(fun, "__name__", repr(fun))
     return f"the rule of the primitive {name!r} does not take all arguments of this call: {error}"
 
 
 def trace(fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
     """Runs ``fun`` once; returns its outputs and the tape (see ``daskgrad.backends``)."""
+    settle()
+    traced = run_traced(fun, arrays)
+    return run_traced(fun, arrays) if settle() else traced  # it has imported what is corrected
+
+
+def run_traced(
+    fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]
+) -> tuple[list[Any], "Tape"]:
     number = trace_numbers.next_number()
     notrace_primitives[TapeNode] = without_derivative()
     roots = [TapeNode.new_root(array) for array in arrays]
@@ -340,3 +363,74 @@ def _filled(cells: Sequence[Any]) -> list[Any]:
         except ValueError:  # a cell that was never filled
             continue
     return contents
+
+
+# ---------------------------------------------------------------------------------- corrections
+
+
+def enter_corrections() -> None:
+    RULES.update(ADJOINTS)
+    RULES.update({fun: equivalent_rule(fun) for fun in EQUIVALENTS})
+    RULES.update({fun: refusing_rule(fun) for fun in REFUSED})
+
+
+def equivalent_rule(fun: Callable) -> Callable:
+    """The rule of a function that an equivalent stands for in some of its calls."""
+    program, needed, arrays = EQUIVALENTS[fun]
+
+    def rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+        if argnums[-1] >= arrays:
+            missing(fun, argnums)
+        if needed(*args, **kwargs):
+            return program_pullback(program, argnums, ans, args, kwargs)
+        return primitive_vjps[fun](argnums, ans, args, kwargs)
+
+    return rule
+
+
+def program_pullback(
+    program: Callable, argnums: tuple, ans: Any, args: tuple, kwargs: dict
+) -> Callable[[Any], tuple]:
+    """The pullback of a program, which is traced here and now."""
+    active = [args[argnum] for argnum in argnums]
+    outputs, tape = trace(program_of(program, argnums, args, kwargs), active)
+    is_list, count = isinstance(plain(ans), list | tuple), len(outputs)
+    spaces = [vspace(array) for array in active]
+
+    def pull_program(g: Any) -> tuple:
+        gs = [g[n] for n in range(count)] if is_list else [g]
+        return tuple(
+            [
+                space.zeros() if cotangent is None else cotangent
+                for space, cotangent in zip(spaces, tape.pull(gs), strict=True)
+            ]
+        )
+
+    return pull_program
+
+
+def program_of(program: Callable, argnums: tuple, args: tuple, kwargs: dict) -> Callable:
+    """A program as a function of the arguments ``argnums``, with its outputs in a list."""
+
+    def outputs_of(*active: Any) -> list[Any]:
+        given = list(args)
+        for argnum, arg in zip(argnums, active, strict=True):
+            given[argnum] = arg
+        value = program(*given, **kwargs)
+        whole = plain(value)
+        return [value[n] for n in range(len(whole))] if isinstance(whole, list) else [value]
+
+    return outputs_of
+
+
+def refusing_rule(fun: Callable) -> Callable:
+    rule = ADJOINTS.get(fun) or primitive_vjps[fun]
+
+    def checked_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+        require_derivative(fun, argnums)
+        return rule(argnums, ans, args, kwargs)
+
+    return checked_rule
+
+
+entered_by(enter_corrections)

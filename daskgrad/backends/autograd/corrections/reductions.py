@@ -1,0 +1,185 @@
+"""Sums, products, extremes and differences along axes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.numpy import numpy_wrapper
+
+from daskgrad.backends.autograd.corrections.registry import (
+    TANGENTS,
+    Refusal,
+    equivalent,
+    keywords,
+    plain,
+)
+
+Given = Any  # np._NoValue, or what was given
+
+
+def is_given(value: Any) -> bool:
+    return value is not np._NoValue and value is not None
+
+
+def normal_axes(axis: Any, ndim: int) -> Any:
+    """Axes as autograd's rules for tangents want them: from 0 on, in order."""
+    if not isinstance(axis, tuple) or not ndim:
+        return axis
+    return tuple(sorted([n % ndim for n in axis]))
+
+
+def sum_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+    """The sum of the tangents; ``initial`` is a constant."""
+    given = args[1:]
+    options = dict(zip(("axis", "dtype", "out", "keepdims"), given, strict=False)) | kwargs
+    options.pop("initial", None)
+    return anp.sum(tangents[0], **options)
+
+
+TANGENTS[anp.sum] = sum_tangent
+
+
+# ----------------------------------------------------------------------------- extremes
+
+
+def extreme_needed(a: Any, axis: Any = None, *args: Any, **kwargs: Any) -> bool:
+    return axis != normal_axes(axis, np.ndim(plain(a)))
+
+
+def extreme(fun: Callable) -> None:
+    def program(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
+        axis = normal_axes(axis, np.ndim(plain(a)))
+        return fun(a, axis=axis, keepdims=keepdims)
+
+    equivalent(fun, needed=extreme_needed)(program)
+
+
+for fun in {anp.max, anp.min, anp.amax, anp.amin}:
+    extreme(fun)
+
+
+# ----------------------------------------------------------------------------- products
+
+
+def prod_needed(a: Any, *args: Any, **kwargs: Any) -> bool:
+    return not np.all(plain(a))
+
+
+@equivalent(anp.prod, needed=prod_needed)
+def prod(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    initial: Any = 1.0,
+) -> Any:
+    """Factors by pairs, without a division by any of them."""
+    shape = np.prod(plain(a), axis=axis, keepdims=keepdims).shape
+    ndim = np.ndim(plain(a))
+    axes = range(ndim) if axis is None else (axis if isinstance(axis, tuple) else (axis,))
+    factors = anp.moveaxis(a, tuple(axes), tuple(range(len(axes))))
+    rest = np.shape(plain(factors))[len(axes) :]
+    factors = anp.reshape(factors, (-1, *rest))
+    while (count := np.shape(plain(factors))[0]) > 1:
+        half = count // 2
+        pairs = factors[:half] * factors[half : 2 * half]
+        factors = anp.concatenate([pairs, factors[2 * half :]]) if count % 2 else pairs
+    return anp.reshape(factors, shape) * initial
+
+
+# --------------------------------------------------------------------------- differences
+
+
+def diff_needed(
+    a: Any, n: int = 1, axis: int = -1, prepend: Given = np._NoValue, append: Given = np._NoValue
+) -> bool:
+    return is_given(prepend) or is_given(append) or not 0 < n < np.shape(plain(a))[axis]
+
+
+@equivalent(anp.diff, needed=diff_needed, arrays=5)
+def diff(
+    a: Any, n: int = 1, axis: int = -1, prepend: Given = np._NoValue, append: Given = np._NoValue
+) -> Any:
+    if n == 0:
+        return a * 1.0
+    edge = list(np.shape(plain(a)))
+    edge[axis] = 1
+    parts = [prepend] * is_given(prepend) + [a] + [append] * is_given(append)
+    whole = [part if np.ndim(plain(part)) else part * np.ones(edge) for part in parts]
+    a = anp.moveaxis(anp.concatenate(whole, axis=axis), axis, -1)
+    for _ in range(n):
+        a = a[..., 1:] - a[..., :-1]
+    return anp.moveaxis(a, -1, axis)
+
+
+def gradient_needed(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> bool:
+    shape, axes = np.shape(plain(f)), gradient_axes(f, axis)
+    return bool(spacing) or edge_order != 1 or len(axes) > 1 or any(shape[n] < 4 for n in axes)
+
+
+def gradient_axes(f: Any, axis: Any) -> Sequence[int]:
+    if axis is None:
+        return range(np.ndim(plain(f)))
+    return axis if isinstance(axis, tuple | list) else (axis,)
+
+
+@equivalent(anp.gradient, needed=gradient_needed, arrays=99)
+def gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    """The weights of NumPy's differences are linear in f: those of unit vectors along the axis."""
+    axes = gradient_axes(f, axis)
+    gaps = spacing or (1.0,)
+    gaps = gaps * len(axes) if len(gaps) == 1 else gaps
+    parts = [along(f, plain_spacing(gap), n, edge_order) for gap, n in zip(gaps, axes, strict=True)]
+    return parts[0] if len(parts) == 1 else parts
+
+
+def plain_spacing(gap: Any) -> Any:
+    if gap is not plain(gap):
+        raise Refusal(
+            "np.gradient has no derivative rule for its spacing varargs; write the differences"
+        )
+    return gap
+
+
+def along(f: Any, gap: Any, axis: int, edge_order: int) -> Any:
+    """The differences along one axis: NumPy's weights, times what they reach.
+
+    An entry of the value depends on those up to ``reach`` from it; so its weights are what NumPy
+    makes of unit vectors, and those too far apart to meet share an array.
+    """
+    f = anp.moveaxis(f, axis, -1)
+    count = np.shape(plain(f))[-1]
+    here, reach = np.arange(count), min(edge_order, count - 1)
+    period = 2 * reach + 1
+    total = 0.0
+    for shift in range(period):
+        units = (here % period == shift).astype(float)
+        weights: Any = np.gradient(units, gap, edge_order=edge_order)  # type: ignore[call-overload]
+        source = here + (shift - here + reach) % period - reach
+        total = total + weights * f[..., np.clip(source, 0, count - 1)]
+    return anp.moveaxis(total, -1, axis)
+
+
+# ------------------------------------------------------------------------------------ traces
+
+
+def trace_needed(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> bool:
+    return (axis1, axis2) != (0, 1) or np.ndim(plain(a)) != 2
+
+
+@equivalent(anp.trace, needed=trace_needed)
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    return anp.sum(anp.diagonal(a, offset, axis1, axis2), axis=-1)
+
+
+keywords("axis keepdims initial dtype", anp.sum)
+keywords("axis keepdims initial dtype", anp.prod)
+keywords("axis keepdims dtype", numpy_wrapper._primitive_mean)
+keywords("axis keepdims ddof dtype", numpy_wrapper._primitive_var, numpy_wrapper._primitive_std)
+keywords("axis keepdims", anp.max, anp.min, anp.amax, anp.amin)
+keywords("axis", anp.cumsum)
+keywords("n axis prepend append", anp.diff)
+keywords("axis edge_order", anp.gradient)
+keywords("offset axis1 axis2", anp.trace)

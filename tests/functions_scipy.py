@@ -1,0 +1,229 @@
+"""The table of the sweep: special functions and distributions of SciPy."""
+
+import autograd.scipy.special as special
+import autograd.scipy.stats as stats
+import numpy as np
+from functions_linalg import POSITIVE, hermitian
+from functions_numpy import (
+    ARRAYS,
+    COLUMN,
+    FLIPPED,
+    PAIRS,
+    SIGNED,
+    STACK,
+    UFUNC,
+    UFUNC_REASONS,
+    A,
+    B,
+    S,
+    V,
+    W,
+    spaced,
+)
+from sweep import Held, Wrt, function
+
+TRIPLES = [(A, B, V), (S, S, S), (V, A, B), (A, S, COLUMN)]
+
+
+def of_argument(inputs, held, shift=0.0):
+    return [(Held(a) if held else a, b + shift) for a, b in inputs]
+
+
+def ufunc(name, inputs, refused=None, **options):
+    function(
+        getattr(special, name),
+        inputs,
+        refused=UFUNC | (refused or {}),
+        reasons=UFUNC_REASONS | options.pop("reasons", {}),
+        **options,
+    )
+
+
+for name in ("psi", "digamma"):
+    ufunc(name, ARRAYS, reasons={"complex": "its derivative, polygamma, is of real numbers"})
+for name in (
+    "gamma",
+    "gammaln",
+    "rgamma",
+    "j0",
+    "y0",
+    "j1",
+    "y1",
+    "i0",
+    "i1",
+    "erf",
+    "erfc",
+    "erfinv",
+    "logit",
+    "expit",
+):
+    ufunc(name, ARRAYS)
+for name in (
+    "gamma",
+    "gammaln",
+    "rgamma",
+    "j0",
+    "j1",
+    "i0",
+    "i1",
+    "erf",
+    "erfc",
+    "erfinv",
+    "expit",
+):
+    ufunc(name, SIGNED)
+ufunc("erfcinv", ARRAYS)
+ufunc("gammasgn", ARRAYS + SIGNED)
+for name in ("beta", "betaln"):
+    ufunc(name, PAIRS)
+ORDER = {"x1": Wrt((S + 1.0, Held(A)))}
+for name in ("jn", "yn"):
+    ufunc(
+        name,
+        [(2, A), (0, V), (np.arange(4), A), (1, S), (np.arange(3)[:, None], V)],
+        refused={"x1": Wrt((S, Held(A)))} if name == "jn" else {},
+    )
+for name in ("iv", "ive"):
+    ufunc(
+        name,
+        reasons={"complex": "not holomorphic, and refused"} if name == "ive" else {},
+        inputs=[(2, A), (0, V), (np.arange(4), A), (1, S), (Held(np.array(1.5)), V), (0, FLIPPED)],
+        refused=ORDER,
+    )
+for name in ("gammainc", "gammaincc"):
+    ufunc(name, [(Held(a), b) for a, b in PAIRS], refused={"x1": Wrt((S, Held(A)))})
+ufunc(
+    "betainc",
+    [(Held(a), Held(b), x) for a, b, x in TRIPLES],
+    refused={"x1": Wrt((S, Held(S), Held(A))), "x2": Wrt((Held(S), S, Held(A)))},
+)
+function(
+    special.polygamma,
+    [(0, A), (1, V), (2, S), (np.arange(4), A), (1, COLUMN)],
+    refused={"n": Wrt((S - S + 2.0, Held(A)))},
+    reasons={"complex": "real"},
+)
+function(
+    special.multigammaln,
+    [(S + 2.0, 2), (A + 2.0, 3), (V + 1.0, 1)],
+    reasons={"d": "an integer, also for SciPy"},
+)
+function(
+    special.logsumexp,
+    [*ARRAYS, *SIGNED],
+    axis=[0, 1, -1, (0, 1), (-1, -2), (2, 0)],
+    keepdims=[True],
+    b=[0.5, 2.0, A],
+    also=[dict(b=2.0, axis=-1, keepdims=True)],
+    refused={"return_sign": True},
+)
+
+POINTS = [(A, B + 1.0, V + 0.5), (S, S, S), (V, A, B), (A, S, COLUMN)]
+SCALED = (
+    [(x, m, s) for x, m, s in TRIPLES]
+    + [(x,) for x, _, _ in TRIPLES]
+    + [(x, m) for x, m, _ in TRIPLES]
+)
+DISTRIBUTION = {
+    "args": "among the inputs",
+    "kwds": "by keyword, in a test of its own",
+    "complex": "of real numbers",
+}
+for name in ("pdf", "cdf", "sf", "logpdf", "logcdf", "logsf"):
+    function(getattr(stats.norm, name), SCALED, reasons=DISTRIBUTION, name=f"norm.{name}")
+for name in ("pdf", "logpdf"):
+    function(
+        getattr(stats.t, name),
+        [(x, m + 2.0) for x, m, _ in TRIPLES] + [(x, m + 2.0, s, x + 1.0) for x, m, s in TRIPLES],
+        reasons=DISTRIBUTION,
+        name=f"t.{name}",
+    )
+for name in ("cdf", "logcdf"):
+    function(
+        getattr(stats.t, name),
+        [(x, Held(m + 2.0)) for x, m, _ in TRIPLES]
+        + [(x, Held(m + 2.0), s, Held(x + 1.0)) for x, m, s in TRIPLES],
+        refused={"df": Wrt((Held(A), S + 2.0)), "scale": Wrt((Held(A), Held(S), Held(S), S))},
+        reasons=DISTRIBUTION,
+        name=f"t.{name}",
+    )
+for name in ("pdf", "logpdf"):
+    function(getattr(stats.beta, name), TRIPLES, reasons=DISTRIBUTION, name=f"beta.{name}")
+function(
+    stats.beta.cdf,
+    [(x, Held(a), Held(b)) for x, a, b in TRIPLES],
+    refused={"a": Wrt((Held(A), S, Held(S))), "b": Wrt((Held(A), Held(S), S))},
+    reasons=DISTRIBUTION,
+    name="beta.cdf",
+)
+for name in ("pdf", "logpdf"):
+    function(getattr(stats.gamma, name), PAIRS, reasons=DISTRIBUTION, name=f"gamma.{name}")
+function(
+    stats.gamma.cdf,
+    [(x, Held(a)) for x, a in PAIRS],
+    refused={"a": Wrt((Held(A), S))},
+    reasons=DISTRIBUTION,
+    name="gamma.cdf",
+)
+for name in ("pdf", "logpdf", "cdf"):
+    function(
+        getattr(stats.chi2, name),
+        [(x, Held(a)) for x, a in PAIRS] + [(A, 3), (V, np.array([1, 2, 3, 4]))],
+        refused={"df": Wrt((Held(A), S))},
+        reasons=DISTRIBUTION,
+        name=f"chi2.{name}",
+    )
+for name in ("pmf", "logpmf", "cdf"):
+    function(
+        getattr(stats.poisson, name),
+        [
+            (2, A),
+            (np.array([0, 1, 2, 3]), V),
+            (np.array([0, 1, 2, 3]), A),
+            (3, S),
+            (np.array([[1], [2], [0]]), W),
+        ],
+        refused={"k": Wrt((S + 2.3, Held(A)))},
+        reasons=DISTRIBUTION,
+        name=f"poisson.{name}",
+    )
+
+SIMPLEX = np.array([0.2, 0.3, 0.5])
+
+
+def of_simplex(fun):
+    """The last entry follows from the others, for differences to be possible."""
+    return fun
+
+
+def of_covariance(fun):
+    return lambda x, m, c, **kwargs: fun(x, m, hermitian(c), **kwargs)
+
+
+for name in ("pdf", "logpdf"):
+    function(
+        getattr(stats.dirichlet, name),
+        [(Held(SIMPLEX), V[:3] + 1.0)],
+        reasons={"complex": "real", "x": "in a test of its own: points must add up to one"},
+        name=f"dirichlet.{name}",
+    )
+    function(
+        getattr(stats.multivariate_normal, name),
+        [
+            (V[:3].copy(), W[:3].copy(), POSITIVE),
+            (spaced(31, 2, 3), W[:3].copy(), POSITIVE),
+            (A[:, :3].copy(), V[:3].copy(), POSITIVE),
+            (STACK[..., :3].copy(), W[:3].copy(), POSITIVE),
+        ],
+        allow_singular=[False],
+        adapt=of_covariance,
+        reasons={"complex": "real"},
+        name=f"multivariate_normal.{name}",
+    )
+function(
+    stats.multivariate_normal.entropy,
+    [(V[:3].copy(), POSITIVE)],
+    adapt=lambda fun: lambda m, c: fun(m, hermitian(c)),
+    reasons={"complex": "real"},
+    name="multivariate_normal.entropy",
+)
