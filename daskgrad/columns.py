@@ -6,6 +6,7 @@ fuse a step that two of them share into tasks of each, and it would be computed 
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -59,12 +60,20 @@ class NodeColumn(Column):
 
 
 class PlacedColumn(Column):
-    """Items that were placed."""
+    """Items that were placed; how they are cut is asked when a sum is recorded."""
 
-    def __init__(self, shards: Shards):
-        self.shards = shards
+    def __init__(self, shards: Shards, whole_slices: bool):
+        self._shards = shards
+        self._whole_slices = whole_slices
         self.count = len(shards)
-        self.starts = shards.starts
+
+    @cached_property
+    def shards(self) -> Shards:
+        return self._shards.cut_for(self._whole_slices)
+
+    @property
+    def starts(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.shards.starts
 
     @property
     def is_here(self) -> bool:  # type: ignore[override]
@@ -178,7 +187,7 @@ def as_column(items: Any, argument: str, whole_slices: bool) -> Column:
         for no items, or a dask Array whose rows are not counted yet.
     """
     if isinstance(items, Shards):
-        return PlacedColumn(items)
+        return PlacedColumn(items, whole_slices)
     if isinstance(items, Variable):
         require_items_in(items, argument)
         return Column(as_items(items.primal, argument), items)

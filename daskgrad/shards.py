@@ -3,6 +3,7 @@
 Without a cluster they stay in the process.
 """
 
+import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from daskgrad.resident.holdings import CLOSED, Holdings
 from daskgrad.tasks import TaskGraph
 
 BLOCKS_A_THREAD = 32  # as many as blocks are moved by when loads are balanced: some 3 percent each
+MOST_A_THREAD = 64  # whatever grainsize is asked for: each is a key of Dask's, and some 0.1 ms
 
 
 class WorkerPlan(NamedTuple):
@@ -45,13 +47,18 @@ class WorkerPlan(NamedTuple):
 class Shards(OnlyItems):
     """Placed items; made by ``place``. A context manager, which closes them at its end.
 
-    The workers drop the items when this is closed or garbage collected.
+    The workers drop the items when this is closed or garbage collected. ``slice_size`` is how many
+    items a sum of whole slices has in each.
     """
 
-    def __init__(self, blocks: list[Block], grainsize: int, client: Client | None):
-        self._blocks = blocks
+    def __init__(self, items: Any, grainsize: int, slice_size: int, client: Client | None):
+        self._items = items
+        self._blocks = blocks = cut(items, grainsize)
         self._starts = tuple([block.first for block in blocks])
         self.grainsize = grainsize
+        self.slice_size = slice_size
+        self._slices: Shards | None = None
+        self._lock = threading.RLock()
         self.array_valued: set[str] = set()  # models whose terms turned out not to be numbers
         self._client = client
         self._holdings = None if client is None else Holdings(client, blocks)
@@ -76,11 +83,26 @@ class Shards(OnlyItems):
 
     def close(self) -> None:
         """Releases the items, here and on the workers; sums over them are errors from now on."""
-        self._blocks = []
-        if self._holdings is not None:
-            self._holdings.release()
-            self.evaluator.leave(self._holdings)
-        self._holdings = self._client = None
+        with self._lock:
+            self._items, self._blocks = None, []
+            if self._slices is not None:
+                self._slices.close()
+            if self._holdings is not None:
+                self._holdings.release()
+                self.evaluator.leave(self._holdings)
+            self._holdings = self._client = None
+
+    def cut_for(self, whole_slices: bool) -> "Shards":
+        """The same items as a sum needs them: these, or in slices, which are placed when they are
+        asked for first."""
+        if not whole_slices or self.slice_size == self.grainsize:
+            return self
+        with self._lock:
+            self._require_open()
+            if self._slices is None:
+                size = self.slice_size
+                self._slices = Shards(self._items, size, size, self._client)
+            return self._slices
 
     @property
     def blocks(self) -> list[Block]:
@@ -173,9 +195,11 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     items:
         a list, a tuple, or a NumPy array of rows; compute other collections first.
     grainsize:
-        items in one block, rounded down to a power of two; "auto" makes at least 32 blocks a
-        thread, if there are as many items. How many blocks one thread evaluates in one go is
-        measured.
+        items in one block, rounded down to a power of two, and in one slice of ``reduce_sum``;
+        "auto" makes at least 32 blocks a thread, if there are as many items. Where a smaller
+        number would make more than 64 a thread the blocks are larger, and the slices, which are
+        put on the workers at the first ``reduce_sum``, are not. How many blocks one thread
+        evaluates in one go is measured.
 
     Returns
     -------
@@ -192,4 +216,10 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     client = active_client()
     threads = 1 if client is None else sum(workers_of(client).values())
     size = aligned_grainsize(grainsize, len(items), BLOCKS_A_THREAD * threads)
-    return Shards(cut(items, size), size, client)
+    least = -(-len(items) // (MOST_A_THREAD * threads))
+    return Shards(items, max(size, next_power_of_two(least)), size, client)
+
+
+def next_power_of_two(number: int) -> int:
+    """The smallest power of two that is at least ``number``."""
+    return 1 << (number - 1).bit_length()
