@@ -199,9 +199,10 @@ def one_cut(cuts: set) -> tuple[int, ...] | None:
 
 
 def require_same_grainsize(grainsize: Grainsize, shards: Shards) -> None:
-    if grainsize != "auto" and aligned_grainsize(grainsize, 1) != shards.grainsize:
+    sizes = ("auto", shards.grainsize, shards.slice_size)
+    if grainsize not in sizes and aligned_grainsize(grainsize, 1) not in sizes:
         raise ValueError(
-            f"the items were placed with grainsize {shards.grainsize}, and grainsize={grainsize} "
+            f"the items were placed with grainsize {shards.slice_size}, and grainsize={grainsize} "
             f"was asked for; leave it out, or place the items again"
         )
 

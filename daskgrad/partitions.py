@@ -50,7 +50,16 @@ def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
         )
     if not len(items):
         raise ValueError(f"{argument} is empty, and an empty sum has no shape; sum at least one")
-    return items if isinstance(items, np.ndarray) else [in_row_order(item) for item in items]
+    if isinstance(items, np.ndarray):
+        return items
+    return [in_row_order(item) for item in items] if hold_arrays(items) else list(items)
+
+
+def hold_arrays(items: Sequence[Any]) -> bool:
+    """Whether there are arrays among the leaves of items, all taken apart at once."""
+    if set(map(type, items)) <= {float, int}:  # in a tenth of the time
+        return False
+    return any(issubclass(kind, np.ndarray) for kind in set(map(type, flatten(list(items))[0])))
 
 
 def described(items: Any) -> str:

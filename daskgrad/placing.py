@@ -22,6 +22,7 @@ from daskgrad.tasks import TaskGraph, is_collection
 from daskgrad.tuples import Tuples
 
 BLOCKS_A_THREAD = 32  # as many as blocks are moved by when loads are balanced: some 3 percent each
+MOST_A_THREAD = 64  # whatever grainsize is asked for: each is a key of Dask's, and some 0.1 ms
 COMPUTED = 64  # Delayed objects or futures whose results one task brings together
 
 
@@ -61,8 +62,9 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
         "auto" there are at least 32 blocks a thread, if there are as many items, and the slices are
         those that ``reduce_sum`` makes of items that are not placed. These are put on the workers
         when the first such sum is recorded, in the place of blocks that no sum has used; items that
-        are summed in both ways are there twice. How many blocks one thread evaluates in one go is
-        measured.
+        are summed in both ways are there twice. Where a small grainsize would make more than 64
+        blocks a thread, the blocks are larger, and the slices are not. How many blocks one thread
+        evaluates in one go is measured.
 
     Returns
     -------
@@ -81,7 +83,13 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     threads = 1 if client is None else sum(workers_of(client).values())
     size = aligned_grainsize(grainsize, len(here), BLOCKS_A_THREAD * threads)
     sliced = slice_size([here], len(here)) if grainsize == "auto" else size
-    return Shards(here, size, sliced, client)
+    least = -(-len(here) // (MOST_A_THREAD * threads))
+    return Shards(here, max(size, next_power_of_two(least)), sliced, client)
+
+
+def next_power_of_two(number: int) -> int:
+    """The smallest power of two that is at least ``number``."""
+    return 1 << (number - 1).bit_length()
 
 
 def brought_here(items: Any) -> Any:

@@ -54,7 +54,7 @@ class Shards(OnlyItems):
         self._blocks = blocks = cut(items, grainsize)
         self._starts = tuple([block.first for block in blocks])
         self.grainsize = grainsize
-        self._slice_size = slice_size
+        self.slice_size = slice_size
         self._slices: Shards | None = None
         self.array_valued: set[str] = set()  # models whose terms turned out not to be numbers
         self._client = client
@@ -72,7 +72,7 @@ class Shards(OnlyItems):
         where = "this process" if self._client is None else address_of(self._client)
         blocks = f"{len(self.blocks)} blocks of {self.grainsize}"
         if self._slices is not None:
-            blocks += f", {len(self._slices.blocks)} slices of {self._slice_size}"
+            blocks += f", {len(self._slices.blocks)} slices of {self.slice_size}"
         head = f"<Shards: {len(self)} items, {blocks}, in {where}"
         return "\n  ".join([head, *map(str, self.plan)]) + ">"
 
@@ -104,13 +104,13 @@ class Shards(OnlyItems):
         """
         with self._lock:
             self._require_open()
-            if not whole_slices or self._slice_size == self.grainsize:
+            if not whole_slices or self.slice_size == self.grainsize:
                 self._is_used = True
                 return self
             if self._slices is None:
                 if not self._is_used:
                     self._release()
-                size = self._slice_size
+                size = self.slice_size
                 self._slices = Shards(self._items, size, size, self._client)
             return self._slices
 

@@ -117,3 +117,14 @@ def test_chaos_kills_workers_and_compares_bits(tmp_path):
     for each in programs.values():
         assert each["kills"] == each["right"] == len(each["all extra seconds"]) == 1
     assert all(claim["holds"] for claim in content["claims"])
+
+
+def test_placing_has_all_kinds_of_items_and_its_peers(tmp_path):
+    _, content = run("placing", tmp_path)
+    names = {row["program"] for row in content["measured"]}
+    kinds = ("floats", "pairs", "rows", "arrays")
+    placed = {f"{verb} {kind}" for verb in ("pickling", "placing") for kind in kinds}
+    sums = {"serial loop", "items of a variable", "zipped with placed numbers"}
+    assert names == placed | sums
+    assert all(row["seconds"] > 0.0 for row in content["measured"])
+    assert len(content["claims"]) == 6

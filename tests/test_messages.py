@@ -1,11 +1,13 @@
 """What goes over the wire between client and workers: it arrives, and is kept as long as used."""
 
 import functools
+import pickle
 import sys
 
 import autograd.numpy as np
 import numpy
 import pytest
+from distributed.protocol import serialize, to_serialize
 from numpy.testing import assert_array_equal
 from samples import askew
 
@@ -13,7 +15,17 @@ import daskgrad as dg
 from daskgrad.models import Call, Model, SentFunction
 from daskgrad.pullbacks import Active
 from daskgrad.resident.jobs import Summand
-from daskgrad.resident.messages import LARGE, Parcel, Parcels, Unopened, framed, pack, unpack
+from daskgrad.resident.messages import (
+    LARGE,
+    SMALL,
+    OnePickle,
+    Parcel,
+    Parcels,
+    Unopened,
+    framed,
+    pack,
+    unpack,
+)
 from daskgrad.resident.requests import SpreadSum, summand_parcel
 from daskgrad.terms import Sum
 
@@ -147,3 +159,24 @@ def with_whole(summand, **changes):
 
 def with_constant(call, constant):
     return call._replace(leaves=(*call.leaves[:-1], constant))
+
+
+def test_a_list_travels_as_one_pickle_and_arrives_as_a_list():
+    small = [numpy.arange(4.0) + number for number in range(1000)]
+    items = [*small, numpy.zeros(LARGE), {"a": 1.5}, "text"]
+    _, frames = serialize(to_serialize(OnePickle(items)))
+    assert len(frames) < 10, "not one an item"
+    found = pickle.loads(pickle.dumps(OnePickle(items), protocol=5))
+    assert type(found) is list
+    assert all(map(numpy.array_equal, found[:1001], items))
+    assert found[1001:] == items[1001:]
+    assert all(each.flags.writeable and each.flags.aligned for each in found[:1001])
+
+
+def test_small_arrays_are_a_part_of_the_pickle_and_can_be_written_into():
+    given = [numpy.arange(3.0), numpy.arange(SMALL * 1.0), numpy.ones(2)]
+    frames = pack(given)
+    assert len(frames) == 2, "the large one has its own"
+    found = unpack([bytes(frame) for frame in frames])
+    assert all(each.flags.writeable for each in found)
+    assert all(map(numpy.array_equal, found, given))

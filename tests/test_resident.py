@@ -16,6 +16,7 @@ from numpy.testing import assert_array_equal
 from probes import in_threads, lines, write
 
 import daskgrad as dg
+from daskgrad.placing import MOST_A_THREAD
 from daskgrad.resident import balance, requests
 from daskgrad.resident.holdings import Holdings
 from daskgrad.resident.messages import Parcel, key_of
@@ -665,3 +666,65 @@ def test_threads_that_keep_more_summands_than_there_is_room_for(monkeypatch, qui
     monkeypatch.setattr(requests, "_parcels", {})
     in_threads(lambda thread, number: summand_parcel((thread, number)))
     assert 0 < len(requests._parcels) <= 8 + 8
+
+
+# ---------------------------------------------------------------------------- many small items
+
+
+def cube(item, x):
+    return x * item**3
+
+
+def cubes(slice_, x):
+    return sum([cube(item, x) for item in slice_])
+
+
+def test_requests_and_keys_do_not_grow_with_the_number_of_blocks_that_are_asked_for(client):
+    sent = {}
+    for count in (128, 4096):
+        with dg.place(list(map(float, range(count))), grainsize=1) as shards:
+            for _ in range(3):  # plans are forgotten after the calls number 1, 2, 4 ...
+                dg.grad(lambda x, s=shards: dg.map_sum(cube, s, x))(1.0)
+            (plan,) = shards.holdings.plans.values()
+            sent[count] = sum([len(tree.work) for tree in plan.trees])
+            assert len(held(client)) == len(shards.blocks) <= MOST_A_THREAD * 2
+            assert len(shards) == count
+    assert sent[4096] < sent[128] + 40
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_small_items_are_summed_to_the_same_bits_in_larger_blocks(enabled, client):
+    items = list(numpy.random.default_rng(5).standard_normal(3000))
+    with dask.config.set(scheduler="sync"):
+        expected = dg.value_and_grad(lambda x: dg.map_sum(cube, items, x, grainsize=1))(0.3)
+        of_slices = dg.value_and_grad(lambda x: dg.reduce_sum(cubes, items, x, grainsize=2))(0.3)
+    with dask.config.set({"daskgrad.resident.enabled": enabled}), dg.place(items, 3) as shards:
+        assert shards.grainsize > shards.slice_size == 2
+        for grainsize in ("auto", 3, 2):
+            summed = dg.value_and_grad(
+                lambda x, g=grainsize: dg.map_sum(cube, shards, x, grainsize=g)
+            )
+            assert summed(0.3) == expected
+            sliced = dg.value_and_grad(
+                lambda x, g=grainsize: dg.reduce_sum(cubes, shards, x, grainsize=g)
+            )
+            assert sliced(0.3) == of_slices
+        with pytest.raises(ValueError, match="placed with grainsize 2, and grainsize=4"):
+            dg.map_sum(cube, shards, 0.3, grainsize=4)
+    wait_until(lambda: not held(client))
+    with pytest.raises(RuntimeError, match="closed"):
+        dg.reduce_sum(cubes, shards, 0.3)
+
+
+def test_a_run_of_blocks_is_named_by_two_numbers_until_some_of_them_move(client):
+    with dg.place(WEIGHTS, 1) as shards:
+        asked = shards.holdings.asked()
+        assert [len(each.runs) for each in asked.values()] == [1, 1]
+        client.cancel(shards.holdings.futures[5:9], force=True)
+        wait_until(lambda: len(held(client)) == len(shards.blocks) - 4)
+        shards.restore()
+        asked = shards.holdings.asked()
+        assert sum([len(each.runs) for each in asked.values()]) in (3, 4)
+        assert sorted(n for each in asked.values() for n in each.numbers) == list(range(40))
+        gradient = dg.value_and_grad(lambda x: dg.map_sum(dot, shards, x))
+        assert_same(gradient(X), in_one_thread(PROGRAMS["a sum"]))

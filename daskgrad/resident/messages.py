@@ -29,10 +29,9 @@ def pack(value: Any) -> Frames:
 
     def is_in_pickle(buffer: pickle.PickleBuffer) -> bool:
         raw = buffer.raw()
-        if raw.nbytes <= SMALL and not raw.readonly:  # which would arrive read-only
-            return True
-        buffers.append(raw)
-        return False
+        if raw.nbytes > SMALL:
+            buffers.append(raw)
+        return raw.nbytes <= SMALL
 
     try:
         head = pickle.dumps(value, protocol=5, buffer_callback=is_in_pickle)
