@@ -40,7 +40,7 @@ from report import Claim, at_least, at_most, finish, options, ratio, table
 
 ROWS = (10**4, 10**5, 10**6)
 CUTS = ("auto", 1, 2, 4, 8, 16, 32, 64)  # slices
-CALLS = 10**6  # rows that a program goes through in a round, in so many calls as it takes
+CALLS = 10**5  # rows that a program goes through in a round, in so many calls as it takes
 OF_SLICES = 200_000  # rows
 GROUPS = 1000
 STEPS = 50

@@ -105,11 +105,16 @@ def computed(nodes: Sequence[Node]) -> dict[Any, Any]:
     for node in nodes:
         if isinstance(node, ReductionNode):
             references |= {
-                (node, number): tasks.add(tasks.key("value", node.name), list, columns)
+                (node, number): tasks.add(tasks.key("value", node.name), listed, *columns)
                 for number, columns in enumerate(node.items.data(tasks, node.name))
             }
     results = tasks.compute([reference.key for reference in references.values()])
     return dict(zip(references, results, strict=True))
+
+
+def listed(*columns: Any) -> tuple:
+    """What a block has of each column: references are found in lists that are arguments alone."""
+    return columns
 
 
 def calls_of(graph: Graph, nodes: Sequence[Node], values: dict[Any, Any]) -> Iterator[SingleCall]:

@@ -88,6 +88,10 @@ def pair_term(pair, x):
     return np.sum(sine(x, pair[1]) * pair[0])
 
 
+def sum_of_terms(items, x):
+    return sum([term(item, x) for item in items])
+
+
 SUMS = {
     "a list": (lambda x: dg.map_sum(term, FACTORS, x), "item 11, argument 1"),
     "rows": (lambda x: dg.map_sum(term, np.array(FACTORS), x, grainsize=4), "item 11, argument 1"),
@@ -100,7 +104,7 @@ SUMS = {
         "item 1, argument 1",
     ),
     "slices": (
-        lambda x: dg.reduce_sum(lambda s, x: sum([term(f, x) for f in s]), FACTORS, x, grainsize=4),
+        lambda x: dg.reduce_sum(sum_of_terms, FACTORS, x, grainsize=4),
         "item 8, argument 1",
     ),
     "a bag": (
@@ -123,6 +127,8 @@ def test_the_item_of_a_sum_is_named(kind):
 def test_also_over_placed_items(client):
     with dg.place(FACTORS, grainsize=2) as shards:
         message = message_of(lambda x: dg.map_sum(term, shards, x) ** 2, X)
+        slices = message_of(lambda x: dg.reduce_sum(sum_of_terms, shards, x), X)
+        assert ", item 10, argument 1: by itself" in slices
     assert "model 'term', item 11, argument 1: by itself" in message
 
 

@@ -79,12 +79,12 @@ def rows(count, *shape, dtype=float):
         ([rows(10**4, 4), rows(10**4)], 1),
         ([rows(2**15)], 2),
         ([rows(10**5, 4), rows(10**5), rows(10**5, dtype=int)], 4),
-        ([rows(2 * 10**5, 4)], 8),
-        ([rows(10**6)], 16),
-        ([rows(10**7, 4)], 64),
+        ([rows(2 * 10**5, 4)], 4),
+        ([rows(10**6)], 8),
+        ([rows(10**7, 4)], 32),
         ([rows(10**10)], SLICES),
         ([rows(10**4, 1000)], 8),  # 80 MB in few rows
-        ([rows(10**4, 1000, dtype=np.float32)], 8),
+        ([rows(10**4, 1000, dtype=np.float32)], 4),
         ([rows(10**4, 100, dtype=bool)], 1),
         ([rows(10**4, 60), rows(10**4, 60)], 2),  # together
         ([rows(3, 10**7)], 2),
