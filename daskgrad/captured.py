@@ -189,9 +189,14 @@ def like(leaf: Any) -> Any:
 
 
 def pulled_back(tape: Any, cotangent: Leaves, primals: Leaves, places: Sequence[int]) -> Leaves:
+    return in_places(tape.pull(cotangent), primals, places)
+
+
+def in_places(pulled: Sequence[Any], primals: Leaves, places: Sequence[int]) -> Leaves:
+    """The cotangents of the arrays that were traced, in the places and dtypes of the primals."""
     leaves: list[Any] = [None] * len(primals)
-    for place, pulled in zip(places, tape.pull(cotangent), strict=True):
-        leaves[place] = cotangents.project(pulled, primals[place])
+    for place, each in zip(places, pulled, strict=True):
+        leaves[place] = cotangents.project(each, primals[place])
     return tuple(leaves)
 
 

@@ -68,8 +68,8 @@ def require_derivative(value: Any, argument: str, name: str) -> None:
     raise TypeError(
         f"argument {argument!r} of {name!r} is {describe(value)}, which has no derivative; "
         f"pass float or complex numbers or NumPy arrays of such (np.asarray makes them of others', "
-        f"x.astype(float) of integers; a dataclass must be registered with optree in namespace "
-        f"'daskgrad'), or leave it out"
+        f"x.astype(float) of integers; a dataclass must be registered with optree: "
+        f"optree.dataclasses.register_node(its_class, namespace='daskgrad')), or leave it out"
     )
 
 

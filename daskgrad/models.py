@@ -1,7 +1,7 @@
 """Models and calls of them, as they travel to the workers."""
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -136,6 +136,21 @@ def trace(backend: Any, fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any]
         return backend.trace(fun, arrays)
     finally:
         _RUNNING.set(before)
+
+
+def trace_block(backend: Any, block: Any) -> Iterator[list[Any]]:
+    """What a backend that evaluates many items at once finds for runs of a block's items."""
+    found = backend.trace_block(block)
+    while True:
+        before = _RUNNING.get()
+        try:
+            _RUNNING.set(True)  # not before "try": Ctrl-C may come as it returns
+            run = next(found, None)
+        finally:
+            _RUNNING.set(before)
+        if run is None:
+            return
+        yield run
 
 
 def inside_model() -> bool:

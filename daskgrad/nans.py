@@ -264,9 +264,9 @@ def explain_capture_block(
     captured: Captured, model: Model, whole: Sum, first: First, inputs: Sequence[Any], *columns: Any
 ) -> None:
     traced = TracedSum(model, whole, inputs)
-    for offset, item in enumerate(zip(*columns, strict=True)):
+    pairs = zip(zip(*columns, strict=True), traced.terms(first, columns), strict=True)
+    for offset, (item, (value, pullback, _)) in enumerate(pairs):
         place, own = nth(first, offset), [*item, *inputs]
-        value, pullback, _ = traced.term(first, offset, item)
         require_captured(value, pullback, model, whole.call, whole.active, own, place)
     fail_sum(model.name, f"the value or gradient of {describe_block(first, columns[0])}")
 
@@ -284,9 +284,9 @@ def explain_pull_back_block(
 ) -> None:
     require_arrived(cotangent, captured, model)
     traced = TracedSum(model._replace(keep="tape"), whole, inputs)
-    for offset, item in enumerate(zip(*columns, strict=True)):
+    pairs = zip(zip(*columns, strict=True), traced.terms(first, columns), strict=True)
+    for offset, (item, (value, pullback, _)) in enumerate(pairs):
         place = nth(first, offset)
-        value, pullback, _ = traced.term(first, offset, item)
         where = Where("backward", model, whole.call, [*item, *inputs], place)
         leaves = pullback(seed(cotangent, value, model))
         where.require_cotangents(whole.active, leaves, PULLED)

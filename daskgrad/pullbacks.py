@@ -8,7 +8,7 @@ process is traced again from the arguments, which the backward task has as depen
 import copy
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -17,12 +17,20 @@ import numpy as np
 from daskgrad import backends, cotangents, policy
 from daskgrad.agreement import require_same_value, require_value_seen
 from daskgrad.arguments import handed_back, read_only_leaf
-from daskgrad.backends.calls import Layout, TracedCall
+from daskgrad.backends.calls import Layout, TracedBlock, TracedCall
 from daskgrad.blame import Blame
-from daskgrad.captured import Captured, Gradient, Pullback, Seen, held_nbytes, pulled_back
+from daskgrad.captured import (
+    Captured,
+    Gradient,
+    Pullback,
+    Seen,
+    held_nbytes,
+    in_places,
+    pulled_back,
+)
 from daskgrad.cotangents import Cotangent, Leaves, Seed, describe
 from daskgrad.fingerprints import fingerprint
-from daskgrad.models import Call, Model, described_arguments, load, run, trace
+from daskgrad.models import Call, Model, described_arguments, load, run, trace, trace_block
 from daskgrad.structures import flatten, unflatten
 
 logger = logging.getLogger("daskgrad")
@@ -200,6 +208,28 @@ class Tracer:
         require_numbers(leaves, value, self._model)
         return value, self._pullback(leaves, tape)
 
+    @property
+    def is_at_once(self) -> bool:
+        """Whether the backend may evaluate many terms of a sum at once: their gradients are kept,
+        if they are numbers."""
+        return (
+            self._in_sum
+            and self._model.keep in ("auto", "gradient")
+            and hasattr(self._backend, "trace_block")
+        )
+
+    def call(self, inputs: Sequence[Any]) -> tuple[TracedCall, list[Any]]:
+        """The call on ``inputs`` as a backend traces it, and the arrays it is a function of."""
+        return TracedCall(self, inputs), self._arrays
+
+    def block(self, block: TracedBlock) -> Iterator[Any]:
+        """What the backend finds for each item of a block: value and gradient, or ``None``."""
+        return itertools.chain.from_iterable(trace_block(self._backend, block))
+
+    def captured(self, value: Any, gradient: Sequence[Any]) -> tuple[Any, Gradient]:
+        """What was found for an item, as ``run`` returns it."""
+        return value, Gradient(in_places(gradient, self._primals, self._places))
+
     def _trace(self, inputs: Sequence[Any]) -> tuple[Any, list[Any], Any]:
         call, start = TracedCall(self, inputs), perf_counter()
         leaves, tape = trace(self._backend, call, self._arrays)
@@ -218,22 +248,19 @@ class Tracer:
 
     def _numbers_of_arrays(self, inputs: Sequence[Any]) -> tuple[int | None, ...]:
         """For each leaf of the arguments, the number of the traced array that it is, or None."""
-        numbers: list[int | None] = [None] * len(self._primals)
-        for number, place in enumerate(self._places):
-            numbers[place] = number
-        rest = iter(numbers)
-        active = {
-            number: tuple(itertools.islice(rest, len(leaves))) for number, leaves, _ in self._trees
-        }
+        primals = [(number, n) for number, leaves, _ in self._trees for n in range(len(leaves))]
+        numbers: dict[Any, int] = {primals[place]: n for n, place in enumerate(self._places)}
+        return tuple([numbers.get(origin) for origin in self.origins(inputs)])
+
+    def origins(self, inputs: Sequence[Any]) -> list[tuple[int, int] | None]:
+        """For each leaf of the arguments, the number of its input and its own in that, or None."""
         holes = dict(self._call.holes)
-        found: list[int | None] = []
+        found: list[tuple[int, int] | None] = []
         for position in range(len(self._call.leaves)):
             hole = holes.get(position)
-            if hole is None:
-                found.append(None)
-            else:
-                found.extend(active.get(hole) or [None] * len(flatten(inputs[hole])[0]))
-        return tuple(found)
+            width = 0 if hole is None else len(flatten(inputs[hole])[0])
+            found.extend([None] if hole is None else [(hole, n) for n in range(width)])
+        return found
 
     def _boxed(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> list[Any]:
         mixed, boxed = list(self._primals), list(inputs)

@@ -49,10 +49,8 @@ def single_terms(
     traced = TracedSum(model._replace(keep="auto"), whole, inputs)
     values, gradients = [], []
     columns = list(map(traced.protected, columns))
-    for offset, item in enumerate(zip(*columns, strict=True)):
-        place = nth(first, offset)
-        value, pullback, _ = traced.term(first, offset, item)
-        require_real_number(value, model, place)
+    for offset, (value, pullback, _) in enumerate(traced.terms(first, columns)):
+        require_real_number(value, model, nth(first, offset))
         values.append(value)
         gradients.append(pullback.leaves)
     return values, gradients

@@ -9,7 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
+JAX_SUMS = ROOT / "benchmarks" / "jax_sums.py"
 
 
 def run(name, results, *options):
@@ -107,6 +110,29 @@ def test_slices_has_every_cut_in_line_and_placed(tmp_path):
     assert {f"{mode}, 10000 rows, 16 slices" for mode in ("in line", "on one worker")} <= names
     assert all(each["processor seconds"] > 0.0 for each in content["programs"])
     assert len(content["claims"]) == 5
+
+
+@pytest.mark.optional
+def test_sums_of_jax_models_have_all_their_peers(tmp_path):
+    pytest.importorskip("jax", reason='needs pip install "daskgrad[jax]"')
+    _, content = run("jax_sums", tmp_path)
+    peers = {(peer["items"], peer["peer"]) for peer in content["peers"]}
+    rows = {("rows", name) for name in ("daskgrad", "calls", "lax.map")}
+    assert peers == rows | {("ragged", "daskgrad"), ("ragged", "calls")}
+
+
+def test_without_jax_its_benchmark_says_so(tmp_path):
+    hidden = "import importlib.util as u, runpy, sys; u.find_spec = lambda name: None; "
+    script = f"sys.argv[1:] = []; runpy.run_path({str(JAX_SUMS)!r}, run_name='__main__')"
+    ran = subprocess.run(
+        [sys.executable, "-c", hidden + script],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{JAX_SUMS.parent}"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "JAX is not installed" in ran.stdout
 
 
 def test_chaos_kills_workers_and_compares_bits(tmp_path):

@@ -644,3 +644,37 @@ def test_scipy_minimizes_over_a_dict_by_way_of_flat_vectors():
     minimum = restore(found.x)
     assert_allclose(minimum["a"], 2.0, rtol=1e-4)
     assert_allclose(minimum["b"], np.full((2, 2), -2.0), rtol=1e-4)
+
+
+@dataclasses.dataclass
+class Plain:
+    slope: np.ndarray
+    shift: float
+    label: str = "plain"
+
+
+def test_a_plain_dataclass_is_registered_in_one_line(scheduler):
+    """As the README and the error say; optree has it from 0.20 on."""
+    if not hasattr(optree.dataclasses, "register_node"):
+        pytest.skip("needs optree 0.20")
+    model = dg.delayed(lambda p: np.sum(p.slope**2) * p.shift)
+    point = Plain(np.ones(2), 3.0)
+    with pytest.raises(TypeError, match=r"optree\.dataclasses\.register_node\(its_class, namesp"):
+        dg.grad(model)(point)
+    optree.dataclasses.register_node(Local := local_copy(), namespace="daskgrad")
+    gradient = dg.grad(model)(Local(np.ones(2), 3.0))
+    assert_allclose(gradient.slope, np.full(2, 6.0))
+    assert gradient.shift == 2.0
+    assert gradient.label is None
+
+
+def local_copy():
+    """A class of its own for each test: one is registered once, and for good."""
+
+    @dataclasses.dataclass
+    class Local:
+        slope: np.ndarray
+        shift: float
+        label: str = "plain"
+
+    return Local

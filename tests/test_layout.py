@@ -57,6 +57,8 @@ ORDER = [
     "backends.jax.reach",
     "backends.jax.programs",
     "backends.jax.tape",
+    "backends.jax.loops",
+    "backends.jax.blocks",
     "backends.jax.cuts",
     "backends.jax.hints",
     "backends.jax",

@@ -32,7 +32,15 @@ pytrees with NumPy arrays in them, and so is its value, whatever the library mak
     library's own differentiable operations, so that ``trace`` and ``run`` can go through a function
     that calls them.
 
-Four more are optional. ``prepare(fun)``, called once for many calls, returns what ``run`` and
+Five more are optional. ``trace_block(block)`` evaluates the terms of a sum many at a time: it
+takes a ``TracedBlock`` (``daskgrad.backends.calls``) and returns an iterator of lists, which
+together have an entry an item, in order: the value, which is one real number, and its gradient,
+as ``pull`` of the cotangent one returns it; or ``None`` for an item that ``trace`` is to be
+called for. Which items those are is decided by the program and by shapes, never by data or by
+what the block is cut of: the bits of an item must not depend on that. It holds a bounded number
+of results at a time.
+
+``prepare(fun)``, called once for many calls, returns what ``run`` and
 ``trace`` are given in the place of a model's function. ``hint(error, stage)`` returns a sentence
 for a user whose model raised an error because it is not written for the library, or ``None``.
 ``stop_gradient(leaf)`` and ``value(leaf)`` take one leaf of what a traced model works on, and

@@ -57,6 +57,32 @@ class TracedCall:
         """All arguments, taken apart, and where the traced leaves stand among them."""
         return self._tracer.layout(self._inputs)
 
+    def origins(self) -> list[tuple[int, int] | None]:
+        """For each leaf of the arguments the number of the input that it is of, and which leaf of
+        that it is; ``None`` for a constant."""
+        return self._tracer.origins(self._inputs)
+
+
+class TracedBlock:
+    """The calls of a model on the items of a block.
+
+    The first inputs of a call are the parts of its item; ``columns`` have them, each a list, or an
+    array whose rows they are.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Sequence[Any]],
+        call: Callable[[Sequence[Any]], tuple[TracedCall, list[Any]]],
+    ):
+        self.columns = columns
+        self.count = len(columns[0])
+        self._call = call
+
+    def call(self, number: int) -> tuple[TracedCall, list[Any]]:
+        """The call on one item, and the arrays that it is a function of."""
+        return self._call([column[number] for column in self.columns])
+
 
 def is_numeric(leaf: Any) -> bool:
     """Whether a leaf is an array or NumPy number that other libraries may have a type for."""

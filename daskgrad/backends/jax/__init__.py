@@ -1,5 +1,6 @@
 """The JAX backend: models compiled once a worker for each kind of call, in double precision."""
 
+from daskgrad.backends.jax.blocks import trace_block as trace_block
 from daskgrad.backends.jax.cuts import stop_gradient as stop_gradient
 from daskgrad.backends.jax.cuts import value as value
 from daskgrad.backends.jax.hints import hint as hint

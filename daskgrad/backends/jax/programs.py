@@ -115,19 +115,21 @@ class Program:
         self.outputs = Outputs()
         self.structure: Any = None
         self.reached: list[bool] = []  # for each array, whether an output depends on it
+        self.loops: dict[Any, Any] = {}  # over items, by which leaves are theirs
+        self.lock = threading.RLock()  # for who makes a loop
         self._value = jax.jit(self._traced_value)
         self._forward = jax.jit(self._traced_forward)
         self._pull = jax.jit(self._traced_pull)
 
     def value(self, layout: Layout) -> tuple[list[Any], list[Any]]:
-        return self._value(self._constants(layout))
+        return self._value(self.constants(layout.leaves))
 
     def forward(self, layout: Layout, arrays: Sequence[Any]) -> tuple[list[Any], Any, list[Any]]:
         """The outputs with derivative, the pullback, the other outputs.
 
         The pullback of one real number is its gradient: XLA fuses both passes, and holds nothing.
         """
-        return self._forward(list(arrays), self._constants(layout))
+        return self._forward(list(arrays), self.constants(layout.leaves))
 
     def pull(self, pullback: Any, cotangents: Sequence[Any]) -> list[Any]:
         return self.of_reached(self._pull(pullback, list(cotangents)))
@@ -137,17 +139,26 @@ class Program:
         pairs = zip(pulled, self.reached, strict=True)
         return [each if is_reached else None for each, is_reached in pairs]
 
-    def _constants(self, layout: Layout) -> list[Any]:
-        pairs = zip(layout.leaves, self._is_constant, strict=True)
+    def constants(self, leaves: Sequence[Any]) -> list[Any]:
+        """Of something for each leaf, that of those that are traced and not differentiated."""
+        pairs = zip(leaves, self._is_constant, strict=True)
         return [leaf for leaf, is_constant in pairs if is_constant]
+
+    def traced(self, arrays: Sequence[Any], constants: Sequence[Any]) -> Any:
+        """The operations of a call as JAX records them; runs the Python code of the function."""
+        traced = jax.make_jaxpr(self._called)(list(arrays), list(constants))
+        self.reached = reached(traced.jaxpr, len(arrays), self.outputs.count())
+        return traced
 
     def _traced_value(self, constants: list[Any]) -> tuple[list[Any], list[Any]]:
         return self._called((), constants)
 
     def _traced_forward(self, arrays: list[Any], constants: list[Any]) -> tuple:
-        traced = jax.make_jaxpr(self._called)(arrays, constants)
+        return self.both_passes(self.traced(arrays, constants), arrays, constants)
+
+    def both_passes(self, traced: Any, arrays: Sequence[Any], constants: Sequence[Any]) -> tuple:
+        """As ``forward``, of what was traced."""
         ends = self.outputs.count()
-        self.reached = reached(traced.jaxpr, len(arrays), ends)
 
         def of_arrays(*boxes: Any) -> tuple[list[Any], list[Any]]:
             results = jaxpr_as_fun(traced)(*boxes, *constants)

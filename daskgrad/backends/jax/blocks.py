@@ -1,0 +1,161 @@
+"""Blocks: the items of a block of a sum go through loops, those of one kind together."""
+
+import itertools
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import optree
+
+from daskgrad.backends.calls import TracedBlock, is_numeric
+from daskgrad.backends.jax.loops import Loop, loop_of
+from daskgrad.backends.jax.programs import STATIC, WEAK, Program, program_of
+from daskgrad.structures import LEAF, exactly, flatten, unflatten
+
+HELD = 2**22  # bytes of items and gradients that are held at a time
+
+Result = tuple[Any, Sequence[Any]]  # a value, and its gradient
+
+
+def trace_block(block: TracedBlock) -> Iterator[list[Result | None]]:
+    """The values and gradients of runs of items (see ``daskgrad.backends``)."""
+    parts = [part_of(column) for column in block.columns]
+    groups: dict[Hashable, Group] = {}
+    begin, held = 0, 0
+    for kind, start, stop in runs_of_one_kind(parts):
+        group = groups.get(kind)
+        if group is None:
+            group = groups[kind] = Group(block, parts, start, is_alone=None in kind)
+        while start < stop:
+            room = max(1, (HELD - held) // group.nbytes) if group.nbytes else stop
+            end = min(stop, start + room)
+            group.numbers.extend(range(start, end))
+            held += group.nbytes * (end - start)
+            start = end
+            if held >= HELD:
+                yield results_of(groups.values(), begin, end)
+                begin, held = end, 0
+    yield results_of(groups.values(), begin, block.count)
+
+
+def runs_of_one_kind(
+    parts: Sequence["Part"],
+) -> Iterator[tuple[tuple[Hashable, ...], int, int]]:
+    """Items one after the other that are of one kind: the kind, and the numbers of the items."""
+    start = 0
+    for kind, run in itertools.groupby(zip(*[part.kinds for part in parts], strict=True)):
+        stop = start + len(list(run))
+        yield kind, start, stop
+        start = stop
+
+
+def results_of(groups: Iterable["Group"], start: int, stop: int) -> list[Result | None]:
+    """What the groups find for the items that were put into them, those from start to stop."""
+    found: list[Result | None] = [None] * (stop - start)
+    for group in groups:
+        for number, result in group.results():
+            found[number - start] = result
+    return found
+
+
+class Group:
+    """Items of one kind; ``numbers`` are those that are to be evaluated next."""
+
+    def __init__(self, block: TracedBlock, parts: Sequence["Part"], number: int, is_alone: bool):
+        self.numbers: list[int] = []
+        self._parts = parts
+        self._program: Program | None = None
+        self._loop: Loop | None = None
+        call, self._arrays = block.call(number)
+        if self._arrays and not is_alone:
+            self._layout, self._origins = call.layout(), call.origins()
+            self._set_loop(call.fun)
+
+    def _set_loop(self, fun: Any) -> None:
+        with jax.enable_x64(True):
+            self._program = program_of(fun, self._layout)
+            if self._program is not None:
+                is_own = [self._is_own(place) for place in range(len(self._origins))]
+                self._loop = loop_of(self._program, self._layout, self._arrays, is_own)
+
+    def _is_own(self, place: int) -> bool:
+        """Whether a leaf of a call is the item's, and no shared input's or constant."""
+        origin = self._origins[place]
+        return origin is not None and origin[0] < len(self._parts)
+
+    @property
+    def nbytes(self) -> int:
+        """What an item takes while it is held."""
+        return 0 if self._loop is None else self._loop.nbytes
+
+    def results(self) -> Iterable[tuple[int, Result]]:
+        """What its items have; nothing where there is no loop. The group is empty then."""
+        numbers, self.numbers = self.numbers, []
+        if self._loop is None or self._program is None or not numbers:
+            return ()
+        with jax.enable_x64(True):
+            found = list(self._loop.run(numbers, self._layout, self._arrays, self._rows))
+        structure = self._program.structure
+        if not optree.treespec_is_leaf(structure):
+            found = [(unflatten(structure, [value]), gradient) for value, gradient in found]
+        return zip(numbers, found, strict=True)
+
+    def _rows(self, place: int, numbers: Sequence[int], length: int) -> np.ndarray:
+        """What items have in the place of a leaf of a call, in as many rows as a loop takes."""
+        origin = self._origins[place]
+        assert origin is not None
+        part, leaf = origin
+        rows = self._parts[part].rows(leaf, numbers)
+        padded = np.zeros((length, *rows.shape[1:]), rows.dtype)
+        padded[: len(rows)] = rows
+        return padded
+
+
+# ------------------------------------------------------------------------- the parts of items
+
+
+class Rows:
+    """A part of each item that is a row of an array."""
+
+    def __init__(self, array: np.ndarray):
+        self._array = array
+        self.kinds = [leaf_kind(array[0])] * len(array)
+
+    def rows(self, leaf: int, numbers: Sequence[int]) -> np.ndarray:
+        return self._array[numbers]
+
+
+class Trees:
+    """A part of each item that is an entry of a list, and a pytree."""
+
+    def __init__(self, trees: Sequence[Any]):
+        self._trees = [flatten(tree) for tree in trees]
+        self.kinds = [tree_kind(*tree) for tree in self._trees]
+
+    def rows(self, leaf: int, numbers: Sequence[int]) -> np.ndarray:
+        return np.array([self._trees[number][0][leaf] for number in numbers])
+
+
+Part = Rows | Trees
+
+
+def part_of(column: Sequence[Any] | np.ndarray) -> Part:
+    return Rows(column) if isinstance(column, np.ndarray) else Trees(column)
+
+
+def tree_kind(leaves: Sequence[Any], structure: Any) -> Hashable:
+    """What items have in common that go through one loop; ``None`` for one that goes alone."""
+    order = b"" if structure is LEAF else exactly(structure)
+    kinds = tuple([leaf_kind(leaf) for leaf in leaves])
+    return None if order is None or None in kinds else (structure, order, kinds)
+
+
+def leaf_kind(leaf: Any) -> Hashable:
+    """As in the kind of a call; ``None`` for what a loop does not take."""
+    cls = type(leaf)
+    if is_numeric(leaf):
+        return leaf.shape, leaf.dtype
+    if cls in WEAK:
+        return (cls,)
+    return (cls, leaf) if cls in STATIC else None

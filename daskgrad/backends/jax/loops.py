@@ -1,0 +1,130 @@
+"""Loops: the forward pass of a program over many items of one kind, in one call of XLA.
+
+XLA compiles operations in a loop otherwise than alone, and the last bits may differ: with a sum of
+13 exponentials they do, with one of 100 they do not. So items go through the loop of their kind
+and through nothing else, single ones, too, and each kind has one loop. Its arrays have a row an
+item, and a length that the shapes alone decide; how many rows it goes through is known only when it
+runs, so that XLA cannot unroll it. All items run through the same compiled body, and the bits of
+each depend neither on its place nor on how many there are.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from daskgrad.backends.calls import Layout
+from daskgrad.backends.jax.programs import Program
+from daskgrad.summation import power_of_two
+
+NBYTES = 2**20  # of a loop's rows: the items, and their gradients
+LONGEST = 256  # rows
+SHORTEST = 16  # rows: items that are larger are evaluated alone, and their calls cost little
+
+Rows = Callable[[int, Sequence[int], int], np.ndarray]
+
+
+class Loop:
+    """Both passes of a program whose value is one real number, over items.
+
+    ``is_own`` says of each leaf of a call whether it is the item's. ``nbytes`` of an item and its
+    gradient; ``length``: how many of them one call goes through at the most.
+    """
+
+    def __init__(self, program: Program, layout: Layout, arrays: list[Any], is_own: list[bool]):
+        self._program = program
+        self._traced = program.traced(arrays, program.constants(layout.leaves))
+        self._reached = program.reached
+        self._array_places = [layout.places.index(number) for number in range(len(arrays))]
+        self._constant_places = program.constants(range(len(layout.leaves)))
+        self._is_own = is_own
+        self.nbytes = self._nbytes(layout, arrays)
+        self.length = min(LONGEST, power_of_two(max(1, NBYTES // self.nbytes)))
+        self._run = jax.jit(self._looped)
+
+    def _nbytes(self, layout: Layout, arrays: list[Any]) -> int:
+        own = [layout.leaves[place] for place in self._constant_places if self._is_own[place]]
+        own += [arrays[n] for n, place in enumerate(self._array_places) if self._is_own[place]]
+        pulled = itertools.compress(arrays, self._reached)
+        return 8 + sum([np.asarray(leaf).nbytes for leaf in (*own, *pulled)])
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it may stand for single calls: their value is nothing but one real number, they
+        have no effects, whose order would change, and they are small."""
+        outputs = self._program.outputs
+        is_number = len(outputs.slots) == 1 and outputs.is_real_scalar()
+        return is_number and not self._traced.effects and self.length >= SHORTEST
+
+    def run(
+        self, numbers: Sequence[int], layout: Layout, arrays: Sequence[Any], rows: Rows
+    ) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+        """The value of each item, and its gradient: an entry, or None, for each array.
+
+        ``rows(place, numbers, length)`` has what these items have in the place of a leaf.
+        """
+        constants = self._program.constants(layout.leaves)
+        for start in range(0, len(numbers), self.length):
+            run = numbers[start : start + self.length]
+            given = [
+                self._with_rows(arrays, self._array_places, run, rows),
+                self._with_rows(constants, self._constant_places, run, rows),
+            ]
+            yield from self._each(len(run), self._run(len(run), *given))
+
+    def _with_rows(
+        self, leaves: Sequence[Any], places: Sequence[int], run: Sequence[int], rows: Rows
+    ) -> list[Any]:
+        return [
+            rows(place, run, self.length) if self._is_own[place] else leaf
+            for leaf, place in zip(leaves, places, strict=True)
+        ]
+
+    def _each(self, count: int, results: Sequence[Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+        values, *pulled = [np.asarray(result)[:count].copy() for result in results]
+        rest = iter(pulled)
+        columns = [next(rest) if is_there else itertools.repeat(None) for is_there in self._reached]
+        return zip(values, zip(*columns, strict=False), strict=True)
+
+    def _looped(self, count: Any, arrays: list[Any], constants: list[Any]) -> list[Any]:
+        def item(number: Any) -> list[Any]:
+            values, pulled, _ = self._program.both_passes(
+                self._traced,
+                self._of_item(number, arrays, self._array_places),
+                self._of_item(number, constants, self._constant_places),
+            )
+            return [*values, *itertools.compress(pulled, self._reached)]
+
+        def step(number: Any, results: list[Any]) -> list[Any]:
+            pairs = zip(results, item(number), strict=True)
+            return [lax.dynamic_update_index_in_dim(rows, row, number, 0) for rows, row in pairs]
+
+        likes = jax.eval_shape(item, 0)
+        results = [jnp.zeros((self.length, *like.shape), like.dtype) for like in likes]
+        return lax.fori_loop(0, count, step, results)
+
+    def _of_item(self, number: Any, leaves: Sequence[Any], places: Sequence[int]) -> list[Any]:
+        """The leaves of one item, and those that are the same for all."""
+        return [
+            lax.dynamic_index_in_dim(leaf, number, keepdims=False) if self._is_own[place] else leaf
+            for leaf, place in zip(leaves, places, strict=True)
+        ]
+
+
+def loop_of(
+    program: Program, layout: Layout, arrays: list[Any], is_own: Sequence[bool]
+) -> Loop | None:
+    """The loop of a program over the leaves that are the items' own; ``None`` where it has none.
+
+    That is decided by the program and the shapes, and never by data: the bits would depend on it.
+    """
+    which = tuple(is_own)
+    with program.lock:  # so that one of several threads runs the function
+        if which not in program.loops:
+            loop = Loop(program, layout, arrays, list(is_own))
+            program.loops[which] = loop if loop.is_right else None
+        return program.loops[which]
