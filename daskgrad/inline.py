@@ -34,7 +34,7 @@ from daskgrad.terms import TracedSum, require_gradient
 
 LOCAL_SECONDS = 0.02  # of work that run here before the rest is handed to a scheduler's threads
 CLUSTER_SECONDS = 0.1  # before the rest is sent to the cluster, where a graph takes as long
-TASK_SECONDS = 5e-4  # that Dask takes for a task on threads: quicker ones are no reason to hand over
+TASK_SECONDS = 5e-4  # that Dask takes for a task on threads: quicker ones need not be handed over
 
 LOCAL = (dask.threaded.get, dask.local.get_sync, dask.multiprocessing.get)
 
