@@ -1,7 +1,8 @@
 """In line: an evaluation in the calling thread, without a graph of Dask's, as far as that is best.
 
 Without a cluster, tasks are worth their cost only from some milliseconds of work on: the tasks run
-here in the order in which they were added, and what is not done after a while is handed to Dask.
+here in the order in which they were added, and what is not done after a while is handed to Dask,
+unless the tasks take less time than Dask would take for them.
 Where a sum runs over items that are placed on the cluster, the evaluator there does it, and the
 small nodes around it run here meanwhile. The bits are those of the graph: the same functions run on
 the same blocks, added in the same order.
@@ -34,6 +35,7 @@ from daskgrad.terms import TracedSum, require_gradient
 
 LOCAL_SECONDS = 0.02  # of work that run here before the rest is handed to a scheduler's threads
 CLUSTER_SECONDS = 0.1  # before the rest is sent to the cluster, where a graph takes as long
+TASK_SECONDS = 5e-4  # that Dask takes for a task on threads: quicker ones need not be handed over
 
 LOCAL = (dask.threaded.get, dask.local.get_sync, dask.multiprocessing.get)
 
@@ -99,6 +101,7 @@ class InLine:
         self._tasks = tasks
         self._whole = whole
         self._values: dict[Any, Any] = {}
+        self._seconds = seconds
         self._deadline = time.perf_counter() + seconds
 
     def compute(self, keys: Sequence[Any]) -> list[Any]:
@@ -175,7 +178,7 @@ class InLine:
             elif self._is_late():
                 return
             else:
-                self._values[key] = self._tasks.run_one(key, self._values)
+                self._run_one(key)
 
     def _run(self, keys: Sequence[Any], later: Sequence[Any]) -> None:
         """Runs what the keys need; after the deadline Dask does. Keeps what ``later`` ones need."""
@@ -183,7 +186,13 @@ class InLine:
             if self._is_late():
                 self._values.update(self._handed_over(keys, later))
                 return
-            self._values[key] = self._tasks.run_one(key, self._values)
+            self._run_one(key)
+
+    def _run_one(self, key: Any) -> None:
+        """Runs a task, which puts the deadline off by what Dask would have taken for it."""
+        self._values[key] = self._tasks.run_one(key, self._values)
+        if self._seconds:
+            self._deadline += TASK_SECONDS
 
     def _handed_over(self, keys: Sequence[Any], later: Sequence[Any]) -> dict[Any, Any]:
         running = dict.fromkeys(self._tasks.needed(keys, self._values))
@@ -208,10 +217,11 @@ class InLine:
         firsts = node.items.firsts
         subtrees = new_subtrees(len(firsts), node.summation)
         begin = time.perf_counter()
+        deadline = max(self._deadline, begin + self._seconds)  # a short sum is worth no graph
         done = 0
         for start, stop, place in doubling(len(firsts)):
             now = time.perf_counter()
-            if done and now + (now - begin) > self._deadline:
+            if done and now + (now - begin) > deadline:
                 break
             captured = traced.capture(firsts[start], *node.items.here(start, stop))
             require_gradient(captured, node.model)

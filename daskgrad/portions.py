@@ -137,6 +137,8 @@ def whole(portion: Portion, value: Any, name: str) -> Cotangent:
     for entry, part in portion.items.items():
         first, child = children.get(entry, (0, None))
         stop = first + (child.num_leaves if child is not None else 0)
-        require_same_input(prints[first:stop], part.seen or (), name)
-        total[first:stop] = part.leaves
+        if part.seen is not None:
+            require_same_input(prints[first:stop], part.seen, name)
+        for place, leaf in zip(range(first, stop), part.leaves, strict=True):
+            total[place] = leaf
     return Cotangent(tuple(total), prints)

@@ -2,6 +2,7 @@
 
 import threading
 import time
+import types
 
 import autograd.numpy as np
 import dask
@@ -15,6 +16,7 @@ from numpy.testing import assert_allclose
 
 import daskgrad as dg
 from daskgrad.inline import doubling, subtrees_from
+from daskgrad.tasks import TaskGraph
 
 RANDOM = numpy.random.default_rng(5)
 N = 75
@@ -151,6 +153,27 @@ def test_each_model_runs_once_also_where_the_rest_is_handed_over(seconds, runs):
     assert 0 < len(here(runs)) < N, "else nothing was handed over, or all"
     assert_allclose(value, sum(items) * np.sum(X**2))
     assert_allclose(gradient, sum(items) * 2.0 * X)
+
+
+@pytest.mark.parametrize(("seconds", "are_here"), [(1e-4, True), (5e-3, False)])
+def test_quick_tasks_are_not_handed_over_however_many_there_are(seconds, are_here, monkeypatch):
+    """A clock that models alone move on: 0.1 ms each, or 5 ms."""
+    clock = types.SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)
+    monkeypatch.setattr("daskgrad.inline.time", clock)
+    handed_over = []
+    monkeypatch.setattr(TaskGraph, "rest", lambda tasks, *_: handed_over.append(tasks) or tasks)
+
+    def model(x):
+        clock.now += seconds
+        return 0.5 * x
+
+    def chain(x):
+        for _ in range(300):
+            x = dg.delayed(model)(x)
+        return x
+
+    assert dg.grad(chain)(1.0) == 0.5**300
+    assert bool(handed_over) is not are_here
 
 
 def test_nothing_runs_in_line_without_time(runs):
