@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.blame import Partition
+from daskgrad.compensation import final_leaves
 from daskgrad.cotangents import Leaves, describe, is_differentiable
 from daskgrad.fingerprints import norm
 from daskgrad.models import Model
@@ -54,7 +55,7 @@ def single_terms(
         value, pullback, _ = traced.term(first, offset, item)
         require_real_number(value, model, place)
         values.append(value)
-        gradients.append(pullback.leaves)
+        gradients.append(final_leaves(pullback.leaves))
     return values, gradients
 
 

@@ -94,3 +94,13 @@ def test_chaos_kills_workers_and_compares_bits(tmp_path):
     for each in programs.values():
         assert each["kills"] == each["right"] == len(each["all extra seconds"]) == 1
     assert all(claim["holds"] for claim in content["claims"])
+
+
+def test_gathers_measures_time_and_memory_of_all_programs(tmp_path):
+    printed, content = run("gathers", tmp_path)
+    programs = {each["program"]: each for each in content["programs"]}
+    assert set(programs) == {"terms", "rows", "intercepts"}
+    for name, each in programs.items():
+        assert name in printed
+        assert each["seconds"] > 0.0
+        assert each["arrays"] >= 1.0 or name == "intercepts", "a gradient is an array"
