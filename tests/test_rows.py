@@ -16,7 +16,7 @@ from samples import decades
 import daskgrad as dg
 from daskgrad import rows
 from daskgrad.backends.autograd import trace
-from daskgrad.cotangents import add
+from daskgrad.cotangents import add, scale
 from daskgrad.rows import Rows, dense_leaf
 from daskgrad.structures import is_canonical
 from daskgrad.summation import pairwise
@@ -48,6 +48,9 @@ MASK = numpy.arange(40) % 13 == 0
 SOME = numpy.array([3, 1, 3, -1])
 KEPT = {
     "integers": lambda a: a[SOME],
+    "one row by two numbers": lambda a: (
+        a[numpy.array([-1, 39, 0])] * numpy.arange(1.0, 4.0)[:, None]
+    ),
     "a matrix of integers": lambda a: a[SOME.reshape(2, 2)],
     "an integer": lambda a: a[-2],
     "a 0-d array": lambda a: a[numpy.array(5)],
@@ -284,9 +287,41 @@ def test_items_own_arrays_and_single_terms_are_no_rows():
         gradients = dg.grad(lambda p, x: dg.map_sum(term, p, x), (0, 1))(ps, X)
         each = dg.per_item(term, ps, gradient="full")(X)[1]
         norms = dg.per_item(term, ps)(X)[1]
-    assert [g.shape for g in gradients[0]] == [(40,)] * 3
+    assert [(type(g), g.shape) for g in gradients[0]] == [(numpy.ndarray, (40,))] * 3
     assert each.shape == (3, *SHAPE)
     numpy.testing.assert_allclose(norms, numpy.sqrt(numpy.sum(each**2, axis=(1, 2))))
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("cotangent", [1.0, -2.0])
+def test_the_pullback_of_a_sum_returns_arrays(cotangent):
+    def pulled(model, grainsize):
+        def of(x):
+            return sine(dg.map_sum(model, ITEMS, x, B, grainsize=grainsize))
+
+        return dg.vjp(of, X)[1](cotangent)[0]
+
+    with dask.config.set(scheduler="sync"):
+        expected = bits(pulled(untouched, 16))
+        for grainsize in (1, 4, 16):
+            found = pulled(scattered, grainsize)
+            assert type(found) is numpy.ndarray
+            assert bits(found) == expected
+
+
+sine = dg.delayed(lambda y: np.sin(y), name="sine")
+
+
+def untouched(item, x, b):
+    """The same term; what it indexes is not its input, and so its cotangent is an array."""
+    return scattered(item, 1.0 * x, b)
+
+
+@pytest.mark.parametrize("factor", [1.0, -2.0, numpy.nan])
+def test_scaled_rows_have_zeros_with_signs(factor):
+    kept = Rows(numpy.array([1]), numpy.ones((1, 3)), SHAPE)
+    (found,), (expected,) = scale((kept,), factor), scale((kept.dense(),), factor)
+    assert bits(dense_leaf(found)) == bits(expected)
 
 
 @pytest.mark.usefixtures("always")
