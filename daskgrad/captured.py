@@ -80,6 +80,8 @@ class Gradient:
             return (None,) * len(self.leaves)
         return cotangents.scale(self.leaves, cotangent[0])
 
+    of_term = __call__
+
 
 class Travelling:
     """A pullback that leaves its process with its tapes packed, or empty, as the policy decides.
@@ -180,6 +182,10 @@ class Pullback(Travelling):
         """The cotangents of the inputs' leaves, each in its leaf's shape and dtype."""
         return pulled_back(self.tape, cotangent, self._primals, self._places)
 
+    def of_term(self, cotangent: Leaves) -> Leaves:
+        """The same, as rows where few were used."""
+        return pulled_back(self.tape, cotangent, self._primals, self._places, as_rows=True)
+
 
 def like(leaf: Any) -> Any:
     """A leaf in the shape and dtype of a primal, which is all that its cotangent must fit."""
@@ -188,8 +194,12 @@ def like(leaf: Any) -> Any:
     return leaf
 
 
-def pulled_back(tape: Any, cotangent: Leaves, primals: Leaves, places: Sequence[int]) -> Leaves:
-    return in_places(tape.pull(cotangent), primals, places)
+def pulled_back(
+    tape: Any, cotangent: Leaves, primals: Leaves, places: Sequence[int], as_rows: bool = False
+) -> Leaves:
+    """The cotangents of the primals' leaves; ``as_rows``: as ``Rows`` where the tape has such."""
+    pull = getattr(tape, "pull_rows", tape.pull) if as_rows else tape.pull
+    return in_places(pull(cotangent), primals, places)
 
 
 def in_places(pulled: Sequence[Any], primals: Leaves, places: Sequence[int]) -> Leaves:

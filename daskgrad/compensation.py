@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from daskgrad.cotangents import Leaves, as_summand, cast, is_differentiable, nbytes
+from daskgrad.rows import dense_leaf
 from daskgrad.structures import Structure, canonical_leaf, flatten, with_canonical_leaves
 
 
@@ -84,15 +85,15 @@ class UnroundedValue:
 # ---------------------------------------------------------------------------------- rounding
 
 
-def rounded_leaves(leaves: Leaves) -> Leaves:
-    """A cotangent, each of its leaves rounded once; nothing happens to one that is no such sum."""
-    return tuple([leaf.rounded() if isinstance(leaf, Unrounded) else leaf for leaf in leaves])
+def final_leaves(leaves: Leaves) -> Leaves:
+    """A cotangent to which nothing is added any more: each leaf rounded once, rows as arrays."""
+    return tuple([x.rounded() if isinstance(x, Unrounded) else dense_leaf(x) for x in leaves])
 
 
 def rounded_value(value: Any) -> Any:
     """A value, each of its leaves rounded once; nothing happens to one that is no such sum."""
     if isinstance(value, UnroundedValue):
-        return value.structure.unflatten(list(rounded_leaves(tuple(value.leaves))))
+        return value.structure.unflatten(list(final_leaves(tuple(value.leaves))))
     return value
 
 
@@ -116,7 +117,7 @@ def add_leaf(first: Any, second: Any) -> Any:
     """The sum of two leaves, each of them a term or a sum; ``None`` is a symbolic zero."""
     if first is None or second is None:
         return second if first is None else first
-    high, error = two_sum(_high(first), _high(second))
+    high, error = two_sum(_high(dense_leaf(first)), _high(dense_leaf(second)))
     if error is None:
         return high
     lows = [leaf.low for leaf in (first, second) if isinstance(leaf, Unrounded)]

@@ -12,6 +12,7 @@ import numpy as np
 import optree
 
 from daskgrad.fingerprints import Fingerprint
+from daskgrad.rows import Rows, dense_leaf, merged
 from daskgrad.structures import with_canonical_leaves
 
 Leaves = tuple[Any, ...]
@@ -199,6 +200,10 @@ def _add_leaf(first: Any, second: Any, owned: bool) -> Any:
         return first if owned or first is None else first.copy()
     if first is None:
         return second.copy()  # the second belongs to somebody else, and the result to the caller
+    if type(first) is Rows or type(second) is Rows:
+        if type(first) is type(second):
+            return merged(first, second)
+        first, second = dense_leaf(first), dense_leaf(second)
     if owned and isinstance(first, np.ndarray):
         return np.add(first, second, out=first)
     return first + second
@@ -208,7 +213,8 @@ def scale(leaves: Leaves, factor: Any) -> Leaves:
     """A cotangent times a number, in the cotangent's own dtypes."""
     if factor == 1.0:
         return leaves
-    return tuple([None if leaf is None else cast(factor * leaf, leaf) for leaf in leaves])
+    dense = map(dense_leaf, leaves)  # zeros, too, have signs
+    return tuple([None if leaf is None else cast(factor * leaf, leaf) for leaf in dense])
 
 
 def cast(cotangent: Any, leaf: Any) -> Any:
@@ -226,8 +232,8 @@ def project(cotangent: Any, leaf: Any) -> Any:
 
     A backend may return a Python number or an array with as many entries in another shape.
     """
-    if cotangent is None:
-        return None
+    if cotangent is None or type(cotangent) is Rows:  # of the leaf's dtype
+        return cotangent
     if type(cotangent) is type(leaf) is np.ndarray and cotangent.shape == leaf.shape:
         if cotangent.dtype == leaf.dtype and cotangent.flags.c_contiguous:
             return cotangent

@@ -21,6 +21,7 @@ from daskgrad.pullbacks import (
     Gradient,
     seed,
 )
+from daskgrad.rows import dense_leaf
 from daskgrad.structures import canonical, with_canonical_leaves
 from daskgrad.summation import Add, PairwiseSum
 
@@ -71,7 +72,7 @@ class Gathered:
             return self._shared.push(leaves)
         rest = iter(leaves)
         for column, width in zip(self._columns, widths, strict=True):
-            column.append(tuple(itertools.islice(rest, width)))
+            column.append(tuple(map(dense_leaf, itertools.islice(rest, width))))
         self._shared.push(tuple(rest))
 
     def gradient(self) -> Gradient:

@@ -17,7 +17,7 @@ import optree
 
 from daskgrad.agreement import Added
 from daskgrad.blame import Partition, argument_label, at
-from daskgrad.compensation import rounded_leaves, rounded_value
+from daskgrad.compensation import final_leaves, rounded_value
 from daskgrad.cotangents import Cotangent, Leaves, Part, Seed
 from daskgrad.itemwise import pull_back_items
 from daskgrad.models import Call, Model
@@ -117,12 +117,12 @@ def is_finite(result: Any) -> bool:
         pullback = result.pullback
         leaves = pullback.leaves if isinstance(pullback, Gradient) else ()
         columns = itertools.chain.from_iterable(getattr(pullback, "columns", ()))
-        return is_finite(result.value) and all_finite([*rounded_leaves(leaves), *columns])
+        return is_finite(result.value) and all_finite([*final_leaves(leaves), *columns])
     if isinstance(result, Added):
         return is_finite(result.value)
     if isinstance(result, Cotangent):
         factor = [result.factor] if isinstance(result, Part) else []
-        return all_finite([*rounded_leaves(result.leaves), *factor])
+        return all_finite([*final_leaves(result.leaves), *factor])
     if isinstance(result, tuple) and result and isinstance(result[0], Cotangent):
         return all(map(is_finite, result))
     return all_finite(flatten(rounded_value(result))[0])
@@ -177,7 +177,7 @@ class Where(NamedTuple):
 
     def require_cotangents(self, active: Sequence[Active], leaves: Leaves, what: str) -> None:
         """The cotangents of the active inputs, leaf after leaf."""
-        rest = iter(leaves)
+        rest = iter(final_leaves(leaves))
         for number, _ in active:
             own, structure = flatten(self.inputs[number])
             tree = optree.tree_unflatten(structure, list(itertools.islice(rest, len(own))))

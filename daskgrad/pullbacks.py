@@ -292,7 +292,8 @@ class Tracer:
         if not self._keeps_gradient(tape):
             return self._of_tape(tape)
         try:
-            return Gradient(pulled_back(tape, (SEED.like(value),), self._primals, self._places))
+            seed = (SEED.like(value),)
+            return Gradient(pulled_back(tape, seed, self._primals, self._places, self._in_sum))
         except Exception as error:
             error.add_note(
                 f"daskgrad: in the backward pass of model {self._model.name!r}, which is run at "

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.blame import Partition
+from daskgrad.compensation import final_leaves
 from daskgrad.cotangents import Leaves, describe, is_differentiable
 from daskgrad.fingerprints import norm
 from daskgrad.models import Model
@@ -52,7 +53,7 @@ def single_terms(
     for offset, (value, pullback, _) in enumerate(traced.terms(first, columns)):
         require_real_number(value, model, nth(first, offset))
         values.append(value)
-        gradients.append(pullback.leaves)
+        gradients.append(final_leaves(pullback.leaves))
     return values, gradients
 
 

@@ -68,5 +68,5 @@ class Terms(Travelling):
         """The cotangents of the shared inputs, added up, and those of the items, side by side."""
         gathered = Gathered(self.are_rows, self._add)
         for pullback, widths in zip(self.pullbacks, self.widths, strict=True):
-            gathered.push(pullback(cotangent), widths)
+            gathered.push(pullback.of_term(cotangent), widths)
         return gathered.total()

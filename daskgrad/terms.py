@@ -26,7 +26,7 @@ from daskgrad.blame import Blame, Partition
 from daskgrad.compensation import (
     Unrounded,
     UnroundedValue,
-    rounded_leaves,
+    final_leaves,
     rounded_value,
     taken_apart,
 )
@@ -252,7 +252,7 @@ def captured_sum(value: Any, pullback: Any, seen: tuple[Seen, ...], is_part: boo
     """A sum and its pullback, rounded unless ``is_part``; fingerprints are of rounded values."""
     whole = rounded_value(value)
     if not is_part and isinstance(pullback, Gradient):
-        pullback = pullback.with_leaves(rounded_leaves(pullback.leaves))
+        pullback = pullback.with_leaves(final_leaves(pullback.leaves))
     print_ = fingerprint(flatten(whole)[0])
     return Captured(value if is_part else whole, pullback, seen, print_)
 
@@ -310,7 +310,7 @@ def pull_back_block(
         leaves = seed(cotangent, rounded_value(captured.value), model)
         if isinstance(pullback, Terms):
             shared, own = pullback(leaves)
-            shared = shared if whole.is_part else rounded_leaves(shared)
+            shared = shared if whole.is_part else final_leaves(shared)
             return with_items(share_out(shared, captured.seen), own)
         own = items_of(pullback, factor_of_terms(cotangent, leaves))
         if whole.is_part and not pullback.is_zero and leaves[0] is not None:
@@ -419,7 +419,7 @@ def add_parts(
         parts, factors = [scaled(part) for part in parts], []
     total = add_cotangents(parts, (True,) * len(parts), ADDERS[summation].cotangents, name)
     if not factors:
-        return Cotangent(rounded_leaves(total.leaves), total.seen) if is_last else total
+        return Cotangent(final_leaves(total.leaves), total.seen) if is_last else total
     sum_of_parts = Part(total.leaves, factors[0], total.seen)
     return scaled(sum_of_parts) if is_last else sum_of_parts
 
@@ -433,7 +433,7 @@ def is_one_factor(factors: Sequence[Any], parts: Sequence[Cotangent]) -> bool:
 
 def scaled(part: Cotangent) -> Cotangent:
     if isinstance(part, Part):
-        leaves = rounded_leaves(part.leaves)
+        leaves = final_leaves(part.leaves)
         return Cotangent(cotangents.scale(leaves, part.factor), part.seen)
     return part
 

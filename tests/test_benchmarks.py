@@ -154,3 +154,13 @@ def test_placing_has_all_kinds_of_items_and_its_peers(tmp_path):
     assert names == placed | sums
     assert all(row["seconds"] > 0.0 for row in content["measured"])
     assert len(content["claims"]) == 6
+
+
+def test_gathers_measures_time_and_memory_of_all_programs(tmp_path):
+    printed, content = run("gathers", tmp_path)
+    programs = {each["program"]: each for each in content["programs"]}
+    assert set(programs) == {"terms", "rows", "intercepts"}
+    for name, each in programs.items():
+        assert name in printed
+        assert each["seconds"] > 0.0
+        assert each["arrays"] >= 1.0 or name == "intercepts", "a gradient is an array"

@@ -17,7 +17,7 @@ from numpy.testing import assert_array_equal
 import daskgrad as dg
 from daskgrad import compensation, cotangents, sums
 from daskgrad.agreement import NondeterministicModelError
-from daskgrad.compensation import Unrounded, UnroundedValue, rounded_leaves, two_sum
+from daskgrad.compensation import Unrounded, UnroundedValue, final_leaves, two_sum
 from daskgrad.cotangents import Cotangent
 from daskgrad.pullbacks import Active
 from daskgrad.summation import pairwise
@@ -80,7 +80,7 @@ def condition_number(numbers):
 
 def compensated(terms):
     """The sum of leaves along the tree."""
-    (total,) = rounded_leaves(pairwise([(term,) for term in terms], compensation.add))
+    (total,) = final_leaves(pairwise([(term,) for term in terms], compensation.add))
     return total
 
 

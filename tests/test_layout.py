@@ -17,6 +17,7 @@ ORDER = [
     "arguments",
     "signatures",
     "fingerprints",
+    "rows",
     "cotangents",
     "tuples",
     "ownership",

@@ -6,7 +6,7 @@ faster for a five-point stencil. ``np.take`` has no rule in autograd at all. Ind
 when they are used: a model may refill its index buffer before the backward pass.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import autograd.numpy as anp
@@ -16,7 +16,8 @@ from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vjps import untake
 from autograd.tracer import getval, isbox
 
-from daskgrad.structures import canonical_leaf
+from daskgrad.rows import Rows, are_worth_it
+from daskgrad.structures import canonical_leaf, own_dtype
 
 
 class Piece:
@@ -41,6 +42,59 @@ class Piece:
             np.add(part, self.g, out=part)
         else:
             array[self.index] = part + self.g
+        return array
+
+    def rows(self) -> np.ndarray | None:
+        """The numbers of the rows that are indexed; ``None`` where it is not so simple."""
+        first, rest = self._apart()
+        count = self.space.shape[0] if self.space.shape else 0
+        if isinstance(first, slice):
+            return np.arange(*first.indices(count)) if all(map(is_slice, rest)) else None
+        if isinstance(first, np.ndarray) and first.dtype == bool:
+            return np.flatnonzero(first) if first.ndim == 1 else None
+        is_number = isinstance(first, int | np.integer | np.ndarray) and first is not True
+        return np.where(np.less(first, 0), np.add(first, count), first) if is_number else None
+
+    def at(self, places: np.ndarray) -> "Piece":
+        """The same cotangent of another array, which has the rows at these places."""
+        first, rest = self._apart()
+        index = int(places) if isinstance(first, int | np.integer) else places
+        return Piece(self.space, (index, *rest), self.distinct, self.g)
+
+    def _apart(self) -> tuple[Any, tuple]:
+        """The index of the first axis, and those of the others."""
+        index = self.index if isinstance(self.index, tuple) else (self.index,)
+        return (index[0], index[1:]) if index else (None, ())
+
+
+def is_slice(part: Any) -> bool:
+    return isinstance(part, slice)
+
+
+class Pieces(list):
+    """What has arrived at an array of which only pieces were used, in its order."""
+
+    def total(self) -> Rows | np.ndarray:
+        """Their sum: rows, if these are few, or an array, of the same bits."""
+        found = [piece.rows() for piece in self]
+        known = [rows for rows in found if rows is not None]
+        count = sum([rows.size for rows in known])
+        if len(known) < len(self) or not are_worth_it(count, self[0].space):
+            return self.dense()
+        return self._added_up(known)
+
+    def _added_up(self, found: Sequence[np.ndarray]) -> Rows:
+        shape, dtype = self[0].space.shape, self[0].space.dtype
+        rows = np.unique(np.concatenate(list(map(np.ravel, found))))
+        values = np.zeros((len(rows), *shape[1:]), own_dtype(dtype))
+        for piece, own in zip(self, found, strict=True):
+            values = piece.at(np.searchsorted(rows, own)).add_into(values)
+        return Rows(rows, values, shape)
+
+    def dense(self) -> np.ndarray:
+        array = self[0].space.zeros()
+        for piece in self:
+            array = piece.add_into(array)
         return array
 
 

@@ -6,7 +6,7 @@ that cotangents are added in the same order and have the same bits.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from daskgrad.backends.autograd.guards import (
     without_derivative,
 )
 from daskgrad.backends.autograd.indexing import RULES as INDEXING_RULES
-from daskgrad.backends.autograd.indexing import Piece
+from daskgrad.backends.autograd.indexing import Piece, Pieces
 from daskgrad.backends.autograd.linear import RULES as LINEAR_RULES
 from daskgrad.backends.autograd.pickling import TapePickler
 from daskgrad.backends.autograd.ruled import call_ruled
@@ -175,7 +175,14 @@ class Tape:
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """One cotangent (or None) an output in, one an array out; None where nothing arrived."""
-        sums = Cotangents()
+        return self._pulled(cotangents, Cotangents())
+
+    def pull_rows(self, cotangents: Sequence[Any]) -> list[Any]:
+        """The same, with ``Rows`` in the place of large arrays of which few were used."""
+        pulled = self._pulled(cotangents, Cotangents(set(self._roots)))
+        return [each.total() if type(each) is Pieces else each for each in pulled]
+
+    def _pulled(self, cotangents: Sequence[Any], sums: "Cotangents") -> list[Any]:
         arrived = sums.value
         for end, cotangent in zip(self._ends, cotangents, strict=True):
             if end is not None and cotangent is not None:
@@ -241,17 +248,22 @@ class Cotangents:
     """The cotangents of all nodes of a tape, while it is pulled back.
 
     Adds in place only into arrays that it made itself: a pullback may return the very object that
-    it was given (that of ``a + 1.0`` does).
+    it was given (that of ``a + 1.0`` does). At the nodes ``in_pieces`` pieces stay such, as long as
+    nothing else arrives.
     """
 
-    __slots__ = ("_ours", "value")
+    __slots__ = ("_in_pieces", "_ours", "value")
 
-    def __init__(self) -> None:
+    def __init__(self, in_pieces: Container[TapeNode] = ()) -> None:
         self.value: dict[TapeNode, Any] = {}
         self._ours: set[TapeNode] = set()
+        self._in_pieces = in_pieces
 
     def add(self, node: TapeNode, cotangent: Any) -> None:
         previous = self.value.get(node)
+        if type(previous) is Pieces and type(cotangent) is not Piece:
+            previous = previous.dense()
+            self._put(node, previous, True)
         if type(cotangent) is Piece:
             return self._add_piece(node, previous, cotangent)
         if node.is_real:
@@ -271,6 +283,11 @@ class Cotangents:
     def _add_piece(self, node: TapeNode, previous: Any, piece: Piece) -> None:
         if isbox(previous):
             return self.add(node, untake(piece.g, piece.index, piece.space))
+        if type(previous) is Pieces:
+            return previous.append(piece)
+        if previous is None and node in self._in_pieces:
+            self.value[node] = Pieces([piece])
+            return
         if previous is None:
             previous = piece.space.zeros()
         elif node not in self._ours or not isinstance(previous, np.ndarray):

@@ -1,0 +1,75 @@
+"""Rows: the cotangent of an array of which only some rows were used; zero in all others.
+
+Terms of a sum that index a shared array each touch few of its rows. Their cotangents are added up
+as rows and become an array once, when all have been added. The bits are those of arrays: the
+entries of a row were added to zeros, so none is -0.0, and x + 0.0 is x for all others. What is kept
+as rows, and from when on as an array, is therefore free, and decided by what is quicker.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from daskgrad.structures import canonical_leaf
+
+SMALL = 2**16  # bytes of an array that is added up as quickly as its rows are found
+MANY = 4  # times the number of rows is more than an array has: then an array is as quick
+
+
+def are_many(count: int, shape: tuple[int, ...]) -> bool:
+    return MANY * count > shape[0]
+
+
+def are_worth_it(count: int, like: Any) -> bool:
+    """Whether the cotangent of an array is kept as rows, of which there are at most ``count``."""
+    return like.size * like.dtype.itemsize > SMALL and not are_many(count, like.shape)
+
+
+class Rows:
+    """``values[n]`` is the row number ``rows[n]``; these are in order, each once."""
+
+    __slots__ = ("rows", "shape", "values")
+
+    def __init__(self, rows: np.ndarray, values: np.ndarray, shape: tuple[int, ...]):
+        self.rows = rows
+        self.values = values
+        self.shape = shape
+
+    def __repr__(self) -> str:
+        return f"Rows({len(self.rows)} of {self.values.dtype}{list(self.shape)})"
+
+    def __reduce__(self) -> tuple:
+        return load_rows, (self.rows, self.values, self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows.nbytes + self.values.nbytes
+
+    def copy(self) -> "Rows":
+        """Nothing is ever written into them."""
+        return self
+
+    def dense(self) -> np.ndarray:
+        array = np.zeros(self.shape, self.values.dtype)
+        array[self.rows] = self.values
+        return array
+
+
+def load_rows(rows: np.ndarray, values: np.ndarray, shape: tuple[int, ...]) -> Rows:
+    return Rows(canonical_leaf(rows), canonical_leaf(values), shape)
+
+
+def merged(first: Rows, second: Rows) -> Any:
+    """The sum: rows, or an array where these are many."""
+    rows = np.union1d(first.rows, second.rows)
+    if are_many(len(rows), first.shape):
+        return first.dense() + second.dense()
+    values = np.zeros((len(rows), *first.shape[1:]), np.result_type(first.values, second.values))
+    values[np.searchsorted(rows, first.rows)] = first.values
+    values[np.searchsorted(rows, second.rows)] += second.values
+    return Rows(rows, values, first.shape)
+
+
+def dense_leaf(leaf: Any) -> Any:
+    """An array in the place of rows; other leaves as they are."""
+    return leaf.dense() if isinstance(leaf, Rows) else leaf

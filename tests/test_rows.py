@@ -1,0 +1,362 @@
+"""Cotangents that are kept as rows have the bits of arrays, in every sum and on every scheduler."""
+
+import itertools
+import pickle
+import tracemalloc
+
+import autograd.numpy as np
+import dask
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from policies import moving
+from samples import decades
+
+import daskgrad as dg
+from daskgrad import rows
+from daskgrad.backends.autograd import trace
+from daskgrad.cotangents import add, scale
+from daskgrad.rows import Rows, dense_leaf
+from daskgrad.structures import is_canonical
+from daskgrad.summation import pairwise
+
+SHAPE = (40, 3)
+COUNT = 13
+
+
+def bits(*arrays):
+    return [numpy.asarray(array).tobytes() for array in arrays]
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Small arrays are kept as rows, too."""
+    monkeypatch.setattr(rows, "SMALL", 0)
+
+
+def pieces_of(fun, x):
+    """The cotangents of a real function, as rows where they can be, and as an array."""
+    _, tape = trace(lambda a: [fun(a)], [x])
+    return tape.pull_rows([numpy.float64(1.0)])[0], tape.pull([numpy.float64(1.0)])[0]
+
+
+# ------------------------------------------------------------------------------- what is kept
+
+
+MASK = numpy.arange(40) % 13 == 0
+SOME = numpy.array([3, 1, 3, -1])
+KEPT = {
+    "integers": lambda a: a[SOME],
+    "one row by two numbers": lambda a: (
+        a[numpy.array([-1, 39, 0])] * numpy.arange(1.0, 4.0)[:, None]
+    ),
+    "a matrix of integers": lambda a: a[SOME.reshape(2, 2)],
+    "an integer": lambda a: a[-2],
+    "a 0-d array": lambda a: a[numpy.array(5)],
+    "a list": lambda a: a[[1, 1, 2]],
+    "nothing": lambda a: a[numpy.array([], int)],
+    "a slice": lambda a: a[3:9:2],
+    "a slice backwards": lambda a: a[8:3:-1],
+    "a slice and all": lambda a: a[3:6, :],
+    "a mask": lambda a: a[MASK],
+    "a mask and an integer": lambda a: a[MASK, 1],
+    "integers and integers": lambda a: a[SOME, numpy.array([0, 1, 0, 2])],
+    "integers and a slice": lambda a: a[SOME, 1:],
+    "integers and a mask": lambda a: a[SOME[:2], numpy.array([True, False, True])],
+    "an integer and a slice": lambda a: a[4, ::2],
+    "two integers": lambda a: a[4, 1],
+    "np.ix_": lambda a: a[numpy.ix_([1, 1, 5], [0, 2])],
+    "uint8": lambda a: a[SOME[:3].astype(numpy.uint8)],
+    "np.take": lambda a: np.take(a, [7, 7, 30], axis=0),
+    "np.take, flat": lambda a: np.take(a, [1, 5, 5]),
+    "twice": lambda a: np.concatenate([a[SOME] * 3.0, a[SOME[::-1]] - a[5]]),
+    "integers and a slice of rows": lambda a: a[SOME] * a[2:6],
+}
+
+MADE_DENSE = {
+    "many": lambda a: a[numpy.arange(30)],
+    "most": lambda a: a[1:],
+    "a column": lambda a: a[:, 1],
+    "an ellipsis": lambda a: a[..., 0],
+    "None": lambda a: a[None],
+    "a matrix mask": lambda a: a[numpy.arange(120).reshape(SHAPE) % 50 == 0],
+    "a slice and integers": lambda a: a[2:4, [0, 0]],
+    "beside an array": lambda a: a[SOME] + np.sum(a, 0),
+    "an array, then rows": lambda a: np.sum(a * a) * a[SOME],
+    "derived": lambda a: (a * 2.0)[SOME],
+}
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("dtype", [numpy.float64, numpy.float32])
+@pytest.mark.parametrize("name", [*KEPT, *MADE_DENSE])
+def test_rows_have_the_bits_of_arrays(name, dtype):
+    fun = {**KEPT, **MADE_DENSE}[name]
+    x = decades(*SHAPE).astype(dtype)
+    found, expected = pieces_of(lambda a: np.sum(np.sin(fun(a))), x)
+    assert isinstance(found, Rows) == (name in KEPT)
+    assert bits(dense_leaf(found)) == bits(expected)
+    assert dense_leaf(found).dtype == expected.dtype
+    if isinstance(found, Rows):
+        assert numpy.all(numpy.diff(found.rows) > 0)
+
+
+@pytest.mark.usefixtures("always")
+def test_vectors_too():
+    x = decades(40)
+    found, expected = pieces_of(lambda a: np.sum(a[SOME] ** 3), x)
+    assert isinstance(found, Rows)
+    assert bits(found.dense()) == bits(expected)
+
+
+def test_small_arrays_are_not_worth_it():
+    assert not isinstance(pieces_of(lambda a: np.sum(a[SOME]), decades(*SHAPE))[0], Rows)
+
+
+# ---------------------------------------------------------------------------------- adding
+
+
+def array_of(draws):
+    """A cotangent as it leaves a tape: numbers that were added to zeros."""
+    array = numpy.zeros(SHAPE)
+    for place, number in draws:
+        array[place] += number
+    return array
+
+
+numbers = st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e16, 1e-16, numpy.inf, -numpy.inf, numpy.nan])
+terms = st.lists(
+    st.tuples(st.booleans(), st.lists(st.tuples(st.integers(0, 39), numbers), max_size=4)),
+    min_size=1,
+    max_size=9,
+)
+
+
+@given(terms, st.booleans())
+def test_any_mix_of_rows_and_arrays_is_added_to_the_bits_of_arrays(drawn, any_zeros):
+    kept, plain = [], []
+    for as_rows, draws in drawn:
+        array = array_of(draws)
+        if as_rows:
+            there = numpy.unique([place for place, _ in draws]).astype(int)
+            kept.append((Rows(there, array[there], SHAPE),))
+        else:
+            array = numpy.copysign(array, -1.0) if any_zeros else array
+            kept.append((array,))
+        plain.append((array.copy(),))
+    before = [bits(dense_leaf(leaf)) for (leaf,) in kept]
+    with numpy.errstate(invalid="ignore"):
+        found, expected = pairwise(kept, add), pairwise(plain, add)
+    assert_same(dense_leaf(found[0]), expected[0])
+    assert before == [bits(dense_leaf(leaf)) for (leaf,) in kept], "no term is changed"
+
+
+def assert_same(found, expected):
+    """The same bits; of NaNs only that they are some."""
+    assert numpy.array_equal(numpy.isnan(found), numpy.isnan(expected))
+    assert bits(numpy.nan_to_num(found)) == bits(numpy.nan_to_num(expected))
+
+
+def test_none_is_a_zero():
+    kept = Rows(numpy.array([1]), numpy.ones((1, 3)), SHAPE)
+    for pair in (((None,), (kept,)), ((kept,), (None,))):
+        assert bits(add(*pair)[0].dense()) == bits(kept.dense())
+
+
+def test_rows_that_become_many_become_an_array():
+    one, other = [
+        Rows(numpy.arange(start, start + 6), numpy.ones((6, 3)), SHAPE) for start in (0, 6)
+    ]
+    assert isinstance(rows.merged(one, one), Rows)
+    assert isinstance(rows.merged(one, other), numpy.ndarray)
+
+
+def test_rows_travel_as_rows():
+    kept = Rows(numpy.array([1, 5]), decades(2, 3), SHAPE)
+    there = pickle.loads(pickle.dumps(kept))
+    assert bits(there.dense()) == bits(kept.dense())
+    assert is_canonical(there.values)
+    assert is_canonical(there.rows)
+    assert len(pickle.dumps(kept)) < kept.dense().nbytes
+
+
+# -------------------------------------------------------------------------------- in sums
+
+X = decades(40, 3, seed=1)
+B = decades(3, seed=2)
+ITEMS = [
+    (decades(3, seed=n), numpy.random.default_rng(n).integers(0, 40, 1 + n % 3))
+    for n in range(COUNT)
+]
+
+
+def scattered(item, x, b):
+    weights, index = item
+    return np.sum(np.sin(np.dot(x[index], weights * 1e-6))) + np.sum(b * weights)
+
+
+def mixed(item, x, b):
+    """Some terms have rows, some an array, some nothing."""
+    weights, index = item
+    if len(index) == 1:
+        return np.sum(x * 1e-8) + b[0]
+    return np.sum(x[index] * weights) if len(index) == 2 else np.sum(b * weights)
+
+
+def vectors(item, x, b):
+    _, index = item
+    return np.sin(x[index[:1]] * 1e-7) + b
+
+
+def summed(model, items, **options):
+    def of(x, b):
+        total = dg.map_sum(model, items, x, b, **options)
+        return total if model is not vectors else dg.delayed(np.sum)(np_square(total))
+
+    return dg.value_and_grad(of, (0, 1))(X, B)
+
+
+np_square = dg.delayed(lambda y: np.sin(y), name="square")
+
+
+@pytest.mark.parametrize("summation", ["pairwise", "compensated"])
+@pytest.mark.parametrize("model", [scattered, mixed, vectors])
+def test_a_sum_has_the_bits_of_arrays_for_any_grain(model, summation, monkeypatch):
+    with dask.config.set(scheduler="sync"):
+        monkeypatch.setattr(rows, "SMALL", numpy.inf)
+        expected = summed(model, ITEMS, grainsize=COUNT, summation=summation)
+        monkeypatch.setattr(rows, "SMALL", 0)
+        counted = watch_rows(monkeypatch)
+        for seconds, grainsize in itertools.product((0, 60), (1, 2, 8, 16)):
+            with dask.config.set({"daskgrad.inline.seconds": seconds}):
+                found = summed(model, ITEMS, grainsize=grainsize, summation=summation)
+            assert bits(found[0], *found[1]) == bits(expected[0], *expected[1])
+            assert all(type(gradient) is numpy.ndarray for gradient in found[1])
+        assert counted, "else this cannot fail"
+
+
+def watch_rows(monkeypatch):
+    made = []
+
+    def init(self, *args):
+        made.append(self)
+        return before(self, *args)
+
+    before = Rows.__init__
+    monkeypatch.setattr(Rows, "__init__", init)
+    return made
+
+
+LARGE = decades(3000, 4, seed=3)  # more than small
+LARGE_ITEMS = [
+    (decades(4, seed=n), numpy.random.default_rng(n).integers(0, 3000, 5)) for n in range(COUNT)
+]
+
+
+def large(item, x):
+    weights, index = item
+    return np.sum(np.sin(np.dot(x[index], weights * 1e-6)))
+
+
+def test_and_on_every_scheduler(every_scheduler, monkeypatch):
+    def compute():
+        with dg.place(LARGE_ITEMS) as shards:
+            for items in (shards, LARGE_ITEMS):
+                both = dg.value_and_grad(lambda x, i=items: dg.map_sum(large, i, x))(LARGE)
+                found.append(bits(*both))
+
+    found = []
+    every_scheduler(compute)
+    with dask.config.set(scheduler=moving):
+        compute()
+    with monkeypatch.context() as patch, dask.config.set(scheduler="sync"):
+        patch.setattr(rows, "SMALL", numpy.inf)
+        compute()
+    assert len(found) == 12
+    assert all(each == found[-1] for each in found)
+
+
+@pytest.mark.usefixtures("always")
+def test_items_own_arrays_and_single_terms_are_no_rows():
+    def term(p, x):
+        return np.sum(p[SOME] ** 2) + np.sum(x[SOME])
+
+    ps = [decades(40, seed=n) for n in range(3)]
+    with dask.config.set(scheduler="sync"):
+        gradients = dg.grad(lambda p, x: dg.map_sum(term, p, x), (0, 1))(ps, X)
+        each = dg.per_item(term, ps, gradient="full")(X)[1]
+        norms = dg.per_item(term, ps)(X)[1]
+    assert [(type(g), g.shape) for g in gradients[0]] == [(numpy.ndarray, (40,))] * 3
+    assert each.shape == (3, *SHAPE)
+    numpy.testing.assert_allclose(norms, numpy.sqrt(numpy.sum(each**2, axis=(1, 2))))
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("cotangent", [1.0, -2.0])
+def test_the_pullback_of_a_sum_returns_arrays(cotangent):
+    def pulled(model, grainsize):
+        def of(x):
+            return sine(dg.map_sum(model, ITEMS, x, B, grainsize=grainsize))
+
+        return dg.vjp(of, X)[1](cotangent)[0]
+
+    with dask.config.set(scheduler="sync"):
+        expected = bits(pulled(untouched, 16))
+        for grainsize in (1, 4, 16):
+            found = pulled(scattered, grainsize)
+            assert type(found) is numpy.ndarray
+            assert bits(found) == expected
+
+
+sine = dg.delayed(lambda y: np.sin(y), name="sine")
+
+
+def untouched(item, x, b):
+    """The same term; what it indexes is not its input, and so its cotangent is an array."""
+    return scattered(item, 1.0 * x, b)
+
+
+@pytest.mark.parametrize("factor", [1.0, -2.0, numpy.nan])
+def test_scaled_rows_have_zeros_with_signs(factor):
+    kept = Rows(numpy.array([1]), numpy.ones((1, 3)), SHAPE)
+    (found,), (expected,) = scale((kept,), factor), scale((kept.dense(),), factor)
+    assert bits(dense_leaf(found)) == bits(expected)
+
+
+@pytest.mark.usefixtures("always")
+def test_nans_are_found_in_rows():
+    def term(item, x):
+        return np.sum(np.sqrt(x[item]))
+
+    x = numpy.ones(40)
+    x[5] = 0.0
+    with (
+        dask.config.set(scheduler="sync"),
+        pytest.warns(RuntimeWarning),
+        pytest.raises(FloatingPointError, match="item 2"),
+        dg.debug_nans(),
+    ):
+        dg.grad(lambda x: dg.map_sum(term, [[1], [2], [5]], x))(x)
+
+
+def test_pulling_back_costs_no_array_a_term(monkeypatch):
+    """Memory for one gradient; each term's takes what its rows take."""
+    W = numpy.ones((20_000, 50))  # 8 MB
+    items = [(numpy.ones(50), numpy.arange(n, n + 20)) for n in range(64)]
+
+    def term(item, W):
+        weights, index = item
+        return np.sum(np.dot(W[index], weights) ** 2)
+
+    def call():
+        return dg.grad(lambda W: dg.map_sum(term, items, W))(W)
+
+    for seconds, scheduler in ((60, "sync"), (0, "sync"), (0, "threads")):
+        with dask.config.set({"scheduler": scheduler, "daskgrad.inline.seconds": seconds}):
+            call()
+            tracemalloc.start()
+            call()
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        assert peak <= 1.5 * W.nbytes
