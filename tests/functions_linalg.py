@@ -129,22 +129,22 @@ function(
 )
 function(la._primitive_norm, [(np.array([0.3, 0.0, -0.5]),)], ord=[2])
 
-FFT_INPUTS = [(V,), (A,), (STACK,), (C,), (spaced(21, 5),)]
+FFT_INPUTS = [(V,), (STACK,), (C,), (spaced(21, 5),)]
 NORMS = ["ortho", "forward", "backward"]
 for name in ("fft", "ifft", "rfft", "irfft"):
     function(
         getattr(fft, name),
         FFT_INPUTS,
-        n=[3, 4, 6, 5],
+        n=[3, 6, 5],
         axis=[0, 1, -2],
         norm=NORMS,
-        also=[dict(n=6, norm=norm) for norm in NORMS] + [dict(n=3, axis=0)],
+        also=[dict(n=6, norm=norm) for norm in NORMS[:2]] + [dict(n=3, axis=0)],
         refused={"out": lambda a: np.empty(np.fft.fft(a).shape, "D")},
     )
 for name in ("fft2", "ifft2", "rfft2", "irfft2"):
     function(
         getattr(fft, name),
-        [*FFT_INPUTS[1:4], (A[:, :3].copy(),)],
+        [*FFT_INPUTS[1:3], (A[:, :3].copy(),)],
         s=[(4, 6), (2, 3), (3, 4)],
         axes=[(0, 1), (1, 0), (-1, -2)],
         norm=NORMS,
@@ -154,7 +154,7 @@ for name in ("fft2", "ifft2", "rfft2", "irfft2"):
 for name in ("fftn", "ifftn", "rfftn", "irfftn"):
     function(
         getattr(fft, name),
-        FFT_INPUTS[:4],
+        FFT_INPUTS[:3],
         axes=[(0,), (-1, 0), (1, 0), None, (0, 0)],
         norm=NORMS,
         also=[dict(s=(4, 6), axes=(1, 0), norm="ortho"), dict(s=(4,), axes=(0,))],
