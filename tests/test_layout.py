@@ -145,7 +145,12 @@ ORDER = [
 WORKER = ORDER[: ORDER.index("progress")]
 
 RESIDENT = [name for name in ORDER if name.startswith("resident.")]
-LOCAL = ["resident.balance", "resident.routes", "resident.malloc"]  # plain Python and NumPy
+LOCAL = [  # plain Python and NumPy
+    "resident.balance",
+    "resident.spread",
+    "resident.routes",
+    "resident.malloc",
+]
 
 BORDERS = {  # library -> the modules that may import it
     "dask": [
