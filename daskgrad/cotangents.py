@@ -81,7 +81,7 @@ class Part(Cotangent):
 
 def is_differentiable(leaf: Any) -> bool:
     """Whether a leaf is a float or complex number or array."""
-    if isinstance(leaf, np.ndarray | np.generic):
+    if type(leaf) is np.ndarray or isinstance(leaf, np.ndarray | np.generic):
         return leaf.dtype.kind in "fc"
     return isinstance(leaf, float | complex)
 
@@ -101,9 +101,11 @@ def row_major(leaf: Any) -> Any:
 
 def contiguous(leaf: Any, what: str = "an array") -> Any:
     """A leaf in C or Fortran order, both of which survive a move; a C copy where need be."""
-    if isinstance(leaf, np.ndarray) and not leaf.flags.forc:
-        require_room(leaf, what)
-        return leaf.copy(order="C")
+    if isinstance(leaf, np.ndarray):
+        flags = leaf.flags
+        if not (flags.forc and flags.aligned):
+            require_room(leaf, what)
+            return leaf.copy(order="A")
     return leaf
 
 

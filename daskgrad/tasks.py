@@ -174,7 +174,7 @@ class TaskGraph:
     """The tasks of one evaluation, while they are put together."""
 
     def __init__(self) -> None:
-        self._names = Names()
+        self.key = Names().key  # a new key of this evaluation: (stage, name of a model)
         self._is_watched = is_debugging()
         self._policy = sent(dask.config.get(CONFIG, DEFAULT))
         self._tasks: dict[Key, Planned | DataNode] = {}
@@ -185,22 +185,22 @@ class TaskGraph:
         self._used_twice: set[int] = set()
         self._constants: dict[int, tuple[Any, TaskRef]] = {}
 
-    def key(self, stage: Stage, name: str) -> Key:
-        """A new key of this evaluation."""
-        return self._names.key(stage, name)
-
     def add(
         self, key: Key, fun: Callable, *args: Any, annotations: dict[str, Any] | None = None
     ) -> TaskRef:
         """The task ``fun(*args)``; lists among the arguments may hold references."""
         if self._is_watched:
             key, fun = watched_key(key), self.watched(fun)
-        if self._policy is not None and is_of_pullbacks(key):
-            fun = Under(fun, self._policy)
-        self._tasks[key] = Planned(fun, args)
+        self._tasks[key] = Planned(self.under_policy(key, fun), args)
         for kind, value in (annotations or {}).items():
             self._annotations.setdefault(kind, {})[key] = _at(key, value)
         return TaskRef(key)
+
+    def under_policy(self, key: Key, fun: Callable) -> Callable:
+        """The function of a task, with the policy in force where that is not the default one."""
+        if self._policy is not None and is_of_pullbacks(key):
+            return Under(fun, self._policy)
+        return fun
 
     def watched(self, fun: Callable) -> Callable:
         """The function of a task, with a look at its result where this graph is watched."""

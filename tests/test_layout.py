@@ -106,6 +106,7 @@ ORDER = [
     "reduction",
     "sums",
     "inline",
+    "at_once",
     "shipping",
     "demands",
     "running",
