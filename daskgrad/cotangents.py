@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import optree
 
 from daskgrad.fingerprints import Fingerprint
+from daskgrad.structures import unflatten
 
 Leaves = tuple[Any, ...]
 
@@ -257,7 +257,7 @@ def assemble(leaves: Sequence[Any], parts: Sequence[tuple[int, Cotangent]]) -> L
 def gradient(leaves: Sequence[Any], structure: Any, cotangent: Leaves) -> Any:
     """A cotangent in its value's structure, with zeros in the place of symbolic ones."""
     dense = [zeros(leaf) if c is None else c for leaf, c in zip(leaves, cotangent, strict=True)]
-    return optree.tree_unflatten(structure, dense)
+    return unflatten(structure, dense)
 
 
 def check(cotangent: Any, leaf: Any, of: str, kind: str = "cotangent") -> Any:

@@ -10,7 +10,7 @@ import optree
 
 from daskgrad.cotangents import describe, require_room
 from daskgrad.nodes import Node
-from daskgrad.structures import flatten
+from daskgrad.structures import flatten, unflatten
 from daskgrad.tasks import TaskGraph, is_collection
 
 
@@ -121,7 +121,7 @@ def variable(value: Any, name: str | None = None) -> Variable:
         raise TypeError(f"the name of a variable is a string; found {describe(name)}")
     leaves, structure = flatten(value)
     copies = [own_copy(leaf, name or "variable") for leaf in leaves]
-    return Variable(optree.tree_unflatten(structure, copies), name or "variable")
+    return Variable(unflatten(structure, copies), name or "variable")
 
 
 OTHER_DERIVATIVE = (
