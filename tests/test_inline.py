@@ -12,6 +12,7 @@ import numpy
 import pytest
 from dask.callbacks import Callback
 from numpy.testing import assert_allclose
+from samples import askew
 
 import daskgrad as dg
 from daskgrad.inline import doubling, subtrees_from
@@ -103,6 +104,20 @@ def test_the_bits_are_those_of_every_scheduler(name, every_scheduler):
     for seconds in BUDGETS:
         with in_line(seconds):
             assert bits(gradient(X)) in expected
+
+
+@pytest.mark.parametrize("length", [30, 10_000], ids=["in the task", "a key of its own"])
+def test_models_never_see_constants_askew_in_line(length):
+    """NumPy adds such an array up in another order than the array that arrives elsewhere."""
+    seen = []
+
+    def model(x, data):
+        seen.append(data.flags.aligned)
+        return np.sum(x) * np.sum(data)
+
+    with in_line(60):
+        dg.grad(lambda x: dg.delayed(model)(x, askew(numpy.arange(length * 1.0))))(X)
+    assert seen == [True]
 
 
 # -------------------------------------------------------------------------- who runs the models
