@@ -9,9 +9,9 @@ terms, single_terms, portions, nested, nans: on the workers, plain NumPy. progre
 supervision: how long anything is waited for. tasks, spilling: what is handed to Dask. hidden,
 nodes, variables, cuts: the notation. graph, forward, backward, blackbox, tangent, batches,
 node_sums: the passes. partitions, resident, shards, columns, items, placing, reduction, sums:
-adding up over much data. inline: in the calling thread. shipping: what travels too often. demands:
-what is asked of whoever calls. running, recording, gradient, per_item, forward_mode, matrices,
-second_order, jacobian, directions, lines, taylor, culprits, checks: what users call.
+adding up over much data. inline, at_once: in the calling thread. shipping: what travels too often.
+demands: what is asked of whoever calls. running, recording, gradient, per_item, forward_mode,
+matrices, second_order, jacobian, directions, lines, taylor, culprits, checks: what users call.
 ``ARCHITECTURE.md`` has a line on each.
 """
 

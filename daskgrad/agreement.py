@@ -29,12 +29,12 @@ def require_value_seen(captured: Any, cotangent: Cotangent, witness: Any, model:
     ``witness`` is the value as others have it; or what sums have seen of it (``SeenInSums``); or
     None, and then the cotangent has its fingerprint.
     """
-    if is_seen_in_sums(witness):
-        for other in prints_in(cotangent, witness):
-            require_same_value(captured, other, model)
-    elif witness is None:
+    if witness is None:
         if cotangent.seen is not None:
             require_same_value(captured, cotangent.seen, model)
+    elif is_seen_in_sums(witness):
+        for other in prints_in(cotangent, witness):
+            require_same_value(captured, other, model)
     elif witness is not captured.value:
         require_same_value(captured, print_of(witness), model)
 

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad import cotangents, packing, policy
+from daskgrad.agreement import print_of
 from daskgrad.cotangents import Leaves, describe
-from daskgrad.fingerprints import Fingerprint, fingerprint
+from daskgrad.fingerprints import Fingerprint
 from daskgrad.structures import flatten, with_canonical_leaves
 
 
@@ -24,9 +25,13 @@ class Seen(NamedTuple):
 
 
 class Captured:
-    """The value of one call and its pullback, with fingerprints of the value and of its inputs."""
+    """The value of one call and its pullback, with fingerprints of the value and of its inputs.
 
-    __slots__ = ("fingerprint", "pullback", "seen", "value")
+    The value's is taken where it is compared, or where the call leaves its process: where nothing
+    runs twice neither happens.
+    """
+
+    __slots__ = ("_fingerprint", "pullback", "seen", "value")
 
     def __init__(
         self, value: Any, pullback: Any, seen: tuple[Seen, ...], print_: Fingerprint | None = None
@@ -34,10 +39,16 @@ class Captured:
         self.value = value
         self.pullback = pullback
         self.seen = seen
-        self.fingerprint = fingerprint(flatten(value)[0]) if print_ is None else print_
+        self._fingerprint = print_
 
     def __repr__(self) -> str:
         return f"Captured({describe(self.value)}, {self.pullback!r})"
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        if self._fingerprint is None:
+            self._fingerprint = print_of(self.value)
+        return self._fingerprint
 
     def __reduce__(self):
         return Captured, (self.value, self.pullback, self.seen, self.fingerprint)

@@ -51,6 +51,8 @@ class LateError(TimeoutError):
 
 def active_client() -> Client | None:
     """The client that Dask would compute with now."""
+    if is_alone():
+        return None
     try:
         scheduler = dask.base.get_scheduler()
     except RuntimeError as error:
@@ -62,6 +64,19 @@ def active_client() -> Client | None:
         raise
     owner = getattr(scheduler, "__self__", None)
     return owner if isinstance(owner, Client) else None
+
+
+def is_alone() -> bool:
+    """Whether there is neither client, worker nor choice of the user's, in half of Dask's time."""
+    if dask.config.get("scheduler", None):
+        return False
+    for ask in (Client.current, get_worker):
+        try:
+            ask()
+        except ValueError:
+            continue
+        return False
+    return True
 
 
 def limit(of: str) -> float:

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import optree
 
 from daskgrad.fingerprints import Fingerprint
 from daskgrad.rows import Rows, dense_leaf, merged
-from daskgrad.structures import with_canonical_leaves
+from daskgrad.structures import unflatten, with_canonical_leaves
 
 Leaves = tuple[Any, ...]
 
@@ -83,7 +82,7 @@ class Part(Cotangent):
 
 def is_differentiable(leaf: Any) -> bool:
     """Whether a leaf is a float or complex number or array."""
-    if isinstance(leaf, np.ndarray | np.generic):
+    if type(leaf) is np.ndarray or isinstance(leaf, np.ndarray | np.generic):
         return leaf.dtype.kind in "fc"
     return isinstance(leaf, float | complex)
 
@@ -103,9 +102,11 @@ def row_major(leaf: Any) -> Any:
 
 def contiguous(leaf: Any, what: str = "an array") -> Any:
     """A leaf in C or Fortran order, both of which survive a move; a C copy where need be."""
-    if isinstance(leaf, np.ndarray) and not leaf.flags.forc:
-        require_room(leaf, what)
-        return leaf.copy(order="C")
+    if isinstance(leaf, np.ndarray):
+        flags = leaf.flags
+        if not (flags.forc and flags.aligned):
+            require_room(leaf, what)
+            return leaf.copy(order="A")
     return leaf
 
 
@@ -264,7 +265,7 @@ def assemble(
 def gradient(leaves: Sequence[Any], structure: Any, cotangent: Leaves) -> Any:
     """A cotangent in its value's structure, with zeros in the place of symbolic ones."""
     dense = [zeros(leaf) if c is None else c for leaf, c in zip(leaves, cotangent, strict=True)]
-    return optree.tree_unflatten(structure, dense)
+    return unflatten(structure, dense)
 
 
 def check(cotangent: Any, leaf: Any, of: str, kind: str = "cotangent") -> Any:

@@ -21,12 +21,14 @@ from daskgrad.variables import Variable
 class Whole(dict[Any, Any]):
     """The sums that are evaluated as a whole, by the keys of the tasks that gather their inputs.
 
-    ``client`` is the one that Dask would compute with, or None without a cluster.
+    ``client`` is the one that Dask would compute with, or None without a cluster. Where it is not
+    open any more the other sums are tasks.
     """
 
     def __init__(self, client: Any):
         super().__init__()
         self.client = client
+        self.is_open = True
 
 
 class Forward:
@@ -48,7 +50,9 @@ class Forward:
 
     def is_whole(self, node: Node) -> bool:
         """Whether a node is a sum that is evaluated as a whole."""
-        return self.whole is not None and node.is_whole(self.graph, self.whole.client)
+        if self.whole is None or not self.whole.is_open:
+            return False
+        return node.is_whole(self.graph, self.whole.client)
 
 
 class Values(dict[Node, Any]):

@@ -34,7 +34,7 @@ from daskgrad.nodes import Node
 from daskgrad.recording import Recording, by_root, documented, in_places
 from daskgrad.running import Arrived, Kept, evaluated
 from daskgrad.signatures import argument_name, function_name
-from daskgrad.structures import flatten
+from daskgrad.structures import flatten, unflatten
 from daskgrad.tasks import Result, TaskGraph
 from daskgrad.variables import Variable
 
@@ -105,7 +105,7 @@ def differentiated(recorded: Recording, output: Any, aux: Any) -> tuple[Any, Any
     rest = iter(map(of_its_own, computed))
     aux = [next(rest) if isinstance(leaf, Node) else leaf for leaf in aux_leaves]
     gradients = recorded.gather(arrived, is_last=True)
-    return np.asarray(value)[()], optree.tree_unflatten(aux_structure, aux), gradients
+    return np.asarray(value)[()], unflatten(aux_structure, aux), gradients
 
 
 def grad(fun: Callable, argnums: Argnums = 0) -> Callable:

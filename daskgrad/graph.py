@@ -17,7 +17,8 @@ class Graph:
     ``active`` are those on a path from a variable in ``wrt`` to ``output`` that nothing stops: they
     depend on a variable and matter to the output. ``extras`` are other outputs, of which only the
     value is wanted. ``scalars`` are nodes whose value is one real number if the output's is, which
-    is known before anything runs; empty unless ``output_is_scalar``.
+    is known before anything runs; empty unless ``output_is_scalar``. ``is_watched``: a value may be
+    computed again, and is compared with what its consumers have seen.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class Graph:
     ):
         self.output = output
         self.extras = tuple(extras)
+        self.is_watched = True
         self.wrt = set(wrt)
         self.active = self._active()
         self.order = order(
@@ -41,10 +43,10 @@ class Graph:
         return isinstance(node, Variable) and node.root in self.wrt
 
     def active_inputs(self, node: Node) -> tuple[Active, ...]:
-        """Which inputs are differentiated; all but variables are watched."""
+        """Which inputs are differentiated; all but variables are watched, if any are."""
         return tuple(
             [
-                Active(number, watched=not isinstance(source, Variable))
+                Active(number, watched=self.is_watched and not isinstance(source, Variable))
                 for number, source in enumerate(node.inputs)
                 if source in self.active
             ]

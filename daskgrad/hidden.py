@@ -4,7 +4,7 @@ import functools
 import itertools
 import types
 from collections import deque
-from collections.abc import ItemsView, Iterable, KeysView, ValuesView
+from collections.abc import ItemsView, Iterable, KeysView, Sequence, ValuesView
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ CONTAINERS = (list, tuple, set, frozenset, deque, KeysView, ValuesView, ItemsVie
 
 def find_hidden(kind: type, thing: Any) -> Any:
     """The first object of a class among the first 100 objects in a thing, or ``None``."""
-    if isinstance(thing, PLAIN):
+    if isinstance(thing, PLAIN) or (type(thing) is types.FunctionType and not held_by(thing)):
         return None
     found = [thing]
     for part in found:  # grows while it is gone through
@@ -42,6 +42,8 @@ def containers_in(thing: Any) -> list[Any]:
 
 def parts_of(thing: Any) -> Iterable[Any]:
     """What an object is made of, as far as models meet it."""
+    if type(thing) is types.FunctionType:
+        return held_by(thing)
     if isinstance(thing, PLAIN):
         return ()
     if isinstance(thing, np.ndarray):
@@ -56,11 +58,16 @@ def parts_of(thing: Any) -> Iterable[Any]:
         return (thing.func, *thing.args, *thing.keywords.values())
     if isinstance(thing, types.MethodType):
         return (thing.__func__, thing.__self__)
-    if isinstance(thing, types.FunctionType):
-        defaults = (*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values())
-        return (*defaults, *[contents_of(cell) for cell in thing.__closure__ or ()])
     slots = [getattr(thing, name, None) for name in getattr(type(thing), "__slots__", ())]
     return [*getattr(thing, "__dict__", {}).values(), *slots]
+
+
+def held_by(function: types.FunctionType) -> Sequence[Any]:
+    """What a function's defaults and its closure hold."""
+    if not (function.__defaults__ or function.__kwdefaults__ or function.__closure__):
+        return ()
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    return (*defaults, *[contents_of(cell) for cell in function.__closure__ or ()])
 
 
 def contents_of(cell: Any) -> Any:

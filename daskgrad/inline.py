@@ -24,8 +24,13 @@ from daskgrad.forward import Whole
 from daskgrad.graph import Graph
 from daskgrad.nans import is_debugging
 from daskgrad.nodes import Constant, Node
-from daskgrad.pullbacks import Captured
-from daskgrad.reduction import ReductionNode, add_captured_blocks, captured_blocks
+from daskgrad.pullbacks import Active, Captured
+from daskgrad.reduction import (
+    ReductionNode,
+    WholeSum,
+    add_captured_blocks,
+    captured_blocks,
+)
 from daskgrad.resident.evaluation import Evaluation
 from daskgrad.resident.evaluator import evaluator_of
 from daskgrad.resident.jobs import new_subtrees, total
@@ -53,7 +58,7 @@ def seconds_in_line(graph: Graph, client: Client | None) -> float:
     if is_debugging() or not all(is_plain(node, client) for node in graph.order):
         return 0.0
     if client is None:
-        is_usual = dask.base.get_scheduler() in (None, *LOCAL)
+        is_usual = not dask.config.get("scheduler", None) or dask.base.get_scheduler() in LOCAL
         seconds = dask.config.get("daskgrad.inline.seconds", LOCAL_SECONDS)
         return seconds if is_usual and not Callback.active else 0.0
     is_enabled = dask.config.get("daskgrad.resident.enabled", True)
@@ -94,6 +99,30 @@ def is_there(node: ReductionNode, client: Client | None) -> bool:
 # --------------------------------------------------------------------------------------- running
 
 
+class Clock:
+    """How long tasks may run in the calling thread."""
+
+    __slots__ = ("deadline", "seconds")
+
+    def __init__(self, seconds: float):
+        self.seconds = seconds
+        self.deadline = time.perf_counter() + seconds
+
+    def is_late(self) -> bool:
+        return time.perf_counter() > self.deadline
+
+    def put_off(self) -> None:
+        """A task has run, for which Dask would have taken as long."""
+        self.deadline += TASK_SECONDS
+
+    def beside(self, evaluate: Callable[..., Any], *args: Any) -> Any:
+        """Calls what has a limit of its own, or only waits: the time is not that of the tasks."""
+        begin = time.perf_counter()
+        result = evaluate(*args)
+        self.deadline += time.perf_counter() - begin
+        return result
+
+
 class InLine:
     """The tasks of one evaluation, some of whose sums are evaluated as a whole."""
 
@@ -102,10 +131,10 @@ class InLine:
         self._whole = whole
         self._values: dict[Any, Any] = {}
         self._seconds = seconds
-        self._deadline = time.perf_counter() + seconds
 
     def compute(self, keys: Sequence[Any]) -> list[Any]:
         """The results of tasks. They need all sums, since the value of every node is wanted."""
+        self._clock = Clock(self._seconds)
         while undone := [key for key in self._whole if key not in self._values]:
             self._evaluate(self._independent(undone), keys)
         self._run(keys, keys)
@@ -126,26 +155,19 @@ class InLine:
         """Evaluates sums: those on the cluster are sent off first, the others run meanwhile."""
         self._run([source for key in waiting for source in self._tasks.inputs(key)], keys)
         there = [key for key in waiting if is_there(self._whole[key].node, self._whole.client)]
-        evaluation = self._beside_the_clock(self._started, there)
+        evaluation = self._clock.beside(self._started, there)
         try:
             for key in waiting:
                 if key not in there:
-                    self._values[key] = self._beside_the_clock(self._captured_here, key)
+                    self._values[key] = self._clock.beside(self._captured_here, key)
             if evaluation is not None:
                 self._run_independent(keys)
-                results = self._beside_the_clock(evaluation.results)
+                results = self._clock.beside(evaluation.results)
                 self._values.update(zip(there, results, strict=True))
         except BaseException:
             if evaluation is not None:
                 evaluation.abandon()
             raise
-
-    def _beside_the_clock(self, evaluate: Callable[..., Any], *args: Any) -> Any:
-        """Calls what has a limit of its own, or only waits: the time is not that of the tasks."""
-        begin = time.perf_counter()
-        result = evaluate(*args)
-        self._deadline += time.perf_counter() - begin
-        return result
 
     def _started(self, keys: Sequence[Any]) -> Evaluation | None:
         """One evaluation for the sums of one cluster, so that the point goes out once a worker."""
@@ -175,7 +197,7 @@ class InLine:
         for key in self._tasks.needed(keys, self._values):
             if blocked.intersection(self._tasks.inputs(key)) or key in blocked:
                 blocked.add(key)
-            elif self._is_late():
+            elif self._clock.is_late():
                 return
             else:
                 self._run_one(key)
@@ -183,16 +205,14 @@ class InLine:
     def _run(self, keys: Sequence[Any], later: Sequence[Any]) -> None:
         """Runs what the keys need; after the deadline Dask does. Keeps what ``later`` ones need."""
         for key in self._tasks.needed(keys, self._values):
-            if self._is_late():
+            if self._clock.is_late():
                 self._values.update(self._handed_over(keys, later))
                 return
             self._run_one(key)
 
     def _run_one(self, key: Any) -> None:
-        """Runs a task, which puts the deadline off by what Dask would have taken for it."""
         self._values[key] = self._tasks.run_one(key, self._values)
-        if self._seconds:
-            self._deadline += TASK_SECONDS
+        self._clock.put_off()
 
     def _handed_over(self, keys: Sequence[Any], later: Sequence[Any]) -> dict[Any, Any]:
         running = dict.fromkeys(self._tasks.needed(keys, self._values))
@@ -202,49 +222,53 @@ class InLine:
         rest = self._tasks.rest(kept, self._values)
         return dict(zip(kept, rest.compute(kept), strict=True))
 
-    def _is_late(self) -> bool:
-        return time.perf_counter() > self._deadline
-
     def _captured_here(self, key: Any) -> Captured:
-        """A sum over items that are here: run after run, each as long as all before together.
+        return captured_here(self._whole[key], self._inputs(key), self._clock)
 
-        So a run is a subtree, there are few of them, and the time they take is known before it is
-        up. The blocks that are left then are tasks.
-        """
-        node, active = self._whole[key]
-        inputs = self._inputs(key)
-        traced = TracedSum(node.model, node.as_sum(active), inputs)
-        firsts = node.items.firsts
-        subtrees = new_subtrees(len(firsts), node.summation)
-        begin = time.perf_counter()
-        deadline = max(self._deadline, begin + self._seconds)  # a short sum is worth no graph
-        done = 0
-        for start, stop, place in doubling(len(firsts)):
-            now = time.perf_counter()
-            if done and now + (now - begin) > deadline:
-                break
-            captured = traced.capture(firsts[start], *node.items.here(start, stop))
-            require_gradient(captured, node.model)
+
+# ------------------------------------------------------------------------------------ sums, here
+
+
+def captured_here(whole: WholeSum, inputs: Sequence[Any], clock: Clock) -> Captured:
+    """A sum over items that are here: run after run, each as long as all before together.
+
+    So a run is a subtree, there are few of them, and the time they take is known before it is up.
+    The blocks that are left then are tasks.
+    """
+    node, active = whole
+    traced = TracedSum(node.model, node.as_sum(active), inputs)
+    firsts = node.items.firsts
+    subtrees = new_subtrees(len(firsts), node.summation)
+    begin = time.perf_counter()
+    deadline = max(clock.deadline, begin + clock.seconds)  # a short sum is worth no graph
+    done = 0
+    for start, stop, place in doubling(len(firsts)):
+        now = time.perf_counter()
+        if done and now + (now - begin) > deadline:
+            break
+        captured = traced.capture(firsts[start], *node.items.here(start, stop))
+        require_gradient(captured, node.model)
+        subtrees.put(place, captured)
+        done = stop
+    if done < len(firsts):
+        for place, captured in captured_by_dask(node, active, inputs, done):
             subtrees.put(place, captured)
-            done = stop
-        if done < len(firsts):
-            for place, captured in self._captured_by_dask(node, active, inputs, done):
-                subtrees.put(place, captured)
-        return total(subtrees)
+    return total(subtrees)
 
-    def _captured_by_dask(
-        self, node: ReductionNode, active: Any, inputs: Sequence[Any], done: int
-    ) -> list[tuple[Any, Captured]]:
-        """The blocks from number ``done`` on, as tasks, in as many sums as there are subtrees."""
-        tasks = TaskGraph()
-        given = [tasks.constant(value, node.name) for value in inputs]
-        data = node.blocks(tasks)
-        places, keys = [], []
-        for start, stop, place in subtrees_from(done, len(data)):
-            blocks = captured_blocks(node, tasks, active, given, data[start:stop])
-            places.append(place)
-            keys.append(add_captured_blocks(node, tasks, blocks, are_all=False).key)
-        return list(zip(places, tasks.compute(keys), strict=True))
+
+def captured_by_dask(
+    node: ReductionNode, active: tuple[Active, ...], inputs: Sequence[Any], done: int
+) -> list[tuple[Any, Captured]]:
+    """The blocks from number ``done`` on, as tasks, in as many sums as there are subtrees."""
+    tasks = TaskGraph()
+    given = [tasks.constant(value, node.name) for value in inputs]
+    data = node.blocks(tasks)
+    places, keys = [], []
+    for start, stop, place in subtrees_from(done, len(data)):
+        blocks = captured_blocks(node, tasks, active, given, data[start:stop])
+        places.append(place)
+        keys.append(add_captured_blocks(node, tasks, blocks, are_all=False).key)
+    return list(zip(places, tasks.compute(keys), strict=True))
 
 
 def doubling(count: int) -> Iterable[tuple[int, int, tuple[int, int]]]:

@@ -343,7 +343,7 @@ def value_of_node(node: Node, tasks: TaskGraph, values: dict[Node, Any]) -> Any:
 
 
 def models(nodes: Iterable[Node]) -> list[Model]:
-    return [node.model for node in nodes if hasattr(node, "model")]
+    return [vars(node)["model"] for node in nodes if "model" in vars(node)]
 
 
 # ------------------------------------------------------------------------------------- public

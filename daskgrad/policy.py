@@ -123,7 +123,7 @@ def sent(policy: Any) -> SentPolicy | None:
         raise TypeError(
             f"the configuration {CONFIG!r} must be a dg.PullbackPolicy; found {policy!r}"
         )
-    return None if policy == DEFAULT else SentPolicy(cloudpickle.dumps(policy))
+    return None if policy is DEFAULT or policy == DEFAULT else SentPolicy(cloudpickle.dumps(policy))
 
 
 # ------------------------------------------------------------------------- the one that holds here

@@ -78,9 +78,13 @@ def returned(leaf: Any) -> Any:
 
 def capture(model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]) -> Captured:
     """Runs a model once and keeps its pullback."""
-    with Blame("forward", model, call, inputs):
-        value, pullback = Tracer(model, call, active, inputs).run(inputs)
-    return Captured(value, pullback, seen_by(active, inputs))
+    try:
+        tracer = Tracer(model, call, active, inputs)
+        value, pullback = tracer.run(inputs)
+    except Exception as error:
+        Blame("forward", model, call, inputs).note(error)
+        raise
+    return Captured(value, pullback, tracer.seen(active))
 
 
 def pull_back(
@@ -97,14 +101,17 @@ def pull_back(
     ``witness`` is the value as others have it, where the cotangent carries no fingerprint of it,
     or what sums have seen of it.
     """
-    with Blame("backward", model, call, inputs):
+    try:
         require_value_seen(captured, cotangent, witness, model)
         pullback = captured.pullback
         if isinstance(pullback, Pullback):
             pullback.unpack()
-        if isinstance(pullback, Pullback) and pullback.is_empty:
-            pullback = trace_again(captured, model, call, active, inputs)
+            if pullback.is_empty:
+                pullback = trace_again(captured, model, call, active, inputs)
         leaves = pullback(seed(cotangent, captured.value, model))
+    except Exception as error:
+        Blame("backward", model, call, inputs).note(error)
+        raise
     return share_out(leaves, captured.seen)
 
 
@@ -138,10 +145,12 @@ def log_retrace(model: Model, call: Call, inputs: Sequence[Any]) -> None:
 
 def share_out(leaves: Leaves, seen: Sequence[Seen]) -> Cotangent | tuple[Cotangent, ...]:
     """Cuts the cotangents of all active leaves into one ``Cotangent`` an active input."""
+    if len(seen) == 1:
+        return Cotangent(tuple(leaves), seen[0].fingerprint)
     parts, rest = [], iter(leaves)
     for print_, width in seen:
         parts.append(Cotangent(tuple(itertools.islice(rest, width)), print_))
-    return parts[0] if len(parts) == 1 else tuple(parts)
+    return tuple(parts)
 
 
 def each_of(pulled: Cotangent | tuple[Cotangent, ...]) -> tuple[Cotangent, ...]:
@@ -173,10 +182,11 @@ class Tracer:
         self._are_writeable = backends.finds_writes(self._backend)
         self._trees = [(number, *flatten(inputs[number])) for number, _ in active]
         self._primals = self._leaves_of(self._trees)
-        self._places = [
-            place for place, leaf in enumerate(self._primals) if cotangents.is_differentiable(leaf)
-        ]
-        self._arrays = [self._primals[place] for place in self._places]
+        self._places, self._arrays = [], []
+        for place, leaf in enumerate(self._primals):
+            if cotangents.is_differentiable(leaf):
+                self._places.append(place)
+                self._arrays.append(leaf)
         load(model)
         self.fun = backends.prepared(self._backend, model.fun)
 
@@ -193,8 +203,15 @@ class Tracer:
 
     def _leaves_of(self, trees: Sequence[tuple[int, list[Any], Any]]) -> Leaves:
         """The leaves of active inputs, which the model cannot write into."""
-        leaves = tuple([leaf for _, own, _ in trees for leaf in own])
-        return leaves if self._are_writeable else tuple(map(read_only_leaf, leaves))
+        leaves = []
+        for _, own, _ in trees:
+            leaves += own
+        return tuple(leaves if self._are_writeable else map(read_only_leaf, leaves))
+
+    def seen(self, active: Sequence[Active]) -> tuple[Seen, ...]:
+        """What it has seen of the active inputs of the constructor."""
+        pairs = zip(active, self._trees, strict=True)
+        return tuple([seen_of(leaves, each.watched) for each, (_, leaves, _) in pairs])
 
     def run(self, inputs: Sequence[Any]) -> tuple[Any, Any]:
         """The value on ``inputs``, whose active ones are those of the constructor; its pullback."""
@@ -205,6 +222,8 @@ class Tracer:
         value, leaves, tape = self._trace(inputs)
         if is_real_scalar(leaves):
             return value, self._pullback_of_scalar(leaves[0], tape)
+        if is_plain_array(value) and self._model.keep != "gradient":  # as most are
+            return value, self._of_tape(tape)
         require_numbers(leaves, value, self._model)
         return value, self._pullback(leaves, tape)
 
@@ -329,6 +348,11 @@ def is_real_scalar(leaves: Sequence[Any]) -> bool:
     return isinstance(leaf, float | np.floating)
 
 
+def is_plain_array(value: Any) -> bool:
+    """Whether a value is one array of floating-point numbers."""
+    return type(value) is np.ndarray and value.dtype.kind in "fc"
+
+
 # ------------------------------------------------------------------------------------ demands
 
 
@@ -336,6 +360,8 @@ def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
     """A model that is differentiated returns numbers, or containers of numbers and strings."""
     require_no_objects(leaves, model)
     for leaf in leaves:
+        if type(leaf) is np.ndarray:
+            continue
         if isinstance(leaf, np.ndarray | np.generic):
             require_no_mask(leaf, model)
             continue
@@ -392,8 +418,8 @@ def seed(cotangent: Cotangent, value: Any, model: Model) -> Leaves:
 
 
 def seen_by(active: Sequence[Active], inputs: Sequence[Any]) -> tuple[Seen, ...]:
-    seen = []
-    for number, watched in active:
-        leaves = flatten(inputs[number])[0]
-        seen.append(Seen(fingerprint(leaves) if watched else None, len(leaves)))
-    return tuple(seen)
+    return tuple([seen_of(flatten(inputs[number])[0], watched) for number, watched in active])
+
+
+def seen_of(leaves: Sequence[Any], watched: bool) -> Seen:
+    return Seen(fingerprint(leaves) if watched else None, len(leaves))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import dask.system
 
 from daskgrad.agreement import NondeterministicModelError
+from daskgrad.at_once import AtOnce, Known
 from daskgrad.backward import add_backward
 from daskgrad.batches import Batch, BatchTasks, unit_cotangents
 from daskgrad.clients import active_client, present
@@ -37,30 +38,48 @@ def evaluated(graph: Graph, extras: Sequence[Node] = ()) -> tuple[Any, Sequence[
 
 
 def once(graph: Graph, extras: Sequence[Node]) -> tuple[Any, Sequence[Any], Arrived]:
-    tasks, client = TaskGraph(is_local()), active_client()
+    client = active_client()
     seconds = seconds_in_line(graph, client)
     if not seconds:
         warn_of_shipping(graph, client)
-    forward = add_forward(graph, tasks, Whole(client) if seconds else None)
+        return both_passes(graph, extras, TaskGraph(is_local()))
+    whole = Whole(client)
+    if client is None:
+        return both_passes(graph, extras, AtOnce(graph, whole, seconds), whole)
+    tasks = TaskGraph()
+    return both_passes(graph, extras, tasks, whole, InLine(tasks, whole, seconds).compute)
+
+
+def both_passes(
+    graph: Graph,
+    extras: Sequence[Node],
+    tasks: TaskGraph,
+    whole: Whole | None = None,
+    compute: Callable[[list[Any]], Sequence[Any]] | None = None,
+) -> tuple[Any, Sequence[Any], Arrived]:
+    """Adds the tasks of both passes, and computes them where they have not run at once."""
+    forward = add_forward(graph, tasks, whole)
     arrived = add_backward(graph, forward, tasks, Seed())
     references = [forward.values[node] for node in (graph.output, *extras)]
-    wanted = [*references, *arrived.values()]
-    if forward.whole is None:
-        value, *rest = known_or(tasks.compute, wanted)
-    else:
-        value, *rest = known_or(InLine(tasks, forward.whole, seconds).compute, wanted)
+    value, *rest = known_or(compute or tasks.compute, [*references, *arrived.values()])
     computed, pulled = rest[: len(extras)], rest[len(extras) :]
     return value, computed, dict(zip(arrived, pulled, strict=True))
 
 
 def known_or(compute: Callable[[list[Any]], Sequence[Any]], references: Sequence[Any]) -> list[Any]:
-    """What references stand for: computed, unless it is a cotangent, which is known already.
+    """What references stand for: computed, unless it is known already.
 
-    That is the cotangent of an output that is itself a variable.
+    That is what has been run at once, and the cotangent of an output that is itself a variable.
     """
-    keys = [ref.key for ref in references if not isinstance(ref, Cotangent)]
-    computed = iter(compute(keys))
-    return [ref if isinstance(ref, Cotangent) else next(computed) for ref in references]
+    keys = [ref.key for ref in references if not isinstance(ref, Cotangent | Known)]
+    computed = iter(compute(keys) if keys else ())
+    return [
+        known(ref) if isinstance(ref, Cotangent | Known) else next(computed) for ref in references
+    ]
+
+
+def known(reference: Any) -> Any:
+    return reference.value if isinstance(reference, Known) else reference
 
 
 def repeated(

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -41,9 +42,11 @@ def traceable(path: str) -> str:
 
 def argument_name(fun: Callable, number: int) -> str:
     """The name of a positional argument; read off the code where that is at hand, for speed."""
-    code = getattr(fun, "__code__", None)
-    if code is not None and number < code.co_argcount and not hasattr(fun, "__wrapped__"):
-        return code.co_varnames[number]
+    inner = fun if type(fun) is types.FunctionType else getattr(fun, "__wrapped__", None)
+    if type(inner) is types.FunctionType and not OTHERS.intersection(vars(inner)):
+        code = inner.__code__
+        if number < code.co_argcount and not hasattr(fun, "__signature__"):
+            return code.co_varnames[number]
     try:
         parameters = list(inspect.signature(fun).parameters.values())
     except (ValueError, TypeError):
@@ -52,4 +55,5 @@ def argument_name(fun: Callable, number: int) -> str:
     return named[number] if number < len(named) else f"argument {number}"
 
 
+OTHERS = {"__wrapped__", "__signature__"}  # where these say what the arguments are
 NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -18,7 +18,7 @@ NAMESPACE = "daskgrad"
 
 
 LEAF = optree.treespec_leaf(none_is_leaf=True, namespace=NAMESPACE)
-LEAF_TYPES = {np.ndarray, np.float64, float}  # and a backend's boxes of arrays
+LEAF_TYPES = {np.ndarray, np.float64, float, type(None)}  # and a backend's boxes of arrays
 
 
 def flatten(value: Any) -> tuple[list[Any], optree.PyTreeSpec]:

@@ -200,7 +200,7 @@ class TaskGraph:
     """
 
     def __init__(self, is_local: bool = False) -> None:
-        self._names = Names()
+        self.key = Names().key  # a new key of this evaluation: (stage, name of a model)
         self._is_watched = is_debugging()
         self._picks = is_local and not self._is_watched
         self._policy = sent(dask.config.get(CONFIG, DEFAULT))
@@ -212,19 +212,13 @@ class TaskGraph:
         self._used_twice: set[int] = set()
         self._constants: dict[int, tuple[Any, TaskRef]] = {}
 
-    def key(self, stage: Stage, name: str) -> Key:
-        """A new key of this evaluation."""
-        return self._names.key(stage, name)
-
     def add(
         self, key: Key, fun: Callable, *args: Any, annotations: dict[str, Any] | None = None
     ) -> TaskRef:
         """The task ``fun(*args)``; lists among the arguments may hold references."""
         if self._is_watched:
             key, fun = watched_key(key), self.watched(fun)
-        if self._policy is not None and is_of_pullbacks(key):
-            fun = Under(fun, self._policy)
-        self._tasks[key] = Planned(fun, args)
+        self._tasks[key] = Planned(self.under_policy(key, fun), args)
         for kind, value in (annotations or {}).items():
             self._annotations.setdefault(kind, {})[key] = _at(key, value)
         return TaskRef(key)
@@ -254,6 +248,12 @@ class TaskGraph:
         if not isinstance(reference, Picked):
             return reference
         return self.add(self.key(stage, name), reference.fun, reference.whole, *reference.args)
+
+    def under_policy(self, key: Key, fun: Callable) -> Callable:
+        """The function of a task, with the policy in force where that is not the default one."""
+        if self._policy is not None and is_of_pullbacks(key):
+            return Under(fun, self._policy)
+        return fun
 
     def watched(self, fun: Callable) -> Callable:
         """The function of a task, with a look at its result where this graph is watched."""

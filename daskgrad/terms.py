@@ -40,7 +40,7 @@ from daskgrad.cotangents import (
     describe,
     is_zero,
 )
-from daskgrad.fingerprints import Fingerprint, fingerprint
+from daskgrad.fingerprints import Fingerprint
 from daskgrad.itemwise import Gathered, Widths, factor_of_terms, items_of
 from daskgrad.models import Call, Model
 from daskgrad.pullbacks import (
@@ -250,11 +250,11 @@ class TracedSum:
 
 def captured_sum(value: Any, pullback: Any, seen: tuple[Seen, ...], is_part: bool) -> Captured:
     """A sum and its pullback, rounded unless ``is_part``; fingerprints are of rounded values."""
-    whole = rounded_value(value)
-    if not is_part and isinstance(pullback, Gradient):
+    if is_part:
+        return Captured(value, pullback, seen)
+    if isinstance(pullback, Gradient):
         pullback = pullback.with_leaves(final_leaves(pullback.leaves))
-    print_ = fingerprint(flatten(whole)[0])
-    return Captured(value if is_part else whole, pullback, seen, print_)
+    return Captured(rounded_value(value), pullback, seen)
 
 
 def require_one_length(columns: Sequence[Sequence[Any]], first: First, model: Model) -> None:

@@ -10,7 +10,7 @@ import optree
 
 from daskgrad.cotangents import describe, require_room
 from daskgrad.nodes import Node
-from daskgrad.structures import canonical_leaf, children_of, flatten
+from daskgrad.structures import canonical_leaf, children_of, flatten, unflatten
 from daskgrad.tasks import TaskGraph, is_collection
 
 
@@ -146,7 +146,7 @@ def variable(value: Any, name: str | None = None) -> Variable:
         raise TypeError(f"the name of a variable is a string; found {describe(name)}")
     leaves, structure = flatten(value)
     copies = [checked_leaf(leaf, name or "variable", copy=True) for leaf in leaves]
-    return Variable(optree.tree_unflatten(structure, copies), name or "variable")
+    return Variable(unflatten(structure, copies), name or "variable")
 
 
 def borrowed(value: Any, name: str) -> Variable:

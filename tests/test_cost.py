@@ -1,10 +1,12 @@
 """Cost: how many tasks, how many model runs, how many bytes, counted from outside."""
 
 import logging
+import sys
 import threading
 import time
 from collections import Counter
 
+import autograd
 import autograd.numpy as np
 import cloudpickle
 import dask
@@ -14,6 +16,7 @@ from numpy.testing import assert_array_equal
 from probes import lines, write
 
 import daskgrad as dg
+from daskgrad import agreement, pullbacks
 from daskgrad.pullbacks import Captured
 from daskgrad.running import groups
 
@@ -641,3 +644,115 @@ def test_only_the_blocks_of_a_variable_are_sent(seen):
     dg.grad(lambda x: dg.map_sum(item_energy, constant, x, grainsize=16))(X)
     held = [node() for node in seen.tasks.values() if type(node).__name__ == "DataNode"]
     assert not any(np.size(data) == big.size for data in held)
+
+
+# ------------------------------------------------------------------------------- in line
+
+
+def calls_of(fun, *args):
+    """How many functions written in Python a call runs, once all is loaded."""
+    fun(*args)
+    count = 0
+
+    def called(frame, event, arg):
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(called)
+    try:
+        fun(*args)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def plain_squash(x):
+    return np.tanh(x)
+
+
+def plain_mix(x, y):
+    return np.sin(x) * np.cos(y)
+
+
+def plain_energy(x):
+    return np.sum(x * x)
+
+
+def chained(length, squash, energy):
+    def chain(x):
+        for _ in range(length):
+            x = squash(x)
+        return energy(x)
+
+    return chain
+
+
+def fanned(count, energy, add):
+    return lambda x: add([energy(x) for _ in range(count)])
+
+
+def layers(count, mix, energy, add):
+    """Rows of three models, each of which takes two values of the row before."""
+
+    def layered(x):
+        row = [x, x, x]
+        for _ in range(count // 3):
+            row = [mix(row[n], row[n - 1]) for n in range(3)]
+        return add([energy(value) for value in row])
+
+    return layered
+
+
+GRAPHS = {  # name: the graph of so many nodes, the same without daskgrad, and calls a node
+    "chain": (
+        lambda n: chained(n, squash, energy),
+        lambda n: chained(n, plain_squash, plain_energy),
+        200,
+    ),
+    "fan": (lambda n: fanned(n, energy, dg.sum), lambda n: fanned(n, plain_energy, sum), 240),
+    "layered": (
+        lambda n: layers(n, mix, energy, dg.sum),
+        lambda n: layers(n, plain_mix, plain_energy, sum),
+        300,
+    ),
+}
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_how_many_calls_a_node_costs_in_line(graph):
+    """Of the same model autograd alone makes 22 in the chain, 200 in the fan, 125 in layers."""
+    ours, autograds, most = GRAPHS[graph]
+
+    def a_node(derivative, program):
+        few, many = [calls_of(derivative(program(count)), X) for count in (6, 36)]
+        return (many - few) / 30
+
+    with dask.config.set({"daskgrad.inline.seconds": 60}):
+        found = a_node(dg.value_and_grad, ours)
+    assert a_node(autograd.value_and_grad, autograds) < found <= most
+
+
+def test_how_many_calls_one_small_model_costs_in_line():
+    """More than autograd's 165, half of which are for the model, by what is done once a call."""
+    derivative = dg.value_and_grad(energy)
+    with dask.config.set({"daskgrad.inline.seconds": 60}):
+        assert calls_of(autograd.value_and_grad(plain_energy), X) < calls_of(derivative, X) <= 370
+
+
+def test_in_line_no_fingerprint_is_taken(monkeypatch):
+    """A value and its pullback are of one run there."""
+    taken = []
+    for module in (agreement, pullbacks):
+        monkeypatch.setattr(module, "fingerprint", lambda leaves: taken.append(leaves) or ())
+
+    def program(x):
+        return energy(dg.sum([squash(x), mix(squash(x), x)]))
+
+    with dask.config.set({"daskgrad.inline.seconds": 60}):
+        dg.value_and_grad(program)(X)
+    assert not taken
+    for seconds in (0, 1e-9):  # all tasks, or all but the first
+        taken.clear()
+        with dask.config.set({"daskgrad.inline.seconds": seconds}):
+            dg.value_and_grad(program)(X)
+        assert taken, "tasks may run again"

@@ -13,10 +13,11 @@ import numpy
 import pytest
 from dask.callbacks import Callback
 from numpy.testing import assert_allclose
+from samples import askew
 
 import daskgrad as dg
+from daskgrad.at_once import AtOnce
 from daskgrad.inline import doubling, subtrees_from
-from daskgrad.tasks import TaskGraph
 
 RANDOM = numpy.random.default_rng(5)
 N = 75
@@ -107,6 +108,20 @@ def test_the_bits_are_those_of_every_scheduler(name, every_scheduler):
             assert bits(gradient(X)) in expected
 
 
+@pytest.mark.parametrize("length", [30, 10_000], ids=["in the task", "a key of its own"])
+def test_models_never_see_constants_askew_in_line(length):
+    """NumPy adds such an array up in another order than the array that arrives elsewhere."""
+    seen = []
+
+    def model(x, data):
+        seen.append(data.flags.aligned)
+        return np.sum(x) * np.sum(data)
+
+    with in_line(60):
+        dg.grad(lambda x: dg.delayed(model)(x, askew(numpy.arange(length * 1.0))))(X)
+    assert seen == [True]
+
+
 # -------------------------------------------------------------------------- who runs the models
 
 
@@ -161,7 +176,10 @@ def test_quick_tasks_are_not_handed_over_however_many_there_are(seconds, are_her
     clock = types.SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)
     monkeypatch.setattr("daskgrad.inline.time", clock)
     handed_over = []
-    monkeypatch.setattr(TaskGraph, "rest", lambda tasks, *_: handed_over.append(tasks) or tasks)
+    hand_over = AtOnce._hand_over
+    monkeypatch.setattr(
+        AtOnce, "_hand_over", lambda tasks: handed_over.append(tasks) or hand_over(tasks)
+    )
 
     def model(x):
         clock.now += seconds

@@ -125,6 +125,7 @@ ORDER = [
     "reduction",
     "sums",
     "inline",
+    "at_once",
     "shipping",
     "demands",
     "running",

@@ -8,7 +8,7 @@ import autograd.numpy as np
 import dask
 import numpy
 import pytest
-from clusters import cluster
+from distributed import Client, LocalCluster
 
 import daskgrad as dg
 from daskgrad.cotangents import Cotangent, Seed
@@ -86,8 +86,10 @@ def where(request):
         with dask.config.set({"daskgrad.inline.seconds": 60, "scheduler": "sync"}):
             yield MODELS
     elif request.param == "in one process":
-        options = {"processes": False, "n_workers": 1}
-        with cluster(**options):
+        with (
+            LocalCluster(processes=False, n_workers=1, dashboard_address="127.0.0.1:0") as local,
+            Client(local),
+        ):
             yield {name: MODELS[name] for name in ("the argument", "what is kept")}
     else:
         with dask.config.set(scheduler=request.param):

@@ -1,5 +1,6 @@
 """Calls that are refused, since autograd's rule for a function does not look at all of a call."""
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -82,4 +83,9 @@ def integer_pullback(g: Any) -> tuple:
 
 def without_derivative() -> set[Callable]:
     """autograd's functions without derivative, as they are now, save those that have one."""
+    return _of_these(len(notrace_primitives[VJPNode]))  # others may be added, and none taken away
+
+
+@functools.lru_cache(maxsize=1)
+def _of_these(count: int) -> set:
     return notrace_primitives[VJPNode] - ADJOINTS.keys()

@@ -1,0 +1,98 @@
+"""At once: tasks that run as they are added, in the calling thread, as long as there is time.
+
+A graph is for those who run it elsewhere or later. Where the next task runs here and now, nothing
+is planned, looked up or sent: a small model costs little more than its own run. The functions and
+their arguments are those of the tasks, and so are the bits. What is added when the time is up is
+for Dask, with the results there are as data.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from daskgrad.forward import Whole
+from daskgrad.graph import Graph
+from daskgrad.inline import Clock, captured_here
+from daskgrad.tasks import Stage, TaskGraph, is_local
+
+
+class Known:
+    """The result of a task that has run, in the place of a reference to it."""
+
+    __slots__ = ("key", "reference", "value")
+
+    def __init__(self, key: Any, value: Any):
+        self.key = key
+        self.value = value
+        self.reference: Any = None  # for tasks of Dask's, where there are any
+
+
+class AtOnce(TaskGraph):
+    """The tasks of one evaluation, run as they are added; those added when time is up are Dask's.
+
+    As long as they run here nothing runs twice: a node's value and its pullback are of one run, and
+    what consumers have seen of the value need not be compared.
+    """
+
+    def __init__(self, graph: Graph, whole: Whole, seconds: float):
+        super().__init__()
+        self._graph = graph
+        self._whole = whole
+        self._clock = Clock(seconds)
+        self._is_late = False
+        graph.is_watched = False
+
+    def add(
+        self, key: Any, fun: Callable, *args: Any, annotations: dict[str, Any] | None = None
+    ) -> Any:
+        if self._is_late:
+            return super().add(key, fun, *map(self._referred, args), annotations=annotations)
+        given = []
+        for arg in args:  # a loop: all that is done here is done for every task
+            kind = type(arg)
+            given.append(arg.value if kind is Known else _known(arg) if kind is list else arg)
+        if key in self._whole:
+            return Known(key, self._clock.beside(self._sum, key, *given))
+        found = Known(key, self.under_policy(key, fun)(*given))
+        self._clock.put_off()
+        if self._clock.is_late():
+            self._hand_over()
+        return found
+
+    def pick(
+        self,
+        stage: Stage,
+        name: str,
+        fun: Callable,
+        whole: Any,
+        *args: Any,
+        annotations: dict[str, Any] | None = None,
+    ) -> Any:
+        if self._is_late:
+            whole = self._referred(whole)
+            return super().pick(stage, name, fun, whole, *args, annotations=annotations)
+        return Known(self.key(stage, name), fun(whole.value, *args))
+
+    def data(self, key: Any, value: Any) -> Any:
+        return super().data(key, value) if self._is_late else Known(key, value)
+
+    def _sum(self, key: Any, inputs: Sequence[Any]) -> Any:
+        return captured_here(self._whole[key], inputs, self._clock)
+
+    def _hand_over(self) -> None:
+        """From here on tasks may run again, where something is lost or moved."""
+        self._is_late = self._graph.is_watched = True
+        self._picks = is_local()
+        self._whole.is_open = False
+
+    def _referred(self, arg: Any) -> Any:
+        """An argument with references in the places of results."""
+        if type(arg) is Known:
+            if arg.reference is None:
+                arg.reference = super().data(arg.key, arg.value)
+            return arg.reference
+        return [self._referred(item) for item in arg] if type(arg) is list else arg
+
+
+def _known(items: list[Any]) -> list[Any]:
+    """A list with results in the places of what stands for them."""
+    return [item.value if type(item) is Known else item for item in items]
