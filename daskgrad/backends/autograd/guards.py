@@ -10,7 +10,13 @@ import numpy as np
 from autograd.core import VJPNode
 from autograd.tracer import notrace_primitives
 
-from daskgrad.backends.autograd.corrections import ADJOINTS, KEYWORDS, KNOWN, REFUSED
+from daskgrad.backends.autograd.corrections import (
+    ADJOINTS,
+    KEYWORDS,
+    KNOWN,
+    REFUSED,
+    settle,
+)
 from daskgrad.backends.autograd.corrections.registry import Refusal
 
 INSTEAD = {
@@ -25,6 +31,7 @@ INSTEAD = {
 
 def require_seen(fun: Any, kwargs: dict) -> None:
     """The rule of a primitive of NumPy's or SciPy's looks at all keywords of the call."""
+    settle()
     strange = kwargs.keys() - KEYWORDS.get(fun, ())
     if not strange or fun not in KNOWN:
         return

@@ -112,14 +112,6 @@ def linearize(
     fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]
 ) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
     """Runs ``fun`` once; returns its outputs and the linear map of tangents (see the package)."""
-    settle()
-    linearized = run_linearized(fun, arrays)
-    return run_linearized(fun, arrays) if settle() else linearized  # see ``trace``
-
-
-def run_linearized(
-    fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]
-) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
     number = trace_numbers.next_number()
     notrace_primitives[RecordNode] = without_derivative()
     record: list[Any] = []
@@ -133,6 +125,8 @@ def run_linearized(
             require_array(output)
         outputs.append(output._value if ours else output)
         ends.append(output._node.place if ours else None)
+
+    settle()  # the model may have imported what is corrected
 
     def push(tangents: Sequence[Any]) -> list[Any]:
         pushed = list(tangents)

@@ -58,7 +58,7 @@ class TapeNode(Node):
 
     def __init__(self, value, fun, args, kwargs, parent_argnums, parents):
         self.parents = parents
-        rule = RULES.get(fun) or primitive_vjps.get(fun) or missing(fun, parent_argnums)
+        rule = RULES.get(fun) or rule_of(fun, parent_argnums)
         if kwargs:
             require_seen(fun, kwargs)
         kind = kind_of(value)
@@ -82,6 +82,12 @@ class TapeNode(Node):
 def pullback_of(fun: Callable, argnums: tuple, value: Any, args: tuple, kwargs: dict) -> Callable:
     """The pullback of a primitive, for the arguments ``argnums`` of one call."""
     return TapeNode(value, fun, args, kwargs, argnums, ()).pullback
+
+
+def rule_of(fun: Callable, argnums: tuple) -> Callable:
+    """autograd's rule, unless it has been corrected since the function's module was imported."""
+    settle()
+    return RULES.get(fun) or primitive_vjps.get(fun) or missing(fun, argnums)
 
 
 def missing(fun: Callable, argnums: tuple) -> Callable:
@@ -121,14 +127,6 @@ def narrow_rule(fun: Callable, error: Exception) -> str:
 
 def trace(fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
     """Runs ``fun`` once; returns its outputs and the tape (see ``daskgrad.backends``)."""
-    settle()
-    traced = run_traced(fun, arrays)
-    return run_traced(fun, arrays) if settle() else traced  # it has imported what is corrected
-
-
-def run_traced(
-    fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]
-) -> tuple[list[Any], "Tape"]:
     number = trace_numbers.next_number()
     notrace_primitives[TapeNode] = without_derivative()
     roots = [TapeNode.new_root(array) for array in arrays]

@@ -7,6 +7,7 @@ of them, since SciPy need not be there.
 
 import importlib
 import sys
+import threading
 from collections.abc import Callable
 
 from autograd.core import primitive_jvps, primitive_vjps
@@ -29,6 +30,7 @@ KNOWN: set[Callable] = set()  # the functions of NumPy and SciPy that autograd h
 _awaited = dict(OF_SCIPY)
 _rules = 0
 _entries: list[Callable[[], None]] = []
+_settling = threading.Lock()
 
 
 def entered_by(enter: Callable[[], None]) -> None:
@@ -37,24 +39,26 @@ def entered_by(enter: Callable[[], None]) -> None:
     enter()
 
 
-def settle() -> bool:
-    """Imports the corrections of what autograd has got rules for; whether there were any.
+def settle() -> None:
+    """Imports the corrections of what autograd has got rules for since.
 
-    It is asked at every trace: where autograd's table is as long as it was, nothing is to be done.
+    It is asked wherever a function without a rule of ours is met, and where autograd's table is as
+    long as it was, nothing is to be done.
     """
     global _rules
-    if len(primitive_vjps) == _rules:
-        return False
-    _rules = len(primitive_vjps)
-    names = [name for name in list(_awaited) if name in sys.modules]
-    for name in names:
-        importlib.import_module(f"{__name__}.{_awaited[name]}")
-    KNOWN.update(*map(primitives_of, ["autograd.numpy", *names]))
-    for enter in _entries if names else ():
-        enter()
-    for name in names:
-        _awaited.pop(name, None)
-    return bool(names)
+    count = len(primitive_vjps)
+    if count == _rules:
+        return
+    with _settling:  # nobody goes on before all corrections are there
+        names = [name for name in list(_awaited) if name in sys.modules]
+        for name in names:
+            importlib.import_module(f"{__name__}.{_awaited[name]}")
+        KNOWN.update(*map(primitives_of, ["autograd.numpy", *names]))
+        for enter in _entries if names else ():
+            enter()
+        for name in names:
+            _awaited.pop(name, None)
+        _rules = count
 
 
 def primitives_of(package: str) -> set[Callable]:
