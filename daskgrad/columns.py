@@ -86,7 +86,7 @@ class PlacedColumn(Column):
 
     def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
         if self.is_here:
-            return blocks
+            return self.cut(())  # of shards that are open still
         held = self.shards.references(tasks)
         if not (self._whole_slices and self.shards.are_tuples):
             return held

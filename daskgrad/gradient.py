@@ -194,10 +194,11 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
     require_node(output)
     variables, structure = flatten(wrt)
     require_variables(variables)
-    if cotangent is None and isinstance(output, Variable):  # it meets no model on its way
-        require_real_scalar(output.primal, output.name)
     tasks = TaskGraph()
     graph = Graph(output, [v.root for v in variables], output_is_scalar=cotangent is None)
+    for node in graph.scalars:
+        if isinstance(node, Variable):  # a cotangent may meet no model on its way to it
+            require_real_scalar(node.primal, output.name)
     forward = add_forward(graph, tasks)
     seed = Seed() if cotangent is None else add_cotangent(cotangent, output, tasks, forward)
     arrived = add_backward(graph, forward, tasks, seed)

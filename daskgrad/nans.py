@@ -265,7 +265,8 @@ def explain_capture_block(
 ) -> None:
     traced = TracedSum(model, whole, inputs)
     pairs = zip(zip(*columns, strict=True), traced.terms(first, columns), strict=True)
-    for offset, (item, (value, pullback, _)) in enumerate(pairs):
+    for offset, (item, term) in enumerate(pairs):
+        value, pullback, _ = term()
         place, own = nth(first, offset), [*item, *inputs]
         require_captured(value, pullback, model, whole.call, whole.active, own, place)
     fail_sum(model.name, f"the value or gradient of {describe_block(first, columns[0])}")
@@ -285,7 +286,8 @@ def explain_pull_back_block(
     require_arrived(cotangent, captured, model)
     traced = TracedSum(model._replace(keep="tape"), whole, inputs)
     pairs = zip(zip(*columns, strict=True), traced.terms(first, columns), strict=True)
-    for offset, (item, (value, pullback, _)) in enumerate(pairs):
+    for offset, (item, term) in enumerate(pairs):
+        value, pullback, _ = term()
         place = nth(first, offset)
         where = Where("backward", model, whole.call, [*item, *inputs], place)
         leaves = pullback(seed(cotangent, value, model))

@@ -50,7 +50,8 @@ def single_terms(
     traced = TracedSum(model._replace(keep="auto"), whole, inputs)
     values, gradients = [], []
     columns = list(map(traced.protected, columns))
-    for offset, (value, pullback, _) in enumerate(traced.terms(first, columns)):
+    for offset, term in enumerate(traced.terms(first, columns)):
+        value, pullback, _ = term()
         require_real_number(value, model, nth(first, offset))
         values.append(value)
         gradients.append(final_leaves(pullback.leaves))

@@ -203,7 +203,7 @@ ROWS = {
         "MaskedArray.*forward pass of model 'model'",
     ),
     ("delayed", "argument", "written into"): (
-        with_constant(X, lambda x, c: anp.sum(x) + c.fill(1.0)),
+        with_constant(X.copy(), lambda x, c: anp.sum(x) + c.fill(1.0)),
         ValueError,
         "model 'model' wrote into its argument 'c'; .*copy it first",
     ),

@@ -15,7 +15,14 @@ from typing import Any
 
 from distributed import Client
 
-from daskgrad.clients import LateError, answer, present, told_by_scheduler, workers_of
+from daskgrad.clients import (
+    LateError,
+    answer,
+    in_worker,
+    present,
+    told_by_scheduler,
+    workers_of,
+)
 from daskgrad.partitions import Block
 from daskgrad.resident.messages import OnePickle, key_of
 from daskgrad.resident.spread import Spread
@@ -138,6 +145,9 @@ class Holdings(Spread):
 
 
 def as_sent(items: Any, address: str) -> Any:
-    """A block's items as they go to a worker; one in this process gets the very objects."""
-    is_here = address.startswith("inproc://")
+    """A block's items as they go to a worker; one in this process gets the very objects.
+
+    Dask gives the worker of the calling task what it is to place, whatever the address.
+    """
+    is_here = address.startswith("inproc://") or in_worker()
     return items if is_here or type(items) is not list else OnePickle(items)
