@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from distributed import Client
 
 from daskgrad.clients import LateError, answer, present, told_by_scheduler, workers_of
@@ -140,4 +141,4 @@ class Holdings(Spread):
 def as_sent(items: Any, address: str) -> Any:
     """A block's items as they go to a worker; one in this process gets the very objects."""
     is_here = address.startswith("inproc://")
-    return items if is_here or type(items) is not list else OnePickle(items)
+    return items if is_here or isinstance(items, np.ndarray) else OnePickle(items)
