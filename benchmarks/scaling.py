@@ -4,11 +4,11 @@
 
 What is measured: one value and gradient of a sum with one item a worker, on clusters of 1, 2, 4, 8
 and 16 worker processes with a thread each, all on this machine. A model waits 0.1 s, without the
-GIL, and returns one number of its point times its item. So each worker has 0.1 s of work a call,
+GIL, and returns the sum of its point times its item. So each worker has 0.1 s of work a call,
 however many there are (weak scaling), and what is left is coordination. The efficiency is 0.1 s
 over the time of a call; a time is the median over the rounds of the mean over a round's calls.
 Points have 10^2 and 10^6 numbers, and so have gradients; with the latter, the workers' own work on
-zeros of that size, on all of this machine's cores, counts as well.
+arrays of that size, on all of this machine's cores, counts as well.
 
 The waits need no core, but what surrounds them does. Where there are fewer cores than processes,
 the processor time of one worker is waiting time of others, also that of Dask itself (each worker
@@ -51,6 +51,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import autograd
+import autograd.numpy as np
 import numpy
 from distributed import Client, Worker
 from distributed.diagnostics.plugin import WorkerPlugin
@@ -119,7 +120,7 @@ def counted(method: Callable, direction: str, counts: dict[str, int]) -> Callabl
 
 def model(item: int, x: Any) -> Any:
     time.sleep(WAIT)
-    return 1.0 * item * x[item]
+    return 1.0 * item * np.sum(x)
 
 
 class Handlers(WorkerPlugin):

@@ -311,6 +311,14 @@ def test_a_parameter_that_no_item_uses_has_no_gradient():
     assert_array_equal(q, np.zeros(2))
 
 
+def test_terms_that_use_no_parameter_at_all_have_no_gradient(scheduler):
+    items = [0.5 * k for k in range(20)]
+    term = model_of(lambda x, p: x**2)
+    value, gradient = dg.value_and_grad(lambda p: dg.map_sum(term, items, p) + p[0] + p[1])(P)
+    assert value == sum([x**2 for x in items]) + P[0] + P[1]
+    assert_array_equal(gradient, [1.0, 1.0])
+
+
 def test_a_number_in_a_dict_keeps_its_structure():
     model = model_of(lambda x, p: {"loss": jnp.sum(x * p)})
     value, pullback = dg.vjp(lambda p: dg.map_sum(model, RANDOM.random((4, 2)), p, grainsize=4), P)

@@ -14,6 +14,7 @@ from samples import askew
 import daskgrad as dg
 from daskgrad.models import Call, Model, SentFunction
 from daskgrad.pullbacks import Active
+from daskgrad.resident.holdings import as_sent
 from daskgrad.resident.jobs import Summand
 from daskgrad.resident.messages import (
     LARGE,
@@ -28,6 +29,7 @@ from daskgrad.resident.messages import (
 )
 from daskgrad.resident.requests import SpreadSum, summand_parcel
 from daskgrad.terms import Sum
+from daskgrad.tuples import Tuples
 
 
 @pytest.mark.parametrize(
@@ -171,6 +173,18 @@ def test_a_list_travels_as_one_pickle_and_arrives_as_a_list():
     assert all(map(numpy.array_equal, found[:1001], items))
     assert found[1001:] == items[1001:]
     assert all(each.flags.writeable and each.flags.aligned for each in found[:1001])
+
+
+def test_columns_with_lists_go_to_a_worker_as_one_pickle():
+    small = [numpy.arange(4.0) + number for number in range(1000)]
+    columns = Tuples([small, numpy.arange(1000.0)])
+    _, frames = serialize(to_serialize(as_sent(columns, "tcp://127.0.0.1:1")))
+    assert len(frames) < 10, "not one an item"
+    found = pickle.loads(pickle.dumps(as_sent(columns, "tcp://127.0.0.1:1"), protocol=5))
+    assert type(found) is Tuples
+    assert all(map(numpy.array_equal, found.columns[0], small))
+    assert_array_equal(found.columns[1], columns.columns[1])
+    assert as_sent(columns, "inproc://1") is columns, "the very objects"
 
 
 def test_small_arrays_are_a_part_of_the_pickle_and_can_be_written_into():

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from distributed import Client
 
 from daskgrad.clients import (
@@ -150,4 +151,4 @@ def as_sent(items: Any, address: str) -> Any:
     Dask gives the worker of the calling task what it is to place, whatever the address.
     """
     is_here = address.startswith("inproc://") or in_worker()
-    return items if is_here or type(items) is not list else OnePickle(items)
+    return items if is_here or isinstance(items, np.ndarray) else OnePickle(items)

@@ -87,8 +87,9 @@ class Loop:
     def _each(self, count: int, results: Sequence[Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
         values, *pulled = [np.asarray(result)[:count].copy() for result in results]
         rest = iter(pulled)
-        columns = [next(rest) if is_there else itertools.repeat(None) for is_there in self._reached]
-        return zip(values, zip(*columns, strict=False), strict=True)
+        none = [None] * count
+        columns = [next(rest) if is_there else none for is_there in self._reached]
+        return zip(values, zip(*columns, strict=True), strict=True)
 
     def _looped(self, count: Any, arrays: list[Any], constants: list[Any]) -> list[Any]:
         def item(number: Any) -> list[Any]:
