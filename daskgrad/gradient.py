@@ -17,7 +17,6 @@ from daskgrad.demands import (
     checked_cotangent,
     has_derivative,
     is_number,
-    of_its_own,
     require_argnums,
     require_argnums_kind,
     require_function,
@@ -34,7 +33,7 @@ from daskgrad.nodes import Node
 from daskgrad.recording import Recording, by_root, documented, in_places
 from daskgrad.running import Arrived, Kept, evaluated
 from daskgrad.signatures import argument_name, function_name
-from daskgrad.structures import flatten, unflatten
+from daskgrad.structures import flatten, of_its_own, unflatten
 from daskgrad.tasks import Result, TaskGraph
 from daskgrad.variables import Variable
 
@@ -198,6 +197,8 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
         require_real_scalar(output.primal, output.name)
     tasks = TaskGraph()
     graph = Graph(output, [v.root for v in variables], output_is_scalar=cotangent is None)
+    for node in (*graph.order, *variables):
+        node.own_arrays()  # the collections may be computed when a call that borrows has ended
     forward = add_forward(graph, tasks)
     seed = Seed() if cotangent is None else add_cotangent(cotangent, output, tasks, forward)
     arrived = add_backward(graph, forward, tasks, seed)
