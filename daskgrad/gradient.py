@@ -251,10 +251,13 @@ def collect_gradient(value: Any, starts: Sequence[int], arrived: Sequence[Cotang
 
 
 def cut(cotangent: Cotangent, start: int, count: int) -> tuple[int, Cotangent]:
-    """What of a cotangent is of ``count`` leaves, of which its own first is number ``start``."""
-    if start >= 0:
+    """What of a cotangent is of ``count`` leaves, of which its own first is number ``start``.
+
+    That of what the leaves are a part of may begin before them, and end after them.
+    """
+    if start >= 0 and start + len(cotangent.leaves) <= count:
         return start, cotangent
-    return 0, Cotangent(cotangent.leaves[-start : count - start])
+    return max(start, 0), Cotangent(cotangent.leaves[max(-start, 0) : count - start])
 
 
 def add_cotangent(cotangent: Any, output: Node, tasks: TaskGraph, forward: Forward) -> Any:
