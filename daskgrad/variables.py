@@ -48,6 +48,7 @@ class Variable(Node):
             whole = whole._whole
 
     def __getstate__(self) -> dict[str, Any]:
+        self.own_arrays()  # a copy may be used later than the call
         return {**self.__dict__, "_parts": dict(self._parts or {}), "_children": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

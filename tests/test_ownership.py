@@ -1,5 +1,6 @@
 """Nothing that a user gets shares memory with anything else, and little is copied for that."""
 
+import copy
 import threading
 import tracemalloc
 
@@ -180,6 +181,7 @@ def test_what_is_made_of_an_argument_within_the_call_does_not_see_later_writes(w
     total = dg.delayed(lambda x: np.sum(x**2), name="total")
 
     def fun(x):
+        kept["copied"] = copy.copy(x)
         kept["computed"] = x.compute()
         kept["again"] = x.compute()
         kept["persisted"] = x.persist()
@@ -193,7 +195,7 @@ def test_what_is_made_of_an_argument_within_the_call_does_not_see_later_writes(w
     kept["computed"][:] = 5.0
     x[:] = -7.0
     numpy.testing.assert_array_equal(kept["again"], numpy.arange(3.0))
-    for made in ("persisted", "plain task"):
+    for made in ("persisted", "copied", "plain task"):
         numpy.testing.assert_array_equal(kept[made].compute(), numpy.arange(3.0))
     assert kept["value"].compute() == 5.0
     numpy.testing.assert_array_equal(kept["gradient"].compute(), 2.0 * numpy.arange(3.0))
