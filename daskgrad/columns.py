@@ -197,7 +197,7 @@ def as_column(items: Any, argument: str, whole_slices: bool) -> Column:
         return PlacedColumn(items, whole_slices)
     if isinstance(items, Variable):
         require_items_in(items, argument)
-        items.root.own()  # what is cut into blocks may be used later than the call that records it
+        items.own_arrays()  # blocks may be used later than the call that records them
         return Column(as_items(items.primal, argument), items)
     if isinstance(items, Node):
         raise TypeError(

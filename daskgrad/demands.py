@@ -14,7 +14,7 @@ from daskgrad.graph import Graph
 from daskgrad.nodes import Constant, Node, delayed
 from daskgrad.pullbacks import is_real_scalar
 from daskgrad.shipping import complaints
-from daskgrad.structures import canonical_leaf, flatten
+from daskgrad.structures import flatten
 from daskgrad.variables import OTHER_DERIVATIVE, Variable
 
 Argnums = int | Sequence[int]
@@ -220,13 +220,6 @@ def nothing(primal: Any) -> Any:
     """The gradient of an argument without derivative: None for every leaf."""
     leaves, structure = flatten(primal)
     return optree.tree_unflatten(structure, [None] * len(leaves))
-
-
-def of_its_own(value: Any) -> Any:
-    """A copy for the caller, who may write into it; a pullback may hold the array itself."""
-    leaves, structure = flatten(value)
-    copies = [canonical_leaf(x).copy() if isinstance(x, np.ndarray) else x for x in leaves]
-    return optree.tree_unflatten(structure, copies)
 
 
 def warn_of_independent(variables: Sequence[Variable], name: str) -> None:

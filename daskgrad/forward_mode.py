@@ -7,7 +7,6 @@ from daskgrad.demands import (
     as_output,
     checked_tangent,
     has_derivative,
-    of_its_own,
     require_function,
     require_tangents,
 )
@@ -18,6 +17,7 @@ from daskgrad.nodes import Node
 from daskgrad.recording import Recording
 from daskgrad.running import evaluated
 from daskgrad.signatures import function_name
+from daskgrad.structures import of_its_own
 from daskgrad.tangent import Tangents
 from daskgrad.variables import Variable, variable
 

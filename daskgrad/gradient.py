@@ -17,7 +17,6 @@ from daskgrad.demands import (
     checked_cotangent,
     has_derivative,
     is_number,
-    of_its_own,
     require_argnums,
     require_argnums_kind,
     require_function,
@@ -34,7 +33,7 @@ from daskgrad.nodes import Node
 from daskgrad.recording import Recording, by_root, documented, in_places
 from daskgrad.running import Arrived, Kept, evaluated
 from daskgrad.signatures import argument_name, function_name
-from daskgrad.structures import flatten, unflatten
+from daskgrad.structures import flatten, of_its_own, unflatten
 from daskgrad.tasks import Result, TaskGraph
 from daskgrad.variables import Variable
 
@@ -199,6 +198,8 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
     for node in graph.scalars:
         if isinstance(node, Variable):  # a cotangent may meet no model on its way to it
             require_real_scalar(node.primal, output.name)
+    for node in (*graph.order, *variables):
+        node.own_arrays()  # the collections may be computed when a call that borrows has ended
     forward = add_forward(graph, tasks)
     seed = Seed() if cotangent is None else add_cotangent(cotangent, output, tasks, forward)
     arrived = add_backward(graph, forward, tasks, seed)
@@ -251,10 +252,13 @@ def collect_gradient(value: Any, starts: Sequence[int], arrived: Sequence[Cotang
 
 
 def cut(cotangent: Cotangent, start: int, count: int) -> tuple[int, Cotangent]:
-    """What of a cotangent is of ``count`` leaves, of which its own first is number ``start``."""
-    if start >= 0:
+    """What of a cotangent is of ``count`` leaves, of which its own first is number ``start``.
+
+    That of what the leaves are a part of may begin before them, and end after them.
+    """
+    if start >= 0 and start + len(cotangent.leaves) <= count:
         return start, cotangent
-    return 0, Cotangent(cotangent.leaves[-start : count - start])
+    return max(start, 0), Cotangent(cotangent.leaves[max(-start, 0) : count - start])
 
 
 def add_cotangent(cotangent: Any, output: Node, tasks: TaskGraph, forward: Forward) -> Any:

@@ -63,8 +63,13 @@ class Node(Collection):
         """Whether it is a sum that can be evaluated as a whole, outside of a graph."""
         return False
 
+    def own_arrays(self) -> None:
+        """Copies what is borrowed, because it may be used when what records it has ended."""
+
     def build_graph(self) -> Any:
         tasks = TaskGraph()
+        for node in unsettled([self]):
+            node.own_arrays()
         add_values(tasks, [self])
         return tasks.high_level_graph()
 
@@ -327,12 +332,17 @@ def require_no_node_as_key(arguments: tuple[tuple, dict], name: str) -> None:
 
 def add_values(tasks: TaskGraph, outputs: Iterable[Node]) -> dict[Node, Any]:
     """Adds the tasks that compute the outputs' values; returns a reference for every node."""
-    nodes = order(outputs, is_leaf=lambda node: node.is_settled)
+    nodes = unsettled(outputs)
     tasks.share(models(nodes))
     values: dict[Node, Any] = {}
     for node in nodes:
         values[node] = value_of_node(node, tasks, values)
     return values
+
+
+def unsettled(outputs: Iterable[Node]) -> list[Node]:
+    """All nodes that the outputs depend on, inputs first, as far as their values are not there."""
+    return order(outputs, is_leaf=lambda node: node.is_settled)
 
 
 def value_of_node(node: Node, tasks: TaskGraph, values: dict[Node, Any]) -> Any:

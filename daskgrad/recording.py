@@ -85,7 +85,7 @@ class Recording:
         for reference in variables:
             held = reference()
             if held is not None:
-                held.own()
+                held.own_arrays()
 
 
 def gathered(

@@ -99,6 +99,13 @@ def is_canonical(leaf: Any) -> bool:
     return leaf.flags.aligned and dtype is OWN_DTYPES.get(dtype.char, dtype)
 
 
+def of_its_own(value: Any) -> Any:
+    """A copy for the caller, who may write into it; a pullback may hold the array itself."""
+    leaves, structure = flatten(value)
+    copies = [canonical_leaf(x).copy() if isinstance(x, np.ndarray) else x for x in leaves]
+    return unflatten(structure, copies)
+
+
 def own_dtype(dtype: np.dtype) -> np.dtype:
     """NumPy's own object for a dtype; the same where there is none that says as much."""
     own = OWN_DTYPES.get(dtype.char, dtype)

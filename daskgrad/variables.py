@@ -2,7 +2,7 @@
 
 import dataclasses
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import optree
 
 from daskgrad.cotangents import describe, require_room
 from daskgrad.nodes import Node
-from daskgrad.structures import canonical_leaf, children_of, flatten, unflatten
+from daskgrad.structures import canonical_leaf, children_of, flatten, of_its_own, unflatten
 from daskgrad.tasks import TaskGraph, is_collection
 
 
@@ -48,6 +48,7 @@ class Variable(Node):
             whole = whole._whole
 
     def __getstate__(self) -> dict[str, Any]:
+        self.own_arrays()  # a copy may be used later than the call
         return {**self.__dict__, "_parts": dict(self._parts or {}), "_children": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -57,9 +58,16 @@ class Variable(Node):
     def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         return tasks.data(self.key, self.primal)
 
-    def own(self) -> None:
+    def __dask_postcompute__(self) -> tuple[Callable, tuple]:
+        """What the user gets is a copy: the graph, which is kept, holds the arrays themselves."""
+        take, args = super().__dask_postcompute__()
+        return own_result, (take, *args)
+
+    def own_arrays(self) -> None:
         """Copies the arrays if they are borrowed, so that nobody else can change them."""
-        if self.is_borrowed:
+        if self._whole is not None:
+            self.root.own_arrays()
+        elif self.is_borrowed:
             copies = [x.copy() if isinstance(x, np.ndarray) else x for x in self.leaves]
             self._show(copies)
             self.is_borrowed = False
@@ -125,6 +133,10 @@ class Variable(Node):
     def _has_no_item(self, entry: Any) -> str:
         entries = ", ".join([repr(entry) for entry in self.structure.entries()])
         return f"variable {self.name!r} has no item {entry!r}; it has {entries}"
+
+
+def own_result(results: Any, take: Callable, *args: Any) -> Any:
+    return of_its_own(take(results, *args))
 
 
 def variable(value: Any, name: str | None = None) -> Variable:

@@ -2,6 +2,8 @@
 
 import collections
 import dataclasses
+import functools
+import operator
 import threading
 
 import autograd
@@ -431,6 +433,25 @@ def test_differentiate_takes_parts_of_a_variable():
     assert of_a == 9.0
     assert of_b[0] == 12.0
     assert_array_equal(of_b[1], np.zeros(4))
+
+
+@pytest.mark.parametrize("used", [(), ("b",), ("b", 0), ("b", 0, 1)], ids=str)
+def test_a_part_gets_what_arrived_at_all_that_it_is_a_part_of(used):
+    def at(tree, path):
+        return functools.reduce(operator.getitem, path, tree)
+
+    def cubes(tree):
+        return sum([np.sum(leaf**3) for leaf in optree.tree_leaves(tree)])
+
+    value = {"a": np.ones(2), "b": [(np.arange(2.0), np.arange(3.0)), np.arange(4.0)], "c": 2.0}
+    x = dg.variable(value)
+    for path in [("b",), ("b", 0), ("b", 0, 0), ("b", 0, 1), ("b", 1)]:
+        node = dg.delayed(cubes)(at(x, used)) + dg.delayed(cubes)(x["b"][0][0])
+        node = node + dg.delayed(cubes)(x["b"][1])
+        _, (gradient, whole) = dask.compute(*dg.differentiate(node, [at(x, path), x]))
+        leaves = map(optree.tree_leaves, (gradient, at(whole, path)))
+        for found, expected in zip(*leaves, strict=True):
+            assert_array_equal(found, expected)
 
 
 def test_differentiate_takes_a_cotangent():

@@ -1,5 +1,6 @@
 """Nothing that a user gets shares memory with anything else, and little is copied for that."""
 
+import copy
 import threading
 import tracemalloc
 
@@ -173,6 +174,46 @@ def test_nodes_that_outlive_the_call_keep_the_argument_as_it_was(where):
     assert total == 8.0
     numpy.testing.assert_array_equal(b, [5.0, 5.0])
     numpy.testing.assert_array_equal(a, [1.0, 1.0, 1.0])
+
+
+def test_what_is_made_of_an_argument_within_the_call_does_not_see_later_writes(where):
+    kept = {}
+    total = dg.delayed(lambda x: np.sum(x**2), name="total")
+
+    def fun(x):
+        kept["copied"] = copy.copy(x)
+        kept["computed"] = x.compute()
+        kept["again"] = x.compute()
+        kept["persisted"] = x.persist()
+        kept["plain task"] = dask.delayed(lambda a: 1.0 * a)(x)
+        kept["value"], kept["gradient"] = dg.differentiate(total(x), x)
+        return total(x)
+
+    x = numpy.arange(3.0)
+    gradient = dg.value_and_grad(fun)(x)[1]
+    require_apart((kept["computed"], kept["again"], kept["persisted"].compute(), gradient), x)
+    kept["computed"][:] = 5.0
+    x[:] = -7.0
+    numpy.testing.assert_array_equal(kept["again"], numpy.arange(3.0))
+    for made in ("persisted", "copied", "plain task"):
+        numpy.testing.assert_array_equal(kept[made].compute(), numpy.arange(3.0))
+    assert kept["value"].compute() == 5.0
+    numpy.testing.assert_array_equal(kept["gradient"].compute(), 2.0 * numpy.arange(3.0))
+
+
+def test_a_part_that_is_computed_within_the_call_is_a_copy(where):
+    computed = []
+
+    def fun(w):
+        computed.append(w["a"][0].compute())
+        computed.append(dask.delayed(lambda a: a)(w["a"]))
+        return dg.delayed(lambda a: np.sum(a), name="total")(w["a"][0])
+
+    w = {"a": [numpy.ones(3)]}
+    dg.value_and_grad(fun)(w)
+    require_apart(computed[0], w)
+    w["a"][0][:] = -7.0
+    numpy.testing.assert_array_equal(computed[1].compute()[0], numpy.ones(3))
 
 
 def test_nodes_that_outlive_a_call_that_failed_do_so_too():

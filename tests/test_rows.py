@@ -110,6 +110,28 @@ def test_vectors_too():
     assert bits(found.dense()) == bits(expected)
 
 
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint64"])
+@pytest.mark.parametrize("as_number", [False, True], ids=["array", "number"])
+def test_an_index_may_be_of_a_dtype_that_holds_no_number_of_rows(dtype, as_number):
+    index = numpy.array([5, 0, 5, -1 if dtype.startswith("i") else 7], dtype)
+    index = index[3] if as_number else index
+
+    def fun(a):
+        return np.sum(a[index] ** 3) + np.sum(a[SOME])
+
+    found, expected = pieces_of(fun, decades(70000, 1))
+    assert isinstance(found, Rows)
+    assert bits(found.dense()) == bits(expected)
+
+
+@pytest.mark.usefixtures("always")
+def test_no_boolean_is_the_number_of_a_row():
+    for index in (False, True):
+        found, expected = pieces_of(lambda a, at=index: np.sum(a[at] ** 3), decades(*SHAPE))
+        assert bits(found) == bits(expected)
+
+
 def test_small_arrays_are_not_worth_it():
     assert not isinstance(pieces_of(lambda a: np.sum(a[SOME]), decades(*SHAPE))[0], Rows)
 

@@ -52,8 +52,10 @@ class Piece:
             return np.arange(*first.indices(count)) if all(map(is_slice, rest)) else None
         if isinstance(first, np.ndarray) and first.dtype == bool:
             return np.flatnonzero(first) if first.ndim == 1 else None
-        is_number = isinstance(first, int | np.integer | np.ndarray) and first is not True
-        return np.where(np.less(first, 0), np.add(first, count), first) if is_number else None
+        if isinstance(first, bool) or not isinstance(first, int | np.integer | np.ndarray):
+            return None
+        numbers = np.asarray(first, np.intp)  # in int8 there may be no ``count``
+        return np.where(numbers < 0, numbers + count, numbers)
 
     def at(self, places: np.ndarray) -> "Piece":
         """The same cotangent of another array, which has the rows at these places."""
