@@ -683,7 +683,10 @@ def test_a_plain_dataclass_is_registered_in_one_line(scheduler):
     with pytest.raises(TypeError, match=r"optree\.dataclasses\.register_node\(its_class, namesp"):
         dg.grad(model)(point)
     optree.dataclasses.register_node(Local := local_copy(), namespace="daskgrad")
-    gradient = dg.grad(model)(Local(np.ones(2), 3.0))
+    try:
+        gradient = dg.grad(model)(Local(np.ones(2), 3.0))
+    finally:
+        optree.unregister_pytree_node(Local, namespace="daskgrad")
     assert_allclose(gradient.slope, np.full(2, 6.0))
     assert gradient.shift == 2.0
     assert gradient.label is None
