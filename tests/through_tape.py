@@ -13,16 +13,20 @@ from autograd.builtins import tuple as boxed_tuple
 from autograd.core import primitive_vjps, vspace
 
 from daskgrad.backends.autograd import linearize, trace
+from daskgrad.backends.autograd.corrections import TANGENTS
 from daskgrad.backends.autograd.linearize import RULES as RULES_FOR_TANGENTS
 from daskgrad.backends.autograd.ruled import opened
 from daskgrad.backends.autograd.tape import RULES
 from daskgrad.structures import flatten
 
+RIGHT_HERE = {"test_fft.py::test_rfftn_odd_not_implemented": "wants odd sizes to be refused"}
 CANNOT_HOLD = {  # mode -> test -> why; it is an error where one of them passes, or is not there
     "rev": {
+        **RIGHT_HERE,
         "test_tests.py::test_check_vjp_2nd_order_fail": "asserts what is said of this mode alone",
     },
     "fwd": {
+        **RIGHT_HERE,
         "test_tests.py::test_check_vjp_1st_order_fail": "asserts what is said of the other mode",
         "test_tests.py::test_check_vjp_2nd_order_fail": "asserts what is said of the other mode",
     },
@@ -89,8 +93,8 @@ def checking(mode, check_grads):
 def break_rule(mode):
     """Makes our rule for ``tanh`` wrong by one part in a thousand: somebody has to see it."""
     if mode == "fwd":
-        push = RULES_FOR_TANGENTS[anp.tanh]
-        RULES_FOR_TANGENTS[anp.tanh] = lambda *call: 1.001 * push(*call)
+        push = TANGENTS[anp.tanh]
+        TANGENTS[anp.tanh] = RULES_FOR_TANGENTS[anp.tanh] = lambda *call: 1.001 * push(*call)
     else:
         pull = primitive_vjps[anp.tanh]
         RULES[anp.tanh] = lambda *call: lambda g: pull(*call)(1.001 * g)
