@@ -12,7 +12,7 @@ from typing import Any
 from daskgrad.forward import Whole
 from daskgrad.graph import Graph
 from daskgrad.inline import Clock, captured_here
-from daskgrad.tasks import Stage, TaskGraph, is_local
+from daskgrad.tasks import Stage, TaskGraph, where
 
 
 class Known:
@@ -65,11 +65,14 @@ class AtOnce(TaskGraph):
         fun: Callable,
         whole: Any,
         *args: Any,
+        stays: bool = False,
         annotations: dict[str, Any] | None = None,
     ) -> Any:
         if self._is_late:
             whole = self._referred(whole)
-            return super().pick(stage, name, fun, whole, *args, annotations=annotations)
+            return super().pick(
+                stage, name, fun, whole, *args, stays=stays, annotations=annotations
+            )
         return Known(self.key(stage, name), fun(whole.value, *args))
 
     def data(self, key: Any, value: Any) -> Any:
@@ -81,7 +84,7 @@ class AtOnce(TaskGraph):
     def _hand_over(self) -> None:
         """From here on tasks may run again, where something is lost or moved."""
         self._is_late = self._graph.is_watched = True
-        self._picks = is_local()
+        self._where = where()
         self._whole.is_open = False
 
     def _referred(self, arg: Any) -> Any:

@@ -70,11 +70,15 @@ def is_alone() -> bool:
     """Whether there is neither client, worker nor choice of the user's, in half of Dask's time."""
     if dask.config.get("scheduler", None):
         return False
-    for ask in (Client.current, get_worker):
-        try:
-            ask()
-        except ValueError:
-            continue
+    return not (has_client() or in_worker())
+
+
+def has_client() -> bool:
+    if not Client._instances:  # nearly always, where there is none: ten times as fast to ask
+        return False
+    try:
+        Client.current()
+    except ValueError:
         return False
     return True
 

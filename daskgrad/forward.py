@@ -121,9 +121,17 @@ def add_captured_call(node: CallNode, forward: Forward, fun: Callable) -> None:
 
 
 def pass_value_on(node: Node, forward: Forward, captured: Any) -> None:
-    """Adds the task that takes the value out of what was captured."""
+    """Adds the task that takes the value out of what was captured.
+
+    The one model that takes in a value and nothing else runs where that is, and needs none.
+    """
     forward.values[node] = forward.tasks.pick(
-        "value", node.name, value_of, captured, annotations=node.annotations
+        "value",
+        node.name,
+        value_of,
+        captured,
+        stays=forward.graph.is_for_one_call(node),
+        annotations=node.annotations,
     )
 
 

@@ -32,10 +32,11 @@ class Graph:
         self.extras = tuple(extras)
         self.is_watched = True
         self.wrt = set(wrt)
-        self.active = self._active()
-        self.order = order(
-            [output, *self.extras], is_leaf=lambda node: node.is_settled and node not in self.active
-        )
+        reached = order([output], is_leaf=lambda node: node.is_stopped)
+        self.active = self._active(reached)
+        if self.extras or any(node.is_stopped or node.is_settled for node in reached):
+            reached = order([output, *self.extras], is_leaf=self._is_there)
+        self.order = reached
         self.scalars = self._scalars() if output_is_scalar else set()
 
     def is_wrt(self, node: Node) -> bool:
@@ -52,17 +53,47 @@ class Graph:
             ]
         )
 
+    @property
+    def is_one_call(self) -> bool:
+        """Whether it is one model called on variables, one of them active, and nothing else."""
+        return (
+            type(self.output) is CallNode
+            and self.output in self.active
+            and not self.extras
+            and all(isinstance(source, Variable) for source in self.output.inputs)
+        )
+
     def is_used_once(self, node: Node) -> bool:
         """Whether one active node alone takes a value in."""
         return self._uses[node] == 1
+
+    def is_for_one_call(self, node: Node) -> bool:
+        """Whether a value goes to one model alone, which takes in nothing else and may run where
+        the value is."""
+        return node in self._inputs_of_one_call
 
     @functools.cached_property
     def _uses(self) -> Counter[Node]:
         return Counter([source for node in self.active for source in node.inputs])
 
-    def _active(self) -> set[Node]:
+    @functools.cached_property
+    def _inputs_of_one_call(self) -> set[Node]:
+        uses = Counter([source for node in self.order for source in node.inputs])
+        calls = [node for node in self.active if isinstance(node, CallNode)]
+        pairs = [(node, *node.inputs) for node in calls if len(node.inputs) == 1]
+        return {
+            source
+            for node, source in pairs
+            if uses[source] == 1 and node.annotations == source.annotations
+        }
+
+    def _is_there(self, node: Node) -> bool:
+        """Whether a value is there already, and need not be differentiated."""
+        return node.is_settled and node not in self.active
+
+    def _active(self, reached: Iterable[Node]) -> set[Node]:
         active: set[Node] = set()
-        for node in order([self.output], is_leaf=lambda node: node.is_stopped):
+        for node in reached:
             sources = () if node.is_stopped else node.inputs
             if self.is_wrt(node) or any(source in active for source in sources):
                 active.add(node)

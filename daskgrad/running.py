@@ -19,11 +19,12 @@ from daskgrad.forward import Forward, Whole, add_forward
 from daskgrad.graph import Graph
 from daskgrad.inline import InLine, seconds_in_line
 from daskgrad.nodes import Node
+from daskgrad.pullbacks import capture, each_of, pull_back
 from daskgrad.reduction import ReductionNode
 from daskgrad.resident.evaluation import ArrayTermsError
 from daskgrad.structures import flatten
 from daskgrad.supervision import LostError
-from daskgrad.tasks import TaskGraph, is_local
+from daskgrad.tasks import TaskGraph, Where, where
 from daskgrad.variables import Variable
 
 DERIVATIVES_A_THREAD = 8  # that are evaluated at once
@@ -42,12 +43,26 @@ def once(graph: Graph, extras: Sequence[Node]) -> tuple[Any, Sequence[Any], Arri
     seconds = seconds_in_line(graph, client)
     if not seconds:
         warn_of_shipping(graph, client)
-        return both_passes(graph, extras, TaskGraph(is_local()))
+        return both_passes(graph, extras, TaskGraph(where()))
+    if client is None and graph.is_one_call:
+        return one_call(graph)
     whole = Whole(client)
     if client is None:
         return both_passes(graph, extras, AtOnce(graph, whole, seconds), whole)
-    tasks = TaskGraph()
+    tasks = TaskGraph(Where.CLUSTER)
     return both_passes(graph, extras, tasks, whole, InLine(tasks, whole, seconds).compute)
+
+
+def one_call(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
+    """Both passes of one model on variables: there is nothing to hand over, or to do meanwhile."""
+    graph.is_watched = False
+    node: Any = graph.output
+    inputs = [source.primal for source in node.inputs]
+    active = graph.active_inputs(node)
+    captured = capture(node.model, node.call, active, inputs)
+    pulled = each_of(pull_back(captured, Seed(), node.model, node.call, active, inputs))
+    sources = [node.inputs[each.number] for each in active]
+    return captured.value, (), dict(zip(sources, pulled, strict=True))
 
 
 def both_passes(
@@ -137,7 +152,7 @@ class Kept:
     def _run(self) -> tuple[Any, ForwardPass]:
         client = active_client()
         warn_of_shipping(self._graph, client)
-        tasks = TaskGraph(is_local())
+        tasks = TaskGraph(where())
         forward = add_forward(self._graph, tasks)
         kept = tasks.persisted()
         try:

@@ -12,6 +12,7 @@ import os
 import string
 import uuid
 from collections.abc import Callable, Container, Iterable, Sequence
+from enum import Enum, auto
 from typing import Any, Literal, NamedTuple, get_args
 
 import dask
@@ -193,16 +194,22 @@ def is_of_pullbacks(key: Key) -> bool:
     return isinstance(key, tuple) and str(key[0]).startswith(("forward-", "backward-"))
 
 
+class Where(Enum):
+    """Where tasks run: in this process, where results do not travel; on a cluster, which runs a
+    task where what it takes in is; or as whoever computes them later decides."""
+
+    HERE = auto()
+    CLUSTER = auto()
+    ANYWHERE = auto()
+
+
 class TaskGraph:
-    """The tasks of one evaluation, while they are put together.
+    """The tasks of one evaluation, while they are put together; ``where`` they will run."""
 
-    ``is_local``: they will run in this process, where results do not travel.
-    """
-
-    def __init__(self, is_local: bool = False) -> None:
+    def __init__(self, where: Where = Where.ANYWHERE) -> None:
         self.key = Names().key  # a new key of this evaluation: (stage, name of a model)
         self._is_watched = is_debugging()
-        self._picks = is_local and not self._is_watched
+        self._where = where
         self._policy = sent(dask.config.get(CONFIG, DEFAULT))
         self._tasks: dict[Key, Planned | DataNode] = {}
         self._annotations: dict[str, dict[Key, Any]] = {}
@@ -230,13 +237,16 @@ class TaskGraph:
         fun: Callable,
         whole: TaskRef,
         *args: Any,
+        stays: bool = False,
         annotations: dict[str, Any] | None = None,
     ) -> Any:
         """A reference to a part of a result, ``fun(result, *args)``, which takes no time.
 
         It is a task of its own where results travel, so that the part travels without the rest.
+        ``stays``: on a cluster it does not, since its one consumer takes in nothing else.
         """
-        if self._picks:
+        is_there = self._where is Where.HERE or (stays and self._where is Where.CLUSTER)
+        if is_there and not self._is_watched:
             return Picked(whole, fun, args)
         return self.add(self.key(stage, name), fun, whole, *args, annotations=annotations)
 
@@ -341,7 +351,7 @@ class TaskGraph:
         other = TaskGraph()
         other._constants = dict(self._constants)
         other._policy = self._policy
-        other._picks = self._picks
+        other._where = self._where
         for result in dask.persist(*wanted, traverse=False, optimize_graph=False):
             held = result.__dask_graph__()[result.key]
             if isinstance(held, DataNode):
@@ -365,7 +375,7 @@ class TaskGraph:
         other._constants = dict(self._constants)
         other._futures = self._futures
         other._policy = self._policy
-        other._picks = self._picks
+        other._where = self._where
         return other
 
     def high_level_graph(self) -> HighLevelGraph:
@@ -390,9 +400,11 @@ class TaskGraph:
 IN_PROCESS = (None, dask.threaded.get, dask.local.get_sync)
 
 
-def is_local() -> bool:
-    """Whether Dask would run tasks in this process."""
-    return active_client() is None and dask.base.get_scheduler() in IN_PROCESS
+def where() -> Where:
+    """Where Dask would run tasks now."""
+    if active_client() is not None:
+        return Where.CLUSTER
+    return Where.HERE if dask.base.get_scheduler() in IN_PROCESS else Where.ANYWHERE
 
 
 def supervised() -> Supervised | None:

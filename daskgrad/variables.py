@@ -165,7 +165,7 @@ def borrowed(value: Any, name: str) -> Variable:
     """A variable whose arrays are the caller's, who must not write into them while it is used."""
     leaves, structure = flatten(value)
     checked = [checked_leaf(leaf, name, copy=None) for leaf in leaves]
-    made = Variable(optree.tree_unflatten(structure, checked), name)
+    made = Variable(unflatten(structure, checked), name)
     made.is_borrowed = True
     return made
 

@@ -19,6 +19,7 @@ import daskgrad as dg
 from daskgrad import agreement, inline, pullbacks
 from daskgrad.pullbacks import Captured
 from daskgrad.running import groups
+from daskgrad.tasks import TaskGraph
 
 X = np.linspace(0.2, 1.3, 4)
 
@@ -159,7 +160,7 @@ def wave_of_two(item, x, y):
 
 
 @pytest.mark.parametrize("length", [1, 2, 30])
-def test_a_chain_has_three_tasks_a_node(seen, length):
+def test_a_chain_has_three_tasks_a_node_where_nothing_is_known_of_the_scheduler(seen, length):
     """x → squash → ... → squash → energy, and back."""
 
     def chain(x):
@@ -198,6 +199,75 @@ def test_a_chain_has_two_tasks_a_node_within_one_process(local, length):
 
     dg.value_and_grad(chain)(X)
     assert local == {"forward": length + 1, "backward": length + 1, "value": 1}, "value: asked for"
+
+
+@pytest.fixture
+def submitted(client, monkeypatch):
+    """The stages of the tasks that are sent to a cluster, data left out."""
+    stages = Counter()
+    build = TaskGraph.high_level_graph
+
+    def count(tasks):
+        built = build(tasks)
+        nodes = dict(built).items()
+        stages.update([stage(key) for key, node in nodes if type(node).__name__ != "DataNode"])
+        return built
+
+    monkeypatch.setattr(TaskGraph, "high_level_graph", count)
+    return stages
+
+
+@pytest.mark.parametrize("length", [1, 2, 30])
+def test_a_chain_has_two_tasks_a_node_on_a_cluster(submitted, length):
+    """A model that takes in one value, which nobody else does, takes it out of what was kept."""
+
+    def chain(x):
+        for _ in range(length):
+            x = squash(x)
+        return energy(x)
+
+    dg.value_and_grad(chain)(X)
+    assert submitted == {"forward": length + 1, "backward": length + 1, "value": 1}, (
+        "value: asked for"
+    )
+
+
+def elsewhere(x):
+    with dask.annotate(priority=1):
+        return squash(x)
+
+
+@pytest.mark.parametrize(
+    ("objective", "values"),
+    [
+        (lambda x: energy(mix(squash(x), squash(x))), 3),
+        (lambda x: energy(squash(squash(x)) + 1.0), 1),
+        (lambda x: energy(elsewhere(squash(x))), 3),
+        (lambda x: energy(h := squash(x)) * energy(dg.stop_gradient(h)), 5),
+    ],
+    ids=["two inputs", "chain", "annotations", "used twice"],
+)
+def test_a_value_travels_to_others_on_a_cluster_without_what_was_kept(submitted, objective, values):
+    dg.value_and_grad(objective)(X)
+    assert submitted["value"] == values
+
+
+def test_an_auxiliary_value_is_a_task_on_a_cluster(submitted):
+    def objective(x):
+        hidden = squash(x)
+        return energy(hidden), hidden
+
+    dg.value_and_grad(objective, has_aux=True)(X)
+    assert submitted["value"] == 2
+
+
+def test_one_model_needs_no_task(monkeypatch):
+    """In line it is called as it is; with the bits of tasks, which test_inline compares."""
+    monkeypatch.setattr(TaskGraph, "add", None)
+    with dask.config.set({"daskgrad.inline.seconds": 60}):
+        value, gradient = dg.value_and_grad(energy)(X)
+    assert value == np.sum(X * X)
+    assert (gradient == 2 * X).all()
 
 
 def test_within_one_process_only_what_was_asked_for_is_selected_by_a_task(local):

@@ -61,6 +61,7 @@ def mixed(x):
 
 
 PROGRAMS = {
+    "one model": lambda x: dg.delayed(lambda x: np.dot(ROWS[0] * x, np.exp(x)))(x),
     "a list": lambda x: dg.map_sum(ragged, RAGGED, x),
     "rows": lambda x: dg.map_sum(dot, ROWS, x, grainsize=4),
     "one item": lambda x: dg.map_sum(dot, ROWS[:1], x),
