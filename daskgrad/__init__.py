@@ -1,18 +1,6 @@
 """daskgrad: gradients of programs made of many models, on Dask.
 
-Reading order, which is import order (a module imports only modules above it):
-
-structures, latest, random, arguments, signatures, fingerprints, rows, cotangents, tuples,
-ownership, choices, summation, compensation, policy, packing, backends, models, agreement, rules,
-roots, writes, portable, blame, captured, pullbacks, differences, dual, itemwise, term_pullbacks,
-terms, single_terms, portions, nested, nans: on the workers, plain NumPy. progress, clients,
-supervision: how long anything is waited for. tasks, spilling: what is handed to Dask. hidden,
-nodes, variables, cuts: the notation. graph, forward, backward, blackbox, tangent, batches,
-node_sums: the passes. partitions, resident, shards, columns, items, placing, reduction, sums:
-adding up over much data. inline, at_once: in the calling thread. shipping: what travels too often.
-demands: what is asked of whoever calls. running, recording, gradient, per_item, forward_mode,
-matrices, second_order, jacobian, directions, lines, taylor, culprits, checks: what users call.
-``ARCHITECTURE.md`` has a line on each.
+``ARCHITECTURE.md`` tells what is where.
 """
 
 import daskgrad.backends.autograd  # makes autograd's traces safe in threads

@@ -2,7 +2,6 @@
 
 import ast
 import pathlib
-import re
 
 import pytest
 
@@ -248,12 +247,3 @@ def test_the_check_sees_an_upward_import_and_a_trespass():
 def test_every_module_says_what_it_is_for(name):
     path = MODULES[name] if name else ROOT / "__init__.py"
     assert ast.get_docstring(ast.parse(path.read_text()))
-
-
-def test_the_reading_order_is_told_the_same_everywhere():
-    """In the package's docstring and in ARCHITECTURE.md."""
-    told = [name for name in ORDER if "." not in name]
-    docstring = re.findall(r"\w+", daskgrad.__doc__.split("\n\n", 2)[2])
-    assert [word for word in docstring if word in told] == told
-    architecture = (ROOT.parent / "ARCHITECTURE.md").read_text()
-    assert re.findall(r"^\| `(\w+)` \|", architecture, re.MULTILINE) == told
