@@ -44,7 +44,7 @@ from autograd.scipy.special import logsumexp
 
 from daskgrad.models import Call, Model
 from daskgrad.pullbacks import Active, capture
-from daskgrad.structures import Structure, flatten
+from daskgrad.values.trees import Structure, flatten
 
 STENCIL_AT_LEAST = 3.0  # times as fast
 ORDINARY_AT_MOST = 1.0  # median ratio

@@ -7,11 +7,11 @@ elsewhere: no gradient belongs to both. Fingerprints tell.
 
 from typing import Any
 
-from daskgrad.compensation import rounded_value
-from daskgrad.cotangents import Cotangent, nbytes
-from daskgrad.fingerprints import Fingerprint, agree, fingerprint
 from daskgrad.models import Model
-from daskgrad.structures import flatten
+from daskgrad.values.compensated import rounded_value
+from daskgrad.values.cotangents import Cotangent, nbytes
+from daskgrad.values.fingerprints import Fingerprint, agree, fingerprint
+from daskgrad.values.trees import flatten
 
 
 class NondeterministicModelError(RuntimeError):

@@ -10,18 +10,18 @@ from collections.abc import Callable, Sequence
 from functools import singledispatch
 from typing import Any, NamedTuple
 
-from daskgrad import cotangents
 from daskgrad.agreement import prints_of
-from daskgrad.cotangents import Cotangent
 from daskgrad.forward import Forward
 from daskgrad.graph import Graph
 from daskgrad.nodes import CallNode, ItemNode, Node
 from daskgrad.portions import add_sent_back, pull_back_item
 from daskgrad.pullbacks import pull_back
-from daskgrad.structures import takes_as_arrived
-from daskgrad.summation import in_groups
 from daskgrad.tasks import TaskGraph
 from daskgrad.terms import add_cotangents
+from daskgrad.values import cotangents
+from daskgrad.values.cotangents import Cotangent
+from daskgrad.values.summation import in_groups
+from daskgrad.values.trees import takes_as_arrived
 from daskgrad.variables import Variable
 
 

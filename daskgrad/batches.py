@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad import cotangents
-from daskgrad.cotangents import Cotangent
-from daskgrad.fingerprints import Fingerprint
-from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph
+from daskgrad.values import cotangents
+from daskgrad.values.cotangents import Cotangent
+from daskgrad.values.fingerprints import Fingerprint
+from daskgrad.values.trees import flatten
 
 
 class Batch(NamedTuple):

@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.choices import require_choice
-from daskgrad.cotangents import describe, is_differentiable
 from daskgrad.differences import METHODS, Differenced, Kind, Scheme, collect, difference
 from daskgrad.forward import Forward, forward_tasks
 from daskgrad.models import Model, inside_model
 from daskgrad.nodes import CallNode, DelayedModel, Node
 from daskgrad.pullbacks import evaluate
-from daskgrad.structures import flatten
+from daskgrad.values.choices import require_choice
+from daskgrad.values.cotangents import describe, is_differentiable
+from daskgrad.values.trees import flatten
 from daskgrad.variables import Variable
 
 MOST_TASKS = 64  # of one call's differences

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from daskgrad import backends
 from daskgrad.models import Call, Model, described_arguments
 from daskgrad.portable import make_portable, shorten
-from daskgrad.structures import flatten
+from daskgrad.values.trees import flatten
 from daskgrad.writes import note_of_foreign, note_of_write
 
 

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad import cotangents, packing, policy
+from daskgrad import packing, policy
 from daskgrad.agreement import print_of
-from daskgrad.cotangents import Leaves, describe
-from daskgrad.fingerprints import Fingerprint
-from daskgrad.structures import flatten, with_canonical_leaves
+from daskgrad.values import cotangents
+from daskgrad.values.cotangents import Leaves, describe
+from daskgrad.values.fingerprints import Fingerprint
+from daskgrad.values.trees import flatten, with_canonical_leaves
 
 
 class Seen(NamedTuple):

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.cotangents import describe
 from daskgrad.culprits import first_culprit
 from daskgrad.demands import require_function
 from daskgrad.directions import is_double
@@ -21,6 +20,7 @@ from daskgrad.lines import (
 )
 from daskgrad.random import require_seed
 from daskgrad.taylor import taylor_rates
+from daskgrad.values.cotangents import describe
 
 MODES = ("forward", "reverse")
 

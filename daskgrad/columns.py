@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.cotangents import describe, row_major
 from daskgrad.nodes import Node
 from daskgrad.partitions import as_items, described, in_row_order, require_plain
 from daskgrad.shards import Shards
-from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph, is_collection
-from daskgrad.tuples import as_slice
+from daskgrad.values.cotangents import describe, row_major
+from daskgrad.values.trees import flatten
+from daskgrad.values.tuples import as_slice
 from daskgrad.variables import Variable
 
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import dask
 
 from daskgrad.blame import Partition, argument_label, at
-from daskgrad.cotangents import Cotangent, gradient
 from daskgrad.demands import as_output, has_derivative
 from daskgrad.graph import Graph
 from daskgrad.lines import Fault, Program
@@ -19,9 +18,10 @@ from daskgrad.models import Call, Model
 from daskgrad.nodes import CallNode, DelayedModel, Node, add_values
 from daskgrad.pullbacks import Active, capture, each_of, evaluate, pull_back
 from daskgrad.reduction import ReductionNode
-from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph
 from daskgrad.terms import nth
+from daskgrad.values.cotangents import Cotangent, gradient
+from daskgrad.values.trees import flatten
 from daskgrad.variables import variable
 
 Check = Callable[[Program], Fault | None]

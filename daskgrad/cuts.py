@@ -11,8 +11,8 @@ import optree
 
 from daskgrad import backends
 from daskgrad.nodes import Node
-from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph
+from daskgrad.values.trees import flatten
 from daskgrad.variables import Variable
 
 

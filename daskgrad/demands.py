@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad import cotangents
-from daskgrad.cotangents import Cotangent, describe
 from daskgrad.graph import Graph
 from daskgrad.nodes import Constant, Node, delayed
 from daskgrad.pullbacks import is_real_scalar
 from daskgrad.shipping import complaints
-from daskgrad.structures import flatten
+from daskgrad.values import cotangents
+from daskgrad.values.cotangents import Cotangent, describe
+from daskgrad.values.trees import flatten
 from daskgrad.variables import OTHER_DERIVATIVE, Variable
 
 Argnums = int | Sequence[int]

@@ -15,10 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad import cotangents
 from daskgrad.backends.autograd.ruled import Call as RuledCall
 from daskgrad.blame import Blame
-from daskgrad.cotangents import Leaves, describe, is_differentiable
 from daskgrad.models import Call, Model
 from daskgrad.pullbacks import (
     Active,
@@ -30,7 +28,9 @@ from daskgrad.pullbacks import (
     seen_by,
 )
 from daskgrad.rules import Ruled
-from daskgrad.structures import flatten
+from daskgrad.values import cotangents
+from daskgrad.values.cotangents import Leaves, describe, is_differentiable
+from daskgrad.values.trees import flatten
 
 METHODS = ("central", "complex-step")
 COMPLEX_STEP = 1e-20

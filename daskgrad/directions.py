@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad import cotangents
-from daskgrad.structures import flatten
+from daskgrad.values import cotangents
+from daskgrad.values.trees import flatten
 
 
 def like(value: Any, random: np.random.Generator) -> Any:

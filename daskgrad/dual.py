@@ -14,10 +14,10 @@ import numpy as np
 import optree
 
 from daskgrad import backends
-from daskgrad.cotangents import describe, is_differentiable, zeros
 from daskgrad.models import Model
 from daskgrad.pullbacks import require_no_objects
-from daskgrad.structures import NAMESPACE, flatten
+from daskgrad.values.cotangents import describe, is_differentiable, zeros
+from daskgrad.values.trees import NAMESPACE, flatten
 
 
 class Dual(NamedTuple):

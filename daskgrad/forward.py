@@ -13,8 +13,8 @@ from daskgrad.graph import Graph
 from daskgrad.nodes import CallNode, ItemNode, Node, models, value_of_node
 from daskgrad.portions import capture_item
 from daskgrad.pullbacks import Captured, capture
-from daskgrad.structures import takes_as_arrived
 from daskgrad.tasks import TaskGraph
+from daskgrad.values.trees import takes_as_arrived
 from daskgrad.variables import Variable
 
 

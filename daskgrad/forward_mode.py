@@ -16,9 +16,9 @@ from daskgrad.node_sums import PAIR, ZERO_TANGENTS
 from daskgrad.nodes import Node
 from daskgrad.recording import Recording
 from daskgrad.running import evaluated
-from daskgrad.signatures import function_name
-from daskgrad.structures import of_its_own
 from daskgrad.tangent import Tangents
+from daskgrad.values.signatures import function_name
+from daskgrad.values.trees import of_its_own
 from daskgrad.variables import Variable, variable
 
 

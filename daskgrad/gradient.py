@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad import cotangents
 from daskgrad.backward import add_backward
-from daskgrad.cotangents import Cotangent, Seed
 from daskgrad.demands import (
     Argnums,
     as_number,
@@ -32,9 +30,11 @@ from daskgrad.graph import Graph
 from daskgrad.nodes import Node
 from daskgrad.recording import Recording, by_root, documented, in_places
 from daskgrad.running import Arrived, Kept, evaluated
-from daskgrad.signatures import argument_name, function_name
-from daskgrad.structures import flatten, of_its_own, unflatten
 from daskgrad.tasks import Result, TaskGraph
+from daskgrad.values import cotangents
+from daskgrad.values.cotangents import Cotangent, Seed
+from daskgrad.values.signatures import argument_name, function_name
+from daskgrad.values.trees import flatten, of_its_own, unflatten
 from daskgrad.variables import Variable
 
 # ------------------------------------------------------------------------------------- public

@@ -18,7 +18,7 @@ from daskgrad.partitions import Grainsize, aligned_grainsize, as_items, slice_si
 from daskgrad.shards import Shards
 from daskgrad.tasks import TaskGraph
 from daskgrad.terms import First
-from daskgrad.tuples import as_slice
+from daskgrad.values.tuples import as_slice
 from daskgrad.variables import Variable
 
 

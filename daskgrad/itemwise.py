@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad import cotangents
 from daskgrad.agreement import require_same_value, require_value_seen
-from daskgrad.cotangents import Cotangent, Leaves, Seed
 from daskgrad.models import Model
 from daskgrad.pullbacks import (
     Captured,
     Gradient,
     seed,
 )
-from daskgrad.rows import dense_leaf
-from daskgrad.structures import canonical, with_canonical_leaves
-from daskgrad.summation import Add, PairwiseSum
+from daskgrad.values import cotangents
+from daskgrad.values.cotangents import Cotangent, Leaves, Seed
+from daskgrad.values.rows import dense_leaf
+from daskgrad.values.summation import Add, PairwiseSum
+from daskgrad.values.trees import canonical, with_canonical_leaves
 
 Widths = tuple[int, ...]  # how many leaves each differentiated part of an item has
 

@@ -7,8 +7,6 @@ import numpy as np
 import optree
 
 from daskgrad.batches import entries, unit
-from daskgrad.choices import require_choice
-from daskgrad.cotangents import describe, is_differentiable
 from daskgrad.demands import (
     Argnums,
     as_output,
@@ -23,8 +21,10 @@ from daskgrad.graph import Graph
 from daskgrad.matrices import blocks, columns_of
 from daskgrad.recording import Recording, documented, gathered
 from daskgrad.running import Kept, evaluated, groups
-from daskgrad.signatures import function_name
-from daskgrad.structures import flatten
+from daskgrad.values.choices import require_choice
+from daskgrad.values.cotangents import describe, is_differentiable
+from daskgrad.values.signatures import function_name
+from daskgrad.values.trees import flatten
 from daskgrad.variables import Variable, variable
 
 MODES = ("auto", "forward", "reverse")

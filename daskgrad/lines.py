@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad.cotangents import describe
 from daskgrad.demands import as_output, has_derivative
 from daskgrad.directions import epsilon, inner, is_double, like, moved, size, still
 from daskgrad.forward_mode import jvp
@@ -13,9 +12,10 @@ from daskgrad.gradient import vjp
 from daskgrad.nodes import Node, add_values, delayed
 from daskgrad.pullbacks import is_real_scalar
 from daskgrad.second_order import hvp
-from daskgrad.signatures import function_name
-from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph
+from daskgrad.values.cotangents import describe
+from daskgrad.values.signatures import function_name
+from daskgrad.values.trees import flatten
 from daskgrad.variables import variable
 
 DIRECTIONS = 3

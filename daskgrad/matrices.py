@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.cotangents import is_differentiable
+from daskgrad.values.cotangents import is_differentiable
 
 
 def blocks(

@@ -6,10 +6,10 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from daskgrad import backends
-from daskgrad.arguments import of_run
 from daskgrad.backends.unchanged import digest
-from daskgrad.cotangents import describe
-from daskgrad.structures import Structure
+from daskgrad.values.cotangents import describe
+from daskgrad.values.protection import of_run
+from daskgrad.values.trees import Structure
 
 KEEP = ("auto", "gradient", "tape", "recompute")
 

@@ -17,8 +17,6 @@ import optree
 
 from daskgrad.agreement import Added
 from daskgrad.blame import Partition, argument_label, at
-from daskgrad.compensation import final_leaves, rounded_value
-from daskgrad.cotangents import Cotangent, Leaves, Part, Seed
 from daskgrad.itemwise import pull_back_items
 from daskgrad.models import Call, Model
 from daskgrad.portions import add_sent_back, capture_item, evaluate_item, pull_back_item
@@ -33,7 +31,6 @@ from daskgrad.pullbacks import (
     pull_back,
     seed,
 )
-from daskgrad.structures import NAMESPACE, flatten
 from daskgrad.terms import (
     First,
     Sum,
@@ -50,6 +47,9 @@ from daskgrad.terms import (
     pull_back_sum,
     sum_values,
 )
+from daskgrad.values.compensated import final_leaves, rounded_value
+from daskgrad.values.cotangents import Cotangent, Leaves, Part, Seed
+from daskgrad.values.trees import NAMESPACE, flatten
 
 _DEBUGGING: ContextVar[bool] = ContextVar("non-finite numbers are errors", default=False)
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.arguments import of_run
-from daskgrad.cotangents import as_summand, describe
-from daskgrad.structures import flatten
-from daskgrad.summation import pairwise
+from daskgrad.values.cotangents import as_summand, describe
+from daskgrad.values.protection import of_run
+from daskgrad.values.summation import pairwise
+from daskgrad.values.trees import flatten
 from daskgrad.writes import note_of_write
 
 

@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from daskgrad.backward import Backward, Contribution, backward_tasks
-from daskgrad.cotangents import Cotangent
 from daskgrad.dual import Dual, with_zero_tangents
 from daskgrad.forward import Forward, forward_tasks, pass_value_on
 from daskgrad.graph import Graph
 from daskgrad.nodes import Node, delayed
-from daskgrad.summation import in_groups
 from daskgrad.tangent import Tangents, dual_node, is_linear, tangent_node
 from daskgrad.tasks import TaskGraph
 from daskgrad.terms import add_seen, sum_values
+from daskgrad.values.cotangents import Cotangent
+from daskgrad.values.summation import in_groups
 
 
 class AddedNode(Node):

@@ -14,16 +14,16 @@ import numpy as np
 from dask.typing import Key
 
 from daskgrad import backends
-from daskgrad.arguments import USED_UP
-from daskgrad.choices import require_choice
-from daskgrad.cotangents import contiguous, describe, require_room
 from daskgrad.hidden import NESTED, containers_in, find_hidden
 from daskgrad.models import KEEP, Call, Model
 from daskgrad.portions import evaluate_item
 from daskgrad.pullbacks import evaluate
-from daskgrad.signatures import function_name, path_of, traceable
-from daskgrad.structures import NAMESPACE, Structure, flatten
 from daskgrad.tasks import Collection, Names, Stage, TaskGraph, is_collection
+from daskgrad.values.choices import require_choice
+from daskgrad.values.cotangents import contiguous, describe, require_room
+from daskgrad.values.protection import USED_UP
+from daskgrad.values.signatures import function_name, path_of, traceable
+from daskgrad.values.trees import NAMESPACE, Structure, flatten
 
 HEAVY = 2**16  # bytes from which on a constant array is a key of its own, and not part of a task
 

@@ -7,10 +7,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad.cotangents import describe, require_room, row_major
-from daskgrad.structures import flatten
-from daskgrad.summation import power_of_two
-from daskgrad.tuples import columns_of
+from daskgrad.values.cotangents import describe, require_room, row_major
+from daskgrad.values.summation import power_of_two
+from daskgrad.values.trees import flatten
+from daskgrad.values.tuples import columns_of
 
 BLOCKS = 32  # how many blocks an automatic grainsize makes of a long list, at the least
 SLICE_ROWS = 2**14  # in a slice of arrays: rows of a few numbers take about a millisecond

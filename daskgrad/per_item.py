@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.choices import require_choice
 from daskgrad.clients import active_client
 from daskgrad.demands import (
     Argnums,
@@ -25,10 +24,11 @@ from daskgrad.nodes import add_values, as_model
 from daskgrad.partitions import Grainsize, require_grainsize
 from daskgrad.reduction import ReductionNode
 from daskgrad.running import repeated
-from daskgrad.signatures import argument_name
 from daskgrad.single_terms import SingleTerms, gradients_of_block, norms_of_block
 from daskgrad.sums import reduction
 from daskgrad.tasks import TaskGraph
+from daskgrad.values.choices import require_choice
+from daskgrad.values.signatures import argument_name
 from daskgrad.variables import Variable, variable
 
 KINDS = {"norm": norms_of_block, "full": gradients_of_block}

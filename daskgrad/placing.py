@@ -19,7 +19,7 @@ from daskgrad.partitions import (
 )
 from daskgrad.shards import Shards
 from daskgrad.tasks import TaskGraph, is_collection
-from daskgrad.tuples import Tuples
+from daskgrad.values.tuples import Tuples
 
 BLOCKS_A_THREAD = 32  # as many as blocks are moved by when loads are balanced: some 3 percent each
 MOST_A_THREAD = 64  # whatever grainsize is asked for: each is a key of Dask's, and some 0.1 ms

@@ -11,13 +11,13 @@ from typing import Any
 from daskgrad.agreement import require_same_input, require_value_seen
 from daskgrad.blame import Blame
 from daskgrad.captured import Captured
-from daskgrad.cotangents import Cotangent
-from daskgrad.fingerprints import fingerprint
 from daskgrad.models import Call, Model
 from daskgrad.pullbacks import Active, capture, evaluate, pull_back, seed
-from daskgrad.structures import canonical, children_of, flatten, takes_as_arrived
-from daskgrad.summation import Add, pairwise
 from daskgrad.terms import add_cotangents
+from daskgrad.values.cotangents import Cotangent
+from daskgrad.values.fingerprints import fingerprint
+from daskgrad.values.summation import Add, pairwise
+from daskgrad.values.trees import canonical, children_of, flatten, takes_as_arrived
 
 CONTAINERS = (list, tuple, dict)
 

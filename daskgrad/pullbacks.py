@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad import backends, cotangents, policy
+from daskgrad import backends, policy
 from daskgrad.agreement import require_same_value, require_value_seen
-from daskgrad.arguments import handed_back, read_only_leaf
 from daskgrad.backends.calls import Layout, TracedBlock, TracedCall
 from daskgrad.blame import Blame
 from daskgrad.captured import (
@@ -28,10 +27,12 @@ from daskgrad.captured import (
     in_places,
     pulled_back,
 )
-from daskgrad.cotangents import Cotangent, Leaves, Seed, describe
-from daskgrad.fingerprints import fingerprint
 from daskgrad.models import Call, Model, described_arguments, load, run, trace, trace_block
-from daskgrad.structures import flatten, unflatten
+from daskgrad.values import cotangents
+from daskgrad.values.cotangents import Cotangent, Leaves, Seed, describe
+from daskgrad.values.fingerprints import fingerprint
+from daskgrad.values.protection import handed_back, read_only_leaf
+from daskgrad.values.trees import flatten, unflatten
 
 logger = logging.getLogger("daskgrad")
 

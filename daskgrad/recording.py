@@ -9,8 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from daskgrad import cotangents
-from daskgrad.cotangents import Cotangent, describe
 from daskgrad.demands import (
     nothing,
     require_derivative,
@@ -20,8 +18,10 @@ from daskgrad.demands import (
 )
 from daskgrad.graph import Graph
 from daskgrad.nodes import Node
-from daskgrad.ownership import taken
-from daskgrad.signatures import argument_name, function_name
+from daskgrad.values import cotangents
+from daskgrad.values.cotangents import Cotangent, describe
+from daskgrad.values.ownership import taken
+from daskgrad.values.signatures import argument_name, function_name
 from daskgrad.variables import Variable, borrowed, variable
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.arguments import read_only
 from daskgrad.backends.autograd.roots import Root
 from daskgrad.backends.autograd.ruled import Call
-from daskgrad.cotangents import describe
 from daskgrad.rules import Ruled
-from daskgrad.structures import flatten
+from daskgrad.values.cotangents import describe
+from daskgrad.values.protection import read_only
+from daskgrad.values.trees import flatten
 
 
 def implicit(

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from daskgrad.backends.autograd.ruled import Call, call_ruled
-from daskgrad.cotangents import describe
 from daskgrad.models import Model
-from daskgrad.signatures import argument_name, function_name
-from daskgrad.structures import flatten
+from daskgrad.values.cotangents import describe
+from daskgrad.values.signatures import argument_name, function_name
+from daskgrad.values.trees import flatten
 
 
 class Ruled:

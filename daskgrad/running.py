@@ -12,9 +12,7 @@ from daskgrad.at_once import AtOnce, Known
 from daskgrad.backward import add_backward
 from daskgrad.batches import Batch, BatchTasks, unit_cotangents
 from daskgrad.clients import active_client, present
-from daskgrad.cotangents import Cotangent, Seed
 from daskgrad.demands import warn_of_shipping
-from daskgrad.fingerprints import agree, fingerprint
 from daskgrad.forward import Forward, Whole, add_forward
 from daskgrad.graph import Graph
 from daskgrad.inline import InLine, seconds_in_line
@@ -22,9 +20,11 @@ from daskgrad.nodes import Node
 from daskgrad.pullbacks import capture, each_of, pull_back
 from daskgrad.reduction import ReductionNode
 from daskgrad.resident.evaluation import ArrayTermsError
-from daskgrad.structures import flatten
 from daskgrad.supervision import LostError
 from daskgrad.tasks import TaskGraph, Where, where
+from daskgrad.values.cotangents import Cotangent, Seed
+from daskgrad.values.fingerprints import agree, fingerprint
+from daskgrad.values.trees import flatten
 from daskgrad.variables import Variable
 
 DERIVATIVES_A_THREAD = 8  # that are evaluated at once

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad import cotangents
 from daskgrad.batches import entries, unit
 from daskgrad.demands import (
     Argnums,
@@ -36,9 +35,10 @@ from daskgrad.node_sums import SumNode
 from daskgrad.nodes import Node
 from daskgrad.recording import Recording, documented, gathered, in_places
 from daskgrad.running import Kept, at_once, evaluated
-from daskgrad.signatures import function_name
-from daskgrad.structures import flatten
 from daskgrad.tangent import Tangents
+from daskgrad.values import cotangents
+from daskgrad.values.signatures import function_name
+from daskgrad.values.trees import flatten
 from daskgrad.variables import Variable
 
 

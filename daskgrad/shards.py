@@ -16,7 +16,7 @@ from daskgrad.partitions import Block, cut
 from daskgrad.resident.evaluator import Evaluator, evaluator_of
 from daskgrad.resident.holdings import CLOSED, Holdings
 from daskgrad.tasks import TaskGraph
-from daskgrad.tuples import Tuples
+from daskgrad.values.tuples import Tuples
 
 
 class WorkerPlan(NamedTuple):

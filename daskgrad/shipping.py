@@ -11,13 +11,13 @@ from dask.sizeof import sizeof
 from dask.utils import format_bytes
 
 from daskgrad.columns import Column
-from daskgrad.cotangents import describe
 from daskgrad.graph import Graph
 from daskgrad.models import Model, SentFunction
 from daskgrad.nans import is_debugging
 from daskgrad.nodes import Constant, Node, models
 from daskgrad.reduction import ReductionNode
-from daskgrad.structures import flatten
+from daskgrad.values.cotangents import describe
+from daskgrad.values.trees import flatten
 
 TIMES = 3  # how often the same is sent before it is worth a word
 HEAVY = 2**20  # bytes in all

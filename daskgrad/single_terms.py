@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.blame import Partition
-from daskgrad.compensation import final_leaves
-from daskgrad.cotangents import Leaves, describe, is_differentiable
-from daskgrad.fingerprints import norm
 from daskgrad.models import Model
 from daskgrad.pullbacks import is_real_scalar
-from daskgrad.structures import flatten
 from daskgrad.terms import First, Sum, TracedSum, nth, require_one_length
+from daskgrad.values.compensated import final_leaves
+from daskgrad.values.cotangents import Leaves, describe, is_differentiable
+from daskgrad.values.fingerprints import norm
+from daskgrad.values.trees import flatten
 
 
 class SingleTerms(NamedTuple):

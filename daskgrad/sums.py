@@ -3,10 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
-from daskgrad.arguments import USED_UP
-from daskgrad.choices import require_choice
 from daskgrad.columns import Column
-from daskgrad.cotangents import describe
 from daskgrad.hidden import LOOKED_AT
 from daskgrad.items import (
     Items,
@@ -25,9 +22,12 @@ from daskgrad.node_sums import SumNode
 from daskgrad.nodes import CallNode, Node, as_model, require_no_node_in
 from daskgrad.partitions import Grainsize, require_grainsize
 from daskgrad.reduction import ReductionNode
-from daskgrad.structures import flatten
 from daskgrad.tasks import TaskGraph
 from daskgrad.terms import ADDERS
+from daskgrad.values.choices import require_choice
+from daskgrad.values.cotangents import describe
+from daskgrad.values.protection import USED_UP
+from daskgrad.values.trees import flatten
 
 Summation = Literal["pairwise", "compensated"]
 
@@ -68,8 +68,8 @@ def map_sum(
         value and in the sum of the terms' gradients. The terms and their gradients are as accurate
         as the model, and a factor that scales the sum is rounded as ever. Partial sums of several
         dtypes are converted to their common one before they are added; integers are added exactly.
-        Where plain addition gives an infinity or NaN, so does this. ``daskgrad.compensation`` has
-        the bound and its source.
+        Where plain addition gives an infinity or NaN, so does this. The bound and its source are in
+        ``daskgrad.values.compensated``.
 
     Raises
     ------

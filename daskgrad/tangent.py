@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.cotangents import describe
 from daskgrad.dual import Dual, pushed, tangent_of
 from daskgrad.graph import Graph
 from daskgrad.models import Model
 from daskgrad.nodes import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT, CallNode, Node, delayed, names
+from daskgrad.values.cotangents import describe
 from daskgrad.variables import Variable
 
 TAKE_TANGENT = delayed(tangent_of, name="tangent")

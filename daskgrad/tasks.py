@@ -25,12 +25,12 @@ from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.typing import Key
 
 from daskgrad.clients import active_client, in_worker
-from daskgrad.latest import drop_oldest
 from daskgrad.nans import is_debugging, watched
 from daskgrad.policy import CONFIG, DEFAULT, Under, sent
 from daskgrad.portable import make_plain
-from daskgrad.structures import Registering, canonical_for, sent_by_value
 from daskgrad.supervision import Supervised
+from daskgrad.values.caches import drop_oldest
+from daskgrad.values.trees import Registering, canonical_for, sent_by_value
 
 Stage = Literal["forward", "value", "backward", "cotangent", "tangent"]
 

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from daskgrad import cotangents, policy
+from daskgrad import policy
 from daskgrad.captured import Pullback, Travelling
-from daskgrad.cotangents import Leaves
 from daskgrad.itemwise import Gathered, Widths
-from daskgrad.summation import Add
+from daskgrad.values import cotangents
+from daskgrad.values.cotangents import Leaves
+from daskgrad.values.summation import Add
 
 
 class Terms(Travelling):

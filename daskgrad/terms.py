@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad import backends, compensation, cotangents
+from daskgrad import backends
 from daskgrad.agreement import (
     Added,
     print_of,
@@ -21,27 +21,8 @@ from daskgrad.agreement import (
     require_same_value,
     require_value_seen,
 )
-from daskgrad.arguments import as_it_is, read_only_leaf
 from daskgrad.backends.calls import TracedBlock
 from daskgrad.blame import Blame, Partition
-from daskgrad.compensation import (
-    Unrounded,
-    UnroundedValue,
-    final_leaves,
-    rounded_value,
-    taken_apart,
-)
-from daskgrad.cotangents import (
-    ONE_REAL_NUMBER,
-    Cotangent,
-    Leaves,
-    Part,
-    Seed,
-    as_summand,
-    describe,
-    is_zero,
-)
-from daskgrad.fingerprints import Fingerprint
 from daskgrad.itemwise import Gathered, Widths, factor_of_terms, items_of
 from daskgrad.models import Call, Model
 from daskgrad.pullbacks import (
@@ -58,9 +39,29 @@ from daskgrad.pullbacks import (
     seen_by,
     share_out,
 )
-from daskgrad.structures import Structure, flatten
-from daskgrad.summation import Add, Adders, PairwiseSum, pairwise
 from daskgrad.term_pullbacks import Terms
+from daskgrad.values import compensated, cotangents
+from daskgrad.values.compensated import (
+    Unrounded,
+    UnroundedValue,
+    final_leaves,
+    rounded_value,
+    taken_apart,
+)
+from daskgrad.values.cotangents import (
+    ONE_REAL_NUMBER,
+    Cotangent,
+    Leaves,
+    Part,
+    Seed,
+    as_summand,
+    describe,
+    is_zero,
+)
+from daskgrad.values.fingerprints import Fingerprint
+from daskgrad.values.protection import as_it_is, read_only_leaf
+from daskgrad.values.summation import Add, Adders, PairwiseSum, pairwise
+from daskgrad.values.trees import Structure, flatten
 
 
 class Sum(NamedTuple):
@@ -510,12 +511,12 @@ def add_compensated(first: Any, second: Any, owned: bool = False) -> Any:
         raise not_alike(rounded_value(first), rounded_value(second))
     require_numbers([*leaves, *others])
     pairs = zip(leaves, others, strict=True)
-    return UnroundedValue([compensation.add_leaf(a, b) for a, b in pairs], structure)
+    return UnroundedValue([compensated.add_leaf(a, b) for a, b in pairs], structure)
 
 
 ADDERS = {
     "pairwise": Adders(add_values, cotangents.add),
-    "compensated": Adders(add_compensated, compensation.add),
+    "compensated": Adders(add_compensated, compensated.add),
 }
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.cotangents import describe, require_room
 from daskgrad.nodes import Node
-from daskgrad.structures import canonical_leaf, children_of, flatten, of_its_own, unflatten
 from daskgrad.tasks import TaskGraph, is_collection
+from daskgrad.values.cotangents import describe, require_room
+from daskgrad.values.trees import canonical_leaf, children_of, flatten, of_its_own, unflatten
 
 
 class Variable(Node):

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad.arguments import entries_of, is_sparse
 from daskgrad.models import plain_function
-from daskgrad.signatures import argument_name
-from daskgrad.structures import flatten
+from daskgrad.values.protection import entries_of, is_sparse
+from daskgrad.values.signatures import argument_name
+from daskgrad.values.trees import flatten
 
 ASKED = "buffer source array"  # what Cython says of memory that it could not write into
 SIGNS = (  # what NumPy and Python say; the last two of ``np.dot(..., out=)`` and ``resize``

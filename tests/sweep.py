@@ -18,7 +18,7 @@ import autograd.numpy as anp
 import numpy as np
 
 from daskgrad.backends.autograd import linearize, trace
-from daskgrad.cotangents import is_differentiable, project
+from daskgrad.values.cotangents import is_differentiable, project
 
 DOMAIN_ERRORS = (TypeError, ValueError, IndexError, NotImplementedError, np.linalg.LinAlgError)
 

@@ -14,10 +14,10 @@ from policies import Always, moved, moving, under
 
 import daskgrad as dg
 from daskgrad.captured import Gradient
-from daskgrad.compensation import Unrounded, UnroundedValue
-from daskgrad.cotangents import Cotangent, Part
 from daskgrad.itemwise import ItemGradient
-from daskgrad.structures import Structure, canonical, flatten
+from daskgrad.values.compensated import Unrounded, UnroundedValue
+from daskgrad.values.cotangents import Cotangent, Part
+from daskgrad.values.trees import Structure, canonical, flatten
 
 KINDS = (numpy.float64, numpy.float32, numpy.complex128, numpy.int64, numpy.int32, numpy.bool_)
 FLOAT = numpy.dtype(float)

@@ -6,10 +6,10 @@ from numpy.testing import assert_array_equal
 
 import daskgrad as dg
 from daskgrad.backward import add_backward
-from daskgrad.cotangents import Cotangent, Seed
 from daskgrad.forward import add_forward
 from daskgrad.graph import Graph
 from daskgrad.tasks import TaskGraph
+from daskgrad.values.cotangents import Cotangent, Seed
 
 X = np.linspace(0.2, 1.3, 4)
 

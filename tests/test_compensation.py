@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
-from daskgrad import compensation, cotangents, sums
+from daskgrad import sums
 from daskgrad.agreement import NondeterministicModelError
-from daskgrad.compensation import Unrounded, UnroundedValue, final_leaves, two_sum
-from daskgrad.cotangents import Cotangent
 from daskgrad.pullbacks import Active
-from daskgrad.summation import pairwise
 from daskgrad.terms import ADDERS, Sum, capture_block, evaluate_block, pull_back_block, sum_values
+from daskgrad.values import compensated as compensation
+from daskgrad.values import cotangents
+from daskgrad.values.compensated import Unrounded, UnroundedValue, final_leaves, two_sum
+from daskgrad.values.cotangents import Cotangent
+from daskgrad.values.summation import pairwise
 
 LARGEST = float(np.finfo(float).max)
 ULP_OF_LARGEST = 2.0**971

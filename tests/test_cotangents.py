@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskgrad.cotangents import (
+from daskgrad.values.cotangents import (
     Cotangent,
     Seed,
     add,
@@ -25,7 +25,7 @@ from daskgrad.cotangents import (
     scale,
     zeros,
 )
-from daskgrad.summation import pairwise
+from daskgrad.values.summation import pairwise
 
 # ------------------------------------------------------------------------------------- add
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from daskgrad.fingerprints import SAMPLES, agree, fingerprint
+from daskgrad.values.fingerprints import SAMPLES, agree, fingerprint
 
 FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
 

@@ -21,7 +21,7 @@ import daskgrad as dg
 from conftest import use_scheduler
 from daskgrad import models
 from daskgrad.nans import is_debugging
-from daskgrad.structures import flatten
+from daskgrad.values.trees import flatten
 
 pytestmark = [
     pytest.mark.timeout(120),

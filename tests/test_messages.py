@@ -29,7 +29,7 @@ from daskgrad.resident.messages import (
 )
 from daskgrad.resident.requests import SpreadSum, summand_parcel
 from daskgrad.terms import Sum
-from daskgrad.tuples import Tuples
+from daskgrad.values.tuples import Tuples
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import daskgrad as dg
 from daskgrad.models import Model, SentFunction, inside_model
 from daskgrad.nodes import Node
 from daskgrad.pullbacks import Active, capture, evaluate
-from daskgrad.summation import pairwise
+from daskgrad.values.summation import pairwise
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

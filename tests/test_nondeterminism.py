@@ -21,10 +21,10 @@ from probes import lines, slow_back
 
 import daskgrad as dg
 from daskgrad import NondeterministicModelError
-from daskgrad.cotangents import Cotangent
-from daskgrad.fingerprints import fingerprint
-from daskgrad.structures import flatten
 from daskgrad.terms import add_cotangents
+from daskgrad.values.cotangents import Cotangent
+from daskgrad.values.fingerprints import fingerprint
+from daskgrad.values.trees import flatten
 
 pytestmark = [
     pytest.mark.timeout(120),

@@ -12,8 +12,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 import daskgrad as dg
-from daskgrad.cotangents import Cotangent, Seed
-from daskgrad.ownership import taken
+from daskgrad.values.cotangents import Cotangent, Seed
+from daskgrad.values.ownership import taken
 
 SAVED = numpy.full(3, 2.0)  # which a rule of the user's own keeps
 

@@ -16,7 +16,7 @@ from daskgrad.partitions import (
     require_grainsize,
     slice_size,
 )
-from daskgrad.tuples import Tuples
+from daskgrad.values.tuples import Tuples
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from clusters import cluster, kill, tasks_run
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
-from daskgrad.structures import flatten
-from daskgrad.tuples import Tuples
+from daskgrad.values.trees import flatten
+from daskgrad.values.tuples import Tuples
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -15,11 +15,11 @@ from probes import lines, write
 
 import daskgrad as dg
 from daskgrad import policy
-from daskgrad.cotangents import Cotangent
 from daskgrad.packing import Packed
 from daskgrad.policy import Measured, Under, sent
 from daskgrad.pullbacks import Active, Pullback, capture, pull_back
-from daskgrad.structures import flatten
+from daskgrad.values.cotangents import Cotangent
+from daskgrad.values.trees import flatten
 
 X = np.linspace(0.1, 1.0, 6)
 

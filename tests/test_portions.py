@@ -6,12 +6,13 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
-from daskgrad import NondeterministicModelError, cotangents
-from daskgrad.cotangents import Cotangent
-from daskgrad.fingerprints import fingerprint
+from daskgrad import NondeterministicModelError
 from daskgrad.portions import Portion, add_sent_back, whole
-from daskgrad.structures import flatten
 from daskgrad.terms import add_cotangents
+from daskgrad.values import cotangents
+from daskgrad.values.cotangents import Cotangent
+from daskgrad.values.fingerprints import fingerprint
+from daskgrad.values.trees import flatten
 
 X = np.linspace(0.2, 1.3, 4)
 VALUE = [np.ones(2), (np.zeros(3), {"b": 2.0, "a": np.ones(1)}), 5.0]

@@ -11,9 +11,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 import daskgrad as dg
-from daskgrad.arguments import BARE, of_run
 from daskgrad.models import Call, Model, run
-from daskgrad.structures import NAMESPACE, Structure, flatten
+from daskgrad.values.protection import BARE, of_run
+from daskgrad.values.trees import NAMESPACE, Structure, flatten
 
 X = np.array([0.3, -0.5, 0.9])
 ITEMS = np.linspace(0.0, 1.0, 11)

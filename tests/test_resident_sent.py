@@ -17,7 +17,7 @@ from daskgrad.resident.evaluator import evaluator_of
 from daskgrad.resident.messages import unpack
 from daskgrad.resident.requests import Rows, packed_rows
 from daskgrad.resident.spread import Spread, runs
-from daskgrad.structures import flatten
+from daskgrad.values.trees import flatten
 
 pytestmark = [
     pytest.mark.timeout(120),

@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 from probes import write
 
 import daskgrad as dg
-from daskgrad.structures import flatten
+from daskgrad.values.trees import flatten
 
 pytestmark = [
     pytest.mark.timeout(120),

@@ -14,12 +14,12 @@ from policies import moving
 from samples import decades
 
 import daskgrad as dg
-from daskgrad import rows
 from daskgrad.backends.autograd import trace
-from daskgrad.cotangents import add, scale
-from daskgrad.rows import Rows, dense_leaf
-from daskgrad.structures import is_canonical
-from daskgrad.summation import pairwise
+from daskgrad.values import rows
+from daskgrad.values.cotangents import add, scale
+from daskgrad.values.rows import Rows, dense_leaf
+from daskgrad.values.summation import pairwise
+from daskgrad.values.trees import is_canonical
 
 SHAPE = (40, 3)
 COUNT = 13

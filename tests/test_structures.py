@@ -13,7 +13,7 @@ import optree
 import pytest
 from samples import askew
 
-from daskgrad.structures import (
+from daskgrad.values.trees import (
     NAMESPACE,
     Registering,
     Structure,
@@ -165,7 +165,7 @@ def test_a_structure_that_only_cloudpickle_sends():
 SCRIPT = """
 import dataclasses, sys
 import cloudpickle, numpy as np, optree
-from daskgrad.structures import NAMESPACE, Registering, Structure, flatten
+from daskgrad.values.trees import NAMESPACE, Registering, Structure, flatten
 
 @dataclasses.dataclass
 class Layer:

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskgrad.summation import FAN_IN, PairwiseSum, Subtrees, in_groups, pairwise, power_of_two
+from daskgrad.values.summation import (
+    FAN_IN,
+    PairwiseSum,
+    Subtrees,
+    in_groups,
+    pairwise,
+    power_of_two,
+)
 
 
 def plus(a, b, owned):

@@ -19,7 +19,7 @@ from distributed import Client, get_client, worker_client
 from numpy.testing import assert_allclose
 
 import daskgrad as dg
-from daskgrad.structures import flatten
+from daskgrad.values.trees import flatten
 
 pytestmark = pytest.mark.timeout(90)
 

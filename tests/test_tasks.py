@@ -27,8 +27,8 @@ from samples import askew, decades
 
 import daskgrad as dg
 from daskgrad import tasks
-from daskgrad.structures import NAMESPACE
 from daskgrad.tasks import KeptTask, Names, TaskGraph, spoken
+from daskgrad.values.trees import NAMESPACE
 
 X = np.array([0.3, 0.5, 0.9])
 STAGES = ("forward", "value", "backward", "cotangent", "tangent")

@@ -10,7 +10,6 @@ from policies import Never
 
 import daskgrad as dg
 from daskgrad.agreement import NondeterministicModelError
-from daskgrad.cotangents import Cotangent, Seed
 from daskgrad.policy import Under, sent
 from daskgrad.pullbacks import Active, Gradient
 from daskgrad.reduction import ReductionNode
@@ -25,6 +24,7 @@ from daskgrad.terms import (
     pull_back_block,
     pull_back_sum,
 )
+from daskgrad.values.cotangents import Cotangent, Seed
 
 X = np.linspace(0.2, 1.3, 4)
 ITEMS = [0.3, -1.2, 2.5, 0.7, 1.9]

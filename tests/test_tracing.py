@@ -16,7 +16,7 @@ from daskgrad.backends.autograd import trace
 from daskgrad.backends.autograd.tracing import TraceNumbers, install, trace_numbers
 from daskgrad.models import Call, Model
 from daskgrad.pullbacks import Active, capture
-from daskgrad.structures import Structure, flatten
+from daskgrad.values.trees import Structure, flatten
 
 WAIT = 20  # seconds; nothing waits unless something is broken
 
@@ -184,7 +184,7 @@ def test_numbers_begin_above_the_traces_that_are_open(autograds_counter):
         assert install().next_number() > open_trace
 
 
-@pytest.mark.parametrize("module", ["daskgrad", "daskgrad.pullbacks", "daskgrad.structures"])
+@pytest.mark.parametrize("module", ["daskgrad", "daskgrad.pullbacks", "daskgrad.values.trees"])
 def test_importing_anything_of_daskgrad_makes_threads_safe(module):
     """Also where autograd was imported, and used, before."""
     code = (

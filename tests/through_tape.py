@@ -17,7 +17,7 @@ from daskgrad.backends.autograd.corrections import TANGENTS
 from daskgrad.backends.autograd.linearize import RULES as RULES_FOR_TANGENTS
 from daskgrad.backends.autograd.ruled import opened
 from daskgrad.backends.autograd.tape import RULES
-from daskgrad.structures import flatten
+from daskgrad.values.trees import flatten
 
 RIGHT_HERE = {"test_fft.py::test_rfftn_odd_not_implemented": "wants odd sizes to be refused"}
 CANNOT_HOLD = {  # mode -> test -> why; it is an error where one of them passes, or is not there

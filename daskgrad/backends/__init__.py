@@ -17,8 +17,8 @@ pytrees with NumPy arrays in them, and so is its value, whatever the library mak
       from any thread; changes none of its arguments;
     - ``held_arrays()``: what the tape keeps alive, each array once; they have ``nbytes``.
 
-    It may have ``pull_rows(cotangents)``, which is ``pull`` but returns ``daskgrad.rows.Rows`` for
-    large arrays of which few rows were used; sums call it, and add these up.
+    It may have ``pull_rows(cotangents)``, which is ``pull`` but returns ``Rows``
+    (``daskgrad.values.rows``) for large arrays of which few rows were used; sums add these up.
 
     A tape may travel to other processes (``dg.PullbackPolicy`` says when) if it also has
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad.structures import flatten
+from daskgrad.values.trees import flatten
 
 
 class Layout(NamedTuple):

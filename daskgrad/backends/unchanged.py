@@ -16,7 +16,7 @@ from typing import Any
 
 import cloudpickle
 
-from daskgrad.latest import drop_oldest
+from daskgrad.values.caches import drop_oldest
 
 FIXED = (
     types.ModuleType,

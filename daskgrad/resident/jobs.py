@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 from distributed.core import error_message
 
-from daskgrad.cotangents import Leaves
 from daskgrad.itemwise import ItemGradient, without_items
 from daskgrad.models import Model
 from daskgrad.portable import make_plain
 from daskgrad.pullbacks import Captured, Gradient, Seen
 from daskgrad.resident.messages import Frames, Parcels, Unopened, key_of, unpack
-from daskgrad.structures import canonical, with_canonical_leaves
-from daskgrad.summation import Place, Subtrees
 from daskgrad.terms import ADDERS, Sum, TracedSum, captured_sum
-from daskgrad.tuples import as_slice
+from daskgrad.values.cotangents import Leaves
+from daskgrad.values.summation import Place, Subtrees
+from daskgrad.values.trees import canonical, with_canonical_leaves
+from daskgrad.values.tuples import as_slice
 
 Sums = dict[Place, Captured]
 Columns = dict[int, tuple[Leaves, ...]]  # by the number of the block, for each part of its items

@@ -4,15 +4,15 @@ import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from daskgrad import cotangents
-from daskgrad.latest import kept_or_made
 from daskgrad.models import Model, SentFunction
 from daskgrad.resident.jobs import Summand
 from daskgrad.resident.messages import LARGE, Frames, Parcel, pack
 from daskgrad.resident.routes import LARGE_POINT, Work, addresses, routes
 from daskgrad.resident.spread import NOTHING_ASKED, Asked, Run, Spread
-from daskgrad.structures import exactly, flatten, sent_by_value
 from daskgrad.terms import Sum
+from daskgrad.values import cotangents
+from daskgrad.values.caches import kept_or_made
+from daskgrad.values.trees import exactly, flatten, sent_by_value
 
 
 class SpreadSum(NamedTuple):

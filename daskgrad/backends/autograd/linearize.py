@@ -49,7 +49,7 @@ from daskgrad.backends.autograd.tape import (
     trace,
 )
 from daskgrad.backends.autograd.tracing import trace_numbers
-from daskgrad.cotangents import is_differentiable
+from daskgrad.values.cotangents import is_differentiable
 
 
 class Step(NamedTuple):

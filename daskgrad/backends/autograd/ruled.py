@@ -15,10 +15,10 @@ from autograd.builtins import DictBox, SequenceBox
 from autograd.extend import defjvp_argnums, defvjp_argnums
 from autograd.tracer import find_top_boxed_args, getval, isbox, new_box
 
-from daskgrad import cotangents
-from daskgrad.arguments import read_only_leaf
-from daskgrad.cotangents import describe, is_differentiable
-from daskgrad.structures import flatten, unflatten
+from daskgrad.values import cotangents
+from daskgrad.values.cotangents import describe, is_differentiable
+from daskgrad.values.protection import read_only_leaf
+from daskgrad.values.trees import flatten, unflatten
 
 
 class Call(NamedTuple):

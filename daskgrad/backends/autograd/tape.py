@@ -40,7 +40,7 @@ from daskgrad.backends.autograd.linear import RULES as LINEAR_RULES
 from daskgrad.backends.autograd.pickling import TapePickler
 from daskgrad.backends.autograd.ruled import call_ruled
 from daskgrad.backends.autograd.tracing import trace_numbers
-from daskgrad.structures import LEAF_TYPES
+from daskgrad.values.trees import LEAF_TYPES
 
 LEAF_TYPES.add(ArrayBox)  # optree would find out as much, in ten times the time
 

@@ -9,7 +9,7 @@ import numpy as np
 import optree
 from autograd.tracer import getval, isbox
 
-from daskgrad.structures import flatten
+from daskgrad.values.trees import flatten
 
 
 def unboxed(leaf: Any) -> Any:

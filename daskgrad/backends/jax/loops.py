@@ -19,7 +19,7 @@ from jax import lax
 
 from daskgrad.backends.calls import Layout
 from daskgrad.backends.jax.programs import Program
-from daskgrad.summation import power_of_two
+from daskgrad.values.summation import power_of_two
 
 NBYTES = 2**20  # of a loop's rows: the items, and their gradients
 LONGEST = 256  # rows

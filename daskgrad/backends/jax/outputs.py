@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from daskgrad.structures import NAMESPACE
+from daskgrad.values.trees import NAMESPACE
 
 
 class End:

@@ -24,7 +24,7 @@ from daskgrad.backends.jax.outputs import Outputs
 from daskgrad.backends.jax.pickling import dumps
 from daskgrad.backends.jax.reach import reached
 from daskgrad.backends.unchanged import digest
-from daskgrad.structures import exactly, flatten, unflatten
+from daskgrad.values.trees import exactly, flatten, unflatten
 
 logger = logging.getLogger("daskgrad")
 

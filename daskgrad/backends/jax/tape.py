@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from daskgrad.backends.calls import Layout, TracedCall
 from daskgrad.backends.jax.outputs import Outputs, as_numpy, with_shape
 from daskgrad.backends.jax.programs import program_of
-from daskgrad.structures import flatten, unflatten
+from daskgrad.values.trees import flatten, unflatten
 
 
 def run(fun: Callable, args: tuple, kwargs: dict) -> Any:

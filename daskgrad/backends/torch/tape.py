@@ -21,7 +21,7 @@ from daskgrad.backends.torch.tensors import (
     like,
     tensor_of,
 )
-from daskgrad.structures import flatten, unflatten
+from daskgrad.values.trees import flatten, unflatten
 
 _model_lock = threading.RLock()
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import optree
 
-from daskgrad.cotangents import nbytes
-from daskgrad.structures import NAMESPACE, flatten
+from daskgrad.values.cotangents import nbytes
+from daskgrad.values.trees import NAMESPACE, flatten
 
 
 class Tuples(Sequence):

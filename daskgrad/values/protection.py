@@ -20,7 +20,7 @@ import numpy as np
 import optree
 
 from daskgrad.random import STATEFUL
-from daskgrad.structures import flatten
+from daskgrad.values.trees import flatten
 
 # Classes whose objects are leaves that nobody can write into, and hold nothing; those of the
 # libraries, with the boxes of their traces, are added when they are met.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from daskgrad.cotangents import describe
+from daskgrad.values.cotangents import describe
 
 
 def require_choice(given: Any, choices: Iterable[str], argument: str) -> None:

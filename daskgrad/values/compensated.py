@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.cotangents import Leaves, as_summand, cast, is_differentiable, nbytes
-from daskgrad.rows import dense_leaf
-from daskgrad.structures import Structure, canonical_leaf, flatten, with_canonical_leaves
+from daskgrad.values.cotangents import Leaves, as_summand, cast, is_differentiable, nbytes
+from daskgrad.values.rows import dense_leaf
+from daskgrad.values.trees import Structure, canonical_leaf, flatten, with_canonical_leaves
 
 
 class Unrounded:

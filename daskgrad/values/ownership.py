@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.cotangents import Cotangent, Leaves, Seed
+from daskgrad.values.cotangents import Cotangent, Leaves, Seed
 
 
 def taken(arrived: MutableMapping[Any, Cotangent], key: Any) -> Cotangent:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.fingerprints import Fingerprint
-from daskgrad.rows import Rows, dense_leaf, merged
-from daskgrad.structures import unflatten, with_canonical_leaves
+from daskgrad.values.fingerprints import Fingerprint
+from daskgrad.values.rows import Rows, dense_leaf, merged
+from daskgrad.values.trees import unflatten, with_canonical_leaves
 
 Leaves = tuple[Any, ...]
 
