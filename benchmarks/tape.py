@@ -2,9 +2,9 @@
 
     python benchmarks/tape.py [--quick]
 
-What is measured: ``daskgrad.pullbacks.capture``, the body of a model's forward task (the value, the
-gradient, which a scalar model keeps, and the fingerprints), against ``autograd.value_and_grad`` of
-the same function at the same point. Both run in this process, with one BLAS thread and without
+What is measured: ``daskgrad.models.pullbacks.capture``, the body of a model's forward task (the
+value, the gradient, which a scalar model keeps, and the fingerprints), against
+``autograd.value_and_grad`` of the same function at the same point. Both run in this process, with one BLAS thread and without
 Dask. Rounds are interleaved: in each one, both run for the same number of calls, and take turns in
 going first. A time is the median over the rounds, a ratio the median over the rounds of daskgrad's
 time over autograd's; less than one is faster than autograd.
@@ -42,8 +42,8 @@ import autograd.scipy.stats as stats
 import numpy
 from autograd.scipy.special import logsumexp
 
-from daskgrad.models import Call, Model
-from daskgrad.pullbacks import Active, capture
+from daskgrad.models.model import Call, Model
+from daskgrad.models.pullbacks import Active, capture
 from daskgrad.values.trees import Structure, flatten
 
 STENCIL_AT_LEAST = 3.0  # times as fast

@@ -6,7 +6,6 @@
 import daskgrad.backends.autograd  # makes autograd's traces safe in threads
 import daskgrad.spilling  # noqa: F401  tells Dask's spill files from its messages
 from daskgrad import random
-from daskgrad.agreement import NondeterministicModelError
 from daskgrad.backends import register_backend
 from daskgrad.blackbox import finite_difference
 from daskgrad.checks import check_grads
@@ -15,11 +14,12 @@ from daskgrad.forward_mode import jvp
 from daskgrad.gradient import differentiate, grad, value_and_grad, vjp
 from daskgrad.items import zip
 from daskgrad.jacobian import jacobian
-from daskgrad.nans import debug_nans
+from daskgrad.models.determinism import NondeterministicModelError
+from daskgrad.models.finite import debug_nans
+from daskgrad.models.travel.policy import PullbackPolicy
 from daskgrad.nodes import delayed
 from daskgrad.per_item import per_item
 from daskgrad.placing import place
-from daskgrad.policy import PullbackPolicy
 from daskgrad.roots import implicit
 from daskgrad.rules import custom_vjp
 from daskgrad.second_order import gnvp, hessian, hvp

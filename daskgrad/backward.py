@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from functools import singledispatch
 from typing import Any, NamedTuple
 
-from daskgrad.agreement import prints_of
 from daskgrad.forward import Forward
 from daskgrad.graph import Graph
+from daskgrad.models.determinism import prints_of
+from daskgrad.models.portions import add_sent_back, pull_back_item
+from daskgrad.models.pullbacks import pull_back
 from daskgrad.nodes import CallNode, ItemNode, Node
-from daskgrad.portions import add_sent_back, pull_back_item
-from daskgrad.pullbacks import pull_back
 from daskgrad.tasks import TaskGraph
 from daskgrad.terms import add_cotangents
 from daskgrad.values import cotangents

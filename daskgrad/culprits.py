@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import dask
 
-from daskgrad.blame import Partition, argument_label, at
 from daskgrad.demands import as_output, has_derivative
 from daskgrad.graph import Graph
 from daskgrad.lines import Fault, Program
-from daskgrad.models import Call, Model
+from daskgrad.models.failures import Partition, argument_label, at
+from daskgrad.models.model import Call, Model
+from daskgrad.models.pullbacks import Active, capture, each_of, evaluate, pull_back
 from daskgrad.nodes import CallNode, DelayedModel, Node, add_values
-from daskgrad.pullbacks import Active, capture, each_of, evaluate, pull_back
 from daskgrad.reduction import ReductionNode
 from daskgrad.tasks import TaskGraph
 from daskgrad.terms import nth

@@ -9,8 +9,8 @@ import numpy as np
 import optree
 
 from daskgrad.graph import Graph
+from daskgrad.models.pullbacks import is_real_scalar
 from daskgrad.nodes import Constant, Node, delayed
-from daskgrad.pullbacks import is_real_scalar
 from daskgrad.shipping import complaints
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent, describe

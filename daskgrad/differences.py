@@ -16,9 +16,9 @@ import numpy as np
 import optree
 
 from daskgrad.backends.autograd.ruled import Call as RuledCall
-from daskgrad.blame import Blame
-from daskgrad.models import Call, Model
-from daskgrad.pullbacks import (
+from daskgrad.models.failures import Blame
+from daskgrad.models.model import Call, Model
+from daskgrad.models.pullbacks import (
     Active,
     Captured,
     Gradient,

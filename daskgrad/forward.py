@@ -8,11 +8,11 @@ from collections.abc import Callable
 from functools import singledispatch
 from typing import Any
 
-from daskgrad.agreement import Added
 from daskgrad.graph import Graph
+from daskgrad.models.determinism import Added
+from daskgrad.models.portions import capture_item
+from daskgrad.models.pullbacks import Captured, capture
 from daskgrad.nodes import CallNode, ItemNode, Node, models, value_of_node
-from daskgrad.portions import capture_item
-from daskgrad.pullbacks import Captured, capture
 from daskgrad.tasks import TaskGraph
 from daskgrad.values.trees import takes_as_arrived
 from daskgrad.variables import Variable

@@ -10,8 +10,8 @@ from daskgrad.demands import (
     require_function,
     require_tangents,
 )
-from daskgrad.dual import Dual, tangent_in_place
 from daskgrad.graph import Graph
+from daskgrad.models.duals import Dual, tangent_in_place
 from daskgrad.node_sums import PAIR, ZERO_TANGENTS
 from daskgrad.nodes import Node
 from daskgrad.recording import Recording

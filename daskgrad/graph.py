@@ -4,8 +4,8 @@ import functools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from daskgrad.models.pullbacks import Active
 from daskgrad.nodes import ELEMENTWISE, CallNode, Node, order
-from daskgrad.pullbacks import Active
 from daskgrad.variables import Variable
 
 SCALAR_KEEPING = {id(model.model) for model in ELEMENTWISE}

@@ -22,9 +22,9 @@ from distributed import Client
 
 from daskgrad.forward import Whole
 from daskgrad.graph import Graph
-from daskgrad.nans import is_debugging
+from daskgrad.models.finite import is_debugging
+from daskgrad.models.pullbacks import Active, Captured
 from daskgrad.nodes import Constant, Node
-from daskgrad.pullbacks import Active, Captured
 from daskgrad.reduction import (
     ReductionNode,
     WholeSum,

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.blame import Partition
 from daskgrad.columns import Column, NodeColumn, PlacedColumn, as_column
-from daskgrad.models import inside_model
+from daskgrad.models.failures import Partition
+from daskgrad.models.model import inside_model
 from daskgrad.nodes import OnlyItems
 from daskgrad.partitions import Grainsize, aligned_grainsize, as_items, slice_size
 from daskgrad.shards import Shards

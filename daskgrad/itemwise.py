@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.agreement import require_same_value, require_value_seen
-from daskgrad.models import Model
-from daskgrad.pullbacks import (
+from daskgrad.models.determinism import require_same_value, require_value_seen
+from daskgrad.models.model import Model
+from daskgrad.models.pullbacks import (
     Captured,
     Gradient,
     seed,

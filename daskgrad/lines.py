@@ -9,8 +9,8 @@ from daskgrad.demands import as_output, has_derivative
 from daskgrad.directions import epsilon, inner, is_double, like, moved, size, still
 from daskgrad.forward_mode import jvp
 from daskgrad.gradient import vjp
+from daskgrad.models.pullbacks import is_real_scalar
 from daskgrad.nodes import Node, add_values, delayed
-from daskgrad.pullbacks import is_real_scalar
 from daskgrad.second_order import hvp
 from daskgrad.tasks import TaskGraph
 from daskgrad.values.cotangents import describe

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import optree
 
+from daskgrad.models.writes import note_of_write
 from daskgrad.values.cotangents import as_summand, describe
 from daskgrad.values.protection import of_run
 from daskgrad.values.summation import pairwise
 from daskgrad.values.trees import flatten
-from daskgrad.writes import note_of_write
 
 
 def nested_sum(fun: Callable, name: str, items: Iterable[Any], shared: tuple) -> Any:

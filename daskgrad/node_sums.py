@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from daskgrad.backward import Backward, Contribution, backward_tasks
-from daskgrad.dual import Dual, with_zero_tangents
 from daskgrad.forward import Forward, forward_tasks, pass_value_on
 from daskgrad.graph import Graph
+from daskgrad.models.duals import Dual, with_zero_tangents
 from daskgrad.nodes import Node, delayed
 from daskgrad.tangent import Tangents, dual_node, is_linear, tangent_node
 from daskgrad.tasks import TaskGraph

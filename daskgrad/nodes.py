@@ -15,9 +15,9 @@ from dask.typing import Key
 
 from daskgrad import backends
 from daskgrad.hidden import NESTED, containers_in, find_hidden
-from daskgrad.models import KEEP, Call, Model
-from daskgrad.portions import evaluate_item
-from daskgrad.pullbacks import evaluate
+from daskgrad.models.model import KEEP, Call, Model
+from daskgrad.models.portions import evaluate_item
+from daskgrad.models.pullbacks import evaluate
 from daskgrad.tasks import Collection, Names, Stage, TaskGraph, is_collection
 from daskgrad.values.choices import require_choice
 from daskgrad.values.cotangents import contiguous, describe, require_room

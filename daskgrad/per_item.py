@@ -19,7 +19,7 @@ from daskgrad.demands import (
 )
 from daskgrad.graph import Graph
 from daskgrad.items import Items, Zip, as_columns, cut_alike, holds_nodes
-from daskgrad.models import Model, inside_model
+from daskgrad.models.model import Model, inside_model
 from daskgrad.nodes import add_values, as_model
 from daskgrad.partitions import Grainsize, require_grainsize
 from daskgrad.reduction import ReductionNode

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from daskgrad.backends.autograd.ruled import Call, call_ruled
-from daskgrad.models import Model
+from daskgrad.models.model import Model
 from daskgrad.values.cotangents import describe
 from daskgrad.values.signatures import argument_name, function_name
 from daskgrad.values.trees import flatten

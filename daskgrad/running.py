@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import dask.system
 
-from daskgrad.agreement import NondeterministicModelError
 from daskgrad.at_once import AtOnce, Known
 from daskgrad.backward import add_backward
 from daskgrad.batches import Batch, BatchTasks, unit_cotangents
@@ -16,8 +15,9 @@ from daskgrad.demands import warn_of_shipping
 from daskgrad.forward import Forward, Whole, add_forward
 from daskgrad.graph import Graph
 from daskgrad.inline import InLine, seconds_in_line
+from daskgrad.models.determinism import NondeterministicModelError
+from daskgrad.models.pullbacks import capture, each_of, pull_back
 from daskgrad.nodes import Node
-from daskgrad.pullbacks import capture, each_of, pull_back
 from daskgrad.reduction import ReductionNode
 from daskgrad.resident.evaluation import ArrayTermsError
 from daskgrad.supervision import LostError

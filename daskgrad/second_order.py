@@ -27,10 +27,10 @@ from daskgrad.demands import (
     require_tangents,
     warn_of_independent,
 )
-from daskgrad.dual import tangent_in_place
 from daskgrad.forward_mode import dual_of, tangent_variables
 from daskgrad.graph import Graph
 from daskgrad.matrices import blocks
+from daskgrad.models.duals import tangent_in_place
 from daskgrad.node_sums import SumNode
 from daskgrad.nodes import Node
 from daskgrad.recording import Recording, documented, gathered, in_places

@@ -12,8 +12,8 @@ from dask.utils import format_bytes
 
 from daskgrad.columns import Column
 from daskgrad.graph import Graph
-from daskgrad.models import Model, SentFunction
-from daskgrad.nans import is_debugging
+from daskgrad.models.finite import is_debugging
+from daskgrad.models.model import Model, SentFunction
 from daskgrad.nodes import Constant, Node, models
 from daskgrad.reduction import ReductionNode
 from daskgrad.values.cotangents import describe

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad.blame import Partition
-from daskgrad.models import Model
-from daskgrad.pullbacks import is_real_scalar
+from daskgrad.models.failures import Partition
+from daskgrad.models.model import Model
+from daskgrad.models.pullbacks import is_real_scalar
 from daskgrad.terms import First, Sum, TracedSum, nth, require_one_length
 from daskgrad.values.compensated import final_leaves
 from daskgrad.values.cotangents import Leaves, describe, is_differentiable

@@ -14,8 +14,8 @@ from distributed.protocol.serialize import (
     pickle_loads,
 )
 
-from daskgrad.captured import Captured
-from daskgrad.policy import spilling
+from daskgrad.models.captured import Captured
+from daskgrad.models.travel.policy import spilling
 
 
 @dask_serialize.register(Captured)

@@ -16,7 +16,7 @@ from daskgrad.items import (
     require_columns_alike,
     side_by_side,
 )
-from daskgrad.models import Model, inside_model
+from daskgrad.models.model import Model, inside_model
 from daskgrad.nested import nested_sum
 from daskgrad.node_sums import SumNode
 from daskgrad.nodes import CallNode, Node, as_model, require_no_node_in

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.dual import Dual, pushed, tangent_of
 from daskgrad.graph import Graph
-from daskgrad.models import Model
+from daskgrad.models.duals import Dual, pushed, tangent_of
+from daskgrad.models.model import Model
 from daskgrad.nodes import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT, CallNode, Node, delayed, names
 from daskgrad.values.cotangents import describe
 from daskgrad.variables import Variable

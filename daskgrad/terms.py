@@ -14,18 +14,18 @@ import numpy as np
 import optree
 
 from daskgrad import backends
-from daskgrad.agreement import (
+from daskgrad.backends.calls import TracedBlock
+from daskgrad.itemwise import Gathered, Widths, factor_of_terms, items_of
+from daskgrad.models.determinism import (
     Added,
     print_of,
     require_same_input,
     require_same_value,
     require_value_seen,
 )
-from daskgrad.backends.calls import TracedBlock
-from daskgrad.blame import Blame, Partition
-from daskgrad.itemwise import Gathered, Widths, factor_of_terms, items_of
-from daskgrad.models import Call, Model
-from daskgrad.pullbacks import (
+from daskgrad.models.failures import Blame, Partition
+from daskgrad.models.model import Call, Model
+from daskgrad.models.pullbacks import (
     Active,
     Captured,
     Gradient,

@@ -8,8 +8,8 @@ import dask
 import dask.local
 
 import daskgrad as dg
-from daskgrad.policy import CONFIG, Under, sent
-from daskgrad.pullbacks import Active, capture
+from daskgrad.models.pullbacks import Active, capture
+from daskgrad.models.travel.policy import CONFIG, Under, sent
 
 
 class Always(dg.PullbackPolicy):

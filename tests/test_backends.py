@@ -18,7 +18,7 @@ from probes import lines, write
 
 import daskgrad as dg
 from daskgrad import backends
-from daskgrad.pullbacks import Active, capture
+from daskgrad.models.pullbacks import Active, capture
 
 A = np.linspace(0.1, 1.0, 4)
 B = np.linspace(-1.0, 0.5, 4)

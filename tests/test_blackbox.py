@@ -14,7 +14,7 @@ from probes import lines, write
 
 import daskgrad as dg
 from daskgrad.differences import Jacobian, Kind, Product, pullback_of
-from daskgrad.pullbacks import Captured
+from daskgrad.models.pullbacks import Captured
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

@@ -21,8 +21,8 @@ from policies import Never, under
 from probes import lines, write
 
 import daskgrad as dg
-from daskgrad.agreement import NondeterministicModelError
-from daskgrad.pullbacks import Active, Pullback, capture
+from daskgrad.models.determinism import NondeterministicModelError
+from daskgrad.models.pullbacks import Active, Pullback, capture
 
 pytestmark = [
     pytest.mark.timeout(180),

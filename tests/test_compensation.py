@@ -16,8 +16,8 @@ from numpy.testing import assert_array_equal
 
 import daskgrad as dg
 from daskgrad import sums
-from daskgrad.agreement import NondeterministicModelError
-from daskgrad.pullbacks import Active
+from daskgrad.models.determinism import NondeterministicModelError
+from daskgrad.models.pullbacks import Active
 from daskgrad.terms import ADDERS, Sum, capture_block, evaluate_block, pull_back_block, sum_values
 from daskgrad.values import compensated as compensation
 from daskgrad.values import cotangents

@@ -16,8 +16,9 @@ from numpy.testing import assert_array_equal
 from probes import lines, write
 
 import daskgrad as dg
-from daskgrad import agreement, inline, pullbacks
-from daskgrad.pullbacks import Captured
+from daskgrad import inline
+from daskgrad.models import determinism, pullbacks
+from daskgrad.models.pullbacks import Captured
 from daskgrad.running import groups
 from daskgrad.tasks import TaskGraph
 
@@ -812,7 +813,7 @@ def test_how_many_calls_one_small_model_costs_in_line():
 def test_in_line_no_fingerprint_is_taken(monkeypatch):
     """A value and its pullback are of one run there."""
     taken = []
-    for module in (agreement, pullbacks):
+    for module in (determinism, pullbacks):
         monkeypatch.setattr(module, "fingerprint", lambda leaves: taken.append(leaves) or ())
 
     def program(x):

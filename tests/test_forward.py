@@ -7,7 +7,7 @@ from numpy.testing import assert_array_equal
 import daskgrad as dg
 from daskgrad.forward import add_forward
 from daskgrad.graph import Graph
-from daskgrad.pullbacks import Captured
+from daskgrad.models.pullbacks import Captured
 from daskgrad.tasks import TaskGraph
 
 X = np.linspace(0.2, 1.3, 4)

@@ -5,8 +5,8 @@ import pytest
 
 import daskgrad as dg
 from daskgrad.graph import Graph, keeps_scalars
+from daskgrad.models.pullbacks import Active
 from daskgrad.nodes import order
-from daskgrad.pullbacks import Active
 
 X = np.linspace(0.2, 1.3, 4)
 

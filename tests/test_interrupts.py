@@ -19,8 +19,8 @@ from probes import lines, write
 
 import daskgrad as dg
 from conftest import use_scheduler
-from daskgrad import models
-from daskgrad.nans import is_debugging
+from daskgrad.models import model as models
+from daskgrad.models.finite import is_debugging
 from daskgrad.values.trees import flatten
 
 pytestmark = [
@@ -370,9 +370,9 @@ def test_an_interrupt_as_a_model_begins_leaves_no_model_running(derivative, monk
 
 
 def test_an_interrupt_as_nans_begin_to_be_watched_leaves_nothing_watched(monkeypatch):
-    from daskgrad import nans
+    from daskgrad.models import finite
 
-    monkeypatch.setattr(nans, "_DEBUGGING", Interrupting(nans._DEBUGGING))
+    monkeypatch.setattr(finite, "_DEBUGGING", Interrupting(finite._DEBUGGING))
     with pytest.raises(KeyboardInterrupt), dg.debug_nans():
         pass
     assert not is_debugging()

@@ -12,9 +12,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from samples import decades
 
 import daskgrad as dg
-from daskgrad.agreement import NondeterministicModelError
 from daskgrad.itemwise import ItemGradient, column_of, join, side_by_side, without_items
-from daskgrad.pullbacks import Active
+from daskgrad.models.determinism import NondeterministicModelError
+from daskgrad.models.pullbacks import Active
 from daskgrad.terms import Sum, capture_block
 
 pytestmark = pytest.mark.usefixtures("synchronous")

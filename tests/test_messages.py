@@ -12,8 +12,8 @@ from numpy.testing import assert_array_equal
 from samples import askew
 
 import daskgrad as dg
-from daskgrad.models import Call, Model, SentFunction
-from daskgrad.pullbacks import Active
+from daskgrad.models.model import Call, Model, SentFunction
+from daskgrad.models.pullbacks import Active
 from daskgrad.resident.holdings import as_sent
 from daskgrad.resident.jobs import Summand
 from daskgrad.resident.messages import (

@@ -14,7 +14,7 @@ from probes import deep_chain, holds_lock
 
 import daskgrad as dg
 from daskgrad.backends.autograd.pickling import TapePickler
-from daskgrad.packing import ALIGNMENT, Packed, aligned, dumped
+from daskgrad.models.travel.packing import ALIGNMENT, Packed, aligned, dumped
 
 BASE = numpy.arange(120.0).reshape(2, 3, 4, 5)
 

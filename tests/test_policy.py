@@ -14,10 +14,10 @@ from policies import Always, Never, Only, captured_under, moved, moving, under
 from probes import lines, write
 
 import daskgrad as dg
-from daskgrad import policy
-from daskgrad.packing import Packed
-from daskgrad.policy import Measured, Under, sent
-from daskgrad.pullbacks import Active, Pullback, capture, pull_back
+from daskgrad.models.pullbacks import Active, Pullback, capture, pull_back
+from daskgrad.models.travel import policy
+from daskgrad.models.travel.packing import Packed
+from daskgrad.models.travel.policy import Measured, Under, sent
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.trees import flatten
 

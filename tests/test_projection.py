@@ -9,7 +9,7 @@ from autograd.extend import defjvp, defvjp, primitive
 import daskgrad as dg
 from daskgrad.backends.autograd import linearize, trace
 from daskgrad.backends.autograd.pickling import TapePickler
-from daskgrad.packing import dumped
+from daskgrad.models.travel.packing import dumped
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

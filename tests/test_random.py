@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import daskgrad as dg
-from daskgrad.models import Call, Model, run
+from daskgrad.models.model import Call, Model, run
 from daskgrad.values.protection import BARE, of_run
 from daskgrad.values.trees import NAMESPACE, Structure, flatten
 

@@ -26,7 +26,7 @@ from survivors import (
 )
 
 import daskgrad as dg
-from daskgrad.agreement import NondeterministicModelError
+from daskgrad.models.determinism import NondeterministicModelError
 
 pytestmark = [
     pytest.mark.timeout(180),

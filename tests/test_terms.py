@@ -9,9 +9,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from policies import Never
 
 import daskgrad as dg
-from daskgrad.agreement import NondeterministicModelError
-from daskgrad.policy import Under, sent
-from daskgrad.pullbacks import Active, Gradient
+from daskgrad.models.determinism import NondeterministicModelError
+from daskgrad.models.pullbacks import Active, Gradient
+from daskgrad.models.travel.policy import Under, sent
 from daskgrad.reduction import ReductionNode
 from daskgrad.terms import (
     Sum,

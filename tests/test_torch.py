@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
 from daskgrad import backends
-from daskgrad.pullbacks import Active, capture
+from daskgrad.models.pullbacks import Active, capture
 
 pytestmark = pytest.mark.optional
 

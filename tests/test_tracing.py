@@ -14,8 +14,8 @@ from autograd import tracer
 import daskgrad as dg
 from daskgrad.backends.autograd import trace
 from daskgrad.backends.autograd.tracing import TraceNumbers, install, trace_numbers
-from daskgrad.models import Call, Model
-from daskgrad.pullbacks import Active, capture
+from daskgrad.models.model import Call, Model
+from daskgrad.models.pullbacks import Active, capture
 from daskgrad.values.trees import Structure, flatten
 
 WAIT = 20  # seconds; nothing waits unless something is broken
@@ -184,7 +184,9 @@ def test_numbers_begin_above_the_traces_that_are_open(autograds_counter):
         assert install().next_number() > open_trace
 
 
-@pytest.mark.parametrize("module", ["daskgrad", "daskgrad.pullbacks", "daskgrad.values.trees"])
+@pytest.mark.parametrize(
+    "module", ["daskgrad", "daskgrad.models.pullbacks", "daskgrad.values.trees"]
+)
 def test_importing_anything_of_daskgrad_makes_threads_safe(module):
     """Also where autograd was imported, and used, before."""
     code = (

@@ -9,7 +9,7 @@ import scipy.signal
 import scipy.sparse.csgraph
 
 import daskgrad as dg
-from daskgrad.writes import names_written, note_of_write
+from daskgrad.models.writes import names_written, note_of_write
 
 X = np.array([0.3, 0.5, 0.9])
 C = np.array([1.0, 2.0, 3.0])

@@ -21,7 +21,7 @@ from daskgrad.clients import (
     without_locals,
 )
 from daskgrad.itemwise import with_columns
-from daskgrad.pullbacks import Captured
+from daskgrad.models.pullbacks import Captured
 from daskgrad.resident.evaluator import Evaluator
 from daskgrad.resident.jobs import Result, columns_of, joined, total
 from daskgrad.resident.messages import Frames, all_framed, framed, unpack

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from distributed.core import error_message
 
 from daskgrad.itemwise import ItemGradient, without_items
-from daskgrad.models import Model
-from daskgrad.portable import make_plain
-from daskgrad.pullbacks import Captured, Gradient, Seen
+from daskgrad.models.model import Model
+from daskgrad.models.portable_errors import make_plain
+from daskgrad.models.pullbacks import Captured, Gradient, Seen
 from daskgrad.resident.messages import Frames, Parcels, Unopened, key_of, unpack
 from daskgrad.terms import ADDERS, Sum, TracedSum, captured_sum
 from daskgrad.values.cotangents import Leaves

@@ -4,7 +4,7 @@ import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from daskgrad.models import Model, SentFunction
+from daskgrad.models.model import Model, SentFunction
 from daskgrad.resident.jobs import Summand
 from daskgrad.resident.messages import LARGE, Frames, Parcel, pack
 from daskgrad.resident.routes import LARGE_POINT, Work, addresses, routes

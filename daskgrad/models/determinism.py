@@ -7,7 +7,7 @@ elsewhere: no gradient belongs to both. Fingerprints tell.
 
 from typing import Any
 
-from daskgrad.models import Model
+from daskgrad.models.model import Model
 from daskgrad.values.compensated import rounded_value
 from daskgrad.values.cotangents import Cotangent, nbytes
 from daskgrad.values.fingerprints import Fingerprint, agree, fingerprint

@@ -14,11 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad import backends, policy
-from daskgrad.agreement import require_same_value, require_value_seen
+from daskgrad import backends
 from daskgrad.backends.calls import Layout, TracedBlock, TracedCall
-from daskgrad.blame import Blame
-from daskgrad.captured import (
+from daskgrad.models.captured import (
     Captured,
     Gradient,
     Pullback,
@@ -27,7 +25,10 @@ from daskgrad.captured import (
     in_places,
     pulled_back,
 )
-from daskgrad.models import Call, Model, described_arguments, load, run, trace, trace_block
+from daskgrad.models.determinism import require_same_value, require_value_seen
+from daskgrad.models.failures import Blame
+from daskgrad.models.model import Call, Model, described_arguments, load, run, trace, trace_block
+from daskgrad.models.travel import policy
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent, Leaves, Seed, describe
 from daskgrad.values.fingerprints import fingerprint

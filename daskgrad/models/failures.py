@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from daskgrad import backends
-from daskgrad.models import Call, Model, described_arguments
-from daskgrad.portable import make_portable, shorten
+from daskgrad.models.model import Call, Model, described_arguments
+from daskgrad.models.portable_errors import make_portable, shorten
+from daskgrad.models.writes import note_of_foreign, note_of_write
 from daskgrad.values.trees import flatten
-from daskgrad.writes import note_of_foreign, note_of_write
 
 
 class Partition(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad.models import plain_function
+from daskgrad.models.model import plain_function
 from daskgrad.values.protection import entries_of, is_sparse
 from daskgrad.values.signatures import argument_name
 from daskgrad.values.trees import flatten

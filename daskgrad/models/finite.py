@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import optree
 
-from daskgrad.agreement import Added
-from daskgrad.blame import Partition, argument_label, at
 from daskgrad.itemwise import pull_back_items
-from daskgrad.models import Call, Model
-from daskgrad.portions import add_sent_back, capture_item, evaluate_item, pull_back_item
-from daskgrad.pullbacks import (
+from daskgrad.models.determinism import Added
+from daskgrad.models.failures import Partition, argument_label, at
+from daskgrad.models.model import Call, Model
+from daskgrad.models.portions import add_sent_back, capture_item, evaluate_item, pull_back_item
+from daskgrad.models.pullbacks import (
     Active,
     Captured,
     Gradient,

@@ -14,8 +14,8 @@ import numpy as np
 import optree
 
 from daskgrad import backends
-from daskgrad.models import Model
-from daskgrad.pullbacks import require_no_objects
+from daskgrad.models.model import Model
+from daskgrad.models.pullbacks import require_no_objects
 from daskgrad.values.cotangents import describe, is_differentiable, zeros
 from daskgrad.values.trees import NAMESPACE, flatten
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.policy import Measured, SentPolicy, sends
+from daskgrad.models.travel.policy import Measured, SentPolicy, sends
 
 logger = logging.getLogger("daskgrad")
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad import packing, policy
-from daskgrad.agreement import print_of
+from daskgrad.models.determinism import print_of
+from daskgrad.models.travel import packing, policy
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Leaves, describe
 from daskgrad.values.fingerprints import Fingerprint
