@@ -20,8 +20,8 @@ from daskgrad.models.travel.policy import PullbackPolicy
 from daskgrad.nodes import delayed
 from daskgrad.per_item import per_item
 from daskgrad.placing import place
-from daskgrad.roots import implicit
-from daskgrad.rules import custom_vjp
+from daskgrad.rules.implicit import implicit
+from daskgrad.rules.rule import custom_vjp
 from daskgrad.second_order import gnvp, hessian, hvp
 from daskgrad.shards import Shards
 from daskgrad.sums import map_sum, reduce_sum, sum

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.differences import METHODS, Differenced, Kind, Scheme, collect, difference
 from daskgrad.forward import Forward, forward_tasks
 from daskgrad.models.model import Model, inside_model
 from daskgrad.models.pullbacks import evaluate
 from daskgrad.nodes import CallNode, DelayedModel, Node
+from daskgrad.rules.differences import METHODS, Differenced, Kind, Scheme, collect, difference
 from daskgrad.values.choices import require_choice
 from daskgrad.values.cotangents import describe, is_differentiable
 from daskgrad.values.trees import flatten

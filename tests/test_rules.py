@@ -19,7 +19,7 @@ from policies import Never, captured_under
 import daskgrad as dg
 from daskgrad.backends.autograd.pickling import dumps, loads
 from daskgrad.models.pullbacks import Active, capture
-from daskgrad.rules import custom_vjp
+from daskgrad.rules.rule import custom_vjp
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

@@ -27,7 +27,7 @@ from daskgrad.models.pullbacks import (
     require_numbers,
     seen_by,
 )
-from daskgrad.rules import Ruled
+from daskgrad.rules.rule import Ruled
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Leaves, describe, is_differentiable
 from daskgrad.values.trees import flatten
