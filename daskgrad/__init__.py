@@ -4,7 +4,7 @@
 """
 
 import daskgrad.backends.autograd  # makes autograd's traces safe in threads
-import daskgrad.spilling  # noqa: F401  tells Dask's spill files from its messages
+import daskgrad.tasks.spilling  # noqa: F401  tells Dask's spill files from its messages
 from daskgrad import random
 from daskgrad.backends import register_backend
 from daskgrad.blackbox import finite_difference

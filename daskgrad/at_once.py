@@ -12,7 +12,7 @@ from typing import Any
 from daskgrad.forward import Whole
 from daskgrad.graph import Graph
 from daskgrad.inline import Clock, captured_here
-from daskgrad.tasks import Stage, TaskGraph, where
+from daskgrad.tasks.task_graph import Stage, TaskGraph, where
 
 
 class Known:

@@ -16,7 +16,7 @@ from daskgrad.models.determinism import prints_of
 from daskgrad.models.portions import add_sent_back, pull_back_item
 from daskgrad.models.pullbacks import pull_back
 from daskgrad.nodes import CallNode, ItemNode, Node
-from daskgrad.tasks import TaskGraph
+from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.terms import add_cotangents
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent

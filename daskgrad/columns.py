@@ -15,7 +15,7 @@ import numpy as np
 from daskgrad.nodes import Node
 from daskgrad.partitions import as_items, described, in_row_order, require_plain
 from daskgrad.shards import Shards
-from daskgrad.tasks import TaskGraph, is_collection
+from daskgrad.tasks.task_graph import TaskGraph, is_collection
 from daskgrad.values.cotangents import describe, row_major
 from daskgrad.values.trees import flatten
 from daskgrad.values.tuples import as_slice

@@ -18,7 +18,7 @@ from daskgrad.models.model import Call, Model
 from daskgrad.models.pullbacks import Active, capture, each_of, evaluate, pull_back
 from daskgrad.nodes import CallNode, DelayedModel, Node, add_values
 from daskgrad.reduction import ReductionNode
-from daskgrad.tasks import TaskGraph
+from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.terms import nth
 from daskgrad.values.cotangents import Cotangent, gradient
 from daskgrad.values.trees import flatten

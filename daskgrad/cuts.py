@@ -11,7 +11,7 @@ import optree
 
 from daskgrad import backends
 from daskgrad.nodes import Node
-from daskgrad.tasks import TaskGraph
+from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.trees import flatten
 from daskgrad.variables import Variable
 

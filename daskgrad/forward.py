@@ -13,7 +13,7 @@ from daskgrad.models.determinism import Added
 from daskgrad.models.portions import capture_item
 from daskgrad.models.pullbacks import Captured, capture
 from daskgrad.nodes import CallNode, ItemNode, Node, models, value_of_node
-from daskgrad.tasks import TaskGraph
+from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.trees import takes_as_arrived
 from daskgrad.variables import Variable
 

@@ -30,7 +30,7 @@ from daskgrad.graph import Graph
 from daskgrad.nodes import Node
 from daskgrad.recording import Recording, by_root, documented, in_places
 from daskgrad.running import Arrived, Kept, evaluated
-from daskgrad.tasks import Result, TaskGraph
+from daskgrad.tasks.task_graph import Result, TaskGraph
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent, Seed
 from daskgrad.values.signatures import argument_name, function_name

@@ -35,7 +35,7 @@ from daskgrad.resident.evaluation import Evaluation
 from daskgrad.resident.evaluator import evaluator_of
 from daskgrad.resident.jobs import new_subtrees, total
 from daskgrad.resident.requests import SpreadSum
-from daskgrad.tasks import TaskGraph, is_collection
+from daskgrad.tasks.task_graph import TaskGraph, is_collection
 from daskgrad.terms import TracedSum, require_gradient
 
 LOCAL_SECONDS = 0.02  # of work that run here before the rest is handed to a scheduler's threads

@@ -16,7 +16,7 @@ from daskgrad.models.model import inside_model
 from daskgrad.nodes import OnlyItems
 from daskgrad.partitions import Grainsize, aligned_grainsize, as_items, slice_size
 from daskgrad.shards import Shards
-from daskgrad.tasks import TaskGraph
+from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.terms import First
 from daskgrad.values.tuples import as_slice
 from daskgrad.variables import Variable

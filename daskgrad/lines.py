@@ -12,7 +12,7 @@ from daskgrad.gradient import vjp
 from daskgrad.models.pullbacks import is_real_scalar
 from daskgrad.nodes import Node, add_values, delayed
 from daskgrad.second_order import hvp
-from daskgrad.tasks import TaskGraph
+from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.cotangents import describe
 from daskgrad.values.signatures import function_name
 from daskgrad.values.trees import flatten

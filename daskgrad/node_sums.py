@@ -9,7 +9,7 @@ from daskgrad.graph import Graph
 from daskgrad.models.duals import Dual, with_zero_tangents
 from daskgrad.nodes import Node, delayed
 from daskgrad.tangent import Tangents, dual_node, is_linear, tangent_node
-from daskgrad.tasks import TaskGraph
+from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.terms import add_seen, sum_values
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.summation import in_groups

@@ -18,7 +18,7 @@ from daskgrad.hidden import NESTED, containers_in, find_hidden
 from daskgrad.models.model import KEEP, Call, Model
 from daskgrad.models.portions import evaluate_item
 from daskgrad.models.pullbacks import evaluate
-from daskgrad.tasks import Collection, Names, Stage, TaskGraph, is_collection
+from daskgrad.tasks.task_graph import Collection, Names, Stage, TaskGraph, is_collection
 from daskgrad.values.choices import require_choice
 from daskgrad.values.cotangents import contiguous, describe, require_room
 from daskgrad.values.protection import USED_UP

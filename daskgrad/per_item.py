@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.clients import active_client
 from daskgrad.demands import (
     Argnums,
     is_number,
@@ -26,7 +25,8 @@ from daskgrad.reduction import ReductionNode
 from daskgrad.running import repeated
 from daskgrad.single_terms import SingleTerms, gradients_of_block, norms_of_block
 from daskgrad.sums import reduction
-from daskgrad.tasks import TaskGraph
+from daskgrad.tasks.clients import active_client
+from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.choices import require_choice
 from daskgrad.values.signatures import argument_name
 from daskgrad.variables import Variable, variable

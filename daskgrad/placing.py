@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.clients import active_client, workers_of
 from daskgrad.columns import Column, as_column
 from daskgrad.items import Zip, require_one_length
 from daskgrad.nodes import Node
@@ -18,7 +17,8 @@ from daskgrad.partitions import (
     slice_size,
 )
 from daskgrad.shards import Shards
-from daskgrad.tasks import TaskGraph, is_collection
+from daskgrad.tasks.clients import active_client, workers_of
+from daskgrad.tasks.task_graph import TaskGraph, is_collection
 from daskgrad.values.tuples import Tuples
 
 BLOCKS_A_THREAD = 32  # as many as blocks are moved by when loads are balanced: some 3 percent each

@@ -23,7 +23,7 @@ from daskgrad.resident.evaluator import evaluator_of
 from daskgrad.resident.spread import Spread
 from daskgrad.shards import Shards
 from daskgrad.tangent import Tangents, dual_node, tangent_node
-from daskgrad.tasks import TaskGraph
+from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.terms import (
     First,
     Sum,

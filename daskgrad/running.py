@@ -10,7 +10,6 @@ import dask.system
 from daskgrad.at_once import AtOnce, Known
 from daskgrad.backward import add_backward
 from daskgrad.batches import Batch, BatchTasks, unit_cotangents
-from daskgrad.clients import active_client, present
 from daskgrad.demands import warn_of_shipping
 from daskgrad.forward import Forward, Whole, add_forward
 from daskgrad.graph import Graph
@@ -20,8 +19,9 @@ from daskgrad.models.pullbacks import capture, each_of, pull_back
 from daskgrad.nodes import Node
 from daskgrad.reduction import ReductionNode
 from daskgrad.resident.evaluation import ArrayTermsError
-from daskgrad.supervision import LostError
-from daskgrad.tasks import TaskGraph, Where, where
+from daskgrad.tasks.clients import active_client, present
+from daskgrad.tasks.supervision import LostError
+from daskgrad.tasks.task_graph import TaskGraph, Where, where
 from daskgrad.values.cotangents import Cotangent, Seed
 from daskgrad.values.fingerprints import agree, fingerprint
 from daskgrad.values.trees import flatten

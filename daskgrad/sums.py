@@ -22,7 +22,7 @@ from daskgrad.node_sums import SumNode
 from daskgrad.nodes import CallNode, Node, as_model, require_no_node_in
 from daskgrad.partitions import Grainsize, require_grainsize
 from daskgrad.reduction import ReductionNode
-from daskgrad.tasks import TaskGraph
+from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.terms import ADDERS
 from daskgrad.values.choices import require_choice
 from daskgrad.values.cotangents import describe

@@ -8,7 +8,7 @@ import daskgrad as dg
 from daskgrad.backward import add_backward
 from daskgrad.forward import add_forward
 from daskgrad.graph import Graph
-from daskgrad.tasks import TaskGraph
+from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.cotangents import Cotangent, Seed
 
 X = np.linspace(0.2, 1.3, 4)

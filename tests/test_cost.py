@@ -20,7 +20,7 @@ from daskgrad import inline
 from daskgrad.models import determinism, pullbacks
 from daskgrad.models.pullbacks import Captured
 from daskgrad.running import groups
-from daskgrad.tasks import TaskGraph
+from daskgrad.tasks.task_graph import TaskGraph
 
 X = np.linspace(0.2, 1.3, 4)
 

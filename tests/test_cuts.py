@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 import daskgrad as dg
 from daskgrad.forward import add_forward
 from daskgrad.graph import Graph
-from daskgrad.tasks import TaskGraph
+from daskgrad.tasks.task_graph import TaskGraph
 
 X = np.array([0.3, -0.5, 0.9])
 

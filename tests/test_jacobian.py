@@ -12,7 +12,7 @@ import daskgrad as dg
 from daskgrad.batches import Batch, entry, for_each, unit_cotangents
 from daskgrad.graph import Graph
 from daskgrad.running import groups, repeated
-from daskgrad.supervision import LostError
+from daskgrad.tasks.supervision import LostError
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

@@ -20,8 +20,8 @@ from numpy.testing import assert_array_equal
 
 import daskgrad as dg
 from daskgrad import variables
-from daskgrad.clients import drop_locals
 from daskgrad.resident.plugin import all_or_first_error, in_thread
+from daskgrad.tasks.clients import drop_locals
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -29,8 +29,8 @@ from secure_cluster import Authority, knock_without_certificate
 from test_layout import MODULES, imports_of
 
 import daskgrad as dg
-from daskgrad.clients import LIMITS
 from daskgrad.resident.routes import LARGE_POINT
+from daskgrad.tasks.clients import LIMITS
 
 QUICKLY = {"distributed.comm.timeouts.connect": "3s"}
 

@@ -26,8 +26,8 @@ from probes import in_threads
 from samples import askew, decades
 
 import daskgrad as dg
-from daskgrad import tasks
-from daskgrad.tasks import KeptTask, Names, TaskGraph, spoken
+from daskgrad.tasks import task_graph as tasks
+from daskgrad.tasks.task_graph import KeptTask, Names, TaskGraph, spoken
 from daskgrad.values.trees import NAMESPACE
 
 X = np.array([0.3, 0.5, 0.9])

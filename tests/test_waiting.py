@@ -23,9 +23,9 @@ from numpy.testing import assert_array_equal
 from probes import in_threads
 
 import daskgrad as dg
-from daskgrad import clients, supervision
-from daskgrad.progress import standing
-from daskgrad.tasks import called
+from daskgrad.tasks import clients, supervision
+from daskgrad.tasks.progress import standing
+from daskgrad.tasks.task_graph import called
 
 pytestmark = [
     pytest.mark.timeout(120),

@@ -9,7 +9,14 @@ from typing import Any, NoReturn
 import dask
 from distributed.core import clean_exception
 
-from daskgrad.clients import (
+from daskgrad.itemwise import with_columns
+from daskgrad.models.pullbacks import Captured
+from daskgrad.resident.evaluator import Evaluator
+from daskgrad.resident.jobs import Result, columns_of, joined, total
+from daskgrad.resident.messages import Frames, all_framed, framed, unpack
+from daskgrad.resident.plugin import abandoning, call
+from daskgrad.resident.requests import Request, SpreadSum, Tree
+from daskgrad.tasks.clients import (
     CONNECTED,
     Together,
     in_loop,
@@ -20,13 +27,6 @@ from daskgrad.clients import (
     seceded,
     without_locals,
 )
-from daskgrad.itemwise import with_columns
-from daskgrad.models.pullbacks import Captured
-from daskgrad.resident.evaluator import Evaluator
-from daskgrad.resident.jobs import Result, columns_of, joined, total
-from daskgrad.resident.messages import Frames, all_framed, framed, unpack
-from daskgrad.resident.plugin import abandoning, call
-from daskgrad.resident.requests import Request, SpreadSum, Tree
 
 ATTEMPTS = 20  # of one call
 numbers = itertools.count()

@@ -13,12 +13,12 @@ import dask
 import numpy as np
 from distributed import Client
 
-from daskgrad.clients import CONNECTED, LateError, answer, present, workers_of
 from daskgrad.resident.holdings import Holdings
 from daskgrad.resident.messages import PARCELS
 from daskgrad.resident.plugin import EvaluatorPlugin, this_process
 from daskgrad.resident.presence import PresencePlugin
 from daskgrad.resident.spread import Spread
+from daskgrad.tasks.clients import CONNECTED, LateError, answer, present, workers_of
 from daskgrad.values.caches import drop_oldest, kept_or_made
 
 ATTEMPTS = 5  # to register a plugin while workers come and go

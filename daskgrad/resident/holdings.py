@@ -16,7 +16,10 @@ from typing import Any
 import numpy as np
 from distributed import Client
 
-from daskgrad.clients import (
+from daskgrad.partitions import Block
+from daskgrad.resident.messages import OnePickle, key_of
+from daskgrad.resident.spread import Spread
+from daskgrad.tasks.clients import (
     LateError,
     answer,
     in_worker,
@@ -24,9 +27,6 @@ from daskgrad.clients import (
     told_by_scheduler,
     workers_of,
 )
-from daskgrad.partitions import Block
-from daskgrad.resident.messages import OnePickle, key_of
-from daskgrad.resident.spread import Spread
 
 logger = logging.getLogger("daskgrad")
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from distributed import CancelledError, Client, Future, KilledWorker, futures_of
 
-from daskgrad import clients
-from daskgrad.clients import address_of, limit, limit_named
-from daskgrad.progress import standing
+from daskgrad.tasks import clients
+from daskgrad.tasks.clients import address_of, limit, limit_named
+from daskgrad.tasks.progress import standing
 
 SELDOM = 5.0  # seconds at most between two looks
 RESTART = "scheduler-restart"  # Dask's reasons for which futures are cancelled

@@ -24,11 +24,11 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.typing import Key
 
-from daskgrad.clients import active_client, in_worker
 from daskgrad.models.finite import is_debugging, watched
 from daskgrad.models.portable_errors import make_plain
 from daskgrad.models.travel.policy import CONFIG, DEFAULT, Under, sent
-from daskgrad.supervision import Supervised
+from daskgrad.tasks.clients import active_client, in_worker
+from daskgrad.tasks.supervision import Supervised
 from daskgrad.values.caches import drop_oldest
 from daskgrad.values.trees import Registering, canonical_for, sent_by_value
 
