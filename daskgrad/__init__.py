@@ -7,17 +7,18 @@ import daskgrad.backends.autograd  # makes autograd's traces safe in threads
 import daskgrad.tasks.spilling  # noqa: F401  tells Dask's spill files from its messages
 from daskgrad import random
 from daskgrad.backends import register_backend
-from daskgrad.blackbox import finite_difference
 from daskgrad.checks import check_grads
-from daskgrad.cuts import stop_gradient, value
 from daskgrad.forward_mode import jvp
 from daskgrad.gradient import differentiate, grad, value_and_grad, vjp
+from daskgrad.graph.black_boxes import finite_difference
+from daskgrad.graph.nodes import delayed
+from daskgrad.graph.stopping import stop_gradient, value
+from daskgrad.graph.variables import variable
 from daskgrad.items import zip
 from daskgrad.jacobian import jacobian
 from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.finite import debug_nans
 from daskgrad.models.travel.policy import PullbackPolicy
-from daskgrad.nodes import delayed
 from daskgrad.per_item import per_item
 from daskgrad.placing import place
 from daskgrad.rules.implicit import implicit
@@ -26,7 +27,6 @@ from daskgrad.second_order import gnvp, hessian, hvp
 from daskgrad.shards import Shards
 from daskgrad.sums import map_sum, reduce_sum, sum
 from daskgrad.taylor import taylor_rates
-from daskgrad.variables import variable
 
 __version__ = "0.1.0"
 

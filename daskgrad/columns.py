@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.nodes import Node
+from daskgrad.graph.nodes import Node
+from daskgrad.graph.variables import Variable
 from daskgrad.partitions import as_items, described, in_row_order, require_plain
 from daskgrad.shards import Shards
 from daskgrad.tasks.task_graph import TaskGraph, is_collection
 from daskgrad.values.cotangents import describe, row_major
 from daskgrad.values.trees import flatten
 from daskgrad.values.tuples import as_slice
-from daskgrad.variables import Variable
 
 
 class Column:

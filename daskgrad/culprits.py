@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 import dask
 
 from daskgrad.demands import as_output, has_derivative
-from daskgrad.graph import Graph
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.nodes import CallNode, DelayedModel, Node, add_values
+from daskgrad.graph.variables import variable
 from daskgrad.lines import Fault, Program
 from daskgrad.models.failures import Partition, argument_label, at
 from daskgrad.models.model import Call, Model
 from daskgrad.models.pullbacks import Active, capture, each_of, evaluate, pull_back
-from daskgrad.nodes import CallNode, DelayedModel, Node, add_values
 from daskgrad.reduction import ReductionNode
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.terms import nth
 from daskgrad.values.cotangents import Cotangent, gradient
 from daskgrad.values.trees import flatten
-from daskgrad.variables import variable
 
 Check = Callable[[Program], Fault | None]
 

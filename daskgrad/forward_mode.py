@@ -10,16 +10,16 @@ from daskgrad.demands import (
     require_function,
     require_tangents,
 )
-from daskgrad.graph import Graph
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.nodes import Node
+from daskgrad.graph.tangents import Tangents
+from daskgrad.graph.variables import Variable, variable
 from daskgrad.models.duals import Dual, tangent_in_place
 from daskgrad.node_sums import PAIR, ZERO_TANGENTS
-from daskgrad.nodes import Node
 from daskgrad.recording import Recording
 from daskgrad.running import evaluated
-from daskgrad.tangent import Tangents
 from daskgrad.values.signatures import function_name
 from daskgrad.values.trees import of_its_own
-from daskgrad.variables import Variable, variable
 
 
 def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:

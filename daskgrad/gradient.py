@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.backward import add_backward
 from daskgrad.demands import (
     Argnums,
     as_number,
@@ -25,9 +24,11 @@ from daskgrad.demands import (
     unstacked,
     warn_of_independent,
 )
-from daskgrad.forward import Forward, add_forward
-from daskgrad.graph import Graph
-from daskgrad.nodes import Node
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.backward import add_backward
+from daskgrad.graph.forward import Forward, add_forward
+from daskgrad.graph.nodes import Node
+from daskgrad.graph.variables import Variable
 from daskgrad.recording import Recording, by_root, documented, in_places
 from daskgrad.running import Arrived, Kept, evaluated
 from daskgrad.tasks.task_graph import Result, TaskGraph
@@ -35,7 +36,6 @@ from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent, Seed
 from daskgrad.values.signatures import argument_name, function_name
 from daskgrad.values.trees import flatten, of_its_own, unflatten
-from daskgrad.variables import Variable
 
 # ------------------------------------------------------------------------------------- public
 

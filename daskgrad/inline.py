@@ -20,11 +20,11 @@ import dask.threaded
 from dask.callbacks import Callback
 from distributed import Client
 
-from daskgrad.forward import Whole
-from daskgrad.graph import Graph
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.forward import Whole
+from daskgrad.graph.nodes import Constant, Node
 from daskgrad.models.finite import is_debugging
 from daskgrad.models.pullbacks import Active, Captured
-from daskgrad.nodes import Constant, Node
 from daskgrad.reduction import (
     ReductionNode,
     WholeSum,

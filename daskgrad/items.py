@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from daskgrad.columns import Column, NodeColumn, PlacedColumn, as_column
+from daskgrad.graph.nodes import OnlyItems
+from daskgrad.graph.variables import Variable
 from daskgrad.models.failures import Partition
 from daskgrad.models.model import inside_model
-from daskgrad.nodes import OnlyItems
 from daskgrad.partitions import Grainsize, aligned_grainsize, as_items, slice_size
 from daskgrad.shards import Shards
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.terms import First
 from daskgrad.values.tuples import as_slice
-from daskgrad.variables import Variable
 
 
 class Zip(OnlyItems):

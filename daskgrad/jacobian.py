@@ -6,7 +6,6 @@ from typing import Any, Literal
 import numpy as np
 import optree
 
-from daskgrad.batches import entries, unit
 from daskgrad.demands import (
     Argnums,
     as_output,
@@ -17,7 +16,9 @@ from daskgrad.demands import (
     warn_of_independent,
 )
 from daskgrad.forward_mode import dual_of
-from daskgrad.graph import Graph
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.batches import entries, unit
+from daskgrad.graph.variables import Variable, variable
 from daskgrad.matrices import blocks, columns_of
 from daskgrad.recording import Recording, documented, gathered
 from daskgrad.running import Kept, evaluated, groups
@@ -25,7 +26,6 @@ from daskgrad.values.choices import require_choice
 from daskgrad.values.cotangents import describe, is_differentiable
 from daskgrad.values.signatures import function_name
 from daskgrad.values.trees import flatten
-from daskgrad.variables import Variable, variable
 
 MODES = ("auto", "forward", "reverse")
 Mode = Literal["auto", "forward", "reverse"]

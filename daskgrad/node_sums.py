@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from daskgrad.backward import Backward, Contribution, backward_tasks
-from daskgrad.forward import Forward, forward_tasks, pass_value_on
-from daskgrad.graph import Graph
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.backward import Backward, Contribution, backward_tasks
+from daskgrad.graph.forward import Forward, forward_tasks, pass_value_on
+from daskgrad.graph.nodes import Node, delayed
+from daskgrad.graph.tangents import Tangents, dual_node, is_linear, tangent_node
 from daskgrad.models.duals import Dual, with_zero_tangents
-from daskgrad.nodes import Node, delayed
-from daskgrad.tangent import Tangents, dual_node, is_linear, tangent_node
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.terms import add_seen, sum_values
 from daskgrad.values.cotangents import Cotangent

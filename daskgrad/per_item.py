@@ -16,10 +16,11 @@ from daskgrad.demands import (
     require_own_variables,
     warn_of_shipping,
 )
-from daskgrad.graph import Graph
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.nodes import add_values, as_model
+from daskgrad.graph.variables import Variable, variable
 from daskgrad.items import Items, Zip, as_columns, cut_alike, holds_nodes
 from daskgrad.models.model import Model, inside_model
-from daskgrad.nodes import add_values, as_model
 from daskgrad.partitions import Grainsize, require_grainsize
 from daskgrad.reduction import ReductionNode
 from daskgrad.running import repeated
@@ -29,7 +30,6 @@ from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.choices import require_choice
 from daskgrad.values.signatures import argument_name
-from daskgrad.variables import Variable, variable
 
 KINDS = {"norm": norms_of_block, "full": gradients_of_block}
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from daskgrad.columns import Column, as_column
+from daskgrad.graph.nodes import Node
 from daskgrad.items import Zip, require_one_length
-from daskgrad.nodes import Node
 from daskgrad.partitions import (
     Grainsize,
     aligned_grainsize,

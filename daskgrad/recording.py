@@ -16,13 +16,13 @@ from daskgrad.demands import (
     require_own_variables,
     warn_of_independent,
 )
-from daskgrad.graph import Graph
-from daskgrad.nodes import Node
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.nodes import Node
+from daskgrad.graph.variables import Variable, borrowed, variable
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent, describe
 from daskgrad.values.ownership import taken
 from daskgrad.values.signatures import argument_name, function_name
-from daskgrad.variables import Variable, borrowed, variable
 
 
 class Recording:

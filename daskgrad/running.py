@@ -8,15 +8,16 @@ from typing import Any, NamedTuple
 import dask.system
 
 from daskgrad.at_once import AtOnce, Known
-from daskgrad.backward import add_backward
-from daskgrad.batches import Batch, BatchTasks, unit_cotangents
 from daskgrad.demands import warn_of_shipping
-from daskgrad.forward import Forward, Whole, add_forward
-from daskgrad.graph import Graph
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.backward import add_backward
+from daskgrad.graph.batches import Batch, BatchTasks, unit_cotangents
+from daskgrad.graph.forward import Forward, Whole, add_forward
+from daskgrad.graph.nodes import Node
+from daskgrad.graph.variables import Variable
 from daskgrad.inline import InLine, seconds_in_line
 from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.pullbacks import capture, each_of, pull_back
-from daskgrad.nodes import Node
 from daskgrad.reduction import ReductionNode
 from daskgrad.resident.evaluation import ArrayTermsError
 from daskgrad.tasks.clients import active_client, present
@@ -25,7 +26,6 @@ from daskgrad.tasks.task_graph import TaskGraph, Where, where
 from daskgrad.values.cotangents import Cotangent, Seed
 from daskgrad.values.fingerprints import agree, fingerprint
 from daskgrad.values.trees import flatten
-from daskgrad.variables import Variable
 
 DERIVATIVES_A_THREAD = 8  # that are evaluated at once
 ATTEMPTS = 10  # how often an evaluation is repeated after placed items were lost

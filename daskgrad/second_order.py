@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad.batches import entries, unit
 from daskgrad.demands import (
     Argnums,
     as_number,
@@ -28,18 +27,19 @@ from daskgrad.demands import (
     warn_of_independent,
 )
 from daskgrad.forward_mode import dual_of, tangent_variables
-from daskgrad.graph import Graph
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.batches import entries, unit
+from daskgrad.graph.nodes import Node
+from daskgrad.graph.tangents import Tangents
+from daskgrad.graph.variables import Variable
 from daskgrad.matrices import blocks
 from daskgrad.models.duals import tangent_in_place
 from daskgrad.node_sums import SumNode
-from daskgrad.nodes import Node
 from daskgrad.recording import Recording, documented, gathered, in_places
 from daskgrad.running import Kept, at_once, evaluated
-from daskgrad.tangent import Tangents
 from daskgrad.values import cotangents
 from daskgrad.values.signatures import function_name
 from daskgrad.values.trees import flatten
-from daskgrad.variables import Variable
 
 
 def hvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[tuple, tuple]:

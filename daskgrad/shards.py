@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from distributed import Client
 
-from daskgrad.nodes import OnlyItems
+from daskgrad.graph.nodes import OnlyItems
 from daskgrad.partitions import Block, cut
 from daskgrad.resident.evaluator import Evaluator, evaluator_of
 from daskgrad.resident.holdings import CLOSED, Holdings

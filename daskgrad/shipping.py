@@ -11,10 +11,10 @@ from dask.sizeof import sizeof
 from dask.utils import format_bytes
 
 from daskgrad.columns import Column
-from daskgrad.graph import Graph
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.nodes import Constant, Node, models
 from daskgrad.models.finite import is_debugging
 from daskgrad.models.model import Model, SentFunction
-from daskgrad.nodes import Constant, Node, models
 from daskgrad.reduction import ReductionNode
 from daskgrad.values.cotangents import describe
 from daskgrad.values.trees import flatten

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from daskgrad.columns import Column
-from daskgrad.hidden import LOOKED_AT
+from daskgrad.graph.hidden_nodes import LOOKED_AT
+from daskgrad.graph.nodes import CallNode, Node, as_model, require_no_node_in
 from daskgrad.items import (
     Items,
     Zip,
@@ -19,7 +20,6 @@ from daskgrad.items import (
 from daskgrad.models.model import Model, inside_model
 from daskgrad.nested import nested_sum
 from daskgrad.node_sums import SumNode
-from daskgrad.nodes import CallNode, Node, as_model, require_no_node_in
 from daskgrad.partitions import Grainsize, require_grainsize
 from daskgrad.reduction import ReductionNode
 from daskgrad.tasks.task_graph import TaskGraph

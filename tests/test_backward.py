@@ -5,9 +5,9 @@ import dask
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
-from daskgrad.backward import add_backward
-from daskgrad.forward import add_forward
-from daskgrad.graph import Graph
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.backward import add_backward
+from daskgrad.graph.forward import add_forward
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.cotangents import Cotangent, Seed
 

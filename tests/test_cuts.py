@@ -9,8 +9,8 @@ from autograd.tracer import isbox
 from numpy.testing import assert_allclose
 
 import daskgrad as dg
-from daskgrad.forward import add_forward
-from daskgrad.graph import Graph
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.forward import add_forward
 from daskgrad.tasks.task_graph import TaskGraph
 
 X = np.array([0.3, -0.5, 0.9])

@@ -5,8 +5,8 @@ import dask
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
-from daskgrad.forward import add_forward
-from daskgrad.graph import Graph
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.forward import add_forward
 from daskgrad.models.pullbacks import Captured
 from daskgrad.tasks.task_graph import TaskGraph
 

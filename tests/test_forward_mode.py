@@ -11,8 +11,8 @@ from probes import lines, write
 from samples import decades
 
 import daskgrad as dg
-from daskgrad.graph import Graph
-from daskgrad.tangent import Tangents
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.tangents import Tangents
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

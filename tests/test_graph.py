@@ -4,9 +4,9 @@ import autograd.numpy as np
 import pytest
 
 import daskgrad as dg
-from daskgrad.graph import Graph, keeps_scalars
+from daskgrad.graph.activity import Graph, keeps_scalars
+from daskgrad.graph.nodes import order
 from daskgrad.models.pullbacks import Active
-from daskgrad.nodes import order
 
 X = np.linspace(0.2, 1.3, 4)
 

@@ -9,8 +9,8 @@ from probes import lines, write
 from samples import decades
 
 import daskgrad as dg
-from daskgrad.batches import Batch, entry, for_each, unit_cotangents
-from daskgrad.graph import Graph
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.batches import Batch, entry, for_each, unit_cotangents
 from daskgrad.running import groups, repeated
 from daskgrad.tasks.supervision import LostError
 

@@ -97,16 +97,17 @@ ORDER = [
     "tasks.supervision",
     "tasks.task_graph",
     "tasks.spilling",
-    "hidden",
-    "nodes",
-    "variables",
-    "cuts",
     "graph",
-    "forward",
-    "backward",
-    "blackbox",
-    "tangent",
-    "batches",
+    "graph.hidden_nodes",
+    "graph.nodes",
+    "graph.variables",
+    "graph.stopping",
+    "graph.activity",
+    "graph.forward",
+    "graph.backward",
+    "graph.black_boxes",
+    "graph.tangents",
+    "graph.batches",
     "node_sums",
     "partitions",
     "resident",
@@ -161,7 +162,7 @@ BORDERS = {  # library -> the modules that may import it
     "dask": [
         "tasks.clients",
         "tasks.task_graph",
-        "nodes",
+        "graph.nodes",
         "resident.evaluator",
         "resident.evaluation",
         "inline",
@@ -244,7 +245,9 @@ def test_worker_modules_import_no_dask(name):
 
 
 def test_the_check_sees_an_upward_import_and_a_trespass():
-    assert upward_imports("backward", ["backward", "forward"]) == ["forward"]
+    assert upward_imports("graph.backward", ["graph.backward", "graph.forward"]) == [
+        "graph.forward"
+    ]
     assert trespasses("tasks.task_graph", {"dask.task_spec": []}) == ["dask.task_spec"]
 
 

@@ -19,7 +19,7 @@ from clusters import wait_until
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
-from daskgrad import variables
+from daskgrad.graph import variables
 from daskgrad.resident.plugin import all_or_first_error, in_thread
 from daskgrad.tasks.clients import drop_locals
 

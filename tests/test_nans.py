@@ -8,9 +8,9 @@ import dask.bag
 import pytest
 
 import daskgrad as dg
+from daskgrad.graph.nodes import add_values
 from daskgrad.models.finite import EXPLANATIONS, Watched, trouble, watched
 from daskgrad.models.pullbacks import capture, evaluate
-from daskgrad.nodes import add_values
 from daskgrad.tasks.task_graph import TaskGraph
 
 X = np.array([0.5, 1.5, 2.5])

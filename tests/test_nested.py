@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from samples import decades
 
 import daskgrad as dg
+from daskgrad.graph.nodes import Node
 from daskgrad.models.model import Model, SentFunction, inside_model
 from daskgrad.models.pullbacks import Active, capture, evaluate
-from daskgrad.nodes import Node
 from daskgrad.values.summation import pairwise
 
 pytestmark = pytest.mark.usefixtures("synchronous")

@@ -19,8 +19,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from optree.dataclasses import dataclass
 
 import daskgrad as dg
-from daskgrad.nodes import HEAVY, CallNode, Node
-from daskgrad.variables import Variable
+from daskgrad.graph.nodes import HEAVY, CallNode, Node
+from daskgrad.graph.variables import Variable
 
 X = np.array([0.3, 0.5, 0.9])
 Y = np.array([2.0, -1.0, 0.5])

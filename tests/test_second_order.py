@@ -10,10 +10,10 @@ from probes import lines, write
 from samples import decades
 
 import daskgrad as dg
-from daskgrad.graph import Graph
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.tangents import Tangents
 from daskgrad.node_sums import SumNode
 from daskgrad.reduction import ReductionNode
-from daskgrad.tangent import Tangents
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

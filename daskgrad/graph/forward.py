@@ -8,14 +8,14 @@ from collections.abc import Callable
 from functools import singledispatch
 from typing import Any
 
-from daskgrad.graph import Graph
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.nodes import CallNode, ItemNode, Node, models, value_of_node
+from daskgrad.graph.variables import Variable
 from daskgrad.models.determinism import Added
 from daskgrad.models.portions import capture_item
 from daskgrad.models.pullbacks import Captured, capture
-from daskgrad.nodes import CallNode, ItemNode, Node, models, value_of_node
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.trees import takes_as_arrived
-from daskgrad.variables import Variable
 
 
 class Whole(dict[Any, Any]):

@@ -4,9 +4,9 @@ import functools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from daskgrad.graph.nodes import ELEMENTWISE, CallNode, Node, order
+from daskgrad.graph.variables import Variable
 from daskgrad.models.pullbacks import Active
-from daskgrad.nodes import ELEMENTWISE, CallNode, Node, order
-from daskgrad.variables import Variable
 
 SCALAR_KEEPING = {id(model.model) for model in ELEMENTWISE}
 

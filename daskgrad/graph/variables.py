@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.nodes import Node
+from daskgrad.graph.nodes import Node
 from daskgrad.tasks.task_graph import TaskGraph, is_collection
 from daskgrad.values.cotangents import describe, require_room
 from daskgrad.values.trees import canonical_leaf, children_of, flatten, of_its_own, unflatten

@@ -10,10 +10,10 @@ from typing import Any
 import optree
 
 from daskgrad import backends
-from daskgrad.nodes import Node
+from daskgrad.graph.nodes import Node
+from daskgrad.graph.variables import Variable
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.trees import flatten
-from daskgrad.variables import Variable
 
 
 class Stopped(Node):

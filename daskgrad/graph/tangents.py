@@ -13,12 +13,22 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.graph import Graph
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.nodes import (
+    ADD,
+    DIVIDE,
+    MULTIPLY,
+    NEGATIVE,
+    SUBTRACT,
+    CallNode,
+    Node,
+    delayed,
+    names,
+)
+from daskgrad.graph.variables import Variable
 from daskgrad.models.duals import Dual, pushed, tangent_of
 from daskgrad.models.model import Model
-from daskgrad.nodes import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT, CallNode, Node, delayed, names
 from daskgrad.values.cotangents import describe
-from daskgrad.variables import Variable
 
 TAKE_TANGENT = delayed(tangent_of, name="tangent")
 

@@ -10,19 +10,19 @@ from collections.abc import Callable, Sequence
 from functools import singledispatch
 from typing import Any, NamedTuple
 
-from daskgrad.forward import Forward
-from daskgrad.graph import Graph
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.forward import Forward
+from daskgrad.graph.nodes import CallNode, ItemNode, Node
+from daskgrad.graph.variables import Variable
 from daskgrad.models.determinism import prints_of
 from daskgrad.models.portions import add_sent_back, pull_back_item
 from daskgrad.models.pullbacks import pull_back
-from daskgrad.nodes import CallNode, ItemNode, Node
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.terms import add_cotangents
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.summation import in_groups
 from daskgrad.values.trees import takes_as_arrived
-from daskgrad.variables import Variable
 
 
 class Contribution(NamedTuple):

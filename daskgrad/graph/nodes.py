@@ -14,7 +14,7 @@ import numpy as np
 from dask.typing import Key
 
 from daskgrad import backends
-from daskgrad.hidden import NESTED, containers_in, find_hidden
+from daskgrad.graph.hidden_nodes import NESTED, containers_in, find_hidden
 from daskgrad.models.model import KEEP, Call, Model
 from daskgrad.models.portions import evaluate_item
 from daskgrad.models.pullbacks import evaluate

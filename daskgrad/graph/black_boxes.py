@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.forward import Forward, forward_tasks
+from daskgrad.graph.forward import Forward, forward_tasks
+from daskgrad.graph.nodes import CallNode, DelayedModel, Node
+from daskgrad.graph.variables import Variable
 from daskgrad.models.model import Model, inside_model
 from daskgrad.models.pullbacks import evaluate
-from daskgrad.nodes import CallNode, DelayedModel, Node
 from daskgrad.rules.differences import METHODS, Differenced, Kind, Scheme, collect, difference
 from daskgrad.values.choices import require_choice
 from daskgrad.values.cotangents import describe, is_differentiable
 from daskgrad.values.trees import flatten
-from daskgrad.variables import Variable
 
 MOST_TASKS = 64  # of one call's differences
 UNCOUNTED_TASKS = 32  # where the arguments are counted when they are there: some may find no work
