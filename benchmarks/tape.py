@@ -4,10 +4,10 @@
 
 What is measured: ``daskgrad.models.pullbacks.capture``, the body of a model's forward task (the
 value, the gradient, which a scalar model keeps, and the fingerprints), against
-``autograd.value_and_grad`` of the same function at the same point. Both run in this process, with one BLAS thread and without
-Dask. Rounds are interleaved: in each one, both run for the same number of calls, and take turns in
-going first. A time is the median over the rounds, a ratio the median over the rounds of daskgrad's
-time over autograd's; less than one is faster than autograd.
+``autograd.value_and_grad`` of the same function at the same point. Both run in this process, with
+one BLAS thread and without Dask. Rounds are interleaved: in each one, both run for the same number
+of calls, and take turns in going first. A time is the median over the rounds, a ratio the median
+over the rounds of daskgrad's time over autograd's; less than one is faster than autograd.
 
 The stencil is measured twice, because a good part of its time may be page faults: with its default
 thresholds, glibc gives the top of the heap back to the system and takes it again at every pass. The

@@ -2,8 +2,8 @@
 
 A call on boxes enters the trace as one of autograd's primitives does, but the function is an object
 (``daskgrad.rules.rule.Ruled``), its arguments and its value are pytrees, and what its pullback
-needs is kept by the run that makes the value. What runs below a trace sees no boxes of it, only those of
-outer traces: so derivatives nest as autograd's do.
+needs is kept by the run that makes the value. What runs below a trace sees no boxes of it, only
+those of outer traces: so derivatives nest as autograd's do.
 """
 
 from collections.abc import Callable, Sequence
