@@ -14,7 +14,6 @@ from daskgrad.graph.black_boxes import finite_difference
 from daskgrad.graph.nodes import delayed
 from daskgrad.graph.stopping import stop_gradient, value
 from daskgrad.graph.variables import variable
-from daskgrad.items import zip
 from daskgrad.jacobian import jacobian
 from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.finite import debug_nans
@@ -25,7 +24,8 @@ from daskgrad.rules.implicit import implicit
 from daskgrad.rules.rule import custom_vjp
 from daskgrad.second_order import gnvp, hessian, hvp
 from daskgrad.shards import Shards
-from daskgrad.sums import map_sum, reduce_sum, sum
+from daskgrad.sums.map_sum import map_sum, reduce_sum, sum
+from daskgrad.sums.zipping import zip
 from daskgrad.taylor import taylor_rates
 
 __version__ = "0.1.0"

@@ -18,9 +18,9 @@ from daskgrad.lines import Fault, Program
 from daskgrad.models.failures import Partition, argument_label, at
 from daskgrad.models.model import Call, Model
 from daskgrad.models.pullbacks import Active, capture, each_of, evaluate, pull_back
-from daskgrad.reduction import ReductionNode
+from daskgrad.sums.block_tasks import nth
+from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.terms import nth
 from daskgrad.values.cotangents import Cotangent, gradient
 from daskgrad.values.trees import flatten
 

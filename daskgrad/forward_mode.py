@@ -15,9 +15,9 @@ from daskgrad.graph.nodes import Node
 from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable, variable
 from daskgrad.models.duals import Dual, tangent_in_place
-from daskgrad.node_sums import PAIR, ZERO_TANGENTS
 from daskgrad.recording import Recording
 from daskgrad.running import evaluated
+from daskgrad.sums.node_sum import PAIR, ZERO_TANGENTS
 from daskgrad.values.signatures import function_name
 from daskgrad.values.trees import of_its_own
 

@@ -25,18 +25,18 @@ from daskgrad.graph.forward import Whole
 from daskgrad.graph.nodes import Constant, Node
 from daskgrad.models.finite import is_debugging
 from daskgrad.models.pullbacks import Active, Captured
-from daskgrad.reduction import (
+from daskgrad.resident.evaluation import Evaluation
+from daskgrad.resident.evaluator import evaluator_of
+from daskgrad.resident.jobs import new_subtrees, total
+from daskgrad.resident.requests import SpreadSum
+from daskgrad.sums.block_tasks import TracedSum, require_gradient
+from daskgrad.sums.item_sum import (
     ReductionNode,
     WholeSum,
     add_captured_blocks,
     captured_blocks,
 )
-from daskgrad.resident.evaluation import Evaluation
-from daskgrad.resident.evaluator import evaluator_of
-from daskgrad.resident.jobs import new_subtrees, total
-from daskgrad.resident.requests import SpreadSum
 from daskgrad.tasks.task_graph import TaskGraph, is_collection
-from daskgrad.terms import TracedSum, require_gradient
 
 LOCAL_SECONDS = 0.02  # of work that run here before the rest is handed to a scheduler's threads
 CLUSTER_SECONDS = 0.1  # before the rest is sent to the cluster, where a graph takes as long

@@ -19,13 +19,13 @@ from daskgrad.demands import (
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import add_values, as_model
 from daskgrad.graph.variables import Variable, variable
-from daskgrad.items import Items, Zip, as_columns, cut_alike, holds_nodes
 from daskgrad.models.model import Model, inside_model
-from daskgrad.partitions import Grainsize, require_grainsize
-from daskgrad.reduction import ReductionNode
 from daskgrad.running import repeated
-from daskgrad.single_terms import SingleTerms, gradients_of_block, norms_of_block
-from daskgrad.sums import reduction
+from daskgrad.sums.cutting import Grainsize, require_grainsize
+from daskgrad.sums.item_sum import ReductionNode
+from daskgrad.sums.map_sum import reduction
+from daskgrad.sums.term_gradients import SingleTerms, gradients_of_block, norms_of_block
+from daskgrad.sums.zipping import Items, Zip, as_columns, cut_alike, holds_nodes
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.choices import require_choice

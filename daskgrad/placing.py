@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.columns import Column, as_column
 from daskgrad.graph.nodes import Node
-from daskgrad.items import Zip, require_one_length
-from daskgrad.partitions import (
+from daskgrad.shards import Shards
+from daskgrad.sums.cutting import (
     Grainsize,
     aligned_grainsize,
     as_items,
     require_grainsize,
     slice_size,
 )
-from daskgrad.shards import Shards
+from daskgrad.sums.sources import Column, as_column
+from daskgrad.sums.zipping import Zip, require_one_length
 from daskgrad.tasks.clients import active_client, workers_of
 from daskgrad.tasks.task_graph import TaskGraph, is_collection
 from daskgrad.values.tuples import Tuples

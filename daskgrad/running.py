@@ -18,8 +18,8 @@ from daskgrad.graph.variables import Variable
 from daskgrad.inline import InLine, seconds_in_line
 from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.pullbacks import capture, each_of, pull_back
-from daskgrad.reduction import ReductionNode
 from daskgrad.resident.evaluation import ArrayTermsError
+from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.tasks.clients import active_client, present
 from daskgrad.tasks.supervision import LostError
 from daskgrad.tasks.task_graph import TaskGraph, Where, where

@@ -34,9 +34,9 @@ from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable
 from daskgrad.matrices import blocks
 from daskgrad.models.duals import tangent_in_place
-from daskgrad.node_sums import SumNode
 from daskgrad.recording import Recording, documented, gathered, in_places
 from daskgrad.running import Kept, at_once, evaluated
+from daskgrad.sums.node_sum import SumNode
 from daskgrad.values import cotangents
 from daskgrad.values.signatures import function_name
 from daskgrad.values.trees import flatten

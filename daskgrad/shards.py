@@ -11,9 +11,9 @@ import numpy as np
 from distributed import Client
 
 from daskgrad.graph.nodes import OnlyItems
-from daskgrad.partitions import Block, cut
 from daskgrad.resident.evaluator import Evaluator, evaluator_of
 from daskgrad.resident.holdings import CLOSED, Holdings
+from daskgrad.sums.cutting import Block, cut
 from daskgrad.tasks.clients import active_client, address_of
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.tuples import Tuples

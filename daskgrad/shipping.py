@@ -10,12 +10,12 @@ import numpy as np
 from dask.sizeof import sizeof
 from dask.utils import format_bytes
 
-from daskgrad.columns import Column
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Constant, Node, models
 from daskgrad.models.finite import is_debugging
 from daskgrad.models.model import Model, SentFunction
-from daskgrad.reduction import ReductionNode
+from daskgrad.sums.item_sum import ReductionNode
+from daskgrad.sums.sources import Column
 from daskgrad.values.cotangents import describe
 from daskgrad.values.trees import flatten
 

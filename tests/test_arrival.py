@@ -13,8 +13,8 @@ import pytest
 from policies import Always, moved, moving, under
 
 import daskgrad as dg
-from daskgrad.itemwise import ItemGradient
 from daskgrad.models.captured import Gradient
+from daskgrad.sums.item_cotangents import ItemGradient
 from daskgrad.values.compensated import Unrounded, UnroundedValue
 from daskgrad.values.cotangents import Cotangent, Part
 from daskgrad.values.trees import Structure, canonical, flatten

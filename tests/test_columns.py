@@ -14,7 +14,7 @@ from probes import lines, write
 from samples import decades
 
 import daskgrad as dg
-from daskgrad.columns import as_block, as_column
+from daskgrad.sums.sources import as_block, as_column
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

@@ -15,10 +15,17 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
-from daskgrad import sums
 from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.pullbacks import Active
-from daskgrad.terms import ADDERS, Sum, capture_block, evaluate_block, pull_back_block, sum_values
+from daskgrad.sums import map_sum as sums
+from daskgrad.sums.block_tasks import (
+    ADDERS,
+    Sum,
+    capture_block,
+    evaluate_block,
+    pull_back_block,
+    sum_values,
+)
 from daskgrad.values import compensated as compensation
 from daskgrad.values import cotangents
 from daskgrad.values.compensated import Unrounded, UnroundedValue, final_leaves, two_sum

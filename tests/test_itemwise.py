@@ -12,10 +12,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from samples import decades
 
 import daskgrad as dg
-from daskgrad.itemwise import ItemGradient, column_of, join, side_by_side, without_items
 from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.pullbacks import Active
-from daskgrad.terms import Sum, capture_block
+from daskgrad.sums.block_tasks import Sum, capture_block
+from daskgrad.sums.item_cotangents import ItemGradient, column_of, join, side_by_side, without_items
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

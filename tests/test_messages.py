@@ -28,7 +28,7 @@ from daskgrad.resident.messages import (
     unpack,
 )
 from daskgrad.resident.requests import SpreadSum, summand_parcel
-from daskgrad.terms import Sum
+from daskgrad.sums.block_tasks import Sum
 from daskgrad.values.tuples import Tuples
 
 

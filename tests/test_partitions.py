@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from daskgrad.partitions import (
+from daskgrad.sums.cutting import (
     BLOCKS,
     SLICES,
     Block,

@@ -12,8 +12,8 @@ from samples import decades
 import daskgrad as dg
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.tangents import Tangents
-from daskgrad.node_sums import SumNode
-from daskgrad.reduction import ReductionNode
+from daskgrad.sums.item_sum import ReductionNode
+from daskgrad.sums.node_sum import SumNode
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

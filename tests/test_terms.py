@@ -12,8 +12,7 @@ import daskgrad as dg
 from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.pullbacks import Active, Gradient
 from daskgrad.models.travel.policy import Under, sent
-from daskgrad.reduction import ReductionNode
-from daskgrad.terms import (
+from daskgrad.sums.block_tasks import (
     Sum,
     Terms,
     add_captured,
@@ -24,6 +23,7 @@ from daskgrad.terms import (
     pull_back_block,
     pull_back_sum,
 )
+from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.values.cotangents import Cotangent, Seed
 
 X = np.linspace(0.2, 1.3, 4)

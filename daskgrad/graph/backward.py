@@ -17,8 +17,8 @@ from daskgrad.graph.variables import Variable
 from daskgrad.models.determinism import prints_of
 from daskgrad.models.portions import add_sent_back, pull_back_item
 from daskgrad.models.pullbacks import pull_back
+from daskgrad.sums.block_tasks import add_cotangents
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.terms import add_cotangents
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.summation import in_groups

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import optree
 
-from daskgrad.itemwise import pull_back_items
 from daskgrad.models.determinism import Added
 from daskgrad.models.failures import Partition, argument_label, at
 from daskgrad.models.model import Call, Model
@@ -31,7 +30,7 @@ from daskgrad.models.pullbacks import (
     pull_back,
     seed,
 )
-from daskgrad.terms import (
+from daskgrad.sums.block_tasks import (
     First,
     Sum,
     TracedSum,
@@ -47,6 +46,7 @@ from daskgrad.terms import (
     pull_back_sum,
     sum_values,
 )
+from daskgrad.sums.item_cotangents import pull_back_items
 from daskgrad.values.compensated import final_leaves, rounded_value
 from daskgrad.values.cotangents import Cotangent, Leaves, Part, Seed
 from daskgrad.values.trees import NAMESPACE, flatten

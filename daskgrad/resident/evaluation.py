@@ -9,13 +9,13 @@ from typing import Any, NoReturn
 import dask
 from distributed.core import clean_exception
 
-from daskgrad.itemwise import with_columns
 from daskgrad.models.pullbacks import Captured
 from daskgrad.resident.evaluator import Evaluator
 from daskgrad.resident.jobs import Result, columns_of, joined, total
 from daskgrad.resident.messages import Frames, all_framed, framed, unpack
 from daskgrad.resident.plugin import abandoning, call
 from daskgrad.resident.requests import Request, SpreadSum, Tree
+from daskgrad.sums.item_cotangents import with_columns
 from daskgrad.tasks.clients import (
     CONNECTED,
     Together,

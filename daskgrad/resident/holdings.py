@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from distributed import Client
 
-from daskgrad.partitions import Block
 from daskgrad.resident.messages import OnePickle, key_of
 from daskgrad.resident.spread import Spread
+from daskgrad.sums.cutting import Block
 from daskgrad.tasks.clients import (
     LateError,
     answer,

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from distributed.core import error_message
 
-from daskgrad.itemwise import ItemGradient, without_items
 from daskgrad.models.model import Model
 from daskgrad.models.portable_errors import make_plain
 from daskgrad.models.pullbacks import Captured, Gradient, Seen
 from daskgrad.resident.messages import Frames, Parcels, Unopened, key_of, unpack
-from daskgrad.terms import ADDERS, Sum, TracedSum, captured_sum
+from daskgrad.sums.block_tasks import ADDERS, Sum, TracedSum, captured_sum
+from daskgrad.sums.item_cotangents import ItemGradient, without_items
 from daskgrad.values.cotangents import Leaves
 from daskgrad.values.summation import Place, Subtrees
 from daskgrad.values.trees import canonical, with_canonical_leaves

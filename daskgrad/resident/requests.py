@@ -9,7 +9,7 @@ from daskgrad.resident.jobs import Summand
 from daskgrad.resident.messages import LARGE, Frames, Parcel, pack
 from daskgrad.resident.routes import LARGE_POINT, Work, addresses, routes
 from daskgrad.resident.spread import NOTHING_ASKED, Asked, Run, Spread
-from daskgrad.terms import Sum
+from daskgrad.sums.block_tasks import Sum
 from daskgrad.values import cotangents
 from daskgrad.values.caches import kept_or_made
 from daskgrad.values.trees import exactly, flatten, sent_by_value

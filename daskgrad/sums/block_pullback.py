@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from daskgrad.itemwise import Gathered, Widths
 from daskgrad.models.captured import Pullback, Travelling
 from daskgrad.models.travel import policy
+from daskgrad.sums.item_cotangents import Gathered, Widths
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Leaves
 from daskgrad.values.summation import Add

@@ -8,23 +8,18 @@ import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from daskgrad.columns import Column, as_column
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import Backward, Contribution, backward_tasks, select
 from daskgrad.graph.forward import Forward, Whole, forward_tasks, pass_value_on, value_of
 from daskgrad.graph.nodes import Node, make_call
 from daskgrad.graph.tangents import Tangents, dual_node, tangent_node
-from daskgrad.items import Items
-from daskgrad.itemwise import column_of, columns_in, join_items, pull_back_items, without_items
 from daskgrad.models.duals import Dual
 from daskgrad.models.model import Model
 from daskgrad.models.pullbacks import Active
-from daskgrad.node_sums import AddedNode, add_up, add_up_seen, in_tree, waits_for_value
 from daskgrad.resident.evaluator import evaluator_of
 from daskgrad.resident.spread import Spread
 from daskgrad.shards import Shards
-from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.terms import (
+from daskgrad.sums.block_tasks import (
     First,
     Sum,
     add_captured,
@@ -34,6 +29,17 @@ from daskgrad.terms import (
     pull_back_block,
     pull_back_sum,
 )
+from daskgrad.sums.item_cotangents import (
+    column_of,
+    columns_in,
+    join_items,
+    pull_back_items,
+    without_items,
+)
+from daskgrad.sums.node_sum import AddedNode, add_up, add_up_seen, in_tree, waits_for_value
+from daskgrad.sums.sources import Column, as_column
+from daskgrad.sums.zipping import Items
+from daskgrad.tasks.task_graph import TaskGraph
 
 Block = tuple[First, list[Any]]  # where it begins, and what each column has in it
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.columns import Column, NodeColumn, PlacedColumn, as_column
 from daskgrad.graph.nodes import OnlyItems
 from daskgrad.graph.variables import Variable
 from daskgrad.models.failures import Partition
 from daskgrad.models.model import inside_model
-from daskgrad.partitions import Grainsize, aligned_grainsize, as_items, slice_size
 from daskgrad.shards import Shards
+from daskgrad.sums.block_tasks import First
+from daskgrad.sums.cutting import Grainsize, aligned_grainsize, as_items, slice_size
+from daskgrad.sums.sources import Column, NodeColumn, PlacedColumn, as_column
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.terms import First
 from daskgrad.values.tuples import as_slice
 
 

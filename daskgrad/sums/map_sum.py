@@ -3,10 +3,16 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
-from daskgrad.columns import Column
 from daskgrad.graph.hidden_nodes import LOOKED_AT
 from daskgrad.graph.nodes import CallNode, Node, as_model, require_no_node_in
-from daskgrad.items import (
+from daskgrad.models.model import Model, inside_model
+from daskgrad.sums.block_tasks import ADDERS
+from daskgrad.sums.cutting import Grainsize, require_grainsize
+from daskgrad.sums.item_sum import ReductionNode
+from daskgrad.sums.nested import nested_sum
+from daskgrad.sums.node_sum import SumNode
+from daskgrad.sums.sources import Column
+from daskgrad.sums.zipping import (
     Items,
     Zip,
     as_columns,
@@ -17,13 +23,7 @@ from daskgrad.items import (
     require_columns_alike,
     side_by_side,
 )
-from daskgrad.models.model import Model, inside_model
-from daskgrad.nested import nested_sum
-from daskgrad.node_sums import SumNode
-from daskgrad.partitions import Grainsize, require_grainsize
-from daskgrad.reduction import ReductionNode
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.terms import ADDERS
 from daskgrad.values.choices import require_choice
 from daskgrad.values.cotangents import describe
 from daskgrad.values.protection import USED_UP

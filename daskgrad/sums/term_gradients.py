@@ -8,7 +8,7 @@ import numpy as np
 from daskgrad.models.failures import Partition
 from daskgrad.models.model import Model
 from daskgrad.models.pullbacks import is_real_scalar
-from daskgrad.terms import First, Sum, TracedSum, nth, require_one_length
+from daskgrad.sums.block_tasks import First, Sum, TracedSum, nth, require_one_length
 from daskgrad.values.compensated import final_leaves
 from daskgrad.values.cotangents import Leaves, describe, is_differentiable
 from daskgrad.values.fingerprints import norm

@@ -15,7 +15,6 @@ import optree
 
 from daskgrad import backends
 from daskgrad.backends.calls import TracedBlock
-from daskgrad.itemwise import Gathered, Widths, factor_of_terms, items_of
 from daskgrad.models.determinism import (
     Added,
     print_of,
@@ -39,7 +38,8 @@ from daskgrad.models.pullbacks import (
     seen_by,
     share_out,
 )
-from daskgrad.term_pullbacks import Terms
+from daskgrad.sums.block_pullback import Terms
+from daskgrad.sums.item_cotangents import Gathered, Widths, factor_of_terms, items_of
 from daskgrad.values import compensated, cotangents
 from daskgrad.values.compensated import (
     Unrounded,
