@@ -19,11 +19,11 @@ from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.finite import debug_nans
 from daskgrad.models.travel.policy import PullbackPolicy
 from daskgrad.per_item import per_item
-from daskgrad.placing import place
+from daskgrad.resident.placing import place
+from daskgrad.resident.shards import Shards
 from daskgrad.rules.implicit import implicit
 from daskgrad.rules.rule import custom_vjp
 from daskgrad.second_order import gnvp, hessian, hvp
-from daskgrad.shards import Shards
 from daskgrad.sums.map_sum import map_sum, reduce_sum, sum
 from daskgrad.sums.zipping import zip
 from daskgrad.taylor import taylor_rates

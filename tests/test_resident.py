@@ -16,10 +16,10 @@ from numpy.testing import assert_array_equal
 from probes import in_threads, lines, write
 
 import daskgrad as dg
-from daskgrad.placing import MOST_A_THREAD
 from daskgrad.resident import balance, requests
 from daskgrad.resident.holdings import Holdings
 from daskgrad.resident.messages import Parcel, key_of
+from daskgrad.resident.placing import MOST_A_THREAD
 from daskgrad.resident.requests import summand_parcel
 
 pytestmark = pytest.mark.timeout(120)

@@ -17,8 +17,8 @@ from daskgrad.models.duals import Dual
 from daskgrad.models.model import Model
 from daskgrad.models.pullbacks import Active
 from daskgrad.resident.evaluator import evaluator_of
+from daskgrad.resident.shards import Shards
 from daskgrad.resident.spread import Spread
-from daskgrad.shards import Shards
 from daskgrad.sums.block_tasks import (
     First,
     Sum,

@@ -14,7 +14,7 @@ import numpy as np
 
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
-from daskgrad.shards import Shards
+from daskgrad.resident.shards import Shards
 from daskgrad.sums.cutting import as_items, described, in_row_order, require_plain
 from daskgrad.tasks.task_graph import TaskGraph, is_collection
 from daskgrad.values.cotangents import describe, row_major

@@ -14,7 +14,7 @@ from daskgrad.graph.nodes import OnlyItems
 from daskgrad.graph.variables import Variable
 from daskgrad.models.failures import Partition
 from daskgrad.models.model import inside_model
-from daskgrad.shards import Shards
+from daskgrad.resident.shards import Shards
 from daskgrad.sums.block_tasks import First
 from daskgrad.sums.cutting import Grainsize, aligned_grainsize, as_items, slice_size
 from daskgrad.sums.sources import Column, NodeColumn, PlacedColumn, as_column

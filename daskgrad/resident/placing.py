@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from daskgrad.graph.nodes import Node
-from daskgrad.shards import Shards
+from daskgrad.resident.shards import Shards
 from daskgrad.sums.cutting import (
     Grainsize,
     aligned_grainsize,
