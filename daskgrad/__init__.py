@@ -8,22 +8,22 @@ import daskgrad.tasks.spilling  # noqa: F401  tells Dask's spill files from its 
 from daskgrad import random
 from daskgrad.backends import register_backend
 from daskgrad.checks import check_grads
-from daskgrad.forward_mode import jvp
-from daskgrad.gradient import differentiate, grad, value_and_grad, vjp
+from daskgrad.derivatives.gradient import differentiate, grad, value_and_grad, vjp
+from daskgrad.derivatives.hessian import gnvp, hessian, hvp
+from daskgrad.derivatives.jacobian import jacobian
+from daskgrad.derivatives.jvp import jvp
+from daskgrad.derivatives.per_item import per_item
 from daskgrad.graph.black_boxes import finite_difference
 from daskgrad.graph.nodes import delayed
 from daskgrad.graph.stopping import stop_gradient, value
 from daskgrad.graph.variables import variable
-from daskgrad.jacobian import jacobian
 from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.finite import debug_nans
 from daskgrad.models.travel.policy import PullbackPolicy
-from daskgrad.per_item import per_item
 from daskgrad.resident.placing import place
 from daskgrad.resident.shards import Shards
 from daskgrad.rules.implicit import implicit
 from daskgrad.rules.rule import custom_vjp
-from daskgrad.second_order import gnvp, hessian, hvp
 from daskgrad.sums.map_sum import map_sum, reduce_sum, sum
 from daskgrad.sums.zipping import zip
 from daskgrad.taylor import taylor_rates

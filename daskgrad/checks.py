@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from daskgrad.culprits import first_culprit
-from daskgrad.demands import require_function
-from daskgrad.directions import is_double
+from daskgrad.derivatives.directions import is_double
+from daskgrad.derivatives.inputs import require_function
 from daskgrad.lines import (
     FORWARD,
     SECOND,

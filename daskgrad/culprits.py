@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import dask
 
-from daskgrad.demands import as_output, has_derivative
+from daskgrad.derivatives.inputs import as_output, has_derivative
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import CallNode, DelayedModel, Node, add_values
 from daskgrad.graph.variables import variable

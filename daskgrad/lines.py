@@ -5,14 +5,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad.demands import as_output, has_derivative
-from daskgrad.directions import epsilon, inner, is_double, like, moved, size, still
-from daskgrad.forward_mode import jvp
-from daskgrad.gradient import vjp
+from daskgrad.derivatives.directions import epsilon, inner, is_double, like, moved, size, still
+from daskgrad.derivatives.gradient import vjp
+from daskgrad.derivatives.hessian import hvp
+from daskgrad.derivatives.inputs import as_output, has_derivative
+from daskgrad.derivatives.jvp import jvp
 from daskgrad.graph.nodes import Node, add_values, delayed
 from daskgrad.graph.variables import variable
 from daskgrad.models.pullbacks import is_real_scalar
-from daskgrad.second_order import hvp
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.cotangents import describe
 from daskgrad.values.signatures import function_name

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.demands import require_function
-from daskgrad.directions import inner, like, size
+from daskgrad.derivatives.directions import inner, like, size
+from daskgrad.derivatives.hessian import hvp
+from daskgrad.derivatives.inputs import require_function
 from daskgrad.lines import Program, require_double, require_order, scalar_of
 from daskgrad.random import require_seed
-from daskgrad.second_order import hvp
 
 STEPS = 0.03125 * 0.5 ** np.arange(7)  # along a direction of norm one
 CLEAR = 100  # times the rounding errors that a remainder must be to tell a rate

@@ -16,10 +16,10 @@ from numpy.testing import assert_array_equal
 from probes import lines, write
 
 import daskgrad as dg
-from daskgrad import inline
+from daskgrad.derivatives import in_line
+from daskgrad.derivatives.evaluation import groups
 from daskgrad.models import determinism, pullbacks
 from daskgrad.models.pullbacks import Captured
-from daskgrad.running import groups
 from daskgrad.tasks.task_graph import TaskGraph
 
 X = np.linspace(0.2, 1.3, 4)
@@ -822,7 +822,7 @@ def test_in_line_no_fingerprint_is_taken(monkeypatch):
     with dask.config.set({"daskgrad.inline.seconds": 60}):
         dg.value_and_grad(program)(X)
     assert not taken
-    monkeypatch.setattr(inline, "TASK_SECONDS", 0.0)  # else quick tasks are not handed over
+    monkeypatch.setattr(in_line, "TASK_SECONDS", 0.0)  # else quick tasks are not handed over
     for seconds in (0, 1e-9):  # all tasks, or all but the first
         taken.clear()
         with dask.config.set({"daskgrad.inline.seconds": seconds}):

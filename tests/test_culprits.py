@@ -6,8 +6,8 @@ import pytest
 from autograd.extend import defvjp, primitive
 
 import daskgrad as dg
-from daskgrad.forward_mode import jvp
-from daskgrad.second_order import hvp
+from daskgrad.derivatives.hessian import hvp
+from daskgrad.derivatives.jvp import jvp
 
 X = np.array([0.3, -0.5, 0.9])
 

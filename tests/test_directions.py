@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from daskgrad.directions import inner, is_double, like, moved, still
+from daskgrad.derivatives.directions import inner, is_double, like, moved, still
 from daskgrad.lines import DIRECTIONS
 
 X = np.array([0.3, -0.5, 0.9])

@@ -17,9 +17,9 @@ from numpy.testing import assert_allclose
 from samples import askew
 
 import daskgrad as dg
-from daskgrad import inline
-from daskgrad.at_once import AtOnce
-from daskgrad.inline import doubling, subtrees_from
+from daskgrad.derivatives import in_line as inline
+from daskgrad.derivatives.at_once import AtOnce
+from daskgrad.derivatives.in_line import doubling, subtrees_from
 
 RANDOM = numpy.random.default_rng(5)
 N = 75
@@ -184,7 +184,7 @@ def test_each_model_runs_once_also_where_the_rest_is_handed_over(seconds, runs):
 def test_quick_tasks_are_not_handed_over_however_many_there_are(seconds, are_here, monkeypatch):
     """A clock that models alone move on: 0.1 ms each, or 5 ms."""
     clock = types.SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)
-    monkeypatch.setattr("daskgrad.inline.time", clock)
+    monkeypatch.setattr("daskgrad.derivatives.in_line.time", clock)
     handed_over = []
     hand_over = AtOnce._hand_over
     monkeypatch.setattr(

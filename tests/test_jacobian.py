@@ -9,9 +9,9 @@ from probes import lines, write
 from samples import decades
 
 import daskgrad as dg
+from daskgrad.derivatives.evaluation import groups, repeated
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.batches import Batch, entry, for_each, unit_cotangents
-from daskgrad.running import groups, repeated
 from daskgrad.tasks.supervision import LostError
 
 pytestmark = pytest.mark.usefixtures("synchronous")

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import optree
 
+from daskgrad.derivatives.shipping import complaints
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Constant, Node, delayed
 from daskgrad.graph.variables import OTHER_DERIVATIVE, Variable
 from daskgrad.models.pullbacks import is_real_scalar
-from daskgrad.shipping import complaints
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent, describe
 from daskgrad.values.trees import flatten

@@ -3,20 +3,20 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from daskgrad.demands import (
+from daskgrad.derivatives.evaluation import evaluated
+from daskgrad.derivatives.inputs import (
     as_output,
     checked_tangent,
     has_derivative,
     require_function,
     require_tangents,
 )
+from daskgrad.derivatives.recording import Recording
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable, variable
 from daskgrad.models.duals import Dual, tangent_in_place
-from daskgrad.recording import Recording
-from daskgrad.running import evaluated
 from daskgrad.sums.node_sum import PAIR, ZERO_TANGENTS
 from daskgrad.values.signatures import function_name
 from daskgrad.values.trees import of_its_own

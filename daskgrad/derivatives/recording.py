@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from daskgrad.demands import (
+from daskgrad.derivatives.inputs import (
     nothing,
     require_derivative,
     require_no_node,

@@ -9,9 +9,9 @@ for Dask, with the results there are as data.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from daskgrad.derivatives.in_line import Clock, captured_here
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.forward import Whole
-from daskgrad.inline import Clock, captured_here
 from daskgrad.tasks.task_graph import Stage, TaskGraph, where
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.demands import (
+from daskgrad.derivatives.evaluation import repeated
+from daskgrad.derivatives.inputs import (
     Argnums,
     is_number,
     require_argnums,
@@ -20,7 +21,6 @@ from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import add_values, as_model
 from daskgrad.graph.variables import Variable, variable
 from daskgrad.models.model import Model, inside_model
-from daskgrad.running import repeated
 from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.map_sum import reduction

@@ -6,7 +6,8 @@ from typing import Any, Literal
 import numpy as np
 import optree
 
-from daskgrad.demands import (
+from daskgrad.derivatives.evaluation import Kept, evaluated, groups
+from daskgrad.derivatives.inputs import (
     Argnums,
     as_output,
     is_number,
@@ -15,13 +16,12 @@ from daskgrad.demands import (
     require_function,
     warn_of_independent,
 )
-from daskgrad.forward_mode import dual_of
+from daskgrad.derivatives.jvp import dual_of
+from daskgrad.derivatives.matrices import blocks, columns_of
+from daskgrad.derivatives.recording import Recording, documented, gathered
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.batches import entries, unit
 from daskgrad.graph.variables import Variable, variable
-from daskgrad.matrices import blocks, columns_of
-from daskgrad.recording import Recording, documented, gathered
-from daskgrad.running import Kept, evaluated, groups
 from daskgrad.values.choices import require_choice
 from daskgrad.values.cotangents import describe, is_differentiable
 from daskgrad.values.signatures import function_name

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 
 import dask.system
 
-from daskgrad.at_once import AtOnce, Known
-from daskgrad.demands import warn_of_shipping
+from daskgrad.derivatives.at_once import AtOnce, Known
+from daskgrad.derivatives.in_line import InLine, seconds_in_line
+from daskgrad.derivatives.inputs import warn_of_shipping
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import add_backward
 from daskgrad.graph.batches import Batch, BatchTasks, unit_cotangents
 from daskgrad.graph.forward import Forward, Whole, add_forward
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
-from daskgrad.inline import InLine, seconds_in_line
 from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.pullbacks import capture, each_of, pull_back
 from daskgrad.resident.evaluation import ArrayTermsError

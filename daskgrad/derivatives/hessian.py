@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad.demands import (
+from daskgrad.derivatives.evaluation import Kept, at_once, evaluated
+from daskgrad.derivatives.inputs import (
     Argnums,
     as_number,
     as_output,
@@ -26,16 +27,15 @@ from daskgrad.demands import (
     require_tangents,
     warn_of_independent,
 )
-from daskgrad.forward_mode import dual_of, tangent_variables
+from daskgrad.derivatives.jvp import dual_of, tangent_variables
+from daskgrad.derivatives.matrices import blocks
+from daskgrad.derivatives.recording import Recording, documented, gathered, in_places
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.batches import entries, unit
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable
-from daskgrad.matrices import blocks
 from daskgrad.models.duals import tangent_in_place
-from daskgrad.recording import Recording, documented, gathered, in_places
-from daskgrad.running import Kept, at_once, evaluated
 from daskgrad.sums.node_sum import SumNode
 from daskgrad.values import cotangents
 from daskgrad.values.signatures import function_name

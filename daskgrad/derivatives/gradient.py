@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.demands import (
+from daskgrad.derivatives.evaluation import Arrived, Kept, evaluated
+from daskgrad.derivatives.inputs import (
     Argnums,
     as_number,
     as_output,
@@ -24,13 +25,12 @@ from daskgrad.demands import (
     unstacked,
     warn_of_independent,
 )
+from daskgrad.derivatives.recording import Recording, by_root, documented, in_places
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import add_backward
 from daskgrad.graph.forward import Forward, add_forward
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
-from daskgrad.recording import Recording, by_root, documented, in_places
-from daskgrad.running import Arrived, Kept, evaluated
 from daskgrad.tasks.task_graph import Result, TaskGraph
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent, Seed
