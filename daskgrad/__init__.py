@@ -7,7 +7,8 @@ import daskgrad.backends.autograd  # makes autograd's traces safe in threads
 import daskgrad.tasks.spilling  # noqa: F401  tells Dask's spill files from its messages
 from daskgrad import random
 from daskgrad.backends import register_backend
-from daskgrad.checks import check_grads
+from daskgrad.checks.check_grads import check_grads
+from daskgrad.checks.taylor import taylor_rates
 from daskgrad.derivatives.gradient import differentiate, grad, value_and_grad, vjp
 from daskgrad.derivatives.hessian import gnvp, hessian, hvp
 from daskgrad.derivatives.jacobian import jacobian
@@ -26,7 +27,6 @@ from daskgrad.rules.implicit import implicit
 from daskgrad.rules.rule import custom_vjp
 from daskgrad.sums.map_sum import map_sum, reduce_sum, sum
 from daskgrad.sums.zipping import zip
-from daskgrad.taylor import taylor_rates
 
 __version__ = "0.1.0"
 

@@ -172,7 +172,7 @@ def test_the_forward_mode_is_checked_alone_too(modes, monkeypatch):
         value, tangent = jvp(fun, primals, tangents)
         return value, tangent if is_call_of("right", fun) else tangent * 1.01
 
-    monkeypatch.setattr("daskgrad.lines.jvp", jvp_of)
+    monkeypatch.setattr("daskgrad.checks.directional.jvp", jvp_of)
     message = message_of(lambda x: right(right(x)) * 2.0, X, modes=modes)
     assert "the tangent of" in message
     assert "that of model 'multiply', argument 0" in message
@@ -188,8 +188,8 @@ def test_a_wrong_second_derivative_is_found_with_its_model(monkeypatch):
         factor = 1.0 if is_call_of("right", fun) else 1.001
         return gradient, tuple([factor * product for product in products])
 
-    monkeypatch.setattr("daskgrad.lines.hvp", hvp_of)
-    monkeypatch.setattr("daskgrad.taylor.hvp", hvp_of)
+    monkeypatch.setattr("daskgrad.checks.directional.hvp", hvp_of)
+    monkeypatch.setattr("daskgrad.checks.taylor.hvp", hvp_of)
     message = message_of(lambda x: energy(total(x)), X, order=2)
     assert "the Hessian-vector product of" in message
     assert "where 1, 2, 3 is right" in message

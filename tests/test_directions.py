@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from daskgrad.checks.directional import DIRECTIONS
 from daskgrad.derivatives.directions import inner, is_double, like, moved, still
-from daskgrad.lines import DIRECTIONS
 
 X = np.array([0.3, -0.5, 0.9])
 

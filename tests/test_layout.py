@@ -144,10 +144,11 @@ ORDER = [
     "derivatives.hessian",
     "derivatives.jacobian",
     "derivatives.directions",
-    "lines",
-    "taylor",
-    "culprits",
     "checks",
+    "checks.directional",
+    "checks.taylor",
+    "checks.first_wrong_rule",
+    "checks.check_grads",
 ]
 
 WORKER = ORDER[: ORDER.index("tasks.progress")]
@@ -170,7 +171,7 @@ BORDERS = {  # library -> the modules that may import it
         "derivatives.in_line",
         "derivatives.shipping",
         "derivatives.evaluation",
-        "culprits",
+        "checks.first_wrong_rule",
     ],
     "dask.task_spec": ["tasks.task_graph"],
     "dask.highlevelgraph": ["tasks.task_graph"],

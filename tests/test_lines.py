@@ -5,7 +5,14 @@ import numpy as onp
 import pytest
 
 import daskgrad as dg
-from daskgrad.lines import Line, Program, Settings, first_fault, require_order, scalar_of
+from daskgrad.checks.directional import (
+    Line,
+    Program,
+    Settings,
+    first_fault,
+    require_order,
+    scalar_of,
+)
 
 X = np.array([0.3, -0.5, 0.9])
 
@@ -43,8 +50,8 @@ def test_reverse_mode_alone_calls_neither_forward_mode_nor_second_derivatives(mo
     def never(*_):
         raise AssertionError("called")
 
-    monkeypatch.setattr("daskgrad.lines.jvp", never)
-    monkeypatch.setattr("daskgrad.lines.hvp", never)
+    monkeypatch.setattr("daskgrad.checks.directional.jvp", never)
+    monkeypatch.setattr("daskgrad.checks.directional.hvp", never)
     program = Program.of(dg.delayed(lambda x: np.sum(x**3)), (X,))
     assert first_fault(program, settings()) is None
 
@@ -53,7 +60,7 @@ def test_a_wrong_tangent_is_a_fault(monkeypatch):
     def jvp(fun, primals, tangents):
         return None, 1.001 * 3.0 * primals[0] ** 2 * tangents[0]
 
-    monkeypatch.setattr("daskgrad.lines.jvp", jvp)
+    monkeypatch.setattr("daskgrad.checks.directional.jvp", jvp)
     program = Program.of(dg.delayed(lambda x: x**3, name="cube"), (X,))
     assert first_fault(program, settings()) is None
     fault = first_fault(program, settings(modes=("forward",)))
@@ -70,7 +77,7 @@ def test_a_wrong_second_derivative_is_a_fault_of_its_argument(number, factor, mo
         products[number] = factor * products[number]
         return (3.0 * x**2 * y, np.sum(x**3)), tuple(products)
 
-    monkeypatch.setattr("daskgrad.lines.hvp", hvp)
+    monkeypatch.setattr("daskgrad.checks.directional.hvp", hvp)
     program = Program.of(dg.delayed(lambda x, y: np.sum(x**3) * y, name="cubes"), (X, 2.0))
     fault = first_fault(program, settings(order=2))
     if factor == 1.0:

@@ -48,7 +48,7 @@ def test_a_gradient_that_is_off_by_a_thousandth_lowers_the_second_rate():
 
 def test_a_wrong_hessian_lowers_the_third_rate(monkeypatch):
     monkeypatch.setattr(
-        "daskgrad.taylor.hvp",
+        "daskgrad.checks.taylor.hvp",
         lambda fun, primals, tangents: ((np.exp(X),), (1.01 * np.exp(X) * tangents[0],)),
     )
     rates = dg.taylor_rates(dg.delayed(lambda x: np.sum(np.exp(x))), order=2)(X)

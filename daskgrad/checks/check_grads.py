@@ -6,10 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.culprits import first_culprit
-from daskgrad.derivatives.directions import is_double
-from daskgrad.derivatives.inputs import require_function
-from daskgrad.lines import (
+from daskgrad.checks.directional import (
     FORWARD,
     SECOND,
     Fault,
@@ -18,8 +15,11 @@ from daskgrad.lines import (
     first_fault,
     require_order,
 )
+from daskgrad.checks.first_wrong_rule import first_culprit
+from daskgrad.checks.taylor import taylor_rates
+from daskgrad.derivatives.directions import is_double
+from daskgrad.derivatives.inputs import require_function
 from daskgrad.random import require_seed
-from daskgrad.taylor import taylor_rates
 from daskgrad.values.cotangents import describe
 
 MODES = ("forward", "reverse")

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import dask
 
+from daskgrad.checks.directional import Fault, Program
 from daskgrad.derivatives.inputs import as_output, has_derivative
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import CallNode, DelayedModel, Node, add_values
 from daskgrad.graph.variables import variable
-from daskgrad.lines import Fault, Program
 from daskgrad.models.failures import Partition, argument_label, at
 from daskgrad.models.model import Call, Model
 from daskgrad.models.pullbacks import Active, capture, each_of, evaluate, pull_back

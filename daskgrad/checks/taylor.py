@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.checks.directional import Program, require_double, require_order, scalar_of
 from daskgrad.derivatives.directions import inner, like, size
 from daskgrad.derivatives.hessian import hvp
 from daskgrad.derivatives.inputs import require_function
-from daskgrad.lines import Program, require_double, require_order, scalar_of
 from daskgrad.random import require_seed
 
 STEPS = 0.03125 * 0.5 ** np.arange(7)  # along a direction of norm one

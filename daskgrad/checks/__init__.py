@@ -1,0 +1,5 @@
+"""Checks: is a derivative right, and if it is not, whose rule is wrong?
+
+Derivatives are compared with differences of values along lines, since nothing else is independent
+of the rules that are under suspicion.
+"""
