@@ -77,8 +77,8 @@ def rows(count, *shape, dtype=float):
     [
         ([rows(1)], 1),
         ([rows(10**4, 4), rows(10**4)], 1),
-        ([rows(2**15)], 2),
-        ([rows(10**5, 4), rows(10**5), rows(10**5, dtype=int)], 4),
+        ([rows(2**16)], 2),
+        ([rows(10**5, 4), rows(10**5), rows(10**5, dtype=int)], 2),
         ([rows(2 * 10**5, 4)], 4),
         ([rows(10**6)], 8),
         ([rows(10**7, 4)], 32),

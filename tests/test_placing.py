@@ -229,7 +229,7 @@ def test_bags_of_several_lengths():
 # ---------------------------------------------------------------------------------------- slices
 
 
-MANY = 2**16  # rows in four slices
+MANY = 2**17  # rows in four slices
 
 
 def sizes(rows, x):
@@ -246,7 +246,7 @@ def test_the_slices_do_not_depend_on_the_workers(workers):
     def placed():
         shards = dg.place(rows)
         found = summed(shards)
-        assert "4 slices of 16384" in repr(shards)
+        assert "4 slices of 32768" in repr(shards)
         return found
 
     expected = [4.0, 4.0 * (MANY / 4) ** 2]
@@ -286,8 +286,8 @@ def test_items_are_on_the_workers_as_they_are_used(client):
 def test_slices_of_the_grainsize_that_was_asked_for(client):
     with dg.place(np.zeros((MANY, 2)), grainsize=2**10) as shards:
         found = dg.reduce_sum(sizes, shards, dg.variable(1.0)).compute()
-        assert found.tolist() == [64.0, 64.0 * 2.0**20]
-        assert sum([plan.blocks for plan in shards.plan]) == 64
+        assert found.tolist() == [128.0, 128.0 * 2.0**20]
+        assert sum([plan.blocks for plan in shards.plan]) == 128
 
 
 def test_placed_columns_inside_a_model():

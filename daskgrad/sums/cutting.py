@@ -13,7 +13,7 @@ from daskgrad.values.trees import flatten
 from daskgrad.values.tuples import columns_of
 
 BLOCKS = 32  # how many blocks an automatic grainsize makes of a long list, at the least
-SLICE_ROWS = 2**14  # in a slice of arrays: rows of a few numbers take about a millisecond
+SLICE_ROWS = 2**15  # in a slice of arrays: rows of a few numbers take a millisecond or two
 SLICE_BYTES = 2**22  # or so many bytes, where rows are wide
 FEW = 4  # slices, from which on their number grows more slowly than the arrays
 SLICES = 64  # of arrays, at the most: one or more for each core of a large machine

@@ -112,8 +112,8 @@ def reduce_sum(
     Stan's ``reduce_sum``.
 
     With "auto" arrays, placed ones too, are cut into equal slices, whose number follows from rows
-    and bytes alone: a slice costs some tenths of a millisecond besides its rows, so each has 16,384
-    rows or 4 MiB at the least. For rows of some numbers: one slice of 10,000, 4 of 100,000, 8 of a
+    and bytes alone: a slice costs some tenths of a millisecond besides its rows, so each has 32,768
+    rows or 4 MiB at the least. For rows of some numbers: one slice of 10,000, 2 of 100,000, 8 of a
     million, 32 of 10 million, and at most 64. Say how many where a row takes longer than a
     microsecond, and there are few of them. Lists, whose items may be of any size, have 32 to 64
     slices, also where they are zipped with arrays. Those of a dask Array are its blocks along the

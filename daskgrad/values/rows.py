@@ -6,6 +6,7 @@ entries of a row were added to zeros, so none is -0.0, and x + 0.0 is x for all 
 as rows, and from when on as an array, is therefore free, and decided by what is quicker.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ def are_many(count: int, shape: tuple[int, ...]) -> bool:
 
 def are_worth_it(count: int, like: Any) -> bool:
     """Whether the cotangent of an array is kept as rows, of which there are at most ``count``."""
-    return like.size * like.dtype.itemsize > SMALL and not are_many(count, like.shape)
+    nbytes = math.prod(like.shape) * like.dtype.itemsize
+    return nbytes > SMALL and not are_many(count, like.shape)
 
 
 class Rows:

@@ -78,6 +78,8 @@ class Pieces(list):
 
     def total(self) -> Rows | np.ndarray:
         """Their sum: rows, if these are few, or an array, of the same bits."""
+        if not are_worth_it(0, self[0].space):
+            return self.dense()
         found = [piece.rows() for piece in self]
         known = [rows for rows in found if rows is not None]
         count = sum([rows.size for rows in known])
