@@ -111,7 +111,7 @@ def test_slices_has_every_cut_in_line_and_placed(tmp_path):
     assert cells | steps | {"autograd, 10000 rows"} <= names
     assert {f"{mode}, 10000 rows, 16 slices" for mode in ("in line", "on one worker")} <= names
     assert all(each["processor seconds"] > 0.0 for each in content["programs"])
-    assert len(content["claims"]) == 6
+    assert len(content["claims"]) == 5
 
 
 @pytest.mark.optional
@@ -155,7 +155,7 @@ def test_placing_has_all_kinds_of_items_and_its_peers(tmp_path):
     sums = {"serial loop", "items of a variable", "zipped with placed numbers"}
     assert names == placed | sums
     assert all(row["seconds"] > 0.0 for row in content["measured"])
-    assert len(content["claims"]) == 6
+    assert len(content["claims"]) == 5
 
 
 def test_gathers_measures_time_and_memory_of_all_programs(tmp_path):
