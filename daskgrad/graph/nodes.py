@@ -250,8 +250,7 @@ class ItemNode(CallNode):
 def make_call(model: Model, args: tuple, kwargs: dict) -> tuple[Call, list[Node]]:
     """The arguments as a pytree of constants with holes, and the nodes that go into the holes."""
     require_no_node_in(model.fun, f"the function of model {model.name!r}")
-    leaves, structure = flatten((args, kwargs))
-    require_no_node_as_key((args, kwargs), model.name)
+    leaves, structure = arguments_apart(args, kwargs, model.name)
     inputs: dict[int, tuple[int, Node]] = {}
     holes = []
     for position, leaf in enumerate(leaves):
@@ -265,7 +264,22 @@ def make_call(model: Model, args: tuple, kwargs: dict) -> tuple[Call, list[Node]
         holes.append((position, number))
         leaves[position] = None
     nodes = [node for _, node in inputs.values()]
-    return Call(tuple(leaves), Structure(structure), tuple(holes)), nodes
+    return Call(tuple(leaves), structure, tuple(holes)), nodes
+
+
+def arguments_apart(args: tuple, kwargs: dict, name: str) -> tuple[list[Any], Structure]:
+    """The leaves of the arguments of a model, and their structure."""
+    if not kwargs and all(isinstance(arg, Node | np.ndarray) for arg in args):  # nearly always
+        return list(args), structure_of_leaves(len(args))
+    leaves, structure = flatten((args, kwargs))
+    require_no_node_as_key((args, kwargs), name)
+    return leaves, Structure(structure)
+
+
+@functools.lru_cache(maxsize=64)
+def structure_of_leaves(count: int) -> Structure:
+    """That of positional arguments none of which is a container."""
+    return Structure(flatten(((0.0,) * count, {}))[1])
 
 
 def as_node(leaf: Any) -> Node | None:
