@@ -18,16 +18,11 @@ import daskgrad as dg
 from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.pullbacks import Active
 from daskgrad.sums import map_sum as sums
-from daskgrad.sums.block_tasks import (
-    ADDERS,
-    Sum,
-    capture_block,
-    evaluate_block,
-    pull_back_block,
-    sum_values,
-)
+from daskgrad.sums.adding import sum_values
+from daskgrad.sums.block_tasks import Sum, capture_block, evaluate_block, pull_back_block
 from daskgrad.values import compensated as compensation
 from daskgrad.values import cotangents
+from daskgrad.values.addition import ADDERS
 from daskgrad.values.compensated import Unrounded, UnroundedValue, final_leaves, two_sum
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.summation import pairwise

@@ -21,7 +21,7 @@ from probes import lines, slow_back
 
 import daskgrad as dg
 from daskgrad import NondeterministicModelError
-from daskgrad.sums.block_tasks import add_cotangents
+from daskgrad.models.accumulation import add_cotangents
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.fingerprints import fingerprint
 from daskgrad.values.trees import flatten

@@ -7,8 +7,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
 from daskgrad import NondeterministicModelError
+from daskgrad.models.accumulation import add_cotangents
 from daskgrad.models.portions import Portion, add_sent_back, whole
-from daskgrad.sums.block_tasks import add_cotangents
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.fingerprints import fingerprint

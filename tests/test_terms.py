@@ -9,21 +9,21 @@ from numpy.testing import assert_allclose, assert_array_equal
 from policies import Never
 
 import daskgrad as dg
+from daskgrad.models.accumulation import add_cotangents
 from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.pullbacks import Active, Gradient
 from daskgrad.models.travel.policy import Under, sent
+from daskgrad.sums.adding import add_captured
 from daskgrad.sums.block_tasks import (
     Sum,
     Terms,
-    add_captured,
-    add_cotangents,
-    add_values,
     capture_block,
     evaluate_block,
     pull_back_block,
     pull_back_sum,
 )
 from daskgrad.sums.item_sum import ReductionNode
+from daskgrad.values.addition import add_values
 from daskgrad.values.cotangents import Cotangent, Seed
 
 X = np.linspace(0.2, 1.3, 4)

@@ -29,7 +29,8 @@ from daskgrad.resident.evaluation import Evaluation
 from daskgrad.resident.evaluator import evaluator_of
 from daskgrad.resident.jobs import new_subtrees, total
 from daskgrad.resident.requests import SpreadSum
-from daskgrad.sums.block_tasks import TracedSum, require_gradient
+from daskgrad.sums.adding import require_gradient
+from daskgrad.sums.block_tasks import TracedSum
 from daskgrad.sums.item_sum import (
     ReductionNode,
     WholeSum,

@@ -14,10 +14,10 @@ from daskgrad.graph.activity import Graph
 from daskgrad.graph.forward import Forward
 from daskgrad.graph.nodes import CallNode, ItemNode, Node
 from daskgrad.graph.variables import Variable
+from daskgrad.models.accumulation import add_cotangents
 from daskgrad.models.determinism import prints_of
 from daskgrad.models.portions import add_sent_back, pull_back_item
 from daskgrad.models.pullbacks import pull_back
-from daskgrad.sums.block_tasks import add_cotangents
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import optree
 
+from daskgrad.models.accumulation import add_cotangents
 from daskgrad.models.determinism import Added
 from daskgrad.models.failures import Partition, argument_label, at
 from daskgrad.models.model import Call, Model
@@ -26,27 +27,8 @@ from daskgrad.models.pullbacks import (
     capture,
     each_of,
     evaluate,
-    plain_value,
     pull_back,
-    seed,
 )
-from daskgrad.sums.block_tasks import (
-    First,
-    Sum,
-    TracedSum,
-    add_captured,
-    add_cotangents,
-    add_parts,
-    add_seen,
-    capture_block,
-    describe_block,
-    evaluate_block,
-    nth,
-    pull_back_block,
-    pull_back_sum,
-    sum_values,
-)
-from daskgrad.sums.item_cotangents import pull_back_items
 from daskgrad.values.compensated import final_leaves, rounded_value
 from daskgrad.values.cotangents import Cotangent, Leaves, Part, Seed
 from daskgrad.values.trees import NAMESPACE, flatten
@@ -194,13 +176,6 @@ class Where(NamedTuple):
             yield f"{name} {trouble(arg) or 'is finite'}"
 
 
-def fail_sum(name: str, what: str) -> NoReturn:
-    raise FloatingPointError(
-        f"sum over {name!r}: {what} is not finite, and each of its terms is; they overflow, or an "
-        f"infinite factor arrived"
-    )
-
-
 # --------------------------------------------------------------------- where it came from, by task
 
 GRADIENT = "gradient with respect to"
@@ -250,100 +225,11 @@ def explain_pull_back(
     where.require_cotangents(active, leaves, PULLED)
 
 
-def explain_evaluate_block(
-    value: Any, model: Model, whole: Sum, first: First, inputs: Sequence[Any], *columns: Any
-) -> None:
-    for offset, item in enumerate(zip(*columns, strict=True)):
-        own = [*item, *inputs]
-        where = Where("value", model, whole.call, own, nth(first, offset))
-        where.require("the value", plain_value(model, whole.call, own))
-    fail_sum(model.name, f"the value of {describe_block(first, columns[0])}")
-
-
-def explain_capture_block(
-    captured: Captured, model: Model, whole: Sum, first: First, inputs: Sequence[Any], *columns: Any
-) -> None:
-    traced = TracedSum(model, whole, inputs)
-    pairs = zip(zip(*columns, strict=True), traced.terms(first, columns), strict=True)
-    for offset, (item, term) in enumerate(pairs):
-        value, pullback, _ = term()
-        place, own = nth(first, offset), [*item, *inputs]
-        require_captured(value, pullback, model, whole.call, whole.active, own, place)
-    fail_sum(model.name, f"the value or gradient of {describe_block(first, columns[0])}")
-
-
-def explain_pull_back_block(
-    pulled: Any,
-    captured: Captured,
-    cotangent: Cotangent,
-    model: Model,
-    whole: Sum,
-    first: First,
-    inputs: Sequence[Any],
-    witness: Any,
-    *columns: Any,
-) -> None:
-    require_arrived(cotangent, captured, model)
-    traced = TracedSum(model._replace(keep="tape"), whole, inputs)
-    pairs = zip(zip(*columns, strict=True), traced.terms(first, columns), strict=True)
-    for offset, (item, term) in enumerate(pairs):
-        value, pullback, _ = term()
-        place = nth(first, offset)
-        where = Where("backward", model, whole.call, [*item, *inputs], place)
-        leaves = pullback(seed(cotangent, value, model))
-        where.require_cotangents(whole.active, leaves, PULLED)
-    fail_sum(model.name, f"the cotangent from {describe_block(first, columns[0])}")
-
-
-def require_arrived(cotangent: Cotangent, captured: Captured, model: Model) -> None:
-    found = trouble(in_structure(cotangent, captured))
-    if found is not None:
-        raise FloatingPointError(
-            f"sum over {model.name!r}, backward pass: the cotangent that arrives at its value "
-            f"{found}"
-        )
-
-
 def in_structure(cotangent: Cotangent, captured: Captured) -> Any:
     """A cotangent as a pytree; the seed of a gradient is no number yet."""
     _, structure = flatten(rounded_value(captured.value))
     leaves = list(cotangent.leaves)
     return None if isinstance(cotangent, Seed) else optree.tree_unflatten(structure, leaves)
-
-
-def explain_pull_back_sum(
-    pulled: Any, captured: Captured, cotangent: Cotangent, model: Model, witness: Any
-) -> None:
-    require_arrived(cotangent, captured, model)
-    fail_sum(model.name, "the cotangent of its shared arguments")
-
-
-def explain_pull_back_items(
-    pulled: Any,
-    blocks: Any,
-    sizes: Any,
-    are_rows: bool,
-    captured: Captured,
-    cotangent: Cotangent,
-    model: Model,
-    witness: Any,
-) -> None:
-    require_arrived(cotangent, captured, model)
-    fail_sum(model.name, "the cotangent of its items")
-
-
-def explain_add_captured(captured: Captured, model: Model, *_: Any) -> None:
-    fail_sum(model.name, "the value or gradient")
-
-
-def explain_sum_values(
-    value: Any, values: Any, summation: str = "", is_last: bool = True, name: str = "sum"
-) -> None:
-    fail_sum(name, "the value")
-
-
-def explain_add_seen(added: Added, values: Sequence[Any], *args: Any) -> None:
-    explain_sum_values(added.value, values, *args)
 
 
 def explain_add_cotangents(total: Cotangent, terms: Sequence[Cotangent], *_: Any) -> None:
@@ -353,20 +239,11 @@ def explain_add_cotangents(total: Cotangent, terms: Sequence[Cotangent], *_: Any
     )
 
 
-EXPLANATIONS: dict[Callable, Callable[..., None]] = {
+EXPLANATIONS: dict[Callable, Callable[..., None]] = {  # whoever has other tasks adds theirs
     evaluate: explain_evaluate,
     capture: explain_capture,
     pull_back: explain_pull_back,
-    evaluate_block: explain_evaluate_block,
-    capture_block: explain_capture_block,
-    pull_back_block: explain_pull_back_block,
-    pull_back_sum: explain_pull_back_sum,
-    pull_back_items: explain_pull_back_items,
-    add_captured: explain_add_captured,
-    sum_values: explain_sum_values,
-    add_seen: explain_add_seen,
     add_cotangents: explain_add_cotangents,
-    add_parts: explain_add_cotangents,
     evaluate_item: explain_evaluate,
     capture_item: explain_capture,
     pull_back_item: explain_pull_back,

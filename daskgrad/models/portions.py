@@ -8,12 +8,12 @@ items as nodes, whole cotangents full of zeros would take the square of their nu
 from collections.abc import Sequence
 from typing import Any
 
+from daskgrad.models.accumulation import add_cotangents
 from daskgrad.models.captured import Captured
 from daskgrad.models.determinism import require_same_input, require_value_seen
 from daskgrad.models.failures import Blame
 from daskgrad.models.model import Call, Model
 from daskgrad.models.pullbacks import Active, capture, evaluate, pull_back, seed
-from daskgrad.sums.block_tasks import add_cotangents
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.fingerprints import fingerprint
 from daskgrad.values.summation import Add, pairwise

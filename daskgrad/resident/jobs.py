@@ -11,8 +11,10 @@ from daskgrad.models.model import Model
 from daskgrad.models.portable_errors import make_plain
 from daskgrad.models.pullbacks import Captured, Gradient, Seen
 from daskgrad.resident.messages import Frames, Parcels, Unopened, key_of, unpack
-from daskgrad.sums.block_tasks import ADDERS, Sum, TracedSum, captured_sum
+from daskgrad.sums.adding import captured_sum
+from daskgrad.sums.block_tasks import Sum, TracedSum
 from daskgrad.sums.item_cotangents import ItemGradient, without_items
+from daskgrad.values.addition import ADDERS
 from daskgrad.values.cotangents import Leaves
 from daskgrad.values.summation import Place, Subtrees
 from daskgrad.values.trees import canonical, with_canonical_leaves

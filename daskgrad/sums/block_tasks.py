@@ -11,14 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import optree
 
 from daskgrad import backends
 from daskgrad.backends.calls import TracedBlock
 from daskgrad.models.determinism import (
-    Added,
-    print_of,
-    require_same_input,
     require_same_value,
     require_value_seen,
 )
@@ -28,7 +24,6 @@ from daskgrad.models.pullbacks import (
     Active,
     Captured,
     Gradient,
-    Seen,
     Tracer,
     each_of,
     is_kept,
@@ -38,29 +33,21 @@ from daskgrad.models.pullbacks import (
     seen_by,
     share_out,
 )
+from daskgrad.sums.adding import NOTHING, captured_sum
 from daskgrad.sums.block_pullback import Terms
 from daskgrad.sums.item_cotangents import Gathered, Widths, factor_of_terms, items_of
-from daskgrad.values import compensated, cotangents
+from daskgrad.values.addition import ADDERS
 from daskgrad.values.compensated import (
-    Unrounded,
-    UnroundedValue,
     final_leaves,
     rounded_value,
-    taken_apart,
 )
 from daskgrad.values.cotangents import (
-    ONE_REAL_NUMBER,
     Cotangent,
     Leaves,
     Part,
-    Seed,
-    as_summand,
-    describe,
-    is_zero,
 )
-from daskgrad.values.fingerprints import Fingerprint
 from daskgrad.values.protection import as_it_is, read_only_leaf
-from daskgrad.values.summation import Add, Adders, PairwiseSum, pairwise
+from daskgrad.values.summation import PairwiseSum
 from daskgrad.values.trees import Structure, flatten
 
 
@@ -82,19 +69,6 @@ class Sum(NamedTuple):
 
 Term = tuple[Any, Any, Widths]  # value, pullback, the numbers of leaves of its item's parts
 First = int | Partition  # the index of a block's first item, or the partition that is the block
-
-
-class Nothing:
-    """The value of a block without items, of which there is one: adding it changes nothing."""
-
-    def __reduce__(self) -> str:
-        return "NOTHING"
-
-    def __repr__(self) -> str:
-        return "NOTHING"
-
-
-NOTHING = Nothing()
 
 
 def evaluate_block(
@@ -264,15 +238,6 @@ class TracedSum:
         Blame("forward", self._model, self._sum.call, [*described, *self._inputs]).note(error)
 
 
-def captured_sum(value: Any, pullback: Any, seen: tuple[Seen, ...], is_part: bool) -> Captured:
-    """A sum and its pullback, rounded unless ``is_part``; fingerprints are of rounded values."""
-    if is_part:
-        return Captured(value, pullback, seen)
-    if isinstance(pullback, Gradient):
-        pullback = pullback.with_leaves(final_leaves(pullback.leaves))
-    return Captured(rounded_value(value), pullback, seen)
-
-
 def require_one_length(columns: Sequence[Sequence[Any]], first: First, model: Model) -> None:
     """Partitions that are zipped have as many items as each other; elsewhere that is known."""
     if isinstance(first, int) or len(columns) == 1:
@@ -372,179 +337,3 @@ def describe_block(first: First, items: Sequence[Any]) -> str:
 
 
 # ------------------------------------------------------------------------------------- adding
-
-
-def add_captured(
-    model: Model, blocks: Sequence[Captured], summation: str = "pairwise", is_last: bool = True
-) -> Captured:
-    """The sum of blocks whose terms are scalars, with its gradient.
-
-    The last one is of all blocks, and rounds it.
-    """
-    if all(block.value is NOTHING for block in blocks):
-        require_items(is_last, model.name)
-        return blocks[0]
-    blocks = [block for block in blocks if block.value is not NOTHING]
-    for block in blocks:
-        require_gradient(block, model)
-    value = pairwise([block.value for block in blocks], ADDERS[summation].values)
-    leaves = pairwise([block.pullback.leaves for block in blocks], ADDERS[summation].cotangents)
-    return captured_sum(value, Gradient(leaves), blocks[0].seen, is_part=not is_last)
-
-
-def require_gradient(block: Captured, model: Model) -> None:
-    if not isinstance(block.pullback, Gradient):
-        raise TypeError(
-            f"the gradient of a sum over {model.name!r} was asked for, but its terms are "
-            f"{describe(rounded_value(block.value))}; {ONE_REAL_NUMBER}"
-        )
-
-
-def add_cotangents(
-    terms: Sequence[Cotangent],
-    saw_value: Sequence[bool],
-    add: Add = cotangents.add,
-    name: str = "",
-) -> Cotangent:
-    """The sum of the cotangents that the consumers of one value return; ``name``: of its model.
-
-    Those that worked on the value itself (``saw_value``) must have seen the same one.
-    """
-    pairs = zip(terms, saw_value, strict=True)
-    seen = [term.seen for term, saw in pairs if saw and term.seen is not None]
-    for other in seen[1:]:
-        require_same_input(seen[0], other, name)
-    seeds = [term for term in terms if isinstance(term, Seed)]
-    like: Leaves = next((term.leaves for term in terms if not is_zero(term.leaves)), ())
-    if seeds and not like:  # nothing else than seeds and symbolic zeros
-        return Seed(sum([term.times for term in seeds]))
-    leaves = [(s.like(like[0]),) if isinstance(s, Seed) else s.leaves for s in terms]
-    return Cotangent(pairwise(leaves, add), seen[0] if seen else None)
-
-
-def add_parts(
-    parts: Sequence[Cotangent], is_last: bool, summation: str = "pairwise", name: str = ""
-) -> Cotangent:
-    """The sum of the cotangents that the blocks of a sum return; the last one rounds and scales it.
-
-    Blocks whose terms are of other dtypes have other factors: they are scaled one by one, and the
-    last bits depend on how the sum was cut.
-    """
-    factors = [part.factor for part in parts if isinstance(part, Part) and not is_zero(part.leaves)]
-    if not is_one_factor(factors, parts):
-        parts, factors = [scaled(part) for part in parts], []
-    total = add_cotangents(parts, (True,) * len(parts), ADDERS[summation].cotangents, name)
-    if not factors:
-        return Cotangent(final_leaves(total.leaves), total.seen) if is_last else total
-    sum_of_parts = Part(total.leaves, factors[0], total.seen)
-    return scaled(sum_of_parts) if is_last else sum_of_parts
-
-
-def is_one_factor(factors: Sequence[Any], parts: Sequence[Cotangent]) -> bool:
-    """Whether all parts that are not zero wait for one factor, or none does."""
-    kinds = {(factor, np.asarray(factor).dtype) for factor in factors}
-    nonzero = len([part for part in parts if not is_zero(part.leaves)])
-    return len(kinds) <= 1 and len(factors) in (0, nonzero)
-
-
-def scaled(part: Cotangent) -> Cotangent:
-    if isinstance(part, Part):
-        leaves = final_leaves(part.leaves)
-        return Cotangent(cotangents.scale(leaves, part.factor), part.seen)
-    return part
-
-
-def sum_values(
-    values: Sequence[Any], summation: str = "pairwise", is_last: bool = True, name: str = "sum"
-) -> Any:
-    """The sum of values of one structure and shape; the last one is of all, and rounds it."""
-    values = [value for value in values if value is not NOTHING]
-    if not values:
-        require_items(is_last, name)
-        return NOTHING
-    total = pairwise(values, ADDERS[summation].values)
-    return rounded_value(total) if is_last else total
-
-
-def add_seen(
-    values: Sequence[Any], summation: str = "pairwise", is_last: bool = True, name: str = "sum"
-) -> Added:
-    """As ``sum_values``, with the fingerprints of what was added up, which may be such sums."""
-    whole = [each if isinstance(each, Added) else Added(each, (seen_of(each),)) for each in values]
-    total = sum_values([each.value for each in whole], summation, is_last, name)
-    return Added(total, tuple([each for added in whole for each in added.prints]))
-
-
-def seen_of(value: Any) -> Fingerprint:
-    return () if value is NOTHING else print_of(value)
-
-
-def require_items(is_last: bool, name: str) -> None:
-    if is_last:
-        raise ValueError(
-            f"no partition of the items of model {name!r} holds an item, and an empty sum has no "
-            f"shape; sum at least one"
-        )
-
-
-def add_values(first: Any, second: Any, owned: bool = False) -> Any:
-    """The sum of two values, leaf by leaf, of one structure and shape.
-
-    ``owned`` says that the first is a result of this function, and may be overwritten.
-    """
-    if type(first) is np.float64 and type(second) is np.float64:
-        return first + second
-    leaves, structure = flatten(first)
-    others, other_structure = flatten(second)
-    if structure != other_structure or list(map(np.shape, leaves)) != list(map(np.shape, others)):
-        raise not_alike(first, second)
-    pairs = zip(leaves, others, strict=True)
-    return optree.tree_unflatten(structure, [_add_leaf(a, b, owned) for a, b in pairs])
-
-
-def add_compensated(first: Any, second: Any, owned: bool = False) -> Any:
-    """As ``add_values``, of values and unrounded sums; overwrites nothing."""
-    leaves, structure = taken_apart(first)
-    others, other = taken_apart(second)
-    shapes, other_shapes = list(map(np.shape, leaves)), list(map(np.shape, others))
-    if structure.spec != other.spec or shapes != other_shapes:
-        raise not_alike(rounded_value(first), rounded_value(second))
-    require_numbers([*leaves, *others])
-    pairs = zip(leaves, others, strict=True)
-    return UnroundedValue([compensated.add_leaf(a, b) for a, b in pairs], structure)
-
-
-ADDERS = {
-    "pairwise": Adders(add_values, cotangents.add),
-    "compensated": Adders(add_compensated, compensated.add),
-}
-
-
-def not_alike(first: Any, second: Any) -> ValueError:
-    return ValueError(
-        f"the terms of a sum must have one structure and shape; "
-        f"found {describe(first)} and {describe(second)}"
-    )
-
-
-OBJECTS = np.dtype(object)
-NUMBERS = (np.ndarray, np.generic, int, float, complex, Unrounded)
-
-
-def require_numbers(leaves: Sequence[Any]) -> None:
-    for leaf in leaves:
-        if not isinstance(leaf, NUMBERS) or getattr(leaf, "dtype", OBJECTS).kind in "USMV":
-            raise TypeError(f"the terms of a sum must be numbers; found {describe(leaf)}")
-        if isinstance(leaf, np.ma.MaskedArray):
-            raise TypeError(
-                f"the terms of a sum must be numbers; found a masked array, {describe(leaf)}, "
-                f"whose mask would be lost: fill it, or sum what is not masked"
-            )
-
-
-def _add_leaf(first: Any, second: Any, owned: bool) -> Any:
-    require_numbers((first, second))
-    first, second = as_summand(first), as_summand(second)
-    if owned and isinstance(first, np.ndarray) and first.dtype == getattr(second, "dtype", None):
-        return np.add(first, second, out=first)
-    return first + second

@@ -19,11 +19,10 @@ from daskgrad.models.pullbacks import Active
 from daskgrad.resident.evaluator import evaluator_of
 from daskgrad.resident.shards import Shards
 from daskgrad.resident.spread import Spread
+from daskgrad.sums.adding import add_captured, add_parts
 from daskgrad.sums.block_tasks import (
     First,
     Sum,
-    add_captured,
-    add_parts,
     capture_block,
     evaluate_block,
     pull_back_block,

@@ -6,7 +6,6 @@ from typing import Any, Literal
 from daskgrad.graph.hidden_nodes import LOOKED_AT
 from daskgrad.graph.nodes import CallNode, Node, as_model, require_no_node_in
 from daskgrad.models.model import Model, inside_model
-from daskgrad.sums.block_tasks import ADDERS
 from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.nested import nested_sum
@@ -24,6 +23,7 @@ from daskgrad.sums.zipping import (
     side_by_side,
 )
 from daskgrad.tasks.task_graph import TaskGraph
+from daskgrad.values.addition import ADDERS
 from daskgrad.values.choices import require_choice
 from daskgrad.values.cotangents import describe
 from daskgrad.values.protection import USED_UP

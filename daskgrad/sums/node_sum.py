@@ -9,7 +9,7 @@ from daskgrad.graph.forward import Forward, forward_tasks, pass_value_on
 from daskgrad.graph.nodes import Node, delayed
 from daskgrad.graph.tangents import Tangents, dual_node, is_linear, tangent_node
 from daskgrad.models.duals import Dual, with_zero_tangents
-from daskgrad.sums.block_tasks import add_seen, sum_values
+from daskgrad.sums.adding import add_seen, sum_values
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.summation import in_groups
