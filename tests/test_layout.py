@@ -1,6 +1,7 @@
-"""The reading order is the import order, and some libraries belong to one module."""
+"""Rooms are import order, nothing imports in a circle, and some libraries belong to few modules."""
 
 import ast
+import functools
 import pathlib
 
 import pytest
@@ -9,186 +10,33 @@ import daskgrad
 
 ROOT = pathlib.Path(daskgrad.__file__).parent
 
-ORDER = [
-    "values",
-    "values.trees",
-    "values.caches",
-    "random",
-    "values.protection",
-    "values.signatures",
-    "values.fingerprints",
-    "values.rows",
-    "values.cotangents",
-    "values.tuples",
-    "values.ownership",
-    "values.choices",
-    "values.summation",
-    "values.compensated",
-    "models",
-    "models.travel",
-    "models.travel.policy",
-    "models.travel.packing",
-    "backends.layouts",
-    "backends.calls",
-    "backends.unchanged",
-    "backends.autograd.tracing",
-    "backends.autograd.arithmetic",
-    "backends.autograd.linear",
-    "backends.autograd.indexing",
-    "backends.autograd.corrections.registry",
-    "backends.autograd.corrections.arrangements",
-    "backends.autograd.corrections.elementwise",
-    "backends.autograd.corrections.reductions",
-    "backends.autograd.corrections.products",
-    "backends.autograd.corrections.linalg",
-    "backends.autograd.corrections.fourier",
-    "backends.autograd.corrections.special",
-    "backends.autograd.corrections.scipy_linalg",
-    "backends.autograd.corrections.distributions",
-    "backends.autograd.corrections",
-    "backends.autograd.guards",
-    "backends.autograd.ruled",
-    "backends.autograd.pickling",
-    "backends.autograd.tape",
-    "backends.autograd.linearize",
-    "backends.autograd.roots",
-    "backends.autograd.unboxing",
-    "backends.autograd.hints",
-    "backends.autograd",
-    "backends.jax.outputs",
-    "backends.jax.pickling",
-    "backends.jax.reach",
-    "backends.jax.programs",
-    "backends.jax.tape",
-    "backends.jax.loops",
-    "backends.jax.blocks",
-    "backends.jax.cuts",
-    "backends.jax.hints",
-    "backends.jax",
-    "backends.torch.tensors",
-    "backends.torch.tape",
-    "backends.torch.pickling",
-    "backends.torch.cuts",
-    "backends.torch.hints",
-    "backends.torch",
-    "backends",
-    "models.model",
-    "models.determinism",
-    "rules",
-    "rules.rule",
-    "rules.implicit",
-    "models.writes",
-    "models.portable_errors",
-    "models.failures",
-    "models.captured",
-    "models.pullbacks",
-    "rules.differences",
-    "models.duals",
-    "sums",
-    "sums.item_cotangents",
-    "sums.block_pullback",
-    "sums.block_tasks",
-    "sums.term_gradients",
-    "models.portions",
-    "sums.nested",
-    "models.finite",
-    "tasks",
-    "tasks.progress",
-    "tasks.clients",
-    "tasks.supervision",
-    "tasks.task_graph",
-    "tasks.spilling",
-    "graph",
-    "graph.hidden_nodes",
-    "graph.nodes",
-    "graph.variables",
-    "graph.stopping",
-    "graph.activity",
-    "graph.forward",
-    "graph.backward",
-    "graph.black_boxes",
-    "graph.tangents",
-    "graph.batches",
-    "sums.node_sum",
-    "sums.cutting",
-    "resident",
-    "resident.messages",
-    "resident.malloc",
-    "resident.presence",
-    "resident.jobs",
-    "resident.routes",
-    "resident.plugin",
-    "resident.balance",
-    "resident.spread",
-    "resident.holdings",
-    "resident.requests",
-    "resident.evaluator",
-    "resident.evaluation",
-    "resident.shards",
-    "sums.sources",
-    "sums.zipping",
-    "resident.placing",
-    "sums.item_sum",
-    "sums.map_sum",
-    "derivatives",
-    "derivatives.in_line",
-    "derivatives.at_once",
-    "derivatives.shipping",
-    "derivatives.inputs",
-    "derivatives.evaluation",
-    "derivatives.recording",
-    "derivatives.gradient",
-    "derivatives.per_item",
-    "derivatives.jvp",
-    "derivatives.matrices",
-    "derivatives.hessian",
-    "derivatives.jacobian",
-    "derivatives.directions",
-    "checks",
-    "checks.directional",
-    "checks.taylor",
-    "checks.first_wrong_rule",
-    "checks.check_grads",
-]
+# A room imports rooms before it; ``random`` is a module, which all may import.
+ROOMS = "values backends models rules tasks graph sums resident derivatives checks".split()
+APART = {("rules", "tasks"), ("tasks", "rules")}  # neither imports the other
+WORKER = ["random", "values", "backends", "models", "rules"]  # plain Python and NumPy
 
-WORKER = ORDER[: ORDER.index("tasks.progress")]
+# Of a sum over placed items the node itself knows where they are; nothing else may look up.
+KNOTS = {
+    ("sums.sources", "resident.shards"),
+    ("sums.zipping", "resident.shards"),
+    ("sums.item_sum", "resident.shards"),
+    ("sums.item_sum", "resident.evaluator"),
+    ("sums.item_sum", "resident.spread"),
+}
+LONGEST = 7  # modules in a row within a room, each of which imports the next
 
-RESIDENT = [name for name in ORDER if name.startswith("resident.")]
-LOCAL = [  # plain Python and NumPy
-    "resident.balance",
-    "resident.spread",
-    "resident.routes",
-    "resident.malloc",
-]
-
-BORDERS = {  # library -> the modules that may import it
-    "dask": [
-        "tasks.clients",
-        "tasks.task_graph",
-        "graph.nodes",
-        "resident.evaluator",
-        "resident.evaluation",
-        "derivatives.in_line",
-        "derivatives.shipping",
-        "derivatives.evaluation",
-        "checks.first_wrong_rule",
-    ],
+LIBRARIES = {  # library -> the rooms and modules that may import it
+    "dask": ["tasks", "graph.nodes", "resident", "derivatives", "checks.first_wrong_rule"],
     "dask.task_spec": ["tasks.task_graph"],
     "dask.highlevelgraph": ["tasks.task_graph"],
-    "distributed": [
-        "tasks.clients",
-        "tasks.supervision",
-        *[name for name in RESIDENT if name not in LOCAL],
-        "resident.shards",
-        "derivatives.in_line",
-        "tasks.spilling",
-    ],
-    "autograd": ["backends.autograd", *[m for m in ORDER if m.startswith("backends.autograd.")]],
-    "jax": [m for m in ORDER if m.startswith("backends.jax.")],
-    "torch": [m for m in ORDER if m.startswith("backends.torch.")],
+    "distributed": ["tasks", "resident", "derivatives.in_line"],
+    "autograd": ["backends.autograd"],
+    "jax": ["backends.jax"],
+    "torch": ["backends.torch"],
     "bokeh": [],
     "scipy": [],
 }
+LOCAL = ["resident.balance", "resident.spread", "resident.routes", "resident.malloc"]
 
 
 def name_of(path):
@@ -197,64 +45,101 @@ def name_of(path):
 
 
 MODULES = {name_of(path): path for path in sorted(ROOT.rglob("*.py"))}
-MODULES.pop("")
+NAMES = sorted(name for name in MODULES if name)
 
 
+@functools.cache
 def imports_of(name):
-    """The absolute names that a module imports, wherever in it; a name may be a module's member."""
+    """What a module imports, wherever in it, by absolute names: modules, and not their members."""
+    found = set()
     for node in ast.walk(ast.parse(MODULES[name].read_text())):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{name} has a relative import"
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            members = {f"{node.module}.{alias.name}" for alias in node.names}
+            inner = {i for i in members if i.removeprefix("daskgrad.") in NAMES}
+            found |= inner | ({node.module} if inner != members else set())
         elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
+    return found
 
 
-def upward_imports(name, order):
-    """What a module imports that does not stand above it."""
-    below = order[order.index(name) :]
-    ours = {i.removeprefix("daskgrad.") for i in imports_of(name) if i.startswith("daskgrad.")}
-    return sorted(ours.intersection(below))
+def ours(name):
+    """The modules of the package that a module imports."""
+    found = {i.removeprefix("daskgrad.") for i in imports_of(name) if i.startswith("daskgrad.")}
+    return found - {name}
 
 
-def trespasses(name, borders):
+def room(name):
+    return name.partition(".")[0]
+
+
+def is_below(name, other):
+    """Whether a module may import another one, of another room."""
+    if room(other) == "random" or not room(name):
+        return True
+    if (room(name), room(other)) in APART:
+        return False
+    return ROOMS.index(room(other)) < ROOMS.index(room(name))
+
+
+def upward_imports(name):
+    others = [other for other in ours(name) if room(other) != room(name)]
+    return {(name, other) for other in others if not is_below(name, other)}
+
+
+def trespasses(name, libraries):
     """The libraries that a module imports and may not."""
-    found = set(imports_of(name))
+    found = imports_of(name)
     return [
         library
-        for library, allowed in borders.items()
-        if name not in allowed and any(i == library or i.startswith(library + ".") for i in found)
+        for library, allowed in libraries.items()
+        if not any(name == place or name.startswith(f"{place}.") for place in allowed)
+        and any(i == library or i.startswith(f"{library}.") for i in found)
     ]
 
 
-def test_every_module_has_its_place():
-    assert sorted(MODULES) == sorted(ORDER)
+def chain(name, above=()):
+    """The longest chain of imports within a room from a module on."""
+    assert name not in above, f"a circle: {' → '.join([*above, name])}"
+    inner = [other for other in ours(name) if room(other) == room(name)]
+    return [name, *max([chain(other, (*above, name)) for other in inner], key=len, default=[])]
 
 
-@pytest.mark.parametrize("name", ORDER)
-def test_a_module_imports_only_modules_above_it(name):
-    assert upward_imports(name, ORDER) == []
+def test_every_module_is_in_a_room():
+    assert {room(name) for name in NAMES} == {*ROOMS, "random"}
 
 
-@pytest.mark.parametrize("name", ORDER)
-def test_libraries_stay_behind_their_borders(name):
-    assert trespasses(name, BORDERS) == []
+def test_rooms_import_the_rooms_before_them():
+    found = set().union(*map(upward_imports, NAMES))
+    assert found == KNOTS
 
 
-@pytest.mark.parametrize("name", WORKER)
-def test_worker_modules_import_no_dask(name):
-    assert trespasses(name, {"dask": [], "distributed": []}) == []
+@pytest.mark.parametrize("place", [*ROOMS, "random"])
+def test_no_chain_of_imports_within_a_room_is_long_and_none_a_circle(place):
+    longest = max([chain(name) for name in NAMES if room(name) == place], key=len)
+    assert len(longest) <= LONGEST, " → ".join(longest)
 
 
-def test_the_check_sees_an_upward_import_and_a_trespass():
-    assert upward_imports("graph.backward", ["graph.backward", "graph.forward"]) == [
-        "graph.forward"
-    ]
+def test_libraries_stay_behind_their_borders():
+    local = {"dask": [], "distributed": []}
+    found = {name: trespasses(name, LIBRARIES) for name in NAMES}
+    found |= {name: trespasses(name, local) for name in LOCAL}
+    found |= {name: trespasses(name, local) for name in NAMES if room(name) in WORKER}
+    assert {name: libraries for name, libraries in found.items() if libraries} == {}
+
+
+def test_the_checks_see_an_upward_import_a_circle_and_a_trespass(monkeypatch):
+    monkeypatch.setattr(f"{__name__}.ROOMS", ROOMS[::-1])
+    assert ("graph.forward", "tasks.task_graph") in upward_imports("graph.forward")
     assert trespasses("tasks.task_graph", {"dask.task_spec": []}) == ["dask.task_spec"]
+    circle = {"tasks.a": {"tasks.b"}, "tasks.b": {"tasks.a"}}
+    monkeypatch.setattr(f"{__name__}.ours", circle.get)
+    with pytest.raises(AssertionError, match=r"a circle: tasks.a → tasks.b → tasks.a"):
+        chain("tasks.a")
 
 
-@pytest.mark.parametrize("name", [*ORDER, ""])
-def test_every_module_says_what_it_is_for(name):
-    path = MODULES[name] if name else ROOT / "__init__.py"
-    assert ast.get_docstring(ast.parse(path.read_text()))
+def test_every_module_says_what_it_is_for():
+    docstrings = {
+        name: ast.get_docstring(ast.parse(path.read_text())) for name, path in MODULES.items()
+    }
+    assert [name for name, docstring in docstrings.items() if not docstring] == []
