@@ -17,7 +17,6 @@ from daskgrad.values.cotangents import (
     assemble,
     cast,
     check,
-    describe,
     gradient,
     is_differentiable,
     nbytes,
@@ -25,6 +24,7 @@ from daskgrad.values.cotangents import (
     scale,
     zeros,
 )
+from daskgrad.values.descriptions import describe
 from daskgrad.values.summation import pairwise
 
 # ------------------------------------------------------------------------------------- add

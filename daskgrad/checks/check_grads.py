@@ -20,7 +20,7 @@ from daskgrad.checks.taylor import taylor_rates
 from daskgrad.derivatives.directions import is_double
 from daskgrad.derivatives.inputs import require_function
 from daskgrad.random import require_seed
-from daskgrad.values.cotangents import describe
+from daskgrad.values.descriptions import describe
 
 MODES = ("forward", "reverse")
 

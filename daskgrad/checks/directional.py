@@ -14,8 +14,7 @@ from daskgrad.graph.nodes import Node, add_values, delayed
 from daskgrad.graph.variables import variable
 from daskgrad.models.pullbacks import is_real_scalar
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values.cotangents import describe
-from daskgrad.values.signatures import function_name
+from daskgrad.values.descriptions import describe, function_name
 from daskgrad.values.trees import flatten
 
 DIRECTIONS = 3

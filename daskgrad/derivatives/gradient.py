@@ -34,7 +34,7 @@ from daskgrad.graph.variables import Variable
 from daskgrad.tasks.task_graph import Result, TaskGraph
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent, Seed
-from daskgrad.values.signatures import argument_name, function_name
+from daskgrad.values.descriptions import argument_name, function_name
 from daskgrad.values.trees import flatten, of_its_own, unflatten
 
 # ------------------------------------------------------------------------------------- public

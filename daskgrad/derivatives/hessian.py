@@ -38,7 +38,7 @@ from daskgrad.graph.variables import Variable
 from daskgrad.models.duals import tangent_in_place
 from daskgrad.sums.node_sum import SumNode
 from daskgrad.values import cotangents
-from daskgrad.values.signatures import function_name
+from daskgrad.values.descriptions import function_name
 from daskgrad.values.trees import flatten
 
 

@@ -14,7 +14,8 @@ from daskgrad.graph.nodes import Constant, Node, delayed
 from daskgrad.graph.variables import OTHER_DERIVATIVE, Variable
 from daskgrad.models.pullbacks import is_real_scalar
 from daskgrad.values import cotangents
-from daskgrad.values.cotangents import Cotangent, describe
+from daskgrad.values.cotangents import Cotangent
+from daskgrad.values.descriptions import describe
 from daskgrad.values.trees import flatten
 
 Argnums = int | Sequence[int]

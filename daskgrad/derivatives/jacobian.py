@@ -22,9 +22,8 @@ from daskgrad.derivatives.recording import Recording, documented, gathered
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.batches import entries, unit
 from daskgrad.graph.variables import Variable, variable
-from daskgrad.values.choices import require_choice
-from daskgrad.values.cotangents import describe, is_differentiable
-from daskgrad.values.signatures import function_name
+from daskgrad.values.cotangents import is_differentiable
+from daskgrad.values.descriptions import describe, function_name, require_choice
 from daskgrad.values.trees import flatten
 
 MODES = ("auto", "forward", "reverse")

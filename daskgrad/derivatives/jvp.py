@@ -18,7 +18,7 @@ from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable, variable
 from daskgrad.models.duals import Dual, tangent_in_place
 from daskgrad.sums.node_sum import PAIR, ZERO_TANGENTS
-from daskgrad.values.signatures import function_name
+from daskgrad.values.descriptions import function_name
 from daskgrad.values.trees import of_its_own
 
 

@@ -28,8 +28,7 @@ from daskgrad.sums.term_gradients import SingleTerms, gradients_of_block, norms_
 from daskgrad.sums.zipping import Items, Zip, as_columns, cut_alike, holds_nodes
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values.choices import require_choice
-from daskgrad.values.signatures import argument_name
+from daskgrad.values.descriptions import argument_name, require_choice
 
 KINDS = {"norm": norms_of_block, "full": gradients_of_block}
 

@@ -20,9 +20,9 @@ from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable, borrowed, variable
 from daskgrad.values import cotangents
-from daskgrad.values.cotangents import Cotangent, describe
+from daskgrad.values.cotangents import Cotangent
+from daskgrad.values.descriptions import argument_name, describe, function_name
 from daskgrad.values.ownership import taken
-from daskgrad.values.signatures import argument_name, function_name
 
 
 class Recording:

@@ -16,7 +16,7 @@ from daskgrad.models.finite import is_debugging
 from daskgrad.models.model import Model, SentFunction
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.sources import Column
-from daskgrad.values.cotangents import describe
+from daskgrad.values.descriptions import describe
 from daskgrad.values.trees import flatten
 
 TIMES = 3  # how often the same is sent before it is worth a word

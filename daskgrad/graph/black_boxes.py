@@ -11,8 +11,8 @@ from daskgrad.graph.variables import Variable
 from daskgrad.models.model import Model, inside_model
 from daskgrad.models.pullbacks import evaluate
 from daskgrad.rules.differences import METHODS, Differenced, Kind, Scheme, collect, difference
-from daskgrad.values.choices import require_choice
-from daskgrad.values.cotangents import describe, is_differentiable
+from daskgrad.values.cotangents import is_differentiable
+from daskgrad.values.descriptions import describe, require_choice
 from daskgrad.values.trees import flatten
 
 MOST_TASKS = 64  # of one call's differences

@@ -28,7 +28,7 @@ from daskgrad.graph.nodes import (
 from daskgrad.graph.variables import Variable
 from daskgrad.models.duals import Dual, pushed, tangent_of
 from daskgrad.models.model import Model
-from daskgrad.values.cotangents import describe
+from daskgrad.values.descriptions import describe
 
 TAKE_TANGENT = delayed(tangent_of, name="tangent")
 

@@ -10,7 +10,8 @@ import optree
 
 from daskgrad.graph.nodes import Node
 from daskgrad.tasks.task_graph import TaskGraph, is_collection
-from daskgrad.values.cotangents import describe, require_room
+from daskgrad.values.cotangents import require_room
+from daskgrad.values.descriptions import describe
 from daskgrad.values.trees import canonical_leaf, children_of, flatten, of_its_own, unflatten
 
 

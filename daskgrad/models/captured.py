@@ -13,7 +13,8 @@ import numpy as np
 from daskgrad.models.determinism import print_of
 from daskgrad.models.travel import packing, policy
 from daskgrad.values import cotangents
-from daskgrad.values.cotangents import Leaves, describe
+from daskgrad.values.cotangents import Leaves
+from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import Fingerprint
 from daskgrad.values.trees import flatten, with_canonical_leaves
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from daskgrad import backends
 from daskgrad.backends.unchanged import digest
-from daskgrad.values.cotangents import describe
+from daskgrad.values.descriptions import describe
 from daskgrad.values.protection import of_run
 from daskgrad.values.trees import Structure
 

@@ -30,7 +30,8 @@ from daskgrad.models.failures import Blame
 from daskgrad.models.model import Call, Model, described_arguments, load, run, trace, trace_block
 from daskgrad.models.travel import policy
 from daskgrad.values import cotangents
-from daskgrad.values.cotangents import Cotangent, Leaves, Seed, describe
+from daskgrad.values.cotangents import Cotangent, Leaves, Seed
+from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import fingerprint
 from daskgrad.values.protection import handed_back, read_only_leaf
 from daskgrad.values.trees import flatten, unflatten

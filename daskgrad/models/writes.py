@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.models.model import plain_function
+from daskgrad.values.descriptions import argument_name
 from daskgrad.values.protection import entries_of, is_sparse
-from daskgrad.values.signatures import argument_name
 from daskgrad.values.trees import flatten
 
 ASKED = "buffer source array"  # what Cython says of memory that it could not write into

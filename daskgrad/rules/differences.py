@@ -29,7 +29,8 @@ from daskgrad.models.pullbacks import (
 )
 from daskgrad.rules.rule import Ruled
 from daskgrad.values import cotangents
-from daskgrad.values.cotangents import Leaves, describe, is_differentiable
+from daskgrad.values.cotangents import Leaves, is_differentiable
+from daskgrad.values.descriptions import describe
 from daskgrad.values.trees import flatten
 
 METHODS = ("central", "complex-step")

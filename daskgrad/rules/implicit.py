@@ -9,7 +9,7 @@ import numpy as np
 from daskgrad.backends.autograd.roots import Root
 from daskgrad.backends.autograd.ruled import Call
 from daskgrad.rules.rule import Ruled
-from daskgrad.values.cotangents import describe
+from daskgrad.values.descriptions import describe
 from daskgrad.values.protection import read_only
 from daskgrad.values.trees import flatten
 

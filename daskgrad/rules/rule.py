@@ -7,8 +7,7 @@ from typing import Any
 
 from daskgrad.backends.autograd.ruled import Call, call_ruled
 from daskgrad.models.model import Model
-from daskgrad.values.cotangents import describe
-from daskgrad.values.signatures import argument_name, function_name
+from daskgrad.values.descriptions import argument_name, describe, function_name
 from daskgrad.values.trees import flatten
 
 

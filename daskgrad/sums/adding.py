@@ -12,7 +12,8 @@ from daskgrad.models.pullbacks import Captured, Gradient, Seen
 from daskgrad.values import cotangents
 from daskgrad.values.addition import ADDERS
 from daskgrad.values.compensated import final_leaves, rounded_value
-from daskgrad.values.cotangents import ONE_REAL_NUMBER, Cotangent, Part, describe, is_zero
+from daskgrad.values.cotangents import ONE_REAL_NUMBER, Cotangent, Part, is_zero
+from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import Fingerprint
 from daskgrad.values.summation import pairwise
 

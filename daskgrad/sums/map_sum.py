@@ -24,8 +24,7 @@ from daskgrad.sums.zipping import (
 )
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.addition import ADDERS
-from daskgrad.values.choices import require_choice
-from daskgrad.values.cotangents import describe
+from daskgrad.values.descriptions import describe, require_choice
 from daskgrad.values.protection import USED_UP
 from daskgrad.values.trees import flatten
 

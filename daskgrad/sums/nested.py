@@ -11,7 +11,8 @@ import numpy as np
 import optree
 
 from daskgrad.models.writes import note_of_write
-from daskgrad.values.cotangents import as_summand, describe
+from daskgrad.values.cotangents import as_summand
+from daskgrad.values.descriptions import describe
 from daskgrad.values.protection import of_run
 from daskgrad.values.summation import pairwise
 from daskgrad.values.trees import flatten

@@ -10,7 +10,8 @@ from daskgrad.models.model import Model
 from daskgrad.models.pullbacks import is_real_scalar
 from daskgrad.sums.block_tasks import First, Sum, TracedSum, nth, require_one_length
 from daskgrad.values.compensated import final_leaves
-from daskgrad.values.cotangents import Leaves, describe, is_differentiable
+from daskgrad.values.cotangents import Leaves, is_differentiable
+from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import norm
 from daskgrad.values.trees import flatten
 

@@ -8,7 +8,8 @@ import optree
 
 from daskgrad.values import compensated, cotangents
 from daskgrad.values.compensated import Unrounded, UnroundedValue, rounded_value, taken_apart
-from daskgrad.values.cotangents import as_summand, describe
+from daskgrad.values.cotangents import as_summand
+from daskgrad.values.descriptions import describe
 from daskgrad.values.summation import Adders
 from daskgrad.values.trees import flatten
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import Fingerprint
 from daskgrad.values.rows import Rows, dense_leaf, merged
 from daskgrad.values.trees import unflatten, with_canonical_leaves
@@ -139,35 +140,6 @@ ONE_REAL_NUMBER = (
     "a gradient needs one real number: sum arrays up, return floats and no integers, or use vjp or "
     "jacobian"
 )
-
-
-def describe(value: Any, depth: int = 8) -> str:
-    """A value in a few words, for an error: dtype and shape, or the structure of a container."""
-    if not depth:
-        return "..."
-    if isinstance(value, np.ndarray | np.generic):
-        return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
-    if isinstance(value, dict):
-        return (
-            "{"
-            + _shortened([f"{key!r}: {describe(item, depth - 1)}" for key, item in value.items()])
-            + "}"
-        )
-    if isinstance(value, list | tuple):
-        return (
-            type(value).__name__
-            + "("
-            + _shortened([describe(item, depth - 1) for item in value])
-            + ")"
-        )
-    if isinstance(value, bool | int | float | complex | str | type(None)):
-        text = repr(value)
-        return text if len(text) <= 40 else text[:37] + "..."
-    return type(value).__name__
-
-
-def _shortened(words: list[str]) -> str:
-    return ", ".join(words if len(words) <= 6 else [*words[:6], f"... {len(words) - 6} more"])
 
 
 # --------------------------------------------------------------------------------- arithmetic

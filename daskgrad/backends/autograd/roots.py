@@ -17,8 +17,7 @@ from autograd.tracer import getval
 from daskgrad.backends.autograd.linearize import linearize
 from daskgrad.backends.autograd.ruled import Call, with_derivative
 from daskgrad.backends.autograd.tape import trace
-from daskgrad.values.cotangents import describe
-from daskgrad.values.signatures import function_name
+from daskgrad.values.descriptions import describe, function_name
 from daskgrad.values.trees import flatten
 
 Solve = Callable[[Any], Any]  # of a linear system with ∂F/∂x, or with its transpose

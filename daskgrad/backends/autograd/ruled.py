@@ -16,7 +16,8 @@ from autograd.extend import defjvp_argnums, defvjp_argnums
 from autograd.tracer import find_top_boxed_args, getval, isbox, new_box
 
 from daskgrad.values import cotangents
-from daskgrad.values.cotangents import describe, is_differentiable
+from daskgrad.values.cotangents import is_differentiable
+from daskgrad.values.descriptions import describe
 from daskgrad.values.protection import read_only_leaf
 from daskgrad.values.trees import flatten, unflatten
 

@@ -1,13 +1,42 @@
-"""Signatures: what functions and their arguments are called, for errors and for task keys."""
+"""Descriptions: what values, functions and arguments are called, for errors and for task keys."""
 
 import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+
+
+def describe(value: Any, depth: int = 8) -> str:
+    """A value in a few words, for an error: dtype and shape, or the structure of a container."""
+    if not depth:
+        return "..."
+    if isinstance(value, np.ndarray | np.generic):
+        return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+    if isinstance(value, dict):
+        return (
+            "{"
+            + _shortened([f"{key!r}: {describe(item, depth - 1)}" for key, item in value.items()])
+            + "}"
+        )
+    if isinstance(value, list | tuple):
+        return (
+            type(value).__name__
+            + "("
+            + _shortened([describe(item, depth - 1) for item in value])
+            + ")"
+        )
+    if isinstance(value, bool | int | float | complex | str | type(None)):
+        text = repr(value)
+        return text if len(text) <= 40 else text[:37] + "..."
+    return type(value).__name__
+
+
+def _shortened(words: list[str]) -> str:
+    return ", ".join(words if len(words) <= 6 else [*words[:6], f"... {len(words) - 6} more"])
 
 
 def function_name(fun: Any) -> str:
@@ -56,4 +85,14 @@ def argument_name(fun: Callable, number: int) -> str:
 
 
 OTHERS = {"__wrapped__", "__signature__"}  # where these say what the arguments are
+
+
 NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def require_choice(given: Any, choices: Iterable[str], argument: str) -> None:
+    """Raises a ``ValueError`` that lists the words there are, where ``given`` is none of them."""
+    words = list(choices)
+    if not (isinstance(given, str) and given in words):
+        told = ", ".join(map(repr, words))
+        raise ValueError(f"{argument} is one of {told}; found {describe(given)}")
