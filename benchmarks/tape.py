@@ -44,7 +44,8 @@ from autograd.scipy.special import logsumexp
 
 from daskgrad.models.model import Call, Model
 from daskgrad.models.pullbacks import Active, capture
-from daskgrad.values.trees import Structure, flatten
+from daskgrad.values.registrations import Structure
+from daskgrad.values.trees import flatten
 
 STENCIL_AT_LEAST = 3.0  # times as fast
 ORDINARY_AT_MOST = 1.0  # median ratio

@@ -17,7 +17,9 @@ from daskgrad.models.captured import Gradient
 from daskgrad.sums.item_cotangents import ItemGradient
 from daskgrad.values.compensated import Unrounded, UnroundedValue
 from daskgrad.values.cotangents import Cotangent, Part
-from daskgrad.values.trees import Structure, canonical, flatten
+from daskgrad.values.memory import canonical
+from daskgrad.values.registrations import Structure
+from daskgrad.values.trees import flatten
 
 KINDS = (numpy.float64, numpy.float32, numpy.complex128, numpy.int64, numpy.int32, numpy.bool_)
 FLOAT = numpy.dtype(float)

@@ -13,7 +13,8 @@ from numpy.testing import assert_allclose
 import daskgrad as dg
 from daskgrad.models.model import Call, Model, run
 from daskgrad.values.protection import BARE, of_run
-from daskgrad.values.trees import NAMESPACE, Structure, flatten
+from daskgrad.values.registrations import Structure
+from daskgrad.values.trees import NAMESPACE, flatten
 
 X = np.array([0.3, -0.5, 0.9])
 ITEMS = np.linspace(0.0, 1.0, 11)

@@ -17,9 +17,9 @@ import daskgrad as dg
 from daskgrad.backends.autograd import trace
 from daskgrad.values import rows
 from daskgrad.values.cotangents import add, scale
+from daskgrad.values.memory import is_canonical
 from daskgrad.values.rows import Rows, dense_leaf
 from daskgrad.values.summation import pairwise
-from daskgrad.values.trees import is_canonical
 
 SHAPE = (40, 3)
 COUNT = 13

@@ -13,16 +13,9 @@ import optree
 import pytest
 from samples import askew
 
-from daskgrad.values.trees import (
-    NAMESPACE,
-    Registering,
-    Structure,
-    canonical,
-    exactly,
-    flatten,
-    register,
-    sent_by_value,
-)
+from daskgrad.values.memory import canonical
+from daskgrad.values.registrations import Registering, Structure, register, sent_by_value
+from daskgrad.values.trees import NAMESPACE, exactly, flatten
 
 Pair = namedtuple("Pair", "first second")
 
@@ -165,7 +158,8 @@ def test_a_structure_that_only_cloudpickle_sends():
 SCRIPT = """
 import dataclasses, sys
 import cloudpickle, numpy as np, optree
-from daskgrad.values.trees import NAMESPACE, Registering, Structure, flatten
+from daskgrad.values.trees import NAMESPACE, flatten
+from daskgrad.values.registrations import Registering, Structure
 
 @dataclasses.dataclass
 class Layer:

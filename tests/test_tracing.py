@@ -16,7 +16,8 @@ from daskgrad.backends.autograd import trace
 from daskgrad.backends.autograd.tracing import TraceNumbers, install, trace_numbers
 from daskgrad.models.model import Call, Model
 from daskgrad.models.pullbacks import Active, capture
-from daskgrad.values.trees import Structure, flatten
+from daskgrad.values.registrations import Structure
+from daskgrad.values.trees import flatten
 
 WAIT = 20  # seconds; nothing waits unless something is broken
 

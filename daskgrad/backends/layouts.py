@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.values.trees import OWN_DTYPES, own_dtype
+from daskgrad.values.memory import OWN_DTYPES, own_dtype
 
 
 def reduced(array: np.ndarray) -> Any:

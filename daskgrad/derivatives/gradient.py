@@ -35,7 +35,8 @@ from daskgrad.tasks.task_graph import Result, TaskGraph
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent, Seed
 from daskgrad.values.descriptions import argument_name, function_name
-from daskgrad.values.trees import flatten, of_its_own, unflatten
+from daskgrad.values.memory import of_its_own
+from daskgrad.values.trees import flatten, unflatten
 
 # ------------------------------------------------------------------------------------- public
 

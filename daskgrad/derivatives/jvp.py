@@ -19,7 +19,7 @@ from daskgrad.graph.variables import Variable, variable
 from daskgrad.models.duals import Dual, tangent_in_place
 from daskgrad.sums.node_sum import PAIR, ZERO_TANGENTS
 from daskgrad.values.descriptions import function_name
-from daskgrad.values.trees import of_its_own
+from daskgrad.values.memory import of_its_own
 
 
 def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:

@@ -21,8 +21,8 @@ from daskgrad.models.pullbacks import pull_back
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent
+from daskgrad.values.memory import takes_as_arrived
 from daskgrad.values.summation import in_groups
-from daskgrad.values.trees import takes_as_arrived
 
 
 class Contribution(NamedTuple):

@@ -15,7 +15,7 @@ from daskgrad.models.determinism import Added
 from daskgrad.models.portions import capture_item
 from daskgrad.models.pullbacks import Captured, capture
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values.trees import takes_as_arrived
+from daskgrad.values.memory import takes_as_arrived
 
 
 class Whole(dict[Any, Any]):

@@ -19,10 +19,11 @@ from daskgrad.models.model import KEEP, Call, Model
 from daskgrad.models.portions import evaluate_item
 from daskgrad.models.pullbacks import evaluate
 from daskgrad.tasks.task_graph import Collection, Names, Stage, TaskGraph, is_collection
-from daskgrad.values.cotangents import contiguous, require_room
 from daskgrad.values.descriptions import describe, function_name, path_of, require_choice, traceable
+from daskgrad.values.memory import contiguous, require_room
 from daskgrad.values.protection import USED_UP
-from daskgrad.values.trees import NAMESPACE, Structure, flatten
+from daskgrad.values.registrations import Structure
+from daskgrad.values.trees import NAMESPACE, flatten
 
 HEAVY = 2**16  # bytes from which on a constant array is a key of its own, and not part of a task
 

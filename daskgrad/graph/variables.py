@@ -10,9 +10,9 @@ import optree
 
 from daskgrad.graph.nodes import Node
 from daskgrad.tasks.task_graph import TaskGraph, is_collection
-from daskgrad.values.cotangents import require_room
 from daskgrad.values.descriptions import describe
-from daskgrad.values.trees import canonical_leaf, children_of, flatten, of_its_own, unflatten
+from daskgrad.values.memory import canonical_leaf, of_its_own, require_room
+from daskgrad.values.trees import children_of, flatten, unflatten
 
 
 class Variable(Node):

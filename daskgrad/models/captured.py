@@ -16,7 +16,8 @@ from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Leaves
 from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import Fingerprint
-from daskgrad.values.trees import flatten, with_canonical_leaves
+from daskgrad.values.memory import with_canonical_leaves
+from daskgrad.values.trees import flatten
 
 
 class Seen(NamedTuple):

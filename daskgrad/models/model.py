@@ -9,7 +9,7 @@ from daskgrad import backends
 from daskgrad.backends.unchanged import digest
 from daskgrad.values.descriptions import describe
 from daskgrad.values.protection import of_run
-from daskgrad.values.trees import Structure
+from daskgrad.values.registrations import Structure
 
 KEEP = ("auto", "gradient", "tape", "recompute")
 

@@ -16,8 +16,9 @@ from daskgrad.models.model import Call, Model
 from daskgrad.models.pullbacks import Active, capture, evaluate, pull_back, seed
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.fingerprints import fingerprint
+from daskgrad.values.memory import canonical, takes_as_arrived
 from daskgrad.values.summation import Add, pairwise
-from daskgrad.values.trees import canonical, children_of, flatten, takes_as_arrived
+from daskgrad.values.trees import children_of, flatten
 
 CONTAINERS = (list, tuple, dict)
 

@@ -33,6 +33,7 @@ from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent, Leaves, Seed
 from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import fingerprint
+from daskgrad.values.memory import row_major
 from daskgrad.values.protection import handed_back, read_only_leaf
 from daskgrad.values.trees import flatten, unflatten
 
@@ -60,13 +61,13 @@ def plain_value(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     value = run(model, call, inputs)
     if hasattr(value, "__dask_graph__"):
         raise TypeError(f"model {model.name!r} returned {describe(value)}; {CALL_THE_FUNCTION}")
-    return row_major(value)
+    return as_moved(value)
 
 
 CALL_THE_FUNCTION = "inside a model, call the plain function, not what dg.delayed made of it"
 
 
-def row_major(value: Any) -> Any:
+def as_moved(value: Any) -> Any:
     """A value whose arrays are in C order, as they would be after a move."""
     if isinstance(value, float | np.generic):
         return value
@@ -76,7 +77,7 @@ def row_major(value: Any) -> Any:
 
 def returned(leaf: Any) -> Any:
     """A leaf of a model's value: in C order, and no longer read-only where it is an argument."""
-    return handed_back(cotangents.row_major(leaf)) if isinstance(leaf, np.ndarray) else leaf
+    return handed_back(row_major(leaf)) if isinstance(leaf, np.ndarray) else leaf
 
 
 def capture(model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]) -> Captured:
@@ -219,7 +220,7 @@ class Tracer:
     def run(self, inputs: Sequence[Any]) -> tuple[Any, Any]:
         """The value on ``inputs``, whose active ones are those of the constructor; its pullback."""
         if self._model.keep == "recompute" or not self._arrays:
-            value = row_major(run(self._model, self._call, inputs))
+            value = as_moved(run(self._model, self._call, inputs))
             require_numbers(flatten(value)[0], value, self._model)
             return value, Pullback() if self._arrays else self._zero()
         value, leaves, tape = self._trace(inputs)

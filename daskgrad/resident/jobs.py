@@ -16,8 +16,8 @@ from daskgrad.sums.block_tasks import Sum, TracedSum
 from daskgrad.sums.item_cotangents import ItemGradient, without_items
 from daskgrad.values.addition import ADDERS
 from daskgrad.values.cotangents import Leaves
+from daskgrad.values.memory import canonical, with_canonical_leaves
 from daskgrad.values.summation import Place, Subtrees
-from daskgrad.values.trees import canonical, with_canonical_leaves
 from daskgrad.values.tuples import as_slice
 
 Sums = dict[Place, Captured]

@@ -14,7 +14,7 @@ import cloudpickle
 import numpy as np
 from distributed.protocol import to_serialize
 
-from daskgrad.values.trees import canonical
+from daskgrad.values.memory import canonical
 
 PARCELS = 256  # that a worker keeps
 LARGE = 2**16  # bytes from which on a buffer travels as a frame of its own, without a copy

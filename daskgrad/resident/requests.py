@@ -12,7 +12,8 @@ from daskgrad.resident.spread import NOTHING_ASKED, Asked, Run, Spread
 from daskgrad.sums.block_tasks import Sum
 from daskgrad.values import cotangents
 from daskgrad.values.caches import kept_or_made
-from daskgrad.values.trees import exactly, flatten, sent_by_value
+from daskgrad.values.registrations import sent_by_value
+from daskgrad.values.trees import exactly, flatten
 
 
 class SpreadSum(NamedTuple):

@@ -47,8 +47,9 @@ from daskgrad.values.cotangents import (
     Part,
 )
 from daskgrad.values.protection import as_it_is, read_only_leaf
+from daskgrad.values.registrations import Structure
 from daskgrad.values.summation import PairwiseSum
-from daskgrad.values.trees import Structure, flatten
+from daskgrad.values.trees import flatten
 
 
 class Sum(NamedTuple):

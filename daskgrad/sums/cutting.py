@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad.values.cotangents import require_room, row_major
 from daskgrad.values.descriptions import describe
+from daskgrad.values.memory import require_room, row_major
 from daskgrad.values.summation import power_of_two
 from daskgrad.values.trees import flatten
 from daskgrad.values.tuples import columns_of

@@ -21,9 +21,9 @@ from daskgrad.models.pullbacks import (
 )
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent, Leaves, Seed
+from daskgrad.values.memory import canonical, with_canonical_leaves
 from daskgrad.values.rows import dense_leaf
 from daskgrad.values.summation import Add, PairwiseSum
-from daskgrad.values.trees import canonical, with_canonical_leaves
 
 Widths = tuple[int, ...]  # how many leaves each differentiated part of an item has
 

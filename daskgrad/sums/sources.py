@@ -17,8 +17,8 @@ from daskgrad.graph.variables import Variable
 from daskgrad.resident.shards import Shards
 from daskgrad.sums.cutting import as_items, described, in_row_order, require_plain
 from daskgrad.tasks.task_graph import TaskGraph, is_collection
-from daskgrad.values.cotangents import row_major
 from daskgrad.values.descriptions import describe
+from daskgrad.values.memory import row_major
 from daskgrad.values.trees import flatten
 from daskgrad.values.tuples import as_slice
 

@@ -30,7 +30,8 @@ from daskgrad.models.travel.policy import CONFIG, DEFAULT, Under, sent
 from daskgrad.tasks.clients import active_client, in_worker
 from daskgrad.tasks.supervision import Supervised
 from daskgrad.values.caches import drop_oldest
-from daskgrad.values.trees import Registering, canonical_for, sent_by_value
+from daskgrad.values.memory import canonical_for
+from daskgrad.values.registrations import Registering, sent_by_value
 
 Stage = Literal["forward", "value", "backward", "cotangent", "tangent"]
 

@@ -24,8 +24,10 @@ from typing import Any
 import numpy as np
 
 from daskgrad.values.cotangents import Leaves, as_summand, cast, is_differentiable, nbytes
+from daskgrad.values.memory import canonical_leaf, with_canonical_leaves
+from daskgrad.values.registrations import Structure
 from daskgrad.values.rows import dense_leaf
-from daskgrad.values.trees import Structure, canonical_leaf, flatten, with_canonical_leaves
+from daskgrad.values.trees import flatten
 
 
 class Unrounded:

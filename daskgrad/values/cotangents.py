@@ -12,8 +12,9 @@ import numpy as np
 
 from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import Fingerprint
+from daskgrad.values.memory import row_major, with_canonical_leaves
 from daskgrad.values.rows import Rows, dense_leaf, merged
-from daskgrad.values.trees import unflatten, with_canonical_leaves
+from daskgrad.values.trees import unflatten
 
 Leaves = tuple[Any, ...]
 
@@ -86,41 +87,6 @@ def is_differentiable(leaf: Any) -> bool:
     if type(leaf) is np.ndarray or isinstance(leaf, np.ndarray | np.generic):
         return leaf.dtype.kind in "fc"
     return isinstance(leaf, float | complex)
-
-
-def row_major(leaf: Any) -> Any:
-    """A leaf in C order, a copy where need be: so it arrives in another process.
-
-    Strided arrays give other bits in BLAS and in sums than their copies.
-    """
-    if isinstance(leaf, np.ndarray):
-        flags = leaf.flags
-        if not (flags.c_contiguous and flags.aligned):
-            require_room(leaf)
-            return leaf.copy(order="C")
-    return leaf
-
-
-def contiguous(leaf: Any, what: str = "an array") -> Any:
-    """A leaf in C or Fortran order, both of which survive a move; a C copy where need be."""
-    if isinstance(leaf, np.ndarray):
-        flags = leaf.flags
-        if not (flags.forc and flags.aligned):
-            require_room(leaf, what)
-            return leaf.copy(order="A")
-    return leaf
-
-
-BROADCAST = 2**30  # bytes that the copy of a broadcast array may take
-
-
-def require_room(array: np.ndarray, what: str = "an array") -> None:
-    """A broadcast array, which takes no memory, is not copied into more than there may be."""
-    if array.nbytes > BROADCAST and 0 in array.strides:
-        raise ValueError(
-            f"{what} is {describe(array)}, broadcast from fewer numbers, and would be copied to "
-            f"{array.nbytes / 2**30:.0f} GiB; pass the numbers, and broadcast them in the model"
-        )
 
 
 def as_summand(leaf: Any) -> Any:

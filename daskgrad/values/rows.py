@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.values.trees import canonical_leaf
+from daskgrad.values.memory import canonical_leaf
 
 SMALL = 2**16  # bytes of an array that is added up as quickly as its rows are found
 MANY = 4  # times the number of rows is more than an array has: then an array is as quick

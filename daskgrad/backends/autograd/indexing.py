@@ -16,8 +16,8 @@ from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vjps import untake
 from autograd.tracer import getval, isbox
 
+from daskgrad.values.memory import canonical_leaf, own_dtype
 from daskgrad.values.rows import Rows, are_worth_it
-from daskgrad.values.trees import canonical_leaf, own_dtype
 
 
 class Piece:
