@@ -43,7 +43,8 @@ import numpy
 from autograd.scipy.special import logsumexp
 
 from daskgrad.models.model import Call, Model
-from daskgrad.models.pullbacks import Active, capture
+from daskgrad.models.pullbacks import capture
+from daskgrad.models.tracing import Active
 from daskgrad.values.registrations import Structure
 from daskgrad.values.trees import flatten
 

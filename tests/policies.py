@@ -8,7 +8,8 @@ import dask
 import dask.local
 
 import daskgrad as dg
-from daskgrad.models.pullbacks import Active, capture
+from daskgrad.models.pullbacks import capture
+from daskgrad.models.tracing import Active
 from daskgrad.models.travel.policy import CONFIG, Under, sent
 
 

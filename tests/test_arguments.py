@@ -11,7 +11,7 @@ from autograd.extend import defvjp, primitive
 from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
-from daskgrad.models.pullbacks import held_nbytes
+from daskgrad.models.captured import held_nbytes
 from daskgrad.values.protection import handed_back, of_run, read_only
 
 X = np.array([0.3, 0.5, 0.9])

@@ -9,7 +9,7 @@ from autograd.core import make_vjp
 
 from daskgrad.backends.autograd import trace
 from daskgrad.backends.autograd.arithmetic import RULES
-from daskgrad.models.pullbacks import Pullback
+from daskgrad.models.captured import Pullback
 
 OPERATORS = (operator.add, operator.sub, operator.mul, operator.truediv, operator.pow)
 

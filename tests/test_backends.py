@@ -18,7 +18,8 @@ from probes import lines, write
 
 import daskgrad as dg
 from daskgrad import backends
-from daskgrad.models.pullbacks import Active, capture
+from daskgrad.models.pullbacks import capture
+from daskgrad.models.tracing import Active
 
 A = np.linspace(0.1, 1.0, 4)
 B = np.linspace(-1.0, 0.5, 4)

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from probes import lines, write
 
 import daskgrad as dg
-from daskgrad.models.pullbacks import Captured
+from daskgrad.models.captured import Captured
 from daskgrad.rules.differences import Jacobian, Kind, Product, pullback_of
 
 pytestmark = pytest.mark.usefixtures("synchronous")

@@ -21,8 +21,10 @@ from policies import Never, under
 from probes import lines, write
 
 import daskgrad as dg
+from daskgrad.models.captured import Pullback
 from daskgrad.models.determinism import NondeterministicModelError
-from daskgrad.models.pullbacks import Active, Pullback, capture
+from daskgrad.models.pullbacks import capture
+from daskgrad.models.tracing import Active
 
 pytestmark = [
     pytest.mark.timeout(180),

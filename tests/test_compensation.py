@@ -16,7 +16,7 @@ from numpy.testing import assert_array_equal
 
 import daskgrad as dg
 from daskgrad.models.determinism import NondeterministicModelError
-from daskgrad.models.pullbacks import Active
+from daskgrad.models.tracing import Active
 from daskgrad.sums import map_sum as sums
 from daskgrad.sums.adding import sum_values
 from daskgrad.sums.block_tasks import Sum, capture_block, evaluate_block, pull_back_block

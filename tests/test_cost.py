@@ -19,7 +19,7 @@ import daskgrad as dg
 from daskgrad.derivatives import in_line
 from daskgrad.derivatives.evaluation import groups
 from daskgrad.models import determinism, pullbacks
-from daskgrad.models.pullbacks import Captured
+from daskgrad.models.captured import Captured
 from daskgrad.tasks.task_graph import TaskGraph
 
 X = np.linspace(0.2, 1.3, 4)

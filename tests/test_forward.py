@@ -7,7 +7,7 @@ from numpy.testing import assert_array_equal
 import daskgrad as dg
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.forward import add_forward
-from daskgrad.models.pullbacks import Captured
+from daskgrad.models.captured import Captured
 from daskgrad.tasks.task_graph import TaskGraph
 
 X = np.linspace(0.2, 1.3, 4)

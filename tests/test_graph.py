@@ -6,7 +6,7 @@ import pytest
 import daskgrad as dg
 from daskgrad.graph.activity import Graph, keeps_scalars
 from daskgrad.graph.nodes import order
-from daskgrad.models.pullbacks import Active
+from daskgrad.models.tracing import Active
 
 X = np.linspace(0.2, 1.3, 4)
 

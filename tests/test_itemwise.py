@@ -13,7 +13,7 @@ from samples import decades
 
 import daskgrad as dg
 from daskgrad.models.determinism import NondeterministicModelError
-from daskgrad.models.pullbacks import Active
+from daskgrad.models.tracing import Active
 from daskgrad.sums.block_tasks import Sum, capture_block
 from daskgrad.sums.item_cotangents import ItemGradient, column_of, join, side_by_side, without_items
 

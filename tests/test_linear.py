@@ -7,7 +7,7 @@ from autograd.core import make_vjp
 
 from daskgrad.backends.autograd import tape, trace
 from daskgrad.backends.autograd.linear import RULES
-from daskgrad.models.pullbacks import held_nbytes
+from daskgrad.models.captured import held_nbytes
 
 
 def bits(value):

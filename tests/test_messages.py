@@ -13,7 +13,7 @@ from samples import askew
 
 import daskgrad as dg
 from daskgrad.models.model import Call, Model, SentFunction
-from daskgrad.models.pullbacks import Active
+from daskgrad.models.tracing import Active
 from daskgrad.resident.holdings import as_sent
 from daskgrad.resident.jobs import Summand
 from daskgrad.resident.messages import (

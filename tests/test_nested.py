@@ -13,7 +13,8 @@ from samples import decades
 import daskgrad as dg
 from daskgrad.graph.nodes import Node
 from daskgrad.models.model import Model, SentFunction, inside_model
-from daskgrad.models.pullbacks import Active, capture, evaluate
+from daskgrad.models.pullbacks import capture, evaluate
+from daskgrad.models.tracing import Active
 from daskgrad.values.summation import pairwise
 
 pytestmark = pytest.mark.usefixtures("synchronous")

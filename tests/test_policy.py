@@ -14,7 +14,9 @@ from policies import Always, Never, Only, captured_under, moved, moving, under
 from probes import lines, write
 
 import daskgrad as dg
-from daskgrad.models.pullbacks import Active, Pullback, capture, pull_back
+from daskgrad.models.captured import Pullback
+from daskgrad.models.pullbacks import capture, pull_back
+from daskgrad.models.tracing import Active
 from daskgrad.models.travel import policy
 from daskgrad.models.travel.packing import Packed
 from daskgrad.models.travel.policy import Measured, Under, sent

@@ -18,7 +18,8 @@ from policies import Never, captured_under
 
 import daskgrad as dg
 from daskgrad.backends.autograd.pickling import dumps, loads
-from daskgrad.models.pullbacks import Active, capture
+from daskgrad.models.pullbacks import capture
+from daskgrad.models.tracing import Active
 from daskgrad.rules.rule import custom_vjp
 
 pytestmark = pytest.mark.usefixtures("synchronous")

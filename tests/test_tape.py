@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskgrad.backends.autograd import trace
-from daskgrad.models.pullbacks import Pullback, held_nbytes
+from daskgrad.models.captured import Pullback, held_nbytes
 
 N = 4
 

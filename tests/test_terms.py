@@ -10,13 +10,14 @@ from policies import Never
 
 import daskgrad as dg
 from daskgrad.models.accumulation import add_cotangents
+from daskgrad.models.captured import Gradient
 from daskgrad.models.determinism import NondeterministicModelError
-from daskgrad.models.pullbacks import Active, Gradient
+from daskgrad.models.tracing import Active
 from daskgrad.models.travel.policy import Under, sent
 from daskgrad.sums.adding import add_captured
+from daskgrad.sums.block_pullback import Terms
 from daskgrad.sums.block_tasks import (
     Sum,
-    Terms,
     capture_block,
     evaluate_block,
     pull_back_block,

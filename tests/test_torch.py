@@ -10,7 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
 from daskgrad import backends
-from daskgrad.models.pullbacks import Active, capture
+from daskgrad.models.pullbacks import capture
+from daskgrad.models.tracing import Active
 
 pytestmark = pytest.mark.optional
 

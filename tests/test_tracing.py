@@ -15,7 +15,8 @@ import daskgrad as dg
 from daskgrad.backends.autograd import trace
 from daskgrad.backends.autograd.tracing import TraceNumbers, install, trace_numbers
 from daskgrad.models.model import Call, Model
-from daskgrad.models.pullbacks import Active, capture
+from daskgrad.models.pullbacks import capture
+from daskgrad.models.tracing import Active
 from daskgrad.values.registrations import Structure
 from daskgrad.values.trees import flatten
 

@@ -12,7 +12,7 @@ from daskgrad.derivatives.inputs import as_output, has_derivative
 from daskgrad.derivatives.jvp import jvp
 from daskgrad.graph.nodes import Node, add_values, delayed
 from daskgrad.graph.variables import variable
-from daskgrad.models.pullbacks import is_real_scalar
+from daskgrad.models.tracing import is_real_scalar
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe, function_name
 from daskgrad.values.trees import flatten

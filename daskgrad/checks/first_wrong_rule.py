@@ -17,7 +17,8 @@ from daskgrad.graph.nodes import CallNode, DelayedModel, Node, add_values
 from daskgrad.graph.variables import variable
 from daskgrad.models.failures import Partition, argument_label, at
 from daskgrad.models.model import Call, Model
-from daskgrad.models.pullbacks import Active, capture, each_of, evaluate, pull_back
+from daskgrad.models.pullbacks import capture, each_of, evaluate, pull_back
+from daskgrad.models.tracing import Active
 from daskgrad.sums.block_tasks import nth
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.tasks.task_graph import TaskGraph

@@ -23,8 +23,9 @@ from distributed import Client
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.forward import Whole
 from daskgrad.graph.nodes import Constant, Node
+from daskgrad.models.captured import Captured
 from daskgrad.models.finite import is_debugging
-from daskgrad.models.pullbacks import Active, Captured
+from daskgrad.models.tracing import Active
 from daskgrad.resident.evaluation import Evaluation
 from daskgrad.resident.evaluator import evaluator_of
 from daskgrad.resident.jobs import new_subtrees, total

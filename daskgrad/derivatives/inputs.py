@@ -12,7 +12,7 @@ from daskgrad.derivatives.shipping import complaints
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Constant, Node, delayed
 from daskgrad.graph.variables import OTHER_DERIVATIVE, Variable
-from daskgrad.models.pullbacks import is_real_scalar
+from daskgrad.models.tracing import is_real_scalar
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.descriptions import describe

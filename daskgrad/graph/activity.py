@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from daskgrad.graph.nodes import ELEMENTWISE, CallNode, Node, order
 from daskgrad.graph.variables import Variable
-from daskgrad.models.pullbacks import Active
+from daskgrad.models.tracing import Active
 
 SCALAR_KEEPING = {id(model.model) for model in ELEMENTWISE}
 

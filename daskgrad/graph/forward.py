@@ -11,9 +11,10 @@ from typing import Any
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import CallNode, ItemNode, Node, models, value_of_node
 from daskgrad.graph.variables import Variable
+from daskgrad.models.captured import Captured
 from daskgrad.models.determinism import Added
 from daskgrad.models.portions import capture_item
-from daskgrad.models.pullbacks import Captured, capture
+from daskgrad.models.pullbacks import capture
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.memory import takes_as_arrived
 

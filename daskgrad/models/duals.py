@@ -15,7 +15,7 @@ import optree
 
 from daskgrad import backends
 from daskgrad.models.model import Model
-from daskgrad.models.pullbacks import require_no_objects
+from daskgrad.models.tracing import require_no_objects
 from daskgrad.values.cotangents import is_differentiable, zeros
 from daskgrad.values.descriptions import describe
 from daskgrad.values.trees import NAMESPACE, flatten

@@ -16,19 +16,13 @@ import numpy as np
 import optree
 
 from daskgrad.models.accumulation import add_cotangents
+from daskgrad.models.captured import Captured, Gradient
 from daskgrad.models.determinism import Added
 from daskgrad.models.failures import Partition, argument_label, at
 from daskgrad.models.model import Call, Model
 from daskgrad.models.portions import add_sent_back, capture_item, evaluate_item, pull_back_item
-from daskgrad.models.pullbacks import (
-    Active,
-    Captured,
-    Gradient,
-    capture,
-    each_of,
-    evaluate,
-    pull_back,
-)
+from daskgrad.models.pullbacks import capture, each_of, evaluate, pull_back
+from daskgrad.models.tracing import Active
 from daskgrad.values.compensated import final_leaves, rounded_value
 from daskgrad.values.cotangents import Cotangent, Leaves, Part, Seed
 from daskgrad.values.trees import NAMESPACE, flatten

@@ -13,7 +13,8 @@ from daskgrad.models.captured import Captured
 from daskgrad.models.determinism import require_same_input, require_value_seen
 from daskgrad.models.failures import Blame
 from daskgrad.models.model import Call, Model
-from daskgrad.models.pullbacks import Active, capture, evaluate, pull_back, seed
+from daskgrad.models.pullbacks import capture, evaluate, pull_back, seed
+from daskgrad.models.tracing import Active
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.fingerprints import fingerprint
 from daskgrad.values.memory import canonical, takes_as_arrived

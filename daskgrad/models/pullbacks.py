@@ -5,46 +5,28 @@ worker keeps a ``Captured``: the value and its pullback. A pullback that arrived
 process is traced again from the arguments, which the backward task has as dependencies.
 """
 
-import copy
 import itertools
 import logging
-from collections.abc import Iterator, Sequence
-from time import perf_counter
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
-
-from daskgrad import backends
-from daskgrad.backends.calls import Layout, TracedBlock, TracedCall
 from daskgrad.models.captured import (
     Captured,
-    Gradient,
     Pullback,
     Seen,
-    held_nbytes,
-    in_places,
-    pulled_back,
 )
 from daskgrad.models.determinism import require_same_value, require_value_seen
 from daskgrad.models.failures import Blame
-from daskgrad.models.model import Call, Model, described_arguments, load, run, trace, trace_block
+from daskgrad.models.model import Call, Model, described_arguments, run
+from daskgrad.models.tracing import CALL_THE_FUNCTION, Active, Tracer, as_moved, is_real_scalar
 from daskgrad.models.travel import policy
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent, Leaves, Seed
 from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import fingerprint
-from daskgrad.values.memory import row_major
-from daskgrad.values.protection import handed_back, read_only_leaf
-from daskgrad.values.trees import flatten, unflatten
+from daskgrad.values.trees import flatten
 
 logger = logging.getLogger("daskgrad")
-
-
-class Active(NamedTuple):
-    """An input that is differentiated; ``watched`` where it may differ when computed again."""
-
-    number: int
-    watched: bool
 
 
 # ------------------------------------------------------------------------- the two tasks of a call
@@ -62,22 +44,6 @@ def plain_value(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     if hasattr(value, "__dask_graph__"):
         raise TypeError(f"model {model.name!r} returned {describe(value)}; {CALL_THE_FUNCTION}")
     return as_moved(value)
-
-
-CALL_THE_FUNCTION = "inside a model, call the plain function, not what dg.delayed made of it"
-
-
-def as_moved(value: Any) -> Any:
-    """A value whose arrays are in C order, as they would be after a move."""
-    if isinstance(value, float | np.generic):
-        return value
-    leaves, structure = flatten(value)
-    return unflatten(structure, list(map(returned, leaves)))
-
-
-def returned(leaf: Any) -> Any:
-    """A leaf of a model's value: in C order, and no longer read-only where it is an argument."""
-    return handed_back(row_major(leaf)) if isinstance(leaf, np.ndarray) else leaf
 
 
 def capture(model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]) -> Captured:
@@ -165,238 +131,7 @@ def each_of(pulled: Cotangent | tuple[Cotangent, ...]) -> tuple[Cotangent, ...]:
 # ----------------------------------------------------------------------------------- tracing
 
 
-class Tracer:
-    """Runs one model on inputs, some of them traced; their leaves are taken apart only once.
-
-    ``in_sum``: the call is a term of a sum, where gradients add up and tapes do not.
-    """
-
-    def __init__(
-        self,
-        model: Model,
-        call: Call,
-        active: Sequence[Active],
-        inputs: Sequence[Any],
-        in_sum: bool = False,
-    ):
-        self._in_sum = in_sum
-        self._model = model
-        self._call = call
-        self._backend = backends.load(model.backend)
-        self._are_writeable = backends.finds_writes(self._backend)
-        self._trees = [(number, *flatten(inputs[number])) for number, _ in active]
-        self._primals = self._leaves_of(self._trees)
-        self._places, self._arrays = [], []
-        for place, leaf in enumerate(self._primals):
-            if cotangents.is_differentiable(leaf):
-                self._places.append(place)
-                self._arrays.append(leaf)
-        load(model)
-        self.fun = backends.prepared(self._backend, model.fun)
-
-    def with_item(self, trees: Sequence[tuple[int, list[Any], Any]]) -> "Tracer":
-        """This tracer with further active inputs before its own: (number, leaves, structure)."""
-        leaves = self._leaves_of(trees)
-        places = [place for place, leaf in enumerate(leaves) if cotangents.is_differentiable(leaf)]
-        other = copy.copy(self)
-        other._trees = [*trees, *self._trees]
-        other._primals = (*leaves, *self._primals)
-        other._places = [*places, *[place + len(leaves) for place in self._places]]
-        other._arrays = [other._primals[place] for place in other._places]
-        return other
-
-    def _leaves_of(self, trees: Sequence[tuple[int, list[Any], Any]]) -> Leaves:
-        """The leaves of active inputs, which the model cannot write into."""
-        leaves = []
-        for _, own, _ in trees:
-            leaves += own
-        return tuple(leaves if self._are_writeable else map(read_only_leaf, leaves))
-
-    def seen(self, active: Sequence[Active]) -> tuple[Seen, ...]:
-        """What it has seen of the active inputs of the constructor."""
-        pairs = zip(active, self._trees, strict=True)
-        return tuple([seen_of(leaves, each.watched) for each, (_, leaves, _) in pairs])
-
-    def run(self, inputs: Sequence[Any]) -> tuple[Any, Any]:
-        """The value on ``inputs``, whose active ones are those of the constructor; its pullback."""
-        if self._model.keep == "recompute" or not self._arrays:
-            value = as_moved(run(self._model, self._call, inputs))
-            require_numbers(flatten(value)[0], value, self._model)
-            return value, Pullback() if self._arrays else self._zero()
-        value, leaves, tape = self._trace(inputs)
-        if is_real_scalar(leaves):
-            return value, self._pullback_of_scalar(leaves[0], tape)
-        if is_plain_array(value) and self._model.keep != "gradient":  # as most are
-            return value, self._of_tape(tape)
-        require_numbers(leaves, value, self._model)
-        return value, self._pullback(leaves, tape)
-
-    @property
-    def is_at_once(self) -> bool:
-        """Whether the backend may evaluate many terms of a sum at once: their gradients are kept,
-        if they are numbers."""
-        return (
-            self._in_sum
-            and self._model.keep in ("auto", "gradient")
-            and hasattr(self._backend, "trace_block")
-        )
-
-    def call(self, inputs: Sequence[Any]) -> tuple[TracedCall, list[Any]]:
-        """The call on ``inputs`` as a backend traces it, and the arrays it is a function of."""
-        return TracedCall(self, inputs), self._arrays
-
-    def block(self, block: TracedBlock) -> Iterator[Any]:
-        """What the backend finds for each item of a block: value and gradient, or ``None``."""
-        return itertools.chain.from_iterable(trace_block(self._backend, block))
-
-    def captured(self, value: Any, gradient: Sequence[Any]) -> tuple[Any, Gradient]:
-        """What was found for an item, as ``run`` returns it."""
-        return value, Gradient(in_places(gradient, self._primals, self._places))
-
-    def _trace(self, inputs: Sequence[Any]) -> tuple[Any, list[Any], Any]:
-        call, start = TracedCall(self, inputs), perf_counter()
-        leaves, tape = trace(self._backend, call, self._arrays)
-        self._seconds = perf_counter() - start
-        leaves = list(map(returned, leaves))
-        return unflatten(call.structure, leaves), leaves, tape
-
-    def boxed_arguments(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> tuple[tuple, dict]:
-        """The arguments of the call on ``inputs``, with boxes for the leaves that are traced."""
-        return self._call.arguments_of_run(self._boxed(inputs, boxes), self._are_writeable)
-
-    def layout(self, inputs: Sequence[Any]) -> Layout:
-        """The arguments of the call on ``inputs``, taken apart."""
-        leaves, structure = flatten(self._call.arguments_of_run(inputs, self._are_writeable))
-        return Layout(leaves, structure, self._numbers_of_arrays(inputs))
-
-    def _numbers_of_arrays(self, inputs: Sequence[Any]) -> tuple[int | None, ...]:
-        """For each leaf of the arguments, the number of the traced array that it is, or None."""
-        primals = [(number, n) for number, leaves, _ in self._trees for n in range(len(leaves))]
-        numbers: dict[Any, int] = {primals[place]: n for n, place in enumerate(self._places)}
-        return tuple([numbers.get(origin) for origin in self.origins(inputs)])
-
-    def origins(self, inputs: Sequence[Any]) -> list[tuple[int, int] | None]:
-        """For each leaf of the arguments, the number of its input and its own in that, or None."""
-        holes = dict(self._call.holes)
-        found: list[tuple[int, int] | None] = []
-        for position in range(len(self._call.leaves)):
-            hole = holes.get(position)
-            width = 0 if hole is None else len(flatten(inputs[hole])[0])
-            found.extend([None] if hole is None else [(hole, n) for n in range(width)])
-        return found
-
-    def _boxed(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> list[Any]:
-        mixed, boxed = list(self._primals), list(inputs)
-        for place, box in zip(self._places, boxes, strict=True):
-            mixed[place] = box
-        start = 0
-        for number, leaves, structure in self._trees:
-            stop = start + len(leaves)
-            boxed[number] = unflatten(structure, mixed[start:stop])
-            start = stop
-        return boxed
-
-    def _pullback(self, leaves: Sequence[Any], tape: Any) -> Pullback | Gradient:
-        """What to keep of a value that is not one real number."""
-        if not any(map(cotangents.is_differentiable, leaves)):
-            return self._zero()
-        if self._model.keep == "gradient":
-            raise ValueError(
-                f"keep='gradient' needs a model that returns one real number; "
-                f"{self._model.name!r} returned {', '.join(map(describe, leaves))}"
-            )
-        return self._of_tape(tape)
-
-    def _of_tape(self, tape: Any) -> Pullback:
-        return Pullback(tape, self._primals, self._places, self._seconds)
-
-    def _pullback_of_scalar(self, value: Any, tape: Any) -> Pullback | Gradient:
-        """What to keep: decided by ``keep`` and by shapes alone, or the last bits would vary."""
-        if not self._keeps_gradient(tape):
-            return self._of_tape(tape)
-        try:
-            seed = (SEED.like(value),)
-            return Gradient(pulled_back(tape, seed, self._primals, self._places, self._in_sum))
-        except Exception as error:
-            error.add_note(
-                f"daskgrad: in the backward pass of model {self._model.name!r}, which is run at "
-                f"once, in the forward task, because the model returned one real number"
-            )
-            raise
-
-    def _keeps_gradient(self, tape: Any) -> bool:
-        if self._model.keep != "auto":
-            return self._model.keep == "gradient"
-        if self._in_sum:
-            return True
-        size = cotangents.nbytes(self._arrays)
-        return size <= SMALL or size <= held_nbytes(tape)
-
-    def _zero(self) -> Gradient:
-        return Gradient((None,) * len(self._primals))
-
-
-SEED = Seed()
-SMALL = 2**16  # bytes of a gradient that are kept rather than counting what the tape holds
-
-
-def is_real_scalar(leaves: Sequence[Any]) -> bool:
-    """Whether a value is one real floating-point number."""
-    if len(leaves) != 1:
-        return False
-    (leaf,) = leaves
-    if type(leaf) is np.float64:
-        return True
-    if isinstance(leaf, np.ndarray):
-        return leaf.shape == () and leaf.dtype.kind == "f"
-    return isinstance(leaf, float | np.floating)
-
-
-def is_plain_array(value: Any) -> bool:
-    """Whether a value is one array of floating-point numbers."""
-    return type(value) is np.ndarray and value.dtype.kind in "fc"
-
-
 # ------------------------------------------------------------------------------------ demands
-
-
-def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
-    """A model that is differentiated returns numbers, or containers of numbers and strings."""
-    require_no_objects(leaves, model)
-    for leaf in leaves:
-        if type(leaf) is np.ndarray:
-            continue
-        if isinstance(leaf, np.ndarray | np.generic):
-            require_no_mask(leaf, model)
-            continue
-        whole = leaf is value
-        if isinstance(leaf, int | float | complex) or (not whole and isinstance(leaf, str)):
-            continue
-        if leaf is None and not whole:
-            continue
-        raise TypeError(
-            f"model {model.name!r} returned {describe(leaf)}; expected numbers or arrays, or "
-            f"dicts, lists, tuples and registered dataclasses of them"
-            + (f"; {CALL_THE_FUNCTION}" if hasattr(leaf, "__dask_graph__") else "")
-        )
-
-
-def require_no_mask(leaf: Any, model: Model) -> None:
-    """A cotangent is a plain array: what makes an array more than that would be lost."""
-    if isinstance(leaf, np.ma.MaskedArray):
-        raise TypeError(
-            f"model {model.name!r} returned a masked array, {describe(leaf)}, whose mask a "
-            f"derivative would lose; fill it, or return what is not masked"
-        )
-
-
-def require_no_objects(leaves: Sequence[Any], model: Model) -> None:
-    for leaf in leaves:
-        if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "O":
-            raise TypeError(
-                f"model {model.name!r} returned an array of Python objects; "
-                f"write it with autograd.numpy, which keeps derivatives, in the place of numpy"
-            )
 
 
 def seed(cotangent: Cotangent, value: Any, model: Model) -> Leaves:
@@ -419,11 +154,3 @@ def seed(cotangent: Cotangent, value: Any, model: Model) -> Leaves:
             for c, leaf in pairs
         ]
     )
-
-
-def seen_by(active: Sequence[Active], inputs: Sequence[Any]) -> tuple[Seen, ...]:
-    return tuple([seen_of(flatten(inputs[number])[0], watched) for number, watched in active])
-
-
-def seen_of(leaves: Sequence[Any], watched: bool) -> Seen:
-    return Seen(fingerprint(leaves) if watched else None, len(leaves))

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import dask
 from distributed.core import clean_exception
 
-from daskgrad.models.pullbacks import Captured
+from daskgrad.models.captured import Captured
 from daskgrad.resident.evaluator import Evaluator
 from daskgrad.resident.jobs import Result, columns_of, joined, total
 from daskgrad.resident.messages import Frames, all_framed, framed, unpack

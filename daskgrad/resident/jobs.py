@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from distributed.core import error_message
 
+from daskgrad.models.captured import Captured, Gradient, Seen
 from daskgrad.models.model import Model
 from daskgrad.models.portable_errors import make_plain
-from daskgrad.models.pullbacks import Captured, Gradient, Seen
 from daskgrad.resident.messages import Frames, Parcels, Unopened, key_of, unpack
 from daskgrad.sums.adding import captured_sum
 from daskgrad.sums.block_tasks import Sum, TracedSum

@@ -16,17 +16,11 @@ import numpy as np
 import optree
 
 from daskgrad.backends.autograd.ruled import Call as RuledCall
+from daskgrad.models.captured import Captured, Gradient
 from daskgrad.models.failures import Blame
 from daskgrad.models.model import Call, Model
-from daskgrad.models.pullbacks import (
-    Active,
-    Captured,
-    Gradient,
-    is_real_scalar,
-    plain_value,
-    require_numbers,
-    seen_by,
-)
+from daskgrad.models.pullbacks import plain_value
+from daskgrad.models.tracing import Active, is_real_scalar, require_numbers, seen_by
 from daskgrad.rules.rule import Ruled
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Leaves, is_differentiable

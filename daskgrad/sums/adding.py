@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from daskgrad.models.accumulation import add_cotangents
+from daskgrad.models.captured import Captured, Gradient, Seen
 from daskgrad.models.determinism import Added, print_of
 from daskgrad.models.model import Model
-from daskgrad.models.pullbacks import Captured, Gradient, Seen
 from daskgrad.values import cotangents
 from daskgrad.values.addition import ADDERS
 from daskgrad.values.compensated import final_leaves, rounded_value

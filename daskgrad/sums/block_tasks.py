@@ -14,25 +14,15 @@ import numpy as np
 
 from daskgrad import backends
 from daskgrad.backends.calls import TracedBlock
+from daskgrad.models.captured import Captured, Gradient
 from daskgrad.models.determinism import (
     require_same_value,
     require_value_seen,
 )
 from daskgrad.models.failures import Blame, Partition
 from daskgrad.models.model import Call, Model
-from daskgrad.models.pullbacks import (
-    Active,
-    Captured,
-    Gradient,
-    Tracer,
-    each_of,
-    is_kept,
-    log_retrace,
-    plain_value,
-    seed,
-    seen_by,
-    share_out,
-)
+from daskgrad.models.pullbacks import each_of, is_kept, log_retrace, plain_value, seed, share_out
+from daskgrad.models.tracing import Active, Tracer, seen_by
 from daskgrad.sums.adding import NOTHING, captured_sum
 from daskgrad.sums.block_pullback import Terms
 from daskgrad.sums.item_cotangents import Gathered, Widths, factor_of_terms, items_of

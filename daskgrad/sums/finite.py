@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from daskgrad.models.captured import Captured
 from daskgrad.models.determinism import Added
 from daskgrad.models.finite import (
     EXPLANATIONS,
@@ -14,7 +15,7 @@ from daskgrad.models.finite import (
     trouble,
 )
 from daskgrad.models.model import Model
-from daskgrad.models.pullbacks import Captured, plain_value, seed
+from daskgrad.models.pullbacks import plain_value, seed
 from daskgrad.sums.adding import add_captured, add_parts, add_seen, sum_values
 from daskgrad.sums.block_tasks import (
     First,

@@ -12,13 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.models.captured import Captured, Gradient
 from daskgrad.models.determinism import require_same_value, require_value_seen
 from daskgrad.models.model import Model
-from daskgrad.models.pullbacks import (
-    Captured,
-    Gradient,
-    seed,
-)
+from daskgrad.models.pullbacks import seed
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent, Leaves, Seed
 from daskgrad.values.memory import canonical, with_canonical_leaves

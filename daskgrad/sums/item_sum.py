@@ -15,7 +15,7 @@ from daskgrad.graph.nodes import Node, make_call
 from daskgrad.graph.tangents import Tangents, dual_node, tangent_node
 from daskgrad.models.duals import Dual
 from daskgrad.models.model import Model
-from daskgrad.models.pullbacks import Active
+from daskgrad.models.tracing import Active
 from daskgrad.resident.evaluator import evaluator_of
 from daskgrad.resident.shards import Shards
 from daskgrad.resident.spread import Spread

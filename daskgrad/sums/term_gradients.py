@@ -7,7 +7,7 @@ import numpy as np
 
 from daskgrad.models.failures import Partition
 from daskgrad.models.model import Model
-from daskgrad.models.pullbacks import is_real_scalar
+from daskgrad.models.tracing import is_real_scalar
 from daskgrad.sums.block_tasks import First, Sum, TracedSum, nth, require_one_length
 from daskgrad.values.compensated import final_leaves
 from daskgrad.values.cotangents import Leaves, is_differentiable
