@@ -30,7 +30,7 @@ from test_layout import MODULES, imports_of
 
 import daskgrad as dg
 from daskgrad.resident.routes import LARGE_POINT
-from daskgrad.tasks.clients import LIMITS
+from daskgrad.tasks.limits import LIMITS
 
 QUICKLY = {"distributed.comm.timeouts.connect": "3s"}
 

@@ -23,9 +23,11 @@ from numpy.testing import assert_array_equal
 from probes import in_threads
 
 import daskgrad as dg
-from daskgrad.tasks import clients, supervision
+from daskgrad.tasks import limits, supervision
+from daskgrad.tasks.limits import LIMITS, limit
 from daskgrad.tasks.progress import standing
 from daskgrad.tasks.task_graph import called
+from daskgrad.tasks.waiting import Together
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -84,7 +86,7 @@ def tasks_of(client):
 )
 def test_limits_are_seconds_durations_or_none(given, seconds):
     with dask.config.set({"daskgrad.wait.answers": given}):
-        assert clients.limit("answers") == seconds
+        assert limit("answers") == seconds
 
 
 @pytest.mark.parametrize("given", ["soon", -1, 0, [3], "nan"])
@@ -93,7 +95,7 @@ def test_a_limit_that_is_none_is_an_error(given):
         dask.config.set({"daskgrad.wait.placing": given}),
         pytest.raises(ValueError, match=r"daskgrad\.wait\.placing = .*'5 minutes', or None"),
     ):
-        clients.limit("placing")
+        limit("placing")
 
 
 @pytest.mark.parametrize("given", [{"wait": 5}, {"wait.workerz": 5}, {"wait": [1]}])
@@ -103,13 +105,13 @@ def test_a_limit_that_does_not_exist_is_an_error(given):
         dask.config.set({f"daskgrad.{key}": value}),
         pytest.raises(ValueError, match=r"; the limits are daskgrad\.wait\.workers, "),
     ):
-        clients.limit("answers")
+        limit("answers")
 
 
 def test_the_docstring_names_every_limit():
-    for name, seconds in clients.LIMITS.items():
+    for name, seconds in LIMITS.items():
         told = {30.0: "30 s", 60.0: "60 s", 600.0: "10 min", None: "None"}[seconds]
-        (line,) = [li for li in clients.__doc__.splitlines() if li.startswith(f"``{name}``")]
+        (line,) = [li for li in limits.__doc__.splitlines() if li.startswith(f"``{name}``")]
         assert line.split("  ")[0] == f"``{name}``"
         assert f" {told} " in line
 
@@ -482,7 +484,7 @@ def watched(monkeypatch):
         asked.append(concurrent.futures.Future())
         return asked[-1]
 
-    monkeypatch.setattr(clients, "begun", begun)
+    monkeypatch.setattr(supervision, "begun", begun)
     monkeypatch.setattr(supervision, "time", SimpleNamespace(monotonic=lambda: now.seconds))
     scheduler = SimpleNamespace(address="nowhere")
     client = SimpleNamespace(status="running", run_on_scheduler=None, scheduler=scheduler)
@@ -537,7 +539,7 @@ def loop():
 
 
 def together(loop, *coroutines):
-    return clients.Together(SimpleNamespace(loop=SimpleNamespace(asyncio_loop=loop)), coroutines)
+    return Together(SimpleNamespace(loop=SimpleNamespace(asyncio_loop=loop)), coroutines)
 
 
 async def later(value, log, seconds=0.0):

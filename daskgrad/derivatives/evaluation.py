@@ -20,9 +20,10 @@ from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.pullbacks import capture, each_of, pull_back
 from daskgrad.resident.evaluation import ArrayTermsError
 from daskgrad.sums.item_sum import ReductionNode
-from daskgrad.tasks.clients import active_client, present
+from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.supervision import LostError
 from daskgrad.tasks.task_graph import TaskGraph, Where, where
+from daskgrad.tasks.workers import present
 from daskgrad.values.cotangents import Cotangent, Seed
 from daskgrad.values.fingerprints import agree, fingerprint
 from daskgrad.values.trees import flatten

@@ -16,17 +16,9 @@ from daskgrad.resident.messages import Frames, all_framed, framed, unpack
 from daskgrad.resident.plugin import abandoning, call
 from daskgrad.resident.requests import Request, SpreadSum, Tree
 from daskgrad.sums.item_cotangents import with_columns
-from daskgrad.tasks.clients import (
-    CONNECTED,
-    Together,
-    in_loop,
-    is_done,
-    limit,
-    limit_named,
-    result_of,
-    seceded,
-    without_locals,
-)
+from daskgrad.tasks.clients import CONNECTED
+from daskgrad.tasks.limits import limit, limit_named
+from daskgrad.tasks.waiting import Together, in_loop, is_done, result_of, seceded, without_locals
 
 ATTEMPTS = 20  # of one call
 numbers = itertools.count()

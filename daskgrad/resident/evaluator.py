@@ -18,7 +18,9 @@ from daskgrad.resident.messages import PARCELS
 from daskgrad.resident.plugin import EvaluatorPlugin, this_process
 from daskgrad.resident.presence import PresencePlugin
 from daskgrad.resident.spread import Spread
-from daskgrad.tasks.clients import CONNECTED, LateError, answer, present, workers_of
+from daskgrad.tasks.clients import CONNECTED
+from daskgrad.tasks.waiting import LateError, answer
+from daskgrad.tasks.workers import present, workers_of
 from daskgrad.values.caches import drop_oldest, kept_or_made
 
 ATTEMPTS = 5  # to register a plugin while workers come and go

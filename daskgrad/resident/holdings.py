@@ -19,14 +19,9 @@ from distributed import Client
 from daskgrad.resident.messages import OnePickle, key_of
 from daskgrad.resident.spread import Spread
 from daskgrad.sums.cutting import Block
-from daskgrad.tasks.clients import (
-    LateError,
-    answer,
-    in_worker,
-    present,
-    told_by_scheduler,
-    workers_of,
-)
+from daskgrad.tasks.clients import in_worker
+from daskgrad.tasks.waiting import LateError, answer, told_by_scheduler
+from daskgrad.tasks.workers import present, workers_of
 
 logger = logging.getLogger("daskgrad")
 

@@ -17,8 +17,9 @@ from daskgrad.sums.cutting import (
 )
 from daskgrad.sums.sources import Column, as_column
 from daskgrad.sums.zipping import Zip, require_one_length
-from daskgrad.tasks.clients import active_client, workers_of
+from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.task_graph import TaskGraph, is_collection
+from daskgrad.tasks.workers import workers_of
 from daskgrad.values.tuples import Tuples
 
 BLOCKS_A_THREAD = 32  # as many as blocks are moved by when loads are balanced: some 3 percent each

@@ -12,8 +12,10 @@ from typing import Any
 from distributed import CancelledError, Client, Future, KilledWorker, futures_of
 
 from daskgrad.tasks import clients
-from daskgrad.tasks.clients import address_of, limit, limit_named
+from daskgrad.tasks.clients import address_of
+from daskgrad.tasks.limits import limit, limit_named
 from daskgrad.tasks.progress import standing
+from daskgrad.tasks.waiting import PERIOD, begun, in_loop, is_done, result_of, seceded
 
 SELDOM = 5.0  # seconds at most between two looks
 RESTART = "scheduler-restart"  # Dask's reasons for which futures are cancelled
@@ -45,7 +47,7 @@ class Supervised:
         packed = self._client.get(graph, keys, sync=False, **kwargs)
         futures = futures_of(packed)
         try:
-            with clients.seceded():
+            with seceded():
                 return self._gathered(packed, futures)
         finally:
             for future in futures:
@@ -54,11 +56,11 @@ class Supervised:
     def _gathered(self, packed: Any, futures: Sequence[Future]) -> Any:
         watch = Watch(self._client, [future.key for future in futures], self._called)
         gather = self._client.gather(packed, asynchronous=True)
-        gathering = clients.in_loop(self._client, gather)
+        gathering = in_loop(self._client, gather)
         try:
-            if not clients.is_done(gathering, limit("evaluation"), watch.look):
+            if not is_done(gathering, limit("evaluation"), watch.look):
                 raise TimeoutError(f"{watch.wanted} took longer than {limit_named('evaluation')}")
-            return clients.result_of(gathering)
+            return result_of(gathering)
         except CancelledError as error:
             raise self._lost(error, watch.wanted) from error
         except KilledWorker as error:
@@ -103,7 +105,7 @@ class Watch:
         self._asked: Any = None
         self._next = time.monotonic()
         self._unheard_since: float | None = None  # the first question without an answer
-        self._pause = clients.PERIOD
+        self._pause = PERIOD
         self._stuck_since: float | None = None
 
     @property
@@ -131,7 +133,7 @@ class Watch:
             self._unheard_since = now
         if self._client.status == "running":
             run = self._client.run_on_scheduler
-            self._asked = clients.begun(self._client, lambda: run(standing, self._keys))
+            self._asked = begun(self._client, lambda: run(standing, self._keys))
         self._next = now + self._pause
         self._pause = min(1.5 * self._pause, SELDOM, limit("answers") / 4, limit("workers") / 4)
 

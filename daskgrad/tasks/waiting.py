@@ -1,0 +1,208 @@
+"""Waiting: for what a cluster is asked, in the client's event loop, and never for ever."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import inspect
+import threading
+import time
+import traceback
+import types
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any
+
+from distributed import Client, rejoin, secede
+from distributed.threadpoolexecutor import secede as leave_pool
+
+from daskgrad.tasks.clients import address_of, require_connected
+from daskgrad.tasks.limits import limit, limit_named
+
+PERIOD = 0.5  # seconds between two looks at what is waited for
+
+
+SUSPENDABLE = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+
+
+class LateError(TimeoutError):
+    """A question was not answered within its limit."""
+
+
+def begun(client: Client, ask: Callable[[], Any]) -> concurrent.futures.Future:
+    """Asks in the client's event loop; its methods are coroutines there."""
+
+    async def asked() -> Any:
+        return await ask()
+
+    return in_loop(client, asked())
+
+
+def in_loop(client: Client, coroutine: Any) -> concurrent.futures.Future:
+    return asyncio.run_coroutine_threadsafe(coroutine, client.loop.asyncio_loop)
+
+
+class Together(concurrent.futures.Future):
+    """What several coroutines return in the client's event loop, as a list, or the first error.
+
+    There is one at least. An error, or ``cancel``, cancels those that still run. A coroutine that
+    gathers the others would cost four more trips through the event loop.
+    """
+
+    def __init__(self, client: Client, coroutines: Sequence[Coroutine[Any, Any, Any]]):
+        super().__init__()
+        self._loop = client.loop.asyncio_loop
+        self._coroutines = coroutines
+        self._tasks: list[asyncio.Task] = []
+        self._running = len(coroutines)
+        self._loop.call_soon_threadsafe(self._begin)
+
+    def cancel(self) -> bool:
+        is_cancelled = super().cancel()
+        if is_cancelled:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing runs
+                self._loop.call_soon_threadsafe(self._end)
+        return is_cancelled
+
+    def _begin(self) -> None:
+        self._tasks = [self._loop.create_task(coroutine) for coroutine in self._coroutines]
+        self._coroutines = ()
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
+
+    def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def _ended(self, task: asyncio.Task) -> None:
+        """In the event loop, for each task once; another thread may cancel meanwhile."""
+        self._running -= 1
+        error = None if task.cancelled() else task.exception()
+        if self.done():
+            return
+        with contextlib.suppress(concurrent.futures.InvalidStateError):
+            if task.cancelled():
+                self.cancel()
+            elif error is not None:
+                self.set_exception(error)
+                self._end()
+            elif not self._running:
+                self.set_result([each.result() for each in self._tasks])
+
+
+def is_done(
+    future: concurrent.futures.Future, seconds: float, look: Callable[[], Any] | None = None
+) -> bool:
+    """Whether a future is done within the time; ``look`` is called twice a second meanwhile."""
+    deadline = time.monotonic() + seconds
+    while not ends(future, min(PERIOD, deadline - time.monotonic())):
+        if time.monotonic() >= deadline:
+            return future.done()
+        if look is not None:
+            look()
+    return True
+
+
+def ends(future: concurrent.futures.Future, seconds: float) -> bool:
+    """Whether a future ends within a time, well or not."""
+    try:
+        future.exception(timeout=max(0.0, seconds))
+    except concurrent.futures.CancelledError:
+        return True
+    except TimeoutError:
+        return future.done()
+    return True
+
+
+def result_of(future: concurrent.futures.Future) -> Any:
+    """What an ended future of the event loop returned or raised; callers drop it then."""
+    error = None if future.cancelled() else future.exception()
+    if error is None:
+        return future.result()
+    try:
+        raise without_locals(error)
+    finally:
+        del future, error
+
+
+def without_locals(error: BaseException) -> BaseException:
+    """An error that came through Dask; the frames that passed it on have no local variables then.
+
+    They have the error among them. Such a cycle would keep all that the frames of the caller refer
+    to, results on the cluster among it, until Python's collector runs.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        drop_locals(frame)
+    return error
+
+
+def drop_locals(frame: types.FrameType | None) -> None:
+    """Of a frame that has ended, and of the functions that called it, up to a coroutine."""
+    while frame is not None:
+        try:
+            frame.clear()
+        except RuntimeError:  # it runs
+            return
+        frame = frame.f_back
+        if frame is not None and frame.f_code.co_flags & SUSPENDABLE:
+            return
+
+
+def answer(
+    client: Client,
+    ask: Callable[[], Any],
+    what: str,
+    of: str = "answers",
+    look: Callable[[], Any] | None = None,
+) -> Any:
+    """What scheduler or workers say to a question, in limited time."""
+    require_connected(client, what)
+    future = begun(client, ask)
+    try:
+        if is_done(future, limit(of), look):
+            return result_of(future)
+    finally:
+        future.cancel()
+        del future
+    raise LateError(f"{what}: there was no answer for {limit_named(of)}")
+
+
+def told_by_scheduler(client: Client, ask: Callable[[], Any], what: str) -> Any:
+    """What the scheduler alone answers: it is lost where it cannot be reached."""
+    where = address_of(client)
+    asked = f"the scheduler at {where} was asked {what}"
+    require_connected(client, asked)
+    try:
+        return answer(client, ask, asked)
+    except LateError:
+        raise
+    except OSError as error:
+        raise ConnectionError(
+            f"the scheduler at {where} cannot be reached ({error!r}): it was asked {what}"
+        ) from error
+
+
+@contextlib.contextmanager
+def seceded() -> Iterator[None]:
+    """Leaves the worker's thread, if this is one, to others: to the tasks that are waited for."""
+    has_left = leaves_pool()
+    try:
+        yield
+    finally:
+        if has_left:
+            rejoin()
+
+
+def leaves_pool() -> bool:
+    """Takes this thread out of a worker's pool; it is in none, or has left before, else.
+
+    It runs a task, or placed items are evaluated in it, of which Dask knows nothing. The main
+    thread is in no pool; to ask for it would cost two exceptions a call.
+    """
+    if threading.current_thread() is threading.main_thread():
+        return False
+    for leave in (secede, leave_pool):
+        try:
+            leave()
+        except (ValueError, AttributeError, KeyError):
+            continue
+        return True
+    return False

@@ -1,0 +1,41 @@
+"""Workers: which of a cluster's workers take work, and how many threads they have."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from distributed import Client
+
+from daskgrad.tasks.clients import address_of
+from daskgrad.tasks.limits import limit, limit_named
+from daskgrad.tasks.waiting import told_by_scheduler
+
+
+def workers_of(client: Client) -> dict[str, int]:
+    """The workers of a cluster that take work, and their threads; waits a while for the first."""
+    deadline = time.monotonic() + limit("workers")
+    while not (workers := running(client)):
+        if time.monotonic() > deadline:
+            there = ", ".join(present(client))
+            found = f"all there are ({there}) are paused or closing" if there else "there is none"
+            raise TimeoutError(
+                f"no worker of {address_of(client)} has taken work for {limit_named('workers')}: "
+                f"{found}; see the logs of the cluster's workers, or scale it up"
+            )
+        time.sleep(0.05)
+    return workers
+
+
+def running(client: Client) -> dict[str, int]:
+    """The workers that take work, and their threads."""
+    return threads(client, lambda: client.scheduler.ncores_running())
+
+
+def present(client: Client) -> dict[str, int]:
+    """All workers, and their threads; also those that are paused or closing."""
+    return threads(client, lambda: client.scheduler.ncores())
+
+
+def threads(client: Client, ask: Callable[[], Any]) -> dict[str, int]:
+    found = told_by_scheduler(client, ask, "for its workers")
+    return {address: count for address, count in sorted(found.items()) if count}
