@@ -27,8 +27,8 @@ LONGEST = 7  # modules in a row within a room, each of which imports the next
 
 LIBRARIES = {  # library -> the rooms and modules that may import it
     "dask": ["tasks", "graph.nodes", "resident", "derivatives", "checks.first_wrong_rule"],
-    "dask.task_spec": ["tasks.task_graph"],
-    "dask.highlevelgraph": ["tasks.task_graph"],
+    "dask.task_spec": ["tasks.task_graph", "tasks.task_functions", "tasks.collections"],
+    "dask.highlevelgraph": ["tasks.task_graph", "tasks.collections"],
     "distributed": ["tasks", "resident", "derivatives.in_line"],
     "autograd": ["backends.autograd"],
     "jax": ["backends.jax"],

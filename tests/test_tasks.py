@@ -26,8 +26,10 @@ from probes import in_threads
 from samples import askew, decades
 
 import daskgrad as dg
-from daskgrad.tasks import task_graph as tasks
-from daskgrad.tasks.task_graph import KeptTask, Names, TaskGraph, spoken
+from daskgrad.tasks import keys
+from daskgrad.tasks.keys import Names, spoken
+from daskgrad.tasks.task_functions import KeptTask
+from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.trees import NAMESPACE
 
 X = np.array([0.3, 0.5, 0.9])
@@ -543,7 +545,7 @@ def test_a_task_never_sees_arrays_askew_which_numpy_adds_up_in_another_order():
 
 
 def test_threads_that_make_more_names_than_are_remembered(monkeypatch, quick_switches):
-    monkeypatch.setattr(tasks, "NAMES", 8)
-    monkeypatch.setattr(tasks, "_named", {})
+    monkeypatch.setattr(keys, "NAMES", 8)
+    monkeypatch.setattr(keys, "_named", {})
     in_threads(lambda thread, number: Names().key("value", "abcdefgh"[thread] + f"_{number}"))
-    assert 0 < len(tasks._named) <= 8 + 8
+    assert 0 < len(keys._named) <= 8 + 8

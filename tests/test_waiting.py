@@ -24,9 +24,9 @@ from probes import in_threads
 
 import daskgrad as dg
 from daskgrad.tasks import limits, supervision
+from daskgrad.tasks.keys import called
 from daskgrad.tasks.limits import LIMITS, limit
 from daskgrad.tasks.progress import standing
-from daskgrad.tasks.task_graph import called
 from daskgrad.tasks.waiting import Together
 
 pytestmark = [

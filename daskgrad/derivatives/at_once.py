@@ -12,7 +12,8 @@ from typing import Any
 from daskgrad.derivatives.in_line import Clock, captured_here
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.forward import Whole
-from daskgrad.tasks.task_graph import Stage, TaskGraph, where
+from daskgrad.tasks.keys import Stage
+from daskgrad.tasks.task_graph import TaskGraph, where
 
 
 class Known:

@@ -31,7 +31,8 @@ from daskgrad.graph.backward import add_backward
 from daskgrad.graph.forward import Forward, add_forward
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
-from daskgrad.tasks.task_graph import Result, TaskGraph
+from daskgrad.tasks.collections import Result
+from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent, Seed
 from daskgrad.values.descriptions import argument_name, function_name

@@ -38,7 +38,8 @@ from daskgrad.sums.item_sum import (
     add_captured_blocks,
     captured_blocks,
 )
-from daskgrad.tasks.task_graph import TaskGraph, is_collection
+from daskgrad.tasks.collections import is_collection
+from daskgrad.tasks.task_graph import TaskGraph
 
 LOCAL_SECONDS = 0.02  # of work that run here before the rest is handed to a scheduler's threads
 CLUSTER_SECONDS = 0.1  # before the rest is sent to the cluster, where a graph takes as long

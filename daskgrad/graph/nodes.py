@@ -18,7 +18,9 @@ from daskgrad.graph.hidden_nodes import NESTED, containers_in, find_hidden
 from daskgrad.models.model import KEEP, Call, Model
 from daskgrad.models.portions import evaluate_item
 from daskgrad.models.pullbacks import evaluate
-from daskgrad.tasks.task_graph import Collection, Names, Stage, TaskGraph, is_collection
+from daskgrad.tasks.collections import Collection, is_collection
+from daskgrad.tasks.keys import Names, Stage
+from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe, function_name, path_of, require_choice, traceable
 from daskgrad.values.memory import contiguous, require_room
 from daskgrad.values.protection import USED_UP

@@ -9,7 +9,8 @@ import numpy as np
 import optree
 
 from daskgrad.graph.nodes import Node
-from daskgrad.tasks.task_graph import TaskGraph, is_collection
+from daskgrad.tasks.collections import is_collection
+from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe
 from daskgrad.values.memory import canonical_leaf, of_its_own, require_room
 from daskgrad.values.trees import children_of, flatten, unflatten

@@ -18,7 +18,8 @@ from daskgrad.sums.cutting import (
 from daskgrad.sums.sources import Column, as_column
 from daskgrad.sums.zipping import Zip, require_one_length
 from daskgrad.tasks.clients import active_client
-from daskgrad.tasks.task_graph import TaskGraph, is_collection
+from daskgrad.tasks.collections import is_collection
+from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.tasks.workers import workers_of
 from daskgrad.values.tuples import Tuples
 

@@ -16,7 +16,8 @@ from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
 from daskgrad.resident.shards import Shards
 from daskgrad.sums.cutting import as_items, described, in_row_order, require_plain
-from daskgrad.tasks.task_graph import TaskGraph, is_collection
+from daskgrad.tasks.collections import is_collection
+from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe
 from daskgrad.values.memory import row_major
 from daskgrad.values.trees import flatten

@@ -1,0 +1,113 @@
+"""Collections: nodes and results as Dask's collections, and collections of others."""
+
+import copy
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import dask
+import dask.local
+import dask.threaded
+from dask.base import DaskMethodsMixin, is_dask_collection, replace_name_in_key
+from dask.delayed import single_key
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import DataNode, GraphNode, TaskRef
+from dask.typing import Key
+
+from daskgrad.models.finite import is_debugging
+from daskgrad.tasks.keys import watched_key
+
+
+def what_stands_at(single: Any) -> TaskRef:
+    """The key of a collection, or what that stands for: Dask's process scheduler loses an alias,
+    which a dataframe has, when it fuses tasks."""
+    held = single.__dask_graph__()[single.key]
+    return TaskRef(held.key if isinstance(held, TaskRef) else single.key)
+
+
+def is_collection(value: Any) -> bool:
+    """Whether a value is a Dask collection or a future."""
+    return is_dask_collection(value) or isinstance(value, TaskRef)
+
+
+def cull(graph: HighLevelGraph, keys: Any) -> HighLevelGraph:
+    """The tasks that the keys need."""
+    flat = keys if isinstance(keys, list) else [keys]
+    return graph.cull(set(_flat(flat)))
+
+
+def _flat(keys: Iterable[Any]) -> Iterable[Key]:
+    for key in keys:
+        if isinstance(key, list):
+            yield from _flat(key)
+        else:
+            yield key
+
+
+class Collection(DaskMethodsMixin):
+    """A Dask collection with one key.
+
+    ``is_settled``: its graph was given to it, persisted or cloned, and is not built from nodes.
+    """
+
+    key: Key
+    is_settled = False
+    _graph: HighLevelGraph | None = None
+
+    def build_graph(self) -> HighLevelGraph:
+        raise NotImplementedError
+
+    def __dask_graph__(self) -> HighLevelGraph:
+        """The graph that was given, or the one that was built; another one while it is watched."""
+        if self._graph is not None:
+            return self._graph
+        built, is_watched = self.__dict__.setdefault("_built", {}), is_debugging()
+        if is_watched not in built:
+            built[is_watched] = self.build_graph()
+        return built[is_watched]
+
+    def __dask_keys__(self) -> list[Key]:
+        return [self._key_in_graph()]
+
+    def _key_in_graph(self) -> Key:
+        is_watched = self._graph is None and is_debugging()
+        return watched_key(self.key) if is_watched else self.key
+
+    def __dask_layers__(self) -> Sequence[str]:
+        return tuple(self.__dask_graph__().layers)
+
+    def __dask_tokenize__(self) -> Key:
+        return self._key_in_graph()
+
+    __dask_optimize__ = staticmethod(cull)
+    __dask_scheduler__ = staticmethod(dask.threaded.get)
+
+    def __dask_postcompute__(self) -> tuple[Callable, tuple]:
+        return single_key, ()
+
+    def __dask_postpersist__(self) -> tuple[Callable, tuple]:
+        return self._with_graph, ()
+
+    def _with_graph(self, graph: Any, *, rename: dict | None = None) -> "Collection":
+        """The same collection on another graph: persisted, or cloned under other keys."""
+        other = copy.copy(self)
+        other.key = replace_name_in_key(self._key_in_graph(), rename or {})
+        if not isinstance(graph, HighLevelGraph):
+            graph = {key: _held(key, value) for key, value in graph.items()}
+            graph = HighLevelGraph.from_collections(f"daskgrad-{uuid.uuid4().hex}", graph)
+        other._graph = graph
+        other.is_settled = True
+        return other
+
+
+def _held(key: Key, value: Any) -> Any:
+    """A persisted value as a node of a graph: data, whatever it looks like, unless a future."""
+    return value if isinstance(value, TaskRef | GraphNode) else DataNode(key, value)
+
+
+class Result(Collection):
+    """One key of a graph."""
+
+    def __init__(self, key: Key, graph: HighLevelGraph):
+        self.key = key
+        self._graph = graph

@@ -1,0 +1,89 @@
+"""Keys: what a task is called, so that Dask's dashboard groups and colours it by stage and model.
+
+A key reads ``(<stage>-<model name>-<token>, number)``. Every evaluation has a token of its own:
+Dask returns the old result for a key that it knows.
+"""
+
+import functools
+import itertools
+import os
+import string
+import uuid
+from typing import Literal, get_args
+
+from dask.typing import Key
+
+from daskgrad.values.caches import drop_oldest
+
+Stage = Literal["forward", "value", "backward", "cotangent", "tangent"]
+
+
+LETTERS = str.maketrans(string.digits, string.ascii_lowercase[:10])
+
+
+@functools.lru_cache(maxsize=1024)
+def spoken(name: str) -> str:
+    """A model's name in letters and hyphens, as Dask keeps it: log_lik → log-lik, m1 → m-b.
+
+    Dask's ``key_split`` drops everything from the first word on that is not all letters, or that
+    is eight letters long and, since it begins with one of a to f, may be a hash.
+    """
+    parts = ["".join(group) for _, group in itertools.groupby(name, _kind)]
+    words = [part.translate(LETTERS) for part in parts if part.isalnum()]
+    words = [
+        f"{word[:4]}-{word[4:]}" if len(word) == 8 and word[0] in "abcdef" else word
+        for word in words
+        if word.isalpha()
+    ]
+    return "-".join(words) or "model"
+
+
+def _kind(letter: str) -> int:
+    return 0 if letter.isalpha() else 1 if letter in string.digits else 2
+
+
+PROCESS = uuid.uuid4().hex[:20]
+
+
+tokens = itertools.count()
+
+
+NAMES = 4096  # models whose names are remembered for messages
+
+
+_named: dict[str, str] = {}  # by what is in keys, the latest
+
+
+class Names:
+    """Hands out keys under one token, of hexadecimal digits as Dask's own."""
+
+    def __init__(self) -> None:
+        self._token = f"{PROCESS}{next(tokens):012x}"
+        self._numbers = itertools.count()
+
+    def key(self, stage: Stage, name: str) -> Key:
+        in_key = spoken(name)
+        if _named.get(in_key) != name:
+            _named[in_key] = name
+            drop_oldest(_named, NAMES)
+        return (f"{stage}-{in_key}-{self._token}", os.getpid(), next(self._numbers))
+
+
+def called(key: Key) -> str:
+    """What a task does, for messages: the stage of a model, or the key of another collection."""
+    head = key[0] if isinstance(key, tuple) else key
+    stage, _, rest = str(head).partition("-")
+    if stage not in get_args(Stage) or not isinstance(key, tuple):
+        return f"task {key!r}"
+    in_key = rest.rpartition("-")[0]
+    return f"{stage} of {_named.get(in_key, in_key)!r}"
+
+
+def watched_key(key: Key) -> Key:
+    """The key of a task that is watched: under its own, Dask may know the result already."""
+    return (*key, "watched") if isinstance(key, tuple) else key
+
+
+def is_of_pullbacks(key: Key) -> bool:
+    """Whether the task of a key captures a call, or pulls back."""
+    return isinstance(key, tuple) and str(key[0]).startswith(("forward-", "backward-"))
