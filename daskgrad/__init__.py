@@ -10,11 +10,13 @@ from daskgrad import random
 from daskgrad.backends import register_backend
 from daskgrad.checks.check_grads import check_grads
 from daskgrad.checks.taylor import taylor_rates
-from daskgrad.derivatives.gradient import differentiate, grad, value_and_grad, vjp
+from daskgrad.derivatives.gradient import grad, value_and_grad
 from daskgrad.derivatives.hessian import gnvp, hessian, hvp
 from daskgrad.derivatives.jacobian import jacobian
 from daskgrad.derivatives.jvp import jvp
+from daskgrad.derivatives.lazy import differentiate
 from daskgrad.derivatives.per_item import per_item
+from daskgrad.derivatives.vjp import vjp
 from daskgrad.graph.black_boxes import finite_difference
 from daskgrad.graph.nodes import delayed
 from daskgrad.graph.stopping import stop_gradient, value
@@ -24,8 +26,8 @@ from daskgrad.models.finite import debug_nans
 from daskgrad.models.travel.policy import PullbackPolicy
 from daskgrad.resident.placing import place
 from daskgrad.resident.shards import Shards
+from daskgrad.rules.custom_vjp import custom_vjp
 from daskgrad.rules.implicit import implicit
-from daskgrad.rules.rule import custom_vjp
 from daskgrad.sums.map_sum import map_sum, reduce_sum, sum
 from daskgrad.sums.zipping import zip
 

@@ -17,7 +17,7 @@ from probes import lines, write
 
 import daskgrad as dg
 from daskgrad.derivatives import in_line
-from daskgrad.derivatives.evaluation import groups
+from daskgrad.derivatives.groups import groups
 from daskgrad.models import determinism, pullbacks
 from daskgrad.models.captured import Captured
 from daskgrad.tasks.task_graph import TaskGraph

@@ -9,7 +9,8 @@ from probes import lines, write
 from samples import decades
 
 import daskgrad as dg
-from daskgrad.derivatives.evaluation import groups, repeated
+from daskgrad.derivatives.evaluation import repeated
+from daskgrad.derivatives.groups import groups
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.batches import Batch, entry, for_each, unit_cotangents
 from daskgrad.tasks.supervision import LostError

@@ -20,7 +20,7 @@ import daskgrad as dg
 from daskgrad.backends.autograd.pickling import dumps, loads
 from daskgrad.models.pullbacks import capture
 from daskgrad.models.tracing import Active
-from daskgrad.rules.rule import custom_vjp
+from daskgrad.rules.custom_vjp import custom_vjp
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.derivatives.directions import epsilon, inner, is_double, like, moved, size, still
-from daskgrad.derivatives.gradient import vjp
 from daskgrad.derivatives.hessian import hvp
-from daskgrad.derivatives.inputs import as_output, has_derivative
+from daskgrad.derivatives.inputs import has_derivative
 from daskgrad.derivatives.jvp import jvp
+from daskgrad.derivatives.outputs import as_output
+from daskgrad.derivatives.vjp import vjp
 from daskgrad.graph.nodes import Node, add_values, delayed
 from daskgrad.graph.variables import variable
 from daskgrad.models.tracing import is_real_scalar

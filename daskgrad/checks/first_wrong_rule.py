@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import dask
 
 from daskgrad.checks.directional import Fault, Program
-from daskgrad.derivatives.inputs import as_output, has_derivative
+from daskgrad.derivatives.inputs import has_derivative
+from daskgrad.derivatives.outputs import as_output
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import CallNode, DelayedModel, Node, add_values
 from daskgrad.graph.variables import variable

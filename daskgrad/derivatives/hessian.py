@@ -12,23 +12,27 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad.derivatives.evaluation import Kept, at_once, evaluated
+from daskgrad.derivatives.evaluation import evaluated
+from daskgrad.derivatives.groups import at_once
+from daskgrad.derivatives.held import Kept
 from daskgrad.derivatives.inputs import (
     Argnums,
-    as_number,
-    as_output,
-    checked_cotangent,
     has_derivative,
     is_number,
     require_argnums,
     require_argnums_kind,
     require_function,
-    require_real_scalar,
     require_tangents,
-    warn_of_independent,
 )
 from daskgrad.derivatives.jvp import dual_of, tangent_variables
 from daskgrad.derivatives.matrices import blocks
+from daskgrad.derivatives.notices import warn_of_independent
+from daskgrad.derivatives.outputs import (
+    as_number,
+    as_output,
+    checked_cotangent,
+    require_real_scalar,
+)
 from daskgrad.derivatives.recording import Recording, documented, gathered, in_places
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.batches import entries, unit

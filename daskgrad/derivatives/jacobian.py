@@ -6,18 +6,20 @@ from typing import Any, Literal
 import numpy as np
 import optree
 
-from daskgrad.derivatives.evaluation import Kept, evaluated, groups
+from daskgrad.derivatives.evaluation import evaluated
+from daskgrad.derivatives.groups import groups
+from daskgrad.derivatives.held import Kept
 from daskgrad.derivatives.inputs import (
     Argnums,
-    as_output,
     is_number,
     require_argnums,
     require_argnums_kind,
     require_function,
-    warn_of_independent,
 )
 from daskgrad.derivatives.jvp import dual_of
 from daskgrad.derivatives.matrices import blocks, columns_of
+from daskgrad.derivatives.notices import warn_of_independent
+from daskgrad.derivatives.outputs import as_output
 from daskgrad.derivatives.recording import Recording, documented, gathered
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.batches import entries, unit

@@ -5,12 +5,12 @@ from typing import Any
 
 from daskgrad.derivatives.evaluation import evaluated
 from daskgrad.derivatives.inputs import (
-    as_output,
     checked_tangent,
     has_derivative,
     require_function,
     require_tangents,
 )
+from daskgrad.derivatives.outputs import as_output
 from daskgrad.derivatives.recording import Recording
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node

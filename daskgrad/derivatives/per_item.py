@@ -15,8 +15,8 @@ from daskgrad.derivatives.inputs import (
     require_derivative,
     require_no_node,
     require_own_variables,
-    warn_of_shipping,
 )
+from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import add_values, as_model
 from daskgrad.graph.variables import Variable, variable

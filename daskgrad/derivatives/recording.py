@@ -14,8 +14,8 @@ from daskgrad.derivatives.inputs import (
     require_derivative,
     require_no_node,
     require_own_variables,
-    warn_of_independent,
 )
+from daskgrad.derivatives.notices import warn_of_independent
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable, borrowed, variable

@@ -29,9 +29,6 @@ from daskgrad.values.trees import flatten
 logger = logging.getLogger("daskgrad")
 
 
-# ------------------------------------------------------------------------- the two tasks of a call
-
-
 def evaluate(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     """The value of a call; traces nothing."""
     with Blame("value", model, call, inputs):
@@ -126,12 +123,6 @@ def share_out(leaves: Leaves, seen: Sequence[Seen]) -> Cotangent | tuple[Cotange
 def each_of(pulled: Cotangent | tuple[Cotangent, ...]) -> tuple[Cotangent, ...]:
     """What ``share_out`` returned, as a tuple also where it is of one input."""
     return (pulled,) if isinstance(pulled, Cotangent) else pulled
-
-
-# ----------------------------------------------------------------------------------- tracing
-
-
-# ------------------------------------------------------------------------------------ demands
 
 
 def seed(cotangent: Cotangent, value: Any, model: Model) -> Leaves:

@@ -56,8 +56,6 @@ class Sum(NamedTuple):
     is_part: bool = False
 
 
-# ------------------------------------------------------------------------ the tasks of a block
-
 Term = tuple[Any, Any, Widths]  # value, pullback, the numbers of leaves of its item's parts
 First = int | Partition  # the index of a block's first item, or the partition that is the block
 
@@ -325,6 +323,3 @@ def describe_block(first: First, items: Sequence[Any]) -> str:
     if isinstance(first, int):
         return f"items {first} to {first + len(items) - 1}"
     return f"partition {first.number}"
-
-
-# ------------------------------------------------------------------------------------- adding

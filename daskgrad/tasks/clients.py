@@ -41,9 +41,6 @@ def has_client() -> bool:
     return True
 
 
-# --------------------------------------------------------------------------------------- waiting
-
-
 def require_connected(client: Client, what: str) -> None:
     if client.status not in CONNECTED:
         raise ConnectionError(
@@ -64,6 +61,3 @@ def in_worker() -> bool:
     except ValueError:
         return False
     return True
-
-
-# --------------------------------------------------------------------------------------- workers

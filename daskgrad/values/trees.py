@@ -53,6 +53,3 @@ def exactly(structure: optree.PyTreeSpec) -> bytes | None:
         except Exception:
             continue
     return None
-
-
-# ------------------------------------------------------------------------- arrays that arrive

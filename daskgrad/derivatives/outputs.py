@@ -1,0 +1,90 @@
+"""Outputs: what a function that is differentiated returns, and the cotangents of that."""
+
+from typing import Any
+
+import numpy as np
+import optree
+
+from daskgrad.graph.nodes import Constant, Node, delayed
+from daskgrad.models.tracing import is_real_scalar
+from daskgrad.values import cotangents
+from daskgrad.values.cotangents import Cotangent
+from daskgrad.values.descriptions import describe
+from daskgrad.values.trees import flatten
+
+
+def require_real_scalar(value: Any, name: str) -> None:
+    """The value of an output that no backward task has looked at."""
+    if not is_real_scalar([value]):
+        raise TypeError(
+            f"the gradient of {name!r} was asked for, but its value is {describe(value)}; "
+            f"{cotangents.ONE_REAL_NUMBER}"
+        )
+
+
+def as_number(output: Any, name: str) -> Node:
+    """The node of an output that is one real number."""
+    return output if isinstance(output, Node) else constant_output(output, name)
+
+
+def constant_output(output: Any, name: str) -> Node:
+    """A node for an output that depends on no model: a number, or an error."""
+    if isinstance(output, int | float | np.integer | np.floating) and not isinstance(output, bool):
+        return Constant(np.float64(output))
+    raise TypeError(
+        f"{name!r} must return a node, whose value is one real number; found {describe(output)}"
+        + (": add the nodes up, or use vjp" if holds_node(output) else "")
+    )
+
+
+def as_output(output: Any, name: str) -> Node:
+    """The node of an output that may be a pytree of nodes."""
+    if isinstance(output, Node):
+        return output
+    if holds_node(output):
+        return PACK(output)
+    raise TypeError(f"{name!r} must return a node or a pytree of nodes; found {describe(output)}")
+
+
+def holds_node(value: Any) -> bool:
+    return any(isinstance(leaf, Node) for leaf in flatten(value)[0])
+
+
+def packed(value: Any) -> Any:
+    return value
+
+
+PACK = delayed(packed, name="output")
+
+
+def checked_cotangent(cotangent: Any, value: Any, name: str) -> Cotangent:
+    """A cotangent in the structure, shapes and dtypes of the value."""
+    leaves, structure = flatten(cotangent)
+    primals, expected = flatten(value)
+    if structure != expected:
+        raise ValueError(
+            f"cotangent of {name!r}: expected the structure of the value, {describe(value)}; "
+            f"found {describe(cotangent)}"
+        )
+    pairs = zip(leaves, primals, strict=True)
+    return Cotangent(tuple([cotangents.check(c, leaf, repr(name)) for c, leaf in pairs]))
+
+
+def unstacked(cotangent: Any, value: Any, name: str) -> list[Cotangent] | None:
+    """The cotangents of a stacked batch, or ``None`` where it is a single one."""
+    leaves, structure = flatten(cotangent)
+    primals, expected = flatten(value)
+    if structure != expected or any(hasattr(leaf, "__dask_graph__") for leaf in leaves):
+        return None  # which is an error, or none
+    pairs = zip(leaves, primals, strict=True)
+    there = [(np.shape(c), np.shape(p)) for c, p in pairs if c is not None]
+    counts = {shape[0] for shape, _ in there if shape}
+    if len(counts) != 1:
+        return None
+    if not all(shape[1:] == own and len(shape) == len(own) + 1 for shape, own in there):
+        return None
+    (count,) = counts
+    if not count:
+        raise ValueError(f"the cotangents of {name!r} are stacked, and there is none of them")
+    rows = [[None if leaf is None else leaf[n] for leaf in leaves] for n in range(count)]
+    return [checked_cotangent(optree.tree_unflatten(structure, row), value, name) for row in rows]

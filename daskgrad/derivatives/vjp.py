@@ -1,0 +1,69 @@
+"""Pullbacks of functions: vjp, whose forward pass is kept for any number of cotangents."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import optree
+
+from daskgrad.derivatives.evaluation import Arrived
+from daskgrad.derivatives.held import Kept
+from daskgrad.derivatives.inputs import has_derivative, require_function, require_no_node
+from daskgrad.derivatives.outputs import as_output, checked_cotangent, unstacked
+from daskgrad.derivatives.recording import Recording, in_places
+from daskgrad.values.descriptions import argument_name, function_name
+from daskgrad.values.memory import of_its_own
+from daskgrad.values.trees import flatten
+
+
+def vjp(fun: Callable, *primals: Any) -> tuple[Any, Callable[[Any], tuple]]:
+    """The value of ``fun(*primals)`` and its pullback.
+
+    ``fun`` returns a node, or a pytree of nodes. The pullback takes a cotangent in the structure,
+    shapes and dtypes of the value, and returns a tuple: one cotangent a primal. It also takes many
+    cotangents at once, stacked along a new first axis of every leaf, and returns theirs so stacked;
+    they are pulled back in parallel tasks, several in each. It can be called any number of times
+    and runs no model again, unless what the model kept was lost with its worker or moved; it holds
+    what the forward pass kept until it is garbage collected. Where all of that is gone (the cluster
+    was restarted, its client is closed, another one is active) the forward pass runs again, and
+    must have the same value. Only the primals are copied: do not write into other arrays that the
+    models use while the pullback is wanted.
+
+    Raises
+    ------
+    TypeError
+        where ``fun`` is no function or returns neither a node nor a pytree of nodes, and of the
+        pullback for a cotangent of a kind of number that the value is not.
+    ValueError
+        of the pullback, for a cotangent in another structure or shape.
+    NondeterministicModelError
+        of the pullback, where the forward pass ran again and had another value.
+    """
+    require_function(fun, "vjp")
+    name = function_name(fun)
+    for number, primal in enumerate(primals):
+        require_no_node(primal, argument_name(fun, number))
+    wrt = [i for i, primal in enumerate(primals) if has_derivative(primal)]
+    recorded = Recording(fun, name, wrt, primals)
+    output = as_output(recorded.run({}, has_aux=False)[0], name)
+    kept = Kept(recorded.graph(output))
+
+    def by_primal(arrived: Arrived) -> tuple:
+        return in_places(recorded.gather(arrived), wrt, primals)
+
+    def pullback(cotangent: Any) -> tuple:
+        batch = unstacked(cotangent, kept.value, name)
+        if batch is None:
+            return by_primal(kept.pull(checked_cotangent(cotangent, kept.value, name)))
+        return stacked([by_primal(arrived) for arrived in kept.pull_each(batch)])
+
+    return of_its_own(kept.value), pullback
+
+
+def stacked(trees: Sequence[Any]) -> Any:
+    """Trees of one structure as one, whose arrays have a new first axis."""
+    structure = flatten(trees[0])[1]
+    columns = zip(*[flatten(tree)[0] for tree in trees], strict=True)
+    return optree.tree_unflatten(
+        structure, [None if column[0] is None else np.stack(column) for column in columns]
+    )

@@ -1,0 +1,113 @@
+"""custom_vjp: functions that bring their derivative along."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from daskgrad.backends.autograd.ruled import Call
+from daskgrad.rules.rule import Ruled
+from daskgrad.values.descriptions import describe
+
+
+class custom_vjp(Ruled):
+    """Makes a function whose derivative is what you say it is; a decorator.
+
+    For code that cannot be traced (a solver in C or Fortran, a sparse factorisation), or that has a
+    better derivative than its steps::
+
+        @dg.custom_vjp
+        def solve(matrix, rhs):
+            return np.linalg.solve(matrix, rhs)
+
+        def forward(matrix, rhs):
+            x = solve(matrix, rhs)
+            return x, (matrix, x)                          # the value, and residuals
+
+        def backward(residuals, cotangent):
+            matrix, x = residuals
+            w = solve(matrix.T, cotangent)
+            return -np.outer(w, x), w                      # a cotangent for each argument
+
+        solve.defvjp(forward, backward)
+
+    The result is called as the function was: on plain arrays it is the function. It is a model
+    (``dg.delayed(solve)``, ``dg.map_sum(solve, ...)``), and may be called within models, and within
+    ``autograd.grad`` and nested derivatives. In a model of another backend than autograd it is not
+    supported.
+
+    Positional arguments and values are pytrees; integers, strings and other leaves that are no
+    floating-point numbers are passed along and have no derivative. So are keyword arguments, which
+    ``forward`` and ``jvp`` are given, too. It must depend on nothing else that is differentiated.
+
+    While a derivative is taken ``forward`` runs in the place of the function, once; what it returns
+    for the value is the value. Rules see plain arrays. Within nested derivatives they are
+    differentiated themselves, and then see autograd's boxes: write them with autograd.numpy, and
+    let them call the decorated function where they need its value. That the rules are right is not
+    promised: ``dg.check_grads`` tells (with ``modes=["reverse"]`` where there is no ``jvp``).
+    Complex numbers follow autograd's convention. Source of the interface: JAX's ``custom_vjp``.
+    """
+
+    def __init__(self, fun: Callable):
+        super().__init__(fun, "dg.custom_vjp")
+        self.forward: Callable | None = None
+        self.backward: Callable | None = None
+        self.jvp: Callable | None = None
+
+    def defvjp(self, forward: Callable, backward: Callable) -> None:
+        """Defines the rule for reverse mode.
+
+        ``forward(*args) -> (value, residuals)``, where the residuals are a pytree, and
+        ``backward(residuals, cotangent)`` returns a tuple of cotangents, one a positional argument:
+        in the argument's structure and shapes, or ``None`` where there is no derivative. Its
+        cotangent has the structure of the value, and ``None`` where that has no derivative.
+        """
+        self.forward = self._function(forward, "defvjp")
+        self.backward = self._function(backward, "defvjp")
+
+    def defjvp(self, jvp: Callable) -> None:
+        """Defines the rule for forward mode: ``jvp(primals, tangents) -> (value, tangent)``.
+
+        ``primals`` and ``tangents`` are tuples, one entry a positional argument; the tangents have
+        zeros for what is not differentiated, and ``None`` for leaves without derivative.
+        """
+        self.jvp = self._function(jvp, "defjvp")
+
+    def rules(self) -> list[Callable]:
+        return [rule for rule in (self.forward, self.backward, self.jvp) if rule is not None]
+
+    def _function(self, rule: Any, asked: str) -> Callable:
+        if not callable(rule):
+            raise TypeError(f"{asked} of {self.name!r} takes functions; found {describe(rule)}")
+        return rule
+
+    def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
+        if self.forward is not None:
+            return self._pair(self.forward(*args, **kwargs), "forward", "(value, residuals)")
+        if self.jvp is None:
+            raise self._has_no_rule("a derivative", "defvjp(forward, backward) or defjvp(jvp)")
+        return self(*args, **kwargs), None
+
+    def pullback(self, call: Call, active: Sequence[int]) -> Callable[[Any], Any]:
+        if self.backward is None:
+            raise self._has_no_rule("a derivative in reverse mode", "defvjp(forward, backward)")
+        return functools.partial(self.backward, call.kept)
+
+    def push(self, call: Call, tangents: tuple) -> Any:
+        if self.jvp is None:
+            raise self._has_no_rule("a derivative in forward mode", "defjvp(jvp)")
+        pair = self.jvp(call.args, tangents, **call.kwargs)
+        return self._pair(pair, "jvp", "(value, tangent)")[1]
+
+    def _pair(self, pair: Any, rule: str, expected: str) -> tuple[Any, Any]:
+        if not (isinstance(pair, tuple) and len(pair) == 2):
+            raise TypeError(
+                f"the {rule} function of {self.name!r} must return a pair {expected}; "
+                f"found {describe(pair)}"
+            )
+        return pair
+
+    def _has_no_rule(self, asked: str, missing: str) -> NotImplementedError:
+        return NotImplementedError(
+            f"{asked} of {self.name!r} was asked for, but the function has no rule for it; define "
+            f"one with {self.name}.{missing}"
+        )
