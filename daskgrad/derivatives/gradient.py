@@ -20,8 +20,6 @@ from daskgrad.values.descriptions import function_name
 from daskgrad.values.memory import of_its_own
 from daskgrad.values.trees import flatten, unflatten
 
-# ------------------------------------------------------------------------------------- public
-
 
 def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -> Callable:
     """A function that returns the value of ``fun`` and its gradient, from one forward pass.
