@@ -18,7 +18,7 @@ from probes import lines, write
 import daskgrad as dg
 from daskgrad.derivatives import in_line
 from daskgrad.derivatives.groups import groups
-from daskgrad.models import determinism, pullbacks
+from daskgrad.models import determinism, tracing
 from daskgrad.models.captured import Captured
 from daskgrad.tasks.task_graph import TaskGraph
 
@@ -807,13 +807,13 @@ def test_how_many_calls_one_small_model_costs_in_line():
     """More than autograd's 165, half of which are for the model, by what is done once a call."""
     derivative = dg.value_and_grad(energy)
     with dask.config.set({"daskgrad.inline.seconds": 60}):
-        assert calls_of(autograd.value_and_grad(plain_energy), X) < calls_of(derivative, X) <= 370
+        assert calls_of(autograd.value_and_grad(plain_energy), X) < calls_of(derivative, X) <= 280
 
 
 def test_in_line_no_fingerprint_is_taken(monkeypatch):
     """A value and its pullback are of one run there."""
     taken = []
-    for module in (determinism, pullbacks):
+    for module in (determinism, tracing):
         monkeypatch.setattr(module, "fingerprint", lambda leaves: taken.append(leaves) or ())
 
     def program(x):

@@ -1,11 +1,24 @@
 """Which nodes take part in a derivative, in which order, and which are known to be scalars."""
 
+import pickle
+
 import autograd.numpy as np
 import pytest
 
 import daskgrad as dg
 from daskgrad.graph.activity import Graph, keeps_scalars
-from daskgrad.graph.nodes import order
+from daskgrad.graph.nodes import (
+    ADD,
+    DIVIDE,
+    MATMUL,
+    MULTIPLY,
+    NEGATIVE,
+    POWER,
+    SUBTRACT,
+    UFUNCS,
+    CallNode,
+    order,
+)
 from daskgrad.models.tracing import Active
 
 X = np.linspace(0.2, 1.3, 4)
@@ -117,3 +130,28 @@ def test_scalars_are_what_a_scalar_output_depends_on_elementwise():
 def test_only_elementwise_nodes_keep_scalars(make, keeps):
     node = make(dg.variable(X), dg.variable(X))
     assert keeps_scalars(node) is keeps
+
+
+@pytest.mark.parametrize("model", [ADD, SUBTRACT, MULTIPLY, DIVIDE, POWER, NEGATIVE], ids=repr)
+def test_operators_declare_all_that_they_are(model):
+    """What is forgotten would cost speed without a word."""
+    fun, operator = model.model.fun, model.model.operator
+    count = 1 if model is NEGATIVE else 2
+    x, y = [0.75, 1.5][:count], [2.5, 0.5][:count]
+    both = [a + b for a, b in zip(x, y, strict=True)]
+    is_sum = fun(*both) == fun(*x) + fun(*y)
+    ones = [[float(n == place) for n in range(count)] for place in range(count)]
+    assert operator.signs == (tuple([fun(*one) for one in ones]) if is_sum else ())
+    doubled = [[a * (1 + (n == place)) for n, a in enumerate(x)] for place in range(count)]
+    linear = [place for place in range(count) if fun(*doubled[place]) == 2.0 * fun(*x)]
+    assert operator.linear_in == (() if is_sum else tuple(linear))
+
+
+def test_every_ufunc_of_nodes_is_elementwise_but_matmul():
+    assert [model for model in UFUNCS.values() if model.model.operator is None] == [MATMUL]
+
+
+def test_a_renamed_operator_stays_one():
+    renamed = ADD.model._replace(name="plus")
+    assert keeps_scalars(CallNode(renamed, (dg.variable(1.0), 2.0), {}))
+    assert pickle.loads(pickle.dumps(renamed)).operator == renamed.operator

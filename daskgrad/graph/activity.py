@@ -4,11 +4,9 @@ import functools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from daskgrad.graph.nodes import ELEMENTWISE, CallNode, Node, order
+from daskgrad.graph.nodes import CallNode, Node, order
 from daskgrad.graph.variables import Variable
 from daskgrad.models.tracing import Active
-
-SCALAR_KEEPING = {id(model.model) for model in ELEMENTWISE}
 
 
 class Graph:
@@ -110,5 +108,5 @@ class Graph:
 def keeps_scalars(node: Node) -> bool:
     """Whether a node is elementwise, so that a scalar value needs scalar inputs."""
     if isinstance(node, CallNode):
-        return id(node.model) in SCALAR_KEEPING
+        return node.model.operator is not None
     return getattr(node, "is_elementwise", False)

@@ -15,7 +15,7 @@ from dask.typing import Key
 
 from daskgrad import backends
 from daskgrad.graph.hidden_nodes import NESTED, containers_in, find_hidden
-from daskgrad.models.model import KEEP, Call, Model
+from daskgrad.models.model import KEEP, Call, Model, Operator
 from daskgrad.models.portions import evaluate_item
 from daskgrad.models.pullbacks import evaluate
 from daskgrad.tasks.collections import Collection, is_collection
@@ -454,15 +454,15 @@ def as_model(fun: Any) -> Model:
     return fun.model if isinstance(fun, DelayedModel) else delayed(fun).model
 
 
-ADD, SUBTRACT, MULTIPLY, DIVIDE, POWER, NEGATIVE = ELEMENTWISE = tuple(
-    delayed(fun, name=name)
-    for fun, name in (
-        (operator.add, "add"),
-        (operator.sub, "subtract"),
-        (operator.mul, "multiply"),
-        (operator.truediv, "divide"),
-        (operator.pow, "power"),
-        (operator.neg, "negative"),
+ADD, SUBTRACT, MULTIPLY, DIVIDE, POWER, NEGATIVE = (
+    DelayedModel(Model(fun, name, operator=properties))
+    for fun, name, properties in (
+        (operator.add, "add", Operator(signs=(1, 1))),
+        (operator.sub, "subtract", Operator(signs=(1, -1))),
+        (operator.mul, "multiply", Operator(linear_in=(0, 1))),
+        (operator.truediv, "divide", Operator(linear_in=(0,))),
+        (operator.pow, "power", Operator()),
+        (operator.neg, "negative", Operator(signs=(-1,))),
     )
 )
 MATMUL = delayed(operator.matmul, name="matmul")

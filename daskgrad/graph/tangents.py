@@ -15,11 +15,7 @@ import optree
 
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import (
-    ADD,
-    DIVIDE,
-    MULTIPLY,
     NEGATIVE,
-    SUBTRACT,
     CallNode,
     Node,
     delayed,
@@ -163,12 +159,8 @@ def _(node: CallNode, graph: Graph) -> bool:
     """Of real numbers alone: elsewhere a tangent would have to be broadcast."""
     if node not in graph.scalars:
         return False
-    are_active = operands_active(node, graph)
-    if any(node.model is operator.model for operator in (ADD, SUBTRACT, NEGATIVE)):
-        return True
-    if node.model is MULTIPLY.model:
-        return not all(are_active)
-    return node.model is DIVIDE.model and not are_active[1]
+    operator = node.model.operator
+    return operator is not None and operator.is_linear(operands_active(node, graph))
 
 
 def require_numbers_left_out(node: CallNode, tangents: Tangents) -> None:
@@ -199,8 +191,8 @@ def linear_tangent(node: CallNode, tangents: Tangents) -> Any:
         [tangents.tangent(s) if s in graph.active else s for s in node.inputs]
     )
     require_numbers_left_out(node, tangents)
-    is_sum = node.model is ADD.model or node.model is SUBTRACT.model
-    if is_sum and not all(are_active):
-        (only,) = [arg for arg, is_active in zip(args, are_active, strict=True) if is_active]
-        return NEGATIVE(only) if node.model is SUBTRACT.model and are_active[1] else only
+    signs = node.model.operator.signs if node.model.operator else ()
+    if signs and not all(are_active):
+        place = are_active.index(True)
+        return args[place] if signs[place] > 0 else NEGATIVE(args[place])
     return CallNode(node.model, args, {})

@@ -14,17 +14,35 @@ from daskgrad.values.registrations import Structure
 KEEP = ("auto", "gradient", "tape", "recompute")
 
 
+class Operator(NamedTuple):
+    """What the passes over a graph may know of an elementwise model without running it.
+
+    ``signs``: it is the sum of its operands with these signs; ``linear_in``: the operands in each
+    of which alone it is linear.
+    """
+
+    signs: tuple[int, ...] = ()
+    linear_in: tuple[int, ...] = ()
+
+    def is_linear(self, are_active: Sequence[bool]) -> bool:
+        """Whether its tangent needs the tangents of the active operands, and not their values."""
+        active = [number for number, is_active in enumerate(are_active) if is_active]
+        return bool(self.signs) or (len(active) == 1 and active[0] in self.linear_in)
+
+
 class Model(NamedTuple):
-    """A function that daskgrad may differentiate, and how."""
+    """A function that daskgrad may differentiate, and how; of an operator also what it is."""
 
     fun: Callable[..., Any]
     name: str
     backend: Any = "autograd"  # a name, or on a worker what stands for a registered one
     keep: str = "auto"
+    operator: Operator | None = None
 
     def __reduce__(self) -> tuple:
         fun = self.fun if isinstance(self.fun, SentFunction) else SentFunction.of(self)
-        return Model, (fun, self.name, backends.sent(self.backend), self.keep)
+        rest = () if self.operator is None else (self.operator,)
+        return Model, (fun, self.name, backends.sent(self.backend), self.keep, *rest)
 
 
 class SentFunction:
