@@ -659,6 +659,24 @@ def test_terms_that_are_arrays_where_they_are_not_differentiated(client, where):
         assert_array_equal(gradient, here)
 
 
+def test_a_sum_of_arrays_leaves_another_of_its_name_the_direct_way(client):
+    """Two lambdas, which are made anew in each call, and the arrays of one are no news then."""
+
+    def program(x, items):
+        arrays = dg.map_sum(lambda row, x: row * x, items, x)
+        return dg.map_sum(lambda row, x: np.dot(row, x), items, arrays), arrays
+
+    shards = dg.place(WEIGHTS)
+    for _ in range(2):
+        (value, _), gradient = dg.value_and_grad(program, has_aux=True)(X, shards)
+        (value_here, _), here = dg.value_and_grad(program, has_aux=True)(X, WEIGHTS)
+        assert value == value_here
+        assert_array_equal(gradient, here)
+        sum_, arrays = program(dg.variable(X), shards)
+        assert arrays.has_array_terms(client)
+        assert not sum_.has_array_terms(client)
+
+
 def test_threads_that_keep_more_summands_than_there_is_room_for(monkeypatch, quick_switches):
     monkeypatch.setattr(requests, "KEPT", 8)
     monkeypatch.setattr(requests, "summand_key", lambda key: key)

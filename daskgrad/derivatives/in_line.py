@@ -26,7 +26,7 @@ from daskgrad.graph.nodes import Constant, Node
 from daskgrad.models.captured import Captured
 from daskgrad.models.finite import is_debugging
 from daskgrad.models.tracing import Active
-from daskgrad.resident.evaluation import Evaluation
+from daskgrad.resident.evaluation import ArrayTermsError, Evaluation
 from daskgrad.resident.evaluator import evaluator_of
 from daskgrad.resident.jobs import new_subtrees, total
 from daskgrad.resident.requests import SpreadSum
@@ -167,9 +167,11 @@ class InLine:
                 self._run_independent(keys)
                 results = self._clock.beside(evaluation.results)
                 self._values.update(zip(there, results, strict=True))
-        except BaseException:
+        except BaseException as error:
             if evaluation is not None:
                 evaluation.abandon()
+            if isinstance(error, ArrayTermsError):
+                self._whole[there[error.number]].node.note_array_terms(self._whole.client)
             raise
 
     def _started(self, keys: Sequence[Any]) -> Evaluation | None:

@@ -1,5 +1,6 @@
 """Models and calls of them, as they travel to the workers."""
 
+import functools
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
@@ -122,6 +123,14 @@ def plain_function(fun: Any) -> Callable:
         return fun if fun.loaded is None else plain_function(fun.loaded)
     inner = getattr(fun, "model", None)
     return plain_function(inner.fun) if isinstance(inner, Model) else fun
+
+
+def identity(model: Model) -> tuple[str, Any]:
+    """What tells a model from others of its name, in whichever call a function is made anew."""
+    fun: Any = plain_function(model.fun)
+    while isinstance(fun, functools.partial):
+        fun = fun.func
+    return model.name, getattr(fun, "__code__", type(fun))
 
 
 _RUNNING: ContextVar[bool] = ContextVar("a model of daskgrad is running", default=False)

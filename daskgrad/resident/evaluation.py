@@ -25,7 +25,11 @@ numbers = itertools.count()
 
 
 class ArrayTermsError(TypeError):
-    """The terms of a sum are no real numbers, so they have no gradient to send back."""
+    """The terms of the sum with this number are arrays, and have no gradient to send back."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
 
 
 class Unsuccessful(Exception):
@@ -238,5 +242,5 @@ def require_success(reply: dict[str, Any]) -> None:
     if reply["status"] == "failed":
         raise ModelFailed(reply)
     if reply["status"] == "arrays":
-        raise ArrayTermsError(reply["model"])
+        raise ArrayTermsError(reply["number"])
     raise Unavailable(reply)

@@ -138,7 +138,7 @@ class Job:
         captured = zipped.sum.capture(number * self._block_items, *columns)
         self.seconds[place] = time.perf_counter() - start
         if not isinstance(captured.pullback, Gradient):
-            raise Stopped("arrays", model=self.name)
+            raise Stopped("arrays", number=self._number)
         with self._lock:
             if isinstance(captured.pullback, ItemGradient):
                 self.columns[number] = captured.pullback.columns

@@ -56,7 +56,7 @@ class Shards(OnlyItems):
         self.grainsize = grainsize
         self.slice_size = slice_size
         self._slices: Shards | None = None
-        self.array_valued: set[str] = set()  # models whose terms turned out not to be numbers
+        self.array_valued: set[Any] = set()  # models whose terms turned out not to be numbers
         self._client = client
         self._is_used = False
         self._lock = threading.RLock()

@@ -14,7 +14,7 @@ from daskgrad.graph.forward import Forward, Whole, forward_tasks, pass_value_on,
 from daskgrad.graph.nodes import Node, make_call
 from daskgrad.graph.tangents import Tangents, dual_node, tangent_node
 from daskgrad.models.duals import Dual
-from daskgrad.models.model import Model
+from daskgrad.models.model import Model, identity
 from daskgrad.models.tracing import Active
 from daskgrad.resident.evaluator import evaluator_of
 from daskgrad.resident.shards import Shards
@@ -127,8 +127,14 @@ class ReductionNode(AddedNode):
             return self.shards.holdings
         return evaluator_of(client).spread(self.name, self.items.sizes)
 
-    def array_valued(self, client: Any) -> set[str]:
-        """Models whose terms over these items turned out not to be numbers."""
+    def has_array_terms(self, client: Any) -> bool:
+        """Whether the model's terms over these items turned out not to be numbers."""
+        return identity(self.model) in self._array_valued(client)
+
+    def note_array_terms(self, client: Any) -> None:
+        self._array_valued(client).add(identity(self.model))
+
+    def _array_valued(self, client: Any) -> set[Any]:
         return (self.shards if self.items.placed else self.spread(client)).array_valued
 
     def active_terms(self, graph: Graph) -> tuple[Active, ...]:
@@ -172,7 +178,7 @@ class ReductionNode(AddedNode):
         if not (self.is_on(client) or self.is_sent(client)):
             is_plain = self.items.is_here and not self.own
             return is_plain and self in graph.active and self.is_fused(graph)
-        if self.model.name in self.array_valued(client):
+        if self.has_array_terms(client):
             return False
         return self not in graph.active or self.model.keep == "auto" or self.is_fused(graph)
 
