@@ -115,6 +115,11 @@ ROWS = {
         ValueError,
         "grainsize is the number of items in one task.*found 0",
     ),
+    ("map_sum", "name", "a number"): (
+        summed([1.0], name=3),
+        TypeError,
+        "the name of a sum is a string; found 3",
+    ),
     ("map_sum", "summation", "unknown"): (
         summed([1.0], summation="kahan"),
         ValueError,
@@ -210,6 +215,16 @@ ROWS = {
         lambda: dg.reduce_sum(sum, [1.0], summation=None),
         ValueError,
         "summation is one of .*found None",
+    ),
+    ("reduce_sum", "name", "bytes"): (
+        lambda: dg.reduce_sum(sum, [1.0], name=b"total"),
+        TypeError,
+        "the name of a sum is a string; found bytes",
+    ),
+    ("sum", "name", "a node"): (
+        lambda: dg.sum([energy(X)], name=energy(X)),
+        TypeError,
+        "the name of a sum is a string; found",
     ),
     ("sum", "nodes", "a node"): (
         lambda: dg.sum(energy(X)),

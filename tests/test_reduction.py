@@ -494,6 +494,9 @@ def test_an_error_names_the_item():
     with pytest.raises(ArithmeticError) as caught:
         dg.grad(lambda x: dg.map_sum(model, list(range(8)), x, grainsize=2))(1.0)
     assert any("'model', item 5" in note for note in caught.value.__notes__)
+    with pytest.raises(ArithmeticError) as caught:
+        dg.grad(lambda x: dg.map_sum(model, list(range(8)), x, name="prior"))(1.0)
+    assert any("'prior', item 5" in note for note in caught.value.__notes__)
 
 
 def test_a_sum_of_real_and_complex_terms_has_a_derivative_for_both():

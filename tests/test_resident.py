@@ -495,7 +495,7 @@ def test_events_tell_what_was_evaluated(client):
     def told(model):
         return [e for e in seen if e["action"] == "evaluate" and e["model"] == model]
 
-    gradient = dg.grad(lambda x: dg.map_sum(dg.delayed(dot, name="told"), shards, x))
+    gradient = dg.grad(lambda x: dg.map_sum(dot, shards, x, name="told"))
     for _ in range(10):
         gradient(X)
     blocks = sum(plan.blocks for plan in shards.plan)

@@ -123,6 +123,25 @@ def test_the_tasks_of_a_gradient_are_named_by_stage_and_model():
     ]
 
 
+def test_a_sum_is_called_by_its_name():
+    v = dg.variable(X, "x")
+    terms = dg.map_sum(lambda a, x: a * np.sum(x), [1.0, 2.0], v, name="prior")
+    slices = dg.reduce_sum(lambda a, x: len(a) * np.sum(x), [1.0, 2.0], v, name="likelihood")
+    total = dg.sum([terms, slices], name="posterior")
+    assert [node.name for node in (terms, slices, total)] == ["prior", "likelihood", "posterior"]
+    _, gradient = dg.differentiate(total, v)
+    names = {key_split(key) for key in gradient.__dask_graph__()}
+    assert {"forward-prior", "forward-likelihood", "value-posterior"} <= names
+    assert not [name for name in names if "lambda" in name]
+
+
+def test_a_sum_of_items_that_are_nodes_is_called_by_its_name():
+    v = dg.variable(X)
+    for add_up in (dg.map_sum, dg.reduce_sum):
+        items = [double(v), double(v)]
+        assert add_up(lambda item: np.sum(item), items, name="total", grainsize=1).name == "total"
+
+
 # ---------------------------------------------------------------------- the collection protocol
 
 

@@ -440,18 +440,24 @@ def delayed(
             f"a model is a function that returns numbers; {function_name(fun)!r} is async or "
             f"yields: wrap it in a function that runs it to its end"
         )
-    if not (name is None or isinstance(name, str)):
-        raise TypeError(f"the name of a model is a string; found {describe(name)}")
+    require_name(name, "a model")
     require_choice(keep, KEEP, "keep")
     backends.load(backend)
     return DelayedModel(Model(fun, name or function_name(fun), backend, keep))
 
 
-def as_model(fun: Any) -> Model:
-    """The model that a plain function or the result of ``delayed`` stands for."""
+def require_name(name: Any, of: str) -> None:
+    if not (name is None or isinstance(name, str)):
+        raise TypeError(f"the name of {of} is a string; found {describe(name)}")
+
+
+def as_model(fun: Any, name: str | None = None) -> Model:
+    """The model that a plain function or the result of ``delayed`` stands for, under a name."""
     if not callable(fun):
         raise TypeError(f"the model comes first, and is a function; found {describe(fun)}")
-    return fun.model if isinstance(fun, DelayedModel) else delayed(fun).model
+    require_name(name, "a sum")
+    model = fun.model if isinstance(fun, DelayedModel) else delayed(fun).model
+    return model if name is None else model._replace(name=name)
 
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE, POWER, NEGATIVE = (

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from daskgrad.graph.hidden_nodes import LOOKED_AT
-from daskgrad.graph.nodes import CallNode, Node, as_model, require_no_node_in
+from daskgrad.graph.nodes import CallNode, Node, as_model, require_name, require_no_node_in
 from daskgrad.models.model import Model, inside_model
 from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
@@ -37,6 +37,7 @@ def map_sum(
     *shared: Any,
     grainsize: Grainsize = "auto",
     summation: Summation = "pairwise",
+    name: str | None = None,
 ) -> Any:
     """The sum of ``model(item, *shared)`` over the items, as one node.
 
@@ -69,6 +70,9 @@ def map_sum(
         dtypes are converted to their common one before they are added; integers are added exactly.
         Where plain addition gives an infinity or NaN, so does this. The bound and its source are in
         ``daskgrad.values.compensated``.
+    name:
+        what task keys, errors, the dashboard and the workers' events call it; the model's if not
+        given.
 
     Raises
     ------
@@ -77,10 +81,10 @@ def map_sum(
         that of the shards, a dask Array whose rows are not counted, an unknown summation, and a
         compensated one inside a model.
     TypeError
-        for anything else in the place of the items, iterators among the items or arguments, and
-        terms that are no numbers.
+        for anything else in the place of the items, iterators among the items or arguments, terms
+        that are no numbers, and a name that is not a string.
     """
-    model = as_model(model)
+    model = as_model(model, name)
     require_grainsize(grainsize)
     require_summation(summation)
     if inside_model() and not involves_node(items, shared):
@@ -93,7 +97,7 @@ def map_sum(
     require_columns_alike(columns)
     singles = [column.one_by_one() for column in columns]
     terms = side_by_side(singles) if isinstance(items, Zip) else singles[0]
-    return sum([CallNode(model, (item, *shared), {}) for item in terms], summation)
+    return sum([CallNode(model, (item, *shared), {}) for item in terms], summation, name)
 
 
 def reduce_sum(
@@ -102,6 +106,7 @@ def reduce_sum(
     *shared: Any,
     grainsize: Grainsize = "auto",
     summation: Summation = "pairwise",
+    name: str | None = None,
 ) -> Any:
     """The sum of ``partial_sum(slice, *shared)`` over slices of ``grainsize`` items, as one node.
 
@@ -122,7 +127,7 @@ def reduce_sum(
     memory layout, which pandas may change when a partition moves): with "auto" on neither workers
     nor scheduler. What is zipped with placed items is cut as these are.
     """
-    model = as_model(partial_sum)
+    model = as_model(partial_sum, name)
     require_grainsize(grainsize)
     require_summation(summation)
     if inside_model() and not involves_node(sliced, shared):
@@ -138,14 +143,15 @@ def reduce_sum(
         tuple([run for (run,) in block]) if isinstance(sliced, Zip) else block[0][0]
         for block in cut_alike(singles, grainsize, whole_slices=True).data(TaskGraph(), model.name)
     ]
-    return sum([CallNode(model, (each, *shared), {}) for each in slices], summation)
+    return sum([CallNode(model, (each, *shared), {}) for each in slices], summation, name)
 
 
-def sum(nodes: Iterable[Node], summation: Summation = "pairwise") -> Node:
+def sum(nodes: Iterable[Node], summation: Summation = "pairwise", name: str | None = None) -> Node:
     """The sum of nodes of one structure and shape, along a binary tree over their indices.
 
     ``summation`` is that of ``map_sum``, for the value: what several nodes contribute to the
-    gradient of one variable comes from several consumers, and is added pairwise.
+    gradient of one variable comes from several consumers, and is added pairwise. ``name`` is what
+    its tasks are called, "sum" if not given. The sum of a single node is that node.
     """
     if isinstance(nodes, Node):
         raise TypeError(f"dg.sum takes a list of nodes; found {nodes!r}: write dg.sum([a, b])")
@@ -153,6 +159,7 @@ def sum(nodes: Iterable[Node], summation: Summation = "pairwise") -> Node:
         raise TypeError(f"dg.sum takes a list of nodes; found {describe(nodes)}")
     nodes = list(nodes)
     require_summation(summation)
+    require_name(name, "a sum")
     for number, node in enumerate(nodes):
         if not isinstance(node, Node):
             raise TypeError(
@@ -160,7 +167,7 @@ def sum(nodes: Iterable[Node], summation: Summation = "pairwise") -> Node:
             )
     if not nodes:
         raise ValueError("dg.sum of no nodes has no shape; sum at least one")
-    return SumNode(nodes, summation=summation) if len(nodes) > 1 else nodes[0]
+    return SumNode(nodes, name or "sum", summation) if len(nodes) > 1 else nodes[0]
 
 
 # ------------------------------------------------------------------------------ what they need
