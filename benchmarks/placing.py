@@ -6,15 +6,17 @@ What is measured is processor time, on one cluster of two worker processes with 
 interleaved rounds; a time is the median over the rounds, a ratio the median of the rounds' ratios.
 
 - Placing: ``dg.place(items, grainsize=1)`` of 10^6 items (floats, pairs of floats, rows of an array
-  of 4 columns; 10^5 arrays of 4 numbers), and ``pickle.dumps`` of the same items beside it. Counted
-  is the client's process, all threads.
+  of 4 columns; 10^5 arrays of 4 numbers), and ``pickle.dumps`` of the same items beside it; for the
+  rows, which that copies as they are, ``client.scatter`` of the array's halves. Counted is the
+  client's process, all threads.
 - Parameters: value and gradient of a sum over models that have a matrix of 128 x 128 parameters
   each, 512 of them, with respect to the matrices and to what all models see. A call is counted by
   the process that is busiest in it, client or worker. The peers are the serial loop with autograd
   in the client's process, the sum over the matrices (a variable's items), and the same with the
   matrices zipped with placed numbers that nobody uses.
 
-Claims: placing takes at most 10 times as long as pickling; the serial loop keeps a process busy at
+Claims: placing takes at most 10 times as long as pickling, and of rows at most 3 times as long as
+scattering; the serial loop keeps a process busy at
 least as long as the sum over the matrices does, and that one at most 1.1 times as long as the zip
 with placed numbers.
 """
@@ -62,6 +64,15 @@ def processor_seconds(function: Callable[[], Any]) -> float:
 
 def pickled(items: Any, _: Any) -> float:
     return processor_seconds(lambda: pickle.dumps(items, protocol=5))
+
+
+def scattered(client: Client, items: numpy.ndarray, _: Any) -> float:
+    halves = numpy.array_split(items, 2)
+    start = time.process_time()
+    futures = client.scatter(halves, hash=False)
+    seconds = time.process_time() - start
+    client.cancel(futures)
+    return seconds
 
 
 def placed(items: Any, _: Any) -> float:
@@ -135,6 +146,7 @@ def all_programs(many: int, models: int) -> Iterator[dict[str, Program]]:
         given = {kind: make(many) for kind, make in KINDS.items()}
         yield {
             **{f"pickling {kind}": functools.partial(pickled, i) for kind, i in given.items()},
+            "scattering rows": functools.partial(scattered, client, given["rows"]),
             **{f"placing {kind}": functools.partial(placed, i) for kind, i in given.items()},
             **{
                 name: functools.partial(busiest, client, program, matrices)
@@ -154,10 +166,13 @@ def make_claims(seconds: dict[str, list[float]]) -> list[Claim]:
             10.0,
         )
         for kind in KINDS
+        if kind != "rows"
     ]
+    of_rows = ratio(seconds["placing rows"], seconds["scattering rows"])
     of_loop, of_zip = [ratio(seconds[LOOP], seconds[OURS]), ratio(seconds[OURS], seconds[ZIPPED])]
     return [
         *placing,
+        at_most("time of placing rows over that of scattering their array", of_rows, 3.0),
         at_least("serial loop's time over the busiest process's", of_loop, 1.0),
         at_most("time of a variable's items over that beside placed numbers", of_zip, 1.1),
     ]

@@ -152,6 +152,7 @@ def test_placing_has_all_kinds_of_items_and_its_peers(tmp_path):
     names = {row["program"] for row in content["measured"]}
     kinds = ("floats", "pairs", "rows", "arrays")
     placed = {f"{verb} {kind}" for verb in ("pickling", "placing") for kind in kinds}
+    placed.add("scattering rows")
     sums = {"serial loop", "items of a variable", "zipped with placed numbers"}
     assert names == placed | sums
     assert all(row["seconds"] > 0.0 for row in content["measured"])
