@@ -156,7 +156,7 @@ def test_placing_has_all_kinds_of_items_and_its_peers(tmp_path):
     sums = {"serial loop", "items of a variable", "zipped with placed numbers"}
     assert names == placed | sums
     assert all(row["seconds"] > 0.0 for row in content["measured"])
-    assert len(content["claims"]) == 5
+    assert len(content["claims"]) == 6
 
 
 def test_gathers_measures_time_and_memory_of_all_programs(tmp_path):
