@@ -651,7 +651,7 @@ def test_an_error_keeps_its_type_and_names_the_model(scheduler):
 
 
 def test_scipy_minimizes_over_a_dict_by_way_of_flat_vectors():
-    """As the README says."""
+    """As `docs/which_function.md` says."""
     tree_ravel = optree.integrations.numpy.tree_ravel
     fun = dg.value_and_grad(
         dg.delayed(lambda p: np.sum((p["a"] - 2.0) ** 2) + np.sum((p["b"] + p["a"]) ** 2))
@@ -675,7 +675,7 @@ class Plain:
 
 
 def test_a_plain_dataclass_is_registered_in_one_line(scheduler):
-    """As the README and the error say; optree has it from 0.20 on."""
+    """As the documents and the error say; optree has it from 0.20 on."""
     if not hasattr(optree.dataclasses, "register_node"):
         pytest.skip("needs optree 0.20")
     model = dg.delayed(lambda p: np.sum(p.slope**2) * p.shift)

@@ -1,4 +1,4 @@
-"""What the README promises has tests, which it names."""
+"""What is promised has tests, which it names."""
 
 import ast
 import pathlib
@@ -7,7 +7,7 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-SECTION = ROOT.joinpath("README.md").read_text().split("## What is promised")[1].split("\n## ")[0]
+SECTION = ROOT.joinpath("docs/guarantees.md").read_text().split("\n## ")[0]
 PROMISES = {
     re.match(r"\*\*(.*?)\*\*", text, re.S)[1].replace("\n  ", " "): text
     for text in SECTION.split("\n- ")[1:]
