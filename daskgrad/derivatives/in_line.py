@@ -30,6 +30,8 @@ from daskgrad.resident.evaluation import ArrayTermsError, Evaluation
 from daskgrad.resident.evaluator import evaluator_of
 from daskgrad.resident.jobs import new_subtrees, total
 from daskgrad.resident.requests import SpreadSum
+from daskgrad.resident.shards import Shards
+from daskgrad.resident.spread import Spread
 from daskgrad.sums.adding import require_gradient
 from daskgrad.sums.block_tasks import TracedSum
 from daskgrad.sums.item_sum import (
@@ -171,7 +173,7 @@ class InLine:
             if evaluation is not None:
                 evaluation.abandon()
             if isinstance(error, ArrayTermsError):
-                self._whole[there[error.number]].node.note_array_terms(self._whole.client)
+                self._whole[there[error.number]].node.note_array_terms()
             raise
 
     def _started(self, keys: Sequence[Any]) -> Evaluation | None:
@@ -184,7 +186,7 @@ class InLine:
     def _spread_sum(self, key: Any) -> SpreadSum:
         node, active = self._whole[key]
         return SpreadSum(
-            node.spread(self._whole.client),
+            spread_of(node, self._whole.client),
             node.model,
             node.as_sum(active),
             [column.items for column in node.items.beside_placed],
@@ -229,6 +231,15 @@ class InLine:
 
     def _captured_here(self, key: Any) -> Captured:
         return captured_here(self._whole[key], self._inputs(key), self._clock)
+
+
+def spread_of(node: ReductionNode, client: Client) -> Spread:
+    """Which workers of a client evaluate which blocks of a sum, where they are called directly."""
+    if node.items.placed:
+        (shards,) = node.items.placed
+        assert isinstance(shards, Shards)
+        return shards.holdings
+    return evaluator_of(client).spread(node.name, node.items.sizes)
 
 
 # ------------------------------------------------------------------------------------ sums, here

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from distributed import Client
 
-from daskgrad.graph.nodes import OnlyItems
 from daskgrad.resident.evaluator import Evaluator, evaluator_of
 from daskgrad.resident.holdings import CLOSED, Holdings
 from daskgrad.sums.cutting import Block, cut
+from daskgrad.sums.placed import Placed
 from daskgrad.tasks.clients import active_client, address_of
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.tuples import Tuples
@@ -42,7 +42,7 @@ class WorkerPlan(NamedTuple):
         )
 
 
-class Shards(OnlyItems):
+class Shards(Placed):
     """Placed items; made by ``place``. A context manager, which closes them at its end.
 
     The workers drop the items when this is closed or garbage collected. ``slice_size`` is how many
@@ -56,7 +56,7 @@ class Shards(OnlyItems):
         self.grainsize = grainsize
         self.slice_size = slice_size
         self._slices: Shards | None = None
-        self.array_valued: set[Any] = set()  # models whose terms turned out not to be numbers
+        self.array_valued: set[Any] = set()
         self._client = client
         self._is_used = False
         self._lock = threading.RLock()

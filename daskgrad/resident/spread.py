@@ -56,7 +56,6 @@ class Spread:
         self.plans: dict[Any, Any] = {}  # of requests, as long as what is asked stays the same
         self._calls = 0
         self._workers: dict[str, int] = {}
-        self.array_valued: set[Any] = set()  # models whose terms turned out not to be numbers
         self._lock = threading.RLock()
 
     @property

@@ -16,9 +16,6 @@ from daskgrad.graph.tangents import Tangents, dual_node, tangent_node
 from daskgrad.models.duals import Dual
 from daskgrad.models.model import Model, identity
 from daskgrad.models.tracing import Active
-from daskgrad.resident.evaluator import evaluator_of
-from daskgrad.resident.shards import Shards
-from daskgrad.resident.spread import Spread
 from daskgrad.sums.adding import add_captured, add_parts
 from daskgrad.sums.block_tasks import (
     First,
@@ -39,8 +36,13 @@ from daskgrad.sums.node_sum import AddedNode, add_up, add_up_seen, in_tree, wait
 from daskgrad.sums.sources import Column, as_column
 from daskgrad.sums.zipping import Items
 from daskgrad.tasks.task_graph import TaskGraph
+from daskgrad.values.caches import drop_oldest
 
 Block = tuple[First, list[Any]]  # where it begins, and what each column has in it
+
+
+ARRAY_VALUED = 1024  # models that are remembered since their terms turned out not to be numbers
+_array_valued: dict[Any, None] = {}  # those whose items are sent to the workers; the latest
 
 
 class ReductionNode(AddedNode):
@@ -103,12 +105,6 @@ class ReductionNode(AddedNode):
         """Whether a block may turn out to have no items."""
         return not self.items.is_counted
 
-    @property
-    def shards(self) -> Shards:
-        """The placed items that it runs over, perhaps beside others."""
-        (shards,) = self.items.placed
-        return shards
-
     def is_on(self, client: Any) -> bool:
         """Whether one part of its items is on the cluster of a client, and the others are here."""
         placed, others = self.items.placed, self.items.beside_placed
@@ -121,21 +117,19 @@ class ReductionNode(AddedNode):
         is_apart = client is not None and bool(self.own) and not self.items.placed
         return is_apart and self.items.is_here
 
-    def spread(self, client: Any) -> Spread:
-        """Which workers of a client evaluate which blocks, where they are called directly."""
-        if self.items.placed:
-            return self.shards.holdings
-        return evaluator_of(client).spread(self.name, self.items.sizes)
-
-    def has_array_terms(self, client: Any) -> bool:
+    @property
+    def has_array_terms(self) -> bool:
         """Whether the model's terms over these items turned out not to be numbers."""
-        return identity(self.model) in self._array_valued(client)
+        if self.items.placed:
+            return identity(self.model) in self.items.placed[0].array_valued
+        return identity(self.model) in _array_valued
 
-    def note_array_terms(self, client: Any) -> None:
-        self._array_valued(client).add(identity(self.model))
-
-    def _array_valued(self, client: Any) -> set[Any]:
-        return (self.shards if self.items.placed else self.spread(client)).array_valued
+    def note_array_terms(self) -> None:
+        if self.items.placed:
+            self.items.placed[0].array_valued.add(identity(self.model))
+        else:
+            _array_valued[identity(self.model)] = None
+            drop_oldest(_array_valued, ARRAY_VALUED)
 
     def active_terms(self, graph: Graph) -> tuple[Active, ...]:
         """Which inputs of a term are differentiated; none of a sum that is not active itself."""
@@ -178,7 +172,7 @@ class ReductionNode(AddedNode):
         if not (self.is_on(client) or self.is_sent(client)):
             is_plain = self.items.is_here and not self.own
             return is_plain and self in graph.active and self.is_fused(graph)
-        if self.has_array_terms(client):
+        if self.has_array_terms:
             return False
         return self not in graph.active or self.model.keep == "auto" or self.is_fused(graph)
 

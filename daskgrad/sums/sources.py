@@ -14,8 +14,8 @@ import numpy as np
 
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
-from daskgrad.resident.shards import Shards
 from daskgrad.sums.cutting import as_items, described, in_row_order, require_plain
+from daskgrad.sums.placed import Placed
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe
@@ -65,32 +65,32 @@ class NodeColumn(Column):
 class PlacedColumn(Column):
     """Items that were placed; the cut of a sum is known when it is recorded."""
 
-    def __init__(self, shards: Shards, whole_slices: bool):
-        self._shards = shards
+    def __init__(self, placed: Placed, whole_slices: bool):
+        self._placed = placed
         self._whole_slices = whole_slices
-        self.count = len(shards)
+        self.count = len(placed)
 
     @cached_property
-    def shards(self) -> Shards:
-        return self._shards.cut_for(self._whole_slices)
+    def placed(self) -> Placed:
+        return self._placed.cut_for(self._whole_slices)
 
     @property
     def starts(self) -> tuple[int, ...]:  # type: ignore[override]
-        return self.shards.starts
+        return self.placed.starts
 
     @property
     def is_here(self) -> bool:  # type: ignore[override]
-        return not self.shards.is_remote
+        return not self.placed.is_remote
 
     def cut(self, starts: Sequence[int]) -> list[Any]:
-        blocks = [block.items for block in self.shards.blocks]
+        blocks = [block.items for block in self.placed.blocks]
         return list(map(as_slice, blocks)) if self._whole_slices else blocks
 
     def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
         if self.is_here:
-            return self.cut(())  # of shards that are open still
-        held = self.shards.references(tasks)
-        if not (self._whole_slices and self.shards.are_tuples):
+            return self.cut(())  # of what is open still
+        held = list(self.placed.references(tasks))
+        if not (self._whole_slices and self.placed.are_tuples):
             return held
         return [tasks.add(tasks.key("value", name), as_slice, each) for each in held]
 
@@ -195,7 +195,7 @@ def as_column(items: Any, argument: str, whole_slices: bool) -> Column:
     ValueError
         for no items, or a dask Array whose rows are not counted yet.
     """
-    if isinstance(items, Shards):
+    if isinstance(items, Placed):
         return PlacedColumn(items, whole_slices)
     if isinstance(items, Variable):
         require_items_in(items, argument)

@@ -14,9 +14,9 @@ from daskgrad.graph.nodes import OnlyItems
 from daskgrad.graph.variables import Variable
 from daskgrad.models.failures import Partition
 from daskgrad.models.model import inside_model
-from daskgrad.resident.shards import Shards
 from daskgrad.sums.block_tasks import First
 from daskgrad.sums.cutting import Grainsize, aligned_grainsize, as_items, slice_size
+from daskgrad.sums.placed import Placed
 from daskgrad.sums.sources import Column, NodeColumn, PlacedColumn, as_column
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.tuples import as_slice
@@ -74,7 +74,7 @@ class Items:
 
     def __init__(self, columns: Sequence[Column], starts: Sequence[int], whole_slices: bool):
         self.columns = columns
-        self.placed = [column.shards for column in columns if isinstance(column, PlacedColumn)]
+        self.placed = [column.placed for column in columns if isinstance(column, PlacedColumn)]
         self.beside_placed = [each for each in columns if not isinstance(each, PlacedColumn)]
         self.is_counted = columns[0].count is not None
         self.whole_slices = whole_slices
@@ -185,7 +185,7 @@ def fixed_starts(columns: Sequence[Column], grainsize: Grainsize) -> tuple[int, 
     """Where columns must be cut since they are placed."""
     for column in columns:
         if isinstance(column, PlacedColumn):
-            require_same_grainsize(grainsize, column.shards)
+            require_same_grainsize(grainsize, column.placed)
     return one_cut({column.starts for column in columns if column.starts is not None})
 
 
@@ -198,11 +198,11 @@ def one_cut(cuts: set) -> tuple[int, ...] | None:
     return next(iter(cuts), None)
 
 
-def require_same_grainsize(grainsize: Grainsize, shards: Shards) -> None:
-    sizes = ("auto", shards.grainsize, shards.slice_size)
+def require_same_grainsize(grainsize: Grainsize, placed: Placed) -> None:
+    sizes = ("auto", placed.grainsize, placed.slice_size)
     if grainsize not in sizes and aligned_grainsize(grainsize, 1) not in sizes:
         raise ValueError(
-            f"the items were placed with grainsize {shards.slice_size}, and grainsize={grainsize} "
+            f"the items were placed with grainsize {placed.slice_size}, and grainsize={grainsize} "
             f"was asked for; leave it out, or place the items again"
         )
 
@@ -261,7 +261,7 @@ def nested_items(items: Any, argument: str) -> Sequence[Any]:
 
 
 def nested_part(items: Any, argument: str) -> Any:
-    if isinstance(items, Shards):
+    if isinstance(items, Placed):
         return items.items
     if not is_boxed(items):
         return as_items(items, argument)

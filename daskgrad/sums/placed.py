@@ -1,0 +1,66 @@
+"""Placed: what a sum knows of items that are held elsewhere, in blocks; never where that is."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from daskgrad.graph.nodes import OnlyItems
+from daskgrad.sums.cutting import Block
+from daskgrad.tasks.task_graph import TaskGraph
+
+
+class Placed(OnlyItems, ABC):
+    """Items that were cut once and put where sums over them are evaluated.
+
+    ``slice_size`` is how many items a sum of whole slices has in each. ``array_valued`` are the
+    models (``daskgrad.models.model.identity``) whose terms turned out not to be numbers.
+    """
+
+    grainsize: int
+    slice_size: int
+    array_valued: set[Any]
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many items there are."""
+
+    @abstractmethod
+    def cut_for(self, whole_slices: bool) -> "Placed":
+        """The same items as a sum needs them: these, or in slices of another size."""
+
+    @property
+    @abstractmethod
+    def items(self) -> Any:
+        """All of them, as they are in this process."""
+
+    @property
+    @abstractmethod
+    def are_tuples(self) -> bool:
+        """Whether they are several columns, side by side."""
+
+    @property
+    @abstractmethod
+    def blocks(self) -> list[Block]:
+        """The items in runs, as they are in this process."""
+
+    @property
+    @abstractmethod
+    def starts(self) -> tuple[int, ...]:
+        """The index of the first item of each block."""
+
+    @property
+    @abstractmethod
+    def is_remote(self) -> bool:
+        """Whether the cluster that holds them is the one that Dask would use now."""
+
+    @abstractmethod
+    def is_on(self, client: Any) -> bool:
+        """Whether they are on the cluster of a client."""
+
+    @abstractmethod
+    def references(self, tasks: TaskGraph) -> Sequence[Any]:
+        """For each block a reference to its items on the cluster."""
+
+    @abstractmethod
+    def restore(self) -> None:
+        """Places again what the cluster has lost."""
