@@ -80,7 +80,7 @@ def test_graphs_have_all_their_peers_and_two_tasks_a_node(tmp_path):
     _, content = run("graphs", tmp_path)
     rows = {(row["shape"], row["nodes"]): row for row in content["programs"]}
     sizes = [(shape, nodes) for shape in ("chain", "fan", "layers") for nodes in (10, 100)]
-    assert set(rows) == {("chain", 1), *sizes}
+    assert set(rows) == {("alone", 1), ("chain", 1), *sizes}
     peers = {"daskgrad, in line", "daskgrad, threads", "autograd", "dask.delayed"}
     for row in rows.values():
         assert set(row["microseconds a node"]) == set(row["ratio to autograd"]) == peers
