@@ -480,12 +480,16 @@ def test_the_bytes_that_a_tape_reports_are_those_it_keeps_alive(name):
     x = np.linspace(0.1, 1.0, 200_000)
     fun = SIZED[name]
     trace(lambda a: [fun(a)], [x])
-    tracemalloc.start()
-    outputs, tape = trace(lambda a: [fun(a)], [x])
-    del outputs
-    held = tracemalloc.get_traced_memory()[0]
-    tracemalloc.stop()
-    assert held_nbytes(tape, [x]) == pytest.approx(held, rel=0.03, abs=30_000)
+    measured = []
+    for _ in range(3):  # other threads of this process may allocate meanwhile
+        tracemalloc.start()
+        outputs, tape = trace(lambda a: [fun(a)], [x])
+        del outputs
+        measured.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        reported = held_nbytes(tape, [x])
+        del tape
+    assert reported == pytest.approx(min(measured), rel=0.03, abs=30_000)
 
 
 def test_arrays_that_are_held_twice_count_once_and_arguments_do_not():
