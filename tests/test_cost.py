@@ -163,14 +163,8 @@ def wave_of_two(item, x, y):
 @pytest.mark.parametrize("length", [1, 2, 30])
 def test_a_chain_has_three_tasks_a_node_where_nothing_is_known_of_the_scheduler(seen, length):
     """x → squash → ... → squash → energy, and back."""
-
-    def chain(x):
-        for _ in range(length):
-            x = squash(x)
-        return energy(x)
-
     nodes = length + 1
-    assert tasks_of(seen, chain, X) == {
+    assert tasks_of(seen, chained(length, squash, energy), X) == {
         "forward": nodes,
         "value": nodes,
         "backward": nodes,
@@ -193,12 +187,7 @@ def local():
 
 @pytest.mark.parametrize("length", [1, 2, 30])
 def test_a_chain_has_two_tasks_a_node_within_one_process(local, length):
-    def chain(x):
-        for _ in range(length):
-            x = squash(x)
-        return energy(x)
-
-    dg.value_and_grad(chain)(X)
+    dg.value_and_grad(chained(length, squash, energy))(X)
     assert local == {"forward": length + 1, "backward": length + 1, "value": 1}, "value: asked for"
 
 
@@ -221,13 +210,7 @@ def submitted(client, monkeypatch):
 @pytest.mark.parametrize("length", [1, 2, 30])
 def test_a_chain_has_two_tasks_a_node_on_a_cluster(submitted, length):
     """A model that takes in one value, which nobody else does, takes it out of what was kept."""
-
-    def chain(x):
-        for _ in range(length):
-            x = squash(x)
-        return energy(x)
-
-    dg.value_and_grad(chain)(X)
+    dg.value_and_grad(chained(length, squash, energy))(X)
     assert submitted == {"forward": length + 1, "backward": length + 1, "value": 1}, (
         "value: asked for"
     )
