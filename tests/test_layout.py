@@ -67,7 +67,7 @@ def room(name):
 
 def is_below(name, other):
     """Whether a module may import another one, of another room."""
-    if room(other) == "random" or not room(name):
+    if room(other) == "random":
         return True
     if (room(name), room(other)) in APART:
         return False

@@ -1,4 +1,4 @@
-"""Lines: derivatives of a function along random lines, against differences of its values."""
+"""Directional: derivatives of a function along random lines, against differences of its values."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple

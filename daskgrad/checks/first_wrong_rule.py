@@ -1,4 +1,4 @@
-"""Culprits: which model's rule is wrong, where the derivative of a whole function is.
+"""First wrong rule: which model's rule is wrong, where the derivative of a whole function is.
 
 Each active node's call is checked alone, in the order of the graph, at the values that its inputs
 have, and each term of a sum; in the calling thread, whatever the data were computed on.

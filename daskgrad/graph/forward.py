@@ -131,7 +131,7 @@ def pass_value_on(node: Node, forward: Forward, captured: Any) -> None:
         node.name,
         value_of,
         captured,
-        stays=forward.graph.is_for_one_call(node),
+        stays=forward.tasks.is_for_cluster and forward.graph.is_for_one_call(node),
         annotations=node.annotations,
     )
 

@@ -1,4 +1,4 @@
-"""Cuts: where derivatives end. ``stop_gradient`` and ``value``, in graphs and in models.
+"""Stopping: where derivatives end. ``stop_gradient`` and ``value``, in graphs and in models.
 
 In a graph a cut is a node that is never active, so what lies only behind it gets no backward tasks.
 In a model it is the backend's, whose boxes or tracers stand in the place of arrays.

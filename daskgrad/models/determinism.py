@@ -1,4 +1,4 @@
-"""Agreement: values and pullbacks belong together, also where Dask has run a model again.
+"""Determinism: values and pullbacks belong together, also where Dask has run a model again.
 
 A forward task runs again when its worker died, and a pullback without its tape is traced again. A
 model that is not deterministic then returns another value, while the first one may have been used

@@ -1,4 +1,4 @@
-"""Blame: which stage of which model an exception came from."""
+"""Failures: which stage of which model an exception came from."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

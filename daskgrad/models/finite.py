@@ -1,4 +1,4 @@
-"""NaNs: the first task, model and item whose result is not finite.
+"""Finite: the first task, model and item whose result is not finite.
 
 While ``debug_nans`` is active, tasks are put into graphs with a function that looks at what they
 return. That travels with the task, so it does not matter who runs it; what is sent otherwise knows

@@ -56,7 +56,7 @@ class Shards(Placed):
         self.grainsize = grainsize
         self.slice_size = slice_size
         self._slices: Shards | None = None
-        self.array_valued: set[Any] = set()
+        self.array_valued: dict[Any, None] = {}
         self._client = client
         self._is_used = False
         self._lock = threading.RLock()

@@ -1,4 +1,4 @@
-"""Term pullbacks: those of a block whose terms are arrays, kept side by side."""
+"""Block pullbacks: those of a block whose terms are arrays, kept side by side."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Terms: a block of a sum of models, evaluated in one task.
+"""Block tasks: a block of a sum of models, evaluated in one task.
 
 A block is a run of items; its terms are ``model(item, *shared)``. A scalar term is pulled back at
 once, while its tape is hot, and only the sum of the gradients is kept: 256 small models took 0.28 s

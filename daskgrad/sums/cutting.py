@@ -1,4 +1,4 @@
-"""Partitions: what a sum runs over, cut into blocks of items."""
+"""Cutting: what a sum runs over, cut into blocks of items."""
 
 import math
 from collections.abc import Sequence

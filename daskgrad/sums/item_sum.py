@@ -1,4 +1,4 @@
-"""Reductions: sums over models. A reduction is recorded as one node.
+"""Item sums: sums over models. A reduction is recorded as one node.
 
 The blocks of a sum whose value is one real number return (value, gradient), and both are added up
 along one tree. The blocks of any other sum keep their pullbacks, and have a backward task each.
@@ -120,16 +120,16 @@ class ReductionNode(AddedNode):
     @property
     def has_array_terms(self) -> bool:
         """Whether the model's terms over these items turned out not to be numbers."""
-        if self.items.placed:
-            return identity(self.model) in self.items.placed[0].array_valued
-        return identity(self.model) in _array_valued
+        return identity(self.model) in self._array_valued
 
     def note_array_terms(self) -> None:
-        if self.items.placed:
-            self.items.placed[0].array_valued.add(identity(self.model))
-        else:
-            _array_valued[identity(self.model)] = None
-            drop_oldest(_array_valued, ARRAY_VALUED)
+        known = self._array_valued
+        known[identity(self.model)] = None
+        drop_oldest(known, ARRAY_VALUED)
+
+    @property
+    def _array_valued(self) -> dict[Any, None]:
+        return self.items.placed[0].array_valued if self.items.placed else _array_valued
 
     def active_terms(self, graph: Graph) -> tuple[Active, ...]:
         """Which inputs of a term are differentiated; none of a sum that is not active itself."""

@@ -18,7 +18,7 @@ class Placed(OnlyItems, ABC):
 
     grainsize: int
     slice_size: int
-    array_valued: set[Any]
+    array_valued: dict[Any, None]
 
     @abstractmethod
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Columns: the kinds of collections that a sum may run over, each cut into blocks of items.
+"""Sources: the kinds of collections that a sum may run over, each cut into blocks of items.
 
 A kind knows how many items it has, where it may be cut, and how its blocks get into a task graph.
 The graphs of other Dask collections are taken as they are, without their optimisation: that would

@@ -1,4 +1,4 @@
-"""Single terms: the value and the gradient of each term of a block, which are not added up."""
+"""Term gradients: the value and the gradient of each term of a block, which are not added up."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

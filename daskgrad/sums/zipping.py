@@ -1,4 +1,4 @@
-"""Items: what a sum runs over: one collection, or several of one length side by side.
+"""Zipping: what a sum runs over: one collection, or several of one length side by side.
 
 Nothing here uses Python's own ``zip``, since the public ``zip`` has its name.
 """

@@ -58,6 +58,11 @@ class TaskGraph:
             self._annotations.setdefault(kind, {})[key] = _at(key, value)
         return TaskRef(key)
 
+    @property
+    def is_for_cluster(self) -> bool:
+        """Whether a task will run where what it takes in is."""
+        return self._where is Where.CLUSTER
+
     def pick(
         self,
         stage: Stage,
@@ -71,10 +76,9 @@ class TaskGraph:
         """A reference to a part of a result, ``fun(result, *args)``, which takes no time.
 
         It is a task of its own where results travel, so that the part travels without the rest.
-        ``stays``: on a cluster it does not, since its one consumer takes in nothing else.
+        ``stays``: it need not travel, since its one consumer runs where the result is.
         """
-        is_there = self._where is Where.HERE or (stays and self._where is Where.CLUSTER)
-        if is_there and not self._is_watched:
+        if (stays or self._where is Where.HERE) and not self._is_watched:
             return Picked(whole, fun, args)
         return self.add(self.key(stage, name), fun, whole, *args, annotations=annotations)
 

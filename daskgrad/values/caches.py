@@ -1,4 +1,4 @@
-"""Latest: dicts that keep what was put into them last, and that several threads use."""
+"""Caches: dicts that keep what was put into them last, and that several threads use."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar

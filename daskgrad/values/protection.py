@@ -1,4 +1,4 @@
-"""Arguments: what a run of a model is given, so that nothing it does to it reaches anybody else.
+"""Protection: what a run of a model is given, so that nothing it does to it reaches anybody else.
 
 Arrays are shared: by the terms of a sum, by threads, by the run that a pullback is traced in again
 later. So a run sees read-only views of them; the arrays' own flags are never touched, since other

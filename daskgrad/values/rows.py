@@ -21,10 +21,9 @@ def are_many(count: int, shape: tuple[int, ...]) -> bool:
     return MANY * count > shape[0]
 
 
-def are_worth_it(count: int, like: Any) -> bool:
-    """Whether the cotangent of an array is kept as rows, of which there are at most ``count``."""
-    nbytes = math.prod(like.shape) * like.dtype.itemsize
-    return nbytes > SMALL and not are_many(count, like.shape)
+def is_small(like: Any) -> bool:
+    """Whether the cotangent of an array is never kept as rows."""
+    return math.prod(like.shape) * like.dtype.itemsize <= SMALL
 
 
 class Rows:

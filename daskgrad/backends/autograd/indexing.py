@@ -17,7 +17,7 @@ from autograd.numpy.numpy_vjps import untake
 from autograd.tracer import getval, isbox
 
 from daskgrad.values.memory import canonical_leaf, own_dtype
-from daskgrad.values.rows import Rows, are_worth_it
+from daskgrad.values.rows import Rows, are_many, is_small
 
 
 class Piece:
@@ -78,12 +78,13 @@ class Pieces(list):
 
     def total(self) -> Rows | np.ndarray:
         """Their sum: rows, if these are few, or an array, of the same bits."""
-        if not are_worth_it(0, self[0].space):
+        space = self[0].space
+        if is_small(space):
             return self.dense()
         found = [piece.rows() for piece in self]
         known = [rows for rows in found if rows is not None]
         count = sum([rows.size for rows in known])
-        if len(known) < len(self) or not are_worth_it(count, self[0].space):
+        if len(known) < len(self) or are_many(count, space.shape):
             return self.dense()
         return self._added_up(known)
 
