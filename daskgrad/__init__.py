@@ -4,7 +4,6 @@
 """
 
 import daskgrad.backends.autograd  # makes autograd's traces safe in threads
-import daskgrad.sums.finite  # explains what is not finite in sums
 import daskgrad.tasks.spilling  # noqa: F401  tells Dask's spill files from its messages
 from daskgrad import random
 from daskgrad.backends import register_backend

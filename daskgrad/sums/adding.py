@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.models import finite
 from daskgrad.models.accumulation import add_cotangents
 from daskgrad.models.captured import Captured, Gradient, Seen
 from daskgrad.models.determinism import Added, print_of
 from daskgrad.models.model import Model
 from daskgrad.values import cotangents
 from daskgrad.values.addition import ADDERS
-from daskgrad.values.compensated import final_leaves, rounded_value
+from daskgrad.values.compensated import final_leaves, rounded_value, taken_apart
 from daskgrad.values.cotangents import ONE_REAL_NUMBER, Cotangent, Part, is_zero
 from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import Fingerprint
@@ -55,6 +56,9 @@ def add_captured(
         require_gradient(block, model)
     value = pairwise([block.value for block in blocks], ADDERS[summation].values)
     leaves = pairwise([block.pullback.leaves for block in blocks], ADDERS[summation].cotangents)
+    if finite.is_required():
+        what = f"sum over {model.name!r}: the value or gradient"
+        finite.require_sum(what, [*taken_apart(value)[0], *leaves])
     return captured_sum(value, Gradient(leaves), blocks[0].seen, is_part=not is_last)
 
 
@@ -81,7 +85,13 @@ def add_parts(
     if not factors:
         return Cotangent(final_leaves(total.leaves), total.seen) if is_last else total
     sum_of_parts = Part(total.leaves, factors[0], total.seen)
-    return scaled(sum_of_parts) if is_last else sum_of_parts
+    if not is_last:
+        return sum_of_parts
+    whole = scaled(sum_of_parts)
+    if finite.is_required():
+        what = f"backward pass: the sum of {len(parts)} cotangents of one value"
+        finite.require_sum(what, whole.leaves)
+    return whole
 
 
 def is_one_factor(factors: Sequence[Any], parts: Sequence[Cotangent]) -> bool:
@@ -107,6 +117,8 @@ def sum_values(
         require_items(is_last, name)
         return NOTHING
     total = pairwise(values, ADDERS[summation].values)
+    if finite.is_required():
+        finite.require_sum(f"sum over {name!r}: the value", taken_apart(total)[0])
     return rounded_value(total) if is_last else total
 
 

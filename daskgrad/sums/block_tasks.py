@@ -14,7 +14,8 @@ import numpy as np
 
 from daskgrad import backends
 from daskgrad.backends.calls import TracedBlock
-from daskgrad.models.captured import Captured, Gradient
+from daskgrad.models import finite
+from daskgrad.models.captured import Captured, Gradient, Seen
 from daskgrad.models.determinism import (
     require_same_value,
     require_value_seen,
@@ -30,6 +31,7 @@ from daskgrad.values.addition import ADDERS
 from daskgrad.values.compensated import (
     final_leaves,
     rounded_value,
+    taken_apart,
 )
 from daskgrad.values.cotangents import (
     Cotangent,
@@ -76,15 +78,23 @@ def evaluate_block(
     protected = protection(model)
     inputs, columns = list(map(protected, inputs)), tuple(map(protected, columns))
     call = protected_call(whole.call, protected)
-    values = PairwiseSum(ADDERS[whole.summation].values)
+    values, is_checked = PairwiseSum(ADDERS[whole.summation].values), finite.is_required()
     for offset, item in enumerate(zip(*columns, strict=True)):
         of_term = [*item, *inputs]
         try:
-            values.push(plain_value(model, call, of_term))
+            value = plain_value(model, call, of_term)
+            values.push(value)
         except Exception as error:
             Blame("value", model, whole.call, of_term, nth(first, offset)).note(error)
             raise
-    return values.total() if whole.is_part else rounded_value(values.total())
+        if is_checked:
+            where = Blame("value", model, whole.call, of_term, nth(first, offset))
+            finite.require(where, "the value", value)
+    total = values.total()
+    if is_checked:
+        what = f"sum over {model.name!r}: the value of {describe_block(first, columns[0])}"
+        finite.require_sum(what, taken_apart(total)[0])
+    return total if whole.is_part else rounded_value(total)
 
 
 def protection(model: Model) -> Callable[[Any], Any]:
@@ -124,6 +134,7 @@ class TracedSum:
             call = protected_call(whole.call, self.protected)
             self._tracer = Tracer(model, call, shared, padded, in_sum=True)
         self._seen = seen_by(shared, padded)
+        self._must_be_finite = finite.is_required()
 
     def capture(self, first: First, *columns: Sequence[Any]) -> Captured:
         """The sum of the terms of a block."""
@@ -148,17 +159,19 @@ class TracedSum:
                 kept.append(pullback)
                 kept_widths.append(widths)
         if all(isinstance(pullback, Gradient) for pullback in kept):
-            return self._captured(values.total(), gradients.gradient())
-        if scalars:
+            pullback = gradients.gradient()
+        elif scalars:
             raise TypeError(
                 f"the terms of a sum over {self._model.name!r} must be of one kind; {scalars} of "
                 f"{len(columns[0])} in one task returned one real number, and others something else"
             )
-        return self._captured(
-            values.total(), Terms(kept, kept_widths, are_rows, self._add.cotangents)
-        )
-
-    def _captured(self, value: Any, pullback: Any) -> Captured:
+        else:
+            pullback = Terms(kept, kept_widths, are_rows, self._add.cotangents)
+        value = values.total()
+        if self._must_be_finite:
+            what = f"the value or gradient of {describe_block(first, columns[0])}"
+            leaves = [*taken_apart(value)[0], *getattr(pullback, "leaves", ())]
+            finite.require_sum(f"sum over {self._model.name!r}: {what}", leaves)
         return captured_sum(value, pullback, self._seen, self._sum.is_part)
 
     def terms(self, first: First, columns: Sequence[Sequence[Any]]) -> Iterator[Callable[[], Term]]:
@@ -185,9 +198,14 @@ class TracedSum:
             self._blame(error, first, offset, columns)
             raise
         if result is None:
-            return self._term(first, offset, item)
-        tracer, widths = self._tracer_of(item)
-        return (*tracer.captured(*result), widths)
+            term = self._term(first, offset, item)
+        else:
+            tracer, widths = self._tracer_of(item)
+            term = (*tracer.captured(*result), widths)
+        if self._must_be_finite:
+            where = self._where([*item, *self._inputs], nth(first, offset))
+            finite.require_captured(where, self._sum.active, *term[:2])
+        return term
 
     def _found_at_once(self, columns: Sequence[Sequence[Any]]) -> Iterator[Any]:
         if not self._tracer.is_at_once:
@@ -211,9 +229,11 @@ class TracedSum:
             tracer, widths = self._tracer_of(item)
             return (*tracer.run(inputs), widths)
         except Exception as error:
-            place = nth(first, offset)
-            Blame("forward", self._model, self._sum.call, inputs, place).note(error)
+            self._where(inputs, nth(first, offset)).note(error)
             raise
+
+    def _where(self, inputs: Sequence[Any], place: Any = None) -> Blame:
+        return Blame("forward", self._model, self._sum.call, inputs, place)
 
     def _blame(
         self, error: Exception, first: First, start: int, columns: Sequence[Sequence[Any]]
@@ -224,7 +244,7 @@ class TracedSum:
         for offset, item in enumerate(items, start):
             self._term(first, offset, item)
         described = [describe_block(first, columns[0]), *[None] * (len(columns) - 1)]
-        Blame("forward", self._model, self._sum.call, [*described, *self._inputs]).note(error)
+        self._where([*described, *self._inputs]).note(error)
 
 
 def require_one_length(columns: Sequence[Sequence[Any]], first: First, model: Model) -> None:
@@ -278,15 +298,37 @@ def pull_back_block(
             if model.keep != "recompute" and is_kept(pullback):
                 captured.pullback = pullback
         leaves = seed(cotangent, rounded_value(captured.value), model)
-        if isinstance(pullback, Terms):
-            shared, own = pullback(leaves)
-            shared = shared if whole.is_part else final_leaves(shared)
-            return with_items(share_out(shared, captured.seen), own)
-        own = items_of(pullback, factor_of_terms(cotangent, leaves))
-        if whole.is_part and not pullback.is_zero and leaves[0] is not None:
-            parts = as_parts(share_out(pullback.leaves, captured.seen), leaves[0])
-            return with_items(parts, own)
-        return with_items(share_out(pullback(leaves), captured.seen), own)
+        if not finite.is_required():
+            return pulled_back(pullback, cotangent, leaves, captured.seen, whole.is_part)
+
+        def look(offset: int, of_term: Leaves) -> None:
+            item = [column[offset] for column in columns]
+            where = Blame("backward", model, whole.call, [*item, *inputs], nth(first, offset))
+            finite.require_pulled(where, whole.active, of_term)
+
+        pulled = pulled_back(pullback, cotangent, leaves, captured.seen, whole.is_part, look)
+        for each in each_of(pulled):
+            what = f"sum over {model.name!r}: the cotangent from {described[0]}"
+            finite.require_sum(what, each.leaves)
+        return pulled
+
+
+def pulled_back(
+    pullback: Terms | Gradient,
+    cotangent: Cotangent,
+    leaves: Leaves,
+    seen: Sequence[Seen],
+    is_part: bool,
+    look: Callable[[int, Leaves], None] | None = None,
+) -> Cotangent | tuple[Cotangent, ...]:
+    """What the pullback of a block returns for a cotangent, whose ``leaves`` fit the value."""
+    if isinstance(pullback, Terms):
+        shared, own = pullback(leaves, look)
+        return with_items(share_out(shared if is_part else final_leaves(shared), seen), own)
+    own = items_of(pullback, factor_of_terms(cotangent, leaves))
+    if is_part and not pullback.is_zero and leaves[0] is not None:
+        return with_items(as_parts(share_out(pullback.leaves, seen), leaves[0]), own)
+    return with_items(share_out(pullback(leaves), seen), own)
 
 
 def with_items(
@@ -313,6 +355,9 @@ def pull_back_sum(
     with Blame("backward", model, NO_ARGUMENTS, ()):
         require_value_seen(captured, cotangent, witness, model)
         leaves = captured.pullback(seed(cotangent, captured.value, model))
+        if finite.is_required():
+            what = f"sum over {model.name!r}: the cotangent of its shared arguments"
+            finite.require_sum(what, leaves)
         return share_out(leaves, captured.seen)
 
 
