@@ -18,7 +18,7 @@ from daskgrad.models.captured import Gradient
 from daskgrad.models.failures import Blame, argument_label, at
 from daskgrad.models.model import Model
 from daskgrad.values.compensated import final_leaves
-from daskgrad.values.cotangents import Cotangent, Leaves, Seed
+from daskgrad.values.cotangents import Cotangent, Leaves
 from daskgrad.values.trees import NAMESPACE, flatten
 
 _DEBUGGING: ContextVar[bool] = ContextVar("non-finite numbers are errors", default=False)
@@ -118,14 +118,12 @@ def require_pulled(
 
 
 def require_arrived(cotangent: Cotangent, value: Any, model: Model) -> None:
-    """The cotangent of a value, which users may hand in; the seed of a gradient is no number."""
-    if not isinstance(cotangent, Seed):
-        found = trouble(optree.tree_unflatten(flatten(value)[1], list(cotangent.leaves)))
-        if found is not None:
-            raise FloatingPointError(
-                f"model {model.name!r}, backward pass: the cotangent that arrives at its value "
-                f"{found}"
-            )
+    """The cotangent of a value, which users may hand in."""
+    found = trouble(optree.tree_unflatten(flatten(value)[1], list(cotangent.leaves)))
+    if found is not None:
+        raise FloatingPointError(
+            f"model {model.name!r}, backward pass: the cotangent that arrives at its value {found}"
+        )
 
 
 def require_sum(what: str, leaves: Sequence[Any]) -> None:
