@@ -35,10 +35,10 @@ from daskgrad.derivatives.outputs import (
 )
 from daskgrad.derivatives.recording import Recording, documented, gathered, in_places
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.batches import entries, unit
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable
+from daskgrad.models.batches import entries, unit
 from daskgrad.models.duals import tangent_in_place
 from daskgrad.sums.node_sum import SumNode
 from daskgrad.values import cotangents

@@ -22,8 +22,8 @@ from daskgrad.derivatives.notices import warn_of_independent
 from daskgrad.derivatives.outputs import as_output
 from daskgrad.derivatives.recording import Recording, documented, gathered
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.batches import entries, unit
 from daskgrad.graph.variables import Variable, variable
+from daskgrad.models.batches import entries, unit
 from daskgrad.values.cotangents import is_differentiable
 from daskgrad.values.descriptions import describe, function_name, require_choice
 from daskgrad.values.trees import flatten

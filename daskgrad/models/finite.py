@@ -6,7 +6,7 @@ looks at what comes of it.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -55,31 +55,9 @@ def is_debugging() -> bool:
     return _DEBUGGING.get()
 
 
-_MUST_BE_FINITE: ContextVar[bool] = ContextVar(
-    "all numbers of this task must be finite", default=False
-)
+REQUIRED: ContextVar[bool] = ContextVar("all numbers of this task must be finite", default=False)
 
-is_required = _MUST_BE_FINITE.get  # a call in C: it is asked at each run of a model
-
-
-class MustBeFinite:
-    """A function for a task, which is called with the flag set."""
-
-    __slots__ = ("fun",)
-
-    def __init__(self, fun: Callable):
-        self.fun = fun
-
-    def __reduce__(self) -> tuple:
-        return MustBeFinite, (self.fun,)
-
-    def __call__(self, *args: Any) -> Any:
-        before = _MUST_BE_FINITE.get()
-        try:
-            _MUST_BE_FINITE.set(True)  # not before "try": Ctrl-C may come as it returns
-            return self.fun(*args)
-        finally:
-            _MUST_BE_FINITE.set(before)
+is_required = REQUIRED.get  # a call in C: it is asked at each run of a model
 
 
 # ---------------------------------------------------------------------------- what must be finite

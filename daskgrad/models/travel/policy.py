@@ -128,33 +128,12 @@ def sent(policy: Any) -> SentPolicy | None:
 
 # ------------------------------------------------------------------------- the one that holds here
 
-_CURRENT: ContextVar[SentPolicy | None] = ContextVar("the policy of this evaluation", default=None)
-
-
-class Under:
-    """A function for a task, which is called with a policy in force."""
-
-    __slots__ = ("fun", "sent")
-
-    def __init__(self, fun: Any, sent: SentPolicy):
-        self.fun = fun
-        self.sent = sent
-
-    def __reduce__(self) -> tuple:
-        return Under, (self.fun, self.sent)
-
-    def __call__(self, *args: Any) -> Any:
-        before = _CURRENT.get()
-        try:
-            _CURRENT.set(self.sent)  # not before "try": Ctrl-C may come as it returns
-            return self.fun(*args)
-        finally:
-            _CURRENT.set(before)
+CURRENT: ContextVar[SentPolicy | None] = ContextVar("the policy of this evaluation", default=None)
 
 
 def current() -> SentPolicy | None:
     """The policy of the task that runs here, as it was sent; ``None`` is the default one."""
-    return _CURRENT.get()
+    return CURRENT.get()
 
 
 def loaded(sent: SentPolicy | None) -> PullbackPolicy:
