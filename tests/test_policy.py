@@ -17,8 +17,7 @@ import daskgrad as dg
 from daskgrad.models.captured import Pullback
 from daskgrad.models.pullbacks import capture, pull_back
 from daskgrad.models.tracing import Active
-from daskgrad.models.travel import policy
-from daskgrad.models.travel.packing import Packed
+from daskgrad.models.travel import packing, policy
 from daskgrad.models.travel.policy import Measured, sent
 from daskgrad.tasks.task_functions import TaskFunction
 from daskgrad.values.cotangents import Cotangent
@@ -243,8 +242,8 @@ def assert_same_bits(found, expected):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_tapes_that_went_along_give_the_same_bits(name, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "daskgrad")
-    unpacked, unpack = [], Packed.unpacked
-    monkeypatch.setattr(Packed, "unpacked", lambda self: unpacked.append(1) or unpack(self))
+    unpacked, unpack = [], packing.unpacked
+    monkeypatch.setattr(packing, "unpacked", lambda tape: unpacked.append(1) or unpack(tape))
     with dask.config.set(scheduler="sync"):
         expected = PROGRAMS[name]()
     with dask.config.set(scheduler=moving), under(Never()):

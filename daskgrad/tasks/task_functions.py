@@ -12,10 +12,10 @@ from daskgrad.models import finite
 from daskgrad.models.batches import for_each
 from daskgrad.models.portable_errors import make_plain
 from daskgrad.models.travel import policy
-from daskgrad.models.travel.policy import SentPolicy
 from daskgrad.tasks.clients import in_worker
 from daskgrad.values.memory import canonical_for
 from daskgrad.values.registrations import Registrations
+from daskgrad.values.sealed import Sealed
 
 
 class KeptTask(Task):
@@ -38,7 +38,7 @@ class TaskFunction:
     """
 
     fun: Callable
-    policy: SentPolicy | None = None
+    policy: Sealed | None = None
     must_be_finite: bool = False
     is_batched: bool = False
     brings_classes: bool = False

@@ -5,7 +5,6 @@ Decided from what was measured when the model was traced. Both ways give the sam
 
 import collections
 import contextlib
-import pickle
 import threading
 import weakref
 from collections.abc import Iterator
@@ -15,6 +14,8 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 import cloudpickle
+
+from daskgrad.values.sealed import Sealed
 
 CONFIG = "daskgrad.pullbacks"  # where Dask's configuration has the policy
 
@@ -95,49 +96,27 @@ def require_amount(name: str, found: Any) -> None:
 DEFAULT = PullbackPolicy()
 
 
-class SentPolicy:
-    """A policy as bytes, which become the policy where it is first asked.
-
-    So Dask's scheduler, which loads all graphs, need not import the classes that users derive.
-    """
-
-    __slots__ = ("_policy", "data")
-
-    def __init__(self, data: bytes):
-        self.data = data
-        self._policy: PullbackPolicy | None = None
-
-    def __reduce__(self) -> tuple:
-        return SentPolicy, (self.data,)
-
-    @property
-    def policy(self) -> PullbackPolicy:
-        if self._policy is None:
-            self._policy = pickle.loads(self.data)
-        return self._policy
-
-
-def sent(policy: Any) -> SentPolicy | None:
+def sent(policy: Any) -> Sealed | None:
     """A policy as it travels with tasks; the default one needs not."""
     if not isinstance(policy, PullbackPolicy):
         raise TypeError(
             f"the configuration {CONFIG!r} must be a dg.PullbackPolicy; found {policy!r}"
         )
-    return None if policy is DEFAULT or policy == DEFAULT else SentPolicy(cloudpickle.dumps(policy))
+    return None if policy is DEFAULT or policy == DEFAULT else Sealed(cloudpickle.dumps(policy))
 
 
 # ------------------------------------------------------------------------- the one that holds here
 
-CURRENT: ContextVar[SentPolicy | None] = ContextVar("the policy of this evaluation", default=None)
+CURRENT: ContextVar[Sealed | None] = ContextVar("the policy of this evaluation", default=None)
 
 
-def current() -> SentPolicy | None:
+def current() -> Sealed | None:
     """The policy of the task that runs here, as it was sent; ``None`` is the default one."""
     return CURRENT.get()
 
 
-def loaded(sent: SentPolicy | None) -> PullbackPolicy:
-    return DEFAULT if sent is None else sent.policy
+def loaded(sent: Sealed | None) -> PullbackPolicy:
+    return DEFAULT if sent is None else sent.load()
 
 
 _TO_DISK: ContextVar[bool] = ContextVar("what is pickled goes to disk", default=False)
@@ -153,7 +132,7 @@ def spilling() -> Iterator[None]:
         _TO_DISK.reset(token)
 
 
-def sends(sent: SentPolicy | None, tape: Measured) -> bool:
+def sends(sent: Sealed | None, tape: Measured) -> bool:
     """Whether a tape that is being pickled goes along."""
     return loaded(sent).sends(tape, to_disk=_TO_DISK.get())
 
