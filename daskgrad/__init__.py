@@ -18,7 +18,7 @@ from daskgrad.derivatives.lazy import differentiate
 from daskgrad.derivatives.per_item import per_item
 from daskgrad.derivatives.vjp import vjp
 from daskgrad.graph.black_boxes import finite_difference
-from daskgrad.graph.nodes import delayed
+from daskgrad.graph.delayed import delayed
 from daskgrad.graph.stopping import stop_gradient, value
 from daskgrad.graph.variables import variable
 from daskgrad.models.determinism import NondeterministicModelError
