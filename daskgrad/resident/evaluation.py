@@ -17,7 +17,7 @@ from daskgrad.resident.plugin import abandoning, call
 from daskgrad.resident.requests import Request, SpreadSum, Tree
 from daskgrad.sums.item_cotangents import with_columns
 from daskgrad.tasks.clients import CONNECTED
-from daskgrad.tasks.limits import limit, limit_named
+from daskgrad.tasks.settings import limit, limit_named
 from daskgrad.tasks.waiting import Together, in_loop, is_done, result_of, seceded, without_locals
 
 ATTEMPTS = 20  # of one call

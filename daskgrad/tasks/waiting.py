@@ -15,7 +15,7 @@ from distributed import Client, rejoin, secede
 from distributed.threadpoolexecutor import secede as leave_pool
 
 from daskgrad.tasks.clients import address_of, require_connected
-from daskgrad.tasks.limits import limit, limit_named
+from daskgrad.tasks.settings import limit, limit_named
 
 PERIOD = 0.5  # seconds between two looks at what is waited for
 
