@@ -374,7 +374,7 @@ def test_no_module_reads_a_file():
 
 # ------------------------------------------------------------------------- docs/deployment.md
 
-DEPLOYMENT = (Path(__file__).parent.parent / "docs" / "deployment.md").read_text()
+DEPLOYMENT = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
 
 
 def defaults():
