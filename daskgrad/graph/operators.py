@@ -55,8 +55,8 @@ def refuses(asked: str, instead: str = "") -> Callable:
 
 def refusal(node: Any, asked: str, instead: str = "") -> TypeError:
     return TypeError(
-        f"{asked} was asked of {node!r}, which has no value yet; wrap the function that needs "
-        f"its value in dg.delayed and call that{instead and f': {instead}'}; or, where no "
+        f"{asked} needs the value of {node!r}, which is not computed yet; wrap the function that "
+        f"needs it in dg.delayed and call that{instead and f': {instead}'}; or, where no "
         f"derivative goes through it, take the value with .compute()"
     )
 
@@ -97,12 +97,12 @@ class ArrayOperators:
     __hash__ = object.__hash__
 
     __lt__ = __le__ = __gt__ = __ge__ = refuses("comparison", BRANCH)
-    __bool__ = refuses("its truth", BRANCH)
+    __bool__ = refuses("bool()", BRANCH)
     __array__ = refuses("np.asarray")
     __float__ = refuses("float()")
     __int__ = refuses("int()")
     __complex__ = refuses("complex()")
-    __index__ = refuses("the use as an index")
+    __index__ = refuses("an index")
     __iter__ = refuses("iteration", UNPACK)
     __len__ = refuses("len()", "dg.delayed(len)(node)")
     __contains__ = refuses("'in'")
