@@ -56,7 +56,9 @@ MISUSES = {
 @pytest.mark.parametrize("misuse", MISUSES)
 def test_a_node_is_no_array(misuse):
     for node in (dg.variable(X, "x"), energy(dg.variable(X))):
-        with pytest.raises(TypeError, match=r"<.*(x|energy)>, which is not computed yet.*dg\.delayed"):
+        with pytest.raises(
+            TypeError, match=r"<.*(x|energy)>, which is not computed yet.*dg\.delayed"
+        ):
             MISUSES[misuse](node)
 
 
