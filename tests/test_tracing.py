@@ -13,7 +13,7 @@ from autograd import tracer
 
 import daskgrad as dg
 from daskgrad.backends.autograd import trace
-from daskgrad.backends.autograd.tracing import TraceNumbers, install, trace_numbers
+from daskgrad.backends.autograd.trace_numbers import TraceNumbers, install, trace_numbers
 from daskgrad.models.model import Call, Model
 from daskgrad.models.pullbacks import capture
 from daskgrad.models.tracing import Active
@@ -74,7 +74,7 @@ def test_a_nested_derivative_is_right_while_another_thread_leaves_its_trace():
 
 @pytest.mark.usefixtures("autograds_counter")
 def test_autograds_own_counter_gets_it_wrong():
-    """The day this fails, autograd is safe in threads, and ``tracing`` can go."""
+    """The day this fails, autograd is safe in threads, and ``trace_numbers`` can go."""
     assert bad_interleaving() != 6.0
 
 

@@ -36,7 +36,7 @@ pytrees with NumPy arrays in them, and so is its value, whatever the library mak
     that calls them.
 
 Five more are optional. ``trace_block(block)`` evaluates the terms of a sum many at a time: it
-takes a ``TracedBlock`` (``daskgrad.backends.calls``) and returns an iterator of lists, which
+takes a ``TracedBlock`` (``daskgrad.backends.traced_call``) and returns an iterator of lists, which
 together have an entry an item, in order: the value, which is one real number, and its gradient,
 as ``pull`` of the cotangent one returns it; or ``None`` for an item that ``trace`` is to be
 called for. Which items those are is decided by the program and by shapes, never by data or by
@@ -54,7 +54,8 @@ Arrays among the arguments are read-only while a model runs. A backend whose own
 memory, and which raises an error where a model has written into them, has ``finds_writes = True``,
 and is given them as they are.
 
-What ``trace`` is given for a call of a model is a ``TracedCall`` (``daskgrad.backends.calls``).
+What ``trace`` is given for a call of a model is a ``TracedCall``
+(``daskgrad.backends.traced_call``).
 """
 
 import importlib

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from daskgrad import backends
-from daskgrad.backends.unchanged import digest
+from daskgrad.backends.pickling.functions import digest
 from daskgrad.values.descriptions import describe
 from daskgrad.values.protection import of_run
 from daskgrad.values.registrations import Structure

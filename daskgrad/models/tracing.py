@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad import backends
-from daskgrad.backends.calls import Layout, TracedBlock, TracedCall
+from daskgrad.backends.traced_call import Layout, TracedBlock, TracedCall
 from daskgrad.models.captured import Gradient, Pullback, Seen, held_nbytes, in_places, pulled_back
 from daskgrad.models.model import Call, Model, load, run, trace, trace_block
 from daskgrad.values import cotangents

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad import backends
-from daskgrad.backends.calls import TracedBlock
+from daskgrad.backends.traced_call import TracedBlock
 from daskgrad.models.captured import Captured, Gradient
 from daskgrad.models.determinism import (
     require_same_value,

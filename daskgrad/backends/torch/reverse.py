@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from daskgrad.backends.calls import TracedCall
 from daskgrad.backends.torch.tensors import (
     Unchanged,
     as_numpy,
@@ -21,6 +20,7 @@ from daskgrad.backends.torch.tensors import (
     like,
     tensor_of,
 )
+from daskgrad.backends.traced_call import TracedCall
 from daskgrad.values.trees import flatten, unflatten
 
 _model_lock = threading.RLock()

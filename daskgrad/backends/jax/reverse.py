@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from daskgrad.backends.calls import Layout, TracedCall
+from daskgrad.backends.jax.compiled import program_of
 from daskgrad.backends.jax.outputs import Outputs, as_numpy, with_shape
-from daskgrad.backends.jax.programs import program_of
+from daskgrad.backends.traced_call import Layout, TracedCall
 from daskgrad.values.trees import flatten, unflatten
 
 
