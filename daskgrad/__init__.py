@@ -7,7 +7,7 @@ import daskgrad.backends.autograd  # makes autograd's traces safe in threads
 import daskgrad.sums.finite  # explains what is not finite in sums
 import daskgrad.tasks.spilling  # noqa: F401  tells Dask's spill files from its messages
 from daskgrad import random
-from daskgrad.backends import register_backend
+from daskgrad.backends.registry import register_backend
 from daskgrad.checks.check_grads import check_grads
 from daskgrad.checks.taylor import taylor_rates
 from daskgrad.derivatives.gradient import grad, value_and_grad

@@ -13,7 +13,7 @@ import dask
 import numpy as np
 from dask.typing import Key
 
-from daskgrad import backends
+from daskgrad.backends import registry
 from daskgrad.graph.hidden_nodes import NESTED, containers_in, find_hidden
 from daskgrad.models.model import KEEP, Call, Model, Operator
 from daskgrad.models.portions import evaluate_item
@@ -442,7 +442,7 @@ def delayed(
         )
     require_name(name, "a model")
     require_choice(keep, KEEP, "keep")
-    backends.load(backend)
+    registry.load(backend)
     return DelayedModel(Model(fun, name or function_name(fun), backend, keep))
 
 

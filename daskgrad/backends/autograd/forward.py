@@ -111,7 +111,7 @@ class RecordNode(Node):
 def linearize(
     fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]
 ) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
-    """Runs ``fun`` once; returns its outputs and the linear map of tangents (see the package)."""
+    """Runs ``fun`` once; returns its outputs and the map of tangents (``backends.protocol``)."""
     number = trace_numbers.next_number()
     notrace_primitives[RecordNode] = without_derivative()
     record: list[Any] = []

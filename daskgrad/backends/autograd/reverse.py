@@ -126,7 +126,7 @@ def narrow_rule(fun: Callable, error: Exception) -> str:
 
 
 def trace(fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
-    """Runs ``fun`` once; returns its outputs and the tape (see ``daskgrad.backends``)."""
+    """Runs ``fun`` once; returns its outputs and the tape (see ``backends.protocol``)."""
     number = trace_numbers.next_number()
     notrace_primitives[TapeNode] = without_derivative()
     roots = [TapeNode.new_root(array) for array in arrays]

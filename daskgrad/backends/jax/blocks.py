@@ -19,7 +19,7 @@ Result = tuple[Any, Sequence[Any]]  # a value, and its gradient
 
 
 def trace_block(block: TracedBlock) -> Iterator[list[Result | None]]:
-    """The values and gradients of runs of items (see ``daskgrad.backends``)."""
+    """The values and gradients of runs of items (see ``backends.protocol``)."""
     parts = [part_of(column) for column in block.columns]
     groups: dict[Hashable, Group] = {}
     begin, held = 0, 0
