@@ -3,9 +3,9 @@
 ``ARCHITECTURE.md`` tells what is where.
 """
 
-import daskgrad.backends.autograd  # makes autograd's traces safe in threads
+import daskgrad.backends.autograd.trace_numbers
 import daskgrad.sums.finite  # explains what is not finite in sums
-import daskgrad.tasks.spilling  # noqa: F401  tells Dask's spill files from its messages
+import daskgrad.tasks.spilling
 from daskgrad import random
 from daskgrad.backends.registry import register_backend
 from daskgrad.checks.check_grads import check_grads
@@ -30,6 +30,8 @@ from daskgrad.rules.custom_vjp import custom_vjp
 from daskgrad.rules.implicit import implicit
 from daskgrad.sums.map_sum import map_sum, reduce_sum, sum
 from daskgrad.sums.zipping import zip
+
+daskgrad.backends.autograd.trace_numbers.install()  # makes autograd's traces safe in threads
 
 __version__ = "0.1.0"
 
