@@ -3,10 +3,10 @@
 ``ARCHITECTURE.md`` tells what is where.
 """
 
-import daskgrad.backends.autograd  # makes autograd's traces safe in threads
 import daskgrad.sums.finite  # noqa: F401  explains what is not finite in sums
 from daskgrad import random
-from daskgrad.backends import register_backend
+from daskgrad.backends.autograd import trace_numbers
+from daskgrad.backends.registry import register_backend
 from daskgrad.checks.check_grads import check_grads
 from daskgrad.checks.taylor import taylor_rates
 from daskgrad.derivatives.gradient import grad, value_and_grad
@@ -33,6 +33,7 @@ from daskgrad.tasks import settings, spilling
 
 settings.install()
 spilling.install()
+trace_numbers.install()  # makes autograd's traces safe in threads
 
 __version__ = "0.1.0"
 

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from daskgrad import backends
+from daskgrad.backends import registry
 from daskgrad.graph.nodes import CallNode
 from daskgrad.models.model import KEEP, Model
 from daskgrad.tasks.collections import is_collection
@@ -79,7 +79,7 @@ def delayed(
         )
     require_name(name, "a model")
     require_choice(keep, KEEP, "keep")
-    backends.load(backend)
+    registry.load(backend)
     return DelayedModel(Model(fun, name or function_name(fun), backend, keep))
 
 

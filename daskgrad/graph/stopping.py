@@ -9,7 +9,7 @@ from typing import Any
 
 import optree
 
-from daskgrad import backends
+from daskgrad.backends import registry
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
 from daskgrad.tasks.task_graph import TaskGraph
@@ -81,7 +81,7 @@ def stopped(leaf: Any) -> Any:
         return constant_variable(leaf)
     if isinstance(leaf, Node):
         return Stopped(leaf)
-    for function in backends.of_leaves("stop_gradient"):
+    for function in registry.of_leaves("stop_gradient"):
         leaf = function(leaf)
     return leaf
 
@@ -99,6 +99,6 @@ def plain(leaf: Any) -> Any:
             f"dg.value needs the value of {leaf!r}, which is not computed yet: it is for numbers "
             f"within a model; outside of models, take the value with .compute()"
         )
-    for function in backends.of_leaves("value"):
+    for function in registry.of_leaves("value"):
         leaf = function(leaf)
     return leaf

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad import backends
+from daskgrad.backends import registry
 from daskgrad.models.model import Model
 from daskgrad.models.tracing import require_no_objects
 from daskgrad.values.cotangents import is_differentiable, zeros
@@ -62,7 +62,7 @@ class Pushed:
             structures.append(structure)
             return leaves
 
-        backend = backends.load(self.model.backend)
+        backend = registry.load(self.model.backend)
         outputs, push = backend.linearize(primal, arguments.values)
         tangents = [
             optree.tree_unflatten(structures[0], list(map(or_zeros, push(direction), outputs)))

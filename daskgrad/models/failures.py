@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from daskgrad import backends
+from daskgrad.backends import registry
 from daskgrad.models.model import Call, Model, described_arguments
 from daskgrad.models.portable_errors import make_portable, shorten
 from daskgrad.models.writes import note_of_foreign, note_of_write
@@ -74,7 +74,7 @@ class Blame(NamedTuple):
         called = self.model.fun, self.model.name, args, kwargs, term_at(self.place)
         backend = self.model.backend
         said = [
-            backends.hint(backend, error, self.stage),
+            registry.hint(backend, error, self.stage),
             note_of_write(error, *called),
             note_of_foreign(self.model.fun, args, kwargs, backend),
         ]

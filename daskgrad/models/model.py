@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-from daskgrad import backends
-from daskgrad.backends.unchanged import digest
+from daskgrad.backends import registry
+from daskgrad.backends.pickling.functions import digest
 from daskgrad.values.descriptions import describe
 from daskgrad.values.protection import of_run
 from daskgrad.values.registrations import Structure
@@ -43,7 +43,7 @@ class Model(NamedTuple):
     def __reduce__(self) -> tuple:
         fun = self.fun if isinstance(self.fun, SentFunction) else SentFunction.of(self)
         rest = () if self.operator is None else (self.operator,)
-        return Model, (fun, self.name, backends.sent(self.backend), self.keep, *rest)
+        return Model, (fun, self.name, registry.sent(self.backend), self.keep, *rest)
 
 
 class SentFunction:
@@ -63,7 +63,7 @@ class SentFunction:
 
     @classmethod
     def of(cls, model: Model) -> "SentFunction":
-        return cls(backends.load(model.backend).dumps(model.fun), backends.sent(model.backend))
+        return cls(registry.load(model.backend).dumps(model.fun), registry.sent(model.backend))
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
         """As a buffer: not copied, and not read again where pickles are searched for names."""
@@ -84,7 +84,7 @@ class SentFunction:
 
     def load(self) -> Callable:
         if self._fun is None:
-            self._fun = backends.load(self.backend).loads(self.data)
+            self._fun = registry.load(self.backend).loads(self.data)
         return self._fun
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -145,8 +145,8 @@ def load(model: Model) -> None:
 def run(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     """The value of a call."""
     load(model)
-    backend = backends.load(model.backend)
-    args, kwargs = call.arguments_of_run(inputs, backends.finds_writes(backend))
+    backend = registry.load(model.backend)
+    args, kwargs = call.arguments_of_run(inputs, registry.finds_writes(backend))
     before = _RUNNING.get()
     try:
         _RUNNING.set(True)  # not before "try": Ctrl-C may come as it returns

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad import backends
-from daskgrad.backends.calls import TracedBlock
+from daskgrad.backends import registry
+from daskgrad.backends.traced_call import TracedBlock
 from daskgrad.models.captured import Captured, Gradient
 from daskgrad.models.determinism import (
     require_same_value,
@@ -72,7 +72,7 @@ def evaluate_block(
     if not len(columns[0]):
         return NOTHING
     with Blame("value", model, whole.call, [*[None] * whole.parts, *inputs]):
-        model = model._replace(fun=backends.prepared(backends.load(model.backend), model.fun))
+        model = model._replace(fun=registry.prepared(registry.load(model.backend), model.fun))
     protected = protection(model)
     inputs, columns = list(map(protected, inputs)), tuple(map(protected, columns))
     call = protected_call(whole.call, protected)
@@ -92,7 +92,7 @@ def protection(model: Model) -> Callable[[Any], Any]:
 
     So what all terms share is protected once; each run of the model has the rest done.
     """
-    finds_writes = backends.finds_writes(backends.load(model.backend))
+    finds_writes = registry.finds_writes(registry.load(model.backend))
     return as_it_is if finds_writes else read_only_leaf
 
 

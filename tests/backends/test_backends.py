@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from probes import lines, write
 
 import daskgrad as dg
-from daskgrad import backends
+from daskgrad.backends import registry
 from daskgrad.models.pullbacks import capture
 from daskgrad.models.tracing import Active
 
@@ -33,7 +33,7 @@ def name(request):
 
 @pytest.fixture
 def backend(name):
-    return backends.load(name)
+    return registry.load(name)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def close(found, expected):
 
 
 def test_the_protocol_is_there(backend):
-    for function in backends.FUNCTIONS:
+    for function in registry.FUNCTIONS:
         assert callable(getattr(backend, function)), function
 
 
@@ -83,7 +83,7 @@ def test_outputs_are_numpy_arrays_and_plain_leaves(backend, xp):
 
 def test_cotangents_are_pulled_back_any_number_of_times(backend, xp, random):
     """The pullback is that of autograd, whichever cotangents are missing."""
-    _, reference = backends.load("autograd").trace(product_and_sum(anp), [A, B])
+    _, reference = registry.load("autograd").trace(product_and_sum(anp), [A, B])
     _, tape = backend.trace(product_and_sum(xp), [A, B])
     c = random.standard_normal(4)
     for cotangents in ([c, None, 2.0, None, None], [c, None, None, None, None], [c] + [None] * 4):
@@ -147,7 +147,7 @@ def test_complex_numbers_follow_autograds_convention(backend, xp, random):
         return lambda z, a: [xp.exp(z) * a, xp.sum(xp.real(z * z) * a)]
 
     outputs, tape = backend.trace(fun(xp), [z, A])
-    expected, reference = backends.load("autograd").trace(fun(anp), [z, A])
+    expected, reference = registry.load("autograd").trace(fun(anp), [z, A])
     for found, other in zip(outputs, expected, strict=True):
         close(found, other)
     for found, other in zip(tape.pull([c, 1.5]), reference.pull([c, 1.5]), strict=True):
@@ -241,7 +241,7 @@ class Slope:
         self.fun = fun
 
     def __call__(self, x, v):
-        _, push = backends.load(self.backend).linearize(lambda x: [self.fun(x)], [x])
+        _, push = registry.load(self.backend).linearize(lambda x: [self.fun(x)], [x])
         return push([v])[0]
 
 
@@ -306,13 +306,13 @@ class HalvingTape:
         return self.tape.held_arrays()
 
 
-AUTOGRAD = backends.load("autograd")
+AUTOGRAD = registry.load("autograd")
 
 
 @pytest.fixture
-def registry(monkeypatch):
+def fresh_registry(monkeypatch):
     """What a test registers is forgotten after it."""
-    monkeypatch.setattr(backends, "_loaded", dict(backends._loaded))
+    monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
 
 
 def local_backend():
@@ -325,7 +325,7 @@ def local_backend():
 
 
 @pytest.mark.parametrize("make", [Halving, local_backend])
-def test_a_registered_object_travels_with_its_models(make, registry, scheduler):
+def test_a_registered_object_travels_with_its_models(make, fresh_registry, scheduler):
     dg.register_backend("halving", make())
     model = dg.delayed(lambda x: anp.sum(anp.sin(x)), name="model", backend="halving")
     term = dg.delayed(lambda item, x: anp.sum(x * item), name="term", backend="halving")
@@ -335,7 +335,7 @@ def test_a_registered_object_travels_with_its_models(make, registry, scheduler):
     assert model(A).compute() == np.sum(np.sin(A))
 
 
-def test_a_registered_object_reaches_placed_items(registry, client):
+def test_a_registered_object_reaches_placed_items(fresh_registry, client):
     dg.register_backend("halving", local_backend())
     model = dg.delayed(lambda item, x: anp.sum(anp.sin(x) * item), name="m", backend="halving")
     with dg.place([A, B]) as shards:
@@ -343,7 +343,7 @@ def test_a_registered_object_reaches_placed_items(registry, client):
     close(gradient, 0.5 * np.cos(A) * (A + B))
 
 
-def test_a_registered_object_travels_as_it_is_when_the_model_is_sent(registry, client):
+def test_a_registered_object_travels_as_it_is_when_the_model_is_sent(fresh_registry, client):
     backend = local_backend()
     dg.register_backend("halving", backend)
     model = dg.delayed(lambda x: anp.sum(anp.sin(x)), backend="halving")
@@ -352,22 +352,22 @@ def test_a_registered_object_travels_as_it_is_when_the_model_is_sent(registry, c
         close(dg.grad(lambda x: model(x))(A), factor * np.cos(A))
 
 
-def test_a_module_travels_by_its_path(registry, client):
+def test_a_module_travels_by_its_path(fresh_registry, client):
     module = importlib.import_module("daskgrad.backends.autograd")
     dg.register_backend("again", module)
-    assert backends.sent("again") == backends.SentBackend("again", module.__name__, b"")
+    assert registry.sent("again") == registry.SentBackend("again", module.__name__, b"")
     model = dg.delayed(lambda x: anp.sum(anp.sin(x)), backend="again")
     close(dg.grad(lambda x: model(x))(A), np.cos(A))
 
 
-def test_a_newer_backend_takes_the_place_of_an_older_one_of_its_name(registry):
+def test_a_newer_backend_takes_the_place_of_an_older_one_of_its_name(fresh_registry):
     dg.register_backend("halving", Halving(0.5))
     dg.register_backend("halving", Halving(0.125))
     model = dg.delayed(lambda x: anp.sum(x), backend="halving")
     close(dg.grad(lambda x: model(x))(A), np.full(4, 0.125))
 
 
-@pytest.mark.parametrize("name", backends.NAMES)
+@pytest.mark.parametrize("name", registry.NAMES)
 def test_the_names_of_daskgrads_own_backends_are_taken(name):
     with pytest.raises(ValueError, match=f"backend '{name}' is daskgrad's own"):
         dg.register_backend(name, Halving())
@@ -386,12 +386,12 @@ def test_a_backends_name_is_a_string():
 
 def test_a_module_that_others_cannot_import_is_an_error():
     module = types.ModuleType("made_here")
-    vars(module).update({name: len for name in backends.FUNCTIONS})
+    vars(module).update({name: len for name in registry.FUNCTIONS})
     with pytest.raises(TypeError, match="module 'made_here', which other processes cannot import"):
         dg.register_backend("mine", module)
 
 
-def test_registered_backends_are_among_those_to_choose_from(registry):
+def test_registered_backends_are_among_those_to_choose_from(fresh_registry):
     dg.register_backend("halving", Halving())
     with pytest.raises(ValueError, match=r"choose one of autograd, jax, torch, halving, or"):
         dg.delayed(abs, backend="halfing")
@@ -534,4 +534,4 @@ def test_a_pullback_whose_worker_retires_is_traced_again_elsewhere(name, tmp_pat
 
 @pytest.mark.parametrize("name", list(ARRAYS))
 def test_every_backend_is_in_the_table(name):
-    assert name in backends.NAMES
+    assert name in registry.NAMES

@@ -7,8 +7,8 @@ import pytest
 from autograd.scipy.special import logsumexp
 
 from daskgrad.backends.autograd import pickling
-from daskgrad.backends.unchanged import KEPT as KEPT_PICKLES
-from daskgrad.backends.unchanged import are_same, parts_of
+from daskgrad.backends.pickling.functions import KEPT as KEPT_PICKLES
+from daskgrad.backends.pickling.functions import are_same, parts_of
 
 FACTOR = 2.0
 TABLE = [1.0, 2.0]

@@ -299,7 +299,7 @@ def test_the_check_sees_an_open_port():
 # --------------------------------------------------------------------------- what is unpickled
 
 UNPICKLED = {  # module -> what it loads, and why that came over Dask's own channels
-    "backends": "a registered backend: part of a model",
+    "backends.registry": "a registered backend: part of a model",
     "backends.autograd.pickling": "a model's function: `models.model` calls it",
     "backends.jax.pickling": "a model's function: `models.model` calls it",
     "backends.torch.pickling": "a model's function: `models.model` calls it",

@@ -158,7 +158,7 @@ def test_gradients_on_dasks_threads_from_eight_threads_are_right(in_line):
 @pytest.mark.filterwarnings("ignore:Output seems independent")
 @pytest.mark.usefixtures("autograds_counter")
 def test_the_same_program_is_wrong_without_daskgrad():
-    """More than a third of plain autograd's results; the day they are not, ``tracing`` can go."""
+    """More than a third of autograd's results; the day they are not, ``trace_numbers`` can go."""
     points = POINTS[::5]
     derivative = autograd.grad(thrice)
     expected = one_thread(derivative, points)

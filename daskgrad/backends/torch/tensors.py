@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from daskgrad.backends.calls import is_numeric
+from daskgrad.backends.traced_call import is_numeric
 
 
 def tensor_of(array: Any) -> torch.Tensor:

@@ -8,7 +8,7 @@ import pytest
 from autograd.core import make_vjp
 
 from daskgrad.backends.autograd import trace
-from daskgrad.backends.autograd.arithmetic import RULES
+from daskgrad.backends.autograd.rules.arithmetic import RULES
 from daskgrad.models.captured import Pullback
 
 OPERATORS = (operator.add, operator.sub, operator.mul, operator.truediv, operator.pow)

@@ -18,8 +18,8 @@ from autograd.numpy import numpy_vjps
 from sweep import DOMAIN_ERRORS, TABLE, by_keyword, calls_of, check, check_second, refusal_calls
 
 from daskgrad.backends.autograd import linearize, trace
-from daskgrad.backends.autograd.linearize import RULES as TANGENT_RULES
-from daskgrad.backends.autograd.tape import RULES
+from daskgrad.backends.autograd.forward import RULES as TANGENT_RULES
+from daskgrad.backends.autograd.reverse import RULES
 
 assert functions_scipy
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from autograd.core import make_vjp
 
-from daskgrad.backends.autograd import indexing, trace
+from daskgrad.backends.autograd import trace
+from daskgrad.backends.autograd.rules import indexing
 
 
 def bits(value):

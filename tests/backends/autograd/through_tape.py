@@ -13,10 +13,10 @@ from autograd.builtins import tuple as boxed_tuple
 from autograd.core import primitive_vjps, vspace
 
 from daskgrad.backends.autograd import linearize, trace
-from daskgrad.backends.autograd.corrections import TANGENTS
-from daskgrad.backends.autograd.linearize import RULES as RULES_FOR_TANGENTS
-from daskgrad.backends.autograd.ruled import opened
-from daskgrad.backends.autograd.tape import RULES
+from daskgrad.backends.autograd.custom import opened
+from daskgrad.backends.autograd.forward import RULES as RULES_FOR_TANGENTS
+from daskgrad.backends.autograd.reverse import RULES
+from daskgrad.backends.autograd.rules import TANGENTS
 from daskgrad.values.trees import flatten
 
 RIGHT_HERE = {"test_fft.py::test_rfftn_odd_not_implemented": "wants odd sizes to be refused"}

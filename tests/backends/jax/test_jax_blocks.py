@@ -16,7 +16,7 @@ jnp = arrays_of("jax")
 
 import jax  # noqa: E402  after the check that it is there
 
-from daskgrad.backends.jax import blocks, loops, programs  # noqa: E402
+from daskgrad.backends.jax import blocks, compiled, loops  # noqa: E402
 
 RANDOM = np.random.default_rng(0)
 P = np.array([1.3, 0.7])
@@ -40,7 +40,7 @@ def density(x, p):
 def calls(monkeypatch):
     """How many items each call of a loop went through, and how many items were called alone."""
     found = collections.defaultdict(list)
-    each, forward = loops.Loop._each, programs.Program.forward
+    each, forward = loops.Loop._each, compiled.Program.forward
 
     def counted_each(self, count, results):
         found["together"].append(count)
@@ -51,7 +51,7 @@ def calls(monkeypatch):
         return forward(self, *args)
 
     monkeypatch.setattr(loops.Loop, "_each", counted_each)
-    monkeypatch.setattr(programs.Program, "forward", counted_forward)
+    monkeypatch.setattr(compiled.Program, "forward", counted_forward)
     return found
 
 

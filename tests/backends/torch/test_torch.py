@@ -9,7 +9,7 @@ from libraries import arrays_of
 from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
-from daskgrad import backends
+from daskgrad.backends import registry
 from daskgrad.models.pullbacks import capture
 from daskgrad.models.tracing import Active
 
@@ -298,7 +298,7 @@ def test_an_argument_that_is_not_used_has_a_zero_gradient_and_a_warning(synchron
 
 def test_a_saved_tensor_of_a_directional_derivative_is_found():
     """Wrapped tensors of an inner derivative do not disturb the search."""
-    backend = backends.load("torch")
+    backend = registry.load("torch")
 
     def fun(x, v):
         return backend.linearize(lambda x: [torch.sum(torch.sin(x))], [x])[1]([v])

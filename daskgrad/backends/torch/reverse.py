@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from daskgrad.backends.calls import TracedCall
 from daskgrad.backends.torch.tensors import (
     Unchanged,
     as_numpy,
@@ -21,6 +20,7 @@ from daskgrad.backends.torch.tensors import (
     like,
     tensor_of,
 )
+from daskgrad.backends.traced_call import TracedCall
 from daskgrad.values.trees import flatten, unflatten
 
 _model_lock = threading.RLock()
@@ -38,7 +38,7 @@ def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
 
 
 def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
-    """Runs ``fun`` once (see ``daskgrad.backends``)."""
+    """Runs ``fun`` once (see ``backends.protocol``)."""
     with _model_lock, torch.inference_mode(False), torch.enable_grad():
         roots = [tensor_of(array).requires_grad_() for array in arrays]
         outputs = called(fun, roots) if isinstance(fun, TracedCall) else fun(*roots)
@@ -113,52 +113,3 @@ def saved_tensors(functions: Sequence[Any]) -> list[torch.Tensor]:
             found.extend([each for each in several if isinstance(each, torch.Tensor)])
         waiting.extend(before for before, _ in function.next_functions)
     return found
-
-
-def linearize(
-    fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]
-) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
-    """The outputs of ``fun``, and the map from the arrays' tangents to theirs; in tensors.
-
-    ``fun`` runs once: a pullback is linear in its cotangent, and so its own pullback maps tangents.
-    PyTorch's forward mode would run it again for every push, and does not look at ``no_grad``.
-    """
-    with torch.inference_mode(False), torch.enable_grad():
-        primals = [each if is_traced(each) else tensor_of(each).requires_grad_() for each in arrays]
-        outputs = list(fun(*primals))
-        ends = [each for each in outputs if is_traced(each)]
-        cotangents = [torch.ones_like(end, requires_grad=True) for end in ends]
-        pulled = differentiated(ends, primals, cotangents)
-
-    def push(tangents: Sequence[Any]) -> list[Any]:
-        moving = [
-            (each, like(tangent, primal))
-            for each, tangent, primal in zip(pulled, tangents, primals, strict=True)
-            if tangent is not None and is_traced(each)
-        ]
-        with torch.inference_mode(False), torch.enable_grad():
-            pushed = differentiated([e for e, _ in moving], cotangents, [t for _, t in moving])
-        rest = iter(pushed)
-        return [tangent_of(each, next(rest) if is_traced(each) else None) for each in outputs]
-
-    return outputs, push
-
-
-def is_traced(leaf: Any) -> bool:
-    """Whether a leaf is a tensor that depends on what is differentiated."""
-    return has_derivative(leaf) and leaf.requires_grad
-
-
-def differentiated(
-    outputs: Sequence[Any], inputs: Sequence[Any], cotangents: Sequence[Any]
-) -> Sequence[Any]:
-    """The cotangents of inputs, which can be differentiated themselves; ``None`` for none."""
-    if not outputs:
-        return [None] * len(inputs)
-    return torch.autograd.grad(outputs, inputs, cotangents, create_graph=True, allow_unused=True)
-
-
-def tangent_of(output: Any, tangent: Any) -> Any:
-    if not has_derivative(output):
-        return None
-    return torch.zeros_like(output) if tangent is None else tangent

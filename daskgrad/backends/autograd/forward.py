@@ -24,23 +24,8 @@ from autograd.tracer import (
     trace_primitives_map,
 )
 
-from daskgrad.backends.autograd.corrections import (
-    ADJOINTS,
-    EQUIVALENTS,
-    REFUSED,
-    TANGENTS,
-    entered_by,
-    settle,
-)
-from daskgrad.backends.autograd.corrections.registry import plain
-from daskgrad.backends.autograd.guards import (
-    INTEGERS,
-    kind_of,
-    require_seen,
-    without_derivative,
-)
-from daskgrad.backends.autograd.ruled import call_ruled
-from daskgrad.backends.autograd.tape import (
+from daskgrad.backends.autograd.custom import call_ruled
+from daskgrad.backends.autograd.reverse import (
     copied,
     explain,
     missing,
@@ -48,7 +33,22 @@ from daskgrad.backends.autograd.tape import (
     pullback_of,
     trace,
 )
-from daskgrad.backends.autograd.tracing import trace_numbers
+from daskgrad.backends.autograd.rules import (
+    ADJOINTS,
+    EQUIVALENTS,
+    REFUSED,
+    TANGENTS,
+    entered_by,
+    settle,
+)
+from daskgrad.backends.autograd.rules.declaration import plain
+from daskgrad.backends.autograd.rules.refusals import (
+    INTEGERS,
+    kind_of,
+    require_seen,
+    without_derivative,
+)
+from daskgrad.backends.autograd.trace_numbers import trace_numbers
 from daskgrad.values.cotangents import is_differentiable
 
 
@@ -111,7 +111,7 @@ class RecordNode(Node):
 def linearize(
     fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]
 ) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
-    """Runs ``fun`` once; returns its outputs and the linear map of tangents (see the package)."""
+    """Runs ``fun`` once; returns its outputs and the map of tangents (``backends.protocol``)."""
     number = trace_numbers.next_number()
     notrace_primitives[RecordNode] = without_derivative()
     record: list[Any] = []

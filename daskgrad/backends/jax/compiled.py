@@ -19,11 +19,11 @@ import numpy as np
 import optree
 from jax.extend.core import jaxpr_as_fun
 
-from daskgrad.backends.calls import Layout, is_numeric
+from daskgrad.backends.jax.dependence import reached
 from daskgrad.backends.jax.outputs import Outputs
 from daskgrad.backends.jax.pickling import dumps
-from daskgrad.backends.jax.reach import reached
-from daskgrad.backends.unchanged import digest
+from daskgrad.backends.pickling.functions import digest
+from daskgrad.backends.traced_call import Layout, is_numeric
 from daskgrad.values.trees import exactly, flatten, unflatten
 
 logger = logging.getLogger("daskgrad")

@@ -16,16 +16,21 @@ from autograd.numpy.numpy_vjps import untake
 from autograd.tracer import Node, isbox, new_box, notrace_primitives
 from numpy import float64, ndarray
 
-from daskgrad.backends.autograd.arithmetic import RULES as ARITHMETIC_RULES
-from daskgrad.backends.autograd.corrections import (
+from daskgrad.backends.autograd.custom import call_ruled
+from daskgrad.backends.autograd.pickling import TapePickler
+from daskgrad.backends.autograd.rules import (
     ADJOINTS,
     EQUIVALENTS,
     REFUSED,
     entered_by,
     settle,
 )
-from daskgrad.backends.autograd.corrections.registry import Refusal, plain
-from daskgrad.backends.autograd.guards import (
+from daskgrad.backends.autograd.rules.arithmetic import RULES as ARITHMETIC_RULES
+from daskgrad.backends.autograd.rules.declaration import Refusal, plain
+from daskgrad.backends.autograd.rules.indexing import RULES as INDEXING_RULES
+from daskgrad.backends.autograd.rules.indexing import Piece, Pieces
+from daskgrad.backends.autograd.rules.linear import RULES as LINEAR_RULES
+from daskgrad.backends.autograd.rules.refusals import (
     INTEGERS,
     integer_pullback,
     kind_of,
@@ -34,12 +39,7 @@ from daskgrad.backends.autograd.guards import (
     require_seen,
     without_derivative,
 )
-from daskgrad.backends.autograd.indexing import RULES as INDEXING_RULES
-from daskgrad.backends.autograd.indexing import Piece, Pieces
-from daskgrad.backends.autograd.linear import RULES as LINEAR_RULES
-from daskgrad.backends.autograd.pickling import TapePickler
-from daskgrad.backends.autograd.ruled import call_ruled
-from daskgrad.backends.autograd.tracing import trace_numbers
+from daskgrad.backends.autograd.trace_numbers import trace_numbers
 from daskgrad.values.trees import LEAF_TYPES
 
 LEAF_TYPES.add(ArrayBox)  # optree would find out as much, in ten times the time
@@ -126,7 +126,7 @@ def narrow_rule(fun: Callable, error: Exception) -> str:
 
 
 def trace(fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
-    """Runs ``fun`` once; returns its outputs and the tape (see ``daskgrad.backends``)."""
+    """Runs ``fun`` once; returns its outputs and the tape (see ``backends.protocol``)."""
     number = trace_numbers.next_number()
     notrace_primitives[TapeNode] = without_derivative()
     roots = [TapeNode.new_root(array) for array in arrays]

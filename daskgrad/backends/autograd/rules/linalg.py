@@ -8,7 +8,7 @@ import numpy as np
 from autograd.core import primitive_vjps
 from autograd.numpy import linalg
 
-from daskgrad.backends.autograd.corrections.registry import (
+from daskgrad.backends.autograd.rules.declaration import (
     ADJOINTS,
     TANGENTS,
     Refusal,

@@ -10,14 +10,14 @@ import numpy as np
 from autograd.core import VJPNode
 from autograd.tracer import notrace_primitives
 
-from daskgrad.backends.autograd.corrections import (
+from daskgrad.backends.autograd.rules import (
     ADJOINTS,
     KEYWORDS,
     KNOWN,
     REFUSED,
     settle,
 )
-from daskgrad.backends.autograd.corrections.registry import Refusal
+from daskgrad.backends.autograd.rules.declaration import Refusal
 
 INSTEAD = {
     "out": "take the value that the function returns",

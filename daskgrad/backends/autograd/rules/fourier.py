@@ -11,7 +11,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.numpy import fft
 
-from daskgrad.backends.autograd.corrections.registry import equivalent, keywords, plain
+from daskgrad.backends.autograd.rules.declaration import equivalent, keywords, plain
 
 
 def line_needed(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> bool:

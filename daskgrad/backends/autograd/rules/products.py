@@ -5,7 +5,7 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 
-from daskgrad.backends.autograd.corrections.registry import equivalent, keywords, plain
+from daskgrad.backends.autograd.rules.declaration import equivalent, keywords, plain
 
 
 def outer_needed(a: Any, b: Any) -> bool:

@@ -14,9 +14,9 @@ import numpy as np
 import optree
 from autograd.tracer import getval
 
-from daskgrad.backends.autograd.linearize import linearize
-from daskgrad.backends.autograd.ruled import Call, with_derivative
-from daskgrad.backends.autograd.tape import trace
+from daskgrad.backends.autograd.custom import Call, with_derivative
+from daskgrad.backends.autograd.forward import linearize
+from daskgrad.backends.autograd.reverse import trace
 from daskgrad.values.descriptions import describe, function_name
 from daskgrad.values.trees import flatten
 

@@ -8,7 +8,7 @@ import numpy as np
 from autograd.numpy.numpy_vjps import unbroadcast_f
 from autograd.scipy import stats
 
-from daskgrad.backends.autograd.corrections.registry import (
+from daskgrad.backends.autograd.rules.declaration import (
     ADJOINTS,
     equivalent,
     keywords,

@@ -9,7 +9,7 @@ from autograd.numpy import numpy_wrapper
 from autograd.numpy.numpy_vjps import unbroadcast
 from autograd.tracer import getval, trace_primitives_map
 
-from daskgrad.backends.autograd.corrections.registry import (
+from daskgrad.backends.autograd.rules.declaration import (
     ADJOINTS,
     TANGENTS,
     equivalent,

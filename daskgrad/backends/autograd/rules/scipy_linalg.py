@@ -8,7 +8,7 @@ import numpy as np
 from autograd.core import primitive_jvps
 from autograd.scipy import linalg
 
-from daskgrad.backends.autograd.corrections.registry import (
+from daskgrad.backends.autograd.rules.declaration import (
     ADJOINTS,
     TANGENTS,
     equivalent,

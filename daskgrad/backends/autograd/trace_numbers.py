@@ -6,8 +6,8 @@ twice, and a nested derivative is wrong without an error; an exception inside a 
 counter raised. Numbers that only grow cannot meet: a later trace always has the higher one, also
 where a closure carries a box into another thread.
 
-This is the one place where daskgrad replaces something of another library, and it does so when it
-is imported, in every process.
+This is the one place where daskgrad replaces something of another library: ``install`` is called
+when it is imported, in every process.
 """
 
 import itertools
@@ -31,11 +31,9 @@ class TraceNumbers:
         yield self.next_number()
 
 
-def install() -> TraceNumbers:
-    """Puts ``TraceNumbers`` in place of autograd's counter, once a process."""
-    if not isinstance(tracer.trace_stack, TraceNumbers):
-        tracer.trace_stack = TraceNumbers(tracer.trace_stack.top + 1)
-    return tracer.trace_stack
+trace_numbers = TraceNumbers(tracer.trace_stack.top + 1)
 
 
-trace_numbers = install()
+def install() -> None:
+    """Puts ``trace_numbers`` in place of autograd's counter."""
+    tracer.trace_stack = trace_numbers

@@ -12,12 +12,12 @@ from collections.abc import Callable
 
 from autograd.core import primitive_jvps, primitive_vjps
 
-from daskgrad.backends.autograd.corrections.registry import ADJOINTS as ADJOINTS
-from daskgrad.backends.autograd.corrections.registry import EQUIVALENTS as EQUIVALENTS
-from daskgrad.backends.autograd.corrections.registry import KEYWORDS as KEYWORDS
-from daskgrad.backends.autograd.corrections.registry import REFUSED as REFUSED
-from daskgrad.backends.autograd.corrections.registry import TANGENTS as TANGENTS
-from daskgrad.backends.autograd.corrections.registry import Equivalent as Equivalent
+from daskgrad.backends.autograd.rules.declaration import ADJOINTS as ADJOINTS
+from daskgrad.backends.autograd.rules.declaration import EQUIVALENTS as EQUIVALENTS
+from daskgrad.backends.autograd.rules.declaration import KEYWORDS as KEYWORDS
+from daskgrad.backends.autograd.rules.declaration import REFUSED as REFUSED
+from daskgrad.backends.autograd.rules.declaration import TANGENTS as TANGENTS
+from daskgrad.backends.autograd.rules.declaration import Equivalent as Equivalent
 
 OF_NUMPY = ("arrangements", "elementwise", "fourier", "linalg", "products", "reductions")
 OF_SCIPY = {  # autograd's modules, and our corrections of their functions

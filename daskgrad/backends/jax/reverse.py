@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from daskgrad.backends.calls import Layout, TracedCall
-from daskgrad.backends.jax.outputs import Outputs, as_numpy, with_shape
-from daskgrad.backends.jax.programs import program_of
+from daskgrad.backends.jax.compiled import program_of
+from daskgrad.backends.jax.outputs import Outputs, as_numpy
+from daskgrad.backends.traced_call import Layout, TracedCall
 from daskgrad.values.trees import flatten, unflatten
 
 
@@ -37,7 +36,7 @@ def plain(value: Any) -> Any:
 
 
 def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape | GradientTape"]:
-    """Runs ``fun`` once, compiled where that can be (see ``daskgrad.backends``)."""
+    """Runs ``fun`` once, compiled where that can be (see ``backends.protocol``)."""
     with jax.enable_x64(True):
         if not isinstance(fun, TracedCall):
             return trace_anew(fun, arrays)
@@ -114,25 +113,3 @@ class GradientTape:
 
     def held_arrays(self) -> list[Any]:
         return [g for g in self._gradient if g is not None]
-
-
-def linearize(
-    fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]
-) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
-    """The outputs of ``fun``, and the map from the arrays' tangents to theirs; in JAX's arrays."""
-    outputs = Outputs()
-
-    def of_arrays(*boxes: Any) -> tuple[list[Any], list[Any]]:
-        return outputs.split(fun(*boxes))
-
-    with jax.enable_x64(True):
-        primals = [jnp.asarray(array) for array in arrays]
-        ends, push_ends, others = jax.linearize(of_arrays, *primals, has_aux=True)
-
-    def push(tangents: Sequence[Any]) -> list[Any]:
-        with jax.enable_x64(True):
-            pairs = zip(tangents, primals, strict=True)
-            pushed = push_ends(*[with_shape(tangent, primal) for tangent, primal in pairs])
-        return outputs.tangents(pushed)
-
-    return outputs.joined(ends, others), push

@@ -7,7 +7,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.numpy import numpy_wrapper
 
-from daskgrad.backends.autograd.corrections.registry import (
+from daskgrad.backends.autograd.rules.declaration import (
     TANGENTS,
     Refusal,
     equivalent,

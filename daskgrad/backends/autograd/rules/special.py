@@ -8,8 +8,7 @@ import numpy as np
 from autograd.numpy.numpy_vjps import unbroadcast_f
 from autograd.scipy import special
 
-from daskgrad.backends.autograd.corrections.reductions import extreme_needed, normal_axes
-from daskgrad.backends.autograd.corrections.registry import (
+from daskgrad.backends.autograd.rules.declaration import (
     ADJOINTS,
     Refusal,
     equivalent,
@@ -17,6 +16,7 @@ from daskgrad.backends.autograd.corrections.registry import (
     plain,
     refuse,
 )
+from daskgrad.backends.autograd.rules.reductions import extreme_needed, normal_axes
 
 for fun, arguments in (
     (special.jn, {0: "x1, the order"}),

@@ -7,7 +7,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.numpy import numpy_wrapper
 
-from daskgrad.backends.autograd.corrections.registry import Refusal, equivalent, keywords, plain
+from daskgrad.backends.autograd.rules.declaration import Refusal, equivalent, keywords, plain
 
 
 def places_of(x: Any) -> np.ndarray:
