@@ -20,7 +20,7 @@ from numpy.testing import assert_array_equal
 
 import daskgrad as dg
 from daskgrad.graph import variables
-from daskgrad.resident.plugin import all_or_first_error, in_thread
+from daskgrad.resident.worker_plugin import all_or_first_error, in_thread
 from daskgrad.tasks.waiting import drop_locals
 
 pytestmark = pytest.mark.timeout(120)

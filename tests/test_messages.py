@@ -15,7 +15,6 @@ import daskgrad as dg
 from daskgrad.models.model import Call, Model, SentFunction
 from daskgrad.models.tracing import Active
 from daskgrad.resident.holdings import as_sent
-from daskgrad.resident.jobs import Summand
 from daskgrad.resident.messages import (
     LARGE,
     SMALL,
@@ -28,6 +27,7 @@ from daskgrad.resident.messages import (
     unpack,
 )
 from daskgrad.resident.requests import SpreadSum, summand_parcel
+from daskgrad.resident.worker_sums import Summand
 from daskgrad.sums.block_tasks import Sum
 from daskgrad.values.tuples import Tuples
 

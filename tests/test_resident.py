@@ -546,7 +546,7 @@ def test_blocks_that_move_while_a_request_is_made_are_asked_for_where_they_were(
 
 def test_what_is_remembered_of_workers_does_not_grow_with_calls_that_differ(client, monkeypatch):
     """A number that is no variable is a part of what is sent once."""
-    monkeypatch.setattr("daskgrad.resident.evaluator.PARCELS", 8)
+    monkeypatch.setattr("daskgrad.resident.connection.PARCELS", 8)
     with dg.place(WEIGHTS) as shards:
 
         def gradient(items, factor):

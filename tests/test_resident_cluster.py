@@ -279,17 +279,17 @@ def test_partial_sums_are_merged_between_the_workers(count, monkeypatch):
 
 def count_calls(monkeypatch):
     """How many replies each call of the client gets."""
-    from daskgrad.resident import evaluation
+    from daskgrad.resident import call
 
     received = []
-    original = evaluation.Sent.results
+    original = call.Sent.results
 
     def results(self, deadline):
         found = original(self, deadline)
         received.append(len(found))
         return found
 
-    monkeypatch.setattr(evaluation.Sent, "results", results)
+    monkeypatch.setattr(call.Sent, "results", results)
     return received
 
 

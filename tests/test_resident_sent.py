@@ -13,7 +13,7 @@ from probes import write
 
 import daskgrad as dg
 from daskgrad.resident import balance
-from daskgrad.resident.evaluator import evaluator_of
+from daskgrad.resident.connection import evaluator_of
 from daskgrad.resident.messages import unpack
 from daskgrad.resident.requests import Rows, packed_rows
 from daskgrad.resident.spread import Spread, runs

@@ -26,12 +26,12 @@ from daskgrad.graph.nodes import Constant, Node
 from daskgrad.models.captured import Captured
 from daskgrad.models.finite import is_debugging
 from daskgrad.models.tracing import Active
-from daskgrad.resident.evaluation import ArrayTermsError, Evaluation
-from daskgrad.resident.evaluator import evaluator_of
-from daskgrad.resident.jobs import new_subtrees, total
+from daskgrad.resident.call import ArrayTermsError, Evaluation
+from daskgrad.resident.connection import evaluator_of
 from daskgrad.resident.requests import SpreadSum
 from daskgrad.resident.shards import Shards
 from daskgrad.resident.spread import Spread
+from daskgrad.resident.worker_sums import new_subtrees, total
 from daskgrad.sums.adding import require_gradient
 from daskgrad.sums.block_tasks import TracedSum
 from daskgrad.sums.item_sum import (

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from daskgrad.models.model import Model, SentFunction
-from daskgrad.resident.jobs import Summand
 from daskgrad.resident.messages import LARGE, Frames, Parcel, pack
 from daskgrad.resident.routes import LARGE_POINT, Work, addresses, routes
 from daskgrad.resident.spread import NOTHING_ASKED, Asked, Run, Spread
+from daskgrad.resident.worker_sums import Summand
 from daskgrad.sums.block_tasks import Sum
 from daskgrad.values import cotangents
 from daskgrad.values.caches import kept_or_made

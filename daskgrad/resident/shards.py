@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from distributed import Client
 
-from daskgrad.resident.evaluator import Evaluator, evaluator_of
+from daskgrad.resident.connection import Evaluator, evaluator_of
 from daskgrad.resident.holdings import CLOSED, Holdings
 from daskgrad.sums.cutting import Block, cut
 from daskgrad.sums.placed import Placed

@@ -10,11 +10,11 @@ import dask
 from distributed.core import clean_exception
 
 from daskgrad.models.captured import Captured
-from daskgrad.resident.evaluator import Evaluator
-from daskgrad.resident.jobs import Result, columns_of, joined, total
+from daskgrad.resident.connection import Evaluator
 from daskgrad.resident.messages import Frames, all_framed, framed, unpack
-from daskgrad.resident.plugin import abandoning, call
 from daskgrad.resident.requests import Request, SpreadSum, Tree
+from daskgrad.resident.worker_plugin import abandoning, call
+from daskgrad.resident.worker_sums import Result, columns_of, joined, total
 from daskgrad.sums.item_cotangents import with_columns
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.limits import limit, limit_named

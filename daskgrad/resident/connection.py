@@ -15,9 +15,9 @@ from distributed import Client
 
 from daskgrad.resident.holdings import Holdings
 from daskgrad.resident.messages import PARCELS
-from daskgrad.resident.plugin import EvaluatorPlugin, this_process
 from daskgrad.resident.presence import PresencePlugin
 from daskgrad.resident.spread import Spread
+from daskgrad.resident.worker_plugin import EvaluatorPlugin, this_process
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.waiting import LateError, answer
 from daskgrad.tasks.workers import present, workers_of

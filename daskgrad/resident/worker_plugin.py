@@ -17,8 +17,7 @@ from typing import Any
 from distributed import Worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from daskgrad.resident import malloc
-from daskgrad.resident.jobs import Job, Result, Stopped, Unit, failed, merged
+from daskgrad.resident import allocator
 from daskgrad.resident.messages import (
     Frames,
     Parcels,
@@ -30,6 +29,7 @@ from daskgrad.resident.messages import (
 )
 from daskgrad.resident.presence import TOPIC
 from daskgrad.resident.routes import addresses
+from daskgrad.resident.worker_sums import Job, Result, Stopped, Unit, failed, merged
 
 EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
 ALIVE_EVERY = 1.0  # seconds between two signs of life while a long evaluation runs
@@ -55,14 +55,14 @@ class EvaluatorPlugin(WorkerPlugin):
         worker.handlers[self.name] = self.evaluate
         worker.handlers[abandoning(self.name)] = self.abandon
         if self._sets_malloc():
-            malloc.keep_freed_memory()
+            allocator.keep_freed_memory()
 
     def teardown(self, worker: Worker) -> None:
         self._running.clear()
         worker.handlers.pop(self.name, None)
         worker.handlers.pop(abandoning(self.name), None)
         if self._sets_malloc():
-            malloc.restore()
+            allocator.restore()
 
     def _sets_malloc(self) -> bool:
         return self._roomy_malloc and not self._is_with_client()
