@@ -19,13 +19,11 @@ from daskgrad.resident.messages import (
     LARGE,
     SMALL,
     OnePickle,
-    Parcel,
-    Parcels,
-    Unopened,
     framed,
     pack,
     unpack,
 )
+from daskgrad.resident.parcels import Parcel, Parcels, Unopened
 from daskgrad.resident.requests import SpreadSum, summand_parcel
 from daskgrad.resident.worker_sums import Summand
 from daskgrad.sums.block_tasks import Sum

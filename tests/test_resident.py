@@ -18,7 +18,8 @@ from probes import in_threads, lines, write
 import daskgrad as dg
 from daskgrad.resident import balance, requests
 from daskgrad.resident.holdings import Holdings
-from daskgrad.resident.messages import Parcel, key_of
+from daskgrad.resident.messages import key_of
+from daskgrad.resident.parcels import Parcel
 from daskgrad.resident.placing import MOST_A_THREAD
 from daskgrad.resident.requests import summand_parcel
 

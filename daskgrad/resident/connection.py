@@ -14,7 +14,7 @@ import numpy as np
 from distributed import Client
 
 from daskgrad.resident.holdings import Holdings
-from daskgrad.resident.messages import PARCELS
+from daskgrad.resident.parcels import PARCELS
 from daskgrad.resident.presence import PresencePlugin
 from daskgrad.resident.spread import Spread
 from daskgrad.resident.worker_plugin import EvaluatorPlugin, this_process

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from daskgrad.models.model import Model, SentFunction
-from daskgrad.resident.messages import LARGE, Frames, Parcel, pack
+from daskgrad.resident.messages import LARGE, Frames, pack
+from daskgrad.resident.parcels import Parcel
 from daskgrad.resident.routes import LARGE_POINT, Work, addresses, routes
 from daskgrad.resident.spread import NOTHING_ASKED, Asked, Run, Spread
 from daskgrad.resident.worker_sums import Summand

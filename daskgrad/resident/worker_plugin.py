@@ -18,15 +18,8 @@ from distributed import Worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from daskgrad.resident import allocator
-from daskgrad.resident.messages import (
-    Frames,
-    Parcels,
-    Unopened,
-    all_framed,
-    copied,
-    framed,
-    pack,
-)
+from daskgrad.resident.messages import Frames, all_framed, copied, framed, pack
+from daskgrad.resident.parcels import Parcels, Unopened
 from daskgrad.resident.presence import TOPIC
 from daskgrad.resident.routes import addresses
 from daskgrad.resident.worker_sums import Job, Result, Stopped, Unit, failed, merged

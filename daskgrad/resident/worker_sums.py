@@ -10,7 +10,8 @@ from distributed.core import error_message
 from daskgrad.models.captured import Captured, Gradient, Seen
 from daskgrad.models.model import Model
 from daskgrad.models.portable_errors import make_plain
-from daskgrad.resident.messages import Frames, Parcels, Unopened, key_of, unpack
+from daskgrad.resident.messages import Frames, key_of, unpack
+from daskgrad.resident.parcels import Parcels, Unopened
 from daskgrad.sums.adding import captured_sum
 from daskgrad.sums.block_tasks import Sum, TracedSum
 from daskgrad.sums.item_cotangents import ItemGradient, without_items
