@@ -1,4 +1,4 @@
-"""Workers keep the memory that arrays free, while an evaluator is open."""
+"""Workers keep the memory that arrays free, while shards are open."""
 
 import os
 import platform

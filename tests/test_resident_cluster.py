@@ -1,4 +1,4 @@
-"""The resident evaluator on clusters that lose workers, gain them, are slow, idle or large."""
+"""Resident sums on clusters that lose workers, gain them, are slow, idle or large."""
 
 import contextlib
 import os

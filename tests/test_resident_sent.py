@@ -13,7 +13,7 @@ from probes import write
 
 import daskgrad as dg
 from daskgrad.resident import balance
-from daskgrad.resident.connection import evaluator_of
+from daskgrad.resident.connection import connection_of
 from daskgrad.resident.messages import unpack
 from daskgrad.resident.requests import Rows, packed_rows
 from daskgrad.resident.spread import Spread, runs
@@ -177,16 +177,16 @@ def test_an_error_names_the_item(client):
 
 def watch(client):
     """Makes the workers keep what they are sent: lists, as they come."""
-    name = evaluator_of(client).name
+    name = connection_of(client).name
 
     def wrap(dask_worker):
         handler = dask_worker.handlers[name]
         dask_worker.seen = []
 
-        async def evaluate(evaluation, work, point, parcels=(), rows=()):
+        async def evaluate(call, work, point, parcels=(), rows=()):
             rows = dict(rows)
             dask_worker.seen.append((dict(parcels), rows, len(work), point))
-            return await handler(evaluation, work, point, dict(parcels), rows)
+            return await handler(call, work, point, dict(parcels), rows)
 
         dask_worker.handlers[name] = evaluate
 
@@ -254,7 +254,7 @@ def test_a_worker_that_forgot_is_sent_its_rows_again(client):
     program = PROGRAMS["beside a large array"]
     expected = in_one_thread(program, ROWS)
     assert_same(everything(program, ROWS), expected)
-    name = evaluator_of(client).name
+    name = connection_of(client).name
     client.run(lambda dask_worker: dask_worker.plugins[name]._parcels._kept.clear())
     assert_same(everything(program, ROWS), expected)
 
@@ -353,7 +353,7 @@ def test_several_sums_of_one_model_are_told_apart_by_their_blocks(client):
             everything(PROGRAMS["rows"], ROWS[:count]),
             in_one_thread(PROGRAMS["rows"], ROWS[:count]),
         )
-    spreads = evaluator_of(client)._spreads
+    spreads = connection_of(client)._spreads
     assert len({spread.count for spread in spreads.values()}) >= 3
 
 

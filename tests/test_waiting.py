@@ -359,7 +359,7 @@ def test_what_stands_still_is_not_waited_for():
         shards = dg.place(ITEMS)
         call = dg.grad(lambda x: dg.map_sum(term, shards, x))
         os.kill(worker.pid, signal.SIGSTOP)
-        with too_late(TimeoutError, r"the evaluator was sent to the workers: .* 1 s"):
+        with too_late(TimeoutError, r"the plugins were sent to the cluster: .* 1 s"):
             call(X)
         os.kill(worker.pid, signal.SIGCONT)
         right = call(X)
@@ -426,7 +426,7 @@ def test_a_gradient_in_a_task_leaves_its_thread_to_its_models(kind):
 
 
 def test_a_gradient_in_a_model_of_placed_items_leaves_its_thread_to_its_models():
-    """The evaluator's calls are no tasks; here their client is that of the models, too."""
+    """Direct calls are no tasks; here their client is that of the models, too."""
 
     def model(item, x):
         return item * np.sum(x) * dg.grad(dg.delayed(lambda y: y * y))(3.0)

@@ -1,4 +1,4 @@
-"""The resident evaluator: sums evaluated by direct calls of the workers, where placed items are.
+"""Resident sums: direct calls of the workers evaluate them, where the placed items are.
 
 A small Dask graph takes some 20 ms a call and more, because client and scheduler throttle
 consecutive messages; a direct call of a worker takes one. So the workers hold the items under

@@ -1,4 +1,4 @@
-"""Evaluation: one call of the workers. Sends the point, waits, adds up; repeats where need be."""
+"""Call: one evaluation of sums by the workers; sends the point, waits, adds up, tries again."""
 
 import asyncio
 import itertools
@@ -10,10 +10,10 @@ import dask
 from distributed.core import clean_exception
 
 from daskgrad.models.captured import Captured
-from daskgrad.resident.connection import Evaluator
+from daskgrad.resident.connection import Connection
 from daskgrad.resident.messages import Frames, all_framed, framed, unpack
 from daskgrad.resident.requests import Request, SpreadSum, Tree
-from daskgrad.resident.worker_plugin import abandoning, call
+from daskgrad.resident.worker_plugin import abandoning, call_worker
 from daskgrad.resident.worker_sums import Result, columns_of, joined, total
 from daskgrad.sums.item_cotangents import with_columns
 from daskgrad.tasks.clients import CONNECTED
@@ -52,11 +52,11 @@ class ModelFailed(Unsuccessful):
     """A model raised an exception, which is in the reply."""
 
 
-class Evaluation:
-    """One evaluation of some sums on one cluster, which is under way from the start."""
+class Call:
+    """A call of the workers for some sums, which is under way from the start."""
 
-    def __init__(self, evaluator: Evaluator, sums: Sequence[SpreadSum]):
-        self._evaluator = evaluator
+    def __init__(self, connection: Connection, sums: Sequence[SpreadSum]):
+        self._connection = connection
         self._sums = sums
         self._deaths = 0
         self._deadline = time.monotonic() + limit("evaluation")
@@ -65,8 +65,8 @@ class Evaluation:
 
     def _attempt(self) -> None:
         self._sent = None
-        self._evaluator.prepare([each.spread for each in self._sums])
-        self._sent = Sent(self._evaluator, Request(self._sums))
+        self._connection.prepare([each.spread for each in self._sums])
+        self._sent = Sent(self._connection, Request(self._sums))
 
     def results(self) -> list[Captured]:
         """The sums, once the workers have answered; repeats what failed for no fault of a model.
@@ -97,8 +97,8 @@ class Evaluation:
 
     def _recover(self, failure: Unavailable) -> None:
         lost = failure.reply["status"] == "lost"
-        self._evaluator.look_again([each.spread for each in self._sums], failure.reply)
-        if lost and self._evaluator.gone([failure.reply["address"]]):
+        self._connection.look_again([each.spread for each in self._sums], failure.reply)
+        if lost and self._connection.gone([failure.reply["address"]]):
             self._deaths += 1
         allowed = dask.config.get("distributed.scheduler.allowed-failures")
         if self._deaths > allowed:
@@ -138,10 +138,10 @@ class Evaluation:
 class Sent:
     """A request that is under way to the workers."""
 
-    def __init__(self, evaluator: Evaluator, request: Request):
-        self._evaluator = evaluator
-        self._client = evaluator.client
-        self._name = f"{evaluator.name}-{next(numbers)}"
+    def __init__(self, connection: Connection, request: Request):
+        self._connection = connection
+        self._client = connection.client
+        self._name = f"{connection.name}-{next(numbers)}"
         self.plan = request.plan
         self._request = request
         self._point = framed(request.point)
@@ -161,7 +161,7 @@ class Sent:
         if reply is not None:  # not above, where the exception would get another context
             reraise(reply)
         for address in self.plan.addresses:
-            self._evaluator.sent(address, self._request.needed(address))
+            self._connection.sent(address, self._request.needed(address))
         return results
 
     def _wait(self, deadline: float) -> list[Result]:
@@ -173,16 +173,16 @@ class Sent:
         return result_of(self._future)
 
     def _look(self) -> None:
-        for address in self._evaluator.gone(self.plan.addresses):
+        for address in self._connection.gone(self.plan.addresses):
             raise Unavailable({"status": "lost", "address": address})
 
     async def _ask(self, tree: Tree) -> Result:
         """What the workers of a tree return, unpacked while others are waited for."""
-        reply = await call(
+        reply = await call_worker(
             self._client.rpc,
             tree.address,
-            self._evaluator.name,
-            evaluation=self._name,
+            self._connection.name,
+            call=self._name,
             work=tree.work,
             point=self._point,
             **self._unknown(tree.all_addresses),
@@ -197,7 +197,7 @@ class Sent:
             digest
             for address in asked
             for digest in self._request.needed(address)
-            if digest not in self._evaluator.known(address)
+            if digest not in self._connection.known(address)
         ]
         new = {digest: framed(self._request.parcels[digest]) for digest in dict.fromkeys(lacking)}
         return {"parcels": new} if new else {}
@@ -216,9 +216,9 @@ class Sent:
                 in_loop(self._client, self._tell_all())
 
     async def _tell_all(self) -> None:
-        handler = abandoning(self._evaluator.name)
+        handler = abandoning(self._connection.name)
         calls = [
-            call(self._client.rpc, address, handler, evaluation=self._name)
+            call_worker(self._client.rpc, address, handler, call=self._name)
             for address in self.plan.addresses
         ]
         await asyncio.gather(*calls, return_exceptions=True)

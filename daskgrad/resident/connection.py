@@ -1,4 +1,4 @@
-"""The client's part of the resident evaluator: its plugin on the workers, and who they are."""
+"""Connection: a client's plugins on its cluster, its workers, and what each of these has."""
 
 import contextlib
 import threading
@@ -17,7 +17,7 @@ from daskgrad.resident.holdings import Holdings
 from daskgrad.resident.parcels import PARCELS
 from daskgrad.resident.presence import PresencePlugin
 from daskgrad.resident.spread import Spread
-from daskgrad.resident.worker_plugin import EvaluatorPlugin, this_process
+from daskgrad.resident.worker_plugin import SumsPlugin, this_process
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.waiting import LateError, answer
 from daskgrad.tasks.workers import present, workers_of
@@ -28,8 +28,8 @@ LOOK_EVERY = 1.0  # seconds between two looks at which workers there are
 SPREADS = 64  # of sums over items that are not placed, that are remembered
 
 
-class Evaluator:
-    """Evaluates blocks on one cluster; there is one for every client."""
+class Connection:
+    """One client and the workers that it calls."""
 
     def __init__(self, client: Client):
         self._client = weakref.ref(client)
@@ -81,7 +81,7 @@ class Evaluator:
                 each.require_open()
             if reply["status"] == "no parcels":
                 self._known.pop(reply["address"], None)
-            if reply["status"] == "no evaluator":
+            if reply["status"] == "no plugin":
                 self._is_registered = False
                 self._register()
             self._look()
@@ -127,14 +127,14 @@ class Evaluator:
     def _register(self) -> None:
         if not self._is_registered:
             roomy_malloc = dask.config.get("daskgrad.worker.malloc", True)
-            self._send(EvaluatorPlugin(self.name, roomy_malloc, this_process()))
+            self._send(SumsPlugin(self.name, roomy_malloc, this_process()))
             self._send(PresencePlugin(self.name, self.client.id))
             self._is_registered = True
 
     def _unregister(self) -> None:
         client = self.client
         for remove in (client.unregister_worker_plugin, client.unregister_scheduler_plugin):
-            answer(client, partial(remove, self.name), "the evaluator was taken away")
+            answer(client, partial(remove, self.name), "the plugins were taken away")
 
     def _send(self, plugin: Any) -> None:
         """Registers a plugin; again where a worker goes meanwhile, at which Dask gives up."""
@@ -145,7 +145,7 @@ class Evaluator:
 
         for attempt in range(ATTEMPTS):
             try:
-                return answer(client, register, "the evaluator was sent to the workers")
+                return answer(client, register, "the plugins were sent to the cluster")
             except LateError:
                 raise
             except OSError:
@@ -153,9 +153,9 @@ class Evaluator:
                     raise
 
 
-evaluators: weakref.WeakKeyDictionary[Client, Evaluator] = weakref.WeakKeyDictionary()
+connections: weakref.WeakKeyDictionary[Client, Connection] = weakref.WeakKeyDictionary()
 
 
-def evaluator_of(client: Client) -> Evaluator:
-    found = evaluators.get(client)
-    return evaluators.setdefault(client, Evaluator(client)) if found is None else found
+def connection_of(client: Client) -> Connection:
+    found = connections.get(client)
+    return connections.setdefault(client, Connection(client)) if found is None else found

@@ -1,4 +1,4 @@
-"""Parcels: values that a worker keeps under the digest of their bytes, so each is sent only once."""
+"""Parcels: values that a worker keeps under the digest of their bytes, and is sent once."""
 
 import hashlib
 import threading

@@ -1,4 +1,4 @@
-"""Presence: shows Dask's scheduler which workers are in use by an evaluator.
+"""Presence: shows Dask's scheduler which workers are called directly.
 
 Direct calls of workers are invisible to the scheduler: an idle timeout or adaptive scaling would
 take the cluster away in the middle of a fit. A scheduler plugin listens to the events that the

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from distributed import Client
 
-from daskgrad.resident.connection import Evaluator, evaluator_of
+from daskgrad.resident.connection import connection_of
 from daskgrad.resident.holdings import CLOSED, Holdings
 from daskgrad.sums.cutting import Block, cut
 from daskgrad.sums.placed import Placed
@@ -94,7 +94,7 @@ class Shards(Placed):
         held, self._holdings = self._holdings, None
         if held is not None:
             held.release()
-            evaluator_of(held.client).leave(held)
+            connection_of(held.client).leave(held)
 
     def cut_for(self, whole_slices: bool) -> "Shards":
         """The same items as a sum needs them: these, or in slices of another size.
@@ -177,11 +177,6 @@ class Shards(Placed):
             if self._holdings is None:
                 self._holdings = Holdings(self._client, self.blocks)
             return self._holdings
-
-    @property
-    def evaluator(self) -> Evaluator:
-        """What asks the workers to evaluate their blocks."""
-        return evaluator_of(self.holdings.client)
 
     def references(self, tasks: TaskGraph) -> list[Any]:
         """For each block a reference to its items on the cluster."""

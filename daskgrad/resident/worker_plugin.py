@@ -1,4 +1,4 @@
-"""The worker's part of the resident evaluator: a plugin that evaluates the blocks its worker holds.
+"""Worker plugin: evaluates the blocks that its worker holds when a client calls it.
 
 A request says which blocks of which sums to evaluate, and names the workers below this one in the
 tree of workers, to whom it is passed on and whose partial sums are added to this worker's. Models
@@ -25,13 +25,13 @@ from daskgrad.resident.routes import addresses
 from daskgrad.resident.worker_sums import Job, Result, Stopped, Unit, failed, merged
 
 EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
-ALIVE_EVERY = 1.0  # seconds between two signs of life while a long evaluation runs
+ALIVE_EVERY = 1.0  # seconds between two signs of life while a long call runs
 NOTHING_SENT: Mapping[str, Frames] = {}
 NO_ROWS = pack(())
 
 
-class EvaluatorPlugin(WorkerPlugin):
-    """Answers the requests of the evaluator of the same ``name``."""
+class SumsPlugin(WorkerPlugin):
+    """Evaluates sums for the connection of the same ``name``."""
 
     idempotent = True
 
@@ -68,7 +68,7 @@ class EvaluatorPlugin(WorkerPlugin):
 
     async def evaluate(
         self,
-        evaluation: str,
+        call: str,
         work: bytes,
         point: Frames,
         parcels: Mapping[str, Frames] = NOTHING_SENT,
@@ -78,33 +78,33 @@ class EvaluatorPlugin(WorkerPlugin):
 
         ``parcels`` by their digests; ``rows`` of the items by the workers that are to have them.
         """
-        self._running.add(evaluation)
+        self._running.add(call)
         self._log.wake()
         try:
-            return await self._evaluated(evaluation, pickle.loads(work), point, parcels, rows)
+            return await self._evaluated(call, pickle.loads(work), point, parcels, rows)
         except Stopped as stopped:
             return stopped.reply
         except Exception as error:
             return failed(error).reply
         finally:
-            self._running.discard(evaluation)
+            self._running.discard(call)
 
-    async def abandon(self, evaluation: str) -> None:
-        """Nobody waits for the evaluation any more: what has not begun is left."""
-        self._running.discard(evaluation)
+    async def abandon(self, call: str) -> None:
+        """Nobody waits for the call any more: what has not begun is left."""
+        self._running.discard(call)
 
     async def _evaluated(
         self,
-        evaluation: str,
+        call: str,
         work: Mapping[str, Any],
         point: Frames,
         parcels: Mapping[str, Frames],
         rows: Mapping[str, Frames],
     ) -> dict[str, Any]:
-        message = {"evaluation": evaluation, "point": point, "parcels": parcels, "rows": rows}
+        message = {"call": call, "point": point, "parcels": parcels, "rows": rows}
         below = [self._ask(child, message) for child in work["children"]]
         own_rows = rows.get(work["address"], NO_ROWS)
-        own = self._own(evaluation, self._jobs(work["jobs"], point, parcels, own_rows))
+        own = self._own(call, self._jobs(work["jobs"], point, parcels, own_rows))
         result, *replies = await all_or_first_error([own, *below])
         if replies:
             others = [reply["result"] for reply in replies]
@@ -114,11 +114,11 @@ class EvaluatorPlugin(WorkerPlugin):
     async def _ask(self, child: Mapping[str, Any], message: Mapping[str, Any]) -> Any:
         """What a worker below replies, which gets the rows of those below it, too."""
         rows = {a: message["rows"][a] for a in addresses(child) if a in message["rows"]}
-        reply = await call(
+        reply = await call_worker(
             self._worker.rpc,
             child["address"],
             self.name,
-            evaluation=message["evaluation"],
+            call=message["call"],
             work=pickle.dumps(child),
             point=framed(message["point"]),
             parcels=all_framed(message["parcels"]),
@@ -148,26 +148,26 @@ class EvaluatorPlugin(WorkerPlugin):
             for number, message in enumerate(messages)
         ]
 
-    async def _own(self, evaluation: str, jobs: Sequence[Job]) -> Result:
+    async def _own(self, call: str, jobs: Sequence[Job]) -> Result:
         """The partial sums of the blocks that this worker holds, and what each block took."""
         units = deque([unit for job in jobs for unit in job.units()])
         start = time.time()
         lanes = min(self._worker.state.nthreads, len(units))
-        await all_or_first_error([self._lane(evaluation, units) for _ in range(lanes)])
+        await all_or_first_error([self._lane(call, units) for _ in range(lanes)])
         self._log.add([job for job in jobs if job.seconds], start, time.time())
         seconds = {self._worker.address: [job.seconds for job in jobs]}
         return Result([job.sums() for job in jobs], [job.columns for job in jobs], seconds)
 
-    async def _lane(self, evaluation: str, units: deque[Unit]) -> None:
+    async def _lane(self, call: str, units: deque[Unit]) -> None:
         """Evaluates one unit after the other in one thread of the pool.
 
         The items are taken here, and not in the thread: a worker's data belong to its event loop.
         """
         while units:
-            if evaluation not in self._running:
+            if call not in self._running:
                 raise Stopped("abandoned")
             unit = units.popleft()
-            await self._in_thread(unit.run, self._held(unit.keys), evaluation, self._running)
+            await self._in_thread(unit.run, self._held(unit.keys), call, self._running)
 
     def _held(self, keys: Sequence[str | None]) -> list[Any]:
         try:
@@ -190,7 +190,7 @@ class EventLog:
         self._last = 0.0
 
     def wake(self) -> None:
-        """Says that an evaluation is running, unless something was said lately."""
+        """Says that a call is running, unless something was said lately."""
         if self._is_awake:
             return
         self._is_awake = True
@@ -261,13 +261,13 @@ def abandoning(name: str) -> str:
     return name + "-abandon"
 
 
-async def call(pool: Any, address: str, handler: str, **message: Any) -> dict[str, Any]:
+async def call_worker(pool: Any, address: str, handler: str, **message: Any) -> dict[str, Any]:
     """What a worker replies, or that it does not, or that it does not know the handler."""
     try:
         reply = await getattr(pool(address), handler)(**message)
     except OSError as error:
         return {"status": "lost", "address": address, "error": repr(error)}
-    return reply or {"status": "no evaluator", "address": address}
+    return reply or {"status": "no plugin", "address": address}
 
 
 async def all_or_first_error(awaitables: Sequence[Awaitable[Any]]) -> list[Any]:

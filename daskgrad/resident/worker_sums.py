@@ -74,7 +74,7 @@ def load_sums(seen: list[tuple], partial_sums: list[tuple]) -> Sums:
 
 
 class Stopped(Exception):
-    """An evaluation cannot be finished here; carries the reply that says why."""
+    """A call cannot be finished here; carries the reply that says why."""
 
     def __init__(self, status: str, **reply: Any):
         super().__init__(status)
@@ -206,11 +206,11 @@ class Unit(NamedTuple):
     def keys(self) -> list[str | None]:
         return [block.key for block in self.blocks]
 
-    def run(self, data: Sequence[Any], evaluation: str, running: Container[str]) -> None:
-        """Evaluates its blocks as long as the evaluation is among those that are running."""
+    def run(self, data: Sequence[Any], call: str, running: Container[str]) -> None:
+        """Evaluates its blocks as long as the call is among those that are running."""
         try:
             for place, items in enumerate(data, self.start):
-                if evaluation not in running:
+                if call not in running:
                     raise Stopped("abandoned")
                 self.job.run(place, items)
         except Stopped:
