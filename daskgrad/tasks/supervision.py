@@ -15,7 +15,7 @@ from daskgrad.tasks import clients
 from daskgrad.tasks.clients import address_of
 from daskgrad.tasks.limits import limit, limit_named
 from daskgrad.tasks.progress import standing
-from daskgrad.tasks.waiting import PERIOD, begun, in_loop, is_done, result_of, seceded
+from daskgrad.tasks.waiting import PERIOD, in_loop, is_done, result_of, seceded
 
 SELDOM = 5.0  # seconds at most between two looks
 RESTART = "scheduler-restart"  # Dask's reasons for which futures are cancelled
@@ -56,7 +56,7 @@ class Supervised:
     def _gathered(self, packed: Any, futures: Sequence[Future]) -> Any:
         watch = Watch(self._client, [future.key for future in futures], self._called)
         gather = self._client.gather(packed, asynchronous=True)
-        gathering = in_loop(self._client, gather)
+        gathering = in_loop(self._client, lambda: gather)
         try:
             if not is_done(gathering, limit("evaluation"), watch.look):
                 raise TimeoutError(f"{watch.wanted} took longer than {limit_named('evaluation')}")
@@ -133,7 +133,7 @@ class Watch:
             self._unheard_since = now
         if self._client.status == "running":
             run = self._client.run_on_scheduler
-            self._asked = begun(self._client, lambda: run(standing, self._keys))
+            self._asked = in_loop(self._client, lambda: run(standing, self._keys))
         self._next = now + self._pause
         self._pause = min(1.5 * self._pause, SELDOM, limit("answers") / 4, limit("workers") / 4)
 

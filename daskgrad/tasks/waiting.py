@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from distributed import Client, rejoin, secede
@@ -27,65 +27,25 @@ class LateError(TimeoutError):
     """A question was not answered within its limit."""
 
 
-def begun(client: Client, ask: Callable[[], Any]) -> concurrent.futures.Future:
-    """Asks in the client's event loop; its methods are coroutines there."""
+def in_loop(client: Client, ask: Callable[[], Awaitable[Any]]) -> concurrent.futures.Future:
+    """Asks in the client's event loop, where the client's methods are coroutines."""
 
     async def asked() -> Any:
         return await ask()
 
-    return in_loop(client, asked())
+    return asyncio.run_coroutine_threadsafe(asked(), client.loop.asyncio_loop)
 
 
-def in_loop(client: Client, coroutine: Any) -> concurrent.futures.Future:
-    return asyncio.run_coroutine_threadsafe(coroutine, client.loop.asyncio_loop)
-
-
-class Together(concurrent.futures.Future):
-    """What several coroutines return in the client's event loop, as a list, or the first error.
-
-    There is one at least. An error, or ``cancel``, cancels those that still run. A coroutine that
-    gathers the others would cost four more trips through the event loop.
-    """
-
-    def __init__(self, client: Client, coroutines: Sequence[Coroutine[Any, Any, Any]]):
-        super().__init__()
-        self._loop = client.loop.asyncio_loop
-        self._coroutines = coroutines
-        self._tasks: list[asyncio.Task] = []
-        self._running = len(coroutines)
-        self._loop.call_soon_threadsafe(self._begin)
-
-    def cancel(self) -> bool:
-        is_cancelled = super().cancel()
-        if is_cancelled:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing runs
-                self._loop.call_soon_threadsafe(self._end)
-        return is_cancelled
-
-    def _begin(self) -> None:
-        self._tasks = [self._loop.create_task(coroutine) for coroutine in self._coroutines]
-        self._coroutines = ()
-        for task in self._tasks:
-            task.add_done_callback(self._ended)
-
-    def _end(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-
-    def _ended(self, task: asyncio.Task) -> None:
-        """In the event loop, for each task once; another thread may cancel meanwhile."""
-        self._running -= 1
-        error = None if task.cancelled() else task.exception()
-        if self.done():
-            return
-        with contextlib.suppress(concurrent.futures.InvalidStateError):
-            if task.cancelled():
-                self.cancel()
-            elif error is not None:
-                self.set_exception(error)
-                self._end()
-            elif not self._running:
-                self.set_result([each.result() for each in self._tasks])
+async def all_or_first_error(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """What all coroutines return. The first error, or to cancel this, ends those that still run."""
+    if len(coroutines) == 1:  # without a task of its own: a trip through the loop less
+        return [await coroutines[0]]
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        while tasks:  # and no local variable holds one: the error's traceback would, and so itself
+            tasks.pop().cancel()
 
 
 def is_done(
@@ -155,7 +115,7 @@ def answer(
 ) -> Any:
     """What scheduler or workers say to a question, in limited time."""
     require_connected(client, what)
-    future = begun(client, ask)
+    future = in_loop(client, ask)
     try:
         if is_done(future, limit(of), look):
             return result_of(future)
