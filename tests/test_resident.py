@@ -568,11 +568,11 @@ def test_a_worker_that_has_gone_when_blocks_are_to_be_moved_to_it(client, monkey
     expected = gradient(X)
     asked = []
 
-    def moves(costs, holders, workers):
+    def rebalancing(costs, holders, workers):
         asked.append(workers)
         return ["tcp://127.0.0.1:1"] * len(holders)
 
-    monkeypatch.setattr(balance, "moves", moves)
+    monkeypatch.setattr(balance, "rebalancing", rebalancing)
     for _ in range(8):
         assert_same(gradient(X), expected)
     assert len(asked) > 1, "else this cannot fail"

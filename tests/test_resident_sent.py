@@ -237,7 +237,7 @@ def test_rows_beside_placed_items_go_to_those_who_hold_the_items(client):
 
 
 def test_large_columns_that_stay_the_same_are_sent_once(client, monkeypatch):
-    monkeypatch.setattr(balance, "moves", lambda *args: None)
+    monkeypatch.setattr(balance, "rebalancing", lambda *args: None)
     gradient = dg.value_and_grad(PROGRAMS["beside a large array"], (0, 1))
     gradient(ROWS, X)
     watch(client)
@@ -270,11 +270,11 @@ def test_blocks_that_move_take_their_rows_along(client, monkeypatch):
     first, second = sorted(client.ncores())
     wanted = iter([[second, first], [first, first, second], [second], [first, second, second]])
 
-    def moves(costs, holders, workers):
+    def rebalancing(costs, holders, workers):
         pattern = next(wanted, [first])
         return [pattern[number % len(pattern)] for number in range(len(holders))]
 
-    monkeypatch.setattr(balance, "moves", moves)
+    monkeypatch.setattr(balance, "rebalancing", rebalancing)
     for _ in range(20):
         assert_same(everything(program, ROWS), expected)
     assert next(wanted, None) is None, "else nothing has moved"

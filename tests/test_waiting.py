@@ -23,7 +23,7 @@ from numpy.testing import assert_array_equal
 
 import daskgrad as dg
 from daskgrad.tasks import limits, supervision
-from daskgrad.tasks.keys import called
+from daskgrad.tasks.keys import task_label
 from daskgrad.tasks.limits import LIMITS, limit
 from daskgrad.tasks.progress import standing
 from daskgrad.tasks.waiting import all_or_first_error, in_loop
@@ -220,18 +220,18 @@ def test_tasks_that_move_are_seen_without_a_look_at_the_others():
 
     tasks = {"wanted": State("waiting", [State("processing")]), "other": State("memory")}
     scheduler = SimpleNamespace(tasks=tasks, running=(), workers={})
-    assert standing(["wanted", "other"], scheduler) == {"moves": True}
-    assert standing(["other"], scheduler)["moves"]
-    assert standing(["unknown"], scheduler)["moves"]
+    assert standing(["wanted", "other"], scheduler) == {"can_progress": True}
+    assert standing(["other"], scheduler)["can_progress"]
+    assert standing(["unknown"], scheduler)["can_progress"]
     tasks["wanted"].state = "queued"
     tasks["wanted"].waiting_on = set()
-    assert not standing(["wanted", "other"], scheduler)["moves"]
+    assert not standing(["wanted", "other"], scheduler)["can_progress"]
     scheduler.running = (Worker,)
-    assert standing(["wanted", "other"], scheduler)["moves"]
+    assert standing(["wanted", "other"], scheduler)["can_progress"]
     tasks["wanted"].state = "processing"
     Worker.status = Status.paused
     Worker.metrics, Worker.long_running = {"task_counts": {"executing": 0}}, set()
-    assert not standing(["wanted", "other"], scheduler)["moves"]
+    assert not standing(["wanted", "other"], scheduler)["can_progress"]
 
 
 # ------------------------------------------------------------------------------- a time limit
@@ -466,9 +466,9 @@ def test_a_model_that_kills_its_worker_in_a_graph_is_an_error_that_names_it():
 
 
 def test_keys_are_told_as_stages_of_models():
-    assert called(small_model(dg.variable(X)).key) == "value of 'small_model'"
-    assert called("other-key") == "task 'other-key'"
-    assert called(("value", 3)) == "value of ''"
+    assert task_label(small_model(dg.variable(X)).key) == "value of 'small_model'"
+    assert task_label("other-key") == "task 'other-key'"
+    assert task_label(("value", 3)) == "value of ''"
 
 
 # ------------------------------------------------------------- a scheduler that does not answer
@@ -487,7 +487,7 @@ def watched(monkeypatch):
     monkeypatch.setattr(supervision, "time", SimpleNamespace(monotonic=lambda: now.seconds))
     scheduler = SimpleNamespace(address="nowhere")
     client = SimpleNamespace(status="running", run_on_scheduler=None, scheduler=scheduler)
-    return supervision.Watch(client, [("value-slow-1", 0)], called), now, asked
+    return supervision.Watch(client, [("value-slow-1", 0)], task_label), now, asked
 
 
 def test_a_client_that_itself_stood_still_does_not_blame_the_scheduler(watched):
@@ -496,7 +496,7 @@ def test_a_client_that_itself_stood_still_does_not_blame_the_scheduler(watched):
     for seconds in (100.0, 1000.0):
         now.seconds = seconds
         watch.look()
-        asked[-1].set_result({"moves": True})
+        asked[-1].set_result({"can_progress": True})
 
 
 def test_a_limit_below_the_time_between_two_looks_is_no_error_by_itself(watched):
@@ -505,7 +505,7 @@ def test_a_limit_below_the_time_between_two_looks_is_no_error_by_itself(watched)
         for number in range(1, 10):
             now.seconds = 0.5 * number
             watch.look()
-            asked[-1].set_result({"moves": True})
+            asked[-1].set_result({"can_progress": True})
 
 
 def test_a_scheduler_that_is_silent_is_an_error_whatever_it_is_asked_again(watched):

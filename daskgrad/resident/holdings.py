@@ -20,7 +20,7 @@ from daskgrad.resident.messages import OnePickle, key_of
 from daskgrad.resident.spread import Spread
 from daskgrad.sums.cutting import Block
 from daskgrad.tasks.clients import in_worker
-from daskgrad.tasks.waiting import LateError, answer, told_by_scheduler
+from daskgrad.tasks.waiting import LateError, answer, ask_scheduler
 from daskgrad.tasks.workers import present, workers_of
 
 logger = logging.getLogger("daskgrad")
@@ -103,7 +103,7 @@ class Holdings(Spread):
             return
         found: dict[str, list[str]] = {}
         scheduler: Any = self.client.scheduler
-        held = told_by_scheduler(self.client, scheduler.has_what, "who holds the placed items")
+        held = ask_scheduler(self.client, scheduler.has_what, "who holds the placed items")
         for address, keys in held.items():
             for key in keys:
                 found.setdefault(key, []).append(address)

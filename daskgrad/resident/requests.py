@@ -220,7 +220,7 @@ def by_worker(jobs: Sequence[JobMessage], asked: Sequence[Mapping[str, Asked]]) 
         {
             "address": address,
             "jobs": [
-                told(job, each.get(address, NOTHING_ASKED), address)
+                message_for(job, each.get(address, NOTHING_ASKED), address)
                 for job, each in zip(jobs, asked, strict=True)
             ],
         }
@@ -228,8 +228,8 @@ def by_worker(jobs: Sequence[JobMessage], asked: Sequence[Mapping[str, Asked]]) 
     ]
 
 
-def told(job: JobMessage, asked: Asked, address: str) -> dict[str, Any]:
-    """A sum as one worker is told of it; runs as plain tuples, in half the bytes."""
+def message_for(job: JobMessage, asked: Asked, address: str) -> dict[str, Any]:
+    """A job for one worker; its runs are plain tuples, in half the bytes."""
     kept_rows = dict(job.kept_rows).get(address, ())
     runs = list(map(tuple, asked.runs))
     return {**job._asdict(), "kept_rows": kept_rows, "runs": runs, "unit": asked.unit}

@@ -126,7 +126,7 @@ class Spread:
         with self._lock:
             if np.any(np.isnan(self._costs)):
                 return
-            wanted = balance.moves(self.costs(), self.holders, self._workers)
+            wanted = balance.rebalancing(self.costs(), self.holders, self._workers)
             if wanted is not None:
                 self._move(wanted)
 

@@ -22,7 +22,7 @@ from daskgrad.resident.messages import Frames, all_framed, copied, framed, pack
 from daskgrad.resident.parcels import Parcels, Unopened
 from daskgrad.resident.presence import TOPIC
 from daskgrad.resident.routes import addresses
-from daskgrad.resident.worker_sums import Job, Result, Stopped, Unit, failed, merged
+from daskgrad.resident.worker_sums import CannotFinish, Job, Result, Unit, failed, merged
 from daskgrad.tasks.waiting import all_or_first_error
 
 EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
@@ -83,8 +83,8 @@ class SumsPlugin(WorkerPlugin):
         self._log.wake()
         try:
             return await self._evaluated(call, pickle.loads(work), point, parcels, rows)
-        except Stopped as stopped:
-            return stopped.reply
+        except CannotFinish as unfinished:
+            return unfinished.reply
         except Exception as error:
             return failed(error).reply
         finally:
@@ -126,7 +126,7 @@ class SumsPlugin(WorkerPlugin):
             rows=all_framed(rows),
         )
         if reply["status"] != "OK":
-            raise Stopped(**reply)
+            raise CannotFinish(**reply)
         return reply
 
     def _jobs(
@@ -142,7 +142,7 @@ class SumsPlugin(WorkerPlugin):
         if parcels and self._is_with_client():
             parcels = {digest: copied(frames) for digest, frames in parcels.items()}
         if self._parcels.receive(parcels, needed):
-            raise Stopped("no parcels", address=self._worker.address)
+            raise CannotFinish("no parcels", address=self._worker.address)
         values, own_rows = Unopened(point), Unopened(rows)
         return [
             Job(message, number, values, own_rows, self._parcels)
@@ -166,7 +166,7 @@ class SumsPlugin(WorkerPlugin):
         """
         while units:
             if call not in self._running:
-                raise Stopped("abandoned")
+                raise CannotFinish("abandoned")
             unit = units.popleft()
             await self._in_thread(unit.run, self._held(unit.keys), call, self._running)
 
@@ -174,7 +174,7 @@ class SumsPlugin(WorkerPlugin):
         try:
             return [None if key is None else self._worker.data[key] for key in keys]
         except KeyError:
-            raise Stopped("no items", address=self._worker.address) from None
+            raise CannotFinish("no items", address=self._worker.address) from None
 
     def _in_thread(self, fun: Callable, *args: Any) -> Awaitable[Any]:
         return asyncio.get_running_loop().run_in_executor(self._worker.executor, fun, *args)

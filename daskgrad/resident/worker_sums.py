@@ -73,7 +73,7 @@ def load_sums(seen: list[tuple], partial_sums: list[tuple]) -> Sums:
     }
 
 
-class Stopped(Exception):
+class CannotFinish(Exception):
     """A call cannot be finished here; carries the reply that says why."""
 
     def __init__(self, status: str, **reply: Any):
@@ -139,7 +139,7 @@ class Job:
         captured = zipped.sum.capture(number * self._block_items, *columns)
         self.seconds[place] = time.perf_counter() - start
         if not isinstance(captured.pullback, Gradient):
-            raise Stopped("arrays", number=self._number)
+            raise CannotFinish("arrays", number=self._number)
         with self._lock:
             if isinstance(captured.pullback, ItemGradient):
                 self.columns[number] = captured.pullback.columns
@@ -211,20 +211,20 @@ class Unit(NamedTuple):
         try:
             for place, items in enumerate(data, self.start):
                 if call not in running:
-                    raise Stopped("abandoned")
+                    raise CannotFinish("abandoned")
                 self.job.run(place, items)
-        except Stopped:
+        except CannotFinish:
             raise
         except BaseException as error:  # an exit or a StopIteration would end the event loop
             raise failed(error) from error
 
 
-def failed(error: BaseException) -> Stopped:
+def failed(error: BaseException) -> CannotFinish:
     if isinstance(error, Exception):
         make_plain(error)
     message = dict(error_message(error))
     message.pop("status")
-    return Stopped("failed", **message)
+    return CannotFinish("failed", **message)
 
 
 def new_subtrees(count: int, summation: str) -> Subtrees:

@@ -22,7 +22,7 @@ LETTERS = str.maketrans(string.digits, string.ascii_lowercase[:10])
 
 
 @functools.lru_cache(maxsize=1024)
-def spoken(name: str) -> str:
+def dashboard_name(name: str) -> str:
     """A model's name in letters and hyphens, as Dask keeps it: log_lik → log-lik, m1 → m-b.
 
     Dask's ``key_split`` drops everything from the first word on that is not all letters, or that
@@ -62,14 +62,14 @@ class Names:
         self._numbers = itertools.count()
 
     def key(self, stage: Stage, name: str) -> Key:
-        in_key = spoken(name)
+        in_key = dashboard_name(name)
         if _named.get(in_key) != name:
             _named[in_key] = name
             drop_oldest(_named, NAMES)
         return (f"{stage}-{in_key}-{self._token}", os.getpid(), next(self._numbers))
 
 
-def called(key: Key) -> str:
+def task_label(key: Key) -> str:
     """What a task does, for messages: the stage of a model, or the key of another collection."""
     head = key[0] if isinstance(key, tuple) else key
     stage, _, rest = str(head).partition("-")

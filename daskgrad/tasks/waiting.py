@@ -1,4 +1,4 @@
-"""Waiting: for what a cluster is asked, in the client's event loop, and never for ever."""
+"""Waiting: asks a cluster in the client's event loop, and waits for a limited time."""
 
 import asyncio
 import concurrent.futures
@@ -11,8 +11,7 @@ import types
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
-from distributed import Client, rejoin, secede
-from distributed.threadpoolexecutor import secede as leave_pool
+from distributed import Client, rejoin, secede, threadpoolexecutor
 
 from daskgrad.tasks.clients import address_of, require_connected
 from daskgrad.tasks.limits import limit, limit_named
@@ -24,7 +23,7 @@ SUSPENDABLE = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GEN
 
 
 class LateError(TimeoutError):
-    """A question was not answered within its limit."""
+    """Nobody answered a question within its limit."""
 
 
 def in_loop(client: Client, ask: Callable[[], Awaitable[Any]]) -> concurrent.futures.Future:
@@ -51,7 +50,7 @@ async def all_or_first_error(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> 
 def is_done(
     future: concurrent.futures.Future, seconds: float, look: Callable[[], Any] | None = None
 ) -> bool:
-    """Whether a future is done within the time; ``look`` is called twice a second meanwhile."""
+    """Whether a future is done within the time; calls ``look`` twice a second meanwhile."""
     deadline = time.monotonic() + seconds
     while not ends(future, min(PERIOD, deadline - time.monotonic())):
         if time.monotonic() >= deadline:
@@ -62,7 +61,7 @@ def is_done(
 
 
 def ends(future: concurrent.futures.Future, seconds: float) -> bool:
-    """Whether a future ends within a time, well or not."""
+    """Whether a future ends within a time, with a result or without."""
     try:
         future.exception(timeout=max(0.0, seconds))
     except concurrent.futures.CancelledError:
@@ -73,7 +72,7 @@ def ends(future: concurrent.futures.Future, seconds: float) -> bool:
 
 
 def result_of(future: concurrent.futures.Future) -> Any:
-    """What an ended future of the event loop returned or raised; callers drop it then."""
+    """Returns or raises what an ended future has; callers drop the future then."""
     error = None if future.cancelled() else future.exception()
     if error is None:
         return future.result()
@@ -84,10 +83,10 @@ def result_of(future: concurrent.futures.Future) -> Any:
 
 
 def without_locals(error: BaseException) -> BaseException:
-    """An error that came through Dask; the frames that passed it on have no local variables then.
+    """Clears the local variables of the frames that passed an error on, through Dask.
 
-    They have the error among them. Such a cycle would keep all that the frames of the caller refer
-    to, results on the cluster among it, until Python's collector runs.
+    The error is one of them. This cycle would keep alive whatever the caller's frames refer to,
+    results on the cluster included, until Python's garbage collector runs.
     """
     for frame, _ in traceback.walk_tb(error.__traceback__):
         drop_locals(frame)
@@ -95,7 +94,7 @@ def without_locals(error: BaseException) -> BaseException:
 
 
 def drop_locals(frame: types.FrameType | None) -> None:
-    """Of a frame that has ended, and of the functions that called it, up to a coroutine."""
+    """Clears a frame that has ended, and those of its callers, up to a coroutine."""
     while frame is not None:
         try:
             frame.clear()
@@ -113,7 +112,7 @@ def answer(
     of: str = "answers",
     look: Callable[[], Any] | None = None,
 ) -> Any:
-    """What scheduler or workers say to a question, in limited time."""
+    """What the scheduler or workers answer to a question, in limited time."""
     require_connected(client, what)
     future = in_loop(client, ask)
     try:
@@ -125,8 +124,8 @@ def answer(
     raise LateError(f"{what}: there was no answer for {limit_named(of)}")
 
 
-def told_by_scheduler(client: Client, ask: Callable[[], Any], what: str) -> Any:
-    """What the scheduler alone answers: it is lost where it cannot be reached."""
+def ask_scheduler(client: Client, ask: Callable[[], Any], what: str) -> Any:
+    """What the scheduler answers; a ConnectionError if it cannot be reached."""
     where = address_of(client)
     asked = f"the scheduler at {where} was asked {what}"
     require_connected(client, asked)
@@ -142,8 +141,8 @@ def told_by_scheduler(client: Client, ask: Callable[[], Any], what: str) -> Any:
 
 @contextlib.contextmanager
 def seceded() -> Iterator[None]:
-    """Leaves the worker's thread, if this is one, to others: to the tasks that are waited for."""
-    has_left = leaves_pool()
+    """Frees the worker's thread that this is, if it is one, for the tasks that this waits for."""
+    has_left = leave_pool()
     try:
         yield
     finally:
@@ -151,15 +150,15 @@ def seceded() -> Iterator[None]:
             rejoin()
 
 
-def leaves_pool() -> bool:
-    """Takes this thread out of a worker's pool; it is in none, or has left before, else.
+def leave_pool() -> bool:
+    """Takes this thread out of a worker's pool; False if it is in none, or has left before.
 
-    It runs a task, or placed items are evaluated in it, of which Dask knows nothing. The main
-    thread is in no pool; to ask for it would cost two exceptions a call.
+    The thread runs a task, or evaluates placed items, of which Dask knows nothing. The main thread
+    is in no pool; to ask for it would cost two exceptions a call.
     """
     if threading.current_thread() is threading.main_thread():
         return False
-    for leave in (secede, leave_pool):
+    for leave in (secede, threadpoolexecutor.secede):
         try:
             leave()
         except (ValueError, AttributeError, KeyError):
