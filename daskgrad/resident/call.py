@@ -15,7 +15,7 @@ from daskgrad.resident.connection import Connection
 from daskgrad.resident.messages import Frames, all_framed, framed, unpack
 from daskgrad.resident.requests import Request, SpreadSum, Tree
 from daskgrad.resident.worker_plugin import abandoning, call_worker
-from daskgrad.resident.worker_sums import Result, columns_of, joined, total
+from daskgrad.resident.worker_sums import CannotFinish, Result, columns_of, joined, total
 from daskgrad.sums.item_cotangents import with_columns
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.limits import limit, limit_named
@@ -38,26 +38,6 @@ class ArrayTermsError(TypeError):
     def __init__(self, number: int):
         super().__init__(number)
         self.number = number
-
-
-class Unsuccessful(Exception):
-    """A worker could not do what it was asked; carries its reply, which says why."""
-
-    def __init__(self, reply: dict[str, Any]):
-        super().__init__(reply["status"])
-        self.reply = reply
-
-
-class Unavailable(Unsuccessful):
-    """The call has to be repeated."""
-
-
-class TooLate(Exception):
-    """The workers have not answered in time."""
-
-
-class ModelFailed(Unsuccessful):
-    """A model raised an exception, which is in the reply."""
 
 
 class Call:
@@ -90,12 +70,9 @@ class Call:
             try:
                 assert self._sent is not None
                 return self._added_up(self._sent.results(self._deadline))
-            except Unavailable as failure:
-                self._recover(failure)
-            except TooLate:
-                raise TimeoutError(
-                    f"{self._names()} took longer than {limit_named('evaluation')}"
-                ) from None
+            except CannotFinish as unfinished:
+                reply = unfinished.reply
+            self._recover(reply)  # not above, where another exception would be its context
         raise RuntimeError(f"{self._names()} could not be evaluated in {ATTEMPTS} attempts")
 
     def abandon(self) -> None:
@@ -103,18 +80,25 @@ class Call:
         if self._sent is not None:
             self._sent.abandon()
 
-    def _recover(self, failure: Unavailable) -> None:
-        lost = failure.reply["status"] == "lost"
-        self._connection.look_again([each.spread for each in self._sums], failure.reply)
-        if lost and self._connection.gone([failure.reply["address"]]):
+    def _recover(self, reply: dict[str, Any]) -> None:
+        """Calls again what workers could not finish; raises what is the fault of a model."""
+        match reply["status"]:
+            case "failed":
+                reraise(reply)
+            case "arrays":
+                raise ArrayTermsError(reply["number"])
+            case "late":
+                raise TimeoutError(f"{self._names()} took longer than {limit_named('evaluation')}")
+        self._connection.look_again([each.spread for each in self._sums], reply)
+        if reply["status"] == "lost" and self._connection.gone([reply["address"]]):
             self._deaths += 1
         allowed = dask.config.get("distributed.scheduler.allowed-failures")
         if self._deaths > allowed:
             raise RuntimeError(
                 f"{self._deaths} workers died while they evaluated {self._names()}, the last one "
-                f"at {failure.reply['address']}: see the workers' logs; a model may need more "
+                f"at {reply['address']}: see the workers' logs; a model may need more "
                 f"memory than a worker has (distributed.scheduler.allowed-failures = {allowed})"
-            ) from failure
+            )
         self._attempt()
 
     def _names(self) -> str:
@@ -156,17 +140,12 @@ class Sent:
         self._future: Future | None = in_loop(self._client, self._ask_all)
 
     def results(self, deadline: float) -> list[Result]:
-        """What the workers that were called return."""
-        reply = None
+        """What the workers that were called return; CannotFinish where one of them says so."""
         try:
             results = self._wait(deadline)
-        except BaseException as error:
+        except BaseException:
             self.abandon()
-            if not isinstance(error, ModelFailed):
-                raise
-            reply = error.reply
-        if reply is not None:  # not above, where the exception would get another context
-            reraise(reply)
+            raise
         for address in self.plan.addresses:
             self._connection.sent(address, self._request.needed(address))
         return results
@@ -176,19 +155,19 @@ class Sent:
         assert self._future is not None
         with seceded():
             if not is_done(self._future, deadline - time.monotonic(), self._look):
-                raise TooLate
+                raise CannotFinish("late")
         return result_of(self._future)
 
     def _look(self) -> None:
         for address in self._connection.gone(self.plan.addresses):
-            raise Unavailable({"status": "lost", "address": address})
+            raise CannotFinish("lost", address=address)
 
     async def _ask_all(self) -> list[Result]:
         return await all_or_first_error([self._ask(tree) for tree in self.plan.trees])
 
     async def _ask(self, tree: Tree) -> Result:
         """What the workers of a tree return, unpacked while others are waited for."""
-        reply = await call_worker(
+        result = await call_worker(
             self._client.rpc,
             tree.address,
             self._connection.name,
@@ -198,8 +177,7 @@ class Sent:
             **self._unknown(tree.all_addresses),
             **self._rows_of(tree.all_addresses),
         )
-        require_success(reply)
-        return unpack(reply["result"])
+        return unpack(result)
 
     def _unknown(self, asked: Sequence[str]) -> dict[str, dict[str, Frames]]:
         """The parcels that not all of these workers have, as a part of a message, if there are."""
@@ -243,13 +221,3 @@ def reraise(reply: dict[str, Any]) -> NoReturn:
         raise without_locals(error)
     finally:
         del error, traceback
-
-
-def require_success(reply: dict[str, Any]) -> None:
-    if reply["status"] == "OK":
-        return
-    if reply["status"] == "failed":
-        raise ModelFailed(reply)
-    if reply["status"] == "arrays":
-        raise ArrayTermsError(reply["number"])
-    raise Unavailable(reply)

@@ -6,6 +6,7 @@ and strings, and what it carries is unpacked by the code that can say what went 
 
 import pickle
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
@@ -62,17 +63,17 @@ def copied(frames: Frames) -> Frames:
     return [bytes(frame) if isinstance(frame, bytes) else bytearray(frame) for frame in frames]
 
 
+@dataclass(frozen=True, slots=True)
 class OnePickle:
     """Lists, and tuples of columns, that arrive as they are, in one pickle.
 
     Dask sends a list item after item, 40 µs each, and each array in it as a frame of its own.
     """
 
-    def __init__(self, items: Any):
-        self._items = items
+    items: Any
 
     def __reduce__(self) -> tuple:
-        head, *buffers = pack(self._items)
+        head, *buffers = pack(self.items)
         return load_items, (head, *map(pickle.PickleBuffer, buffers))
 
 

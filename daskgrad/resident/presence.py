@@ -7,6 +7,7 @@ workers log, and speaks up for those that were called lately.
 
 import asyncio
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from distributed import Scheduler
@@ -18,14 +19,14 @@ GRACE = 2.0  # seconds from the client's leaving to the removal of its plugins f
 TOPIC = "daskgrad"
 
 
+@dataclass(eq=False)
 class PresencePlugin(SchedulerPlugin):
     """Keeps workers that evaluate from being taken for idle; leaves with its ``client``."""
 
     idempotent = True
 
-    def __init__(self, name: str, client: str):
-        self.name = name
-        self._client = client
+    name: str
+    client: str
 
     async def start(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -46,7 +47,7 @@ class PresencePlugin(SchedulerPlugin):
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """Takes the plugins away, also those on the workers, if the client could not."""
-        if client == self._client and self.name in scheduler.plugins:
+        if client == self.client and self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
             asyncio.get_running_loop().call_later(GRACE, self._leave_workers, scheduler)
 

@@ -12,6 +12,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from distributed import Worker
@@ -31,15 +32,15 @@ NOTHING_SENT: Mapping[str, Frames] = {}
 NO_ROWS = pack(())
 
 
+@dataclass(eq=False)
 class SumsPlugin(WorkerPlugin):
     """Evaluates sums for the connection of the same ``name``."""
 
     idempotent = True
 
-    def __init__(self, name: str, roomy_malloc: bool, client_process: tuple[str, int]):
-        self.name = name
-        self._roomy_malloc = roomy_malloc
-        self._client_process = client_process
+    name: str
+    roomy_malloc: bool
+    client_process: tuple[str, int]
 
     def setup(self, worker: Worker) -> None:
         self._worker = worker
@@ -59,11 +60,11 @@ class SumsPlugin(WorkerPlugin):
             allocator.restore()
 
     def _sets_malloc(self) -> bool:
-        return self._roomy_malloc and not self._is_with_client()
+        return self.roomy_malloc and not self._is_with_client()
 
     def _is_with_client(self) -> bool:
         """Whether this is the client's own process, whose messages share memory with its arrays."""
-        return this_process() == tuple(self._client_process)
+        return this_process() == self.client_process
 
     # ---- requests
 
@@ -82,7 +83,9 @@ class SumsPlugin(WorkerPlugin):
         self._running.add(call)
         self._log.wake()
         try:
-            return await self._evaluated(call, pickle.loads(work), point, parcels, rows)
+            message = {"call": call, "point": point, "parcels": parcels, "rows": rows}
+            result = await self._evaluated(pickle.loads(work), message)
+            return {"status": "OK", "result": framed(pack(result))}
         except CannotFinish as unfinished:
             return unfinished.reply
         except Exception as error:
@@ -94,28 +97,17 @@ class SumsPlugin(WorkerPlugin):
         """Nobody waits for the call any more: what has not begun is left."""
         self._running.discard(call)
 
-    async def _evaluated(
-        self,
-        call: str,
-        work: Mapping[str, Any],
-        point: Frames,
-        parcels: Mapping[str, Frames],
-        rows: Mapping[str, Frames],
-    ) -> dict[str, Any]:
-        message = {"call": call, "point": point, "parcels": parcels, "rows": rows}
+    async def _evaluated(self, work: Mapping[str, Any], message: Mapping[str, Any]) -> Result:
+        rows = message["rows"].get(work["address"], NO_ROWS)
+        jobs = self._jobs(work["jobs"], message["point"], message["parcels"], rows)
         below = [self._ask(child, message) for child in work["children"]]
-        own_rows = rows.get(work["address"], NO_ROWS)
-        own = self._own(call, self._jobs(work["jobs"], point, parcels, own_rows))
-        result, *replies = await all_or_first_error([own, *below])
-        if replies:
-            others = [reply["result"] for reply in replies]
-            result = await self._in_thread(merged, work["jobs"], result, others)
-        return {"status": "OK", "result": framed(pack(result))}
+        own, *others = await all_or_first_error([self._own(message["call"], jobs), *below])
+        return await self._in_thread(merged, work["jobs"], own, others) if others else own
 
-    async def _ask(self, child: Mapping[str, Any], message: Mapping[str, Any]) -> Any:
-        """What a worker below replies, which gets the rows of those below it, too."""
+    async def _ask(self, child: Mapping[str, Any], message: Mapping[str, Any]) -> Frames:
+        """What a worker below returns; it gets the rows of those below it, too."""
         rows = {a: message["rows"][a] for a in addresses(child) if a in message["rows"]}
-        reply = await call_worker(
+        return await call_worker(
             self._worker.rpc,
             child["address"],
             self.name,
@@ -125,9 +117,6 @@ class SumsPlugin(WorkerPlugin):
             parcels=all_framed(message["parcels"]),
             rows=all_framed(rows),
         )
-        if reply["status"] != "OK":
-            raise CannotFinish(**reply)
-        return reply
 
     def _jobs(
         self,
@@ -229,13 +218,17 @@ def abandoning(name: str) -> str:
     return name + "-abandon"
 
 
-async def call_worker(pool: Any, address: str, handler: str, **message: Any) -> dict[str, Any]:
-    """What a worker replies, or that it does not, or that it does not know the handler."""
+async def call_worker(pool: Any, address: str, handler: str, **message: Any) -> Frames:
+    """What a worker returns; CannotFinish where it is lost, has no such handler, or says so."""
     try:
         reply = await getattr(pool(address), handler)(**message)
     except OSError as error:
-        return {"status": "lost", "address": address, "error": repr(error)}
-    return reply or {"status": "no plugin", "address": address}
+        raise CannotFinish("lost", address=address, error=repr(error)) from None
+    if not reply:
+        raise CannotFinish("no plugin", address=address)
+    if reply["status"] != "OK":
+        raise CannotFinish(**reply)
+    return reply["result"]
 
 
 def this_process() -> tuple[str, int]:
