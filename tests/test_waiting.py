@@ -487,7 +487,7 @@ def watched(monkeypatch):
     monkeypatch.setattr(supervision, "time", SimpleNamespace(monotonic=lambda: now.seconds))
     scheduler = SimpleNamespace(address="nowhere")
     client = SimpleNamespace(status="running", run_on_scheduler=None, scheduler=scheduler)
-    return supervision.Watch(client, [("value-slow-1", 0)], task_label), now, asked
+    return supervision.Watch(client, [("value-slow-1", 0)]), now, asked
 
 
 def test_a_client_that_itself_stood_still_does_not_blame_the_scheduler(watched):

@@ -113,7 +113,9 @@ class Connection:
             self._is_registered = False
             self._known = {}
             with contextlib.suppress(RuntimeError, OSError):  # the cluster may be gone already
-                self._unregister()  # before another thread registers it again
+                client = self.client  # waits, before another thread registers them again
+                for remove in (client.unregister_worker_plugin, client.unregister_scheduler_plugin):
+                    answer(client, partial(remove, self.name), "the plugins were taken away")
 
     def _settle(self, spreads: Iterable[Spread]) -> None:
         for each in dict.fromkeys(spreads):
@@ -130,11 +132,6 @@ class Connection:
             self._send(SumsPlugin(self.name, roomy_malloc, this_process()))
             self._send(PresencePlugin(self.name, self.client.id))
             self._is_registered = True
-
-    def _unregister(self) -> None:
-        client = self.client
-        for remove in (client.unregister_worker_plugin, client.unregister_scheduler_plugin):
-            answer(client, partial(remove, self.name), "the plugins were taken away")
 
     def _send(self, plugin: Any) -> None:
         """Registers a plugin; again where a worker goes meanwhile, at which Dask gives up."""

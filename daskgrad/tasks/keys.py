@@ -17,7 +17,6 @@ from daskgrad.values.caches import drop_oldest
 
 Stage = Literal["forward", "value", "backward", "cotangent", "tangent"]
 
-
 LETTERS = str.maketrans(string.digits, string.ascii_lowercase[:10])
 
 
@@ -43,14 +42,9 @@ def _kind(letter: str) -> int:
 
 
 PROCESS = uuid.uuid4().hex[:20]
-
-
 tokens = itertools.count()
 
-
 NAMES = 4096  # models whose names are remembered for messages
-
-
 _named: dict[str, str] = {}  # by what is in keys, the latest
 
 

@@ -6,13 +6,14 @@ interrupt included, releases the futures, so that the cluster drops what nobody 
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from distributed import CancelledError, Client, Future, KilledWorker, futures_of
 
 from daskgrad.tasks import clients
 from daskgrad.tasks.clients import address_of
+from daskgrad.tasks.keys import task_label
 from daskgrad.tasks.limits import limit, limit_named
 from daskgrad.tasks.progress import standing
 from daskgrad.tasks.waiting import PERIOD, in_loop, is_done, result_of, seceded
@@ -34,12 +35,11 @@ class LostError(RuntimeError):
 
 
 class Supervised:
-    """Computes on the cluster of a client; ``label`` names the task of a key."""
+    """Computes on the cluster of a client."""
 
-    def __init__(self, client: Client, label: Callable[[Any], str]):
+    def __init__(self, client: Client):
         self._client = client
         self._where = address_of(client)
-        self._label = label
 
     def __call__(self, graph: Any, keys: Sequence[Any], **kwargs: Any) -> Any:
         """The results of the keys, as ``Client.get`` gives them to ``dask.compute``."""
@@ -54,7 +54,7 @@ class Supervised:
                 future.release()
 
     def _gathered(self, packed: Any, futures: Sequence[Future]) -> Any:
-        watch = Watch(self._client, [future.key for future in futures], self._label)
+        watch = Watch(self._client, [future.key for future in futures])
         gather = self._client.gather(packed, asynchronous=True)
         gathering = in_loop(self._client, lambda: gather)
         try:
@@ -65,7 +65,7 @@ class Supervised:
             raise self._lost(error, watch.wanted) from error
         except KilledWorker as error:
             error.add_note(
-                f"daskgrad: that is the {self._label(error.task)}; it may have ended the workers' "
+                f"daskgrad: that is the {task_label(error.task)}; it may have ended the workers' "
                 f"processes, or needed more memory than they have"
             )
             raise
@@ -97,11 +97,10 @@ class Supervised:
 class Watch:
     """Watches whether a cluster can still compute some keys."""
 
-    def __init__(self, client: Client, keys: Sequence[Any], label: Callable[[Any], str]):
+    def __init__(self, client: Client, keys: Sequence[Any]):
         self._client = client
         self._where = address_of(client)
         self._keys = list(keys)
-        self._label = label
         self._asked: Any = None
         self._next = time.monotonic()
         self._unheard_since: float | None = None  # the time of the first question without an answer
@@ -111,7 +110,7 @@ class Watch:
     @property
     def wanted(self) -> str:
         """What the call waits for, for messages."""
-        names = list(dict.fromkeys(map(self._label, self._keys[:3])))
+        names = list(dict.fromkeys(map(task_label, self._keys[:3])))
         more = f" and {len(self._keys) - 3} more" if len(self._keys) > 3 else ""
         return "the " + ", the ".join(names) + more
 
@@ -152,7 +151,7 @@ class Watch:
 
     def _complaint(self, found: dict[str, Any]) -> str:
         tasks = found["tasks"]
-        first = ", ".join([f"the {self._label(key)}" for key, _ in tasks])
+        first = ", ".join([f"the {task_label(key)}" for key, _ in tasks])
         return (
             f"nothing could run for {limit_named('workers')} while {self.wanted} was waited for; "
             f"{found['count']} tasks wait, first of all {first}. {self._obstacle(found)}"
@@ -169,7 +168,7 @@ class Watch:
                 f"full: see their logs, or add workers"
             )
         asked = "; ".join(
-            [f"the {self._label(key)} asks for {asked}" for key, asked in found["tasks"] if asked]
+            [f"the {task_label(key)} asks for {asked}" for key, asked in found["tasks"] if asked]
         )
         there = ", ".join([f"{address} ({state})" for address, state in workers.items()])
         return (

@@ -16,7 +16,7 @@ from daskgrad.models.finite import is_debugging, watched
 from daskgrad.models.travel.policy import CONFIG, DEFAULT, Under, sent
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.collections import Collection, Result, what_stands_at
-from daskgrad.tasks.keys import Names, Stage, is_of_pullbacks, task_label, watched_key
+from daskgrad.tasks.keys import Names, Stage, is_of_pullbacks, watched_key
 from daskgrad.tasks.supervision import Supervised
 from daskgrad.tasks.task_functions import Picked, Planned
 from daskgrad.values.registrations import sent_by_value
@@ -242,7 +242,7 @@ def where() -> Where:
 def supervised() -> Supervised | None:
     """What computes on a cluster, if Dask would; otherwise Dask chooses."""
     client = active_client()
-    return None if client is None else Supervised(client, task_label)
+    return None if client is None else Supervised(client)
 
 
 def _at(key: Key, value: Any) -> Any:
