@@ -33,7 +33,7 @@ numbers = itertools.count()
 
 
 class ArrayTermsError(TypeError):
-    """The terms of the sum with this number are arrays, and have no gradient to send back."""
+    """The terms of the sum with this number are arrays; workers send no gradient of these."""
 
     def __init__(self, number: int):
         super().__init__(number)
@@ -41,7 +41,7 @@ class ArrayTermsError(TypeError):
 
 
 class Call:
-    """A call of the workers for some sums, which is under way from the start."""
+    """A call of the workers for some sums; it begins when it is made."""
 
     def __init__(self, connection: Connection, sums: Sequence[SpreadSum]):
         self._connection = connection
@@ -57,14 +57,14 @@ class Call:
         self._sent = Sent(self._connection, Request(self._sums))
 
     def results(self) -> list[Captured]:
-        """The sums, once the workers have answered; repeats what failed for no fault of a model.
+        """Waits for the sums; calls again where it failed through no fault of a model.
 
         Raises
         ------
         RuntimeError
-            where the workers that compute it die, or cannot be reached, time after time.
+            if workers die, or cannot be reached, time after time.
         TimeoutError
-            where it takes longer than ``daskgrad.wait.evaluation``.
+            if the call takes longer than ``daskgrad.wait.evaluation``.
         """
         for _ in range(ATTEMPTS):
             try:
@@ -76,7 +76,7 @@ class Call:
         raise RuntimeError(f"{self._names()} could not be evaluated in {ATTEMPTS} attempts")
 
     def abandon(self) -> None:
-        """Nobody waits for the results any more; nothing happens where they are there."""
+        """Gives up the results, unless they are there."""
         if self._sent is not None:
             self._sent.abandon()
 
@@ -128,7 +128,7 @@ class Call:
 
 
 class Sent:
-    """A request that is under way to the workers."""
+    """A request that the workers are answering."""
 
     def __init__(self, connection: Connection, request: Request):
         self._connection = connection
@@ -140,7 +140,7 @@ class Sent:
         self._future: Future | None = in_loop(self._client, self._ask_all)
 
     def results(self, deadline: float) -> list[Result]:
-        """What the workers that were called return; CannotFinish where one of them says so."""
+        """What the workers return; CannotFinish if one of them cannot, or if it is late."""
         try:
             results = self._wait(deadline)
         except BaseException:
@@ -151,7 +151,7 @@ class Sent:
         return results
 
     def _wait(self, deadline: float) -> list[Result]:
-        """Waits as long as all workers that were asked are there."""
+        """Waits as long as all workers are there."""
         assert self._future is not None
         with seceded():
             if not is_done(self._future, deadline - time.monotonic(), self._look):
@@ -166,7 +166,7 @@ class Sent:
         return await all_or_first_error([self._ask(tree) for tree in self.plan.trees])
 
     async def _ask(self, tree: Tree) -> Result:
-        """What the workers of a tree return, unpacked while others are waited for."""
+        """What the workers of a tree return; unpacks it while others still work."""
         result = await call_worker(
             self._client.rpc,
             tree.address,
@@ -180,7 +180,7 @@ class Sent:
         return unpack(result)
 
     def _unknown(self, asked: Sequence[str]) -> dict[str, dict[str, Frames]]:
-        """The parcels that not all of these workers have, as a part of a message, if there are."""
+        """The part of a message with the parcels that one of these workers lacks, if any."""
         lacking = [
             digest
             for address in asked
@@ -191,12 +191,12 @@ class Sent:
         return {"parcels": new} if new else {}
 
     def _rows_of(self, asked: Sequence[str]) -> dict[str, dict[str, Frames]]:
-        """The rows of these workers, as a part of a message, if there are any."""
+        """The part of a message with the rows for these workers, if any."""
         rows = {a: self._request.rows[a] for a in asked if a in self._request.rows}
         return {"rows": all_framed(rows)} if rows else {}
 
     def abandon(self) -> None:
-        """Tells the workers that nobody waits, once; not waited for."""
+        """Tells the workers, once, that nobody waits; does not wait for them."""
         future, self._future = self._future, None
         if future is not None and self._client.status in CONNECTED:
             future.cancel()
@@ -212,10 +212,10 @@ class Sent:
 
 
 def reraise(reply: dict[str, Any]) -> NoReturn:
-    """Raises a model's exception; not in the event loop, which an exit would end."""
+    """Raises a model's exception; outside of the event loop, which a SystemExit would end."""
     _, error, traceback = clean_exception(**reply)
     assert error is not None
-    if traceback is not None:  # Dask leaves out a long one, and the exception has brought its own
+    if traceback is not None:  # Dask leaves a long one out; then the exception has its own
         error.__traceback__ = traceback
     try:
         raise without_locals(error)

@@ -25,7 +25,7 @@ from daskgrad.values.caches import drop_oldest, kept_or_made
 
 ATTEMPTS = 5  # to register a plugin while workers come and go
 LOOK_EVERY = 1.0  # seconds between two looks at which workers there are
-SPREADS = 64  # of sums over items that are not placed, that are remembered
+SPREADS = 64  # remembered, of sums over items that are not placed
 
 
 class Connection:
@@ -52,9 +52,9 @@ class Connection:
         return client
 
     def spread(self, name: str, sizes: Sequence[int]) -> Spread:
-        """The blocks of a sum whose items go out with each request, as the last calls spread them.
+        """Where the last calls evaluated the blocks of a sum whose items go out with each request.
 
-        It is told from others by the model's ``name`` and the ``sizes`` of its blocks.
+        The model's ``name`` and the ``sizes`` of its blocks identify the sum.
         """
         key = (name, len(sizes), sizes[0], sizes[-1])
         with self._lock:
@@ -63,7 +63,7 @@ class Connection:
     # ---- before and after a call
 
     def prepare(self, spreads: Sequence[Spread]) -> None:
-        """Sees to it that the plugin is there, and the blocks are on the workers there are."""
+        """Registers the plugins, and spreads the blocks over the workers, unless that is done."""
         with self._lock:
             for each in spreads:
                 each.require_open()
@@ -75,7 +75,7 @@ class Connection:
             self._settle([each for each in spreads if each.workers != self._workers])
 
     def look_again(self, spreads: Sequence[Spread], reply: dict[str, Any]) -> None:
-        """After a failed call: finds out who is there, and places again what was lost."""
+        """After a failed call: asks which workers there are, and places again what was lost."""
         with self._lock:
             for each in spreads:
                 each.require_open()
@@ -92,7 +92,7 @@ class Connection:
         return self._known.setdefault(address, {})
 
     def sent(self, address: str, digests: Collection[str]) -> None:
-        """A worker has these parcels now; the oldest ones it may have dropped."""
+        """Notes that a worker has these parcels now; it may have dropped the oldest ones."""
         known = self._known.setdefault(address, {})
         for digest in digests:
             known.pop(digest, None)
@@ -100,12 +100,12 @@ class Connection:
         drop_oldest(known, max(PARCELS, len(digests)))
 
     def gone(self, addresses: Iterable[str]) -> list[str]:
-        """Which of these workers the scheduler does not know any more."""
+        """Those of some workers that the scheduler does not know any more."""
         there = present(self.client)
         return [address for address in addresses if address not in there]
 
     def leave(self, holdings: Holdings) -> None:
-        """These blocks are not evaluated any more; the last ones take the plugin with them."""
+        """Forgets blocks that nobody evaluates any more, and after the last ones the plugins."""
         with self._lock:
             self._users.discard(holdings)
             if self._users or not self._is_registered:
@@ -134,7 +134,7 @@ class Connection:
             self._is_registered = True
 
     def _send(self, plugin: Any) -> None:
-        """Registers a plugin; again where a worker goes meanwhile, at which Dask gives up."""
+        """Registers a plugin; tries again if a worker leaves meanwhile, since Dask does not."""
         client = self.client
 
         def register() -> Any:

@@ -12,7 +12,7 @@ PARCELS = 256  # that a worker keeps
 
 
 class Parcel(NamedTuple):
-    """A value that a worker keeps, under the digest of its bytes, so that it is sent only once."""
+    """A value that a worker keeps under the digest of its bytes, so that it is sent only once."""
 
     digest: str
     frames: Frames
@@ -27,9 +27,9 @@ class Parcel(NamedTuple):
 
 
 class Parcels:
-    """The parcels that a worker keeps: those that were used last, up to so many and so many bytes.
+    """The parcels that a worker keeps: the last used ones, up to a number and a number of bytes.
 
-    Those that one request needs are kept together, however large they are.
+    It keeps all that one request needs, however large they are.
     """
 
     def __init__(self, limit: int = PARCELS, nbytes: int = 2**28):
@@ -38,7 +38,7 @@ class Parcels:
         self._kept: dict[str, Unopened] = {}
 
     def receive(self, parcels: Mapping[str, Frames], needed: Iterable[str]) -> list[str]:
-        """Keeps what came, drops what was not used for long; says which of ``needed`` lack."""
+        """Keeps new parcels, drops the oldest ones; returns which of ``needed`` are missing."""
         self._kept.update({digest: Unopened(frames) for digest, frames in parcels.items()})
         needed = [digest for digest in dict.fromkeys(needed)]
         for digest in needed:
@@ -57,7 +57,7 @@ class Parcels:
 
 
 class Unopened:
-    """A value that is unpacked at its first use, in the thread that uses it."""
+    """A value as frames, which its first user unpacks."""
 
     def __init__(self, frames: Frames):
         self.nbytes = sum([len(frame) for frame in frames])

@@ -1,8 +1,8 @@
 """Worker plugin: evaluates the blocks that its worker holds when a client calls it.
 
 A request says which blocks of which sums to evaluate, and names the workers below this one in the
-tree of workers, to whom it is passed on and whose partial sums are added to this worker's. Models
-run in the worker's thread pool, never in its event loop.
+tree of workers. The plugin passes it on to these and adds their partial sums to its own. Models run
+in the worker's thread pool, never in its event loop.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class SumsPlugin(WorkerPlugin):
         return self.roomy_malloc and not self._is_with_client()
 
     def _is_with_client(self) -> bool:
-        """Whether this is the client's own process, whose messages share memory with its arrays."""
+        """Whether this is the client's process, where messages share memory with its arrays."""
         return this_process() == self.client_process
 
     # ---- requests
@@ -78,7 +78,7 @@ class SumsPlugin(WorkerPlugin):
     ) -> dict[str, Any]:
         """The partial sums of this worker and of those below it, or why there are none.
 
-        ``parcels`` by their digests; ``rows`` of the items by the workers that are to have them.
+        ``parcels`` stand under their digests, ``rows`` of the items under the workers' addresses.
         """
         self._running.add(call)
         self._log.wake()
@@ -94,7 +94,7 @@ class SumsPlugin(WorkerPlugin):
             self._running.discard(call)
 
     async def abandon(self, call: str) -> None:
-        """Nobody waits for the call any more: what has not begun is left."""
+        """Begins no more blocks of a call that nobody waits for any more."""
         self._running.discard(call)
 
     async def _evaluated(self, work: Mapping[str, Any], message: Mapping[str, Any]) -> Result:
@@ -139,7 +139,7 @@ class SumsPlugin(WorkerPlugin):
         ]
 
     async def _own(self, call: str, jobs: Sequence[Job]) -> Result:
-        """The partial sums of the blocks that this worker holds, and what each block took."""
+        """The partial sums of the blocks that this worker holds, and the seconds of each block."""
         units = deque([unit for job in jobs for unit in job.units()])
         start = time.time()
         lanes = min(self._worker.state.nthreads, len(units))
@@ -151,7 +151,7 @@ class SumsPlugin(WorkerPlugin):
     async def _lane(self, call: str, units: deque[Unit]) -> None:
         """Evaluates one unit after the other in one thread of the pool.
 
-        The items are taken here, and not in the thread: a worker's data belong to its event loop.
+        Takes the items here, and not in the thread: a worker's data belong to its event loop.
         """
         while units:
             if call not in self._running:
@@ -170,7 +170,7 @@ class SumsPlugin(WorkerPlugin):
 
 
 class EventLog:
-    """Tells Dask's event log what is evaluated: a few times a second at most, and once at least."""
+    """Tells Dask's event log what the worker evaluates: once at least, at most twice a second."""
 
     def __init__(self, worker: Worker, running: Collection[str]):
         self._worker = worker
@@ -180,7 +180,7 @@ class EventLog:
         self._last = 0.0
 
     def wake(self) -> None:
-        """Says that a call is running, unless something was said lately."""
+        """Says that a call is running, unless the log said something lately."""
         if self._is_awake:
             return
         self._is_awake = True
@@ -214,12 +214,12 @@ class EventLog:
 
 
 def abandoning(name: str) -> str:
-    """The handler that abandons what the handler of this name evaluates."""
+    """The name of the handler that abandons calls of the handler of this name."""
     return name + "-abandon"
 
 
 async def call_worker(pool: Any, address: str, handler: str, **message: Any) -> Frames:
-    """What a worker returns; CannotFinish where it is lost, has no such handler, or says so."""
+    """What a worker returns; CannotFinish if it is lost, has no such handler, or says so."""
     try:
         reply = await getattr(pool(address), handler)(**message)
     except OSError as error:

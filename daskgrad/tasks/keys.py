@@ -1,4 +1,4 @@
-"""Keys: what a task is called, so that Dask's dashboard groups and colours it by stage and model.
+"""Keys: names of tasks, by which Dask's dashboard groups and colours them by stage and model.
 
 A key reads ``(<stage>-<model name>-<token>, number)``. Every evaluation has a token of its own:
 Dask returns the old result for a key that it knows.
@@ -45,7 +45,7 @@ PROCESS = uuid.uuid4().hex[:20]
 tokens = itertools.count()
 
 NAMES = 4096  # models whose names are remembered for messages
-_named: dict[str, str] = {}  # by what is in keys, the latest
+_named: dict[str, str] = {}  # the latest, by their dashboard names
 
 
 class Names:
@@ -64,7 +64,7 @@ class Names:
 
 
 def task_label(key: Key) -> str:
-    """What a task does, for messages: the stage of a model, or the key of another collection."""
+    """A task's name in messages: the stage of a model, or the key of another collection."""
     head = key[0] if isinstance(key, tuple) else key
     stage, _, rest = str(head).partition("-")
     if stage not in get_args(Stage) or not isinstance(key, tuple):
@@ -74,7 +74,7 @@ def task_label(key: Key) -> str:
 
 
 def watched_key(key: Key) -> Key:
-    """The key of a task that is watched: under its own, Dask may know the result already."""
+    """The key of a watched task: under its usual key, Dask may know the result already."""
     return (*key, "watched") if isinstance(key, tuple) else key
 
 
