@@ -282,14 +282,14 @@ def count_calls(monkeypatch):
     from daskgrad.resident import call
 
     received = []
-    original = call.Sent.results
+    original = call.Attempt.results
 
     def results(self, deadline):
         found = original(self, deadline)
         received.append(len(found))
         return found
 
-    monkeypatch.setattr(call.Sent, "results", results)
+    monkeypatch.setattr(call.Attempt, "results", results)
     return received
 
 

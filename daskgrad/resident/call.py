@@ -48,13 +48,11 @@ class Call:
         self._sums = sums
         self._deaths = 0
         self._deadline = time.monotonic() + limit("evaluation")
-        self._sent: Sent | None = None
-        self._attempt()
+        self._attempt = self._begin()
 
-    def _attempt(self) -> None:
-        self._sent = None
+    def _begin(self) -> "Attempt":
         self._connection.prepare([each.spread for each in self._sums])
-        self._sent = Sent(self._connection, Request(self._sums))
+        return Attempt(self._connection, Request(self._sums))
 
     def results(self) -> list[Captured]:
         """Waits for the sums; calls again where it failed through no fault of a model.
@@ -68,8 +66,7 @@ class Call:
         """
         for _ in range(ATTEMPTS):
             try:
-                assert self._sent is not None
-                return self._added_up(self._sent.results(self._deadline))
+                return self._add_up(self._attempt.results(self._deadline))
             except CannotFinish as unfinished:
                 reply = unfinished.reply
             self._recover(reply)  # not above, where another exception would be its context
@@ -77,8 +74,7 @@ class Call:
 
     def abandon(self) -> None:
         """Gives up the results, unless they are there."""
-        if self._sent is not None:
-            self._sent.abandon()
+        self._attempt.abandon()
 
     def _recover(self, reply: dict[str, Any]) -> None:
         """Calls again what workers could not finish; raises what is the fault of a model."""
@@ -99,12 +95,12 @@ class Call:
                 f"at {reply['address']}: see the workers' logs; a model may need more "
                 f"memory than a worker has (distributed.scheduler.allowed-failures = {allowed})"
             )
-        self._attempt()
+        self._attempt = self._begin()
 
     def _names(self) -> str:
         return " and ".join([f"the sum over {each.model.name!r}" for each in self._sums])
 
-    def _added_up(self, results: Sequence[Result]) -> list[Captured]:
+    def _add_up(self, results: Sequence[Result]) -> list[Captured]:
         totals = []
         for number, each in enumerate(self._sums):
             sums, count = [result.sums[number] for result in results], each.spread.count
@@ -115,20 +111,19 @@ class Call:
         return totals
 
     def _take_times(self, times: dict[str, list[list[float]]]) -> None:
-        assert self._sent is not None
         for number, each in enumerate(self._sums):
             if not each.spread.is_measured_now():
                 continue
             each.spread.measured(
                 {
                     address: (asked.numbers, times[address][number])
-                    for address, asked in self._sent.plan.asked[number].items()
+                    for address, asked in self._attempt.plan.asked[number].items()
                 }
             )
 
 
-class Sent:
-    """A request that the workers are answering."""
+class Attempt:
+    """A request that the workers are answering: a call has another one after a failure."""
 
     def __init__(self, connection: Connection, request: Request):
         self._connection = connection

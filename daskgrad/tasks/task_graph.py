@@ -180,10 +180,9 @@ class TaskGraph:
         """
         built = self.high_level_graph()
         wanted = [Result(key, built) for key in (*self._tasks, *self._collections)]
-        other = TaskGraph()
+        other = TaskGraph(self._where)
         other._constants = dict(self._constants)
         other._policy = self._policy
-        other._where = self._where
         for result in dask.persist(*wanted, traverse=False, optimize_graph=False):
             held = result.__dask_graph__()[result.key]
             if isinstance(held, DataNode):
@@ -202,12 +201,11 @@ class TaskGraph:
 
     def copy(self) -> "TaskGraph":
         """A graph to add tasks to, which leaves this one as it is."""
-        other = TaskGraph()
+        other = TaskGraph(self._where)
         other._tasks = dict(self._tasks)
         other._constants = dict(self._constants)
         other._futures = self._futures
         other._policy = self._policy
-        other._where = self._where
         return other
 
     def high_level_graph(self) -> HighLevelGraph:
