@@ -4,8 +4,7 @@
 """
 
 import daskgrad.backends.autograd  # makes autograd's traces safe in threads
-import daskgrad.sums.finite  # explains what is not finite in sums
-import daskgrad.tasks.spilling  # noqa: F401  tells Dask's spill files from its messages
+import daskgrad.sums.finite  # noqa: F401  explains what is not finite in sums
 from daskgrad import random
 from daskgrad.backends import register_backend
 from daskgrad.checks.check_grads import check_grads
@@ -18,7 +17,7 @@ from daskgrad.derivatives.lazy import differentiate
 from daskgrad.derivatives.per_item import per_item
 from daskgrad.derivatives.vjp import vjp
 from daskgrad.graph.black_boxes import finite_difference
-from daskgrad.graph.nodes import delayed
+from daskgrad.graph.delayed import delayed
 from daskgrad.graph.stopping import stop_gradient, value
 from daskgrad.graph.variables import variable
 from daskgrad.models.determinism import NondeterministicModelError
@@ -30,6 +29,10 @@ from daskgrad.rules.custom_vjp import custom_vjp
 from daskgrad.rules.implicit import implicit
 from daskgrad.sums.map_sum import map_sum, reduce_sum, sum
 from daskgrad.sums.zipping import zip
+from daskgrad.tasks import settings, spilling
+
+settings.install()
+spilling.install()
 
 __version__ = "0.1.0"
 

@@ -11,7 +11,8 @@ from daskgrad.derivatives.inputs import has_derivative
 from daskgrad.derivatives.jvp import jvp
 from daskgrad.derivatives.outputs import as_output
 from daskgrad.derivatives.vjp import vjp
-from daskgrad.graph.nodes import Node, add_values, delayed
+from daskgrad.graph.delayed import delayed
+from daskgrad.graph.nodes import Node, add_values
 from daskgrad.graph.variables import variable
 from daskgrad.models.tracing import is_real_scalar
 from daskgrad.tasks.task_graph import TaskGraph

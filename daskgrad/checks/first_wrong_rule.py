@@ -14,7 +14,8 @@ from daskgrad.checks.directional import Fault, Program
 from daskgrad.derivatives.inputs import has_derivative
 from daskgrad.derivatives.outputs import as_output
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.nodes import CallNode, DelayedModel, Node, add_values
+from daskgrad.graph.delayed import DelayedModel
+from daskgrad.graph.nodes import CallNode, Node, add_values
 from daskgrad.graph.variables import variable
 from daskgrad.models.failures import Partition, argument_label, at
 from daskgrad.models.model import Call, Model

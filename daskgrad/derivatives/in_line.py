@@ -41,9 +41,9 @@ from daskgrad.sums.item_sum import (
     captured_blocks,
 )
 from daskgrad.tasks.collections import is_collection
+from daskgrad.tasks.settings import setting
 from daskgrad.tasks.task_graph import TaskGraph
 
-LOCAL_SECONDS = 0.02  # of work that run here before the rest is handed to a scheduler's threads
 CLUSTER_SECONDS = 0.1  # before the rest is sent to the cluster, where a graph takes as long
 TASK_SECONDS = 5e-4  # that Dask takes for a task on threads: quicker ones need not be handed over
 
@@ -64,9 +64,9 @@ def seconds_in_line(graph: Graph, client: Client | None) -> float:
         return 0.0
     if client is None:
         is_usual = not dask.config.get("scheduler", None) or dask.base.get_scheduler() in LOCAL
-        seconds = dask.config.get("daskgrad.inline.seconds", LOCAL_SECONDS)
+        seconds = setting("inline.seconds")
         return seconds if is_usual and not Callback.active else 0.0
-    is_enabled = dask.config.get("daskgrad.resident.enabled", True)
+    is_enabled = setting("resident.enabled")
     return CLUSTER_SECONDS if is_enabled and is_resident(graph, client) else 0.0
 
 

@@ -18,7 +18,8 @@ from daskgrad.derivatives.inputs import (
 )
 from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.nodes import add_values, as_model
+from daskgrad.graph.delayed import as_model
+from daskgrad.graph.nodes import add_values
 from daskgrad.graph.variables import Variable, variable
 from daskgrad.models.model import Model, inside_model
 from daskgrad.sums.cutting import Grainsize, require_grainsize

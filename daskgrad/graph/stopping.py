@@ -96,8 +96,8 @@ def constant_variable(variable: Variable) -> Variable:
 def plain(leaf: Any) -> Any:
     if isinstance(leaf, Node):
         raise TypeError(
-            f"dg.value was asked of {leaf!r}, which has no value yet: it is for numbers within a "
-            f"model; outside of models, take the value with .compute()"
+            f"dg.value needs the value of {leaf!r}, which is not computed yet: it is for numbers "
+            f"within a model; outside of models, take the value with .compute()"
         )
     for function in backends.of_leaves("value"):
         leaf = function(leaf)

@@ -18,7 +18,7 @@ from daskgrad.resident.worker_plugin import abandoning, call_worker
 from daskgrad.resident.worker_sums import CannotFinish, Result, columns_of, joined, total
 from daskgrad.sums.item_cotangents import with_columns
 from daskgrad.tasks.clients import CONNECTED
-from daskgrad.tasks.limits import limit, limit_named
+from daskgrad.tasks.settings import limit, limit_named
 from daskgrad.tasks.waiting import (
     all_or_first_error,
     in_loop,

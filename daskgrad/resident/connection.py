@@ -9,7 +9,6 @@ from collections.abc import Collection, Container, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-import dask
 import numpy as np
 from distributed import Client
 
@@ -19,6 +18,7 @@ from daskgrad.resident.presence import PresencePlugin
 from daskgrad.resident.spread import Spread
 from daskgrad.resident.worker_plugin import SumsPlugin, this_process
 from daskgrad.tasks.clients import CONNECTED
+from daskgrad.tasks.settings import setting
 from daskgrad.tasks.waiting import LateError, answer
 from daskgrad.tasks.workers import present, workers_of
 from daskgrad.values.caches import drop_oldest, kept_or_made
@@ -128,7 +128,7 @@ class Connection:
 
     def _register(self) -> None:
         if not self._is_registered:
-            roomy_malloc = dask.config.get("daskgrad.worker.malloc", True)
+            roomy_malloc = setting("worker.malloc")
             self._send(SumsPlugin(self.name, roomy_malloc, this_process()))
             self._send(PresencePlugin(self.name, self.client.id))
             self._is_registered = True

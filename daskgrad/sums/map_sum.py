@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
+from daskgrad.graph.delayed import as_model, require_name
 from daskgrad.graph.hidden_nodes import LOOKED_AT
-from daskgrad.graph.nodes import CallNode, Node, as_model, require_name, require_no_node_in
+from daskgrad.graph.nodes import CallNode, Node, require_no_node_in
 from daskgrad.models.model import Model, inside_model
 from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode

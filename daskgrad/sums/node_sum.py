@@ -5,8 +5,9 @@ from typing import Any
 
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import Backward, Contribution, backward_tasks
+from daskgrad.graph.delayed import delayed
 from daskgrad.graph.forward import Forward, forward_tasks, pass_value_on
-from daskgrad.graph.nodes import Node, delayed
+from daskgrad.graph.nodes import Node
 from daskgrad.graph.tangents import Tangents, dual_node, is_linear, tangent_node
 from daskgrad.models.duals import Dual, with_zero_tangents
 from daskgrad.sums.adding import add_seen, sum_values

@@ -14,8 +14,8 @@ from distributed import CancelledError, Client, Future, KilledWorker, futures_of
 from daskgrad.tasks import clients
 from daskgrad.tasks.clients import address_of
 from daskgrad.tasks.keys import task_label
-from daskgrad.tasks.limits import limit, limit_named
 from daskgrad.tasks.progress import standing
+from daskgrad.tasks.settings import limit, limit_named
 from daskgrad.tasks.waiting import PERIOD, in_loop, is_done, result_of, seceded
 
 SELDOM = 5.0  # seconds at most between two looks

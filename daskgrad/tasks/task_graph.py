@@ -13,10 +13,11 @@ from dask.task_spec import DataNode, TaskRef
 from dask.typing import Key
 
 from daskgrad.models.finite import is_debugging, watched
-from daskgrad.models.travel.policy import CONFIG, DEFAULT, Under, sent
+from daskgrad.models.travel.policy import Under, sent
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.collections import Collection, Result, what_stands_at
 from daskgrad.tasks.keys import Names, Stage, is_of_pullbacks, watched_key
+from daskgrad.tasks.settings import setting
 from daskgrad.tasks.supervision import Supervised
 from daskgrad.tasks.task_functions import Picked, Planned
 from daskgrad.values.registrations import sent_by_value
@@ -38,7 +39,7 @@ class TaskGraph:
         self.key = Names().key  # a new key of this evaluation: (stage, name of a model)
         self._is_watched = is_debugging()
         self._where = where
-        self._policy = sent(dask.config.get(CONFIG, DEFAULT))
+        self._policy = sent(setting("pullbacks"))
         self._tasks: dict[Key, Planned | DataNode] = {}
         self._annotations: dict[str, dict[Key, Any]] = {}
         self._collections: dict[Key, Any] = {}

@@ -14,7 +14,7 @@ from typing import Any
 from distributed import Client, rejoin, secede, threadpoolexecutor
 
 from daskgrad.tasks.clients import address_of, require_connected
-from daskgrad.tasks.limits import limit, limit_named
+from daskgrad.tasks.settings import limit, limit_named
 
 PERIOD = 0.5  # seconds between two looks at what is waited for
 SUSPENDABLE = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR

@@ -7,7 +7,7 @@ from typing import Any
 from distributed import Client
 
 from daskgrad.tasks.clients import address_of
-from daskgrad.tasks.limits import limit, limit_named
+from daskgrad.tasks.settings import limit, limit_named
 from daskgrad.tasks.waiting import ask_scheduler
 
 

@@ -255,7 +255,7 @@ def test_a_part_that_is_not_there_is_an_error_that_lists_those_there_are():
         p["w"][2]
     with pytest.raises(KeyError, match=r"variable 'list' has no item 'a'; it has 0, 1"):
         dg.variable([X, Y], "list")["a"]
-    with pytest.raises(AttributeError, match=r"\.z was asked of <Variable point>"):
+    with pytest.raises(AttributeError, match=r"\.z needs the value of <Variable point>"):
         operator.attrgetter("z")(dg.variable(Point(X, Y), "point"))
 
 

@@ -22,10 +22,10 @@ from distributed.core import Status
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
-from daskgrad.tasks import limits, supervision
+from daskgrad.tasks import supervision
 from daskgrad.tasks.keys import task_label
-from daskgrad.tasks.limits import LIMITS, limit
 from daskgrad.tasks.progress import standing
+from daskgrad.tasks.settings import limit
 from daskgrad.tasks.waiting import all_or_first_error, in_loop
 
 pytestmark = [
@@ -107,12 +107,9 @@ def test_a_limit_that_does_not_exist_is_an_error(given):
         limit("answers")
 
 
-def test_the_docstring_names_every_limit():
-    for name, seconds in LIMITS.items():
-        told = {30.0: "30 s", 60.0: "60 s", 600.0: "10 min", None: "None"}[seconds]
-        (line,) = [li for li in limits.__doc__.splitlines() if li.startswith(f"``{name}``")]
-        assert line.split("  ")[0] == f"``{name}``"
-        assert f" {told} " in line
+def test_a_limit_that_is_not_set_has_its_default():
+    with dask.config.set({"daskgrad.wait": {"workers": 5}}):
+        assert (limit("workers"), limit("answers"), limit("evaluation")) == (5.0, 60.0, np.inf)
 
 
 # ------------------------------------------------------------------- nothing of it can be run

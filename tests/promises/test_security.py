@@ -30,7 +30,6 @@ from test_layout import MODULES, imports_of
 
 import daskgrad as dg
 from daskgrad.resident.routes import LARGE_POINT
-from daskgrad.tasks.limits import LIMITS
 
 QUICKLY = {"distributed.comm.timeouts.connect": "3s"}
 
@@ -375,22 +374,16 @@ def test_no_module_reads_a_file():
 
 # ------------------------------------------------------------------------- docs/deployment.md
 
-DEPLOYMENT = (Path(__file__).parent.parent / "docs" / "deployment.md").read_text()
+DEPLOYMENT = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
 
 
 def defaults():
-    """What Dask and distributed ship as their configuration, whatever is set here."""
+    """What Dask, distributed and daskgrad ship as their configuration, whatever is set here."""
     shipped = {}
-    for package in (dask, distributed):
+    for package in (dask, distributed, dg):
         path = Path(package.__file__).parent / f"{package.__name__}.yaml"
         shipped |= yaml.safe_load(path.read_text())
     return shipped
-
-
-def ours():
-    """The keys that daskgrad's modules read."""
-    source = "".join(path.read_text() for path in MODULES.values())
-    return {*re.findall(r'"(daskgrad\.[\w.-]+)"', source), *[f"daskgrad.wait.{n}" for n in LIMITS]}
 
 
 def leaves(tree, above=()):
@@ -406,7 +399,7 @@ def blocks(language):
 
 
 def test_every_configuration_key_in_the_docs_exists():
-    known = set(leaves(defaults())) | ours()
+    known = set(leaves(defaults()))
     named = re.findall(r"`((?:distributed|daskgrad)\.[\w.-]+|temporary-directory)`", DEPLOYMENT)
     assert len(named) > 10
     assert set(named) <= known
@@ -428,8 +421,5 @@ def test_the_defaults_that_the_docs_state_are_those():
     rows = re.findall(r"^\| `(d[a-z]+\.[\w.-]+)` \| ([\w ]+) \|", DEPLOYMENT, re.MULTILINE)
     assert len(rows) == 7
     for key, stated in rows:
-        if key.startswith("daskgrad.wait."):
-            default = LIMITS[key.removeprefix("daskgrad.wait.")]
-        else:
-            default = dask.config.get(key, config=defaults())
+        default = dask.config.get(key, config=defaults())
         assert parse_timedelta(default) == parse_timedelta(None if stated == "none" else stated)

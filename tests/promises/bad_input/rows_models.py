@@ -265,7 +265,7 @@ ROWS = {
     ("value", "x", "a node"): (
         lambda: dg.value(V),
         TypeError,
-        "dg.value was asked of <Variable v>, which has no value yet",
+        "dg.value needs the value of <Variable v>, which is not computed yet",
     ),
     ("stop_gradient", "x", "a list that holds itself"): (
         lambda: dg.stop_gradient(ITSELF),
