@@ -12,7 +12,7 @@ from daskgrad.graph.forward import Whole, add_forward
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
 from daskgrad.models.pullbacks import capture, each_of, pull_back
-from daskgrad.resident.evaluation import ArrayTermsError
+from daskgrad.resident.call import ArrayTermsError
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.supervision import LostError

@@ -3,7 +3,7 @@
 Without a cluster, tasks are worth their cost only from some milliseconds of work on: the tasks run
 here in the order in which they were added, and what is not done after a while is handed to Dask,
 unless the tasks take less time than Dask would take for them.
-Where a sum runs over items that are placed on the cluster, the evaluator there does it, and the
+Where a sum runs over items that are placed on the cluster, its workers evaluate it, and the
 small nodes around it run here meanwhile. The bits are those of the graph: the same functions run on
 the same blocks, added in the same order.
 """
@@ -26,12 +26,12 @@ from daskgrad.graph.nodes import Constant, Node
 from daskgrad.models.captured import Captured
 from daskgrad.models.finite import is_debugging
 from daskgrad.models.tracing import Active
-from daskgrad.resident.evaluation import ArrayTermsError, Evaluation
-from daskgrad.resident.evaluator import evaluator_of
-from daskgrad.resident.jobs import new_subtrees, total
+from daskgrad.resident.call import ArrayTermsError, Call
+from daskgrad.resident.connection import connection_of
 from daskgrad.resident.requests import SpreadSum
 from daskgrad.resident.shards import Shards
 from daskgrad.resident.spread import Spread
+from daskgrad.resident.worker_sums import new_subtrees, total
 from daskgrad.sums.adding import require_gradient
 from daskgrad.sums.block_tasks import TracedSum
 from daskgrad.sums.item_sum import (
@@ -160,28 +160,28 @@ class InLine:
         """Evaluates sums: those on the cluster are sent off first, the others run meanwhile."""
         self._run([source for key in waiting for source in self._tasks.inputs(key)], keys)
         there = [key for key in waiting if is_there(self._whole[key].node, self._whole.client)]
-        evaluation = self._clock.beside(self._started, there)
+        call = self._clock.beside(self._started, there)
         try:
             for key in waiting:
                 if key not in there:
                     self._values[key] = self._clock.beside(self._captured_here, key)
-            if evaluation is not None:
+            if call is not None:
                 self._run_independent(keys)
-                results = self._clock.beside(evaluation.results)
+                results = self._clock.beside(call.results)
                 self._values.update(zip(there, results, strict=True))
         except BaseException as error:
-            if evaluation is not None:
-                evaluation.abandon()
+            if call is not None:
+                call.abandon()
             if isinstance(error, ArrayTermsError):
                 self._whole[there[error.number]].node.note_array_terms()
             raise
 
-    def _started(self, keys: Sequence[Any]) -> Evaluation | None:
-        """One evaluation for the sums of one cluster, so that the point goes out once a worker."""
+    def _started(self, keys: Sequence[Any]) -> Call | None:
+        """One call for the sums of one cluster, so that the point goes out once a worker."""
         if not keys:
             return None
-        evaluator = evaluator_of(self._whole.client)
-        return Evaluation(evaluator, [self._spread_sum(key) for key in keys])
+        connection = connection_of(self._whole.client)
+        return Call(connection, [self._spread_sum(key) for key in keys])
 
     def _spread_sum(self, key: Any) -> SpreadSum:
         node, active = self._whole[key]
@@ -239,7 +239,7 @@ def spread_of(node: ReductionNode, client: Client) -> Spread:
         (shards,) = node.items.placed
         assert isinstance(shards, Shards)
         return shards.holdings
-    return evaluator_of(client).spread(node.name, node.items.sizes)
+    return connection_of(client).spread(node.name, node.items.sizes)
 
 
 # ------------------------------------------------------------------------------------ sums, here

@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from daskgrad.models.model import Model, SentFunction
-from daskgrad.resident.jobs import Summand
-from daskgrad.resident.messages import LARGE, Frames, Parcel, pack
+from daskgrad.resident.messages import LARGE, Frames, pack
+from daskgrad.resident.parcels import Parcel
 from daskgrad.resident.routes import LARGE_POINT, Work, addresses, routes
 from daskgrad.resident.spread import NOTHING_ASKED, Asked, Run, Spread
+from daskgrad.resident.worker_sums import Summand
 from daskgrad.sums.block_tasks import Sum
 from daskgrad.values import cotangents
 from daskgrad.values.caches import kept_or_made
@@ -219,7 +220,7 @@ def by_worker(jobs: Sequence[JobMessage], asked: Sequence[Mapping[str, Asked]]) 
         {
             "address": address,
             "jobs": [
-                told(job, each.get(address, NOTHING_ASKED), address)
+                message_for(job, each.get(address, NOTHING_ASKED), address)
                 for job, each in zip(jobs, asked, strict=True)
             ],
         }
@@ -227,8 +228,8 @@ def by_worker(jobs: Sequence[JobMessage], asked: Sequence[Mapping[str, Asked]]) 
     ]
 
 
-def told(job: JobMessage, asked: Asked, address: str) -> dict[str, Any]:
-    """A sum as one worker is told of it; runs as plain tuples, in half the bytes."""
+def message_for(job: JobMessage, asked: Asked, address: str) -> dict[str, Any]:
+    """A job for one worker; its runs are plain tuples, in half the bytes."""
     kept_rows = dict(job.kept_rows).get(address, ())
     runs = list(map(tuple, asked.runs))
     return {**job._asdict(), "kept_rows": kept_rows, "runs": runs, "unit": asked.unit}

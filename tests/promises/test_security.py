@@ -310,10 +310,10 @@ UNPICKLED = {  # module -> what it loads, and why that came over Dask's own chan
     "models.pullbacks": "a tape, by `models.travel.packing`",
     "sums.block_tasks": "tapes, by `models.travel.packing`",
     "tasks.spilling": "what Dask's serializers of messages and spill files hand to it",
-    "resident.evaluation": "a worker's reply to a call of the client's",
-    "resident.jobs": "the replies of the workers that a worker has passed a call on to",
+    "resident.call": "a worker's reply to a call of the client's",
+    "resident.worker_sums": "the replies of the workers that a worker has passed a call on to",
     "resident.messages": "the frames of a call, at their first use, or of a reply",
-    "resident.plugin": "what a worker is asked to do: an argument of its handler",
+    "resident.worker_plugin": "what a worker is asked to do: an argument of its handler",
 }
 
 PICKLERS = ("pickle", "cloudpickle", "marshal", "shelve", "dill", "joblib")

@@ -20,14 +20,13 @@ from clusters import cluster, wait_until
 from distributed import Client
 from distributed.core import Status
 from numpy.testing import assert_array_equal
-from probes import in_threads
 
 import daskgrad as dg
 from daskgrad.tasks import supervision
-from daskgrad.tasks.keys import called
+from daskgrad.tasks.keys import task_label
 from daskgrad.tasks.progress import standing
 from daskgrad.tasks.settings import limit
-from daskgrad.tasks.waiting import Together
+from daskgrad.tasks.waiting import all_or_first_error, in_loop
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -218,18 +217,18 @@ def test_tasks_that_move_are_seen_without_a_look_at_the_others():
 
     tasks = {"wanted": State("waiting", [State("processing")]), "other": State("memory")}
     scheduler = SimpleNamespace(tasks=tasks, running=(), workers={})
-    assert standing(["wanted", "other"], scheduler) == {"moves": True}
-    assert standing(["other"], scheduler)["moves"]
-    assert standing(["unknown"], scheduler)["moves"]
+    assert standing(["wanted", "other"], scheduler) == {"can_progress": True}
+    assert standing(["other"], scheduler)["can_progress"]
+    assert standing(["unknown"], scheduler)["can_progress"]
     tasks["wanted"].state = "queued"
     tasks["wanted"].waiting_on = set()
-    assert not standing(["wanted", "other"], scheduler)["moves"]
+    assert not standing(["wanted", "other"], scheduler)["can_progress"]
     scheduler.running = (Worker,)
-    assert standing(["wanted", "other"], scheduler)["moves"]
+    assert standing(["wanted", "other"], scheduler)["can_progress"]
     tasks["wanted"].state = "processing"
     Worker.status = Status.paused
     Worker.metrics, Worker.long_running = {"task_counts": {"executing": 0}}, set()
-    assert not standing(["wanted", "other"], scheduler)["moves"]
+    assert not standing(["wanted", "other"], scheduler)["can_progress"]
 
 
 # ------------------------------------------------------------------------------- a time limit
@@ -356,7 +355,7 @@ def test_what_stands_still_is_not_waited_for():
         shards = dg.place(ITEMS)
         call = dg.grad(lambda x: dg.map_sum(term, shards, x))
         os.kill(worker.pid, signal.SIGSTOP)
-        with too_late(TimeoutError, r"the evaluator was sent to the workers: .* 1 s"):
+        with too_late(TimeoutError, r"the plugins were sent to the cluster: .* 1 s"):
             call(X)
         os.kill(worker.pid, signal.SIGCONT)
         right = call(X)
@@ -423,7 +422,7 @@ def test_a_gradient_in_a_task_leaves_its_thread_to_its_models(kind):
 
 
 def test_a_gradient_in_a_model_of_placed_items_leaves_its_thread_to_its_models():
-    """The evaluator's calls are no tasks; here their client is that of the models, too."""
+    """Direct calls are no tasks; here their client is that of the models, too."""
 
     def model(item, x):
         return item * np.sum(x) * dg.grad(dg.delayed(lambda y: y * y))(3.0)
@@ -464,9 +463,9 @@ def test_a_model_that_kills_its_worker_in_a_graph_is_an_error_that_names_it():
 
 
 def test_keys_are_told_as_stages_of_models():
-    assert called(small_model(dg.variable(X)).key) == "value of 'small_model'"
-    assert called("other-key") == "task 'other-key'"
-    assert called(("value", 3)) == "value of ''"
+    assert task_label(small_model(dg.variable(X)).key) == "value of 'small_model'"
+    assert task_label("other-key") == "task 'other-key'"
+    assert task_label(("value", 3)) == "value of ''"
 
 
 # ------------------------------------------------------------- a scheduler that does not answer
@@ -477,15 +476,15 @@ def watched(monkeypatch):
     """A watch, the time, and the questions that it asks a scheduler."""
     now, asked = SimpleNamespace(seconds=0.0), []
 
-    def begun(client, ask):
+    def in_loop(client, ask):
         asked.append(concurrent.futures.Future())
         return asked[-1]
 
-    monkeypatch.setattr(supervision, "begun", begun)
+    monkeypatch.setattr(supervision, "in_loop", in_loop)
     monkeypatch.setattr(supervision, "time", SimpleNamespace(monotonic=lambda: now.seconds))
     scheduler = SimpleNamespace(address="nowhere")
     client = SimpleNamespace(status="running", run_on_scheduler=None, scheduler=scheduler)
-    return supervision.Watch(client, [("value-slow-1", 0)], called), now, asked
+    return supervision.Watch(client, [("value-slow-1", 0)]), now, asked
 
 
 def test_a_client_that_itself_stood_still_does_not_blame_the_scheduler(watched):
@@ -494,7 +493,7 @@ def test_a_client_that_itself_stood_still_does_not_blame_the_scheduler(watched):
     for seconds in (100.0, 1000.0):
         now.seconds = seconds
         watch.look()
-        asked[-1].set_result({"moves": True})
+        asked[-1].set_result({"can_progress": True})
 
 
 def test_a_limit_below_the_time_between_two_looks_is_no_error_by_itself(watched):
@@ -503,7 +502,7 @@ def test_a_limit_below_the_time_between_two_looks_is_no_error_by_itself(watched)
         for number in range(1, 10):
             now.seconds = 0.5 * number
             watch.look()
-            asked[-1].set_result({"moves": True})
+            asked[-1].set_result({"can_progress": True})
 
 
 def test_a_scheduler_that_is_silent_is_an_error_whatever_it_is_asked_again(watched):
@@ -536,7 +535,8 @@ def loop():
 
 
 def together(loop, *coroutines):
-    return Together(SimpleNamespace(loop=SimpleNamespace(asyncio_loop=loop)), coroutines)
+    client = SimpleNamespace(loop=SimpleNamespace(asyncio_loop=loop))
+    return in_loop(client, lambda: all_or_first_error(coroutines))
 
 
 async def later(value, log, seconds=0.0):
@@ -565,42 +565,11 @@ def test_the_first_error_ends_those_that_still_run(loop):
     wait_until(lambda: sorted(log) == ["a", "b"])
 
 
-@pytest.mark.parametrize("has_begun", [False, True])
-def test_to_cancel_what_runs_together_ends_all_of_it(loop, has_begun):
-    log, gate = [], threading.Event()
-    if not has_begun:
-        loop.call_soon_threadsafe(gate.wait, 60)
-    both = together(loop, later("a", log, 600.0), later("b", log, 600.0))
-    if has_begun:
-        wait_until(lambda: all(task.get_coro().cr_await for task in both._tasks) and both._tasks)
-    assert both.cancel()
-    gate.set()
-    with pytest.raises(concurrent.futures.CancelledError):
-        both.result(60)
-    wait_until(lambda: [task.cancelled() for task in both._tasks] == [True, True])
-    assert sorted(log) == (["a", "b"] if has_begun else [])
-
-
-def test_a_loop_that_cancels_one_of_several_cancels_all(loop):
+def test_to_cancel_what_runs_together_ends_all_of_it(loop):
     log = []
     both = together(loop, later("a", log, 600.0), later("b", log, 600.0))
-    wait_until(lambda: len(both._tasks) == 2)
-    loop.call_soon_threadsafe(both._tasks[0].cancel)
+    wait_until(lambda: len([t for t in asyncio.all_tasks(loop) if t.get_coro().cr_await]) == 3)
+    assert both.cancel()
     with pytest.raises(concurrent.futures.CancelledError):
         both.result(60)
-    wait_until(lambda: [task.cancelled() for task in both._tasks] == [True, True])
-
-
-def test_threads_that_cancel_while_results_come_in_lose_nothing(loop, quick_switches, caplog):
-    """Cancelled or done, and never both, which asyncio would report."""
-
-    def once(thread, number):
-        both = together(loop, later(number, []), later(thread, []))
-        if both.cancel():
-            with pytest.raises(concurrent.futures.CancelledError):
-                both.result(60)
-        else:
-            assert both.result(60) == [number, thread]
-
-    in_threads(once, threads=4, times=200)
-    assert caplog.text == ""
+    wait_until(lambda: sorted(log) == ["a", "b"])

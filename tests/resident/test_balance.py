@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskgrad.resident.balance import assigned, loads, moves, run_stops, unit_blocks
+from daskgrad.resident.balance import assigned, loads, rebalancing, run_stops, unit_blocks
 
 
 @pytest.mark.parametrize(
@@ -59,22 +59,22 @@ def test_nothing_is_moved_where_the_largest_load_would_not_be_less():
     costs = np.full(16, 0.1)
     costs[[2, 3, 12]] = 0.16, 0.16, 0.2  # slow once, by chance
     assert len(set(assigned(costs, workers))) < 16, "two blocks on one worker"
-    assert moves(costs, holders, workers) is None
+    assert rebalancing(costs, holders, workers) is None
 
 
 def test_uneven_loads_are_evened_out_and_small_ones_are_left():
     workers = {"a": 1, "b": 1}
     costs, holders = np.full(64, 0.01), ["a"] * 48 + ["b"] * 16
-    assert moves(costs, holders, workers) == ["a"] * 32 + ["b"] * 32
-    assert moves(costs, ["a"] * 33 + ["b"] * 31, workers) is None, "even enough"
-    assert moves(1e-3 * costs, holders, workers) is None, "less than a millisecond a call"
+    assert rebalancing(costs, holders, workers) == ["a"] * 32 + ["b"] * 32
+    assert rebalancing(costs, ["a"] * 33 + ["b"] * 31, workers) is None, "even enough"
+    assert rebalancing(1e-3 * costs, holders, workers) is None, "less than a millisecond a call"
 
 
 @given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60), st.integers(1, 9), st.randoms())
 def test_a_move_lessens_the_largest_load(costs, count, random):
     workers = {f"w{number}": 1 for number in range(count)}
     holders = [random.choice(list(workers)) for _ in costs]
-    wanted = moves(np.array(costs), holders, workers)
+    wanted = rebalancing(np.array(costs), holders, workers)
     if wanted is not None:
         now, then = [loads(np.array(costs), h, workers) for h in (holders, wanted)]
         assert max(then) < max(now)

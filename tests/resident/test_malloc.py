@@ -1,4 +1,4 @@
-"""Workers keep the memory that arrays free, while an evaluator is open."""
+"""Workers keep the memory that arrays free, while shards are open."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ ON_GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt
 PROGRAM = """
 import resource, sys
 import numpy as np
-from daskgrad.resident import malloc
+from daskgrad.resident import allocator
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -25,10 +25,10 @@ def faults():
 
 faults()
 before = faults()
-assert malloc.keep_freed_memory()
+assert allocator.keep_freed_memory()
 faults()
 during = faults()
-assert malloc.restore()
+assert allocator.restore()
 faults()
 print(before, during, faults())
 """

@@ -15,19 +15,17 @@ import daskgrad as dg
 from daskgrad.models.model import Call, Model, SentFunction
 from daskgrad.models.tracing import Active
 from daskgrad.resident.holdings import as_sent
-from daskgrad.resident.jobs import Summand
 from daskgrad.resident.messages import (
     LARGE,
     SMALL,
     OnePickle,
-    Parcel,
-    Parcels,
-    Unopened,
     framed,
     pack,
     unpack,
 )
+from daskgrad.resident.parcels import Parcel, Parcels, Unopened
 from daskgrad.resident.requests import SpreadSum, summand_parcel
+from daskgrad.resident.worker_sums import Summand
 from daskgrad.sums.block_tasks import Sum
 from daskgrad.values.tuples import Tuples
 

@@ -1,4 +1,4 @@
-"""The resident evaluator: the bits of the graph, without one, whatever happens to the workers."""
+"""Resident sums: the bits of the graph, without one, whatever happens to the workers."""
 
 import operator
 import threading
@@ -17,8 +17,10 @@ from probes import in_threads, lines, write
 
 import daskgrad as dg
 from daskgrad.resident import balance, requests
+from daskgrad.resident.connection import connection_of
 from daskgrad.resident.holdings import Holdings
-from daskgrad.resident.messages import Parcel, key_of
+from daskgrad.resident.messages import key_of
+from daskgrad.resident.parcels import Parcel
 from daskgrad.resident.placing import MOST_A_THREAD
 from daskgrad.resident.requests import summand_parcel
 
@@ -205,8 +207,8 @@ def watch_requests(client, name, path):
 
         handler = dask_worker.handlers[name]
 
-        async def evaluate(evaluation, work, point, parcels=()):
-            reply = await handler(evaluation, work, point, dict(parcels))
+        async def evaluate(call, work, point, parcels=()):
+            reply = await handler(call, work, point, dict(parcels))
             jobs = len(pickle.loads(work)["jobs"])
             write(path, f"{jobs} {len(parcels)} {sum(map(len, point))}")
             return reply
@@ -227,7 +229,7 @@ def test_the_point_goes_out_once_a_worker_and_what_stays_the_same_only_once(clie
 
     gradient = dg.value_and_grad(objective)
     gradient(X)
-    watch_requests(client, shards.evaluator.name, path)
+    watch_requests(client, connection_of(client).name, path)
     for _ in range(3):
         gradient(X + 1.0)
     assert len(lines(path)) == 6
@@ -280,7 +282,7 @@ def test_a_worker_that_forgot_is_sent_everything_again(client):
     shards = dg.place(WEIGHTS)
     gradient = dg.value_and_grad(lambda x: dg.map_sum(dot, shards, x))
     expected = gradient(X)
-    name = shards.evaluator.name
+    name = connection_of(client).name
     client.run(lambda dask_worker: dask_worker.plugins[name]._parcels._kept.clear())
     assert_same(gradient(X), expected)
 
@@ -289,7 +291,7 @@ def test_a_worker_that_lost_its_plugin_gets_it_again(client):
     shards = dg.place(WEIGHTS)
     gradient = dg.value_and_grad(lambda x: dg.map_sum(dot, shards, x))
     expected = gradient(X)
-    client.unregister_worker_plugin(shards.evaluator.name)
+    client.unregister_worker_plugin(connection_of(client).name)
     assert_same(gradient(X), expected)
 
 
@@ -424,7 +426,7 @@ def test_closing_releases_the_workers_memory_and_takes_the_plugins_away(client):
     from clusters import wait_until
 
     with dg.place(WEIGHTS) as shards:
-        name = shards.evaluator.name
+        name = connection_of(client).name
         dg.grad(lambda x: dg.map_sum(dot, shards, x))(X)
         assert held(client)
         assert all(client.run(lambda dask_worker: name in dask_worker.plugins).values())
@@ -453,7 +455,7 @@ def test_a_client_takes_its_plugins_with_it(shared_cluster):
 
     with Client(shared_cluster) as own:
         shards = dg.place(WEIGHTS)
-        name = shards.evaluator.name
+        name = connection_of(own).name
         dg.grad(lambda x: dg.map_sum(dot, shards, x))(X)
         assert all(own.run(lambda dask_worker: name in dask_worker.plugins).values())
     with Client(shared_cluster) as other:
@@ -546,7 +548,7 @@ def test_blocks_that_move_while_a_request_is_made_are_asked_for_where_they_were(
 
 def test_what_is_remembered_of_workers_does_not_grow_with_calls_that_differ(client, monkeypatch):
     """A number that is no variable is a part of what is sent once."""
-    monkeypatch.setattr("daskgrad.resident.evaluator.PARCELS", 8)
+    monkeypatch.setattr("daskgrad.resident.connection.PARCELS", 8)
     with dg.place(WEIGHTS) as shards:
 
         def gradient(items, factor):
@@ -554,7 +556,7 @@ def test_what_is_remembered_of_workers_does_not_grow_with_calls_that_differ(clie
 
         for number in range(20):
             assert_array_equal(gradient(shards, float(number)), gradient(WEIGHTS, float(number)))
-        known = shards.evaluator.known
+        known = connection_of(client).known
         assert {len(known(plan.worker)) for plan in shards.plan} == {8}
         assert len(shards.holdings.plans) <= requests.PLANS
 
@@ -566,11 +568,11 @@ def test_a_worker_that_has_gone_when_blocks_are_to_be_moved_to_it(client, monkey
     expected = gradient(X)
     asked = []
 
-    def moves(costs, holders, workers):
+    def rebalancing(costs, holders, workers):
         asked.append(workers)
         return ["tcp://127.0.0.1:1"] * len(holders)
 
-    monkeypatch.setattr(balance, "moves", moves)
+    monkeypatch.setattr(balance, "rebalancing", rebalancing)
     for _ in range(8):
         assert_same(gradient(X), expected)
     assert len(asked) > 1, "else this cannot fail"

@@ -1,4 +1,4 @@
-"""The resident evaluator on clusters that lose workers, gain them, are slow, idle or large."""
+"""Resident sums on clusters that lose workers, gain them, are slow, idle or large."""
 
 import contextlib
 import os
@@ -279,17 +279,17 @@ def test_partial_sums_are_merged_between_the_workers(count, monkeypatch):
 
 def count_calls(monkeypatch):
     """How many replies each call of the client gets."""
-    from daskgrad.resident import evaluation
+    from daskgrad.resident import call
 
     received = []
-    original = evaluation.Sent.results
+    original = call.Attempt.results
 
     def results(self, deadline):
         found = original(self, deadline)
         received.append(len(found))
         return found
 
-    monkeypatch.setattr(evaluation.Sent, "results", results)
+    monkeypatch.setattr(call.Attempt, "results", results)
     return received
 
 

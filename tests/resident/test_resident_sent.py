@@ -13,7 +13,7 @@ from probes import write
 
 import daskgrad as dg
 from daskgrad.resident import balance
-from daskgrad.resident.evaluator import evaluator_of
+from daskgrad.resident.connection import connection_of
 from daskgrad.resident.messages import unpack
 from daskgrad.resident.requests import Rows, packed_rows
 from daskgrad.resident.spread import Spread, runs
@@ -177,16 +177,16 @@ def test_an_error_names_the_item(client):
 
 def watch(client):
     """Makes the workers keep what they are sent: lists, as they come."""
-    name = evaluator_of(client).name
+    name = connection_of(client).name
 
     def wrap(dask_worker):
         handler = dask_worker.handlers[name]
         dask_worker.seen = []
 
-        async def evaluate(evaluation, work, point, parcels=(), rows=()):
+        async def evaluate(call, work, point, parcels=(), rows=()):
             rows = dict(rows)
             dask_worker.seen.append((dict(parcels), rows, len(work), point))
-            return await handler(evaluation, work, point, dict(parcels), rows)
+            return await handler(call, work, point, dict(parcels), rows)
 
         dask_worker.handlers[name] = evaluate
 
@@ -237,7 +237,7 @@ def test_rows_beside_placed_items_go_to_those_who_hold_the_items(client):
 
 
 def test_large_columns_that_stay_the_same_are_sent_once(client, monkeypatch):
-    monkeypatch.setattr(balance, "moves", lambda *args: None)
+    monkeypatch.setattr(balance, "rebalancing", lambda *args: None)
     gradient = dg.value_and_grad(PROGRAMS["beside a large array"], (0, 1))
     gradient(ROWS, X)
     watch(client)
@@ -254,7 +254,7 @@ def test_a_worker_that_forgot_is_sent_its_rows_again(client):
     program = PROGRAMS["beside a large array"]
     expected = in_one_thread(program, ROWS)
     assert_same(everything(program, ROWS), expected)
-    name = evaluator_of(client).name
+    name = connection_of(client).name
     client.run(lambda dask_worker: dask_worker.plugins[name]._parcels._kept.clear())
     assert_same(everything(program, ROWS), expected)
 
@@ -270,11 +270,11 @@ def test_blocks_that_move_take_their_rows_along(client, monkeypatch):
     first, second = sorted(client.ncores())
     wanted = iter([[second, first], [first, first, second], [second], [first, second, second]])
 
-    def moves(costs, holders, workers):
+    def rebalancing(costs, holders, workers):
         pattern = next(wanted, [first])
         return [pattern[number % len(pattern)] for number in range(len(holders))]
 
-    monkeypatch.setattr(balance, "moves", moves)
+    monkeypatch.setattr(balance, "rebalancing", rebalancing)
     for _ in range(20):
         assert_same(everything(program, ROWS), expected)
     assert next(wanted, None) is None, "else nothing has moved"
@@ -353,7 +353,7 @@ def test_several_sums_of_one_model_are_told_apart_by_their_blocks(client):
             everything(PROGRAMS["rows"], ROWS[:count]),
             in_one_thread(PROGRAMS["rows"], ROWS[:count]),
         )
-    spreads = evaluator_of(client)._spreads
+    spreads = connection_of(client)._spreads
     assert len({spread.count for spread in spreads.values()}) >= 3
 
 

@@ -27,7 +27,7 @@ from samples import askew, decades
 
 import daskgrad as dg
 from daskgrad.tasks import keys
-from daskgrad.tasks.keys import Names, spoken
+from daskgrad.tasks.keys import Names, dashboard_name
 from daskgrad.tasks.task_functions import KeptTask
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.trees import NAMESPACE
@@ -88,7 +88,7 @@ SPOKEN = {
 @pytest.mark.parametrize("stage", STAGES)
 def test_dask_reads_stage_and_model_in_a_key(name, stage):
     """The stock dashboard groups and colours tasks by what ``key_split`` makes of their keys."""
-    assert spoken(name) == SPOKEN[name]
+    assert dashboard_name(name) == SPOKEN[name]
     key = Names().key(stage, name)
     assert key_split(key) == key_split(str(key)) == f"{stage}-{SPOKEN[name]}"
 
@@ -96,7 +96,7 @@ def test_dask_reads_stage_and_model_in_a_key(name, stage):
 @hypothesis.given(st.text(max_size=30) | st.text("abcdefgz_-1 ", max_size=30))
 @hypothesis.settings(max_examples=300)
 def test_dask_reads_stage_and_model_whatever_the_name(name):
-    assert key_split(Names().key("forward", name)) == f"forward-{spoken(name)}"
+    assert key_split(Names().key("forward", name)) == f"forward-{dashboard_name(name)}"
 
 
 def test_every_evaluation_has_keys_of_its_own():

@@ -10,7 +10,8 @@ from distributed.core import error_message
 from daskgrad.models.captured import Captured, Gradient, Seen
 from daskgrad.models.model import Model
 from daskgrad.models.portable_errors import make_plain
-from daskgrad.resident.messages import Frames, Parcels, Unopened, key_of, unpack
+from daskgrad.resident.messages import Frames, key_of, unpack
+from daskgrad.resident.parcels import Parcels, Unopened
 from daskgrad.sums.adding import captured_sum
 from daskgrad.sums.block_tasks import Sum, TracedSum
 from daskgrad.sums.item_cotangents import ItemGradient, without_items
@@ -72,8 +73,8 @@ def load_sums(seen: list[tuple], partial_sums: list[tuple]) -> Sums:
     }
 
 
-class Stopped(Exception):
-    """An evaluation cannot be finished here; carries the reply that says why."""
+class CannotFinish(Exception):
+    """A call cannot be finished here; carries the reply that says why."""
 
     def __init__(self, status: str, **reply: Any):
         super().__init__(status)
@@ -138,7 +139,7 @@ class Job:
         captured = zipped.sum.capture(number * self._block_items, *columns)
         self.seconds[place] = time.perf_counter() - start
         if not isinstance(captured.pullback, Gradient):
-            raise Stopped("arrays", number=self._number)
+            raise CannotFinish("arrays", number=self._number)
         with self._lock:
             if isinstance(captured.pullback, ItemGradient):
                 self.columns[number] = captured.pullback.columns
@@ -205,25 +206,25 @@ class Unit(NamedTuple):
     def keys(self) -> list[str | None]:
         return [block.key for block in self.blocks]
 
-    def run(self, data: Sequence[Any], evaluation: str, running: Container[str]) -> None:
-        """Evaluates its blocks as long as the evaluation is among those that are running."""
+    def run(self, data: Sequence[Any], call: str, running: Container[str]) -> None:
+        """Evaluates its blocks as long as the call is among those that are running."""
         try:
             for place, items in enumerate(data, self.start):
-                if evaluation not in running:
-                    raise Stopped("abandoned")
+                if call not in running:
+                    raise CannotFinish("abandoned")
                 self.job.run(place, items)
-        except Stopped:
+        except CannotFinish:
             raise
         except BaseException as error:  # an exit or a StopIteration would end the event loop
             raise failed(error) from error
 
 
-def failed(error: BaseException) -> Stopped:
+def failed(error: BaseException) -> CannotFinish:
     if isinstance(error, Exception):
         make_plain(error)
     message = dict(error_message(error))
     message.pop("status")
-    return Stopped("failed", **message)
+    return CannotFinish("failed", **message)
 
 
 def new_subtrees(count: int, summation: str) -> Subtrees:

@@ -1,4 +1,4 @@
-"""The client's part of the resident evaluator: its plugin on the workers, and who they are."""
+"""Connection: a client's plugins on its cluster, its workers, and what each of these has."""
 
 import contextlib
 import threading
@@ -13,10 +13,10 @@ import numpy as np
 from distributed import Client
 
 from daskgrad.resident.holdings import Holdings
-from daskgrad.resident.messages import PARCELS
-from daskgrad.resident.plugin import EvaluatorPlugin, this_process
+from daskgrad.resident.parcels import PARCELS
 from daskgrad.resident.presence import PresencePlugin
 from daskgrad.resident.spread import Spread
+from daskgrad.resident.worker_plugin import SumsPlugin, this_process
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.settings import setting
 from daskgrad.tasks.waiting import LateError, answer
@@ -25,11 +25,11 @@ from daskgrad.values.caches import drop_oldest, kept_or_made
 
 ATTEMPTS = 5  # to register a plugin while workers come and go
 LOOK_EVERY = 1.0  # seconds between two looks at which workers there are
-SPREADS = 64  # of sums over items that are not placed, that are remembered
+SPREADS = 64  # remembered, of sums over items that are not placed
 
 
-class Evaluator:
-    """Evaluates blocks on one cluster; there is one for every client."""
+class Connection:
+    """One client and the workers that it calls."""
 
     def __init__(self, client: Client):
         self._client = weakref.ref(client)
@@ -52,9 +52,9 @@ class Evaluator:
         return client
 
     def spread(self, name: str, sizes: Sequence[int]) -> Spread:
-        """The blocks of a sum whose items go out with each request, as the last calls spread them.
+        """Where the last calls evaluated the blocks of a sum whose items go out with each request.
 
-        It is told from others by the model's ``name`` and the ``sizes`` of its blocks.
+        The model's ``name`` and the ``sizes`` of its blocks identify the sum.
         """
         key = (name, len(sizes), sizes[0], sizes[-1])
         with self._lock:
@@ -63,7 +63,7 @@ class Evaluator:
     # ---- before and after a call
 
     def prepare(self, spreads: Sequence[Spread]) -> None:
-        """Sees to it that the plugin is there, and the blocks are on the workers there are."""
+        """Registers the plugins, and spreads the blocks over the workers, unless that is done."""
         with self._lock:
             for each in spreads:
                 each.require_open()
@@ -75,13 +75,13 @@ class Evaluator:
             self._settle([each for each in spreads if each.workers != self._workers])
 
     def look_again(self, spreads: Sequence[Spread], reply: dict[str, Any]) -> None:
-        """After a failed call: finds out who is there, and places again what was lost."""
+        """After a failed call: asks which workers there are, and places again what was lost."""
         with self._lock:
             for each in spreads:
                 each.require_open()
             if reply["status"] == "no parcels":
                 self._known.pop(reply["address"], None)
-            if reply["status"] == "no evaluator":
+            if reply["status"] == "no plugin":
                 self._is_registered = False
                 self._register()
             self._look()
@@ -92,7 +92,7 @@ class Evaluator:
         return self._known.setdefault(address, {})
 
     def sent(self, address: str, digests: Collection[str]) -> None:
-        """A worker has these parcels now; the oldest ones it may have dropped."""
+        """Notes that a worker has these parcels now; it may have dropped the oldest ones."""
         known = self._known.setdefault(address, {})
         for digest in digests:
             known.pop(digest, None)
@@ -100,12 +100,12 @@ class Evaluator:
         drop_oldest(known, max(PARCELS, len(digests)))
 
     def gone(self, addresses: Iterable[str]) -> list[str]:
-        """Which of these workers the scheduler does not know any more."""
+        """Those of some workers that the scheduler does not know any more."""
         there = present(self.client)
         return [address for address in addresses if address not in there]
 
     def leave(self, holdings: Holdings) -> None:
-        """These blocks are not evaluated any more; the last ones take the plugin with them."""
+        """Forgets blocks that nobody evaluates any more, and after the last ones the plugins."""
         with self._lock:
             self._users.discard(holdings)
             if self._users or not self._is_registered:
@@ -113,7 +113,9 @@ class Evaluator:
             self._is_registered = False
             self._known = {}
             with contextlib.suppress(RuntimeError, OSError):  # the cluster may be gone already
-                self._unregister()  # before another thread registers it again
+                client = self.client  # waits, before another thread registers them again
+                for remove in (client.unregister_worker_plugin, client.unregister_scheduler_plugin):
+                    answer(client, partial(remove, self.name), "the plugins were taken away")
 
     def _settle(self, spreads: Iterable[Spread]) -> None:
         for each in dict.fromkeys(spreads):
@@ -127,17 +129,12 @@ class Evaluator:
     def _register(self) -> None:
         if not self._is_registered:
             roomy_malloc = setting("worker.malloc")
-            self._send(EvaluatorPlugin(self.name, roomy_malloc, this_process()))
+            self._send(SumsPlugin(self.name, roomy_malloc, this_process()))
             self._send(PresencePlugin(self.name, self.client.id))
             self._is_registered = True
 
-    def _unregister(self) -> None:
-        client = self.client
-        for remove in (client.unregister_worker_plugin, client.unregister_scheduler_plugin):
-            answer(client, partial(remove, self.name), "the evaluator was taken away")
-
     def _send(self, plugin: Any) -> None:
-        """Registers a plugin; again where a worker goes meanwhile, at which Dask gives up."""
+        """Registers a plugin; tries again if a worker leaves meanwhile, since Dask does not."""
         client = self.client
 
         def register() -> Any:
@@ -145,7 +142,7 @@ class Evaluator:
 
         for attempt in range(ATTEMPTS):
             try:
-                return answer(client, register, "the evaluator was sent to the workers")
+                return answer(client, register, "the plugins were sent to the cluster")
             except LateError:
                 raise
             except OSError:
@@ -153,9 +150,9 @@ class Evaluator:
                     raise
 
 
-evaluators: weakref.WeakKeyDictionary[Client, Evaluator] = weakref.WeakKeyDictionary()
+connections: weakref.WeakKeyDictionary[Client, Connection] = weakref.WeakKeyDictionary()
 
 
-def evaluator_of(client: Client) -> Evaluator:
-    found = evaluators.get(client)
-    return evaluators.setdefault(client, Evaluator(client)) if found is None else found
+def connection_of(client: Client) -> Connection:
+    found = connections.get(client)
+    return connections.setdefault(client, Connection(client)) if found is None else found
