@@ -19,7 +19,7 @@ from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.tracing import Active
 from daskgrad.sums import map_sum as sums
 from daskgrad.sums.adding import sum_values
-from daskgrad.sums.block_tasks import Sum, capture_block, evaluate_block, pull_back_block
+from daskgrad.sums.block_tasks import Summand, capture_block, evaluate_block, pull_back_block
 from daskgrad.values import compensated as compensation
 from daskgrad.values import cotangents
 from daskgrad.values.addition import ADDERS
@@ -657,7 +657,10 @@ class Block:
     def __init__(self, fun):
         node = dg.map_sum(fun, ROWS, dg.variable(ONES))
         active = (Active(1, watched=False),)
-        self.model, self.sum = node.model, Sum(node.call, active, "compensated", is_part=True)
+        self.model, self.sum = (
+            node.model,
+            Summand(node.call, active, "compensated", is_partial=True),
+        )
 
     def evaluate(self):
         return evaluate_block(self.model, self.sum, 0, [ONES], ROWS[:8])

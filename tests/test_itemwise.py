@@ -14,7 +14,7 @@ from samples import decades
 import daskgrad as dg
 from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.tracing import Active
-from daskgrad.sums.block_tasks import Sum, capture_block
+from daskgrad.sums.block_tasks import Summand, capture_block
 from daskgrad.sums.item_cotangents import ItemGradient, column_of, join, side_by_side, without_items
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -402,8 +402,8 @@ def test_a_model_that_changes_its_mind_is_found():
         return np.sum(item) * len(calls)
 
     node = dg.map_sum(changing, dg.variable(ROWS))
-    whole = Sum(node.call, (Active(0, watched=False),))
-    first, second = [capture_block(node.model, whole, 0, [], ROWS) for _ in ("once", "again")]
+    summand = Summand(node.call, (Active(0, watched=False),))
+    first, second = [capture_block(node.model, summand, 0, [], ROWS) for _ in ("once", "again")]
     column_of(first, 0, without_items(first), node.model)
     with pytest.raises(NondeterministicModelError, match="'changing' returned another value"):
         column_of(second, 0, without_items(first), node.model)

@@ -15,7 +15,6 @@ import daskgrad as dg
 from daskgrad.models.model import Call, Model, SentFunction
 from daskgrad.models.tracing import Active
 from daskgrad.resident.holdings import as_sent
-from daskgrad.resident.jobs import Summand
 from daskgrad.resident.messages import (
     LARGE,
     SMALL,
@@ -28,7 +27,7 @@ from daskgrad.resident.messages import (
     unpack,
 )
 from daskgrad.resident.requests import SpreadSum, summand_parcel
-from daskgrad.sums.block_tasks import Sum
+from daskgrad.sums.block_tasks import Summand
 from daskgrad.values.tuples import Tuples
 
 
@@ -111,29 +110,29 @@ def test_workers_forget_what_was_not_used_for_long():
 
 def test_a_summand_is_packed_again_only_where_something_differs():
     node = dg.map_sum(summed, [1.0], dg.variable(1.0), 0.0)
-    summand = Summand(sent(summed), Sum(node.call, (Active(1, False),)), 0, whole_slices=False)
-    parcel = summand_parcel(summand)
-    assert summand_parcel(summand) is parcel
+    model, summand = sent(summed), Summand(node.call, (Active(1, False),), placed=0)
+    parcel = summand_parcel(model, summand)
+    assert summand_parcel(model, summand) is parcel
     for other in (
-        summand._replace(model=sent(lambda item, x, c: x)),
-        summand._replace(model=summand.model._replace(name="other")),
-        summand._replace(model=summand.model._replace(keep="tape")),
-        summand._replace(placed=1),
-        summand._replace(whole_slices=True),
-        with_whole(summand, active=()),
-        with_whole(summand, summation="compensated"),
+        (sent(lambda item, x, c: x), summand),
+        (model._replace(name="other"), summand),
+        (model._replace(keep="tape"), summand),
+        (model, summand._replace(placed=1)),
+        (model, summand._replace(slices=True)),
+        (model, summand._replace(active=())),
+        (model, summand._replace(summation="compensated")),
         *[
-            with_whole(summand, call=with_constant(node.call, c))
+            (model, summand._replace(call=with_constant(node.call, c)))
             for c in (-0.0, 0, False, None, "0.0")
         ],
     ):
-        assert summand_parcel(other).digest != parcel.digest
-        assert summand_parcel(other) is summand_parcel(other)
+        assert summand_parcel(*other).digest != parcel.digest
+        assert summand_parcel(*other) is summand_parcel(*other)
 
 
 @pytest.mark.parametrize(("placed", "parts"), [(None, [0, 1]), (0, [1, 2]), (1, [0, 2])])
 def test_columns_that_are_not_placed_have_the_numbers_of_an_items_parts(placed, parts):
-    each = SpreadSum(None, None, None, ["a", "b"], placed, ["c"], whole_slices=False)
+    each = SpreadSum(None, None, Summand(None, placed=placed), ["a", "b"], ["c"])
     assert list(map(each.part, range(2))) == parts
 
 
@@ -141,10 +140,10 @@ def test_a_summand_with_an_array_is_packed_every_time():
     node = dg.map_sum(summed, [1.0], dg.variable(1.0), 0.0)
     array = numpy.ones(3)
     call = with_constant(node.call, array)
-    summand = Summand(sent(summed), Sum(call, (Active(1, False),)), 0, whole_slices=False)
-    parcel = summand_parcel(summand)
+    model, summand = sent(summed), Summand(call, (Active(1, False),), placed=0)
+    parcel = summand_parcel(model, summand)
     array[0] = 2.0
-    assert summand_parcel(summand).digest != parcel.digest
+    assert summand_parcel(model, summand).digest != parcel.digest
 
 
 def summed(item, x, constant):
@@ -153,10 +152,6 @@ def summed(item, x, constant):
 
 def sent(fun):
     return Model(SentFunction.of(Model(fun, "fun")), "fun")
-
-
-def with_whole(summand, **changes):
-    return summand._replace(whole=summand.whole._replace(**changes))
 
 
 def with_constant(call, constant):

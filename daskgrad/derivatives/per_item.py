@@ -80,13 +80,13 @@ def per_item(
     require_choice(gradient, KINDS, "gradient")
     require_argnums_kind(argnums, model.name)
     require_outside(model)
-    columns = as_columns(items, "items", whole_slices=False)
+    columns = as_columns(items, "items", slices=False)
     if holds_nodes(columns) or any(column.variable is not None for column in columns):
         raise TypeError(
             f"dg.per_item of model {model.name!r} differentiates the shared arguments alone, and "
             f"its items are or hold nodes or variables; pass plain items"
         )
-    each = cut_alike(columns, grainsize, whole_slices=False)
+    each = cut_alike(columns, grainsize, slices=False)
 
     def per_item_of(*shared: Any) -> tuple[np.ndarray, Any]:
         numbers = require_argnums(argnums, len(shared), model.name)
@@ -135,11 +135,11 @@ class ItemByItem:
         warn_of_shipping(self._graph, active_client())
         node, tasks = self._node, TaskGraph()
         values = add_values(tasks, node.inputs)
-        whole = node.as_sum(node.active_terms(self._graph))
+        summand = node.summand(self._graph)
         model = tasks.constant(node.model, node.name)
         inputs = [values[source] for source in node.inputs]
         references = [
-            tasks.add(tasks.key("backward", node.name), KINDS[kind], model, whole, *block)
+            tasks.add(tasks.key("backward", node.name), KINDS[kind], model, summand, *block)
             for block in [(first, inputs, *columns) for first, columns in node.blocks(tasks)]
         ]
         return tasks.compute([reference.key for reference in references])

@@ -19,8 +19,9 @@ from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.memory import takes_as_arrived
 
 
-class Whole(dict[Any, Any]):
-    """The sums that are evaluated as a whole, by the keys of the tasks that gather their inputs.
+class DirectSums(dict[Any, Any]):
+    """The nodes of sums that are evaluated outside of the graph, by the keys of the tasks that
+    gather their inputs.
 
     ``client`` is the one that Dask would compute with, or None without a cluster. Where it is not
     open any more the other sums are tasks.
@@ -35,13 +36,13 @@ class Whole(dict[Any, Any]):
 class Forward:
     """The forward pass, while its tasks are added: a reference to each value and captured call.
 
-    ``whole`` takes in the sums that are evaluated as a whole; None: all are tasks.
+    ``direct`` takes in the sums that are evaluated outside of the graph; None: all are tasks.
     """
 
-    def __init__(self, graph: Graph, tasks: TaskGraph, whole: Whole | None = None):
+    def __init__(self, graph: Graph, tasks: TaskGraph, direct: DirectSums | None = None):
         self.graph = graph
         self.tasks = tasks
-        self.whole = whole
+        self.direct = direct
         self.values = Values(tasks)
         self.captured: dict[Node, Any] = {}
         self.added: dict[Node, Any] = {}  # sums, with what they have seen of their terms
@@ -49,11 +50,11 @@ class Forward:
     def inputs(self, node: Node) -> list[Any]:
         return [self.values[source] for source in node.inputs]
 
-    def is_whole(self, node: Node) -> bool:
-        """Whether a node is a sum that is evaluated as a whole."""
-        if self.whole is None or not self.whole.is_open:
+    def is_direct(self, node: Node) -> bool:
+        """Whether a node is a sum that is evaluated outside of the graph."""
+        if self.direct is None or not self.direct.is_open:
             return False
-        return node.is_whole(self.graph, self.whole.client)
+        return node.is_direct(self.graph, self.direct.client)
 
 
 class Values(dict[Node, Any]):
@@ -72,12 +73,12 @@ class Values(dict[Node, Any]):
         return self[node]
 
 
-def add_forward(graph: Graph, tasks: TaskGraph, whole: Whole | None = None) -> Forward:
+def add_forward(graph: Graph, tasks: TaskGraph, direct: DirectSums | None = None) -> Forward:
     """Adds the tasks of the forward pass; inactive nodes get one task that computes the value."""
-    forward = Forward(graph, tasks, whole)
+    forward = Forward(graph, tasks, direct)
     tasks.share(models(graph.order))
     for node in graph.order:
-        if node in graph.active or forward.is_whole(node):
+        if node in graph.active or forward.is_direct(node):
             forward_tasks(node, forward)
         elif not isinstance(node, Variable):
             forward.values[node] = value_of_node(node, tasks, forward.values)

@@ -61,8 +61,8 @@ class Node(Collection):
         """Adds the tasks that compute the value alone; returns a reference to it."""
         raise NotImplementedError
 
-    def is_whole(self, graph: Any, client: Any) -> bool:
-        """Whether it is a sum that can be evaluated as a whole, outside of a graph."""
+    def is_direct(self, graph: Any, client: Any) -> bool:
+        """Whether it is a sum that can be evaluated directly, outside of a graph."""
         return False
 
     def own_arrays(self) -> None:

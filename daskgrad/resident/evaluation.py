@@ -116,9 +116,9 @@ class Evaluation:
         totals = []
         for number, each in enumerate(self._sums):
             sums, count = [result.sums[number] for result in results], each.spread.count
-            whole = total(joined(sums, count, each.whole.summation))
+            summed = total(joined(sums, count, each.summand.summation))
             columns = columns_of(results, number)
-            totals.append(with_columns(whole, [columns[n] for n in range(len(columns))]))
+            totals.append(with_columns(summed, [columns[n] for n in range(len(columns))]))
         self._take_times({a: s for result in results for a, s in result.seconds.items()})
         return totals
 

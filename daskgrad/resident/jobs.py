@@ -3,37 +3,24 @@
 import threading
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from distributed.core import error_message
 
 from daskgrad.models.captured import Captured, Gradient, Seen
-from daskgrad.models.model import Model
 from daskgrad.models.portable_errors import make_plain
 from daskgrad.resident.messages import Frames, Parcels, Unopened, key_of, unpack
 from daskgrad.sums.adding import captured_sum
-from daskgrad.sums.block_tasks import Sum, TracedSum
+from daskgrad.sums.block_tasks import TracedSum
 from daskgrad.sums.item_cotangents import ItemGradient, without_items
 from daskgrad.values.addition import ADDERS
 from daskgrad.values.cotangents import Leaves
 from daskgrad.values.memory import canonical, with_canonical_leaves
 from daskgrad.values.summation import Place, Subtrees
-from daskgrad.values.tuples import as_slice
 
 Sums = dict[Place, Captured]
 Columns = dict[int, tuple[Leaves, ...]]  # by the number of the block, for each part of its items
-
-
-class Summand(NamedTuple):
-    """What a sum adds up: the same for every block, and sent to a worker once.
-
-    ``placed`` is which part of an item is placed, if one is; the others come with the request.
-    """
-
-    model: Model
-    whole: Sum
-    placed: int | None
-    whole_slices: bool
 
 
 class Result(NamedTuple):
@@ -91,8 +78,9 @@ class Block(NamedTuple):
 class Job:
     """One sum of a request: the blocks of it that this worker has.
 
-    ``rows`` are those of its items that come with the request, for each sum, column and run of
-    blocks; a ``unit`` is how many blocks one thread evaluates in one go.
+    A parcel has its model and its summand. ``rows`` are those of its items that come with the
+    request, for each sum, column and run of blocks; a ``unit`` is how many blocks one thread
+    evaluates in one go.
     """
 
     def __init__(
@@ -114,7 +102,7 @@ class Job:
         self._runs: Sequence[Sequence[int]] = message["runs"]
         self._blocks = list(blocks_of(self._runs, message["key"]))
         self._unit: int = message["unit"]
-        self._zipped: ZippedSum | None = None
+        self._traced: TracedSum | None = None
         self._subtrees = new_subtrees(self.count, message["summation"])
         self.columns: Columns = {}
         self._lock = threading.Lock()
@@ -122,7 +110,8 @@ class Job:
 
     @property
     def name(self) -> str:
-        return self._summand.value().model.name
+        model, _ = self._summand.value()
+        return model.name
 
     def units(self) -> list["Unit"]:
         starts = range(0, len(self._blocks), self._unit)
@@ -130,12 +119,13 @@ class Job:
 
     def run(self, place: int, items: Any) -> None:
         """Evaluates the block at a place in the request, and adds it to what is there."""
-        zipped = self._opened()
+        traced = self._opened()
         number, run, _ = self._blocks[place]
         start = time.perf_counter()
         begin = (number - self._runs[run][0]) * self._block_items  # in the rows of its run
-        columns = zipped.columns(run, begin, begin + self._block_items, canonical(items))
-        captured = zipped.sum.capture(number * self._block_items, *columns)
+        rows = [runs[run][begin : begin + self._block_items] for runs in self._opened_rows]
+        columns = traced.columns(rows, canonical(items))
+        captured = traced.capture(number * self._block_items, *columns)
         self.seconds[place] = time.perf_counter() - start
         if not isinstance(captured.pullback, Gradient):
             raise Stopped("arrays", number=self._number)
@@ -147,12 +137,12 @@ class Job:
     def sums(self) -> Sums:
         return self._subtrees.sums()
 
-    def _opened(self) -> "ZippedSum":
+    def _opened(self) -> TracedSum:
         with self._lock:
-            if self._zipped is None:
-                summand, inputs = self._summand.value(), self._opened_inputs()
-                self._zipped = ZippedSum(summand, inputs, self._opened_rows())
-            return self._zipped
+            if self._traced is None:
+                model, summand = self._summand.value()
+                self._traced = TracedSum(model, summand, self._opened_inputs())
+            return self._traced
 
     def _opened_inputs(self) -> list[Any]:
         values = self._values.value()
@@ -161,7 +151,9 @@ class Job:
             for place, number in enumerate(self._inputs)
         ]
 
+    @cached_property
     def _opened_rows(self) -> list[Any]:
+        """For each column that is sent the rows of each run."""
         rows = self._rows.value()
         return [
             self._kept_rows[place].value() if place in self._kept_rows else column
@@ -174,24 +166,6 @@ def blocks_of(runs: Sequence[Sequence[int]], key: str) -> Iterator[Block]:
     for place, (start, stop, move) in enumerate(runs):
         for number in range(start, stop):
             yield Block(number, place, key_of(key, move, number) if key else None)
-
-
-class ZippedSum:
-    """A sum, and what was sent of its items: ``rows`` has for each column those of each run."""
-
-    def __init__(self, summand: Summand, inputs: Sequence[Any], rows: Sequence[Sequence[Any]]):
-        self.sum = TracedSum(summand.model, summand.whole, inputs)
-        self._summand = summand
-        self._rows = rows
-
-    def columns(self, run: int, start: int, stop: int, placed: Any) -> list[Any]:
-        """The parts of some items of a run; ``placed`` are those that the worker holds."""
-        columns = [runs[run][start:stop] for runs in self._rows]
-        if self._summand.placed is not None:
-            columns.insert(self._summand.placed, placed)
-        if self._summand.whole_slices:
-            return [[as_slice(column)] for column in columns]
-        return columns
 
 
 class Unit(NamedTuple):
@@ -241,7 +215,7 @@ def new_subtrees(count: int, summation: str) -> Subtrees:
 def total(subtrees: Subtrees) -> Captured:
     """The whole sum, rounded."""
     captured = subtrees.total()
-    return captured_sum(captured.value, captured.pullback, captured.seen, is_part=False)
+    return captured_sum(captured.value, captured.pullback, captured.seen, is_partial=False)
 
 
 def joined(sums: Iterable[Sums], count: int, summation: str) -> Subtrees:

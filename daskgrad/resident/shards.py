@@ -96,7 +96,7 @@ class Shards(Placed):
             held.release()
             evaluator_of(held.client).leave(held)
 
-    def cut_for(self, whole_slices: bool) -> "Shards":
+    def cut_for(self, slices: bool) -> "Shards":
         """The same items as a sum needs them: these, or in slices of another size.
 
         Those are placed when they are asked for first; items that no sum has used by then are
@@ -104,7 +104,7 @@ class Shards(Placed):
         """
         with self._lock:
             self._require_open()
-            if not whole_slices or self.slice_size == self.grainsize:
+            if not slices or self.slice_size == self.grainsize:
                 self._is_used = True
                 return self
             if self._slices is None:

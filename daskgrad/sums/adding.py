@@ -31,9 +31,9 @@ class Nothing:
 NOTHING = Nothing()
 
 
-def captured_sum(value: Any, pullback: Any, seen: tuple[Seen, ...], is_part: bool) -> Captured:
-    """A sum and its pullback, rounded unless ``is_part``; fingerprints are of rounded values."""
-    if is_part:
+def captured_sum(value: Any, pullback: Any, seen: tuple[Seen, ...], is_partial: bool) -> Captured:
+    """A sum and its pullback, rounded unless ``is_partial``; fingerprints are of rounded values."""
+    if is_partial:
         return Captured(value, pullback, seen)
     if isinstance(pullback, Gradient):
         pullback = pullback.with_leaves(final_leaves(pullback.leaves))
@@ -55,7 +55,7 @@ def add_captured(
         require_gradient(block, model)
     value = pairwise([block.value for block in blocks], ADDERS[summation].values)
     leaves = pairwise([block.pullback.leaves for block in blocks], ADDERS[summation].cotangents)
-    return captured_sum(value, Gradient(leaves), blocks[0].seen, is_part=not is_last)
+    return captured_sum(value, Gradient(leaves), blocks[0].seen, is_partial=not is_last)
 
 
 def require_gradient(block: Captured, model: Model) -> None:

@@ -19,7 +19,7 @@ from daskgrad.models.pullbacks import plain_value, seed
 from daskgrad.sums.adding import add_captured, add_parts, add_seen, sum_values
 from daskgrad.sums.block_tasks import (
     First,
-    Sum,
+    Summand,
     TracedSum,
     capture_block,
     describe_block,
@@ -40,24 +40,29 @@ def fail_sum(name: str, what: str) -> NoReturn:
 
 
 def explain_evaluate_block(
-    value: Any, model: Model, whole: Sum, first: First, inputs: Sequence[Any], *columns: Any
+    value: Any, model: Model, summand: Summand, first: First, inputs: Sequence[Any], *columns: Any
 ) -> None:
     for offset, item in enumerate(zip(*columns, strict=True)):
         own = [*item, *inputs]
-        where = Where("value", model, whole.call, own, nth(first, offset))
-        where.require("the value", plain_value(model, whole.call, own))
+        where = Where("value", model, summand.call, own, nth(first, offset))
+        where.require("the value", plain_value(model, summand.call, own))
     fail_sum(model.name, f"the value of {describe_block(first, columns[0])}")
 
 
 def explain_capture_block(
-    captured: Captured, model: Model, whole: Sum, first: First, inputs: Sequence[Any], *columns: Any
+    captured: Captured,
+    model: Model,
+    summand: Summand,
+    first: First,
+    inputs: Sequence[Any],
+    *columns: Any,
 ) -> None:
-    traced = TracedSum(model, whole, inputs)
+    traced = TracedSum(model, summand, inputs)
     pairs = zip(zip(*columns, strict=True), traced.terms(first, columns), strict=True)
     for offset, (item, term) in enumerate(pairs):
         value, pullback, _ = term()
         place, own = nth(first, offset), [*item, *inputs]
-        require_captured(value, pullback, model, whole.call, whole.active, own, place)
+        require_captured(value, pullback, model, summand.call, summand.active, own, place)
     fail_sum(model.name, f"the value or gradient of {describe_block(first, columns[0])}")
 
 
@@ -66,21 +71,21 @@ def explain_pull_back_block(
     captured: Captured,
     cotangent: Cotangent,
     model: Model,
-    whole: Sum,
+    summand: Summand,
     first: First,
     inputs: Sequence[Any],
     witness: Any,
     *columns: Any,
 ) -> None:
     require_arrived(cotangent, captured, model)
-    traced = TracedSum(model._replace(keep="tape"), whole, inputs)
+    traced = TracedSum(model._replace(keep="tape"), summand, inputs)
     pairs = zip(zip(*columns, strict=True), traced.terms(first, columns), strict=True)
     for offset, (item, term) in enumerate(pairs):
         value, pullback, _ = term()
         place = nth(first, offset)
-        where = Where("backward", model, whole.call, [*item, *inputs], place)
+        where = Where("backward", model, summand.call, [*item, *inputs], place)
         leaves = pullback(seed(cotangent, value, model))
-        where.require_cotangents(whole.active, leaves, PULLED)
+        where.require_cotangents(summand.active, leaves, PULLED)
     fail_sum(model.name, f"the cotangent from {describe_block(first, columns[0])}")
 
 

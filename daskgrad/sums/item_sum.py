@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import Backward, Contribution, backward_tasks, select
-from daskgrad.graph.forward import Forward, Whole, forward_tasks, pass_value_on, value_of
+from daskgrad.graph.forward import DirectSums, Forward, forward_tasks, pass_value_on, value_of
 from daskgrad.graph.nodes import Node, make_call
 from daskgrad.graph.tangents import Tangents, dual_node, tangent_node
 from daskgrad.models.duals import Dual
@@ -19,7 +19,7 @@ from daskgrad.models.tracing import Active
 from daskgrad.sums.adding import add_captured, add_parts
 from daskgrad.sums.block_tasks import (
     First,
-    Sum,
+    Summand,
     capture_block,
     evaluate_block,
     pull_back_block,
@@ -75,13 +75,13 @@ class ReductionNode(AddedNode):
 
     def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         model = tasks.shared(self.model)
-        whole = self.as_sum()
+        summand = self.summand()
         values = [
             tasks.add(
-                tasks.key(self.stage, self.name) if whole.is_part else self.key,
+                tasks.key(self.stage, self.name) if summand.is_partial else self.key,
                 evaluate_block,
                 model,
-                whole,
+                summand,
                 first,
                 inputs[: self.width],
                 *columns,
@@ -89,16 +89,29 @@ class ReductionNode(AddedNode):
             )
             for first, columns in self.blocks(tasks)
         ]
-        return add_up(self, tasks, values, self.key) if whole.is_part else values[0]
+        return add_up(self, tasks, values, self.key) if summand.is_partial else values[0]
 
     def blocks(self, tasks: TaskGraph, used_twice: bool = False) -> list[Block]:
         data = self.items.data(tasks, self.name, used_twice)
         return list(zip(self.items.firsts, data, strict=True))
 
-    def as_sum(self, active: tuple[Active, ...] = ()) -> Sum:
-        """What its blocks have in common."""
-        is_part = len(self.items.firsts) > 1 or self.may_be_empty
-        return Sum(self.call, active, self.summation, len(self.items.columns), is_part)
+    def summand(self, graph: Graph | None = None) -> Summand:
+        """What it adds up, differentiated as ``graph`` says."""
+        active, items = () if graph is None else self.active_terms(graph), self.items
+        return Summand(
+            self.call,
+            active,
+            self.summation,
+            len(items.columns),
+            items.placed_part,
+            items.slices,
+            self.is_partial,
+        )
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a block is not the whole sum."""
+        return len(self.items.firsts) > 1 or self.may_be_empty
 
     @property
     def may_be_empty(self) -> bool:  # type: ignore[override]
@@ -164,8 +177,8 @@ class ReductionNode(AddedNode):
             self in graph.scalars and self.model.keep == "auto"
         )
 
-    def is_whole(self, graph: Graph, client: Any) -> bool:
-        """Whether its value and gradient can be evaluated as a whole, outside of a graph.
+    def is_direct(self, graph: Graph, client: Any) -> bool:
+        """Whether its value and gradient can be evaluated directly, outside of a graph.
 
         By the workers also where it may turn out not to be one real number: it usually is.
         """
@@ -179,8 +192,8 @@ class ReductionNode(AddedNode):
 
 @forward_tasks.register
 def _(node: ReductionNode, forward: Forward) -> None:
-    if forward.whole is not None and forward.is_whole(node):
-        fused = whole_sum(node, forward, forward.whole)
+    if forward.direct is not None and forward.is_direct(node):
+        fused = direct_sum(node, forward, forward.direct)
     elif node.is_fused(forward.graph):
         fused = fused_blocks(node, forward)
     else:
@@ -189,27 +202,16 @@ def _(node: ReductionNode, forward: Forward) -> None:
     pass_value_on(node, forward, fused.total)
 
 
-class WholeSum(NamedTuple):
-    """A sum that is evaluated as a whole, in the place of a task of this graph."""
-
-    node: ReductionNode
-    active: tuple[Active, ...]
-
-
-def whole_sum(node: ReductionNode, forward: Forward, whole: Whole) -> "Fused":
-    total, tasks = add_whole(node, forward, whole), forward.tasks
+def direct_sum(node: ReductionNode, forward: Forward, direct: DirectSums) -> "Fused":
+    """Adds a task that only gathers the inputs of a sum, whose result is put in its place."""
+    tasks, key = forward.tasks, forward.tasks.key("forward", node.name)
+    direct[key] = node
+    total = tasks.add(key, list, shared_values(node, forward))
     columns = [
         tasks.add(tasks.key("cotangent", node.name), columns_in, total, number)
         for number in range(len(node.active_parts(forward.graph)))
     ]
     return Fused(total, columns)
-
-
-def add_whole(node: ReductionNode, forward: Forward, whole: Whole) -> Any:
-    """Adds a task that only gathers the inputs of a sum, whose result is put in its place."""
-    key = forward.tasks.key("forward", node.name)
-    whole[key] = WholeSum(node, node.active_terms(forward.graph))
-    return forward.tasks.add(key, list, shared_values(node, forward))
 
 
 def add_kept_blocks(node: ReductionNode, forward: Forward) -> None:
@@ -218,32 +220,32 @@ def add_kept_blocks(node: ReductionNode, forward: Forward) -> None:
     blocks = captured_blocks_of(node, forward, data)
     values = block_values(node, forward.tasks, blocks)
     forward.captured[node] = list(zip(blocks, values, data, strict=True))
-    if node.as_sum().is_part:
+    if node.is_partial:
         add_up_seen(node, forward, values)
     else:
         (forward.values[node],) = values
 
 
 def captured_blocks_of(node: ReductionNode, forward: Forward, data: Sequence[Block]) -> list[Any]:
-    active, inputs = node.active_terms(forward.graph), shared_values(node, forward)
-    return captured_blocks(node, forward.tasks, active, inputs, data)
+    summand, inputs = node.summand(forward.graph), shared_values(node, forward)
+    return captured_blocks(node, forward.tasks, summand, inputs, data)
 
 
 def captured_blocks(
     node: ReductionNode,
     tasks: TaskGraph,
-    active: tuple[Active, ...],
+    summand: Summand,
     inputs: list[Any],
     data: Sequence[Block],
 ) -> list[Any]:
     """Adds a task for each of these blocks, which captures it."""
-    model, whole = tasks.shared(node.model), node.as_sum(active)
+    model = tasks.shared(node.model)
     return [
         tasks.add(
             tasks.key("forward", node.name),
             capture_block,
             model,
-            whole,
+            summand,
             first,
             inputs,
             *columns,
@@ -372,7 +374,7 @@ def join_columns(node: ReductionNode, backward: Backward, blocks: Any, part: int
 
 
 def pulled_back_blocks(node: ReductionNode, backward: Backward, arrived: Contribution) -> list[Any]:
-    tasks, whole = backward.tasks, node.as_sum(node.active_terms(backward.graph))
+    tasks, summand = backward.tasks, node.summand(backward.graph)
     model, inputs = tasks.shared(node.model), shared_values(node, backward.forward)
     captured = backward.forward.captured[node]
     witnesses = seen_of_blocks(node, backward, arrived)
@@ -384,7 +386,7 @@ def pulled_back_blocks(node: ReductionNode, backward: Backward, arrived: Contrib
             block,
             arrived.cotangent,
             model,
-            whole,
+            summand,
             first,
             inputs,
             witness,
@@ -398,7 +400,7 @@ def pulled_back_blocks(node: ReductionNode, backward: Backward, arrived: Contrib
 def seen_of_blocks(node: ReductionNode, backward: Backward, arrived: Contribution) -> list[Any]:
     """What the sum of the blocks has seen of each, or what others have of it."""
     values = [value for _, value, _ in backward.forward.captured[node]]
-    if not node.as_sum().is_part:
+    if not node.is_partial:
         return [backward.witness(node, arrived)]
     if not waits_for_value(node, backward, arrived):
         return values

@@ -90,9 +90,9 @@ def map_sum(
     if inside_model() and not involves_node(items, shared):
         require_plain_additions(summation)
         return nested_sum(model.fun, model.name, nested_items(items, "items"), shared)
-    columns = as_columns(items, "items", whole_slices=False)
+    columns = as_columns(items, "items", slices=False)
     if not holds_nodes(columns):
-        each = cut_alike(columns, grainsize, whole_slices=False)
+        each = cut_alike(columns, grainsize, slices=False)
         return reduction(model, each, shared, isinstance(items, Zip), summation)
     require_columns_alike(columns)
     singles = [column.one_by_one() for column in columns]
@@ -134,14 +134,14 @@ def reduce_sum(
         require_plain_additions(summation)
         slices = nested_slices(sliced, "sliced", grainsize)
         return nested_sum(model.fun, model.name, slices, shared)
-    columns = as_columns(sliced, "sliced", whole_slices=True)
+    columns = as_columns(sliced, "sliced", slices=True)
     if not holds_nodes(columns):
-        blocks = cut_alike(columns, grainsize, whole_slices=True)
+        blocks = cut_alike(columns, grainsize, slices=True)
         return reduction(model, blocks, shared, isinstance(sliced, Zip), summation)
     singles = [Column(column.one_by_one()) for column in columns]
     slices = [
         tuple([run for (run,) in block]) if isinstance(sliced, Zip) else block[0][0]
-        for block in cut_alike(singles, grainsize, whole_slices=True).data(TaskGraph(), model.name)
+        for block in cut_alike(singles, grainsize, slices=True).data(TaskGraph(), model.name)
     ]
     return sum([CallNode(model, (each, *shared), {}) for each in slices], summation, name)
 

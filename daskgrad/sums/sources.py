@@ -65,14 +65,14 @@ class NodeColumn(Column):
 class PlacedColumn(Column):
     """Items that were placed; the cut of a sum is known when it is recorded."""
 
-    def __init__(self, placed: Placed, whole_slices: bool):
+    def __init__(self, placed: Placed, slices: bool):
         self._placed = placed
-        self._whole_slices = whole_slices
+        self._slices = slices
         self.count = len(placed)
 
     @cached_property
     def placed(self) -> Placed:
-        return self._placed.cut_for(self._whole_slices)
+        return self._placed.cut_for(self._slices)
 
     @property
     def starts(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -84,13 +84,13 @@ class PlacedColumn(Column):
 
     def cut(self, starts: Sequence[int]) -> list[Any]:
         blocks = [block.items for block in self.placed.blocks]
-        return list(map(as_slice, blocks)) if self._whole_slices else blocks
+        return list(map(as_slice, blocks)) if self._slices else blocks
 
     def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
         if self.is_here:
             return self.cut(())  # of what is open still
         held = list(self.placed.references(tasks))
-        if not (self._whole_slices and self.placed.are_tuples):
+        if not (self._slices and self.placed.are_tuples):
             return held
         return [tasks.add(tasks.key("value", name), as_slice, each) for each in held]
 
@@ -185,7 +185,7 @@ def iterated(variable: Variable) -> Sequence[Node]:
 # ------------------------------------------------------------------- which kind something is
 
 
-def as_column(items: Any, argument: str, whole_slices: bool) -> Column:
+def as_column(items: Any, argument: str, slices: bool) -> Column:
     """The kind of column that ``items`` is.
 
     Raises
@@ -196,7 +196,7 @@ def as_column(items: Any, argument: str, whole_slices: bool) -> Column:
         for no items, or a dask Array whose rows are not counted yet.
     """
     if isinstance(items, Placed):
-        return PlacedColumn(items, whole_slices)
+        return PlacedColumn(items, slices)
     if isinstance(items, Variable):
         require_items_in(items, argument)
         items.own_arrays()  # blocks may be used later than the call that records them
@@ -208,11 +208,11 @@ def as_column(items: Any, argument: str, whole_slices: bool) -> Column:
             f"all: dg.delayed(lambda items, *shared: dg.map_sum(model, items, *shared))"
         )
     if hasattr(type(items), "rechunk"):
-        return array_column(items, argument, whole_slices)
+        return array_column(items, argument, slices)
     if hasattr(type(items), "foldby"):
         return PartitionColumn(items, as_block)
     if hasattr(type(items), "divisions"):
-        require_slices(items, argument, whole_slices)
+        require_slices(items, argument, slices)
         return PartitionColumn(items, None)
     require_sequence(items, argument)
     items = as_items(items, argument)
@@ -229,7 +229,7 @@ def require_sequence(items: Any, argument: str) -> None:
         )
 
 
-def array_column(array: Any, argument: str, whole_slices: bool) -> Column:
+def array_column(array: Any, argument: str, slices: bool) -> Column:
     if not array.ndim or array.dtype == object:
         raise TypeError(
             f"{argument} is a dask Array of dtype {array.dtype} and {array.ndim} dimensions; it "
@@ -239,7 +239,7 @@ def array_column(array: Any, argument: str, whole_slices: bool) -> Column:
         raise ValueError(f"{argument} is empty, and an empty sum has no shape; sum at least one")
     if not np.isnan(array.shape[0]):
         return RowColumn(array)
-    if whole_slices:
+    if slices:
         return PartitionColumn(array.rechunk(dict.fromkeys(range(1, array.ndim), -1)), row_major)
     raise ValueError(
         f"{argument} is a dask Array whose rows are not counted; call its compute_chunk_sizes(), "
@@ -247,8 +247,8 @@ def array_column(array: Any, argument: str, whole_slices: bool) -> Column:
     )
 
 
-def require_slices(frame: Any, argument: str, whole_slices: bool) -> None:
-    if not whole_slices:
+def require_slices(frame: Any, argument: str, slices: bool) -> None:
+    if not slices:
         raise TypeError(
             f"{argument} is a dask {type(frame).__name__}, whose partitions are not split into "
             f"items; use reduce_sum, whose function gets a partition at a time"
