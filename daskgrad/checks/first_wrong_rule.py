@@ -108,7 +108,7 @@ def computed(nodes: Sequence[Node]) -> dict[Any, Any]:
         if isinstance(node, ReductionNode):
             references |= {
                 (node, number): tasks.add(tasks.key("value", node.name), listed, *columns)
-                for number, columns in enumerate(node.items.data(tasks, node.name))
+                for number, (_, columns) in enumerate(node.items.blocks(tasks, node.name))
             }
     results = tasks.compute([reference.key for reference in references.values()])
     return dict(zip(references, results, strict=True))

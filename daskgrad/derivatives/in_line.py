@@ -33,11 +33,8 @@ from daskgrad.resident.shards import Shards
 from daskgrad.resident.spread import Spread
 from daskgrad.sums.adding import require_gradient
 from daskgrad.sums.block_tasks import Summand, TracedSum
-from daskgrad.sums.item_sum import (
-    ReductionNode,
-    add_captured_blocks,
-    captured_blocks,
-)
+from daskgrad.sums.item_sum import ReductionNode
+from daskgrad.sums.item_sum_passes import add_blocks, add_captured_blocks
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
 
@@ -273,10 +270,10 @@ def captured_by_dask(
     """The blocks from number ``done`` on, as tasks, in as many sums as there are subtrees."""
     tasks = TaskGraph()
     given = [tasks.constant(value, node.name) for value in inputs]
-    data = node.blocks(tasks)
+    data = node.items.blocks(tasks, node.name)
     places, keys = [], []
     for start, stop, place in subtrees_from(done, len(data)):
-        blocks = captured_blocks(node, tasks, summand, given, data[start:stop])
+        blocks = add_blocks(node, tasks, summand, given, data[start:stop])
         places.append(place)
         keys.append(add_captured_blocks(node, tasks, blocks, are_all=False).key)
     return list(zip(places, tasks.compute(keys), strict=True))

@@ -138,9 +138,10 @@ class ItemByItem:
         summand = node.summand(self._graph)
         model = tasks.constant(node.model, node.name)
         inputs = [values[source] for source in node.inputs]
+        blocks = node.items.blocks(tasks, node.name)
         references = [
             tasks.add(tasks.key("backward", node.name), KINDS[kind], model, summand, *block)
-            for block in [(first, inputs, *columns) for first, columns in node.blocks(tasks)]
+            for block in [(first, inputs, *columns) for first, columns in blocks]
         ]
         return tasks.compute([reference.key for reference in references])
 

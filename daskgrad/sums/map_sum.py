@@ -141,7 +141,7 @@ def reduce_sum(
     singles = [Column(column.one_by_one()) for column in columns]
     slices = [
         tuple([run for (run,) in block]) if isinstance(sliced, Zip) else block[0][0]
-        for block in cut_alike(singles, grainsize, slices=True).data(TaskGraph(), model.name)
+        for _, block in cut_alike(singles, grainsize, slices=True).blocks(TaskGraph(), model.name)
     ]
     return sum([CallNode(model, (each, *shared), {}) for each in slices], summation, name)
 

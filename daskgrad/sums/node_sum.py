@@ -10,6 +10,7 @@ from daskgrad.graph.nodes import Node, delayed
 from daskgrad.graph.tangents import Tangents, dual_node, is_linear, tangent_node
 from daskgrad.models.duals import Dual, with_zero_tangents
 from daskgrad.sums.adding import add_seen, sum_values
+from daskgrad.tasks.keys import Stage
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.summation import in_groups
@@ -20,6 +21,12 @@ class AddedNode(Node):
 
     may_be_empty = False
     summation: str
+
+    def add_task(self, tasks: TaskGraph, stage: Stage, fun: Callable, *args: Any) -> Any:
+        return tasks.add(tasks.key(stage, self.name), fun, *args, annotations=self.annotations)
+
+    def pick(self, tasks: TaskGraph, stage: Stage, fun: Callable, *args: Any) -> Any:
+        return tasks.pick(stage, self.name, fun, *args, annotations=self.annotations)
 
 
 class SumNode(AddedNode):

@@ -21,6 +21,8 @@ from daskgrad.sums.sources import Column, NodeColumn, PlacedColumn, as_column
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.tuples import as_slice
 
+ZippedBlock = tuple[First, list[Any]]  # where it begins, and what each column has in it
+
 
 class Zip(OnlyItems):
     """Collections side by side; made by ``zip``."""
@@ -95,23 +97,25 @@ class Items:
         """Each column's blocks; not cut where the workers evaluate those that they hold."""
         return [column.cut(self._starts) for column in self.columns]
 
-    def data(self, tasks: TaskGraph, name: str, used_twice: bool = False) -> list[list[Any]]:
-        """For each block what each column has in it, or references to that."""
+    def blocks(self, tasks: TaskGraph, name: str, used_twice: bool = False) -> list[ZippedBlock]:
+        """For each block where it begins, and what each column has in it or a reference to that."""
         columns = [
             self._column(tasks, number, name, used_twice) for number in range(len(self.columns))
         ]
-        return [list(block) for block in side_by_side(columns)]
+        return [
+            (first, [column[row] for column in columns]) for row, first in enumerate(self.firsts)
+        ]
 
-    def placed_now(self, tasks: TaskGraph, data: list[list[Any]]) -> list[list[Any]]:
-        """The ``data`` of an earlier pass; what is placed may have been lost and placed again."""
+    def placed_now(self, tasks: TaskGraph, blocks: list[ZippedBlock]) -> list[ZippedBlock]:
+        """The blocks of an earlier pass; what is placed may have been lost and placed again."""
         placed = {
             number: self._column(tasks, number, "", used_twice=False)
             for number, column in enumerate(self.columns)
             if isinstance(column, PlacedColumn)
         }
         return [
-            [placed[n][row] if n in placed else part for n, part in enumerate(block)]
-            for row, block in enumerate(data)
+            (first, [placed[n][row] if n in placed else part for n, part in enumerate(parts)])
+            for row, (first, parts) in enumerate(blocks)
         ]
 
     def _column(self, tasks: TaskGraph, number: int, name: str, used_twice: bool) -> list[Any]:
