@@ -668,17 +668,17 @@ class Block:
     def capture(self):
         return capture_block(self.model, self.sum, 0, [ONES], ROWS[:8])
 
-    def pull_back(self, captured, witness):
+    def pull_back(self, captured, elsewhere):
         one = Cotangent((np.ones(np.shape(compensation.rounded_value(captured.value)))[()],))
-        return pull_back_block(captured, one, self.model, self.sum, 0, [ONES], witness, ROWS[:8])
+        return pull_back_block(captured, one, self.model, self.sum, 0, [ONES], elsewhere, ROWS[:8])
 
 
 @pytest.mark.parametrize("fun", [scaled, inner])
 def test_a_block_that_has_moved_gives_the_same_unrounded_sums(fun):
     block = Block(fun)
     captured = block.capture()
-    moved, witness = pickle.loads(pickle.dumps((captured, captured.value)))
-    pulled, pulled_again = block.pull_back(captured, witness), block.pull_back(moved, witness)
+    moved, elsewhere = pickle.loads(pickle.dumps((captured, captured.value)))
+    pulled, pulled_again = block.pull_back(captured, elsewhere), block.pull_back(moved, elsewhere)
     for here, there in (
         (pulled.leaves[0], pulled_again.leaves[0]),
         (captured.value.leaves[0], block.evaluate().leaves[0]),

@@ -15,7 +15,7 @@ from daskgrad.graph.forward import Forward
 from daskgrad.graph.nodes import CallNode, ItemNode, Node
 from daskgrad.graph.variables import Variable
 from daskgrad.models.accumulation import add_cotangents
-from daskgrad.models.determinism import prints_of
+from daskgrad.models.determinism import fingerprints_of
 from daskgrad.models.portions import add_sent_back, pull_back_item
 from daskgrad.models.pullbacks import pull_back
 from daskgrad.tasks.task_graph import TaskGraph
@@ -30,8 +30,8 @@ class Contribution(NamedTuple):
 
     ``saw_value``: the consumer worked on the value itself. A sum passes the cotangent of its own
     value on, and the fingerprint in that is not of its input: ``sums`` are references to what each
-    of these has seen (``Prints``), and which of its inputs the value is. ``is_item``: it may be of
-    an item of the value alone, a ``Portion``.
+    of these has seen (``Fingerprints``), and which of its inputs the value is. ``is_item``: it may
+    be of an item of the value alone, a ``Portion``.
     """
 
     cotangent: Any
@@ -72,17 +72,17 @@ class Backward:
             )
             self.send(source, pick)
 
-    def witness(self, node: Node, arrived: Contribution) -> Any:
+    def value_elsewhere(self, node: Node, arrived: Contribution) -> Any:
         """What others have seen of a value, where the cotangent carries no fingerprint of it."""
         if arrived.sums:
             return seen_in_sums(arrived)
         return None if arrived.saw_value else self.forward.values[node]
 
-    def add_prints(self, node: Node, arrived: Contribution, names: str) -> Any:
+    def add_fingerprints(self, node: Node, arrived: Contribution, names: str) -> Any:
         """Adds a task that tells what a sum has seen, which its consumers must have seen, too."""
         return self.tasks.add(
             self.tasks.key("cotangent", node.name),
-            prints_of,
+            fingerprints_of,
             self.forward.added[node],
             arrived.cotangent,
             seen_in_sums(arrived),
@@ -180,7 +180,7 @@ def add_pulled_back(
         node.call,
         active,
         backward.forward.inputs(node),
-        backward.witness(node, arrived),
+        backward.value_elsewhere(node, arrived),
         *more,
         annotations=node.annotations,
     )

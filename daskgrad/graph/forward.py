@@ -12,7 +12,7 @@ from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import CallNode, ItemNode, Node, models, value_of_node
 from daskgrad.graph.variables import Variable
 from daskgrad.models.captured import Captured
-from daskgrad.models.determinism import Added
+from daskgrad.models.determinism import SumWithFingerprints
 from daskgrad.models.portions import capture_item
 from daskgrad.models.pullbacks import capture
 from daskgrad.tasks.task_graph import TaskGraph
@@ -138,5 +138,5 @@ def pass_value_on(node: Node, forward: Forward, captured: Any) -> None:
 
 
 @takes_as_arrived
-def value_of(captured: Captured | Added) -> Any:
+def value_of(captured: Captured | SumWithFingerprints) -> Any:
     return captured.value

@@ -17,7 +17,7 @@ import optree
 
 from daskgrad.models.accumulation import add_cotangents
 from daskgrad.models.captured import Captured, Gradient
-from daskgrad.models.determinism import Added
+from daskgrad.models.determinism import SumWithFingerprints
 from daskgrad.models.failures import Partition, argument_label, at
 from daskgrad.models.model import Call, Model
 from daskgrad.models.portions import add_sent_back, capture_item, evaluate_item, pull_back_item
@@ -94,7 +94,7 @@ def is_finite(result: Any) -> bool:
         leaves = pullback.leaves if isinstance(pullback, Gradient) else ()
         columns = itertools.chain.from_iterable(getattr(pullback, "columns", ()))
         return is_finite(result.value) and all_finite([*final_leaves(leaves), *columns])
-    if isinstance(result, Added):
+    if isinstance(result, SumWithFingerprints):
         return is_finite(result.value)
     if isinstance(result, Cotangent):
         factor = [result.factor] if isinstance(result, Part) else []

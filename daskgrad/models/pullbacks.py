@@ -61,15 +61,15 @@ def pull_back(
     call: Call,
     active: Sequence[Active],
     inputs: Sequence[Any],
-    witness: Any = None,
+    value_elsewhere: Any = None,
 ) -> Cotangent | tuple[Cotangent, ...]:
     """The cotangents of the active inputs; a single one is not wrapped in a tuple.
 
-    ``witness`` is the value as others have it, where the cotangent carries no fingerprint of it,
-    or what sums have seen of it.
+    ``value_elsewhere`` is the value as others have it, where the cotangent carries no fingerprint
+    of it, or what sums have seen of it.
     """
     try:
-        require_value_seen(captured, cotangent, witness, model)
+        require_value_seen(captured, cotangent, value_elsewhere, model)
         pullback = captured.pullback
         if isinstance(pullback, Pullback):
             pullback.unpack()

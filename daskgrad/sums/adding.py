@@ -7,14 +7,13 @@ import numpy as np
 
 from daskgrad.models.accumulation import add_cotangents
 from daskgrad.models.captured import Captured, Gradient, Seen
-from daskgrad.models.determinism import Added, print_of
+from daskgrad.models.determinism import SumWithFingerprints, fingerprint_of
 from daskgrad.models.model import Model
 from daskgrad.values import cotangents
 from daskgrad.values.addition import ADDERS
 from daskgrad.values.compensated import final_leaves, rounded_value
 from daskgrad.values.cotangents import ONE_REAL_NUMBER, Cotangent, Part, is_zero
 from daskgrad.values.descriptions import describe
-from daskgrad.values.fingerprints import Fingerprint
 from daskgrad.values.summation import pairwise
 
 
@@ -112,15 +111,17 @@ def sum_values(
 
 def add_seen(
     values: Sequence[Any], summation: str = "pairwise", is_last: bool = True, name: str = "sum"
-) -> Added:
+) -> SumWithFingerprints:
     """As ``sum_values``, with the fingerprints of what was added up, which may be such sums."""
-    whole = [each if isinstance(each, Added) else Added(each, (seen_of(each),)) for each in values]
-    total = sum_values([each.value for each in whole], summation, is_last, name)
-    return Added(total, tuple([each for added in whole for each in added.prints]))
+    sums = list(map(with_fingerprint, values))
+    total = sum_values([each.value for each in sums], summation, is_last, name)
+    return SumWithFingerprints(total, tuple([term for each in sums for term in each.terms]))
 
 
-def seen_of(value: Any) -> Fingerprint:
-    return () if value is NOTHING else print_of(value)
+def with_fingerprint(value: Any) -> SumWithFingerprints:
+    if isinstance(value, SumWithFingerprints):
+        return value
+    return SumWithFingerprints(value, (() if value is NOTHING else fingerprint_of(value),))
 
 
 def require_items(is_last: bool, name: str) -> None:

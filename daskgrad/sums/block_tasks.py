@@ -266,7 +266,7 @@ def pull_back_block(
     summand: Summand,
     first: First,
     inputs: Sequence[Any],
-    witness: Any,
+    value_elsewhere: Any,
     *columns: Sequence[Any],
 ) -> Cotangent | tuple[Cotangent, ...]:
     """The cotangents of the active inputs of a block; a single one is not wrapped.
@@ -278,7 +278,7 @@ def pull_back_block(
         return share_out(captured.pullback.leaves, captured.seen)
     described = [describe_block(first, columns[0]), *[None] * (len(columns) - 1), *inputs]
     with Blame("backward", model, summand.call, described):
-        require_value_seen(captured, cotangent, witness, model)
+        require_value_seen(captured, cotangent, value_elsewhere, model)
         pullback = captured.pullback
         if isinstance(pullback, Terms):
             pullback.unpack()
@@ -320,11 +320,11 @@ def as_parts(
 
 
 def pull_back_sum(
-    captured: Captured, cotangent: Cotangent, model: Model, witness: Any = None
+    captured: Captured, cotangent: Cotangent, model: Model, value_elsewhere: Any = None
 ) -> Cotangent | tuple[Cotangent, ...]:
     """The cotangents of the shared inputs of a sum whose blocks have been added up."""
     with Blame("backward", model, NO_ARGUMENTS, ()):
-        require_value_seen(captured, cotangent, witness, model)
+        require_value_seen(captured, cotangent, value_elsewhere, model)
         leaves = captured.pullback(seed(cotangent, captured.value, model))
         return share_out(leaves, captured.seen)
 

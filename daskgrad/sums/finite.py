@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from daskgrad.models.captured import Captured
-from daskgrad.models.determinism import Added
+from daskgrad.models.determinism import SumWithFingerprints
 from daskgrad.models.finite import (
     EXPLANATIONS,
     PULLED,
@@ -74,7 +74,7 @@ def explain_pull_back_block(
     summand: Summand,
     first: First,
     inputs: Sequence[Any],
-    witness: Any,
+    value_elsewhere: Any,
     *columns: Any,
 ) -> None:
     require_arrived(cotangent, captured, model)
@@ -99,7 +99,7 @@ def require_arrived(cotangent: Cotangent, captured: Captured, model: Model) -> N
 
 
 def explain_pull_back_sum(
-    pulled: Any, captured: Captured, cotangent: Cotangent, model: Model, witness: Any
+    pulled: Any, captured: Captured, cotangent: Cotangent, model: Model, value_elsewhere: Any
 ) -> None:
     require_arrived(cotangent, captured, model)
     fail_sum(model.name, "the cotangent of its shared arguments")
@@ -113,7 +113,7 @@ def explain_pull_back_items(
     captured: Captured,
     cotangent: Cotangent,
     model: Model,
-    witness: Any,
+    value_elsewhere: Any,
 ) -> None:
     require_arrived(cotangent, captured, model)
     fail_sum(model.name, "the cotangent of its items")
@@ -129,7 +129,7 @@ def explain_sum_values(
     fail_sum(name, "the value")
 
 
-def explain_add_seen(added: Added, values: Sequence[Any], *args: Any) -> None:
+def explain_add_seen(added: SumWithFingerprints, values: Sequence[Any], *args: Any) -> None:
     explain_sum_values(added.value, values, *args)
 
 

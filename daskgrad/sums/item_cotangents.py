@@ -135,10 +135,10 @@ def pull_back_items(
     captured: Captured,
     cotangent: Cotangent,
     model: Model,
-    witness: Any,
+    value_elsewhere: Any,
 ) -> Cotangent:
     """The cotangents of all items of a sum that was added up: joined, and scaled once."""
-    require_value_seen(captured, cotangent, witness, model)
+    require_value_seen(captured, cotangent, value_elsewhere, model)
     (factor,) = seed(cotangent, captured.value, model)
     joined = join(blocks, sizes, are_rows)
     return Cotangent(scaled(joined, factor))

@@ -40,8 +40,9 @@ class FusedBlocks(NamedTuple):
         pass_value_on(self.node, forward, self.total)
 
     def add_cotangents(self, backward: Backward, arrived: Contribution) -> None:
-        node, tasks, witness = self.node, backward.tasks, backward.witness(self.node, arrived)
-        args = (self.total, arrived.cotangent, tasks.shared(node.model), witness)
+        node, tasks = self.node, backward.tasks
+        elsewhere = backward.value_elsewhere(node, arrived)
+        args = (self.total, arrived.cotangent, tasks.shared(node.model), elsewhere)
         shared = node.active_shared(backward.graph)
         if shared:
             pulled = [node.add_task(tasks, "backward", pull_back_sum, *args)]
@@ -89,26 +90,18 @@ class KeptBlocks(NamedTuple):
         blocks = node.items.placed_now(tasks, self.blocks)
         return [
             node.add_task(
-                tasks,
-                "backward",
-                pull_back_block,
-                captured,
-                *args,
-                first,
-                inputs,
-                witness,
-                *columns,
+                tasks, "backward", pull_back_block, each, *args, first, inputs, elsewhere, *columns
             )
-            for captured, (first, columns), witness in zip(self.captured, blocks, seen, strict=True)
+            for each, (first, columns), elsewhere in zip(self.captured, blocks, seen, strict=True)
         ]
 
     def _seen(self, backward: Backward, arrived: Contribution) -> list[Any]:
         """What the sum of the blocks has seen of each, or what others have of it."""
         if not self.summand.is_partial:
-            return [backward.witness(self.node, arrived)]
+            return [backward.value_elsewhere(self.node, arrived)]
         if not waits_for_value(self.node, backward, arrived):
             return self.values
-        prints = backward.add_prints(self.node, arrived, repr(self.node.name))
+        prints = backward.add_fingerprints(self.node, arrived, repr(self.node.name))
         return [[False, prints, number] for number in range(len(self.values))]
 
 

@@ -120,7 +120,7 @@ def _(node: SumNode, backward: Backward, arrived: Contribution) -> None:
     watched, prints = watched_terms(node, backward.graph), None
     if waits_for_value(node, backward, arrived):
         names = ", ".join(dict.fromkeys([repr(node.inputs[n].name) for n in sorted(watched)]))
-        prints = backward.add_prints(node, arrived, names)
+        prints = backward.add_fingerprints(node, arrived, names)
     for number, source in reversed(list(enumerate(node.inputs))):
         sums = ((prints, number),) if prints is not None and number in watched else ()
         backward.send(source, arrived.cotangent, saw_value=False, sums=sums)
