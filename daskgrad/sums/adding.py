@@ -12,7 +12,7 @@ from daskgrad.models.model import Model
 from daskgrad.values import cotangents
 from daskgrad.values.addition import ADDERS
 from daskgrad.values.compensated import final_leaves, rounded_value
-from daskgrad.values.cotangents import ONE_REAL_NUMBER, Cotangent, Part, is_zero
+from daskgrad.values.cotangents import ONE_REAL_NUMBER, Cotangent, Unscaled, is_zero
 from daskgrad.values.descriptions import describe
 from daskgrad.values.summation import pairwise
 
@@ -65,36 +65,37 @@ def require_gradient(block: Captured, model: Model) -> None:
         )
 
 
-def add_parts(
-    parts: Sequence[Cotangent], is_last: bool, summation: str = "pairwise", name: str = ""
+def add_unscaled(
+    blocks: Sequence[Cotangent], is_last: bool, summation: str = "pairwise", name: str = ""
 ) -> Cotangent:
     """The sum of the cotangents that the blocks of a sum return; the last one rounds and scales it.
 
     Blocks whose terms are of other dtypes have other factors: they are scaled one by one, and the
     last bits depend on how the sum was cut.
     """
-    factors = [part.factor for part in parts if isinstance(part, Part) and not is_zero(part.leaves)]
-    if not is_one_factor(factors, parts):
-        parts, factors = [scaled(part) for part in parts], []
-    total = add_cotangents(parts, (True,) * len(parts), ADDERS[summation].cotangents, name)
+    unscaled = [each for each in blocks if isinstance(each, Unscaled) and not is_zero(each.leaves)]
+    factors = [each.factor for each in unscaled]
+    if not is_one_factor(factors, blocks):
+        blocks, factors = [scaled(each) for each in blocks], []
+    total = add_cotangents(blocks, (True,) * len(blocks), ADDERS[summation].cotangents, name)
     if not factors:
         return Cotangent(final_leaves(total.leaves), total.seen) if is_last else total
-    sum_of_parts = Part(total.leaves, factors[0], total.seen)
-    return scaled(sum_of_parts) if is_last else sum_of_parts
+    waiting = Unscaled(total.leaves, factors[0], total.seen)
+    return scaled(waiting) if is_last else waiting
 
 
-def is_one_factor(factors: Sequence[Any], parts: Sequence[Cotangent]) -> bool:
-    """Whether all parts that are not zero wait for one factor, or none does."""
+def is_one_factor(factors: Sequence[Any], blocks: Sequence[Cotangent]) -> bool:
+    """Whether all blocks that are not zero wait for one factor, or none does."""
     kinds = {(factor, np.asarray(factor).dtype) for factor in factors}
-    nonzero = len([part for part in parts if not is_zero(part.leaves)])
+    nonzero = len([each for each in blocks if not is_zero(each.leaves)])
     return len(kinds) <= 1 and len(factors) in (0, nonzero)
 
 
-def scaled(part: Cotangent) -> Cotangent:
-    if isinstance(part, Part):
-        leaves = final_leaves(part.leaves)
-        return Cotangent(cotangents.scale(leaves, part.factor), part.seen)
-    return part
+def scaled(cotangent: Cotangent) -> Cotangent:
+    if isinstance(cotangent, Unscaled):
+        leaves = final_leaves(cotangent.leaves)
+        return Cotangent(cotangents.scale(leaves, cotangent.factor), cotangent.seen)
+    return cotangent
 
 
 def sum_values(

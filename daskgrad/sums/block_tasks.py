@@ -15,27 +15,24 @@ import numpy as np
 from daskgrad import backends
 from daskgrad.backends.calls import TracedBlock
 from daskgrad.models.captured import Captured, Gradient
-from daskgrad.models.determinism import (
-    require_same_value,
-    require_value_seen,
-)
+from daskgrad.models.determinism import require_value_seen
 from daskgrad.models.failures import Blame, Partition
 from daskgrad.models.model import Call, Model
-from daskgrad.models.pullbacks import each_of, is_kept, log_retrace, plain_value, seed, share_out
+from daskgrad.models.pullbacks import (
+    each_of,
+    log_retrace,
+    of_second_trace,
+    plain_value,
+    seed,
+    share_out,
+)
 from daskgrad.models.tracing import Active, Tracer, seen_by
 from daskgrad.sums.adding import NOTHING, captured_sum
 from daskgrad.sums.block_pullback import Terms
 from daskgrad.sums.item_cotangents import Gathered, Widths, factor_of_terms, items_of
 from daskgrad.values.addition import ADDERS
-from daskgrad.values.compensated import (
-    final_leaves,
-    rounded_value,
-)
-from daskgrad.values.cotangents import (
-    Cotangent,
-    Leaves,
-    Part,
-)
+from daskgrad.values.compensated import final_leaves, rounded_value
+from daskgrad.values.cotangents import Cotangent, Leaves, Unscaled
 from daskgrad.values.protection import as_it_is, read_only_leaf
 from daskgrad.values.registrations import Structure
 from daskgrad.values.summation import PairwiseSum
@@ -272,7 +269,7 @@ def pull_back_block(
     """The cotangents of the active inputs of a block; a single one is not wrapped.
 
     Those of the shared inputs come first, and then those of the items, side by side. Where the
-    block is a part of a sum, ``add_parts`` adds up what its blocks return for a shared input.
+    block is a part of a sum, ``add_unscaled`` adds up what its blocks return for a shared input.
     """
     if captured.value is NOTHING:
         return share_out(captured.pullback.leaves, captured.seen)
@@ -286,10 +283,7 @@ def pull_back_block(
             log_retrace(model, summand.call, described)
             tape = model._replace(keep="tape")
             again = capture_block(tape, summand, first, inputs, *columns)
-            require_same_value(captured, again.fingerprint, model)
-            pullback = again.pullback
-            if model.keep != "recompute" and is_kept(pullback):
-                captured.pullback = pullback
+            pullback = of_second_trace(captured, again, model)
         leaves = seed(cotangent, rounded_value(captured.value), model)
         if isinstance(pullback, Terms):
             shared, own = pullback(leaves)
@@ -297,7 +291,7 @@ def pull_back_block(
             return with_items(share_out(shared, captured.seen), own)
         own = items_of(pullback, factor_of_terms(cotangent, leaves))
         if summand.is_partial and not pullback.is_zero and leaves[0] is not None:
-            parts = as_parts(share_out(pullback.leaves, captured.seen), leaves[0])
+            parts = as_unscaled(share_out(pullback.leaves, captured.seen), leaves[0])
             return with_items(parts, own)
         return with_items(share_out(pullback(leaves), captured.seen), own)
 
@@ -305,18 +299,13 @@ def pull_back_block(
 def with_items(
     shared: Cotangent | tuple[Cotangent, ...], columns: Sequence[Leaves]
 ) -> Cotangent | tuple[Cotangent, ...]:
-    if not columns:
-        return shared
+    """The cotangents of the shared inputs and of the items; a single one is not wrapped."""
     both = (*each_of(shared), *map(Cotangent, columns))
     return both if len(both) > 1 else both[0]
 
 
-def as_parts(
-    shared_out: Cotangent | tuple[Cotangent, ...], factor: Any
-) -> Cotangent | tuple[Cotangent, ...]:
-    if isinstance(shared_out, Cotangent):
-        return Part(shared_out.leaves, factor, shared_out.seen)
-    return tuple([Part(part.leaves, factor, part.seen) for part in shared_out])
+def as_unscaled(shared: Cotangent | tuple[Cotangent, ...], factor: Any) -> tuple[Unscaled, ...]:
+    return tuple([Unscaled(each.leaves, factor, each.seen) for each in each_of(shared)])
 
 
 def pull_back_sum(

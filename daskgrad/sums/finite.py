@@ -16,7 +16,7 @@ from daskgrad.models.finite import (
 )
 from daskgrad.models.model import Model
 from daskgrad.models.pullbacks import plain_value, seed
-from daskgrad.sums.adding import add_captured, add_parts, add_seen, sum_values
+from daskgrad.sums.adding import add_captured, add_seen, add_unscaled, sum_values
 from daskgrad.sums.block_tasks import (
     First,
     Summand,
@@ -143,6 +143,6 @@ EXPLANATIONS.update(
         add_captured: explain_add_captured,
         sum_values: explain_sum_values,
         add_seen: explain_add_seen,
-        add_parts: explain_add_cotangents,
+        add_unscaled: explain_add_cotangents,
     }
 )

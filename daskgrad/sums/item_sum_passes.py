@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from daskgrad.graph.backward import Backward, Contribution, backward_tasks, select
 from daskgrad.graph.forward import DirectSums, Forward, forward_tasks, pass_value_on, value_of
 from daskgrad.graph.nodes import Node
-from daskgrad.sums.adding import add_captured, add_parts
+from daskgrad.sums.adding import add_captured, add_unscaled
 from daskgrad.sums.block_tasks import Summand, capture_block, pull_back_block, pull_back_sum
 from daskgrad.sums.item_cotangents import (
     column_of,
@@ -194,7 +194,7 @@ def add_up_parts(node: ReductionNode, source: Node, tasks: TaskGraph, parts: Seq
     def add(group: Sequence[Any], is_last: bool) -> Any:
         key = tasks.key("cotangent", source.name)
         args = (list(group), is_last, node.summation, source.name)
-        return tasks.add(key, add_parts, *args, annotations=source.annotations)
+        return tasks.add(key, add_unscaled, *args, annotations=source.annotations)
 
     return in_tree(node, parts, add)
 
