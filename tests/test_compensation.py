@@ -22,7 +22,7 @@ from daskgrad.sums.adding import sum_values
 from daskgrad.sums.block_tasks import Summand, capture_block, evaluate_block, pull_back_block
 from daskgrad.values import compensated as compensation
 from daskgrad.values import cotangents
-from daskgrad.values.addition import ADDERS
+from daskgrad.values.addition import ADDITIONS
 from daskgrad.values.compensated import Unrounded, UnroundedValue, final_leaves, two_sum
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.summation import pairwise
@@ -723,7 +723,7 @@ def test_an_unknown_summation_is_an_error_that_names_the_choices(wrong):
 
 
 def test_the_choices_are_those_of_the_signature():
-    assert get_args(sums.Summation) == tuple(ADDERS)
+    assert get_args(sums.Summation) == tuple(ADDITIONS)
 
 
 def test_terms_of_several_shapes_are_told_by_their_own_shapes():

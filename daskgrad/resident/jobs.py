@@ -14,7 +14,7 @@ from daskgrad.resident.messages import Frames, Parcels, Unopened, key_of, unpack
 from daskgrad.sums.adding import captured_sum
 from daskgrad.sums.block_tasks import TracedSum
 from daskgrad.sums.item_cotangents import ItemGradient, without_items
-from daskgrad.values.addition import ADDERS
+from daskgrad.values.addition import ADDITIONS
 from daskgrad.values.cotangents import Leaves
 from daskgrad.values.memory import canonical, with_canonical_leaves
 from daskgrad.values.summation import Place, Subtrees
@@ -202,11 +202,11 @@ def failed(error: BaseException) -> Stopped:
 
 def new_subtrees(count: int, summation: str) -> Subtrees:
     """The partial sums of blocks whose terms are scalars; without fingerprints until ``total``."""
-    adders = ADDERS[summation]
+    addition = ADDITIONS[summation]
 
     def add(first: Captured, second: Captured, owned: bool) -> Captured:
-        value = adders.values(first.value, second.value, owned)
-        leaves = adders.cotangents(first.pullback.leaves, second.pullback.leaves, owned)
+        value = addition.values(first.value, second.value, owned)
+        leaves = addition.cotangents(first.pullback.leaves, second.pullback.leaves, owned)
         return Captured(value, Gradient(leaves), first.seen, ())
 
     return Subtrees(count, add)

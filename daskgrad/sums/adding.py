@@ -10,7 +10,7 @@ from daskgrad.models.captured import Captured, Gradient, Seen
 from daskgrad.models.determinism import SumWithFingerprints, fingerprint_of
 from daskgrad.models.model import Model
 from daskgrad.values import cotangents
-from daskgrad.values.addition import ADDERS
+from daskgrad.values.addition import ADDITIONS
 from daskgrad.values.compensated import final_leaves, rounded_value
 from daskgrad.values.cotangents import ONE_REAL_NUMBER, Cotangent, Unscaled, is_zero
 from daskgrad.values.descriptions import describe
@@ -52,8 +52,8 @@ def add_captured(
     blocks = [block for block in blocks if block.value is not NOTHING]
     for block in blocks:
         require_gradient(block, model)
-    value = pairwise([block.value for block in blocks], ADDERS[summation].values)
-    leaves = pairwise([block.pullback.leaves for block in blocks], ADDERS[summation].cotangents)
+    value = pairwise([block.value for block in blocks], ADDITIONS[summation].values)
+    leaves = pairwise([block.pullback.leaves for block in blocks], ADDITIONS[summation].cotangents)
     return captured_sum(value, Gradient(leaves), blocks[0].seen, is_partial=not is_last)
 
 
@@ -77,7 +77,7 @@ def add_unscaled(
     factors = [each.factor for each in unscaled]
     if not is_one_factor(factors, blocks):
         blocks, factors = [scaled(each) for each in blocks], []
-    total = add_cotangents(blocks, (True,) * len(blocks), ADDERS[summation].cotangents, name)
+    total = add_cotangents(blocks, (True,) * len(blocks), ADDITIONS[summation].cotangents, name)
     if not factors:
         return Cotangent(final_leaves(total.leaves), total.seen) if is_last else total
     waiting = Unscaled(total.leaves, factors[0], total.seen)
@@ -106,7 +106,7 @@ def sum_values(
     if not values:
         require_items(is_last, name)
         return NOTHING
-    total = pairwise(values, ADDERS[summation].values)
+    total = pairwise(values, ADDITIONS[summation].values)
     return rounded_value(total) if is_last else total
 
 

@@ -30,7 +30,7 @@ from daskgrad.models.tracing import Active, Tracer, seen_by
 from daskgrad.sums.adding import NOTHING, captured_sum
 from daskgrad.sums.block_pullback import Terms
 from daskgrad.sums.item_cotangents import Gathered, Widths, factor_of_terms, items_of
-from daskgrad.values.addition import ADDERS
+from daskgrad.values.addition import ADDITIONS
 from daskgrad.values.compensated import final_leaves, rounded_value
 from daskgrad.values.cotangents import Cotangent, Leaves, Unscaled
 from daskgrad.values.protection import as_it_is, read_only_leaf
@@ -78,7 +78,7 @@ def evaluate_block(
     protected = protection(model)
     inputs, columns = list(map(protected, inputs)), tuple(map(protected, columns))
     call = protected_call(summand.call, protected)
-    values = PairwiseSum(ADDERS[summand.summation].values)
+    values = PairwiseSum(ADDITIONS[summand.summation].values)
     for offset, item in enumerate(zip(*columns, strict=True)):
         of_term = [*item, *inputs]
         try:
@@ -115,7 +115,7 @@ class TracedSum:
     def __init__(self, model: Model, summand: Summand, inputs: Sequence[Any]):
         self._model = model
         self._summand = summand
-        self._add = ADDERS[summand.summation]
+        self._add = ADDITIONS[summand.summation]
         self._own = [number for number, _ in summand.active if number < summand.parts]
         shared = summand.active[len(self._own) :]
         padded = [*[None] * summand.parts, *inputs]

@@ -23,7 +23,7 @@ from daskgrad.sums.zipping import (
     side_by_side,
 )
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values.addition import ADDERS
+from daskgrad.values.addition import ADDITIONS
 from daskgrad.values.descriptions import describe, require_choice
 from daskgrad.values.protection import USED_UP
 from daskgrad.values.trees import flatten
@@ -174,7 +174,7 @@ def sum(nodes: Iterable[Node], summation: Summation = "pairwise", name: str | No
 
 
 def require_summation(summation: Any) -> None:
-    require_choice(summation, ADDERS, "summation")
+    require_choice(summation, ADDITIONS, "summation")
 
 
 def reduction(
