@@ -67,7 +67,7 @@ class Stopped(Exception):
         self.reply = {"status": status, **reply}
 
 
-class Block(NamedTuple):
+class AskedBlock(NamedTuple):
     """A block that this worker evaluates: its number among all, and in which of its runs it is."""
 
     number: int
@@ -161,11 +161,11 @@ class Job:
         ]
 
 
-def blocks_of(runs: Sequence[Sequence[int]], key: str) -> Iterator[Block]:
+def blocks_of(runs: Sequence[Sequence[int]], key: str) -> Iterator[AskedBlock]:
     """The blocks of some runs, and the keys of their items, if they are placed."""
     for place, (start, stop, move) in enumerate(runs):
         for number in range(start, stop):
-            yield Block(number, place, key_of(key, move, number) if key else None)
+            yield AskedBlock(number, place, key_of(key, move, number) if key else None)
 
 
 class Unit(NamedTuple):
@@ -173,7 +173,7 @@ class Unit(NamedTuple):
 
     job: Job
     start: int
-    blocks: Sequence[Block]
+    blocks: Sequence[AskedBlock]
 
     @property
     def keys(self) -> list[str | None]:
@@ -218,7 +218,7 @@ def total(subtrees: Subtrees) -> Captured:
     return captured_sum(captured.value, captured.pullback, captured.seen, is_partial=False)
 
 
-def joined(sums: Iterable[Sums], count: int, summation: str) -> Subtrees:
+def merge_subtrees(sums: Iterable[Sums], count: int, summation: str) -> Subtrees:
     """The partial sums of several workers, in as few subtrees as they make."""
     subtrees = new_subtrees(count, summation)
     for each in sums:
@@ -231,12 +231,12 @@ def merged(messages: Sequence[Mapping[str, Any]], own: Result, others: Sequence[
     """The results of several workers as one."""
     results: list[Result] = [own, *map(unpack, others)]
     sums = [
-        joined([result.sums[n] for result in results], job["block_count"], job["summation"]).sums()
+        merge_subtrees([each.sums[n] for each in results], job["block_count"], job["summation"])
         for n, job in enumerate(messages)
     ]
     columns = [columns_of(results, n) for n in range(len(messages))]
     seconds = {a: times for result in results for a, times in result.seconds.items()}
-    return Result(sums, columns, seconds)
+    return Result([each.sums() for each in sums], columns, seconds)
 
 
 def columns_of(results: Iterable[Result], number: int) -> Columns:

@@ -15,7 +15,7 @@ from daskgrad.sums.block_tasks import Summand, capture_block, pull_back_block, p
 from daskgrad.sums.item_cotangents import (
     column_of,
     columns_in,
-    join_items,
+    concatenate_items,
     pull_back_items,
     without_items,
 )
@@ -80,7 +80,7 @@ class KeptBlocks(NamedTuple):
         for number, part in enumerate(parts, len(shared)):
             columns = pick_each(node, tasks, pulled, number, count)
             items = (columns, node.items.sizes, node.items.are_rows(part))
-            joined = node.add_task(tasks, "cotangent", join_items, *items)
+            joined = node.add_task(tasks, "cotangent", concatenate_items, *items)
             backward.send(node.items.variable(part), joined)
 
     def _pull_back(self, backward: Backward, arrived: Contribution) -> list[Any]:

@@ -17,10 +17,10 @@ from daskgrad.sums.zipping import (
     as_columns,
     cut_alike,
     holds_nodes,
+    interleave,
     nested_items,
     nested_slices,
     require_columns_alike,
-    side_by_side,
 )
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.addition import ADDITIONS
@@ -96,7 +96,7 @@ def map_sum(
         return reduction(model, each, shared, isinstance(items, Zip), summation)
     require_columns_alike(columns)
     singles = [column.one_by_one() for column in columns]
-    terms = side_by_side(singles) if isinstance(items, Zip) else singles[0]
+    terms = interleave(singles) if isinstance(items, Zip) else singles[0]
     return sum([CallNode(model, (item, *shared), {}) for item in terms], summation, name)
 
 

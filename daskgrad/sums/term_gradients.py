@@ -40,7 +40,7 @@ def gradients_of_block(
     own = [inputs[number - summand.parts] for number, _ in summand.active]
     primals = [leaf for value in own for leaf in flatten(value)[0]]
     rows = [[gradient[place] for gradient in gradients] for place in range(len(primals))]
-    stacked = [side_by_side(*pair) for pair in zip(rows, primals, strict=True)]
+    stacked = [stack_rows(*pair) for pair in zip(rows, primals, strict=True)]
     return SingleTerms(as_row(values), tuple(stacked))
 
 
@@ -83,7 +83,7 @@ def as_row(numbers: Sequence[Any]) -> np.ndarray:
     return np.array(numbers) if len(numbers) else np.zeros(0)
 
 
-def side_by_side(rows: Sequence[Any], primal: Any) -> np.ndarray | None:
+def stack_rows(rows: Sequence[Any], primal: Any) -> np.ndarray | None:
     """The cotangents of one leaf as rows of an array; ``None`` for a leaf without derivative."""
     if not is_differentiable(primal):
         return None

@@ -244,7 +244,7 @@ def holds_nodes(columns: Sequence[Column]) -> bool:
     return any(isinstance(column, NodeColumn) for column in columns)
 
 
-def side_by_side(parts: Sequence[Sequence[Any]]) -> list[tuple]:
+def interleave(parts: Sequence[Sequence[Any]]) -> list[tuple]:
     return [tuple([part[number] for part in parts]) for number in range(len(parts[0]))]
 
 
@@ -254,7 +254,7 @@ def side_by_side(parts: Sequence[Sequence[Any]]) -> list[tuple]:
 def nested_items(items: Any, argument: str) -> Sequence[Any]:
     """Items inside a model: values, or boxes in their places."""
     if isinstance(items, Zip):
-        return side_by_side([nested_items(part, argument) for part in items.collections])
+        return interleave([nested_items(part, argument) for part in items.collections])
     return nested_part(items, argument)
 
 
