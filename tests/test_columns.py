@@ -14,7 +14,8 @@ from probes import lines, write
 from samples import decades
 
 import daskgrad as dg
-from daskgrad.sums.sources import as_block, as_column
+from daskgrad.sums.cutting import as_block
+from daskgrad.sums.sources import as_column
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

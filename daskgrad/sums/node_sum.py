@@ -6,9 +6,15 @@ from typing import Any
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import Backward, Contribution, backward_tasks
 from daskgrad.graph.forward import Forward, forward_tasks, pass_value_on
-from daskgrad.graph.nodes import Node, delayed
-from daskgrad.graph.tangents import Tangents, dual_node, is_linear, tangent_node
-from daskgrad.models.duals import Dual, with_zero_tangents
+from daskgrad.graph.nodes import Node
+from daskgrad.graph.tangents import (
+    PAIR,
+    ZERO_TANGENTS,
+    Tangents,
+    dual_node,
+    is_linear,
+    tangent_node,
+)
 from daskgrad.sums.adding import add_seen, sum_values
 from daskgrad.tasks.keys import Stage
 from daskgrad.tasks.task_graph import TaskGraph
@@ -150,9 +156,3 @@ def _(node: SumNode, tangents: Tangents) -> SumNode:
     inactive = [source for source in node.inputs if source not in tangents.graph.active]
     tangents.unseen.update(dict.fromkeys(inactive))
     return SumNode([tangents.tangent(source) for source in active], node.name, node.summation)
-
-
-ZERO_TANGENTS = delayed(with_zero_tangents, name="zero tangents")
-
-
-PAIR = delayed(Dual, name="pair")

@@ -14,7 +14,7 @@ import numpy as np
 
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
-from daskgrad.sums.cutting import as_items, described, in_row_order, require_plain
+from daskgrad.sums.cutting import as_block, as_items, described
 from daskgrad.sums.placed import Placed
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
@@ -167,14 +167,6 @@ def add_prepared(
     tasks: TaskGraph, blocks: Sequence[Any], name: str, prepare: Callable[[Any], Any]
 ) -> list[Any]:
     return [tasks.add(tasks.key("value", name), prepare, tasks.include(block)) for block in blocks]
-
-
-def as_block(items: Any) -> Sequence[Any] | np.ndarray:
-    """Computed items as they would be handed over: rows of a contiguous array, or a list."""
-    if isinstance(items, np.ndarray):
-        require_plain(items, "a block of the items")
-        return row_major(items)
-    return [in_row_order(item) for item in items]
 
 
 def iterated(variable: Variable) -> Sequence[Node]:
