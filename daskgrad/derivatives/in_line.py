@@ -27,11 +27,10 @@ from daskgrad.models.captured import Captured
 from daskgrad.models.finite import is_debugging
 from daskgrad.resident.evaluation import ArrayTermsError, Evaluation
 from daskgrad.resident.evaluator import evaluator_of
-from daskgrad.resident.jobs import new_subtrees, total
 from daskgrad.resident.requests import SpreadSum
 from daskgrad.resident.shards import Shards
 from daskgrad.resident.spread import Spread
-from daskgrad.sums.adding import require_gradient
+from daskgrad.sums.adding import CapturedSubtrees, require_gradient
 from daskgrad.sums.block_tasks import Summand, TracedSum
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.item_sum_passes import add_blocks, add_captured_blocks
@@ -246,7 +245,7 @@ def captured_here(
     summand = node.summand(graph)
     traced = TracedSum(node.model, summand, inputs)
     firsts = node.items.firsts
-    subtrees = new_subtrees(len(firsts), node.summation)
+    subtrees = CapturedSubtrees(len(firsts), node.summation)
     begin = time.perf_counter()
     deadline = max(clock.deadline, begin + clock.seconds)  # a short sum is worth no graph
     done = 0
@@ -261,7 +260,7 @@ def captured_here(
     if done < len(firsts):
         for place, captured in captured_by_dask(node, summand, inputs, done):
             subtrees.put(place, captured)
-    return total(subtrees)
+    return subtrees.rounded()
 
 
 def captured_by_dask(

@@ -11,7 +11,7 @@ from distributed.core import clean_exception
 
 from daskgrad.models.captured import Captured
 from daskgrad.resident.evaluator import Evaluator
-from daskgrad.resident.jobs import Result, columns_of, merge_subtrees, total
+from daskgrad.resident.jobs import Result, columns_of, merge_subtrees
 from daskgrad.resident.messages import Frames, all_framed, framed, unpack
 from daskgrad.resident.plugin import abandoning, call
 from daskgrad.resident.requests import Request, SpreadSum, Tree
@@ -116,7 +116,7 @@ class Evaluation:
         totals = []
         for number, each in enumerate(self._sums):
             sums, count = [result.sums[number] for result in results], each.spread.count
-            summed = total(merge_subtrees(sums, count, each.summand.summation))
+            summed = merge_subtrees(sums, count, each.summand.summation).rounded()
             columns = columns_of(results, number)
             totals.append(with_columns(summed, [columns[n] for n in range(len(columns))]))
         self._take_times({a: s for result in results for a, s in result.seconds.items()})

@@ -11,13 +11,12 @@ from distributed.core import error_message
 from daskgrad.models.captured import Captured, Gradient, Seen
 from daskgrad.models.portable_errors import make_plain
 from daskgrad.resident.messages import Frames, Parcels, Unopened, key_of, unpack
-from daskgrad.sums.adding import captured_sum
+from daskgrad.sums.adding import CapturedSubtrees
 from daskgrad.sums.block_tasks import TracedSum
 from daskgrad.sums.item_cotangents import ItemGradient, without_items
-from daskgrad.values.addition import ADDITIONS
 from daskgrad.values.cotangents import Leaves
 from daskgrad.values.memory import canonical, with_canonical_leaves
-from daskgrad.values.summation import Place, Subtrees
+from daskgrad.values.summation import Place
 
 Sums = dict[Place, Captured]
 Columns = dict[int, tuple[Leaves, ...]]  # by the number of the block, for each part of its items
@@ -103,7 +102,7 @@ class Job:
         self._blocks = list(blocks_of(self._runs, message["key"]))
         self._unit: int = message["unit"]
         self._traced: TracedSum | None = None
-        self._subtrees = new_subtrees(self.count, message["summation"])
+        self._subtrees = CapturedSubtrees(self.count, message["summation"])
         self.columns: Columns = {}
         self._lock = threading.Lock()
         self.seconds = [0.0] * len(self._blocks)
@@ -200,27 +199,9 @@ def failed(error: BaseException) -> Stopped:
     return Stopped("failed", **message)
 
 
-def new_subtrees(count: int, summation: str) -> Subtrees:
-    """The partial sums of blocks whose terms are scalars; without fingerprints until ``total``."""
-    addition = ADDITIONS[summation]
-
-    def add(first: Captured, second: Captured, owned: bool) -> Captured:
-        value = addition.values(first.value, second.value, owned)
-        leaves = addition.cotangents(first.pullback.leaves, second.pullback.leaves, owned)
-        return Captured(value, Gradient(leaves), first.seen, ())
-
-    return Subtrees(count, add)
-
-
-def total(subtrees: Subtrees) -> Captured:
-    """The whole sum, rounded."""
-    captured = subtrees.total()
-    return captured_sum(captured.value, captured.pullback, captured.seen, is_partial=False)
-
-
-def merge_subtrees(sums: Iterable[Sums], count: int, summation: str) -> Subtrees:
+def merge_subtrees(sums: Iterable[Sums], count: int, summation: str) -> CapturedSubtrees:
     """The partial sums of several workers, in as few subtrees as they make."""
-    subtrees = new_subtrees(count, summation)
+    subtrees = CapturedSubtrees(count, summation)
     for each in sums:
         for place, captured in each.items():
             subtrees.put(place, captured)

@@ -14,7 +14,7 @@ from daskgrad.values.addition import ADDITIONS
 from daskgrad.values.compensated import final_leaves, rounded_value
 from daskgrad.values.cotangents import ONE_REAL_NUMBER, Cotangent, Unscaled, is_zero
 from daskgrad.values.descriptions import describe
-from daskgrad.values.summation import pairwise
+from daskgrad.values.summation import Add, Subtrees, pairwise
 
 
 class Nothing:
@@ -52,9 +52,32 @@ def add_captured(
     blocks = [block for block in blocks if block.value is not NOTHING]
     for block in blocks:
         require_gradient(block, model)
-    value = pairwise([block.value for block in blocks], ADDITIONS[summation].values)
-    leaves = pairwise([block.pullback.leaves for block in blocks], ADDITIONS[summation].cotangents)
-    return captured_sum(value, Gradient(leaves), blocks[0].seen, is_partial=not is_last)
+    total = pairwise(blocks, addition_of_captured(summation))
+    return captured_sum(total.value, total.pullback, total.seen, is_partial=not is_last)
+
+
+def addition_of_captured(summation: str) -> Add:
+    """How blocks whose terms are scalars are added; without fingerprints, as partial sums are."""
+    addition = ADDITIONS[summation]
+
+    def add(first: Captured, second: Captured, owned: bool) -> Captured:
+        value = addition.values(first.value, second.value, owned)
+        leaves = addition.cotangents(first.pullback.leaves, second.pullback.leaves, owned)
+        return Captured(value, Gradient(leaves), first.seen, ())
+
+    return add
+
+
+class CapturedSubtrees(Subtrees):
+    """The partial sums of blocks whose terms are scalars."""
+
+    def __init__(self, count: int, summation: str):
+        super().__init__(count, addition_of_captured(summation))
+
+    def rounded(self) -> Captured:
+        """The sum of all blocks, rounded."""
+        total = self.total()
+        return captured_sum(total.value, total.pullback, total.seen, is_partial=False)
 
 
 def require_gradient(block: Captured, model: Model) -> None:
