@@ -14,7 +14,7 @@ from daskgrad.checks.directional import Fault, Program
 from daskgrad.derivatives.inputs import has_derivative
 from daskgrad.derivatives.outputs import as_output
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.nodes import CallNode, DelayedModel, Node, add_values
+from daskgrad.graph.nodes import CallNode, DelayedModel, Node, build_values
 from daskgrad.graph.variables import variable
 from daskgrad.models.failures import Partition, argument_label, at
 from daskgrad.models.model import Call, Model
@@ -102,7 +102,7 @@ def computed(nodes: Sequence[Node]) -> dict[Any, Any]:
     """The values of the nodes' inputs, and for each sum those of the items in its blocks."""
     tasks = TaskGraph()
     sources = list(dict.fromkeys(source for node in nodes for source in node.inputs))
-    values = add_values(tasks, sources)
+    values = build_values(tasks, sources)
     references = {source: values[source] for source in sources}
     for node in nodes:
         if isinstance(node, ReductionNode):

@@ -7,8 +7,8 @@ from daskgrad.derivatives.at_once import AtOnce, Known
 from daskgrad.derivatives.in_line import InLine, seconds_in_line
 from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.backward import add_backward
-from daskgrad.graph.forward import DirectSums, add_forward
+from daskgrad.graph.backward import build_backward
+from daskgrad.graph.forward import DirectSums, build_forward
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
 from daskgrad.models.pullbacks import capture, each_of, pull_back
@@ -63,9 +63,9 @@ def both_passes(
     direct: DirectSums | None = None,
     compute: Callable[[list[Any]], Sequence[Any]] | None = None,
 ) -> tuple[Any, Sequence[Any], Arrived]:
-    """Adds the tasks of both passes, and computes them where they have not run at once."""
-    forward = add_forward(graph, tasks, direct)
-    arrived = add_backward(graph, forward, tasks, Seed())
+    """Builds the tasks of both passes, and computes them where they have not run at once."""
+    forward = build_forward(graph, tasks, direct)
+    arrived = build_backward(graph, forward, tasks, Seed())
     references = [forward.values[node] for node in (graph.output, *extras)]
     value, *rest = known_or(compute or tasks.compute, [*references, *arrived.values()])
     computed, pulled = rest[: len(extras)], rest[len(extras) :]

@@ -33,7 +33,7 @@ from daskgrad.resident.spread import Spread
 from daskgrad.sums.adding import CapturedSubtrees, require_gradient
 from daskgrad.sums.block_tasks import Summand, TracedSum
 from daskgrad.sums.item_sum import ReductionNode
-from daskgrad.sums.item_sum_passes import add_blocks, add_captured_blocks
+from daskgrad.sums.item_sum_passes import build_blocks, build_captured_sum
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
 
@@ -272,9 +272,9 @@ def captured_by_dask(
     data = node.items.blocks(tasks, node.name)
     places, keys = [], []
     for start, stop, place in subtrees_from(done, len(data)):
-        blocks = add_blocks(node, tasks, summand, given, data[start:stop])
+        blocks = build_blocks(node, tasks, summand, given, data[start:stop])
         places.append(place)
-        keys.append(add_captured_blocks(node, tasks, blocks, are_all=False).key)
+        keys.append(build_captured_sum(node, tasks, blocks, are_all=False).key)
     return list(zip(places, tasks.compute(keys), strict=True))
 
 

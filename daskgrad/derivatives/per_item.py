@@ -18,7 +18,7 @@ from daskgrad.derivatives.inputs import (
 )
 from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.nodes import add_values, as_model
+from daskgrad.graph.nodes import as_model, build_values
 from daskgrad.graph.variables import Variable, variable
 from daskgrad.models.model import Model, inside_model
 from daskgrad.sums.cutting import Grainsize, require_grainsize
@@ -134,7 +134,7 @@ class ItemByItem:
     def _run(self, kind: str) -> Sequence[SingleTerms]:
         warn_of_shipping(self._graph, active_client())
         node, tasks = self._node, TaskGraph()
-        values = add_values(tasks, node.inputs)
+        values = build_values(tasks, node.inputs)
         summand = node.summand(self._graph)
         model = tasks.constant(node.model, node.name)
         inputs = [values[source] for source in node.inputs]

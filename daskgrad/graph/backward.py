@@ -78,8 +78,8 @@ class Backward:
             return seen_in_sums(arrived)
         return None if arrived.saw_value else self.forward.values[node]
 
-    def add_fingerprints(self, node: Node, arrived: Contribution, names: str) -> Any:
-        """Adds a task that tells what a sum has seen, which its consumers must have seen, too."""
+    def build_fingerprints(self, node: Node, arrived: Contribution, names: str) -> Any:
+        """Builds a task that tells what a sum has seen, which its consumers must have seen, too."""
         return self.tasks.add(
             self.tasks.key("cotangent", node.name),
             fingerprints_of,
@@ -96,14 +96,14 @@ def seen_in_sums(arrived: Contribution) -> list[Any]:
     return [arrived.saw_value, *itertools.chain.from_iterable(arrived.sums)]
 
 
-def add_backward(
+def build_backward(
     graph: Graph,
     forward: Forward,
     tasks: TaskGraph,
     cotangent: Cotangent,
     saw_value: bool = False,
 ) -> dict[Variable, Any]:
-    """Adds the tasks of the backward pass, from the cotangent of the output.
+    """Builds the tasks of the backward pass, from the cotangent of the output.
 
     ``saw_value``: it has the fingerprint of the output's value, as the caller has that.
     Returns a reference to the cotangent of each variable, or part of one, that a cotangent reached.
@@ -150,24 +150,24 @@ def select(cotangents: Sequence[Cotangent], number: int) -> Cotangent:
 
 @singledispatch
 def backward_tasks(node: Node, backward: Backward, arrived: Contribution) -> None:
-    """Adds a node's task and sends its results to the node's active inputs."""
+    """Builds a node's task and sends its results to the node's active inputs."""
     raise NotImplementedError(f"no backward tasks for {node!r}")
 
 
 @backward_tasks.register
 def _(node: CallNode, backward: Backward, arrived: Contribution) -> None:
-    backward.send_all(node, add_pulled_back(node, backward, arrived, pull_back))
+    backward.send_all(node, build_pull_back(node, backward, arrived, pull_back))
 
 
 @backward_tasks.register
 def _(node: ItemNode, backward: Backward, arrived: Contribution) -> None:
     (source,) = node.inputs
     is_alone = backward.graph.is_used_once(source)
-    pulled = add_pulled_back(node, backward, arrived, pull_back_item, is_alone)
+    pulled = build_pull_back(node, backward, arrived, pull_back_item, is_alone)
     backward.send(source, pulled, is_item=not is_alone)
 
 
-def add_pulled_back(
+def build_pull_back(
     node: CallNode, backward: Backward, arrived: Contribution, fun: Callable, *more: Any
 ) -> Any:
     tasks, active = backward.tasks, backward.graph.active_inputs(node)

@@ -73,8 +73,8 @@ class Values(dict[Node, Any]):
         return self[node]
 
 
-def add_forward(graph: Graph, tasks: TaskGraph, direct: DirectSums | None = None) -> Forward:
-    """Adds the tasks of the forward pass; inactive nodes get one task that computes the value."""
+def build_forward(graph: Graph, tasks: TaskGraph, direct: DirectSums | None = None) -> Forward:
+    """Builds the tasks of the forward pass; inactive nodes get one task that computes the value."""
     forward = Forward(graph, tasks, direct)
     tasks.share(models(graph.order))
     for node in graph.order:
@@ -100,15 +100,15 @@ def _(node: Variable, forward: Forward) -> None:
 
 @forward_tasks.register
 def _(node: CallNode, forward: Forward) -> None:
-    add_captured_call(node, forward, capture)
+    build_captured_call(node, forward, capture)
 
 
 @forward_tasks.register
 def _(node: ItemNode, forward: Forward) -> None:
-    add_captured_call(node, forward, capture_item)
+    build_captured_call(node, forward, capture_item)
 
 
-def add_captured_call(node: CallNode, forward: Forward, fun: Callable) -> None:
+def build_captured_call(node: CallNode, forward: Forward, fun: Callable) -> None:
     tasks, active = forward.tasks, forward.graph.active_inputs(node)
     forward.captured[node] = tasks.add(
         tasks.key("forward", node.name),
@@ -123,7 +123,7 @@ def add_captured_call(node: CallNode, forward: Forward, fun: Callable) -> None:
 
 
 def pass_value_on(node: Node, forward: Forward, captured: Any) -> None:
-    """Adds the task that takes the value out of what was captured.
+    """Builds the task that takes the value out of what was captured.
 
     The one model that takes in a value and nothing else runs where that is, and needs none.
     """

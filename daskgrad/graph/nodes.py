@@ -57,8 +57,8 @@ class Node(Collection):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
-    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
-        """Adds the tasks that compute the value alone; returns a reference to it."""
+    def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+        """Builds the tasks that compute the value alone; returns a reference to it."""
         raise NotImplementedError
 
     def is_direct(self, graph: Any, client: Any) -> bool:
@@ -72,7 +72,7 @@ class Node(Collection):
         tasks = TaskGraph()
         for node in unsettled([self]):
             node.own_arrays()
-        add_values(tasks, [self])
+        build_values(tasks, [self])
         return tasks.high_level_graph()
 
     # ---- operators record nodes, too
@@ -222,7 +222,7 @@ class Constant(Node):
         super().__init__("constant", ())
         self.value = value
 
-    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+    def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         if is_collection(self.value):
             return tasks.include(self.value)
         return tasks.constant(self.value, self.name, contiguous)
@@ -238,7 +238,7 @@ class CallNode(Node):
 
     evaluate: Callable = staticmethod(evaluate)
 
-    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+    def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         args = (self.evaluate, tasks.shared(self.model), self.call, inputs)
         return tasks.add(self.key, *args, annotations=self.annotations)
 
@@ -346,8 +346,8 @@ def require_no_node_as_key(arguments: tuple[tuple, dict], name: str) -> None:
             )
 
 
-def add_values(tasks: TaskGraph, outputs: Iterable[Node]) -> dict[Node, Any]:
-    """Adds the tasks that compute the outputs' values; returns a reference for every node."""
+def build_values(tasks: TaskGraph, outputs: Iterable[Node]) -> dict[Node, Any]:
+    """Builds the tasks that compute the outputs' values; returns a reference for every node."""
     nodes = unsettled(outputs)
     tasks.share(models(nodes))
     values: dict[Node, Any] = {}
@@ -362,10 +362,10 @@ def unsettled(outputs: Iterable[Node]) -> list[Node]:
 
 
 def value_of_node(node: Node, tasks: TaskGraph, values: dict[Node, Any]) -> Any:
-    """Adds the tasks of one node's value, given those of its inputs, or refers to its results."""
+    """Builds the tasks of one node's value, given those of its inputs, or refers to its results."""
     if node.is_settled:
         return tasks.include(node)
-    return node.add_value(tasks, [values[source] for source in node.inputs])
+    return node.build_value(tasks, [values[source] for source in node.inputs])
 
 
 def models(nodes: Iterable[Node]) -> list[Model]:

@@ -133,7 +133,7 @@ def sum_values(
     return rounded_value(total) if is_last else total
 
 
-def add_seen(
+def add_with_fingerprints(
     values: Sequence[Any], summation: str = "pairwise", is_last: bool = True, name: str = "sum"
 ) -> SumWithFingerprints:
     """As ``sum_values``, with the fingerprints of what was added up, which may be such sums."""

@@ -16,7 +16,7 @@ from daskgrad.models.finite import (
 )
 from daskgrad.models.model import Model
 from daskgrad.models.pullbacks import plain_value, seed
-from daskgrad.sums.adding import add_captured, add_seen, add_unscaled, sum_values
+from daskgrad.sums.adding import add_captured, add_unscaled, add_with_fingerprints, sum_values
 from daskgrad.sums.block_tasks import (
     First,
     Summand,
@@ -142,7 +142,7 @@ EXPLANATIONS.update(
         pull_back_items: explain_pull_back_items,
         add_captured: explain_add_captured,
         sum_values: explain_sum_values,
-        add_seen: explain_add_seen,
+        add_with_fingerprints: explain_add_seen,
         add_unscaled: explain_add_cotangents,
     }
 )

@@ -9,7 +9,7 @@ from daskgrad.models.duals import Dual
 from daskgrad.models.model import Model, identity
 from daskgrad.models.tracing import Active
 from daskgrad.sums.block_tasks import Summand, evaluate_block
-from daskgrad.sums.node_sum import AddedNode, add_up
+from daskgrad.sums.node_sum import AddedNode, build_sum
 from daskgrad.sums.sources import Column, as_column
 from daskgrad.sums.zipping import Items
 from daskgrad.tasks.task_graph import TaskGraph
@@ -47,7 +47,7 @@ class ReductionNode(AddedNode):
         self.summation = summation
         self.width = len(shared_inputs)
 
-    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+    def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         model, summand, shared = tasks.shared(self.model), self.summand(), inputs[: self.width]
         values = [
             tasks.add(
@@ -62,7 +62,7 @@ class ReductionNode(AddedNode):
             )
             for first, columns in self.items.blocks(tasks, self.name)
         ]
-        return add_up(self, tasks, values, self.key) if summand.is_partial else values[0]
+        return build_sum(self, tasks, values, self.key) if summand.is_partial else values[0]
 
     def summand(self, graph: Graph | None = None) -> Summand:
         """What it adds up, differentiated as ``graph`` says."""

@@ -20,7 +20,7 @@ from daskgrad.sums.item_cotangents import (
     without_items,
 )
 from daskgrad.sums.item_sum import ReductionNode
-from daskgrad.sums.node_sum import add_up_seen, in_tree, waits_for_value
+from daskgrad.sums.node_sum import build_sum_with_fingerprints, in_tree, waits_for_value
 from daskgrad.sums.zipping import ZippedBlock
 from daskgrad.tasks.task_graph import TaskGraph
 
@@ -36,21 +36,21 @@ class FusedBlocks(NamedTuple):
     total: Any
     columns: list[Any]
 
-    def add_value(self, forward: Forward) -> None:
+    def build_value(self, forward: Forward) -> None:
         pass_value_on(self.node, forward, self.total)
 
-    def add_cotangents(self, backward: Backward, arrived: Contribution) -> None:
+    def build_cotangents(self, backward: Backward, arrived: Contribution) -> None:
         node, tasks = self.node, backward.tasks
         elsewhere = backward.value_elsewhere(node, arrived)
         args = (self.total, arrived.cotangent, tasks.shared(node.model), elsewhere)
         shared = node.active_shared(backward.graph)
         if shared:
-            pulled = [node.add_task(tasks, "backward", pull_back_sum, *args)]
+            pulled = [node.build_task(tasks, "backward", pull_back_sum, *args)]
             for number, source in enumerate(shared):
                 backward.send(source, pick_each(node, tasks, pulled, number, len(shared))[0])
         for number, part in enumerate(node.active_parts(backward.graph)):
             items = (self.columns[number], node.items.sizes, node.items.are_rows(part))
-            joined = node.add_task(tasks, "backward", pull_back_items, *items, *args)
+            joined = node.build_task(tasks, "backward", pull_back_items, *items, *args)
             backward.send(node.items.variable(part), joined)
 
 
@@ -64,23 +64,23 @@ class KeptBlocks(NamedTuple):
     values: list[Any]
     blocks: list[ZippedBlock]
 
-    def add_value(self, forward: Forward) -> None:
+    def build_value(self, forward: Forward) -> None:
         if self.summand.is_partial:
-            add_up_seen(self.node, forward, self.values)
+            build_sum_with_fingerprints(self.node, forward, self.values)
         else:
             (forward.values[self.node],) = self.values
 
-    def add_cotangents(self, backward: Backward, arrived: Contribution) -> None:
+    def build_cotangents(self, backward: Backward, arrived: Contribution) -> None:
         node, tasks, pulled = self.node, backward.tasks, self._pull_back(backward, arrived)
         shared, parts = node.active_shared(backward.graph), node.active_parts(backward.graph)
         count = len(shared) + len(parts)
         for number, source in enumerate(shared):
             terms = pick_each(node, tasks, pulled, number, count)
-            backward.send(source, add_up_parts(node, source, tasks, terms))
+            backward.send(source, build_cotangent_sum(node, source, tasks, terms))
         for number, part in enumerate(parts, len(shared)):
             columns = pick_each(node, tasks, pulled, number, count)
             items = (columns, node.items.sizes, node.items.are_rows(part))
-            joined = node.add_task(tasks, "cotangent", concatenate_items, *items)
+            joined = node.build_task(tasks, "cotangent", concatenate_items, *items)
             backward.send(node.items.variable(part), joined)
 
     def _pull_back(self, backward: Backward, arrived: Contribution) -> list[Any]:
@@ -89,7 +89,7 @@ class KeptBlocks(NamedTuple):
         inputs, seen = shared_values(node, backward.forward), self._seen(backward, arrived)
         blocks = node.items.placed_now(tasks, self.blocks)
         return [
-            node.add_task(
+            node.build_task(
                 tasks, "backward", pull_back_block, each, *args, first, inputs, elsewhere, *columns
             )
             for each, (first, columns), elsewhere in zip(self.captured, blocks, seen, strict=True)
@@ -101,7 +101,7 @@ class KeptBlocks(NamedTuple):
             return [backward.value_elsewhere(self.node, arrived)]
         if not waits_for_value(self.node, backward, arrived):
             return self.values
-        prints = backward.add_fingerprints(self.node, arrived, repr(self.node.name))
+        prints = backward.build_fingerprints(self.node, arrived, repr(self.node.name))
         return [[False, prints, number] for number in range(len(self.values))]
 
 
@@ -109,87 +109,90 @@ class KeptBlocks(NamedTuple):
 def _(node: ReductionNode, forward: Forward) -> None:
     blocks: FusedBlocks | KeptBlocks
     if forward.direct is not None and forward.is_direct(node):
-        blocks = add_direct_sum(node, forward, forward.direct)
+        blocks = build_direct_sum(node, forward, forward.direct)
     elif node.is_fused(forward.graph):
-        blocks = add_fused_blocks(node, forward)
+        blocks = build_fused_blocks(node, forward)
     else:
-        blocks = add_kept_blocks(node, forward)
+        blocks = build_kept_blocks(node, forward)
     forward.captured[node] = blocks
-    blocks.add_value(forward)
+    blocks.build_value(forward)
 
 
 @backward_tasks.register
 def _(node: ReductionNode, backward: Backward, arrived: Contribution) -> None:
-    backward.forward.captured[node].add_cotangents(backward, arrived)
+    backward.forward.captured[node].build_cotangents(backward, arrived)
 
 
-def add_direct_sum(node: ReductionNode, forward: Forward, direct: DirectSums) -> FusedBlocks:
-    """Adds a task that only gathers the inputs of a sum, whose result is put in its place."""
+def build_direct_sum(node: ReductionNode, forward: Forward, direct: DirectSums) -> FusedBlocks:
+    """Builds a task that only gathers the inputs of a sum, whose result is put in its place."""
     tasks, key = forward.tasks, forward.tasks.key("forward", node.name)
     direct[key] = node
     total = tasks.add(key, list, shared_values(node, forward))
     columns = [
-        node.add_task(tasks, "cotangent", columns_in, total, number)
+        node.build_task(tasks, "cotangent", columns_in, total, number)
         for number in range(len(node.active_parts(forward.graph)))
     ]
     return FusedBlocks(node, total, columns)
 
 
-def add_fused_blocks(node: ReductionNode, forward: Forward) -> FusedBlocks:
+def build_fused_blocks(node: ReductionNode, forward: Forward) -> FusedBlocks:
     tasks, parts = forward.tasks, range(len(node.active_parts(forward.graph)))
     args = (node.summand(forward.graph), shared_values(node, forward))
-    blocks = add_blocks(node, tasks, *args, node.items.blocks(tasks, node.name))
+    blocks = build_blocks(node, tasks, *args, node.items.blocks(tasks, node.name))
     if not parts:
-        return FusedBlocks(node, add_captured_blocks(node, tasks, blocks), [])
+        return FusedBlocks(node, build_captured_sum(node, tasks, blocks), [])
     model = tasks.shared(node.model)
-    summed = [node.add_task(tasks, "forward", without_items, block) for block in blocks]
+    summed = [node.build_task(tasks, "forward", without_items, block) for block in blocks]
     columns = [
         [
-            node.add_task(tasks, "cotangent", column_of, block, number, each, model)
+            node.build_task(tasks, "cotangent", column_of, block, number, each, model)
             for block, each in zip(blocks, summed, strict=True)
         ]
         for number in parts
     ]
-    return FusedBlocks(node, add_captured_blocks(node, tasks, summed), columns)
+    return FusedBlocks(node, build_captured_sum(node, tasks, summed), columns)
 
 
-def add_kept_blocks(node: ReductionNode, forward: Forward) -> KeptBlocks:
+def build_kept_blocks(node: ReductionNode, forward: Forward) -> KeptBlocks:
     tasks, summand = forward.tasks, node.summand(forward.graph)
     blocks = node.items.blocks(tasks, node.name, used_twice=True)
-    captured = add_blocks(node, tasks, summand, shared_values(node, forward), blocks)
+    captured = build_blocks(node, tasks, summand, shared_values(node, forward), blocks)
     values = [node.pick(tasks, "value", value_of, each) for each in captured]
     return KeptBlocks(node, summand, captured, values, blocks)
 
 
-def add_blocks(
+def build_blocks(
     node: ReductionNode,
     tasks: TaskGraph,
     summand: Summand,
     inputs: list[Any],
     blocks: Sequence[ZippedBlock],
 ) -> list[Any]:
-    """Adds a task for each of these blocks, which captures it."""
+    """Builds a task for each of these blocks, which captures it."""
     args = (capture_block, tasks.shared(node.model), summand)
     return [
-        node.add_task(tasks, "forward", *args, first, inputs, *columns) for first, columns in blocks
+        node.build_task(tasks, "forward", *args, first, inputs, *columns)
+        for first, columns in blocks
     ]
 
 
-def add_captured_blocks(
+def build_captured_sum(
     node: ReductionNode, tasks: TaskGraph, blocks: Sequence[Any], are_all: bool = True
 ) -> Any:
-    """Adds the tasks that add up captured blocks; ``are_all``: there are no others."""
+    """Builds the tasks that add up captured blocks; ``are_all``: there are no others."""
     model = tasks.shared(node.model)
 
     def add(group: Sequence[Any], is_last: bool) -> Any:
         args = (model, list(group), node.summation, is_last and are_all)
-        return node.add_task(tasks, "forward", add_captured, *args)
+        return node.build_task(tasks, "forward", add_captured, *args)
 
     return in_tree(node, blocks, add)
 
 
-def add_up_parts(node: ReductionNode, source: Node, tasks: TaskGraph, parts: Sequence[Any]) -> Any:
-    """Adds the tasks that add up what the blocks returned for one input."""
+def build_cotangent_sum(
+    node: ReductionNode, source: Node, tasks: TaskGraph, parts: Sequence[Any]
+) -> Any:
+    """Builds the tasks that add up what the blocks returned for one input."""
 
     def add(group: Sequence[Any], is_last: bool) -> Any:
         key = tasks.key("cotangent", source.name)

@@ -125,7 +125,7 @@ class RowColumn(Column):
         return delayed_blocks(self.array.rechunk({0: sizes}))
 
     def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
-        return add_prepared(tasks, blocks, name, as_block)
+        return build_prepared(tasks, blocks, name, as_block)
 
     def one_by_one(self) -> list[Any]:
         raise cannot_be_single("a dask Array")
@@ -149,7 +149,7 @@ class PartitionColumn(Column):
     def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
         if self.prepare is None:
             return [tasks.include(block) for block in blocks]
-        return add_prepared(tasks, blocks, name, self.prepare)
+        return build_prepared(tasks, blocks, name, self.prepare)
 
     def one_by_one(self) -> list[Any]:
         raise cannot_be_single(f"a dask {self.kind}")
@@ -163,7 +163,7 @@ def included(tasks: TaskGraph, item: Any) -> Any:
     return tasks.include(item) if is_collection(item) else item
 
 
-def add_prepared(
+def build_prepared(
     tasks: TaskGraph, blocks: Sequence[Any], name: str, prepare: Callable[[Any], Any]
 ) -> list[Any]:
     return [tasks.add(tasks.key("value", name), prepare, tasks.include(block)) for block in blocks]
