@@ -49,12 +49,12 @@ class Node(Collection, ArrayOperators):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
-    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
-        """Adds the tasks that compute the value alone; returns a reference to it."""
+    def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+        """Builds the tasks that compute the value alone; returns a reference to it."""
         raise NotImplementedError
 
-    def is_whole(self, graph: Any, client: Any) -> bool:
-        """Whether it is a sum that can be evaluated as a whole, outside of a graph."""
+    def is_direct(self, graph: Any, client: Any) -> bool:
+        """Whether it is a sum that can be evaluated directly, outside of a graph."""
         return False
 
     def own_arrays(self) -> None:
@@ -64,7 +64,7 @@ class Node(Collection, ArrayOperators):
         tasks = TaskGraph()
         for node in unsettled([self]):
             node.own_arrays()
-        add_values(tasks, [self])
+        build_values(tasks, [self])
         return tasks.high_level_graph()
 
     def record(self, model: Model, *args: Any) -> "Node":
@@ -83,7 +83,7 @@ class Constant(Node):
         super().__init__("constant", ())
         self.value = value
 
-    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+    def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         if is_collection(self.value):
             return tasks.include(self.value)
         return tasks.constant(self.value, self.name, contiguous)
@@ -99,7 +99,7 @@ class CallNode(Node):
 
     evaluate: Callable = staticmethod(evaluate)
 
-    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+    def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         args = (self.evaluate, tasks.shared(self.model), self.call, inputs)
         return tasks.add(self.key, *args, annotations=self.annotations)
 
@@ -207,8 +207,8 @@ def require_no_node_as_key(arguments: tuple[tuple, dict], name: str) -> None:
             )
 
 
-def add_values(tasks: TaskGraph, outputs: Iterable[Node]) -> dict[Node, Any]:
-    """Adds the tasks that compute the outputs' values; returns a reference for every node."""
+def build_values(tasks: TaskGraph, outputs: Iterable[Node]) -> dict[Node, Any]:
+    """Builds the tasks that compute the outputs' values; returns a reference for every node."""
     nodes = unsettled(outputs)
     tasks.share(models(nodes))
     values: dict[Node, Any] = {}
@@ -223,10 +223,10 @@ def unsettled(outputs: Iterable[Node]) -> list[Node]:
 
 
 def value_of_node(node: Node, tasks: TaskGraph, values: dict[Node, Any]) -> Any:
-    """Adds the tasks of one node's value, given those of its inputs, or refers to its results."""
+    """Builds the tasks of one node's value, given those of its inputs, or refers to its results."""
     if node.is_settled:
         return tasks.include(node)
-    return node.add_value(tasks, [values[source] for source in node.inputs])
+    return node.build_value(tasks, [values[source] for source in node.inputs])
 
 
 def models(nodes: Iterable[Node]) -> list[Model]:

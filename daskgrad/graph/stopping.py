@@ -24,7 +24,7 @@ class Stopped(Node):
     def __init__(self, source: Node):
         super().__init__(source.name, (source,))
 
-    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+    def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         return tasks.add(self.key, same, *inputs, annotations=self.annotations)
 
 

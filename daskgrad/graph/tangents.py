@@ -18,11 +18,13 @@ from daskgrad.graph.delayed import delayed
 from daskgrad.graph.nodes import CallNode, Node, names
 from daskgrad.graph.operators import NEGATIVE
 from daskgrad.graph.variables import Variable
-from daskgrad.models.duals import Dual, pushed, tangent_of
+from daskgrad.models.duals import Dual, pushed, tangent_of, with_zero_tangents
 from daskgrad.models.model import Model
 from daskgrad.values.descriptions import describe
 
 TAKE_TANGENT = delayed(tangent_of, name="tangent")
+ZERO_TANGENTS = delayed(with_zero_tangents, name="zero tangents")
+PAIR = delayed(Dual, name="pair")
 
 
 class Tangents:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad.models.determinism import print_of
+from daskgrad.models.determinism import fingerprint_of
 from daskgrad.models.travel import packing, policy
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Leaves
@@ -37,12 +37,16 @@ class Captured:
     __slots__ = ("_fingerprint", "pullback", "seen", "value")
 
     def __init__(
-        self, value: Any, pullback: Any, seen: tuple[Seen, ...], print_: Fingerprint | None = None
+        self,
+        value: Any,
+        pullback: Any,
+        seen: tuple[Seen, ...],
+        fingerprint: Fingerprint | None = None,
     ):
         self.value = value
         self.pullback = pullback
         self.seen = seen
-        self._fingerprint = print_
+        self._fingerprint = fingerprint
 
     def __repr__(self) -> str:
         return f"Captured({describe(self.value)}, {self.pullback!r})"
@@ -50,7 +54,7 @@ class Captured:
     @property
     def fingerprint(self) -> Fingerprint:
         if self._fingerprint is None:
-            self._fingerprint = print_of(self.value)
+            self._fingerprint = fingerprint_of(self.value)
         return self._fingerprint
 
     def __reduce__(self):

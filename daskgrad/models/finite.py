@@ -17,14 +17,14 @@ import optree
 
 from daskgrad.models.accumulation import add_cotangents
 from daskgrad.models.captured import Captured, Gradient
-from daskgrad.models.determinism import Added
+from daskgrad.models.determinism import SumWithFingerprints
 from daskgrad.models.failures import Partition, argument_label, at
 from daskgrad.models.model import Call, Model
 from daskgrad.models.portions import add_sent_back, capture_item, evaluate_item, pull_back_item
 from daskgrad.models.pullbacks import capture, each_of, evaluate, pull_back
 from daskgrad.models.tracing import Active
 from daskgrad.values.compensated import final_leaves, rounded_value
-from daskgrad.values.cotangents import Cotangent, Leaves, Part, Seed
+from daskgrad.values.cotangents import Cotangent, Leaves, Seed, Unscaled
 from daskgrad.values.trees import NAMESPACE, flatten
 
 _DEBUGGING: ContextVar[bool] = ContextVar("non-finite numbers are errors", default=False)
@@ -94,10 +94,10 @@ def is_finite(result: Any) -> bool:
         leaves = pullback.leaves if isinstance(pullback, Gradient) else ()
         columns = itertools.chain.from_iterable(getattr(pullback, "columns", ()))
         return is_finite(result.value) and all_finite([*final_leaves(leaves), *columns])
-    if isinstance(result, Added):
+    if isinstance(result, SumWithFingerprints):
         return is_finite(result.value)
     if isinstance(result, Cotangent):
-        factor = [result.factor] if isinstance(result, Part) else []
+        factor = [result.factor] if isinstance(result, Unscaled) else []
         return all_finite([*final_leaves(result.leaves), *factor])
     if isinstance(result, tuple) and result and isinstance(result[0], Cotangent):
         return all(map(is_finite, result))

@@ -75,7 +75,7 @@ def pull_back_item(
     call: Call,
     active: Sequence[Active],
     inputs: Sequence[Any],
-    witness: Any = None,
+    value_elsewhere: Any = None,
     is_alone: bool = False,
 ) -> Any:
     """What an item's node sends back: a portion, or what ``pull_back`` returns.
@@ -84,9 +84,11 @@ def pull_back_item(
     """
     container = inputs[0]
     if type(container) not in CONTAINERS:
-        return pull_back(captured, cotangent, model, call, active, canonical(inputs), witness)
+        return pull_back(
+            captured, cotangent, model, call, active, canonical(inputs), value_elsewhere
+        )
     with Blame("backward", model, call, inputs):
-        require_value_seen(captured, cotangent, witness, model)
+        require_value_seen(captured, cotangent, value_elsewhere, model)
         leaves = seed(cotangent, captured.value, model)
     part = Cotangent(leaves, captured.fingerprint)
     portion = Portion({entry_of(index_in(call), container): part})

@@ -15,7 +15,7 @@ from daskgrad.resident.connection import Connection
 from daskgrad.resident.messages import Frames, all_framed, framed, unpack
 from daskgrad.resident.requests import Request, SpreadSum, Tree
 from daskgrad.resident.worker_plugin import abandoning, call_worker
-from daskgrad.resident.worker_sums import CannotFinish, Result, columns_of, joined, total
+from daskgrad.resident.worker_sums import CannotFinish, Result, columns_of, merge_subtrees
 from daskgrad.sums.item_cotangents import with_columns
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.settings import limit, limit_named
@@ -104,9 +104,9 @@ class Call:
         totals = []
         for number, each in enumerate(self._sums):
             sums, count = [result.sums[number] for result in results], each.spread.count
-            whole = total(joined(sums, count, each.whole.summation))
+            summed = merge_subtrees(sums, count, each.summand.summation).rounded()
             columns = columns_of(results, number)
-            totals.append(with_columns(whole, [columns[n] for n in range(len(columns))]))
+            totals.append(with_columns(summed, [columns[n] for n in range(len(columns))]))
         self._take_times({a: s for result in results for a, s in result.seconds.items()})
         return totals
 

@@ -110,7 +110,7 @@ def column_here(items: Any, argument: str) -> Sequence[Any] | np.ndarray:
         require_can_be_placed(each, argument)
     if not any(map(is_collection, kinds)):
         return as_items(items, argument)
-    return as_items(computed(as_column(items, argument, whole_slices=False)), argument)
+    return as_items(computed(as_column(items, argument, slices=False)), argument)
 
 
 def require_can_be_placed(items: Any, argument: str) -> None:

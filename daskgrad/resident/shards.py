@@ -96,7 +96,7 @@ class Shards(Placed):
             held.release()
             connection_of(held.client).leave(held)
 
-    def cut_for(self, whole_slices: bool) -> "Shards":
+    def cut_for(self, slices: bool) -> "Shards":
         """The same items as a sum needs them: these, or in slices of another size.
 
         The first call places the slices. It drops the items if no sum has used them by then; they
@@ -104,7 +104,7 @@ class Shards(Placed):
         """
         with self._lock:
             self._require_open()
-            if not whole_slices or self.slice_size == self.grainsize:
+            if not slices or self.slice_size == self.grainsize:
                 self._is_used = True
                 return self
             if self._slices is None:

@@ -3,38 +3,24 @@
 import threading
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from distributed.core import error_message
 
 from daskgrad.models.captured import Captured, Gradient, Seen
-from daskgrad.models.model import Model
 from daskgrad.models.portable_errors import make_plain
 from daskgrad.resident.messages import Frames, key_of, unpack
 from daskgrad.resident.parcels import Parcels, Unopened
-from daskgrad.sums.adding import captured_sum
-from daskgrad.sums.block_tasks import Sum, TracedSum
+from daskgrad.sums.adding import CapturedSubtrees
+from daskgrad.sums.block_tasks import TracedSum
 from daskgrad.sums.item_cotangents import ItemGradient, without_items
-from daskgrad.values.addition import ADDERS
 from daskgrad.values.cotangents import Leaves
 from daskgrad.values.memory import canonical, with_canonical_leaves
-from daskgrad.values.summation import Place, Subtrees
-from daskgrad.values.tuples import as_slice
+from daskgrad.values.summation import Place
 
 Sums = dict[Place, Captured]
 Columns = dict[int, tuple[Leaves, ...]]  # by the number of the block, for each part of its items
-
-
-class Summand(NamedTuple):
-    """What a sum adds up: the same for every block, and sent to a worker once.
-
-    ``placed`` is which part of an item is placed, if one is; the others come with the request.
-    """
-
-    model: Model
-    whole: Sum
-    placed: int | None
-    whole_slices: bool
 
 
 class Result(NamedTuple):
@@ -81,7 +67,7 @@ class CannotFinish(Exception):
         self.reply = {"status": status, **reply}
 
 
-class Block(NamedTuple):
+class AskedBlock(NamedTuple):
     """A block that this worker evaluates: its number among all, and in which of its runs it is."""
 
     number: int
@@ -92,8 +78,9 @@ class Block(NamedTuple):
 class Job:
     """One sum of a request: the blocks of it that this worker has.
 
-    ``rows`` are those of its items that come with the request, for each sum, column and run of
-    blocks; a ``unit`` is how many blocks one thread evaluates in one go.
+    A parcel has its model and its summand. ``rows`` are those of its items that come with the
+    request, for each sum, column and run of blocks; a ``unit`` is how many blocks one thread
+    evaluates in one go.
     """
 
     def __init__(
@@ -115,15 +102,16 @@ class Job:
         self._runs: Sequence[Sequence[int]] = message["runs"]
         self._blocks = list(blocks_of(self._runs, message["key"]))
         self._unit: int = message["unit"]
-        self._zipped: ZippedSum | None = None
-        self._subtrees = new_subtrees(self.count, message["summation"])
+        self._traced: TracedSum | None = None
+        self._subtrees = CapturedSubtrees(self.count, message["summation"])
         self.columns: Columns = {}
         self._lock = threading.Lock()
         self.seconds = [0.0] * len(self._blocks)
 
     @property
     def name(self) -> str:
-        return self._summand.value().model.name
+        model, _ = self._summand.value()
+        return model.name
 
     def units(self) -> list["Unit"]:
         starts = range(0, len(self._blocks), self._unit)
@@ -131,12 +119,13 @@ class Job:
 
     def run(self, place: int, items: Any) -> None:
         """Evaluates the block at a place in the request, and adds it to what is there."""
-        zipped = self._opened()
+        traced = self._opened()
         number, run, _ = self._blocks[place]
         start = time.perf_counter()
         begin = (number - self._runs[run][0]) * self._block_items  # in the rows of its run
-        columns = zipped.columns(run, begin, begin + self._block_items, canonical(items))
-        captured = zipped.sum.capture(number * self._block_items, *columns)
+        rows = [runs[run][begin : begin + self._block_items] for runs in self._opened_rows]
+        columns = traced.columns(rows, canonical(items))
+        captured = traced.capture(number * self._block_items, *columns)
         self.seconds[place] = time.perf_counter() - start
         if not isinstance(captured.pullback, Gradient):
             raise CannotFinish("arrays", number=self._number)
@@ -148,12 +137,12 @@ class Job:
     def sums(self) -> Sums:
         return self._subtrees.sums()
 
-    def _opened(self) -> "ZippedSum":
+    def _opened(self) -> TracedSum:
         with self._lock:
-            if self._zipped is None:
-                summand, inputs = self._summand.value(), self._opened_inputs()
-                self._zipped = ZippedSum(summand, inputs, self._opened_rows())
-            return self._zipped
+            if self._traced is None:
+                model, summand = self._summand.value()
+                self._traced = TracedSum(model, summand, self._opened_inputs())
+            return self._traced
 
     def _opened_inputs(self) -> list[Any]:
         values = self._values.value()
@@ -162,7 +151,9 @@ class Job:
             for place, number in enumerate(self._inputs)
         ]
 
+    @cached_property
     def _opened_rows(self) -> list[Any]:
+        """For each column that is sent the rows of each run."""
         rows = self._rows.value()
         return [
             self._kept_rows[place].value() if place in self._kept_rows else column
@@ -170,29 +161,11 @@ class Job:
         ]
 
 
-def blocks_of(runs: Sequence[Sequence[int]], key: str) -> Iterator[Block]:
+def blocks_of(runs: Sequence[Sequence[int]], key: str) -> Iterator[AskedBlock]:
     """The blocks of some runs, and the keys of their items, if they are placed."""
     for place, (start, stop, move) in enumerate(runs):
         for number in range(start, stop):
-            yield Block(number, place, key_of(key, move, number) if key else None)
-
-
-class ZippedSum:
-    """A sum, and what was sent of its items: ``rows`` has for each column those of each run."""
-
-    def __init__(self, summand: Summand, inputs: Sequence[Any], rows: Sequence[Sequence[Any]]):
-        self.sum = TracedSum(summand.model, summand.whole, inputs)
-        self._summand = summand
-        self._rows = rows
-
-    def columns(self, run: int, start: int, stop: int, placed: Any) -> list[Any]:
-        """The parts of some items of a run; ``placed`` are those that the worker holds."""
-        columns = [runs[run][start:stop] for runs in self._rows]
-        if self._summand.placed is not None:
-            columns.insert(self._summand.placed, placed)
-        if self._summand.whole_slices:
-            return [[as_slice(column)] for column in columns]
-        return columns
+            yield AskedBlock(number, place, key_of(key, move, number) if key else None)
 
 
 class Unit(NamedTuple):
@@ -200,7 +173,7 @@ class Unit(NamedTuple):
 
     job: Job
     start: int
-    blocks: Sequence[Block]
+    blocks: Sequence[AskedBlock]
 
     @property
     def keys(self) -> list[str | None]:
@@ -227,27 +200,9 @@ def failed(error: BaseException) -> CannotFinish:
     return CannotFinish("failed", **message)
 
 
-def new_subtrees(count: int, summation: str) -> Subtrees:
-    """The partial sums of blocks whose terms are scalars; without fingerprints until ``total``."""
-    adders = ADDERS[summation]
-
-    def add(first: Captured, second: Captured, owned: bool) -> Captured:
-        value = adders.values(first.value, second.value, owned)
-        leaves = adders.cotangents(first.pullback.leaves, second.pullback.leaves, owned)
-        return Captured(value, Gradient(leaves), first.seen, ())
-
-    return Subtrees(count, add)
-
-
-def total(subtrees: Subtrees) -> Captured:
-    """The whole sum, rounded."""
-    captured = subtrees.total()
-    return captured_sum(captured.value, captured.pullback, captured.seen, is_part=False)
-
-
-def joined(sums: Iterable[Sums], count: int, summation: str) -> Subtrees:
+def merge_subtrees(sums: Iterable[Sums], count: int, summation: str) -> CapturedSubtrees:
     """The partial sums of several workers, in as few subtrees as they make."""
-    subtrees = new_subtrees(count, summation)
+    subtrees = CapturedSubtrees(count, summation)
     for each in sums:
         for place, captured in each.items():
             subtrees.put(place, captured)
@@ -258,12 +213,12 @@ def merged(messages: Sequence[Mapping[str, Any]], own: Result, others: Sequence[
     """The results of several workers as one."""
     results: list[Result] = [own, *map(unpack, others)]
     sums = [
-        joined([result.sums[n] for result in results], job["block_count"], job["summation"]).sums()
+        merge_subtrees([each.sums[n] for each in results], job["block_count"], job["summation"])
         for n, job in enumerate(messages)
     ]
     columns = [columns_of(results, n) for n in range(len(messages))]
     seconds = {a: times for result in results for a, times in result.seconds.items()}
-    return Result(sums, columns, seconds)
+    return Result([each.sums() for each in sums], columns, seconds)
 
 
 def columns_of(results: Iterable[Result], number: int) -> Columns:

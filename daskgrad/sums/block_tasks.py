@@ -15,45 +15,47 @@ import numpy as np
 from daskgrad.backends import registry
 from daskgrad.backends.traced_call import TracedBlock
 from daskgrad.models.captured import Captured, Gradient
-from daskgrad.models.determinism import (
-    require_same_value,
-    require_value_seen,
-)
+from daskgrad.models.determinism import require_value_seen
 from daskgrad.models.failures import Blame, Partition
 from daskgrad.models.model import Call, Model
-from daskgrad.models.pullbacks import each_of, is_kept, log_retrace, plain_value, seed, share_out
+from daskgrad.models.pullbacks import (
+    each_of,
+    log_retrace,
+    of_second_trace,
+    plain_value,
+    seed,
+    share_out,
+)
 from daskgrad.models.tracing import Active, Tracer, seen_by
 from daskgrad.sums.adding import NOTHING, captured_sum
 from daskgrad.sums.block_pullback import Terms
 from daskgrad.sums.item_cotangents import Gathered, Widths, factor_of_terms, items_of
-from daskgrad.values.addition import ADDERS
-from daskgrad.values.compensated import (
-    final_leaves,
-    rounded_value,
-)
-from daskgrad.values.cotangents import (
-    Cotangent,
-    Leaves,
-    Part,
-)
+from daskgrad.values.addition import ADDITIONS
+from daskgrad.values.compensated import final_leaves, rounded_value
+from daskgrad.values.cotangents import Cotangent, Leaves, Unscaled
 from daskgrad.values.protection import as_it_is, read_only_leaf
 from daskgrad.values.registrations import Structure
 from daskgrad.values.summation import PairwiseSum
 from daskgrad.values.trees import flatten
+from daskgrad.values.tuples import as_slice
 
 
-class Sum(NamedTuple):
-    """What the blocks of a sum have in common, but for the model, which may be a key of its own.
+class Summand(NamedTuple):
+    """What a sum adds up, but for its model, which may be a key of its own: the same in a graph,
+    here and on the workers.
 
-    The first inputs of a term are the ``parts`` of its item. ``is_part``: a block is not the whole
-    sum, and is rounded when all have been added up.
+    The first inputs of a term are the ``parts`` of its item; ``placed`` is which of them is held
+    elsewhere, where one is. ``slices``: the model takes whole slices and not single items.
+    ``is_partial``: a block is not the whole sum, and is rounded when all have been added up.
     """
 
     call: Call
     active: tuple[Active, ...] = ()
     summation: str = "pairwise"
     parts: int = 1
-    is_part: bool = False
+    placed: int | None = None
+    slices: bool = False
+    is_partial: bool = False
 
 
 Term = tuple[Any, Any, Widths]  # value, pullback, the numbers of leaves of its item's parts
@@ -61,7 +63,7 @@ First = int | Partition  # the index of a block's first item, or the partition t
 
 
 def evaluate_block(
-    model: Model, whole: Sum, first: First, inputs: Sequence[Any], *columns: Sequence[Any]
+    model: Model, summand: Summand, first: First, inputs: Sequence[Any], *columns: Sequence[Any]
 ) -> Any:
     """The sum of the block's terms; traces nothing.
 
@@ -71,20 +73,20 @@ def evaluate_block(
     require_one_length(columns, first, model)
     if not len(columns[0]):
         return NOTHING
-    with Blame("value", model, whole.call, [*[None] * whole.parts, *inputs]):
+    with Blame("value", model, summand.call, [*[None] * summand.parts, *inputs]):
         model = model._replace(fun=registry.prepared(registry.load(model.backend), model.fun))
     protected = protection(model)
     inputs, columns = list(map(protected, inputs)), tuple(map(protected, columns))
-    call = protected_call(whole.call, protected)
-    values = PairwiseSum(ADDERS[whole.summation].values)
+    call = protected_call(summand.call, protected)
+    values = PairwiseSum(ADDITIONS[summand.summation].values)
     for offset, item in enumerate(zip(*columns, strict=True)):
         of_term = [*item, *inputs]
         try:
             values.push(plain_value(model, call, of_term))
         except Exception as error:
-            Blame("value", model, whole.call, of_term, nth(first, offset)).note(error)
+            Blame("value", model, summand.call, of_term, nth(first, offset)).note(error)
             raise
-    return values.total() if whole.is_part else rounded_value(values.total())
+    return values.total() if summand.is_partial else rounded_value(values.total())
 
 
 def protection(model: Model) -> Callable[[Any], Any]:
@@ -101,29 +103,37 @@ def protected_call(call: Call, protected: Callable[[Any], Any]) -> Call:
 
 
 def capture_block(
-    model: Model, whole: Sum, first: First, inputs: Sequence[Any], *columns: Sequence[Any]
+    model: Model, summand: Summand, first: First, inputs: Sequence[Any], *columns: Sequence[Any]
 ) -> Captured:
     """The sum of the block's terms and its pullback with respect to the active inputs."""
-    return TracedSum(model, whole, inputs).capture(first, *columns)
+    return TracedSum(model, summand, inputs).capture(first, *columns)
 
 
 class TracedSum:
     """Captures blocks of one sum; the shared inputs are taken apart only once."""
 
-    def __init__(self, model: Model, whole: Sum, inputs: Sequence[Any]):
+    def __init__(self, model: Model, summand: Summand, inputs: Sequence[Any]):
         self._model = model
-        self._sum = whole
-        self._add = ADDERS[whole.summation]
-        self._own = [number for number, _ in whole.active if number < whole.parts]
-        shared = whole.active[len(self._own) :]
-        padded = [*[None] * whole.parts, *inputs]
-        with Blame("forward", model, whole.call, padded):
+        self._summand = summand
+        self._add = ADDITIONS[summand.summation]
+        self._own = [number for number, _ in summand.active if number < summand.parts]
+        shared = summand.active[len(self._own) :]
+        padded = [*[None] * summand.parts, *inputs]
+        with Blame("forward", model, summand.call, padded):
             self.protected = protection(model)
             self._inputs = list(map(self.protected, inputs))
-            padded = [*[None] * whole.parts, *self._inputs]
-            call = protected_call(whole.call, self.protected)
+            padded = [*[None] * summand.parts, *self._inputs]
+            call = protected_call(summand.call, self.protected)
             self._tracer = Tracer(model, call, shared, padded, in_sum=True)
         self._seen = seen_by(shared, padded)
+
+    def columns(self, others: list[Any], placed: Any) -> list[Any]:
+        """The parts of a block's items, or its slices of them; ``placed`` are those of the part
+        that is held where the block is evaluated, and ``others`` those of the others."""
+        columns = others
+        if self._summand.placed is not None:
+            columns = [*others[: self._summand.placed], placed, *others[self._summand.placed :]]
+        return [[as_slice(each)] for each in columns] if self._summand.slices else columns
 
     def capture(self, first: First, *columns: Sequence[Any]) -> Captured:
         """The sum of the terms of a block."""
@@ -159,7 +169,7 @@ class TracedSum:
         )
 
     def _captured(self, value: Any, pullback: Any) -> Captured:
-        return captured_sum(value, pullback, self._seen, self._sum.is_part)
+        return captured_sum(value, pullback, self._seen, self._summand.is_partial)
 
     def terms(self, first: First, columns: Sequence[Sequence[Any]]) -> Iterator[Callable[[], Term]]:
         """The terms of a block, one after the other, each evaluated when it is called.
@@ -212,7 +222,7 @@ class TracedSum:
             return (*tracer.run(inputs), widths)
         except Exception as error:
             place = nth(first, offset)
-            Blame("forward", self._model, self._sum.call, inputs, place).note(error)
+            Blame("forward", self._model, self._summand.call, inputs, place).note(error)
             raise
 
     def _blame(
@@ -224,7 +234,7 @@ class TracedSum:
         for offset, item in enumerate(items, start):
             self._term(first, offset, item)
         described = [describe_block(first, columns[0]), *[None] * (len(columns) - 1)]
-        Blame("forward", self._model, self._sum.call, [*described, *self._inputs]).note(error)
+        Blame("forward", self._model, self._summand.call, [*described, *self._inputs]).note(error)
 
 
 def require_one_length(columns: Sequence[Sequence[Any]], first: First, model: Model) -> None:
@@ -250,41 +260,38 @@ def pull_back_block(
     captured: Captured,
     cotangent: Cotangent,
     model: Model,
-    whole: Sum,
+    summand: Summand,
     first: First,
     inputs: Sequence[Any],
-    witness: Any,
+    value_elsewhere: Any,
     *columns: Sequence[Any],
 ) -> Cotangent | tuple[Cotangent, ...]:
     """The cotangents of the active inputs of a block; a single one is not wrapped.
 
     Those of the shared inputs come first, and then those of the items, side by side. Where the
-    block is a part of a sum, ``add_parts`` adds up what its blocks return for a shared input.
+    block is a part of a sum, ``add_unscaled`` adds up what its blocks return for a shared input.
     """
     if captured.value is NOTHING:
         return share_out(captured.pullback.leaves, captured.seen)
     described = [describe_block(first, columns[0]), *[None] * (len(columns) - 1), *inputs]
-    with Blame("backward", model, whole.call, described):
-        require_value_seen(captured, cotangent, witness, model)
+    with Blame("backward", model, summand.call, described):
+        require_value_seen(captured, cotangent, value_elsewhere, model)
         pullback = captured.pullback
         if isinstance(pullback, Terms):
             pullback.unpack()
         if isinstance(pullback, Terms) and pullback.is_empty:
-            log_retrace(model, whole.call, described)
+            log_retrace(model, summand.call, described)
             tape = model._replace(keep="tape")
-            again = capture_block(tape, whole, first, inputs, *columns)
-            require_same_value(captured, again.fingerprint, model)
-            pullback = again.pullback
-            if model.keep != "recompute" and is_kept(pullback):
-                captured.pullback = pullback
+            again = capture_block(tape, summand, first, inputs, *columns)
+            pullback = of_second_trace(captured, again, model)
         leaves = seed(cotangent, rounded_value(captured.value), model)
         if isinstance(pullback, Terms):
             shared, own = pullback(leaves)
-            shared = shared if whole.is_part else final_leaves(shared)
+            shared = shared if summand.is_partial else final_leaves(shared)
             return with_items(share_out(shared, captured.seen), own)
         own = items_of(pullback, factor_of_terms(cotangent, leaves))
-        if whole.is_part and not pullback.is_zero and leaves[0] is not None:
-            parts = as_parts(share_out(pullback.leaves, captured.seen), leaves[0])
+        if summand.is_partial and not pullback.is_zero and leaves[0] is not None:
+            parts = as_unscaled(share_out(pullback.leaves, captured.seen), leaves[0])
             return with_items(parts, own)
         return with_items(share_out(pullback(leaves), captured.seen), own)
 
@@ -292,26 +299,21 @@ def pull_back_block(
 def with_items(
     shared: Cotangent | tuple[Cotangent, ...], columns: Sequence[Leaves]
 ) -> Cotangent | tuple[Cotangent, ...]:
-    if not columns:
-        return shared
+    """The cotangents of the shared inputs and of the items; a single one is not wrapped."""
     both = (*each_of(shared), *map(Cotangent, columns))
     return both if len(both) > 1 else both[0]
 
 
-def as_parts(
-    shared_out: Cotangent | tuple[Cotangent, ...], factor: Any
-) -> Cotangent | tuple[Cotangent, ...]:
-    if isinstance(shared_out, Cotangent):
-        return Part(shared_out.leaves, factor, shared_out.seen)
-    return tuple([Part(part.leaves, factor, part.seen) for part in shared_out])
+def as_unscaled(shared: Cotangent | tuple[Cotangent, ...], factor: Any) -> tuple[Unscaled, ...]:
+    return tuple([Unscaled(each.leaves, factor, each.seen) for each in each_of(shared)])
 
 
 def pull_back_sum(
-    captured: Captured, cotangent: Cotangent, model: Model, witness: Any = None
+    captured: Captured, cotangent: Cotangent, model: Model, value_elsewhere: Any = None
 ) -> Cotangent | tuple[Cotangent, ...]:
     """The cotangents of the shared inputs of a sum whose blocks have been added up."""
     with Blame("backward", model, NO_ARGUMENTS, ()):
-        require_value_seen(captured, cotangent, witness, model)
+        require_value_seen(captured, cotangent, value_elsewhere, model)
         leaves = captured.pullback(seed(cotangent, captured.value, model))
         return share_out(leaves, captured.seen)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from daskgrad.models.captured import Captured
-from daskgrad.models.determinism import Added
+from daskgrad.models.determinism import SumWithFingerprints
 from daskgrad.models.finite import (
     EXPLANATIONS,
     PULLED,
@@ -16,10 +16,10 @@ from daskgrad.models.finite import (
 )
 from daskgrad.models.model import Model
 from daskgrad.models.pullbacks import plain_value, seed
-from daskgrad.sums.adding import add_captured, add_parts, add_seen, sum_values
+from daskgrad.sums.adding import add_captured, add_unscaled, add_with_fingerprints, sum_values
 from daskgrad.sums.block_tasks import (
     First,
-    Sum,
+    Summand,
     TracedSum,
     capture_block,
     describe_block,
@@ -40,24 +40,29 @@ def fail_sum(name: str, what: str) -> NoReturn:
 
 
 def explain_evaluate_block(
-    value: Any, model: Model, whole: Sum, first: First, inputs: Sequence[Any], *columns: Any
+    value: Any, model: Model, summand: Summand, first: First, inputs: Sequence[Any], *columns: Any
 ) -> None:
     for offset, item in enumerate(zip(*columns, strict=True)):
         own = [*item, *inputs]
-        where = Where("value", model, whole.call, own, nth(first, offset))
-        where.require("the value", plain_value(model, whole.call, own))
+        where = Where("value", model, summand.call, own, nth(first, offset))
+        where.require("the value", plain_value(model, summand.call, own))
     fail_sum(model.name, f"the value of {describe_block(first, columns[0])}")
 
 
 def explain_capture_block(
-    captured: Captured, model: Model, whole: Sum, first: First, inputs: Sequence[Any], *columns: Any
+    captured: Captured,
+    model: Model,
+    summand: Summand,
+    first: First,
+    inputs: Sequence[Any],
+    *columns: Any,
 ) -> None:
-    traced = TracedSum(model, whole, inputs)
+    traced = TracedSum(model, summand, inputs)
     pairs = zip(zip(*columns, strict=True), traced.terms(first, columns), strict=True)
     for offset, (item, term) in enumerate(pairs):
         value, pullback, _ = term()
         place, own = nth(first, offset), [*item, *inputs]
-        require_captured(value, pullback, model, whole.call, whole.active, own, place)
+        require_captured(value, pullback, model, summand.call, summand.active, own, place)
     fail_sum(model.name, f"the value or gradient of {describe_block(first, columns[0])}")
 
 
@@ -66,21 +71,21 @@ def explain_pull_back_block(
     captured: Captured,
     cotangent: Cotangent,
     model: Model,
-    whole: Sum,
+    summand: Summand,
     first: First,
     inputs: Sequence[Any],
-    witness: Any,
+    value_elsewhere: Any,
     *columns: Any,
 ) -> None:
     require_arrived(cotangent, captured, model)
-    traced = TracedSum(model._replace(keep="tape"), whole, inputs)
+    traced = TracedSum(model._replace(keep="tape"), summand, inputs)
     pairs = zip(zip(*columns, strict=True), traced.terms(first, columns), strict=True)
     for offset, (item, term) in enumerate(pairs):
         value, pullback, _ = term()
         place = nth(first, offset)
-        where = Where("backward", model, whole.call, [*item, *inputs], place)
+        where = Where("backward", model, summand.call, [*item, *inputs], place)
         leaves = pullback(seed(cotangent, value, model))
-        where.require_cotangents(whole.active, leaves, PULLED)
+        where.require_cotangents(summand.active, leaves, PULLED)
     fail_sum(model.name, f"the cotangent from {describe_block(first, columns[0])}")
 
 
@@ -94,7 +99,7 @@ def require_arrived(cotangent: Cotangent, captured: Captured, model: Model) -> N
 
 
 def explain_pull_back_sum(
-    pulled: Any, captured: Captured, cotangent: Cotangent, model: Model, witness: Any
+    pulled: Any, captured: Captured, cotangent: Cotangent, model: Model, value_elsewhere: Any
 ) -> None:
     require_arrived(cotangent, captured, model)
     fail_sum(model.name, "the cotangent of its shared arguments")
@@ -108,7 +113,7 @@ def explain_pull_back_items(
     captured: Captured,
     cotangent: Cotangent,
     model: Model,
-    witness: Any,
+    value_elsewhere: Any,
 ) -> None:
     require_arrived(cotangent, captured, model)
     fail_sum(model.name, "the cotangent of its items")
@@ -124,7 +129,7 @@ def explain_sum_values(
     fail_sum(name, "the value")
 
 
-def explain_add_seen(added: Added, values: Sequence[Any], *args: Any) -> None:
+def explain_add_seen(added: SumWithFingerprints, values: Sequence[Any], *args: Any) -> None:
     explain_sum_values(added.value, values, *args)
 
 
@@ -137,7 +142,7 @@ EXPLANATIONS.update(
         pull_back_items: explain_pull_back_items,
         add_captured: explain_add_captured,
         sum_values: explain_sum_values,
-        add_seen: explain_add_seen,
-        add_parts: explain_add_cotangents,
+        add_with_fingerprints: explain_add_seen,
+        add_unscaled: explain_add_cotangents,
     }
 )

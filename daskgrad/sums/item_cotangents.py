@@ -79,10 +79,10 @@ class Gathered:
     def total(self) -> tuple[Leaves, tuple[Leaves, ...]]:
         """The sum of the shared cotangents, and a column a part; at least one term was pushed."""
         pairs = zip(self._columns, self._are_rows, strict=True)
-        return self._shared.total(), tuple([side_by_side(*pair) for pair in pairs])
+        return self._shared.total(), tuple([stack_items(*pair) for pair in pairs])
 
 
-def side_by_side(items: Sequence[Leaves], are_rows: bool) -> Leaves:
+def stack_items(items: Sequence[Leaves], are_rows: bool) -> Leaves:
     """The cotangents of items as one: of an array whose rows they are, or leaf after leaf."""
     if not are_rows:
         return tuple(itertools.chain.from_iterable(items))
@@ -135,21 +135,23 @@ def pull_back_items(
     captured: Captured,
     cotangent: Cotangent,
     model: Model,
-    witness: Any,
+    value_elsewhere: Any,
 ) -> Cotangent:
     """The cotangents of all items of a sum that was added up: joined, and scaled once."""
-    require_value_seen(captured, cotangent, witness, model)
+    require_value_seen(captured, cotangent, value_elsewhere, model)
     (factor,) = seed(cotangent, captured.value, model)
-    joined = join(blocks, sizes, are_rows)
+    joined = concatenate(blocks, sizes, are_rows)
     return Cotangent(scaled(joined, factor))
 
 
-def join_items(blocks: Sequence[Cotangent], sizes: Sequence[int], are_rows: bool) -> Cotangent:
+def concatenate_items(
+    blocks: Sequence[Cotangent], sizes: Sequence[int], are_rows: bool
+) -> Cotangent:
     """The cotangents of all items of a sum, from those of its blocks."""
-    return Cotangent(join([block.leaves for block in blocks], sizes, are_rows))
+    return Cotangent(concatenate([block.leaves for block in blocks], sizes, are_rows))
 
 
-def join(blocks: Sequence[Leaves], sizes: Sequence[int], are_rows: bool) -> Leaves:
+def concatenate(blocks: Sequence[Leaves], sizes: Sequence[int], are_rows: bool) -> Leaves:
     """``sizes``: the numbers of items in the blocks."""
     if not are_rows:
         return tuple(itertools.chain.from_iterable(blocks))

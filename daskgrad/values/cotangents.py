@@ -63,10 +63,10 @@ class Seed(Cotangent):
         return np.asarray(leaf).dtype.type(self.times)
 
 
-class Part(Cotangent):
-    """A part of the gradient of a sum, and the factor that waits for the sum of all parts.
+class Unscaled(Cotangent):
+    """The gradient of a block of a sum, which waits for its factor until all have been added up.
 
-    Scaled part by part, the bits would depend on how the sum was cut.
+    Scaled block by block, the bits would depend on how the sum was cut.
     """
 
     __slots__ = ("factor",)
@@ -76,7 +76,7 @@ class Part(Cotangent):
         self.factor = factor
 
     def __reduce__(self):
-        return with_canonical_leaves, (Part, self.leaves, self.factor, self.seen)
+        return with_canonical_leaves, (Unscaled, self.leaves, self.factor, self.seen)
 
 
 # ------------------------------------------------------------------------------------- leaves

@@ -6,8 +6,8 @@ from numpy.testing import assert_array_equal
 
 import daskgrad as dg
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.backward import add_backward
-from daskgrad.graph.forward import add_forward
+from daskgrad.graph.backward import build_backward
+from daskgrad.graph.forward import build_forward
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.cotangents import Cotangent, Seed
 
@@ -23,8 +23,8 @@ def built(output, *wrt, cotangent=None):
     """What arrives at the variables, all tasks, and what the tasks of the backward pass need."""
     tasks = TaskGraph()
     graph = Graph(output, wrt)
-    forward = add_forward(graph, tasks)
-    arrived = add_backward(graph, forward, tasks, cotangent or Cotangent((np.ones(4),)))
+    forward = build_forward(graph, tasks)
+    arrived = build_backward(graph, forward, tasks, cotangent or Cotangent((np.ones(4),)))
     dsk = dict(tasks.high_level_graph())
     needs = {
         short(key): sorted(map(short, task.dependencies))

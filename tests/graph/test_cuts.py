@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 import daskgrad as dg
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.forward import add_forward
+from daskgrad.graph.forward import build_forward
 from daskgrad.tasks.task_graph import TaskGraph
 
 X = np.array([0.3, -0.5, 0.9])
@@ -163,7 +163,7 @@ def test_what_lies_only_behind_a_cut_is_not_active():
     graph = Graph(out, [x])
     assert graph.active == {x, a, out}
     tasks = TaskGraph()
-    add_forward(graph, tasks)
+    build_forward(graph, tasks)
     stages = [key[0].split("-")[0] for key in tasks._tasks]
     assert stages.count("forward") == 2
     assert Graph(dot(stopped, stopped), [x]).active == set()

@@ -6,7 +6,7 @@ from numpy.testing import assert_array_equal
 
 import daskgrad as dg
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.forward import add_forward
+from daskgrad.graph.forward import build_forward
 from daskgrad.models.captured import Captured
 from daskgrad.tasks.task_graph import TaskGraph
 
@@ -26,7 +26,7 @@ def energy(x):
 def built(output, *wrt, extras=()):
     """The tasks by name, (stage, model): what they need, by name."""
     tasks = TaskGraph()
-    forward = add_forward(Graph(output, wrt, extras), tasks)
+    forward = build_forward(Graph(output, wrt, extras), tasks)
     graph = dict(tasks.high_level_graph())
     needs = {short(key): sorted(map(short, task.dependencies)) for key, task in graph.items()}
     return forward, graph, needs
@@ -84,7 +84,7 @@ def test_the_forward_task_returns_value_and_pullback_and_the_value_task_the_valu
 def test_a_model_of_several_nodes_is_one_key():
     x = dg.variable(X)
     tasks = TaskGraph()
-    add_forward(Graph(squash(squash(squash(x))), [x]), tasks)
+    build_forward(Graph(squash(squash(squash(x))), [x]), tasks)
     held = [task for task in dict(tasks.high_level_graph()).values() if hasattr(task, "value")]
     assert sum(task.value is squash.model for task in held) == 1
 

@@ -16,7 +16,7 @@ import daskgrad as dg
 from daskgrad.models.captured import Gradient
 from daskgrad.sums.item_cotangents import ItemGradient
 from daskgrad.values.compensated import Unrounded, UnroundedValue
-from daskgrad.values.cotangents import Cotangent, Part
+from daskgrad.values.cotangents import Cotangent, Unscaled
 from daskgrad.values.memory import canonical
 from daskgrad.values.registrations import Structure
 from daskgrad.values.trees import flatten
@@ -166,7 +166,7 @@ SPEC = Structure(flatten((1.0, 1.0))[1])
     ("made", "held"),
     [
         (Cotangent((Z, None)), lambda c: c.leaves),
-        (Part((Z, None), 1.0), lambda c: c.leaves),
+        (Unscaled((Z, None), 1.0), lambda c: c.leaves),
         (Gradient((Z, None)), lambda c: c.leaves),
         (ItemGradient((Z,), ((Z, Z),)), lambda c: (c.leaves, c.columns)),
         (Unrounded(Z, Z), lambda c: (c.high, c.low)),

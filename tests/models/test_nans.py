@@ -8,7 +8,7 @@ import dask.bag
 import pytest
 
 import daskgrad as dg
-from daskgrad.graph.nodes import add_values
+from daskgrad.graph.nodes import build_values
 from daskgrad.models.finite import EXPLANATIONS, Watched, trouble, watched
 from daskgrad.models.pullbacks import capture, evaluate
 from daskgrad.tasks.task_graph import TaskGraph
@@ -289,7 +289,7 @@ def test_the_context_ends_after_an_error():
 def test_tasks_are_watched_only_within_the_context():
     def functions():
         tasks = TaskGraph()
-        add_values(tasks, [logarithm(X)])
+        build_values(tasks, [logarithm(X)])
         return [task.fun for task in tasks._tasks.values()]
 
     assert functions() == [evaluate]

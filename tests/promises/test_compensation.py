@@ -19,10 +19,10 @@ from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.tracing import Active
 from daskgrad.sums import map_sum as sums
 from daskgrad.sums.adding import sum_values
-from daskgrad.sums.block_tasks import Sum, capture_block, evaluate_block, pull_back_block
+from daskgrad.sums.block_tasks import Summand, capture_block, evaluate_block, pull_back_block
 from daskgrad.values import compensated as compensation
 from daskgrad.values import cotangents
-from daskgrad.values.addition import ADDERS
+from daskgrad.values.addition import ADDITIONS
 from daskgrad.values.compensated import Unrounded, UnroundedValue, final_leaves, two_sum
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.summation import pairwise
@@ -657,7 +657,10 @@ class Block:
     def __init__(self, fun):
         node = dg.map_sum(fun, ROWS, dg.variable(ONES))
         active = (Active(1, watched=False),)
-        self.model, self.sum = node.model, Sum(node.call, active, "compensated", is_part=True)
+        self.model, self.sum = (
+            node.model,
+            Summand(node.call, active, "compensated", is_partial=True),
+        )
 
     def evaluate(self):
         return evaluate_block(self.model, self.sum, 0, [ONES], ROWS[:8])
@@ -665,17 +668,17 @@ class Block:
     def capture(self):
         return capture_block(self.model, self.sum, 0, [ONES], ROWS[:8])
 
-    def pull_back(self, captured, witness):
+    def pull_back(self, captured, elsewhere):
         one = Cotangent((np.ones(np.shape(compensation.rounded_value(captured.value)))[()],))
-        return pull_back_block(captured, one, self.model, self.sum, 0, [ONES], witness, ROWS[:8])
+        return pull_back_block(captured, one, self.model, self.sum, 0, [ONES], elsewhere, ROWS[:8])
 
 
 @pytest.mark.parametrize("fun", [scaled, inner])
 def test_a_block_that_has_moved_gives_the_same_unrounded_sums(fun):
     block = Block(fun)
     captured = block.capture()
-    moved, witness = pickle.loads(pickle.dumps((captured, captured.value)))
-    pulled, pulled_again = block.pull_back(captured, witness), block.pull_back(moved, witness)
+    moved, elsewhere = pickle.loads(pickle.dumps((captured, captured.value)))
+    pulled, pulled_again = block.pull_back(captured, elsewhere), block.pull_back(moved, elsewhere)
     for here, there in (
         (pulled.leaves[0], pulled_again.leaves[0]),
         (captured.value.leaves[0], block.evaluate().leaves[0]),
@@ -720,7 +723,7 @@ def test_an_unknown_summation_is_an_error_that_names_the_choices(wrong):
 
 
 def test_the_choices_are_those_of_the_signature():
-    assert get_args(sums.Summation) == tuple(ADDERS)
+    assert get_args(sums.Summation) == tuple(ADDITIONS)
 
 
 def test_terms_of_several_shapes_are_told_by_their_own_shapes():

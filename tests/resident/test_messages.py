@@ -25,8 +25,7 @@ from daskgrad.resident.messages import (
 )
 from daskgrad.resident.parcels import Parcel, Parcels, Unopened
 from daskgrad.resident.requests import SpreadSum, summand_parcel
-from daskgrad.resident.worker_sums import Summand
-from daskgrad.sums.block_tasks import Sum
+from daskgrad.sums.block_tasks import Summand
 from daskgrad.values.tuples import Tuples
 
 
@@ -109,29 +108,29 @@ def test_workers_forget_what_was_not_used_for_long():
 
 def test_a_summand_is_packed_again_only_where_something_differs():
     node = dg.map_sum(summed, [1.0], dg.variable(1.0), 0.0)
-    summand = Summand(sent(summed), Sum(node.call, (Active(1, False),)), 0, whole_slices=False)
-    parcel = summand_parcel(summand)
-    assert summand_parcel(summand) is parcel
+    model, summand = sent(summed), Summand(node.call, (Active(1, False),), placed=0)
+    parcel = summand_parcel(model, summand)
+    assert summand_parcel(model, summand) is parcel
     for other in (
-        summand._replace(model=sent(lambda item, x, c: x)),
-        summand._replace(model=summand.model._replace(name="other")),
-        summand._replace(model=summand.model._replace(keep="tape")),
-        summand._replace(placed=1),
-        summand._replace(whole_slices=True),
-        with_whole(summand, active=()),
-        with_whole(summand, summation="compensated"),
+        (sent(lambda item, x, c: x), summand),
+        (model._replace(name="other"), summand),
+        (model._replace(keep="tape"), summand),
+        (model, summand._replace(placed=1)),
+        (model, summand._replace(slices=True)),
+        (model, summand._replace(active=())),
+        (model, summand._replace(summation="compensated")),
         *[
-            with_whole(summand, call=with_constant(node.call, c))
+            (model, summand._replace(call=with_constant(node.call, c)))
             for c in (-0.0, 0, False, None, "0.0")
         ],
     ):
-        assert summand_parcel(other).digest != parcel.digest
-        assert summand_parcel(other) is summand_parcel(other)
+        assert summand_parcel(*other).digest != parcel.digest
+        assert summand_parcel(*other) is summand_parcel(*other)
 
 
 @pytest.mark.parametrize(("placed", "parts"), [(None, [0, 1]), (0, [1, 2]), (1, [0, 2])])
 def test_columns_that_are_not_placed_have_the_numbers_of_an_items_parts(placed, parts):
-    each = SpreadSum(None, None, None, ["a", "b"], placed, ["c"], whole_slices=False)
+    each = SpreadSum(None, None, Summand(None, placed=placed), ["a", "b"], ["c"])
     assert list(map(each.part, range(2))) == parts
 
 
@@ -139,10 +138,10 @@ def test_a_summand_with_an_array_is_packed_every_time():
     node = dg.map_sum(summed, [1.0], dg.variable(1.0), 0.0)
     array = numpy.ones(3)
     call = with_constant(node.call, array)
-    summand = Summand(sent(summed), Sum(call, (Active(1, False),)), 0, whole_slices=False)
-    parcel = summand_parcel(summand)
+    model, summand = sent(summed), Summand(call, (Active(1, False),), placed=0)
+    parcel = summand_parcel(model, summand)
     array[0] = 2.0
-    assert summand_parcel(summand).digest != parcel.digest
+    assert summand_parcel(model, summand).digest != parcel.digest
 
 
 def summed(item, x, constant):
@@ -151,10 +150,6 @@ def summed(item, x, constant):
 
 def sent(fun):
     return Model(SentFunction.of(Model(fun, "fun")), "fun")
-
-
-def with_whole(summand, **changes):
-    return summand._replace(whole=summand.whole._replace(**changes))
 
 
 def with_constant(call, constant):

@@ -681,10 +681,10 @@ def test_a_sum_of_arrays_leaves_another_of_its_name_the_direct_way(client):
 
 def test_threads_that_keep_more_summands_than_there_is_room_for(monkeypatch, quick_switches):
     monkeypatch.setattr(requests, "KEPT", 8)
-    monkeypatch.setattr(requests, "summand_key", lambda key: key)
+    monkeypatch.setattr(requests, "summand_key", lambda *key: key)
     monkeypatch.setattr(requests.Parcel, "of", staticmethod(lambda key: Parcel(str(key), [])))
     monkeypatch.setattr(requests, "_parcels", {})
-    in_threads(lambda thread, number: summand_parcel((thread, number)))
+    in_threads(lambda thread, number: summand_parcel(thread, number))
     assert 0 < len(requests._parcels) <= 8 + 8
 
 

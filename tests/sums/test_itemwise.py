@@ -14,8 +14,14 @@ from samples import decades
 import daskgrad as dg
 from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.tracing import Active
-from daskgrad.sums.block_tasks import Sum, capture_block
-from daskgrad.sums.item_cotangents import ItemGradient, column_of, join, side_by_side, without_items
+from daskgrad.sums.block_tasks import Summand, capture_block
+from daskgrad.sums.item_cotangents import (
+    ItemGradient,
+    column_of,
+    concatenate,
+    stack_items,
+    without_items,
+)
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -402,8 +408,8 @@ def test_a_model_that_changes_its_mind_is_found():
         return np.sum(item) * len(calls)
 
     node = dg.map_sum(changing, dg.variable(ROWS))
-    whole = Sum(node.call, (Active(0, watched=False),))
-    first, second = [capture_block(node.model, whole, 0, [], ROWS) for _ in ("once", "again")]
+    summand = Summand(node.call, (Active(0, watched=False),))
+    first, second = [capture_block(node.model, summand, 0, [], ROWS) for _ in ("once", "again")]
     column_of(first, 0, without_items(first), node.model)
     with pytest.raises(NondeterministicModelError, match="'changing' returned another value"):
         column_of(second, 0, without_items(first), node.model)
@@ -432,20 +438,20 @@ def test_each_term_runs_once():
 
 
 def test_cotangents_are_put_side_by_side():
-    assert side_by_side([(1.0, None), (2.0, X)], are_rows=False) == (1.0, None, 2.0, X)
-    (rows,) = side_by_side([(X,), (None,), (X,)], are_rows=True)
+    assert stack_items([(1.0, None), (2.0, X)], are_rows=False) == (1.0, None, 2.0, X)
+    (rows,) = stack_items([(X,), (None,), (X,)], are_rows=True)
     assert_array_equal(rows, [X, 0.0 * X, X])
-    assert side_by_side([(None,)], are_rows=True) == (None,)
-    (numbers,) = side_by_side([(np.float32(1.0),), (None,)], are_rows=True)
+    assert stack_items([(None,)], are_rows=True) == (None,)
+    (numbers,) = stack_items([(np.float32(1.0),), (None,)], are_rows=True)
     assert numbers.dtype == np.float32
     assert numbers.tolist() == [1.0, 0.0]
 
 
 def test_blocks_are_joined():
-    assert join([(1.0, 2.0), (), (3.0,)], [2, 1, 1], are_rows=False) == (1.0, 2.0, 3.0)
-    (rows,) = join([(np.ones((2, 3)),), (None,)], [2, 4], are_rows=True)
+    assert concatenate([(1.0, 2.0), (), (3.0,)], [2, 1, 1], are_rows=False) == (1.0, 2.0, 3.0)
+    (rows,) = concatenate([(np.ones((2, 3)),), (None,)], [2, 4], are_rows=True)
     assert_array_equal(rows, [[1.0] * 3] * 2 + [[0.0] * 3] * 4)
-    assert join([(None,), (None,)], [1, 1], are_rows=True) == (None,)
+    assert concatenate([(None,), (None,)], [1, 1], are_rows=True) == (None,)
 
 
 def test_an_array_valued_sum_has_no_gradient():

@@ -17,7 +17,7 @@ from daskgrad.models.travel.policy import Under, sent
 from daskgrad.sums.adding import add_captured
 from daskgrad.sums.block_pullback import Terms
 from daskgrad.sums.block_tasks import (
-    Sum,
+    Summand,
     capture_block,
     evaluate_block,
     pull_back_block,
@@ -46,7 +46,7 @@ class Block:
         node = dg.map_sum(dg.delayed(fun, keep=keep), items, dg.variable(X))
         assert isinstance(node, ReductionNode)
         self.model, self.first, self.items = node.model, first, items
-        self.sum = Sum(node.call, (Active(1, watched=False),))
+        self.sum = Summand(node.call, (Active(1, watched=False),))
 
     def evaluate(self):
         return evaluate_block(self.model, self.sum, self.first, [X], self.items)
