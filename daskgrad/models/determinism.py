@@ -8,6 +8,7 @@ elsewhere: no gradient belongs to both. Fingerprints tell.
 from typing import Any
 
 from daskgrad.models.model import Model
+from daskgrad.values.carriers import carrier
 from daskgrad.values.compensated import rounded_value
 from daskgrad.values.cotangents import Cotangent, nbytes
 from daskgrad.values.fingerprints import Fingerprint, agree, fingerprint
@@ -64,35 +65,25 @@ def require_same_input(first: Fingerprint, second: Fingerprint, name: str) -> No
 # ------------------------------------------------------------------------- what sums have seen
 
 
+@carrier
 class Added:
     """A sum, and the fingerprints of the values that were added up."""
 
-    __slots__ = ("prints", "value")
-
-    def __init__(self, value: Any, prints: tuple[Fingerprint, ...]):
-        self.value = value
-        self.prints = prints
+    value: Any
+    prints: tuple[Fingerprint, ...]
 
     def __repr__(self) -> str:
         return f"Added({len(self.prints)} values)"
-
-    def __reduce__(self) -> tuple:
-        return Added, (self.value, self.prints)
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + nbytes(flatten(self.value)[0])
 
 
+@carrier
 class Prints:
     """The fingerprints of the values that a sum has seen, in their order."""
 
-    __slots__ = ("prints",)
-
-    def __init__(self, prints: tuple[Fingerprint, ...]):
-        self.prints = prints
-
-    def __reduce__(self) -> tuple:
-        return Prints, (self.prints,)
+    prints: tuple[Fingerprint, ...]
 
 
 SeenInSums = list[Any]  # whether the cotangent has a print, too, and pairs: Prints, which of them

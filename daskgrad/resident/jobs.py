@@ -16,7 +16,7 @@ from daskgrad.sums.block_tasks import Sum, TracedSum
 from daskgrad.sums.item_cotangents import ItemGradient, without_items
 from daskgrad.values.addition import ADDERS
 from daskgrad.values.cotangents import Leaves
-from daskgrad.values.memory import canonical, with_canonical_leaves
+from daskgrad.values.memory import canonical
 from daskgrad.values.summation import Place, Subtrees
 from daskgrad.values.tuples import as_slice
 
@@ -67,7 +67,7 @@ def load_sums(seen: list[tuple], partial_sums: list[tuple]) -> Sums:
     """Without fingerprints, as all partial sums are."""
     saw = tuple([Seen(*each) for each in seen])
     return {
-        place: Captured(canonical(value), with_canonical_leaves(Gradient, leaves), saw, ())
+        place: Captured(canonical(value), Gradient(canonical(leaves)), saw, ())
         for place, value, leaves in partial_sums
     }
 

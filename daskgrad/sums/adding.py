@@ -80,7 +80,7 @@ def add_parts(
     total = add_cotangents(parts, (True,) * len(parts), ADDERS[summation].cotangents, name)
     if not factors:
         return Cotangent(final_leaves(total.leaves), total.seen) if is_last else total
-    sum_of_parts = Part(total.leaves, factors[0], total.seen)
+    sum_of_parts = Part(total.leaves, total.seen, factors[0])
     return scaled(sum_of_parts) if is_last else sum_of_parts
 
 

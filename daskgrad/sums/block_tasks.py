@@ -302,8 +302,8 @@ def as_parts(
     shared_out: Cotangent | tuple[Cotangent, ...], factor: Any
 ) -> Cotangent | tuple[Cotangent, ...]:
     if isinstance(shared_out, Cotangent):
-        return Part(shared_out.leaves, factor, shared_out.seen)
-    return tuple([Part(part.leaves, factor, part.seen) for part in shared_out])
+        return Part(shared_out.leaves, shared_out.seen, factor)
+    return tuple([Part(part.leaves, part.seen, factor) for part in shared_out])
 
 
 def pull_back_sum(
