@@ -14,17 +14,16 @@ from daskgrad.graph.activity import Graph
 from daskgrad.graph.forward import DirectSums
 from daskgrad.tasks.keys import Stage
 from daskgrad.tasks.task_graph import TaskGraph, where
+from daskgrad.values.carriers import carrier
 
 
+@carrier
 class Known:
     """The result of a task that has run, in the place of a reference to it."""
 
-    __slots__ = ("key", "reference", "value")
-
-    def __init__(self, key: Any, value: Any):
-        self.key = key
-        self.value = value
-        self.reference: Any = None  # for tasks of Dask's, where there are any
+    key: Any
+    value: Any
+    reference: Any = None  # for tasks of Dask's, where there are any
 
 
 class AtOnce(TaskGraph):

@@ -5,10 +5,10 @@ model that is not deterministic then returns another value, while the first one 
 elsewhere: no gradient belongs to both. Fingerprints tell.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from daskgrad.models.model import Model
+from daskgrad.values.carriers import carrier
 from daskgrad.values.compensated import rounded_value
 from daskgrad.values.cotangents import Cotangent, nbytes
 from daskgrad.values.fingerprints import Fingerprint, agree, fingerprint
@@ -67,7 +67,7 @@ def require_same_input(first: Fingerprint, second: Fingerprint, name: str) -> No
 # ------------------------------------------------------------------------- what sums have seen
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@carrier
 class SumWithFingerprints:
     """A sum, and the fingerprints of the values that were added up."""
 
@@ -78,7 +78,7 @@ class SumWithFingerprints:
         return object.__sizeof__(self) + nbytes(flatten(self.value)[0])
 
 
-@dataclass(slots=True, eq=False)
+@carrier
 class Fingerprints:
     """The fingerprints of the values that a sum has seen, in their order."""
 

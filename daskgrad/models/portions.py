@@ -15,6 +15,7 @@ from daskgrad.models.failures import Blame
 from daskgrad.models.model import Call, Model
 from daskgrad.models.pullbacks import capture, evaluate, pull_back, seed
 from daskgrad.models.tracing import Active
+from daskgrad.values.carriers import carrier
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.fingerprints import fingerprint
 from daskgrad.values.memory import canonical, takes_as_arrived
@@ -24,19 +25,14 @@ from daskgrad.values.trees import children_of, flatten
 CONTAINERS = (list, tuple, dict)
 
 
+@carrier
 class Portion:
     """Cotangents of some items of a container, by the items' entries."""
 
-    __slots__ = ("items",)
-
-    def __init__(self, items: dict[Any, Cotangent]):
-        self.items = items
+    items: dict[Any, Cotangent]
 
     def __repr__(self) -> str:
         return f"Portion({self.items})"
-
-    def __reduce__(self) -> tuple:
-        return Portion, (self.items,)
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + sum([part.__sizeof__() for part in self.items.values()])

@@ -16,7 +16,7 @@ from daskgrad.sums.adding import CapturedSubtrees
 from daskgrad.sums.block_tasks import TracedSum
 from daskgrad.sums.item_cotangents import ItemGradient, without_items
 from daskgrad.values.cotangents import Leaves
-from daskgrad.values.memory import canonical, with_canonical_leaves
+from daskgrad.values.memory import canonical
 from daskgrad.values.summation import Place
 
 Sums = dict[Place, Captured]
@@ -54,7 +54,7 @@ def load_sums(seen: list[tuple], partial_sums: list[tuple]) -> Sums:
     """Without fingerprints, as all partial sums are."""
     saw = tuple([Seen(*each) for each in seen])
     return {
-        place: Captured(canonical(value), with_canonical_leaves(Gradient, leaves), saw, ())
+        place: Captured(canonical(value), Gradient(canonical(leaves)), saw, ())
         for place, value, leaves in partial_sums
     }
 

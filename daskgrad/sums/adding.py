@@ -103,7 +103,7 @@ def add_unscaled(
     total = add_cotangents(blocks, (True,) * len(blocks), ADDITIONS[summation].cotangents, name)
     if not factors:
         return Cotangent(final_leaves(total.leaves), total.seen) if is_last else total
-    waiting = Unscaled(total.leaves, factors[0], total.seen)
+    waiting = Unscaled(total.leaves, total.seen, factors[0])
     return scaled(waiting) if is_last else waiting
 
 

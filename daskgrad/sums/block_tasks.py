@@ -305,7 +305,7 @@ def with_items(
 
 
 def as_unscaled(shared: Cotangent | tuple[Cotangent, ...], factor: Any) -> tuple[Unscaled, ...]:
-    return tuple([Unscaled(each.leaves, factor, each.seen) for each in each_of(shared)])
+    return tuple([Unscaled(each.leaves, each.seen, factor) for each in each_of(shared)])
 
 
 def pull_back_sum(

@@ -17,14 +17,15 @@ from daskgrad.models.determinism import require_same_value, require_value_seen
 from daskgrad.models.model import Model
 from daskgrad.models.pullbacks import seed
 from daskgrad.values import cotangents
+from daskgrad.values.carriers import carrier
 from daskgrad.values.cotangents import Cotangent, Leaves, Seed
-from daskgrad.values.memory import canonical, with_canonical_leaves
 from daskgrad.values.rows import dense_leaf
 from daskgrad.values.summation import Add, PairwiseSum
 
 Widths = tuple[int, ...]  # how many leaves each differentiated part of an item has
 
 
+@carrier
 class ItemGradient(Gradient):
     """The gradient of the real scalar terms of a block.
 
@@ -32,24 +33,14 @@ class ItemGradient(Gradient):
     that is differentiated the cotangents of its items, side by side.
     """
 
-    __slots__ = ("columns",)
-
-    def __init__(self, leaves: Leaves, columns: tuple[Leaves, ...]):
-        super().__init__(leaves)
-        self.columns = columns
-
-    def __reduce__(self):
-        return load_item_gradient, (self.leaves, self.columns)
+    columns: tuple[Leaves, ...]
 
     def with_leaves(self, leaves: Leaves) -> "ItemGradient":
         return ItemGradient(leaves, self.columns)
 
     def __sizeof__(self) -> int:
-        return super().__sizeof__() + sum([cotangents.nbytes(column) for column in self.columns])
-
-
-def load_item_gradient(leaves: Leaves, columns: tuple[Leaves, ...]) -> ItemGradient:
-    return with_canonical_leaves(ItemGradient, leaves, canonical(columns))
+        columns = sum([cotangents.nbytes(column) for column in self.columns])
+        return Gradient.__sizeof__(self) + columns
 
 
 class Gathered:

@@ -166,7 +166,7 @@ SPEC = Structure(flatten((1.0, 1.0))[1])
     ("made", "held"),
     [
         (Cotangent((Z, None)), lambda c: c.leaves),
-        (Unscaled((Z, None), 1.0), lambda c: c.leaves),
+        (Unscaled((Z, None), factor=1.0), lambda c: c.leaves),
         (Gradient((Z, None)), lambda c: c.leaves),
         (ItemGradient((Z,), ((Z, Z),)), lambda c: (c.leaves, c.columns)),
         (Unrounded(Z, Z), lambda c: (c.high, c.low)),

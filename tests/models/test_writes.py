@@ -1,15 +1,13 @@
-"""An error of a write into an argument names the argument."""
+"""An error of a write into an argument names the model and says what to do."""
 
 import ctypes
 
 import autograd.numpy as anp
 import numpy as np
 import pytest
-import scipy.signal
 import scipy.sparse.csgraph
 
 import daskgrad as dg
-from daskgrad.models.writes import names_written, note_of_write
 
 X = np.array([0.3, 0.5, 0.9])
 C = np.array([1.0, 2.0, 3.0])
@@ -116,19 +114,18 @@ def unwritten(c):
 
 WRITES = [
     *(plus, at_item, assign, assign_index, flat, sort, out, positional_out, shuffle, put, copyto),
-    *(place, fill, draw, memory, as_ctypes, dot_out, resize, real, view, in_helper),
+    *(place, fill, draw, memory, as_ctypes, dot_out, resize, real, view, in_helper, unwritten),
 ]
 
 
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.__name__)
-def test_the_argument_is_named(write):
+def test_the_model_is_named(write):
     def model(x, b, c):
         write(c)
         return anp.sum(x * b * c)
 
     given = C.copy()
     node = dg.delayed(model, name="reactor")
-    told = "model 'reactor' wrote into its argument 'c'; arguments, .* copy it first"
     for ask in (
         lambda: dg.grad(lambda x: node(x, C, given))(X),
         lambda: dg.grad(lambda x: node(x, c=given, b=C))(X),
@@ -136,13 +133,9 @@ def test_the_argument_is_named(write):
     ):
         with pytest.raises((ValueError, TypeError)) as caught:
             ask()
-        assert_matches(told, notes(caught.value))
+        assert "model 'reactor' may have written into what it was given" in notes(caught.value)
+        assert "copy it first" in notes(caught.value)
     np.testing.assert_array_equal(given, C)
-
-
-def assert_matches(pattern, text):
-    with pytest.raises(AssertionError, match=pattern):
-        raise AssertionError(text)
 
 
 def test_an_item_is_told_by_its_place():
@@ -159,7 +152,7 @@ def test_an_item_is_told_by_its_place():
     ):
         with pytest.raises(ValueError, match="read-only") as caught:
             fun()
-        assert "model 'term' wrote into its argument 'item' (item 3);" in notes(caught.value)
+        assert "model 'term', item 3 may have written into" in notes(caught.value)
 
 
 def test_also_of_a_sum_inside_a_model():
@@ -170,57 +163,18 @@ def test_also_of_a_sum_inside_a_model():
     model = dg.delayed(lambda x: dg.map_sum(term, [C, C], x), name="outer")
     with pytest.raises(ValueError, match="read-only") as caught:
         dg.grad(model)(X)
-    assert "model 'term' wrote into its argument 'item' (item 0);" in notes(caught.value)
+    assert "in item 0 of a sum of 'term' inside a model" in notes(caught.value)
+    assert "model 'outer' may have written into" in notes(caught.value)
 
 
-def test_arrays_that_share_memory_are_listed():
-    def model(x, first, second):
-        first[0] = 1.0
-        return anp.sum(x)
-
-    with pytest.raises(ValueError, match="read-only") as caught:
-        dg.grad(lambda x: dg.delayed(model)(x, C, C[:2]))(X)
-    assert "wrote into what it was given: argument 'first' or argument 'second';" in notes(
-        caught.value
-    )
-
-
-def test_a_model_that_is_not_written_in_python_has_its_arguments_listed():
-    with pytest.raises(ValueError, match="read-only") as caught:
-        dg.delayed(np.random.default_rng(0).shuffle, name="shuffle")(C).compute()
-    assert "model 'shuffle' wrote into its argument" in notes(caught.value)
-
-
-def test_compiled_code_that_only_wants_memory_to_write_into_is_told_apart():
-    def model(x, sections, signal):
-        return anp.sum(x) * np.sum(scipy.signal.sosfilt(sections, signal))
-
-    sections = scipy.signal.butter(2, 0.3, output="sos")
-    with pytest.raises(ValueError, match="buffer source array is read-only") as caught:
-        dg.grad(lambda x: dg.delayed(model)(x, sections, C))(X)
-    assert "model 'model' handed what it was given to compiled code that may write:" in notes(
-        caught.value
-    )
-    assert "argument 'sections'" in notes(caught.value)
-    assert "copy it first" in notes(caught.value)
-
-
-def test_the_entries_of_a_sparse_matrix_are_its_memory():
+def test_compiled_code_that_only_wants_memory_to_write_into_is_told_so():
     def model(x, matrix):
         return anp.sum(x) * scipy.sparse.csgraph.maximum_flow(matrix, 0, 2).flow_value
 
     matrix = scipy.sparse.csr_array(np.triu(np.arange(9, dtype=np.int32).reshape(3, 3), 1))
-    with pytest.raises(ValueError, match="read-only") as caught:
+    with pytest.raises(ValueError, match="buffer source array is read-only") as caught:
         dg.grad(lambda x: dg.delayed(model)(x, matrix))(X)
-    assert "handed its argument 'matrix' to compiled code" in notes(caught.value)
-
-
-def test_code_whose_source_is_not_at_hand_is_searched_for_read_only_arrays():
-    scope = {"anp": anp}
-    exec("def model(x, c):\n    d = 1\n    c[0] = 1.0\n    return anp.sum(x)", scope)
-    with pytest.raises(ValueError, match="read-only") as caught:
-        dg.grad(lambda x: dg.delayed(scope["model"])(x, C))(X)
-    assert "wrote into its argument 'c'" in notes(caught.value)
+    assert "or handed it to compiled code that may" in notes(caught.value)
 
 
 def test_other_errors_are_not_explained():
@@ -230,33 +184,15 @@ def test_other_errors_are_not_explained():
     def locked(x):
         raise ValueError("the database is read-only")
 
+    def opened(x):
+        with open(__file__) as file:
+            file.write("")
+
     def own(x):
         np.broadcast_to(1.0, 3).sum()
         raise ValueError("shapes do not match")
 
-    for fun in (full, locked, own):
+    for fun in (full, locked, opened, own):
         with pytest.raises((OSError, ValueError)) as caught:
             dg.grad(dg.delayed(fun))(X)
         assert "copy it first" not in notes(caught.value)
-
-
-def test_an_error_that_says_nothing_of_writing_costs_nothing():
-    assert note_of_write(ValueError("no"), None, "model", (), {}) is None
-
-
-@pytest.mark.parametrize(
-    ("segment", "names"),
-    [
-        ("c[i]", ["c"]),
-        ("c['a'][i]", ["c"]),
-        ("c += d", ["c"]),
-        ("np.add(a, b, out=c)", ["c"]),
-        ("np.add(\n    a,\n    b,\n    out=c\n)", ["c"]),
-        ("c.sort()", ["c"]),
-        ("c[", []),
-        ("", []),
-        ("import c", []),
-    ],
-)
-def test_the_names_that_a_piece_of_source_writes(segment, names):
-    assert names_written(segment) == names

@@ -173,7 +173,7 @@ def test_a_write_into_an_argument_is_an_error_that_names_the_model(path):
     victim = np.full(3, 3.0)
     with pytest.raises(ValueError, match="read-only") as caught:
         PATHS[path](victim)
-    assert "wrote into" in notes(caught.value)
+    assert "written into" in notes(caught.value)
     assert "copy it first" in notes(caught.value)
     assert_array_equal(victim, np.full(3, 3.0))
     assert victim.flags.writeable
@@ -192,7 +192,7 @@ def test_also_where_placed_items_are(client):
         for _ in range(2):
             with pytest.raises(ValueError, match="read-only") as caught:
                 total(X)
-            assert "into its argument 'victim' (item" in notes(caught.value)
+            assert "model 'term', item" in notes(caught.value)
         fine = dg.grad(lambda x: dg.map_sum(lambda i, x: anp.sum(i * x), items, x))(X)
         assert_array_equal(fine, X + 1.0)
 
@@ -248,7 +248,7 @@ def test_a_rule_cannot_write_into_what_it_is_given(rule, of_what):
     node = dg.delayed(fun, name="model")
     with pytest.raises(ValueError, match="read-only") as caught:
         reverse(node)(X) if reverse else dg.jvp(node, (X,), (X,))
-    assert "model 'model' wrote into" in notes(caught.value)
+    assert "model 'model' may have written into" in notes(caught.value)
 
 
 def test_a_primitive_of_the_users_own_cannot_write_into_what_is_differentiated():
@@ -262,7 +262,7 @@ def test_a_primitive_of_the_users_own_cannot_write_into_what_is_differentiated()
     for ask in (dg.grad(dg.delayed(halved)), total, dg.grad(dg.delayed(lambda x: halved(x)))):
         with pytest.raises(ValueError, match="read-only") as caught:
             ask(X)
-        assert "wrote into its argument" in notes(caught.value)
+        assert "may have written into" in notes(caught.value)
     with pytest.raises(ValueError, match="read-only"):
         dg.grad(lambda v: dg.map_sum(lambda item, x: halved(item), v, X))([X, X])
 
@@ -295,7 +295,7 @@ def test_a_black_box_cannot_write_into_its_arguments():
     ):
         with pytest.raises(ValueError, match="read-only") as caught:
             ask()
-        assert "wrote into its argument 'x'" in notes(caught.value)
+        assert "may have written into" in notes(caught.value)
 
 
 def test_a_black_box_cannot_write_into_displaced_arguments():

@@ -139,11 +139,11 @@ def test_a_torch_model_that_writes_into_an_argument_is_found_and_named():
     model, term = (dg.delayed(fun, backend="torch") for fun in (spoil, spoil_item))
     c = np.ones(3)
     for ask, told in (
-        (lambda: dg.grad(lambda x: model(x, c))(X), "its argument 'c'"),
-        (lambda: model(X, c).compute(), "its argument 'c'"),
-        (lambda: dg.jvp(lambda x: model(x, c), (X,), (X,)), "its argument 'c'"),
-        (lambda: dg.grad(lambda x: dg.map_sum(term, [c], x))(X), "its argument 'item' (item 0)"),
+        (lambda: dg.grad(lambda x: model(x, c))(X), "model 'spoil'"),
+        (lambda: model(X, c).compute(), "model 'spoil'"),
+        (lambda: dg.jvp(lambda x: model(x, c), (X,), (X,)), "model 'spoil'"),
+        (lambda: dg.grad(lambda x: dg.map_sum(term, [c], x))(X), "model 'spoil_item', item 0"),
     ):
         with pytest.raises(RuntimeError, match="has written into one of its arguments") as caught:
             ask()
-        assert f"wrote into {told}" in notes(caught.value)
+        assert told in notes(caught.value)
