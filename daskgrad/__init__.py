@@ -3,7 +3,6 @@
 ``ARCHITECTURE.md`` tells what is where.
 """
 
-import daskgrad.sums.finite  # noqa: F401  explains what is not finite in sums
 from daskgrad import random
 from daskgrad.backends.autograd import trace_numbers
 from daskgrad.backends.registry import register_backend

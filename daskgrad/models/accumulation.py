@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from daskgrad.models import finite
 from daskgrad.models.determinism import require_same_input
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent, Leaves, Seed, is_zero
@@ -27,4 +28,8 @@ def add_cotangents(
     if seeds and not like:  # nothing else than seeds and symbolic zeros
         return Seed(sum([term.times for term in seeds]))
     leaves = [(s.like(like[0]),) if isinstance(s, Seed) else s.leaves for s in terms]
-    return Cotangent(pairwise(leaves, add), seen[0] if seen else None)
+    total = pairwise(leaves, add)
+    if finite.is_required():
+        what = f"backward pass: the sum of {len(terms)} cotangents of one value"
+        finite.require_sum(what, total)
+    return Cotangent(total, seen[0] if seen else None)

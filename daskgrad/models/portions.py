@@ -8,6 +8,7 @@ items as nodes, whole cotangents full of zeros would take the square of their nu
 from collections.abc import Sequence
 from typing import Any
 
+from daskgrad.models import finite
 from daskgrad.models.accumulation import add_cotangents
 from daskgrad.models.captured import Captured
 from daskgrad.models.determinism import require_same_input, require_value_seen
@@ -47,8 +48,7 @@ def evaluate_item(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     container = inputs[0]
     if type(container) not in CONTAINERS:
         return evaluate(model, call, canonical(inputs))
-    with Blame("value", model, call, inputs):
-        return canonical(container[index_in(call)])
+    return item_of(container, Blame("value", model, call, inputs))
 
 
 @takes_as_arrived
@@ -59,8 +59,15 @@ def capture_item(
     container = inputs[0]
     if type(container) not in CONTAINERS:
         return capture(model, call, active, canonical(inputs))
-    with Blame("forward", model, call, inputs):
-        return Captured(canonical(container[index_in(call)]), None, ())
+    return Captured(item_of(container, Blame("forward", model, call, inputs)), None, ())
+
+
+def item_of(container: Any, where: Blame) -> Any:
+    with where:
+        value = canonical(container[index_in(where.call)])
+    if finite.is_required():
+        finite.require(where, "the value", value)
+    return value
 
 
 @takes_as_arrived

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from daskgrad.models import finite
 from daskgrad.models.captured import Captured, Pullback, Seen
 from daskgrad.models.determinism import require_same_value, require_value_seen
 from daskgrad.models.failures import Blame
@@ -26,8 +27,12 @@ logger = logging.getLogger("daskgrad")
 
 def evaluate(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     """The value of a call; traces nothing."""
-    with Blame("value", model, call, inputs):
-        return plain_value(model, call, inputs)
+    where = Blame("value", model, call, inputs)
+    with where:
+        value = plain_value(model, call, inputs)
+    if finite.is_required():
+        finite.require(where, "the value", value)
+    return value
 
 
 def plain_value(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
@@ -46,6 +51,8 @@ def capture(model: Model, call: Call, active: Sequence[Active], inputs: Sequence
     except Exception as error:
         Blame("forward", model, call, inputs).note(error)
         raise
+    if finite.is_required():
+        finite.require_captured(Blame("forward", model, call, inputs), active, value, pullback)
     return Captured(value, pullback, tracer.seen(active))
 
 
@@ -74,6 +81,8 @@ def pull_back(
     except Exception as error:
         Blame("backward", model, call, inputs).note(error)
         raise
+    if finite.is_required():
+        finite.require_pulled(Blame("backward", model, call, inputs), active, leaves)
     return share_out(leaves, captured.seen)
 
 
@@ -130,6 +139,8 @@ def seed(cotangent: Cotangent, value: Any, model: Model) -> Leaves:
     A sum passes the cotangent of its own value on, which may be complex where a term is real.
     """
     leaves = flatten(value)[0]
+    if finite.is_required():
+        finite.require_arrived(cotangent, value, model)
     if isinstance(cotangent, Seed):
         if not is_real_scalar(leaves):
             raise TypeError(

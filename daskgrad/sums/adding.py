@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.models import finite
 from daskgrad.models.accumulation import add_cotangents
 from daskgrad.models.captured import Captured, Gradient, Seen
 from daskgrad.models.determinism import SumWithFingerprints, fingerprint_of
 from daskgrad.models.model import Model
 from daskgrad.values import cotangents
 from daskgrad.values.addition import ADDITIONS
-from daskgrad.values.compensated import final_leaves, rounded_value
+from daskgrad.values.compensated import final_leaves, rounded_value, taken_apart
 from daskgrad.values.cotangents import ONE_REAL_NUMBER, Cotangent, Unscaled, is_zero
 from daskgrad.values.descriptions import describe
 from daskgrad.values.summation import Add, Subtrees, pairwise
@@ -53,6 +54,9 @@ def add_captured(
     for block in blocks:
         require_gradient(block, model)
     total = pairwise(blocks, addition_of_captured(summation))
+    if finite.is_required():
+        what = f"sum over {model.name!r}: the value or gradient"
+        finite.require_sum(what, [*taken_apart(total.value)[0], *total.pullback.leaves])
     return captured_sum(total.value, total.pullback, total.seen, is_partial=not is_last)
 
 
@@ -104,7 +108,13 @@ def add_unscaled(
     if not factors:
         return Cotangent(final_leaves(total.leaves), total.seen) if is_last else total
     waiting = Unscaled(total.leaves, total.seen, factors[0])
-    return scaled(waiting) if is_last else waiting
+    if not is_last:
+        return waiting
+    added = scaled(waiting)
+    if finite.is_required():
+        what = f"backward pass: the sum of {len(blocks)} cotangents of one value"
+        finite.require_sum(what, added.leaves)
+    return added
 
 
 def is_one_factor(factors: Sequence[Any], blocks: Sequence[Cotangent]) -> bool:
@@ -130,6 +140,8 @@ def sum_values(
         require_items(is_last, name)
         return NOTHING
     total = pairwise(values, ADDITIONS[summation].values)
+    if finite.is_required():
+        finite.require_sum(f"sum over {name!r}: the value", taken_apart(total)[0])
     return rounded_value(total) if is_last else total
 
 

@@ -1,6 +1,6 @@
 """Block pullbacks: those of a block whose terms are arrays, kept side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from daskgrad.models.captured import Pullback, Travelling
@@ -65,9 +65,17 @@ class Terms(Travelling):
             return False
         return not self.pullbacks or any(pullback.is_empty for pullback in self._with_tapes())
 
-    def __call__(self, cotangent: Leaves) -> tuple[Leaves, tuple[Leaves, ...]]:
-        """The cotangents of the shared inputs, added up, and those of the items, side by side."""
+    def __call__(
+        self, cotangent: Leaves, look: Callable[[int, Leaves], None] | None = None
+    ) -> tuple[Leaves, tuple[Leaves, ...]]:
+        """The cotangents of the shared inputs, added up, and those of the items, side by side.
+
+        ``look`` is called with what each term returned, and its number.
+        """
         gathered = Gathered(self.are_rows, self._add)
-        for pullback, widths in zip(self.pullbacks, self.widths, strict=True):
-            gathered.push(pullback.of_term(cotangent), widths)
+        for number, (pullback, widths) in enumerate(zip(self.pullbacks, self.widths, strict=True)):
+            leaves = pullback.of_term(cotangent)
+            if look is not None:
+                look(number, leaves)
+            gathered.push(leaves, widths)
         return gathered.total()

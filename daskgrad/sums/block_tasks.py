@@ -14,7 +14,8 @@ import numpy as np
 
 from daskgrad.backends import registry
 from daskgrad.backends.traced_call import TracedBlock
-from daskgrad.models.captured import Captured, Gradient
+from daskgrad.models import finite
+from daskgrad.models.captured import Captured, Gradient, Seen
 from daskgrad.models.determinism import require_value_seen
 from daskgrad.models.failures import Blame, Partition
 from daskgrad.models.model import Call, Model
@@ -31,7 +32,7 @@ from daskgrad.sums.adding import NOTHING, captured_sum
 from daskgrad.sums.block_pullback import Terms
 from daskgrad.sums.item_cotangents import Gathered, Widths, factor_of_terms, items_of
 from daskgrad.values.addition import ADDITIONS
-from daskgrad.values.compensated import final_leaves, rounded_value
+from daskgrad.values.compensated import final_leaves, rounded_value, taken_apart
 from daskgrad.values.cotangents import Cotangent, Leaves, Unscaled
 from daskgrad.values.protection import as_it_is, read_only_leaf
 from daskgrad.values.registrations import Structure
@@ -78,15 +79,23 @@ def evaluate_block(
     protected = protection(model)
     inputs, columns = list(map(protected, inputs)), tuple(map(protected, columns))
     call = protected_call(summand.call, protected)
-    values = PairwiseSum(ADDITIONS[summand.summation].values)
+    values, is_checked = PairwiseSum(ADDITIONS[summand.summation].values), finite.is_required()
     for offset, item in enumerate(zip(*columns, strict=True)):
         of_term = [*item, *inputs]
         try:
-            values.push(plain_value(model, call, of_term))
+            value = plain_value(model, call, of_term)
+            values.push(value)
         except Exception as error:
             Blame("value", model, summand.call, of_term, nth(first, offset)).note(error)
             raise
-    return values.total() if summand.is_partial else rounded_value(values.total())
+        if is_checked:
+            where = Blame("value", model, summand.call, of_term, nth(first, offset))
+            finite.require(where, "the value", value)
+    total = values.total()
+    if is_checked:
+        what = f"sum over {model.name!r}: the value of {describe_block(first, columns[0])}"
+        finite.require_sum(what, taken_apart(total)[0])
+    return total if summand.is_partial else rounded_value(total)
 
 
 def protection(model: Model) -> Callable[[Any], Any]:
@@ -126,6 +135,7 @@ class TracedSum:
             call = protected_call(summand.call, self.protected)
             self._tracer = Tracer(model, call, shared, padded, in_sum=True)
         self._seen = seen_by(shared, padded)
+        self._must_be_finite = finite.is_required()
 
     def columns(self, others: list[Any], placed: Any) -> list[Any]:
         """The parts of a block's items, or its slices of them; ``placed`` are those of the part
@@ -158,17 +168,19 @@ class TracedSum:
                 kept.append(pullback)
                 kept_widths.append(widths)
         if all(isinstance(pullback, Gradient) for pullback in kept):
-            return self._captured(values.total(), gradients.gradient())
-        if scalars:
+            pullback = gradients.gradient()
+        elif scalars:
             raise TypeError(
                 f"the terms of a sum over {self._model.name!r} must be of one kind; {scalars} of "
                 f"{len(columns[0])} in one task returned one real number, and others something else"
             )
-        return self._captured(
-            values.total(), Terms(kept, kept_widths, are_rows, self._add.cotangents)
-        )
-
-    def _captured(self, value: Any, pullback: Any) -> Captured:
+        else:
+            pullback = Terms(kept, kept_widths, are_rows, self._add.cotangents)
+        value = values.total()
+        if self._must_be_finite:
+            what = f"the value or gradient of {describe_block(first, columns[0])}"
+            leaves = [*taken_apart(value)[0], *getattr(pullback, "leaves", ())]
+            finite.require_sum(f"sum over {self._model.name!r}: {what}", leaves)
         return captured_sum(value, pullback, self._seen, self._summand.is_partial)
 
     def terms(self, first: First, columns: Sequence[Sequence[Any]]) -> Iterator[Callable[[], Term]]:
@@ -195,9 +207,14 @@ class TracedSum:
             self._blame(error, first, offset, columns)
             raise
         if result is None:
-            return self._term(first, offset, item)
-        tracer, widths = self._tracer_of(item)
-        return (*tracer.captured(*result), widths)
+            term = self._term(first, offset, item)
+        else:
+            tracer, widths = self._tracer_of(item)
+            term = (*tracer.captured(*result), widths)
+        if self._must_be_finite:
+            where = self._where([*item, *self._inputs], nth(first, offset))
+            finite.require_captured(where, self._summand.active, *term[:2])
+        return term
 
     def _found_at_once(self, columns: Sequence[Sequence[Any]]) -> Iterator[Any]:
         if not self._tracer.is_at_once:
@@ -221,9 +238,11 @@ class TracedSum:
             tracer, widths = self._tracer_of(item)
             return (*tracer.run(inputs), widths)
         except Exception as error:
-            place = nth(first, offset)
-            Blame("forward", self._model, self._summand.call, inputs, place).note(error)
+            self._where(inputs, nth(first, offset)).note(error)
             raise
+
+    def _where(self, inputs: Sequence[Any], place: Any = None) -> Blame:
+        return Blame("forward", self._model, self._summand.call, inputs, place)
 
     def _blame(
         self, error: Exception, first: First, start: int, columns: Sequence[Sequence[Any]]
@@ -234,7 +253,7 @@ class TracedSum:
         for offset, item in enumerate(items, start):
             self._term(first, offset, item)
         described = [describe_block(first, columns[0]), *[None] * (len(columns) - 1)]
-        Blame("forward", self._model, self._summand.call, [*described, *self._inputs]).note(error)
+        self._where([*described, *self._inputs]).note(error)
 
 
 def require_one_length(columns: Sequence[Sequence[Any]], first: First, model: Model) -> None:
@@ -285,15 +304,37 @@ def pull_back_block(
             again = capture_block(tape, summand, first, inputs, *columns)
             pullback = of_second_trace(captured, again, model)
         leaves = seed(cotangent, rounded_value(captured.value), model)
-        if isinstance(pullback, Terms):
-            shared, own = pullback(leaves)
-            shared = shared if summand.is_partial else final_leaves(shared)
-            return with_items(share_out(shared, captured.seen), own)
-        own = items_of(pullback, factor_of_terms(cotangent, leaves))
-        if summand.is_partial and not pullback.is_zero and leaves[0] is not None:
-            parts = as_unscaled(share_out(pullback.leaves, captured.seen), leaves[0])
-            return with_items(parts, own)
-        return with_items(share_out(pullback(leaves), captured.seen), own)
+        if not finite.is_required():
+            return pulled_back(pullback, cotangent, leaves, captured.seen, summand.is_partial)
+
+        def look(offset: int, of_term: Leaves) -> None:
+            item = [column[offset] for column in columns]
+            where = Blame("backward", model, summand.call, [*item, *inputs], nth(first, offset))
+            finite.require_pulled(where, summand.active, of_term)
+
+        pulled = pulled_back(pullback, cotangent, leaves, captured.seen, summand.is_partial, look)
+        for each in each_of(pulled):
+            what = f"sum over {model.name!r}: the cotangent from {described[0]}"
+            finite.require_sum(what, each.leaves)
+        return pulled
+
+
+def pulled_back(
+    pullback: Terms | Gradient,
+    cotangent: Cotangent,
+    leaves: Leaves,
+    seen: Sequence[Seen],
+    is_partial: bool,
+    look: Callable[[int, Leaves], None] | None = None,
+) -> Cotangent | tuple[Cotangent, ...]:
+    """What the pullback of a block returns for a cotangent, whose ``leaves`` fit the value."""
+    if isinstance(pullback, Terms):
+        shared, own = pullback(leaves, look)
+        return with_items(share_out(shared if is_partial else final_leaves(shared), seen), own)
+    own = items_of(pullback, factor_of_terms(cotangent, leaves))
+    if is_partial and not pullback.is_zero and leaves[0] is not None:
+        return with_items(as_unscaled(share_out(pullback.leaves, seen), leaves[0]), own)
+    return with_items(share_out(pullback(leaves), seen), own)
 
 
 def with_items(
@@ -315,6 +356,9 @@ def pull_back_sum(
     with Blame("backward", model, NO_ARGUMENTS, ()):
         require_value_seen(captured, cotangent, value_elsewhere, model)
         leaves = captured.pullback(seed(cotangent, captured.value, model))
+        if finite.is_required():
+            what = f"sum over {model.name!r}: the cotangent of its shared arguments"
+            finite.require_sum(what, leaves)
         return share_out(leaves, captured.seen)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.models import finite
 from daskgrad.models.captured import Captured, Gradient
 from daskgrad.models.determinism import require_same_value, require_value_seen
 from daskgrad.models.model import Model
@@ -131,8 +132,10 @@ def pull_back_items(
     """The cotangents of all items of a sum that was added up: joined, and scaled once."""
     require_value_seen(captured, cotangent, value_elsewhere, model)
     (factor,) = seed(cotangent, captured.value, model)
-    joined = concatenate(blocks, sizes, are_rows)
-    return Cotangent(scaled(joined, factor))
+    joined = scaled(concatenate(blocks, sizes, are_rows), factor)
+    if finite.is_required():
+        finite.require_sum(f"sum over {model.name!r}: the cotangent of its items", joined)
+    return Cotangent(joined)
 
 
 def concatenate_items(

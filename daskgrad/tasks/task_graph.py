@@ -12,7 +12,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import DataNode, TaskRef
 from dask.typing import Key
 
-from daskgrad.models.finite import is_debugging, watched
+from daskgrad.models.finite import MustBeFinite, is_debugging
 from daskgrad.models.travel.policy import Under, sent
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.collections import Collection, Result, what_stands_at
@@ -99,8 +99,8 @@ class TaskGraph:
         return fun
 
     def watched(self, fun: Callable) -> Callable:
-        """The function of a task, which checks its result if this graph is watched."""
-        return watched(fun) if self._is_watched else fun
+        """The function of a task, whose numbers must be finite where this graph is watched."""
+        return MustBeFinite(fun) if self._is_watched else fun
 
     def data(self, key: Key, value: Any) -> TaskRef:
         """Puts a value into the graph, once for all tasks that refer to it."""

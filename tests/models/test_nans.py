@@ -5,12 +5,13 @@ import threading
 import autograd.numpy as np
 import dask
 import dask.bag
+import probes
 import pytest
 
 import daskgrad as dg
 from daskgrad.graph.nodes import build_values
-from daskgrad.models.finite import EXPLANATIONS, Watched, trouble, watched
-from daskgrad.models.pullbacks import capture, evaluate
+from daskgrad.models.finite import MustBeFinite, trouble
+from daskgrad.models.pullbacks import evaluate
 from daskgrad.tasks.task_graph import TaskGraph
 
 X = np.array([0.5, 1.5, 2.5])
@@ -238,6 +239,37 @@ def test_slices_and_partitions_are_told():
     assert ", item 7 of partition 1: the value" in message_of(lambda: dg.grad(partitions)(X))
 
 
+def test_so_is_that_of_gradients_item_by_item(scheduler):
+    message = message_of(lambda: dg.per_item(root_term, ITEMS)(X))
+    assert ", item 17: the gradient with respect to argument 1 has inf at [0]" in message
+
+
+def test_a_cotangent_that_is_handed_to_a_sum_is_told(scheduler):
+    _, pullback = dg.vjp(lambda x: dg.map_sum(array_term, ITEMS[:8], x, grainsize=4), X)
+    message = message_of(lambda: pullback(X * np.nan))
+    assert "model 'array_term', backward pass: the cotangent that arrives at its value" in message
+    assert "has NaN at [0] (3 of 3 entries)" in message
+
+
+def test_terms_whose_cotangents_overflow_when_they_are_added():
+    def fun(x):
+        return total(dg.map_sum(lambda item, x: item * x, [1e308] * 4, x, grainsize=4))
+
+    message = message_of(lambda: dg.grad(fun)(X * 1e-300))
+    assert message.startswith("sum over '<lambda>': the cotangent from items 0 to 3 is not finite")
+
+
+def test_no_model_runs_again_to_be_looked_at(tmp_path):
+    log = tmp_path / "runs"
+
+    def counted(item, x):
+        probes.write(log, str(item))
+        return np.log(item * x)
+
+    message_of(lambda: dg.grad(lambda x: total(dg.map_sum(counted, ITEMS, x, grainsize=64)))(X))
+    assert len(probes.lines(log)) == 18
+
+
 def test_items_that_are_not_finite_are_no_error_by_themselves():
     data = dask.bag.from_sequence([1.0, np.nan, np.inf], npartitions=2)
     with dg.debug_nans():
@@ -294,7 +326,7 @@ def test_tasks_are_watched_only_within_the_context():
 
     assert functions() == [evaluate]
     with dg.debug_nans():
-        assert [type(fun) for fun in functions()] == [Watched]
+        assert [type(fun) for fun in functions()] == [MustBeFinite]
     assert functions() == [evaluate]
 
 
@@ -307,12 +339,6 @@ def test_the_bits_are_the_same():
         watched_value, watched_gradient = dg.value_and_grad(fun)(X)
     assert watched_value == value
     assert watched_gradient.tobytes() == gradient.tobytes()
-
-
-def test_only_functions_that_can_be_explained_are_watched():
-    assert watched(len) is len
-    assert watched(capture).fun is capture
-    assert EXPLANATIONS.keys() >= {evaluate, capture}
 
 
 def test_what_is_not_finite_is_told_in_words():
