@@ -21,33 +21,14 @@ from autograd.tracer import (
     isbox,
     new_box,
     notrace_primitives,
-    trace_primitives_map,
 )
 
 from daskgrad.backends.autograd.custom import call_ruled
-from daskgrad.backends.autograd.reverse import (
-    copied,
-    explain,
-    missing,
-    program_of,
-    pullback_of,
-    trace,
-)
-from daskgrad.backends.autograd.rules import (
-    ADJOINTS,
-    EQUIVALENTS,
-    REFUSED,
-    TANGENTS,
-    entered_by,
-    settle,
-)
-from daskgrad.backends.autograd.rules.declaration import plain
-from daskgrad.backends.autograd.rules.refusals import (
-    INTEGERS,
-    kind_of,
-    require_seen,
-    without_derivative,
-)
+from daskgrad.backends.autograd.kinds import INTEGERS, kind_of
+from daskgrad.backends.autograd.reverse import copied, program_of, pullback_of, trace
+from daskgrad.backends.autograd.rules.declaration import DECLARED, plain
+from daskgrad.backends.autograd.rules.known import settle, without_derivative
+from daskgrad.backends.autograd.rules.refusals import explain, missing, require_seen
 from daskgrad.backends.autograd.trace_numbers import trace_numbers
 from daskgrad.values.cotangents import is_differentiable
 
@@ -69,7 +50,7 @@ class Step(NamedTuple):
         if not there:
             return None
         argnums, arrived = zip(*there, strict=True)
-        rule = RULES.get(self.fun) or primitive_jvps.get(self.fun) or transposed(self.fun)
+        rule = RULES.get(self.fun) or rule_of(self.fun)
         try:
             tangent = rule(argnums, arrived, self.value, self.args, self.kwargs)
         except (KeyError, NotImplementedError, TypeError) as error:
@@ -159,18 +140,21 @@ def require_array(box: Any) -> None:
         raise TypeError(f"a model returned autograd's box of a {kind}; return a plain {kind}")
 
 
-# ---------------------------------------------------------------------------------- corrections
+# ------------------------------------------------------------------------------------- rules
 
-RULES: dict[Callable, Callable] = {}  # those for tangents that stand before autograd's
-
-SEVERAL_AXES = {trace_primitives_map[np.var], trace_primitives_map[np.std]}  # wrong in autograd
+RULES: dict[Callable, Callable] = {}  # the declared ones, of the primitives that were met
 
 
-def enter_corrections() -> None:
-    own = ADJOINTS.keys() | REFUSED.keys() | SEVERAL_AXES
-    RULES.update({fun: transposed(fun) for fun in own})
-    RULES.update({fun: equivalent_rule(fun) for fun in EQUIVALENTS})
-    RULES.update(TANGENTS)
+def rule_of(fun: Callable) -> Callable:
+    """The rule of a primitive that was not met before, or whose rule is autograd's."""
+    known = DECLARED.get(fun)
+    if known is None or not (known.adjoint or known.program or known.refused or known.tangent):
+        return primitive_jvps.get(fun) or transposed(fun)
+    if known.program:
+        RULES[fun] = rule_by_program(fun, known.program, known.needed, known.arrays)
+    else:
+        RULES[fun] = known.tangent or transposed(fun)
+    return RULES[fun]
 
 
 def transposed(fun: Callable) -> Callable:
@@ -186,9 +170,8 @@ def transposed(fun: Callable) -> Callable:
     return rule
 
 
-def equivalent_rule(fun: Callable) -> Callable:
-    """The rule of a function that an equivalent stands for in some of its calls."""
-    program, needed, arrays = EQUIVALENTS[fun]
+def rule_by_program(fun: Callable, program: Callable, needed: Callable, arrays: int) -> Callable:
+    """The rule of a function that a program stands for in some of its calls."""
 
     def rule(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
         if argnums[-1] >= arrays:
@@ -208,6 +191,3 @@ def in_container(tangents: list[Any], value: Any) -> Any:
     if isinstance(value, list | tuple):
         return (autograd_list if isinstance(value, list) else autograd_tuple)(tangents)
     return tangents[0]
-
-
-entered_by(enter_corrections)

@@ -17,34 +17,23 @@ from autograd.tracer import Node, isbox, new_box, notrace_primitives
 from numpy import float64, ndarray
 
 from daskgrad.backends.autograd.custom import call_ruled
+from daskgrad.backends.autograd.kinds import INTEGERS, integer_pullback, kind_of, real_part
 from daskgrad.backends.autograd.pickling import TapePickler
-from daskgrad.backends.autograd.rules import (
-    ADJOINTS,
-    EQUIVALENTS,
-    REFUSED,
-    entered_by,
-    settle,
-)
-from daskgrad.backends.autograd.rules.arithmetic import RULES as ARITHMETIC_RULES
-from daskgrad.backends.autograd.rules.declaration import Refusal, plain
-from daskgrad.backends.autograd.rules.indexing import RULES as INDEXING_RULES
+from daskgrad.backends.autograd.rules.declaration import DECLARED, Declaration, plain
 from daskgrad.backends.autograd.rules.indexing import Piece, Pieces
-from daskgrad.backends.autograd.rules.linear import RULES as LINEAR_RULES
+from daskgrad.backends.autograd.rules.known import settle, without_derivative
 from daskgrad.backends.autograd.rules.refusals import (
-    INTEGERS,
-    integer_pullback,
-    kind_of,
-    real_part,
+    explain,
+    missing,
     require_derivative,
     require_seen,
-    without_derivative,
 )
 from daskgrad.backends.autograd.trace_numbers import trace_numbers
 from daskgrad.values.trees import LEAF_TYPES
 
 LEAF_TYPES.add(ArrayBox)  # optree would find out as much, in ten times the time
 
-RULES = {**ARITHMETIC_RULES, **LINEAR_RULES, **INDEXING_RULES}
+RULES: dict[Callable, Callable] = {}  # the declared ones, of the primitives that were met
 
 
 class TapeNode(Node):
@@ -85,44 +74,13 @@ def pullback_of(fun: Callable, argnums: tuple, value: Any, args: tuple, kwargs: 
 
 
 def rule_of(fun: Callable, argnums: tuple) -> Callable:
-    """autograd's rule, unless it has been corrected since the function's module was imported."""
+    """The rule of a primitive that was not met before, or whose rule is autograd's."""
     settle()
-    return RULES.get(fun) or primitive_vjps.get(fun) or missing(fun, argnums)
-
-
-def missing(fun: Callable, argnums: tuple) -> Callable:
-    raise NotImplementedError(missing_rule(fun, argnums))
-
-
-def explain(error: Exception, fun: Callable, argnums: tuple) -> None:
-    """Raises a clearer error where a rule has failed since it is not made for a call."""
-    if isinstance(error, Refusal):
-        return
-    if isinstance(error, NotImplementedError) and not str(error).startswith(UNDEFINED):
-        raise NotImplementedError(narrow_rule(fun, error)) from error
-    if isinstance(error, NotImplementedError) or (
-        isinstance(error, KeyError) and error.args[0] in argnums
-    ):
-        raise NotImplementedError(missing_rule(fun, argnums)) from error
-    if isinstance(error, TypeError) and "argument" in str(error):
-        raise TypeError(narrow_rule(fun, error)) from error  # np.clip(box) goes another way on
-
-
-UNDEFINED = ("VJP of ", "JVP of ")  # how autograd begins to say that there is no rule
-
-
-def missing_rule(fun: Callable, argnums: tuple) -> str:
-    name = getattr(fun, "__name__", repr(fun))
-    return (
-        f"the primitive {name!r} has no derivative rule for its argument "
-        f"{', '.join(map(str, argnums))}; write the model without it, or define the rule with "
-        f"autograd.extend.defvjp"
-    )
-
-
-def narrow_rule(fun: Callable, error: Exception) -> str:
-    name = getattr(fun, "__name__", repr(fun))
-    return f"the rule of the primitive {name!r} does not take all arguments of this call: {error}"
+    known = DECLARED.get(fun)
+    if known is not None and (known.adjoint or known.program or known.refused):
+        RULES[fun] = declared_rule(fun, known)
+        return RULES[fun]
+    return primitive_vjps.get(fun) or missing(fun, argnums)
 
 
 def trace(fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
@@ -380,18 +338,18 @@ def _filled(cells: Sequence[Any]) -> list[Any]:
     return contents
 
 
-# ---------------------------------------------------------------------------------- corrections
+# ----------------------------------------------------------------------------- declared rules
 
 
-def enter_corrections() -> None:
-    RULES.update(ADJOINTS)
-    RULES.update({fun: equivalent_rule(fun) for fun in EQUIVALENTS})
-    RULES.update({fun: refusing_rule(fun) for fun in REFUSED})
+def declared_rule(fun: Callable, known: Declaration) -> Callable:
+    if known.program:
+        return rule_by_program(fun, known.program, known.needed, known.arrays)
+    rule = known.adjoint or primitive_vjps[fun]
+    return refusing_rule(fun, rule) if known.refused else rule
 
 
-def equivalent_rule(fun: Callable) -> Callable:
-    """The rule of a function that an equivalent stands for in some of its calls."""
-    program, needed, arrays = EQUIVALENTS[fun]
+def rule_by_program(fun: Callable, program: Callable, needed: Callable, arrays: int) -> Callable:
+    """The rule of a function that a program stands for in some of its calls."""
 
     def rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
         if argnums[-1] >= arrays:
@@ -438,14 +396,9 @@ def program_of(program: Callable, argnums: tuple, args: tuple, kwargs: dict) -> 
     return outputs_of
 
 
-def refusing_rule(fun: Callable) -> Callable:
-    rule = ADJOINTS.get(fun) or primitive_vjps[fun]
-
+def refusing_rule(fun: Callable, rule: Callable) -> Callable:
     def checked_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
         require_derivative(fun, argnums)
         return rule(argnums, ans, args, kwargs)
 
     return checked_rule
-
-
-entered_by(enter_corrections)

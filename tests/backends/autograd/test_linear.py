@@ -6,7 +6,7 @@ import pytest
 from autograd.core import make_vjp
 
 from daskgrad.backends.autograd import reverse, trace
-from daskgrad.backends.autograd.rules.linear import RULES
+from daskgrad.backends.autograd.rules.declaration import DECLARED
 from daskgrad.models.captured import held_nbytes
 
 
@@ -137,9 +137,9 @@ def test_autograds_primitives_are_found(monkeypatch):
 
     def watched(argnums, ans, args, kwargs):
         calls.append(args)
-        return RULES[mean](argnums, ans, args, kwargs)
+        return DECLARED[mean].adjoint(argnums, ans, args, kwargs)
 
-    (mean,) = [fun for fun in RULES if fun.fun is np.mean]
+    (mean,) = [fun for fun in DECLARED if getattr(fun, "fun", None) is np.mean]
     monkeypatch.setitem(reverse.RULES, mean, watched)
     trace(lambda a: [anp.mean(a)], [np.ones(3)])
     assert len(calls) == 1

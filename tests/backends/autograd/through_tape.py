@@ -16,7 +16,7 @@ from daskgrad.backends.autograd import linearize, trace
 from daskgrad.backends.autograd.custom import opened
 from daskgrad.backends.autograd.forward import RULES as RULES_FOR_TANGENTS
 from daskgrad.backends.autograd.reverse import RULES
-from daskgrad.backends.autograd.rules import TANGENTS
+from daskgrad.backends.autograd.rules.declaration import DECLARED
 from daskgrad.values.trees import flatten
 
 RIGHT_HERE = {"test_fft.py::test_rfftn_odd_not_implemented": "wants odd sizes to be refused"}
@@ -93,8 +93,8 @@ def checking(mode, check_grads):
 def break_rule(mode):
     """Makes our rule for ``tanh`` wrong by one part in a thousand: somebody has to see it."""
     if mode == "fwd":
-        push = TANGENTS[anp.tanh]
-        TANGENTS[anp.tanh] = RULES_FOR_TANGENTS[anp.tanh] = lambda *call: 1.001 * push(*call)
+        push = DECLARED[anp.tanh].tangent
+        RULES_FOR_TANGENTS[anp.tanh] = lambda *call: 1.001 * push(*call)
     else:
         pull = primitive_vjps[anp.tanh]
         RULES[anp.tanh] = lambda *call: lambda g: pull(*call)(1.001 * g)

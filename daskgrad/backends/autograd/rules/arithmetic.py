@@ -1,4 +1,4 @@
-"""Rules of our own for arithmetic between real arrays, looked up before autograd's.
+"""Arithmetic: quick adjoints between real arrays.
 
 autograd's rules for ``+ - * / **`` find out shape, dtype and kind of both operands when a call is
 recorded, and again when it is pulled back, which on small arrays takes longer than the arithmetic.
@@ -11,8 +11,11 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
-from autograd.core import primitive_vjps
+from autograd.core import primitive_jvps, primitive_vjps
 from autograd.numpy.numpy_vjps import unbroadcast
+from autograd.tracer import getval
+
+from daskgrad.backends.autograd.rules.declaration import declare
 
 Argnums = tuple[int, ...]
 BOTH = (0, 1)
@@ -137,14 +140,21 @@ def power_pullback(argnums: Argnums, x: Any, y: Any) -> Callable | None:
     return number_power_pullback
 
 
-RULES = {
-    fun: arithmetic_rule(fun, pullback_of)
-    for fun, pullback_of in (
-        (anp.add, add_pullback),
-        (anp.subtract, subtract_pullback),
-        (anp.multiply, multiply_pullback),
-        (anp.divide, divide_pullback),
-        (anp.true_divide, divide_pullback),
-        (anp.power, power_pullback),
-    )
-}
+def power_tangent(argnums: Argnums, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+    """autograd's, with the exponent y - 1 also where y is zero, or its derivative is wrong."""
+    x, y = args
+    one = np.where(np.logical_or(getval(x), getval(y)), 1.0, 0.0)[()]  # 0 · 0 ** -1 is NaN
+    slopes = {0: lambda: y * x ** (y - one)}
+    slopes[1] = lambda: anp.log(anp.where(x, x, 1.0)) * ans
+    parts = [t * slopes[argnum]() for argnum, t in zip(argnums, tangents, strict=True)]
+    return sum(parts[1:], parts[0])
+
+
+for fun, pullback_of in (
+    (anp.add, add_pullback),
+    (anp.subtract, subtract_pullback),
+    (anp.multiply, multiply_pullback),
+    (anp.divide, divide_pullback),  # and ``true_divide``, which is the same
+):
+    declare(fun, adjoint=arithmetic_rule(fun, pullback_of), tangent=primitive_jvps[fun])
+declare(anp.power, adjoint=arithmetic_rule(anp.power, power_pullback), tangent=power_tangent)

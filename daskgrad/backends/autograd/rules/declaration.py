@@ -1,14 +1,28 @@
-"""The tables of corrections, and how one is entered.
+"""The declaration of a rule: all that is known of one primitive, in one call.
 
-A function whose rule in autograd is wrong, or missing, for some calls has an *equivalent* for them:
-a program of other functions that gives the same values, and whose derivatives, in both modes
-and of every order, follow from theirs. Where a formula of its own is shorter, it has an *adjoint*
-(the pullback) and, beside it, a *tangent*; without a tangent, forward mode transposes the adjoint.
+autograd's rules hold where nothing else is declared. A primitive may have
+
+``adjoint``, ``tangent``
+    rules of our own: ``(argnums, ans, args, kwargs) -> pullback`` and ``(argnums, tangents, ans,
+    args, kwargs) -> tangent``, as autograd's. Without a tangent, forward mode transposes the
+    adjoint.
+``program``
+    a few lines in other functions, which give the same value and whose rules are right; they are
+    traced when a call is recorded, so that both modes and all orders follow from theirs. They stand
+    for the calls that are ``needed``, where autograd's own rule is wrong or missing. The first
+    ``arrays`` arguments have derivatives.
+``keywords``
+    the parameters that its rule looks at, and that may be given by keyword; a call with any other
+    one is refused.
+``refused``
+    positions of arguments whose derivative nobody knows, each with its name; autograd's are zero
+    or missing.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 from autograd.tracer import getval, isbox
 
 
@@ -16,46 +30,39 @@ class Refusal(NotImplementedError):
     """A call has no rule, and the message says what to write instead."""
 
 
-class Equivalent(NamedTuple):
-    """``program`` takes the function's arguments; the first ``arrays`` have derivatives."""
-
-    program: Callable
-    needed: Callable[..., bool]
-    arrays: int
-
-
-EQUIVALENTS: dict[Callable, Equivalent] = {}
-ADJOINTS: dict[Callable, Callable] = {}  # as autograd's: (argnums, ans, args, kwargs) -> pullback
-TANGENTS: dict[Callable, Callable] = {}  # so too: (argnums, tangents, ans, args, kwargs) -> tangent
-KEYWORDS: dict[Callable, Collection[str]] = {}  # parameters that may be given by keyword
-
-
 def always(*args: Any, **kwargs: Any) -> bool:
     return True
 
 
-def equivalent(*funs: Callable, needed: Callable[..., bool] = always, arrays: int = 1) -> Callable:
-    """Enters a program; ``needed`` tells whether autograd's rule is wrong for a call."""
+class Declaration(NamedTuple):
+    adjoint: Callable | None = None
+    tangent: Callable | None = None
+    program: Callable | None = None
+    needed: Callable[..., bool] = always
+    arrays: int = 1
+    keywords: frozenset[str] = frozenset()
+    refused: Mapping[int, str] = {}
+
+
+DECLARED: dict[Callable, Declaration] = {}
+
+
+def declare(*funs: Callable, keywords: str = "", **rules: Any) -> None:
+    """Enters all that is known of a primitive, or of some to which the same applies."""
+    for fun in funs:
+        if fun in DECLARED:
+            raise ValueError(f"the rules of {fun.__name__!r} stand in two places; keep them in one")
+        DECLARED[fun] = Declaration(keywords=frozenset(keywords.split()), **rules)
+
+
+def equivalent(*funs: Callable, **rules: Any) -> Callable:
+    """Declares the decorated function as the ``program`` of a primitive, and what else is known."""
 
     def enter(program: Callable) -> Callable:
-        for fun in funs:
-            EQUIVALENTS[fun] = Equivalent(program, needed, arrays)
+        declare(*funs, program=program, **rules)
         return program
 
     return enter
-
-
-def keywords(names: str, *funs: Callable) -> None:
-    for fun in funs:
-        KEYWORDS[fun] = frozenset(names.split())
-
-
-REFUSED: dict[Callable, dict[int, str]] = {}  # positions that are differentiated in vain
-
-
-def refuse(fun: Callable, argnum: int, what: str) -> None:
-    """Makes derivatives with respect to an argument an error; autograd's are zero or missing."""
-    REFUSED.setdefault(fun, {})[argnum] = what
 
 
 def plain(value: Any) -> Any:
@@ -63,3 +70,8 @@ def plain(value: Any) -> Any:
     while isbox(value):
         value = getval(value)
     return value
+
+
+def is_plain(g: Any) -> bool:
+    """Whether a cotangent is an array or number of NumPy's that nobody differentiates."""
+    return type(g) is np.ndarray or type(g) is np.float64

@@ -8,30 +8,12 @@ import numpy as np
 from autograd.numpy.numpy_vjps import unbroadcast_f
 from autograd.scipy import stats
 
-from daskgrad.backends.autograd.rules.declaration import (
-    ADJOINTS,
-    equivalent,
-    keywords,
-    plain,
-    refuse,
-)
+from daskgrad.backends.autograd.rules.declaration import declare, plain
 
-for fun, argnum, what in (
-    (stats.t.cdf, 1, "df"),
-    (stats.t.cdf, 3, "scale"),
-    (stats.t.logcdf, 1, "df"),
-    (stats.t.logcdf, 3, "scale"),
-    (stats.beta.cdf, 1, "a"),
-    (stats.beta.cdf, 2, "b"),
-    (stats.gamma.cdf, 1, "a"),
-    (stats.chi2.pdf, 1, "df"),
-    (stats.chi2.logpdf, 1, "df"),
-    (stats.chi2.cdf, 1, "df"),
-    (stats.poisson.pmf, 0, "k"),
-    (stats.poisson.logpmf, 0, "k"),
-    (stats.poisson.cdf, 0, "k"),
-):
-    refuse(fun, argnum, what)
+declare(stats.t.cdf, stats.t.logcdf, refused={1: "df", 3: "scale"})
+declare(stats.beta.cdf, refused={1: "a", 2: "b"})
+declare(stats.gamma.cdf, refused={1: "a"})
+declare(stats.poisson.pmf, stats.poisson.logpmf, stats.poisson.cdf, refused={0: "k"})
 
 
 def chi2_adjoint(is_log: bool) -> Callable:
@@ -47,8 +29,9 @@ def chi2_adjoint(is_log: bool) -> Callable:
     return adjoint
 
 
-ADJOINTS[stats.chi2.logpdf] = chi2_adjoint(is_log=True)
-ADJOINTS[stats.chi2.pdf] = chi2_adjoint(is_log=False)
+declare(stats.chi2.logpdf, adjoint=chi2_adjoint(is_log=True), refused={1: "df"})
+declare(stats.chi2.pdf, adjoint=chi2_adjoint(is_log=False), refused={1: "df"})
+declare(stats.chi2.cdf, refused={1: "df"})
 
 
 def of_rows(fun: Callable) -> None:
@@ -61,8 +44,7 @@ def of_rows(fun: Callable) -> None:
         *shape, dimension = np.shape(plain(x))
         return anp.reshape(fun(anp.reshape(x, (-1, dimension)), *args, **kwargs), shape)
 
-    equivalent(fun, needed=needed, arrays=3)(program)
-    keywords("allow_singular", fun)
+    declare(fun, program=program, needed=needed, arrays=3, keywords="allow_singular")
 
 
 of_rows(stats.multivariate_normal.logpdf)

@@ -1,23 +1,14 @@
-"""Functions of single entries, and what puts numbers into arrays."""
+"""Functions of single entries."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
-from autograd.numpy import numpy_wrapper
 from autograd.numpy.numpy_vjps import unbroadcast
-from autograd.tracer import getval, trace_primitives_map
+from autograd.tracer import trace_primitives_map
 
-from daskgrad.backends.autograd.rules.declaration import (
-    ADJOINTS,
-    TANGENTS,
-    equivalent,
-    keywords,
-    plain,
-)
-
-where = trace_primitives_map[np.where]
+from daskgrad.backends.autograd.rules.declaration import declare, equivalent, plain
 
 # ------------------------------------------------------------------------------------ choices
 
@@ -40,10 +31,10 @@ def where_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callab
     return where_pullback
 
 
-ADJOINTS[where] = where_adjoint
+declare(trace_primitives_map[np.where], adjoint=where_adjoint)
 
 
-@equivalent(anp.clip, arrays=3)
+@equivalent(anp.clip, arrays=3, keywords="a_min a_max min max")
 def clip(a: Any, a_min: Any = None, a_max: Any = None, **kwargs: Any) -> Any:
     """At a bound the derivative is the bound's, as in autograd's rule."""
     low, high = kwargs.get("min", a_min), kwargs.get("max", a_max)
@@ -65,18 +56,7 @@ def tanh_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwar
     return tangents[0] * (4.0 * small / (1.0 + small) ** 2)
 
 
-def power_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
-    """autograd's, with the exponent y - 1 also where y is zero, or its derivative is wrong."""
-    x, y = args
-    one = np.where(np.logical_or(getval(x), getval(y)), 1.0, 0.0)[()]  # 0 · 0 ** -1 is NaN
-    slopes = {0: lambda: y * x ** (y - one)}
-    slopes[1] = lambda: anp.log(anp.where(x, x, 1.0)) * ans
-    parts = [t * slopes[argnum]() for argnum, t in zip(argnums, tangents, strict=True)]
-    return sum(parts[1:], parts[0])
-
-
-TANGENTS[anp.tanh] = tanh_tangent
-TANGENTS[anp.power] = power_tangent
+declare(anp.tanh, tangent=tanh_tangent)
 
 NEAR = 1e-3  # so near zero, autograd's rule cancels
 
@@ -89,83 +69,19 @@ def sinc(x: Any) -> Any:
     return anp.where(near, 1.0 - square / 6.0 + square**2 / 120.0, anp.sin(far) / far)
 
 
-@equivalent(anp.angle, needed=lambda z, deg=False: bool(deg))
+@equivalent(anp.angle, needed=lambda z, deg=False: bool(deg), keywords="deg")
 def angle(z: Any, deg: bool = False) -> Any:
+    """autograd's derivative is in radians."""
     return anp.angle(z) * (180.0 / np.pi)
 
 
-@equivalent(anp.real_if_close, needed=lambda a, tol=100: tol != 100)
+@equivalent(anp.real_if_close, needed=lambda a, tol=100: tol != 100, keywords="tol")
 def real_if_close(a: Any, tol: float = 100) -> Any:
+    """autograd does not take ``tol``."""
     return a if np.iscomplexobj(np.real_if_close(plain(a), tol)) else anp.real(a)
 
 
-@equivalent(anp.nan_to_num)
+@equivalent(anp.nan_to_num, keywords="nan posinf neginf")
 def nan_to_num(x: Any, *args: Any, **kwargs: Any) -> Any:
+    """autograd's rule does not take the numbers that are put in."""
     return anp.where(np.isfinite(plain(x)), x, 0.0)
-
-
-# ------------------------------------------------------------------------------- filled arrays
-
-
-def full_like_adjoint(
-    argnums: tuple, ans: Any, args: tuple, kwargs: dict
-) -> Callable[[Any], tuple]:
-    fill = anp.metadata(args[1]) if 1 in argnums else None
-
-    def full_like_pullback(g: Any) -> tuple:
-        return tuple([unbroadcast(g, fill) if argnum == 1 else None for argnum in argnums])
-
-    return full_like_pullback
-
-
-def full_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    fill = anp.metadata(args[1])
-
-    def full_pullback(g: Any) -> tuple:
-        return (unbroadcast(g, fill),)
-
-    return full_pullback
-
-
-def astype_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    is_real, dtype = not anp.iscomplexobj(args[0]), plain(args[0]).dtype
-
-    def astype_pullback(g: Any) -> tuple:
-        return (numpy_wrapper._astype(anp.real(g) if is_real else g, dtype),)
-
-    return astype_pullback
-
-
-ADJOINTS[numpy_wrapper._astype] = astype_adjoint
-ADJOINTS[anp.full_like] = full_like_adjoint
-ADJOINTS[anp.full] = full_adjoint
-
-
-@equivalent(anp.linspace, arrays=2)
-def linspace(
-    start: Any,
-    stop: Any,
-    num: int = 50,
-    endpoint: bool = True,
-    retstep: bool = False,
-    dtype: Any = None,
-    axis: int = 0,
-    *,
-    device: Any = None,
-) -> Any:
-    """A line between two points at each of the ends' places."""
-    shape = np.broadcast_shapes(np.shape(plain(start)), np.shape(plain(stop)))
-    places, step = np.linspace(0.0, 1.0, num, endpoint, retstep=True)
-    places = places.reshape((num,) + (1,) * len(shape))
-    line = anp.moveaxis(start * (1.0 - places) + stop * places, 0, axis)
-    return [line, (stop - start) * step] if retstep else line
-
-
-keywords("nan posinf neginf", anp.nan_to_num)
-keywords("deg", anp.angle)
-keywords("tol", anp.real_if_close)
-keywords("a_min a_max min max", anp.clip)
-keywords("dtype order", anp.full)
-keywords("dtype order subok shape device", anp.full_like)
-keywords("num endpoint retstep dtype axis", anp.linspace)
-keywords("copy order casting subok", numpy_wrapper._astype)

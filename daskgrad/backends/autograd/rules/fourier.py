@@ -11,15 +11,18 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.numpy import fft
 
-from daskgrad.backends.autograd.rules.declaration import equivalent, keywords, plain
+from daskgrad.backends.autograd.rules.declaration import declare, equivalent, plain
+
+LINE, LINES = "n axis norm", "s axes norm"  # the keywords of one transform, and of several
 
 
 def line_needed(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> bool:
+    """autograd does not look at ``norm``, and is right for even lengths that are not changed."""
     size = np.shape(plain(a))[axis]
     return norm is not None or n is not None or size % 2 == 1
 
 
-@equivalent(fft.rfft, needed=line_needed)
+@equivalent(fft.rfft, needed=line_needed, keywords=LINE)
 def rfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
     size = np.shape(plain(a))[axis] if n is None else n
     return half(fft.fft(a, n, axis, norm), size, axis)
@@ -37,10 +40,11 @@ def half(whole: Any, size: int, axis: int) -> Any:
 
 
 def inverse_line_needed(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> bool:
+    """So, too."""
     return norm is not None or n is not None
 
 
-@equivalent(fft.irfft, needed=inverse_line_needed)
+@equivalent(fft.irfft, needed=inverse_line_needed, keywords=LINE)
 def irfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
     """The other half of the spectrum is the conjugate of the first, backwards."""
     size = 2 * (np.shape(plain(a))[axis] - 1) if n is None else n
@@ -71,7 +75,7 @@ def forward(fun: Callable, default: Any) -> None:
             a = fft.fft(a, size, axis, norm)
         return a
 
-    equivalent(fun)(program)
+    declare(fun, program=program, keywords=LINES)
 
 
 def inverse(fun: Callable, default: Any) -> None:
@@ -81,7 +85,7 @@ def inverse(fun: Callable, default: Any) -> None:
             a = fft.ifft(a, length, place, norm)
         return fft.irfft(a, size, axis, norm)
 
-    equivalent(fun)(program)
+    declare(fun, program=program, keywords=LINES)
 
 
 def each_line(fun: Callable, line: Callable, default: Any) -> None:
@@ -96,7 +100,7 @@ def each_line(fun: Callable, line: Callable, default: Any) -> None:
             a = line(a, size, axis, norm)
         return a
 
-    equivalent(fun, needed=needed)(program)
+    declare(fun, program=program, needed=needed, keywords=LINES)
 
 
 forward(fft.rfft2, (-2, -1))
@@ -107,8 +111,5 @@ each_line(fft.fft2, fft.fft, (-2, -1))
 each_line(fft.fftn, fft.fft, None)
 each_line(fft.ifft2, fft.ifft, (-2, -1))
 each_line(fft.ifftn, fft.ifft, None)
-
-keywords("n axis norm", fft.fft, fft.ifft, fft.rfft, fft.irfft)
-keywords("s axes norm", fft.fft2, fft.ifft2, fft.rfft2, fft.irfft2)
-keywords("s axes norm", fft.fftn, fft.ifftn, fft.rfftn, fft.irfftn)
-keywords("axes", fft.fftshift, fft.ifftshift)
+declare(fft.ifft, fft.fft, keywords=LINE)
+declare(fft.fftshift, fft.ifftshift, keywords="axes")

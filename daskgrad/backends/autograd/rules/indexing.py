@@ -1,4 +1,4 @@
-"""Rules of our own for indexing, looked up before autograd's.
+"""Indexing: adjoints that keep what was indexed.
 
 autograd's adjoint of ``A[index]`` adds with ``np.add.at`` into dense zeros. For slices and single
 masks, which name no entry twice, ``zeros[index] += g`` gives the same bits, four to five times
@@ -11,11 +11,12 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
-from autograd.core import vspace
+from autograd.core import primitive_jvps, vspace
 from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vjps import untake
 from autograd.tracer import getval, isbox
 
+from daskgrad.backends.autograd.rules.declaration import declare
 from daskgrad.values.memory import canonical_leaf, own_dtype
 from daskgrad.values.rows import Rows, are_many, is_small
 
@@ -173,4 +174,5 @@ def _is_basic(part: Any) -> bool:
     return isinstance(part, int | np.integer) and not isinstance(part, bool)
 
 
-RULES = {ArrayBox.__getitem__: getitem_rule, anp.take: take_rule}
+declare(ArrayBox.__getitem__, adjoint=getitem_rule, tangent=primitive_jvps[ArrayBox.__getitem__])
+declare(anp.take, adjoint=take_rule, keywords="indices axis mode")

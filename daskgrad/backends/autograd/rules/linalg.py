@@ -8,14 +8,7 @@ import numpy as np
 from autograd.core import primitive_vjps
 from autograd.numpy import linalg
 
-from daskgrad.backends.autograd.rules.declaration import (
-    ADJOINTS,
-    TANGENTS,
-    Refusal,
-    equivalent,
-    keywords,
-    plain,
-)
+from daskgrad.backends.autograd.rules.declaration import declare, equivalent, plain
 
 
 def transposed(a: Any) -> Any:
@@ -24,56 +17,6 @@ def transposed(a: Any) -> Any:
 
 def conjugate_transposed(a: Any) -> Any:
     return anp.conj(transposed(a))
-
-
-# -------------------------------------------------------------------------------------- norms
-
-
-def norm_needed(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> bool:
-    """autograd's rule is right for the Euclidean norm of real arrays, along one axis or all."""
-    return ord is not None or keepdims or isinstance(axis, tuple) or plain(x).dtype.kind == "c"
-
-
-@equivalent(linalg._primitive_norm, needed=norm_needed)
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    ndim = np.ndim(plain(x))
-    shape = np.shape(np.linalg.norm(plain(x), ord, axis, keepdims))
-    axes = tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    if ord is None:
-        return anp.reshape(euclidean(x, axes), shape)
-    x = anp.moveaxis(x, axes, tuple(range(-len(axes), 0)))
-    return anp.reshape(vector_norm(x, ord) if len(axes) == 1 else matrix_norm(x, ord), shape)
-
-
-def euclidean(x: Any, axes: tuple) -> Any:
-    return anp.sqrt(anp.sum(anp.real(x * anp.conj(x)), axis=axes))
-
-
-def vector_norm(x: Any, ord: Any) -> Any:
-    """The norm along the last axis."""
-    if ord == 2:
-        return euclidean(x, (-1,))
-    size = anp.abs(x)
-    if ord == np.inf:
-        return anp.max(size, axis=-1)
-    if ord == -np.inf:
-        return anp.min(size, axis=-1)
-    if ord == 0:
-        raise Refusal("np.linalg.norm with ord=0 counts entries, and has no derivative")
-    return anp.sum(size**ord, axis=-1) ** (1.0 / ord)
-
-
-def matrix_norm(x: Any, ord: Any) -> Any:
-    """The norm of the matrices in the last two axes."""
-    if ord == "fro":
-        return euclidean(x, (-2, -1))
-    if ord in (1, -1, np.inf, -np.inf):
-        sums = anp.sum(anp.abs(x), axis=-2 if ord in (1, -1) else -1)
-        return anp.max(sums, axis=-1) if ord > 0 else anp.min(sums, axis=-1)
-    singular = linalg.svd(x, compute_uv=False)
-    if ord == "nuc":
-        return anp.sum(singular, axis=-1)
-    return singular[..., 0 if ord == 2 else -1]
 
 
 # --------------------------------------------------------------------------- inverses, solutions
@@ -109,8 +52,7 @@ def pinv_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwar
     )
 
 
-ADJOINTS[linalg.pinv] = pinv_adjoint
-TANGENTS[linalg.pinv] = pinv_tangent
+declare(linalg.pinv, adjoint=pinv_adjoint, tangent=pinv_tangent, keywords="rcond rtol")
 
 
 def real_like(cotangent: Any, of: Any) -> Any:
@@ -155,6 +97,9 @@ def cholesky_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Cal
     return cholesky_pullback
 
 
+declare(linalg.cholesky, adjoint=cholesky_adjoint, keywords="upper")
+
+
 def slogdet_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
     """autograd's, and the sign of a complex determinant, which turns."""
     if not anp.iscomplexobj(args[0]):
@@ -168,11 +113,7 @@ def slogdet_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Call
     return slogdet_pullback
 
 
-ADJOINTS[linalg.cholesky] = cholesky_adjoint
-ADJOINTS[linalg.slogdet] = slogdet_adjoint
+declare(linalg.slogdet, adjoint=slogdet_adjoint)
 
-keywords("ord axis keepdims", linalg._primitive_norm)
-keywords("rcond rtol", linalg.pinv)
-keywords("upper", linalg.cholesky)
-keywords("UPLO", linalg.eigh)
-keywords("full_matrices compute_uv", linalg.svd)
+declare(linalg.eigh, keywords="UPLO")
+declare(linalg.svd, keywords="full_matrices compute_uv")

@@ -1,32 +1,68 @@
-"""Sums, products, extremes and differences along axes."""
+"""Sums, products and extremes along axes.
+
+autograd's adjoints of sums and means go through products of shapes and its own wrappers, which on
+small arrays takes several times as long as the arithmetic. Those here do the same arithmetic in the
+same order, for plain real arrays, and so give the same bits.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
+from autograd.core import primitive_jvps, primitive_vjps
 from autograd.numpy import numpy_wrapper
+from autograd.numpy.numpy_vjps import repeat_to_match_shape
 
-from daskgrad.backends.autograd.rules.declaration import (
-    TANGENTS,
-    Refusal,
-    equivalent,
-    keywords,
-    plain,
-)
+from daskgrad.backends.autograd.rules.declaration import declare, equivalent, is_plain, plain
 
-Given = Any  # np._NoValue, or what was given
+# --------------------------------------------------------------------------- sums and means
 
 
-def is_given(value: Any) -> bool:
-    return value is not np._NoValue and value is not None
+def sum_adjoint(fun: Callable, is_mean: bool) -> Callable:
+    """The rule of a sum or mean over one axis or all."""
+    autograds = primitive_vjps[fun]
+
+    def sum_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+        axis = reduced_axis(args, kwargs)
+        if axis == UNKNOWN:
+            return autograds(argnums, ans, args, kwargs)
+        return spread_pullback(args[0].shape, args[0].dtype, axis, is_mean)
+
+    return sum_rule
 
 
-def normal_axes(axis: Any, ndim: int) -> Any:
-    """Axes as autograd's rules for tangents want them: from 0 on, in order."""
-    if not isinstance(axis, tuple) or not ndim:
-        return axis
-    return tuple(sorted([n % ndim for n in axis]))
+UNKNOWN = "unknown"
+
+
+def reduced_axis(args: tuple, kwargs: dict) -> Any:
+    """The axis over which an array is summed, ``None`` for all, or ``UNKNOWN``."""
+    if type(args[0]) is not np.ndarray or args[0].ndim == 0 or kwargs.keys() - {"axis", "keepdims"}:
+        return UNKNOWN
+    if len(args) > 1:
+        return args[1] if len(args) == 2 and type(args[1]) is int else UNKNOWN
+    axis = kwargs.get("axis")
+    return axis if axis is None or type(axis) is int else UNKNOWN
+
+
+def spread_pullback(
+    shape: tuple, dtype: np.dtype, axis: int | None, is_mean: bool
+) -> Callable[[Any], tuple]:
+    """Spreads a cotangent over the axis that was summed; ``g + 0`` is autograd's."""
+    kept = tuple([1 if axis in (None, n, n - len(shape)) else m for n, m in enumerate(shape)])
+
+    def sum_pullback(g: Any) -> tuple:
+        if not is_plain(g):
+            spread, count = repeat_to_match_shape(g, shape, dtype, axis, None)
+            return (spread / count if is_mean else spread,)
+        g = g.reshape(kept) + np.zeros((), dtype)
+        if is_mean:
+            g = g / np.prod(shape if axis is None else shape[axis])
+        spread = np.empty(shape, g.dtype)
+        spread[...] = g
+        return (spread,)
+
+    return sum_pullback
 
 
 def sum_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
@@ -37,13 +73,35 @@ def sum_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwarg
     return anp.sum(tangents[0], **options)
 
 
-TANGENTS[anp.sum] = sum_tangent
-
+mean, var, std = (getattr(numpy_wrapper, f"_primitive_{name}") for name in ("mean", "var", "std"))
+declare(
+    anp.sum,
+    adjoint=sum_adjoint(anp.sum, is_mean=False),
+    tangent=sum_tangent,
+    keywords="axis keepdims initial dtype",
+)
+declare(
+    mean,
+    adjoint=sum_adjoint(mean, is_mean=True),
+    tangent=primitive_jvps[mean],
+    keywords="axis keepdims dtype",
+)
+for fun in (var, std):  # autograd's tangents are wrong for several axes
+    declare(fun, adjoint=primitive_vjps[fun], keywords="axis keepdims ddof dtype")
+declare(anp.cumsum, keywords="axis")
 
 # ----------------------------------------------------------------------------- extremes
 
 
+def normal_axes(axis: Any, ndim: int) -> Any:
+    """Axes as autograd's rules for tangents want them: from 0 on, in order."""
+    if not isinstance(axis, tuple) or not ndim:
+        return axis
+    return tuple(sorted([n % ndim for n in axis]))
+
+
 def extreme_needed(a: Any, axis: Any = None, *args: Any, **kwargs: Any) -> bool:
+    """autograd's tangents want axes from 0 on, in order."""
     return axis != normal_axes(axis, np.ndim(plain(a)))
 
 
@@ -52,7 +110,7 @@ def extreme(fun: Callable) -> None:
         axis = normal_axes(axis, np.ndim(plain(a)))
         return fun(a, axis=axis, keepdims=keepdims)
 
-    equivalent(fun, needed=extreme_needed)(program)
+    declare(fun, program=program, needed=extreme_needed, keywords="axis keepdims")
 
 
 for fun in {anp.max, anp.min, anp.amax, anp.amin}:
@@ -63,10 +121,11 @@ for fun in {anp.max, anp.min, anp.amax, anp.amin}:
 
 
 def prod_needed(a: Any, *args: Any, **kwargs: Any) -> bool:
+    """autograd divides by every factor."""
     return not np.all(plain(a))
 
 
-@equivalent(anp.prod, needed=prod_needed)
+@equivalent(anp.prod, needed=prod_needed, keywords="axis keepdims initial dtype")
 def prod(
     a: Any,
     axis: Any = None,
@@ -89,97 +148,14 @@ def prod(
     return anp.reshape(factors, shape) * initial
 
 
-# --------------------------------------------------------------------------- differences
-
-
-def diff_needed(
-    a: Any, n: int = 1, axis: int = -1, prepend: Given = np._NoValue, append: Given = np._NoValue
-) -> bool:
-    return is_given(prepend) or is_given(append) or not 0 < n < np.shape(plain(a))[axis]
-
-
-@equivalent(anp.diff, needed=diff_needed, arrays=5)
-def diff(
-    a: Any, n: int = 1, axis: int = -1, prepend: Given = np._NoValue, append: Given = np._NoValue
-) -> Any:
-    if n == 0:
-        return a * 1.0
-    edge = list(np.shape(plain(a)))
-    edge[axis] = 1
-    parts = [prepend] * is_given(prepend) + [a] + [append] * is_given(append)
-    whole = [part if np.ndim(plain(part)) else part * np.ones(edge) for part in parts]
-    a = anp.moveaxis(anp.concatenate(whole, axis=axis), axis, -1)
-    for _ in range(n):
-        a = a[..., 1:] - a[..., :-1]
-    return anp.moveaxis(a, -1, axis)
-
-
-def gradient_needed(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> bool:
-    shape, axes = np.shape(plain(f)), gradient_axes(f, axis)
-    return bool(spacing) or edge_order != 1 or len(axes) > 1 or any(shape[n] < 4 for n in axes)
-
-
-def gradient_axes(f: Any, axis: Any) -> Sequence[int]:
-    if axis is None:
-        return range(np.ndim(plain(f)))
-    return axis if isinstance(axis, tuple | list) else (axis,)
-
-
-@equivalent(anp.gradient, needed=gradient_needed, arrays=99)
-def gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    """The weights of NumPy's differences are linear in f: those of unit vectors along the axis."""
-    axes = gradient_axes(f, axis)
-    gaps = spacing or (1.0,)
-    gaps = gaps * len(axes) if len(gaps) == 1 else gaps
-    parts = [along(f, plain_spacing(gap), n, edge_order) for gap, n in zip(gaps, axes, strict=True)]
-    return parts[0] if len(parts) == 1 else parts
-
-
-def plain_spacing(gap: Any) -> Any:
-    if gap is not plain(gap):
-        raise Refusal(
-            "np.gradient has no derivative rule for its spacing varargs; write the differences"
-        )
-    return gap
-
-
-def along(f: Any, gap: Any, axis: int, edge_order: int) -> Any:
-    """The differences along one axis: NumPy's weights, times what they reach.
-
-    An entry of the value depends on those up to ``reach`` from it; so its weights are what NumPy
-    makes of unit vectors, and those too far apart to meet share an array.
-    """
-    f = anp.moveaxis(f, axis, -1)
-    count = np.shape(plain(f))[-1]
-    here, reach = np.arange(count), min(edge_order, count - 1)
-    period = 2 * reach + 1
-    total = 0.0
-    for shift in range(period):
-        units = (here % period == shift).astype(float)
-        weights: Any = np.gradient(units, gap, edge_order=edge_order)  # type: ignore[call-overload]
-        source = here + (shift - here + reach) % period - reach
-        total = total + weights * f[..., np.clip(source, 0, count - 1)]
-    return anp.moveaxis(total, -1, axis)
-
-
 # ------------------------------------------------------------------------------------ traces
 
 
 def trace_needed(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> bool:
+    """autograd looks at neither axes nor stacks."""
     return (axis1, axis2) != (0, 1) or np.ndim(plain(a)) != 2
 
 
-@equivalent(anp.trace, needed=trace_needed)
+@equivalent(anp.trace, needed=trace_needed, keywords="offset axis1 axis2")
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     return anp.sum(anp.diagonal(a, offset, axis1, axis2), axis=-1)
-
-
-keywords("axis keepdims initial dtype", anp.sum)
-keywords("axis keepdims initial dtype", anp.prod)
-keywords("axis keepdims dtype", numpy_wrapper._primitive_mean)
-keywords("axis keepdims ddof dtype", numpy_wrapper._primitive_var, numpy_wrapper._primitive_std)
-keywords("axis keepdims", anp.max, anp.min, anp.amax, anp.amin)
-keywords("axis", anp.cumsum)
-keywords("n axis prepend append", anp.diff)
-keywords("axis edge_order", anp.gradient)
-keywords("offset axis1 axis2", anp.trace)

@@ -1,23 +1,15 @@
-"""Calls that are refused, since autograd's rule for a function does not look at all of a call."""
+"""Calls that are refused, since no rule looks at all of them, and errors of rules, explained."""
 
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
 
-import autograd.numpy as anp
 import numpy as np
-from autograd.core import VJPNode
-from autograd.tracer import notrace_primitives
 
-from daskgrad.backends.autograd.rules import (
-    ADJOINTS,
-    KEYWORDS,
-    KNOWN,
-    REFUSED,
-    settle,
-)
-from daskgrad.backends.autograd.rules.declaration import Refusal
+from daskgrad.backends.autograd.rules.declaration import DECLARED, Declaration, Refusal
+from daskgrad.backends.autograd.rules.known import KNOWN, settle
+
+NOTHING = Declaration()
 
 INSTEAD = {
     "out": "take the value that the function returns",
@@ -32,7 +24,7 @@ INSTEAD = {
 def require_seen(fun: Any, kwargs: dict) -> None:
     """The rule of a primitive of NumPy's or SciPy's looks at all keywords of the call."""
     settle()
-    strange = kwargs.keys() - KEYWORDS.get(fun, ())
+    strange = kwargs.keys() - DECLARED.get(fun, NOTHING).keywords
     if not strange or fun not in KNOWN:
         return
     unseen = sorted([name for name in strange if not is_default(fun, name, kwargs[name])])
@@ -54,45 +46,46 @@ def is_default(fun: Any, name: str, value: Any) -> bool:
 
 def require_derivative(fun: Any, argnums: tuple) -> None:
     """No argument is differentiated whose derivative nobody knows."""
+    refused = DECLARED[fun].refused
     for argnum in argnums:
-        if argnum in REFUSED[fun]:
+        if argnum in refused:
             raise Refusal(
-                f"the derivative of {fun.__name__!r} with respect to {REFUSED[fun][argnum]}, is "
+                f"the derivative of {fun.__name__!r} with respect to {refused[argnum]}, is "
                 f"not written; pass the plain number, dg.value(...), where it is none of what is "
                 f"asked for, and else use dg.finite_difference"
             )
 
 
-INTEGERS = frozenset("biu")  # a cast to them, or to booleans, is constant between its jumps
+def missing(fun: Callable, argnums: tuple) -> Callable:
+    raise NotImplementedError(missing_rule(fun, argnums))
 
 
-def kind_of(value: Any) -> str:
-    """The kind of a value's dtype: "f" for real, "c" for complex ones; "" for a container."""
-    if type(value) is np.float64:  # its dtype takes three times as long as an array's
-        return "f"
-    try:
-        return value.dtype.kind
-    except AttributeError:
-        if isinstance(value, float):
-            return "f"
-        return "c" if isinstance(value, complex) else ""
+def explain(error: Exception, fun: Callable, argnums: tuple) -> None:
+    """Raises a clearer error where a rule has failed since it is not made for a call."""
+    if isinstance(error, Refusal):
+        return
+    if isinstance(error, NotImplementedError) and not str(error).startswith(UNDEFINED):
+        raise NotImplementedError(narrow_rule(fun, error)) from error
+    if isinstance(error, NotImplementedError) or (
+        isinstance(error, KeyError) and error.args[0] in argnums
+    ):
+        raise NotImplementedError(missing_rule(fun, argnums)) from error
+    if isinstance(error, TypeError) and "argument" in str(error):
+        raise TypeError(narrow_rule(fun, error)) from error  # np.clip(box) goes another way on
 
 
-def real_part(derivative: Any) -> Any:
-    """A cotangent or tangent of a real value; rules of autograd's forget that the value is real."""
-    return anp.real(derivative) if kind_of(derivative) == "c" else derivative
+UNDEFINED = ("VJP of ", "JVP of ")  # how autograd begins to say that there is no rule
 
 
-def integer_pullback(g: Any) -> tuple:
-    """The pullback of a result without derivative; autograd's rules for casts pass ``g`` on."""
-    return ()
+def missing_rule(fun: Callable, argnums: tuple) -> str:
+    name = getattr(fun, "__name__", repr(fun))
+    return (
+        f"the primitive {name!r} has no derivative rule for its argument "
+        f"{', '.join(map(str, argnums))}; write the model without it, or define the rule with "
+        f"autograd.extend.defvjp"
+    )
 
 
-def without_derivative() -> set[Callable]:
-    """autograd's functions without derivative, as they are now, save those that have one."""
-    return _of_these(len(notrace_primitives[VJPNode]))  # others may be added, and none taken away
-
-
-@functools.lru_cache(maxsize=1)
-def _of_these(count: int) -> set:
-    return notrace_primitives[VJPNode] - ADJOINTS.keys()
+def narrow_rule(fun: Callable, error: Exception) -> str:
+    name = getattr(fun, "__name__", repr(fun))
+    return f"the rule of the primitive {name!r} does not take all arguments of this call: {error}"

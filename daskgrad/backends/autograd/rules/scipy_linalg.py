@@ -8,22 +8,22 @@ import numpy as np
 from autograd.core import primitive_jvps
 from autograd.scipy import linalg
 
-from daskgrad.backends.autograd.rules.declaration import (
-    ADJOINTS,
-    TANGENTS,
-    equivalent,
-    keywords,
-    plain,
-)
+from daskgrad.backends.autograd.rules.declaration import declare, equivalent, plain
 
 
 def solve_triangular_needed(
     a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False, **kwargs: Any
 ) -> bool:
+    """autograd does not look at ``unit_diagonal``, and does not conjugate."""
     return unit_diagonal or (trans in (2, "C") and np.iscomplexobj(plain(a)))
 
 
-@equivalent(linalg.solve_triangular, needed=solve_triangular_needed, arrays=2)
+@equivalent(
+    linalg.solve_triangular,
+    needed=solve_triangular_needed,
+    arrays=2,
+    keywords="trans lower unit_diagonal check_finite",
+)
 def solve_triangular(
     a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False, **kwargs: Any
 ) -> Any:
@@ -66,7 +66,7 @@ def solve_banded_adjoint(
     return solve_banded_pullback
 
 
-ADJOINTS[linalg.solve_banded] = solve_banded_adjoint
+declare(linalg.solve_banded, adjoint=solve_banded_adjoint, keywords="check_finite")
 
 # ------------------------------------------------------------------------------------- roots
 
@@ -82,8 +82,4 @@ def sqrtm_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callab
     return sqrtm_pullback
 
 
-ADJOINTS[linalg.sqrtm] = sqrtm_adjoint
-TANGENTS[linalg.sqrtm] = primitive_jvps[linalg.sqrtm]
-
-keywords("trans lower unit_diagonal check_finite", linalg.solve_triangular)
-keywords("check_finite", linalg.solve_banded)
+declare(linalg.sqrtm, adjoint=sqrtm_adjoint, tangent=primitive_jvps[linalg.sqrtm])

@@ -8,28 +8,8 @@ import numpy as np
 from autograd.numpy.numpy_vjps import unbroadcast_f
 from autograd.scipy import special
 
-from daskgrad.backends.autograd.rules.declaration import (
-    ADJOINTS,
-    Refusal,
-    equivalent,
-    keywords,
-    plain,
-    refuse,
-)
+from daskgrad.backends.autograd.rules.declaration import Refusal, declare, equivalent, plain
 from daskgrad.backends.autograd.rules.reductions import extreme_needed, normal_axes
-
-for fun, arguments in (
-    (special.jn, {0: "x1, the order"}),
-    (special.yn, {0: "x1, the order"}),
-    (special.iv, {0: "x1, the order"}),
-    (special.ive, {0: "x1, the order"}),
-    (special.gammainc, {0: "x1, the parameter a"}),
-    (special.gammaincc, {0: "x1, the parameter a"}),
-    (special.betainc, {0: "x1, the parameter a", 1: "x2, the parameter b"}),
-    (special.polygamma, {0: "n, the order"}),
-):
-    for argnum, what in arguments.items():
-        refuse(fun, argnum, what)
 
 
 def bessel(fun: Callable, slope: Callable[[Any, Any, Any], Any]) -> None:
@@ -40,7 +20,7 @@ def bessel(fun: Callable, slope: Callable[[Any, Any, Any], Any]) -> None:
         pullback = unbroadcast_f(x, lambda g: g * slope(ans, n, x))
         return lambda g: (pullback(g),)
 
-    ADJOINTS[fun] = adjoint
+    declare(fun, adjoint=adjoint, refused={0: "x1, the order"})
 
 
 def ive_slope(ans: Any, n: Any, x: Any) -> Any:
@@ -57,12 +37,17 @@ bessel(special.yn, lambda ans, n, x: (special.yn(n - 1, x) - special.yn(n + 1, x
 bessel(special.iv, lambda ans, n, x: (special.iv(n - 1, x) + special.iv(n + 1, x)) / 2.0)
 bessel(special.ive, ive_slope)
 
+declare(special.polygamma, refused={0: "n, the order"})
+declare(special.gammainc, special.gammaincc, refused={0: "x1, the parameter a"})
+declare(special.betainc, refused={0: "x1, the parameter a", 1: "x2, the parameter b"})
+
 
 def logsumexp_needed(a: Any, axis: Any = None, b: Any = 1.0, *args: Any, **kwargs: Any) -> bool:
+    """autograd wants weights of the array's shape, and axes in order."""
     return extreme_needed(a, axis) or b is None or np.shape(b) not in ((), np.shape(plain(a)))
 
 
-@equivalent(special.logsumexp, needed=logsumexp_needed)
+@equivalent(special.logsumexp, needed=logsumexp_needed, keywords="axis b keepdims")
 def logsumexp(a: Any, axis: Any = None, b: Any = 1.0, keepdims: Any = False) -> Any:
     """With weights of the array's shape, and axes in order."""
     b = 1.0 if b is None else b
@@ -71,6 +56,3 @@ def logsumexp(a: Any, axis: Any = None, b: Any = 1.0, keepdims: Any = False) -> 
         b = np.broadcast_to(b, np.shape(plain(a)))
     axis = normal_axes(axis, np.ndim(plain(a)))
     return special.logsumexp(a, axis=axis, b=b, keepdims=keepdims)
-
-
-keywords("axis b keepdims", special.logsumexp)
