@@ -6,7 +6,7 @@
 What is measured: the time of one value and gradient of the same sum of 1,024 models (about a second
 of work, ``ragged_models``), which ``dg.place(items, grainsize=...)`` cuts into 1, 2, 4 ... 1,024
 chunks: the curve that users of Stan's ``reduce_sum`` draw. Each is measured on a cluster of one
-worker process and on one of two, of one thread each, for the resident evaluator and for the graph
+worker process and on one of two, of one thread each, for resident sums and for the graph
 mode (``daskgrad.resident.enabled`` is False), each with clusters of its own. All cells run in every
 round, in random order, while the processes of the other clusters are stopped (``hosts``).
 
@@ -14,7 +14,7 @@ A slow-down is the median over the rounds of one worker's time over its own time
 the same mode; a speed-up the median of the latter over the time in question. ``--against`` prints,
 cell by cell, the median time over that of an earlier run.
 
-Claim: in the resident evaluator, 1,024 chunks cost one worker less than 5 % over one chunk.
+Claim: of a resident sum, 1,024 chunks cost one worker less than 5 % over one chunk.
 """
 
 import contextlib
@@ -191,7 +191,7 @@ def main() -> int:
     if arguments.against:
         print("\n" + compared(rows, arguments.against))
     slow_down = by_cell(rows, "slow-down")["resident", 1, count]
-    claims = [at_most(f"{count:,} chunks over one, resident evaluator", slow_down, 1.05)]
+    claims = [at_most(f"{count:,} chunks over one, resident", slow_down, 1.05)]
     found = {"items": count, "cells": rows}
     return finish("chunking", arguments, found, claims, functools.partial(draw, rows, count))
 

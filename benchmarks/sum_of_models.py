@@ -14,8 +14,8 @@ every round.
 The peers; except where it says so, the data are where the work is done before the time is taken:
 
 - serial loop: ``autograd.value_and_grad`` of one model after another, in a fresh process;
-- serial loop, raised malloc thresholds: the same in a process with the thresholds that daskgrad's
-  evaluator sets in the workers (``MALLOPT``), so that neither has an advantage by them;
+- serial loop, raised malloc thresholds: the same in a process with the thresholds that daskgrad
+  sets in the workers (``MALLOPT``), so that neither has an advantage by them;
 - joblib: chunks with loky's two warm processes, as ``Parallel`` does it: the data travel each time;
 - ProcessPoolExecutor: two processes that were given the data when they started; one call each, of
   every other chunk;

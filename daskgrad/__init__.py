@@ -3,10 +3,9 @@
 ``ARCHITECTURE.md`` tells what is where.
 """
 
-import daskgrad.backends.autograd  # makes autograd's traces safe in threads
-import daskgrad.tasks.spilling  # noqa: F401  tells Dask's spill files from its messages
 from daskgrad import random
-from daskgrad.backends import register_backend
+from daskgrad.backends.autograd import trace_numbers
+from daskgrad.backends.registry import register_backend
 from daskgrad.checks.check_grads import check_grads
 from daskgrad.checks.taylor import taylor_rates
 from daskgrad.derivatives.gradient import grad, value_and_grad
@@ -17,7 +16,7 @@ from daskgrad.derivatives.lazy import differentiate
 from daskgrad.derivatives.per_item import per_item
 from daskgrad.derivatives.vjp import vjp
 from daskgrad.graph.black_boxes import finite_difference
-from daskgrad.graph.nodes import delayed
+from daskgrad.graph.delayed import delayed
 from daskgrad.graph.stopping import stop_gradient, value
 from daskgrad.graph.variables import variable
 from daskgrad.models.determinism import NondeterministicModelError
@@ -29,6 +28,11 @@ from daskgrad.rules.custom_vjp import custom_vjp
 from daskgrad.rules.implicit import implicit
 from daskgrad.sums.map_sum import map_sum, reduce_sum, sum
 from daskgrad.sums.zipping import zip
+from daskgrad.tasks import settings, spilling
+
+settings.install()
+spilling.install()
+trace_numbers.install()  # makes autograd's traces safe in threads
 
 __version__ = "0.1.0"
 

@@ -28,7 +28,7 @@ LIBRARIES = {  # library -> the rooms and modules that may import it
     "bokeh": [],
     "scipy": [],
 }
-LOCAL = ["resident.balance", "resident.spread", "resident.routes", "resident.malloc"]
+LOCAL = ["resident.balance", "resident.spread", "resident.routes", "resident.allocator"]
 
 
 def name_of(path):

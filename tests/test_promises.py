@@ -12,7 +12,7 @@ PROMISES = {
     re.match(r"\*\*(.*?)\*\*", text, re.S)[1].replace("\n  ", " "): text
     for text in SECTION.split("\n- ")[1:]
 }
-NAMED = re.compile(r"`(test_\w+)(?:::(test_\w+))?`")
+NAMED = re.compile(r"`((?:\w+/)+test_\w+)(?:::(test_\w+))?`")
 
 
 def functions_of(module):

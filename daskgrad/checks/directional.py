@@ -11,7 +11,8 @@ from daskgrad.derivatives.inputs import has_derivative
 from daskgrad.derivatives.jvp import jvp
 from daskgrad.derivatives.outputs import as_output
 from daskgrad.derivatives.vjp import vjp
-from daskgrad.graph.nodes import Node, add_values, delayed
+from daskgrad.graph.delayed import delayed
+from daskgrad.graph.nodes import Node, build_values
 from daskgrad.graph.variables import variable
 from daskgrad.models.tracing import is_real_scalar
 from daskgrad.tasks.task_graph import TaskGraph
@@ -88,7 +89,7 @@ class Program(NamedTuple):
 def computed(node: Node) -> Any:
     """The value of a node."""
     tasks = TaskGraph()
-    return tasks.compute([add_values(tasks, [node])[node].key])[0]
+    return tasks.compute([build_values(tasks, [node])[node].key])[0]
 
 
 class Fault(NamedTuple):

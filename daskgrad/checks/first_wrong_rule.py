@@ -14,7 +14,8 @@ from daskgrad.checks.directional import Fault, Program
 from daskgrad.derivatives.inputs import has_derivative
 from daskgrad.derivatives.outputs import as_output
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.nodes import CallNode, DelayedModel, Node, add_values
+from daskgrad.graph.delayed import DelayedModel
+from daskgrad.graph.nodes import CallNode, Node, build_values
 from daskgrad.graph.variables import variable
 from daskgrad.models.failures import Partition, argument_label, at
 from daskgrad.models.model import Call, Model
@@ -102,13 +103,13 @@ def computed(nodes: Sequence[Node]) -> dict[Any, Any]:
     """The values of the nodes' inputs, and for each sum those of the items in its blocks."""
     tasks = TaskGraph()
     sources = list(dict.fromkeys(source for node in nodes for source in node.inputs))
-    values = add_values(tasks, sources)
+    values = build_values(tasks, sources)
     references = {source: values[source] for source in sources}
     for node in nodes:
         if isinstance(node, ReductionNode):
             references |= {
                 (node, number): tasks.add(tasks.key("value", node.name), listed, *columns)
-                for number, columns in enumerate(node.items.data(tasks, node.name))
+                for number, (_, columns) in enumerate(node.items.blocks(tasks, node.name))
             }
     results = tasks.compute([reference.key for reference in references.values()])
     return dict(zip(references, results, strict=True))

@@ -11,20 +11,19 @@ from typing import Any
 
 from daskgrad.derivatives.in_line import Clock, captured_here
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.forward import Whole
+from daskgrad.graph.forward import DirectSums
 from daskgrad.tasks.keys import Stage
 from daskgrad.tasks.task_graph import TaskGraph, where
+from daskgrad.values.carriers import carrier
 
 
+@carrier
 class Known:
     """The result of a task that has run, in the place of a reference to it."""
 
-    __slots__ = ("key", "reference", "value")
-
-    def __init__(self, key: Any, value: Any):
-        self.key = key
-        self.value = value
-        self.reference: Any = None  # for tasks of Dask's, where there are any
+    key: Any
+    value: Any
+    reference: Any = None  # for tasks of Dask's, where there are any
 
 
 class AtOnce(TaskGraph):
@@ -34,10 +33,10 @@ class AtOnce(TaskGraph):
     what consumers have seen of the value need not be compared.
     """
 
-    def __init__(self, graph: Graph, whole: Whole, seconds: float):
+    def __init__(self, graph: Graph, direct: DirectSums, seconds: float):
         super().__init__()
         self._graph = graph
-        self._whole = whole
+        self._direct = direct
         self._clock = Clock(seconds)
         self._is_late = False
         graph.is_watched = False
@@ -51,7 +50,7 @@ class AtOnce(TaskGraph):
         for arg in args:  # a loop: all that is done here is done for every task
             kind = type(arg)
             given.append(arg.value if kind is Known else _known(arg) if kind is list else arg)
-        if key in self._whole:
+        if key in self._direct:
             return Known(key, self._clock.beside(self._sum, key, *given))
         value = fun(*given) if self._policy is None else self.function(key, fun).run(tuple(given))
         found = Known(key, value)
@@ -81,13 +80,13 @@ class AtOnce(TaskGraph):
         return super().data(key, value) if self._is_late else Known(key, value)
 
     def _sum(self, key: Any, inputs: Sequence[Any]) -> Any:
-        return captured_here(self._whole[key], inputs, self._clock)
+        return captured_here(self._direct[key], self._graph, inputs, self._clock)
 
     def _hand_over(self) -> None:
         """From here on tasks may run again, where something is lost or moved."""
         self._is_late = self._graph.is_watched = True
         self._where = where()
-        self._whole.is_open = False
+        self._direct.is_open = False
 
     def _referred(self, arg: Any) -> Any:
         """An argument with references in the places of results."""

@@ -7,12 +7,12 @@ from daskgrad.derivatives.at_once import AtOnce, Known
 from daskgrad.derivatives.in_line import InLine, seconds_in_line
 from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.backward import add_backward
-from daskgrad.graph.forward import Whole, add_forward
+from daskgrad.graph.backward import build_backward
+from daskgrad.graph.forward import DirectSums, build_forward
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
 from daskgrad.models.pullbacks import capture, each_of, pull_back
-from daskgrad.resident.evaluation import ArrayTermsError
+from daskgrad.resident.call import ArrayTermsError
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.supervision import LostError
@@ -37,11 +37,11 @@ def once(graph: Graph, extras: Sequence[Node]) -> tuple[Any, Sequence[Any], Arri
         return both_passes(graph, extras, TaskGraph(where()))
     if client is None and graph.is_one_call:
         return one_call(graph)
-    whole = Whole(client)
+    direct = DirectSums(client)
     if client is None:
-        return both_passes(graph, extras, AtOnce(graph, whole, seconds), whole)
+        return both_passes(graph, extras, AtOnce(graph, direct, seconds), direct)
     tasks = TaskGraph(Where.CLUSTER)
-    return both_passes(graph, extras, tasks, whole, InLine(tasks, whole, seconds).compute)
+    return both_passes(graph, extras, tasks, direct, InLine(graph, tasks, direct, seconds).compute)
 
 
 def one_call(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
@@ -60,12 +60,12 @@ def both_passes(
     graph: Graph,
     extras: Sequence[Node],
     tasks: TaskGraph,
-    whole: Whole | None = None,
+    direct: DirectSums | None = None,
     compute: Callable[[list[Any]], Sequence[Any]] | None = None,
 ) -> tuple[Any, Sequence[Any], Arrived]:
-    """Adds the tasks of both passes, and computes them where they have not run at once."""
-    forward = add_forward(graph, tasks, whole)
-    arrived = add_backward(graph, forward, tasks, Seed())
+    """Builds the tasks of both passes, and computes them where they have not run at once."""
+    forward = build_forward(graph, tasks, direct)
+    arrived = build_backward(graph, forward, tasks, Seed())
     references = [forward.values[node] for node in (graph.output, *extras)]
     value, *rest = known_or(compute or tasks.compute, [*references, *arrived.values()])
     computed, pulled = rest[: len(extras)], rest[len(extras) :]

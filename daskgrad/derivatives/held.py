@@ -8,8 +8,8 @@ from daskgrad.derivatives.evaluation import Arrived, known_or, repeated
 from daskgrad.derivatives.groups import groups
 from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.backward import add_backward
-from daskgrad.graph.forward import Forward, add_forward
+from daskgrad.graph.backward import build_backward
+from daskgrad.graph.forward import Forward, build_forward
 from daskgrad.models.batches import Batch, unit_cotangents
 from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.tasks.clients import active_client
@@ -44,7 +44,7 @@ class Kept:
         client = active_client()
         warn_of_shipping(self._graph, client)
         tasks = TaskGraph(where())
-        forward = add_forward(self._graph, tasks)
+        forward = build_forward(self._graph, tasks)
         kept = tasks.persisted()
         try:
             value = known_or(kept.compute, [forward.values[self._graph.output]])[0]
@@ -86,7 +86,7 @@ class Kept:
 
         def evaluate(kept: ForwardPass) -> Arrived:
             tasks, of_value = kept.tasks.copy(), self._of_value(cotangent)
-            arrived = add_backward(self._graph, kept.forward, tasks, of_value, saw_value=True)
+            arrived = build_backward(self._graph, kept.forward, tasks, of_value, saw_value=True)
             computed = known_or(tasks.compute, list(arrived.values()))
             return dict(zip(arrived, computed, strict=True))
 
@@ -126,7 +126,7 @@ class Kept:
         def evaluate(kept: ForwardPass) -> list[Arrived]:
             tasks = kept.tasks.copy(is_batched=True)
             arrived = [
-                add_backward(
+                build_backward(
                     self._graph,
                     kept.forward,
                     tasks,

@@ -3,7 +3,7 @@
 Without a cluster, tasks are worth their cost only from some milliseconds of work on: the tasks run
 here in the order in which they were added, and what is not done after a while is handed to Dask,
 unless the tasks take less time than Dask would take for them.
-Where a sum runs over items that are placed on the cluster, the evaluator there does it, and the
+Where a sum runs over items that are placed on the cluster, its workers evaluate it, and the
 small nodes around it run here meanwhile. The bits are those of the graph: the same functions run on
 the same blocks, added in the same order.
 """
@@ -21,29 +21,23 @@ from dask.callbacks import Callback
 from distributed import Client
 
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.forward import Whole
+from daskgrad.graph.forward import DirectSums
 from daskgrad.graph.nodes import Constant, Node
 from daskgrad.models.captured import Captured
 from daskgrad.models.finite import is_debugging
-from daskgrad.models.tracing import Active
-from daskgrad.resident.evaluation import ArrayTermsError, Evaluation
-from daskgrad.resident.evaluator import evaluator_of
-from daskgrad.resident.jobs import new_subtrees, total
+from daskgrad.resident.call import ArrayTermsError, Call
+from daskgrad.resident.connection import connection_of
 from daskgrad.resident.requests import SpreadSum
 from daskgrad.resident.shards import Shards
 from daskgrad.resident.spread import Spread
-from daskgrad.sums.adding import require_gradient
-from daskgrad.sums.block_tasks import TracedSum
-from daskgrad.sums.item_sum import (
-    ReductionNode,
-    WholeSum,
-    add_captured_blocks,
-    captured_blocks,
-)
+from daskgrad.sums.adding import CapturedSubtrees, require_gradient
+from daskgrad.sums.block_tasks import Summand, TracedSum
+from daskgrad.sums.item_sum import ReductionNode
+from daskgrad.sums.item_sum_passes import build_blocks, build_captured_sum
 from daskgrad.tasks.collections import is_collection
+from daskgrad.tasks.settings import setting
 from daskgrad.tasks.task_graph import TaskGraph
 
-LOCAL_SECONDS = 0.02  # of work that run here before the rest is handed to a scheduler's threads
 CLUSTER_SECONDS = 0.1  # before the rest is sent to the cluster, where a graph takes as long
 TASK_SECONDS = 5e-4  # that Dask takes for a task on threads: quicker ones need not be handed over
 
@@ -57,16 +51,16 @@ def seconds_in_line(graph: Graph, client: Client | None) -> float:
     """How long an evaluation may run in the calling thread; zero: not at all.
 
     Nodes with annotations and other Dask collections are for Dask, and so are sums over items that
-    are results of tasks or on a cluster, unless they are evaluated there as a whole. Nothing runs
+    are results of tasks or on a cluster, unless the workers evaluate them directly. Nothing runs
     in line where ``debug_nans`` or callbacks of Dask's local schedulers watch the tasks.
     """
     if is_debugging() or not all(is_plain(node, client) for node in graph.order):
         return 0.0
     if client is None:
         is_usual = not dask.config.get("scheduler", None) or dask.base.get_scheduler() in LOCAL
-        seconds = dask.config.get("daskgrad.inline.seconds", LOCAL_SECONDS)
+        seconds = setting("inline.seconds")
         return seconds if is_usual and not Callback.active else 0.0
-    is_enabled = dask.config.get("daskgrad.resident.enabled", True)
+    is_enabled = setting("resident.enabled")
     return CLUSTER_SECONDS if is_enabled and is_resident(graph, client) else 0.0
 
 
@@ -81,8 +75,8 @@ def is_resident(graph: Graph, client: Client) -> bool:
 
 
 def is_called(node: ReductionNode, graph: Graph, client: Client) -> bool:
-    """Whether the workers evaluate a sum, called directly, as a whole."""
-    return is_there(node, client) and node.is_whole(graph, client)
+    """Whether the workers evaluate a sum, called directly."""
+    return is_there(node, client) and node.is_direct(graph, client)
 
 
 def is_plain(node: Node, client: Client | None) -> bool:
@@ -97,7 +91,7 @@ def is_placed(node: Node, client: Client | None) -> bool:
 
 
 def is_there(node: ReductionNode, client: Client | None) -> bool:
-    """Whether a sum that is evaluated as a whole is so by the workers."""
+    """Whether a sum that is evaluated directly is so by the workers."""
     return node.is_on(client) or node.is_sent(client)
 
 
@@ -129,18 +123,19 @@ class Clock:
 
 
 class InLine:
-    """The tasks of one evaluation, some of whose sums are evaluated as a whole."""
+    """The tasks of one evaluation, some of whose sums are evaluated directly."""
 
-    def __init__(self, tasks: TaskGraph, whole: Whole, seconds: float):
+    def __init__(self, graph: Graph, tasks: TaskGraph, direct: DirectSums, seconds: float):
+        self._graph = graph
         self._tasks = tasks
-        self._whole = whole
+        self._direct = direct
         self._values: dict[Any, Any] = {}
         self._seconds = seconds
 
     def compute(self, keys: Sequence[Any]) -> list[Any]:
         """The results of tasks. They need all sums, since the value of every node is wanted."""
         self._clock = Clock(self._seconds)
-        while undone := [key for key in self._whole if key not in self._values]:
+        while undone := [key for key in self._direct if key not in self._values]:
             self._evaluate(self._independent(undone), keys)
         self._run(keys, keys)
         return [self._values[key] for key in keys]
@@ -159,48 +154,42 @@ class InLine:
     def _evaluate(self, waiting: Sequence[Any], keys: Sequence[Any]) -> None:
         """Evaluates sums: those on the cluster are sent off first, the others run meanwhile."""
         self._run([source for key in waiting for source in self._tasks.inputs(key)], keys)
-        there = [key for key in waiting if is_there(self._whole[key].node, self._whole.client)]
-        evaluation = self._clock.beside(self._started, there)
+        there = [key for key in waiting if is_there(self._direct[key], self._direct.client)]
+        call = self._clock.beside(self._started, there)
         try:
             for key in waiting:
                 if key not in there:
                     self._values[key] = self._clock.beside(self._captured_here, key)
-            if evaluation is not None:
+            if call is not None:
                 self._run_independent(keys)
-                results = self._clock.beside(evaluation.results)
+                results = self._clock.beside(call.results)
                 self._values.update(zip(there, results, strict=True))
         except BaseException as error:
-            if evaluation is not None:
-                evaluation.abandon()
+            if call is not None:
+                call.abandon()
             if isinstance(error, ArrayTermsError):
-                self._whole[there[error.number]].node.note_array_terms()
+                self._direct[there[error.number]].note_array_terms()
             raise
 
-    def _started(self, keys: Sequence[Any]) -> Evaluation | None:
-        """One evaluation for the sums of one cluster, so that the point goes out once a worker."""
+    def _started(self, keys: Sequence[Any]) -> Call | None:
+        """One call for the sums of one cluster, so that the point goes out once a worker."""
         if not keys:
             return None
-        evaluator = evaluator_of(self._whole.client)
-        return Evaluation(evaluator, [self._spread_sum(key) for key in keys])
+        connection = connection_of(self._direct.client)
+        return Call(connection, [self._spread_sum(key) for key in keys])
 
     def _spread_sum(self, key: Any) -> SpreadSum:
-        node, active = self._whole[key]
-        return SpreadSum(
-            spread_of(node, self._whole.client),
-            node.model,
-            node.as_sum(active),
-            [column.items for column in node.items.beside_placed],
-            node.items.placed_part,
-            self._inputs(key),
-            node.items.whole_slices,
-        )
+        node = self._direct[key]
+        spread, summand = spread_of(node, self._direct.client), node.summand(self._graph)
+        columns = [column.items for column in node.items.beside_placed]
+        return SpreadSum(spread, node.model, summand, columns, self._inputs(key))
 
     def _inputs(self, key: Any) -> list[Any]:
         return self._tasks.run_one(key, self._values)
 
     def _run_independent(self, keys: Sequence[Any]) -> None:
         """Runs what can be run while the sums are under way, as far as time allows."""
-        blocked = {key for key in self._whole if key not in self._values}
+        blocked = {key for key in self._direct if key not in self._values}
         for key in self._tasks.needed(keys, self._values):
             if blocked.intersection(self._tasks.inputs(key)) or key in blocked:
                 blocked.add(key)
@@ -230,7 +219,7 @@ class InLine:
         return dict(zip(kept, rest.compute(kept), strict=True))
 
     def _captured_here(self, key: Any) -> Captured:
-        return captured_here(self._whole[key], self._inputs(key), self._clock)
+        return captured_here(self._direct[key], self._graph, self._inputs(key), self._clock)
 
 
 def spread_of(node: ReductionNode, client: Client) -> Spread:
@@ -239,22 +228,24 @@ def spread_of(node: ReductionNode, client: Client) -> Spread:
         (shards,) = node.items.placed
         assert isinstance(shards, Shards)
         return shards.holdings
-    return evaluator_of(client).spread(node.name, node.items.sizes)
+    return connection_of(client).spread(node.name, node.items.sizes)
 
 
 # ------------------------------------------------------------------------------------ sums, here
 
 
-def captured_here(whole: WholeSum, inputs: Sequence[Any], clock: Clock) -> Captured:
+def captured_here(
+    node: ReductionNode, graph: Graph, inputs: Sequence[Any], clock: Clock
+) -> Captured:
     """A sum over items that are here: run after run, each as long as all before together.
 
     So a run is a subtree, there are few of them, and the time they take is known before it is up.
     The blocks that are left then are tasks.
     """
-    node, active = whole
-    traced = TracedSum(node.model, node.as_sum(active), inputs)
+    summand = node.summand(graph)
+    traced = TracedSum(node.model, summand, inputs)
     firsts = node.items.firsts
-    subtrees = new_subtrees(len(firsts), node.summation)
+    subtrees = CapturedSubtrees(len(firsts), node.summation)
     begin = time.perf_counter()
     deadline = max(clock.deadline, begin + clock.seconds)  # a short sum is worth no graph
     done = 0
@@ -267,23 +258,23 @@ def captured_here(whole: WholeSum, inputs: Sequence[Any], clock: Clock) -> Captu
         subtrees.put(place, captured)
         done = stop
     if done < len(firsts):
-        for place, captured in captured_by_dask(node, active, inputs, done):
+        for place, captured in captured_by_dask(node, summand, inputs, done):
             subtrees.put(place, captured)
-    return total(subtrees)
+    return subtrees.rounded()
 
 
 def captured_by_dask(
-    node: ReductionNode, active: tuple[Active, ...], inputs: Sequence[Any], done: int
+    node: ReductionNode, summand: Summand, inputs: Sequence[Any], done: int
 ) -> list[tuple[Any, Captured]]:
     """The blocks from number ``done`` on, as tasks, in as many sums as there are subtrees."""
     tasks = TaskGraph()
     given = [tasks.constant(value, node.name) for value in inputs]
-    data = node.blocks(tasks)
+    data = node.items.blocks(tasks, node.name)
     places, keys = [], []
     for start, stop, place in subtrees_from(done, len(data)):
-        blocks = captured_blocks(node, tasks, active, given, data[start:stop])
+        blocks = build_blocks(node, tasks, summand, given, data[start:stop])
         places.append(place)
-        keys.append(add_captured_blocks(node, tasks, blocks, are_all=False).key)
+        keys.append(build_captured_sum(node, tasks, blocks, are_all=False).key)
     return list(zip(places, tasks.compute(keys), strict=True))
 
 

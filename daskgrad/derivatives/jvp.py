@@ -14,10 +14,9 @@ from daskgrad.derivatives.outputs import as_output
 from daskgrad.derivatives.recording import Recording
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
-from daskgrad.graph.tangents import Tangents
+from daskgrad.graph.tangents import PAIR, ZERO_TANGENTS, Tangents
 from daskgrad.graph.variables import Variable, variable
 from daskgrad.models.duals import Dual, tangent_in_place
-from daskgrad.sums.node_sum import PAIR, ZERO_TANGENTS
 from daskgrad.values.descriptions import function_name
 from daskgrad.values.memory import of_its_own
 

@@ -11,8 +11,8 @@ from daskgrad.derivatives.notices import warn_of_independent
 from daskgrad.derivatives.outputs import checked_cotangent, require_real_scalar
 from daskgrad.derivatives.recording import by_root
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.backward import add_backward
-from daskgrad.graph.forward import Forward, add_forward
+from daskgrad.graph.backward import build_backward
+from daskgrad.graph.forward import Forward, build_forward
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
 from daskgrad.tasks.collections import Result
@@ -49,14 +49,14 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
             require_real_scalar(node.primal, output.name)
     for node in (*graph.order, *variables):
         node.own_arrays()  # the collections may be computed when a call that borrows has ended
-    forward = add_forward(graph, tasks)
-    seed = Seed() if cotangent is None else add_cotangent(cotangent, output, tasks, forward)
-    arrived = add_backward(graph, forward, tasks, seed)
+    forward = build_forward(graph, tasks)
+    seed = Seed() if cotangent is None else build_cotangent(cotangent, output, tasks, forward)
+    arrived = build_backward(graph, forward, tasks, seed)
     parts = by_root(arrived)
     found = [overlapping(v, parts[v.root], arrived) for v in variables]
     pairs = list(zip(variables, found, strict=True))
     warn_of_independent([v for v, there in pairs if not there], output.name)
-    references = [add_gradient(v, tasks, forward, there) for v, there in pairs]
+    references = [build_gradient(v, tasks, forward, there) for v, there in pairs]
     built = tasks.high_level_graph()
     gradients = [Result(reference.key, built) for reference in references]
     return Result(forward.values[output].key, built), optree.tree_unflatten(structure, gradients)
@@ -78,8 +78,8 @@ def overlapping(
     return [(part.first_leaf - first, arrived[part]) for part in found]
 
 
-def add_gradient(wrt: Variable, tasks: TaskGraph, forward: Forward, found: Any) -> Any:
-    """Adds the task that puts the gradient of a variable, or of a part of one, in its structure."""
+def build_gradient(wrt: Variable, tasks: TaskGraph, forward: Forward, found: Any) -> Any:
+    """Builds the task that puts the gradient of a variable, or of a part, in its structure."""
     return tasks.add(
         tasks.key("cotangent", wrt.name),
         collect_gradient,
@@ -90,7 +90,7 @@ def add_gradient(wrt: Variable, tasks: TaskGraph, forward: Forward, found: Any) 
 
 
 def value_of_variable(wrt: Variable, tasks: TaskGraph, forward: Forward) -> Any:
-    return forward.values[wrt] if wrt in forward.values else wrt.add_value(tasks, [])
+    return forward.values[wrt] if wrt in forward.values else wrt.build_value(tasks, [])
 
 
 def collect_gradient(value: Any, starts: Sequence[int], arrived: Sequence[Cotangent]) -> Any:
@@ -110,8 +110,8 @@ def cut(cotangent: Cotangent, start: int, count: int) -> tuple[int, Cotangent]:
     return max(start, 0), Cotangent(cotangent.leaves[max(-start, 0) : count - start])
 
 
-def add_cotangent(cotangent: Any, output: Node, tasks: TaskGraph, forward: Forward) -> Any:
-    """Adds the task that compares a cotangent that was handed in to the value."""
+def build_cotangent(cotangent: Any, output: Node, tasks: TaskGraph, forward: Forward) -> Any:
+    """Builds the task that compares a cotangent that was handed in to the value."""
     given = tasks.constant(cotangent, output.name)
     key = tasks.key("cotangent", output.name)
     return tasks.add(key, checked_cotangent, given, forward.values[output], output.name)

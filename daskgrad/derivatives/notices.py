@@ -2,12 +2,25 @@
 
 import sys
 import warnings
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from daskgrad.derivatives.shipping import complaints
+import numpy as np
+from dask.utils import format_bytes
+
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.variables import Variable
+from daskgrad.models.finite import is_debugging
+from daskgrad.sums.item_sum import ReductionNode
+from daskgrad.sums.sources import Column
+from daskgrad.values.cotangents import nbytes
+from daskgrad.values.trees import flatten
+
+TIMES = 3  # how often the same items are sent before it is worth a word
+HEAVY = 2**20  # bytes in all
+
+_sent: weakref.WeakKeyDictionary[Any, dict] = weakref.WeakKeyDictionary()  # by clients
 
 
 def warn_of_independent(variables: Sequence[Variable], name: str) -> None:
@@ -19,8 +32,35 @@ def warn_of_independent(variables: Sequence[Variable], name: str) -> None:
 
 
 def warn_of_shipping(graph: Graph, client: Any) -> None:
-    for message in complaints(graph, client):
-        warnings.warn(message, stacklevel=outside())
+    """Says when the items of a sum are sent to a cluster for the third time, known by the sum's
+    name and the first array among them; while ``debug_nans`` watches, all are sent."""
+    if client is None or is_debugging():
+        return
+    sent = _sent.setdefault(client, {})
+    for name, items in items_sent(graph):
+        leaves = [items] if isinstance(items, np.ndarray) else flatten(items[0])[0]
+        first = next((leaf for leaf in leaves if isinstance(leaf, np.ndarray)), None)
+        known, times = sent.get((name, len(items)), (None, 0))
+        if first is None or times == TIMES:
+            continue
+        times = times + 1 if known is not None and known() is first else 1
+        sent[name, len(items)] = weakref.ref(first), times
+        size = TIMES * nbytes(flatten(items)[0]) if times == TIMES else 0
+        if size >= HEAVY:
+            warnings.warn(
+                f"the {len(items)} items of the sum over {name!r} were sent to the cluster {TIMES} "
+                f"times, {format_bytes(size)} in all; put them there once, with shards = "
+                f"dg.place(items), or dg.place(dg.zip(a, b)), and sum over shards",
+                stacklevel=outside(),
+            )
+
+
+def items_sent(graph: Graph) -> Iterator[tuple[str, Any]]:
+    """What goes with the tasks of sums; a variable's items change from call to call anyway."""
+    for node in graph.order:
+        for column in node.items.columns if isinstance(node, ReductionNode) else ():
+            if type(column) is Column and column.variable is None:
+                yield node.name, column.items
 
 
 def outside() -> int:

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.graph.nodes import Constant, Node, delayed
+from daskgrad.graph.delayed import delayed
+from daskgrad.graph.nodes import Constant, Node
 from daskgrad.models.tracing import is_real_scalar
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent

@@ -18,7 +18,8 @@ from daskgrad.derivatives.inputs import (
 )
 from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.nodes import add_values, as_model
+from daskgrad.graph.delayed import as_model
+from daskgrad.graph.nodes import build_values
 from daskgrad.graph.variables import Variable, variable
 from daskgrad.models.model import Model, inside_model
 from daskgrad.sums.cutting import Grainsize, require_grainsize
@@ -80,13 +81,13 @@ def per_item(
     require_choice(gradient, KINDS, "gradient")
     require_argnums_kind(argnums, model.name)
     require_outside(model)
-    columns = as_columns(items, "items", whole_slices=False)
+    columns = as_columns(items, "items", slices=False)
     if holds_nodes(columns) or any(column.variable is not None for column in columns):
         raise TypeError(
             f"dg.per_item of model {model.name!r} differentiates the shared arguments alone, and "
             f"its items are or hold nodes or variables; pass plain items"
         )
-    each = cut_alike(columns, grainsize, whole_slices=False)
+    each = cut_alike(columns, grainsize, slices=False)
 
     def per_item_of(*shared: Any) -> tuple[np.ndarray, Any]:
         numbers = require_argnums(argnums, len(shared), model.name)
@@ -134,13 +135,14 @@ class ItemByItem:
     def _run(self, kind: str) -> Sequence[SingleTerms]:
         warn_of_shipping(self._graph, active_client())
         node, tasks = self._node, TaskGraph()
-        values = add_values(tasks, node.inputs)
-        whole = node.as_sum(node.active_terms(self._graph))
+        values = build_values(tasks, node.inputs)
+        summand = node.summand(self._graph)
         model = tasks.constant(node.model, node.name)
         inputs = [values[source] for source in node.inputs]
+        blocks = node.items.blocks(tasks, node.name)
         references = [
-            tasks.add(tasks.key("backward", node.name), KINDS[kind], model, whole, *block)
-            for block in [(first, inputs, *columns) for first, columns in node.blocks(tasks)]
+            tasks.add(tasks.key("backward", node.name), KINDS[kind], model, summand, *block)
+            for block in [(first, inputs, *columns) for first, columns in blocks]
         ]
         return tasks.compute([reference.key for reference in references])
 

@@ -15,7 +15,7 @@ from daskgrad.graph.forward import Forward
 from daskgrad.graph.nodes import CallNode, ItemNode, Node
 from daskgrad.graph.variables import Variable
 from daskgrad.models.accumulation import add_cotangents
-from daskgrad.models.determinism import prints_of
+from daskgrad.models.determinism import fingerprints_of
 from daskgrad.models.portions import add_sent_back, pull_back_item
 from daskgrad.models.pullbacks import pull_back
 from daskgrad.tasks.task_graph import TaskGraph
@@ -30,8 +30,8 @@ class Contribution(NamedTuple):
 
     ``saw_value``: the consumer worked on the value itself. A sum passes the cotangent of its own
     value on, and the fingerprint in that is not of its input: ``sums`` are references to what each
-    of these has seen (``Prints``), and which of its inputs the value is. ``is_item``: it may be of
-    an item of the value alone, a ``Portion``.
+    of these has seen (``Fingerprints``), and which of its inputs the value is. ``is_item``: it may
+    be of an item of the value alone, a ``Portion``.
     """
 
     cotangent: Any
@@ -72,17 +72,17 @@ class Backward:
             )
             self.send(source, pick)
 
-    def witness(self, node: Node, arrived: Contribution) -> Any:
+    def value_elsewhere(self, node: Node, arrived: Contribution) -> Any:
         """What others have seen of a value, where the cotangent carries no fingerprint of it."""
         if arrived.sums:
             return seen_in_sums(arrived)
         return None if arrived.saw_value else self.forward.values[node]
 
-    def add_prints(self, node: Node, arrived: Contribution, names: str) -> Any:
-        """Adds a task that tells what a sum has seen, which its consumers must have seen, too."""
+    def build_fingerprints(self, node: Node, arrived: Contribution, names: str) -> Any:
+        """Builds a task that tells what a sum has seen, which its consumers must have seen, too."""
         return self.tasks.add(
             self.tasks.key("cotangent", node.name),
-            prints_of,
+            fingerprints_of,
             self.forward.added[node],
             arrived.cotangent,
             seen_in_sums(arrived),
@@ -96,14 +96,14 @@ def seen_in_sums(arrived: Contribution) -> list[Any]:
     return [arrived.saw_value, *itertools.chain.from_iterable(arrived.sums)]
 
 
-def add_backward(
+def build_backward(
     graph: Graph,
     forward: Forward,
     tasks: TaskGraph,
     cotangent: Cotangent,
     saw_value: bool = False,
 ) -> dict[Variable, Any]:
-    """Adds the tasks of the backward pass, from the cotangent of the output.
+    """Builds the tasks of the backward pass, from the cotangent of the output.
 
     ``saw_value``: it has the fingerprint of the output's value, as the caller has that.
     Returns a reference to the cotangent of each variable, or part of one, that a cotangent reached.
@@ -150,24 +150,24 @@ def select(cotangents: Sequence[Cotangent], number: int) -> Cotangent:
 
 @singledispatch
 def backward_tasks(node: Node, backward: Backward, arrived: Contribution) -> None:
-    """Adds a node's task and sends its results to the node's active inputs."""
+    """Builds a node's task and sends its results to the node's active inputs."""
     raise NotImplementedError(f"no backward tasks for {node!r}")
 
 
 @backward_tasks.register
 def _(node: CallNode, backward: Backward, arrived: Contribution) -> None:
-    backward.send_all(node, add_pulled_back(node, backward, arrived, pull_back))
+    backward.send_all(node, build_pull_back(node, backward, arrived, pull_back))
 
 
 @backward_tasks.register
 def _(node: ItemNode, backward: Backward, arrived: Contribution) -> None:
     (source,) = node.inputs
     is_alone = backward.graph.is_used_once(source)
-    pulled = add_pulled_back(node, backward, arrived, pull_back_item, is_alone)
+    pulled = build_pull_back(node, backward, arrived, pull_back_item, is_alone)
     backward.send(source, pulled, is_item=not is_alone)
 
 
-def add_pulled_back(
+def build_pull_back(
     node: CallNode, backward: Backward, arrived: Contribution, fun: Callable, *more: Any
 ) -> Any:
     tasks, active = backward.tasks, backward.graph.active_inputs(node)
@@ -180,7 +180,7 @@ def add_pulled_back(
         node.call,
         active,
         backward.forward.inputs(node),
-        backward.witness(node, arrived),
+        backward.value_elsewhere(node, arrived),
         *more,
         annotations=node.annotations,
     )

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.graph.delayed import DelayedModel
 from daskgrad.graph.forward import Forward, forward_tasks
-from daskgrad.graph.nodes import CallNode, DelayedModel, Node
+from daskgrad.graph.nodes import CallNode, Node
 from daskgrad.graph.variables import Variable
 from daskgrad.models.model import Model, inside_model
 from daskgrad.models.pullbacks import evaluate

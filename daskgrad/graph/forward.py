@@ -12,15 +12,16 @@ from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import CallNode, ItemNode, Node, models, value_of_node
 from daskgrad.graph.variables import Variable
 from daskgrad.models.captured import Captured
-from daskgrad.models.determinism import Added
+from daskgrad.models.determinism import SumWithFingerprints
 from daskgrad.models.portions import capture_item
 from daskgrad.models.pullbacks import capture
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.memory import takes_as_arrived
 
 
-class Whole(dict[Any, Any]):
-    """The sums that are evaluated as a whole, by the keys of the tasks that gather their inputs.
+class DirectSums(dict[Any, Any]):
+    """The nodes of sums that are evaluated outside of the graph, by the keys of the tasks that
+    gather their inputs.
 
     ``client`` is the one that Dask would compute with, or None without a cluster. Where it is not
     open any more the other sums are tasks.
@@ -35,13 +36,13 @@ class Whole(dict[Any, Any]):
 class Forward:
     """The forward pass, while its tasks are added: a reference to each value and captured call.
 
-    ``whole`` takes in the sums that are evaluated as a whole; None: all are tasks.
+    ``direct`` takes in the sums that are evaluated outside of the graph; None: all are tasks.
     """
 
-    def __init__(self, graph: Graph, tasks: TaskGraph, whole: Whole | None = None):
+    def __init__(self, graph: Graph, tasks: TaskGraph, direct: DirectSums | None = None):
         self.graph = graph
         self.tasks = tasks
-        self.whole = whole
+        self.direct = direct
         self.values = Values(tasks)
         self.captured: dict[Node, Any] = {}
         self.added: dict[Node, Any] = {}  # sums, with what they have seen of their terms
@@ -49,11 +50,11 @@ class Forward:
     def inputs(self, node: Node) -> list[Any]:
         return [self.values[source] for source in node.inputs]
 
-    def is_whole(self, node: Node) -> bool:
-        """Whether a node is a sum that is evaluated as a whole."""
-        if self.whole is None or not self.whole.is_open:
+    def is_direct(self, node: Node) -> bool:
+        """Whether a node is a sum that is evaluated outside of the graph."""
+        if self.direct is None or not self.direct.is_open:
             return False
-        return node.is_whole(self.graph, self.whole.client)
+        return node.is_direct(self.graph, self.direct.client)
 
 
 class Values(dict[Node, Any]):
@@ -72,12 +73,12 @@ class Values(dict[Node, Any]):
         return self[node]
 
 
-def add_forward(graph: Graph, tasks: TaskGraph, whole: Whole | None = None) -> Forward:
-    """Adds the tasks of the forward pass; inactive nodes get one task that computes the value."""
-    forward = Forward(graph, tasks, whole)
+def build_forward(graph: Graph, tasks: TaskGraph, direct: DirectSums | None = None) -> Forward:
+    """Builds the tasks of the forward pass; inactive nodes get one task that computes the value."""
+    forward = Forward(graph, tasks, direct)
     tasks.share(models(graph.order))
     for node in graph.order:
-        if node in graph.active or forward.is_whole(node):
+        if node in graph.active or forward.is_direct(node):
             forward_tasks(node, forward)
         elif not isinstance(node, Variable):
             forward.values[node] = value_of_node(node, tasks, forward.values)
@@ -99,15 +100,15 @@ def _(node: Variable, forward: Forward) -> None:
 
 @forward_tasks.register
 def _(node: CallNode, forward: Forward) -> None:
-    add_captured_call(node, forward, capture)
+    build_captured_call(node, forward, capture)
 
 
 @forward_tasks.register
 def _(node: ItemNode, forward: Forward) -> None:
-    add_captured_call(node, forward, capture_item)
+    build_captured_call(node, forward, capture_item)
 
 
-def add_captured_call(node: CallNode, forward: Forward, fun: Callable) -> None:
+def build_captured_call(node: CallNode, forward: Forward, fun: Callable) -> None:
     tasks, active = forward.tasks, forward.graph.active_inputs(node)
     forward.captured[node] = tasks.add(
         tasks.key("forward", node.name),
@@ -122,7 +123,7 @@ def add_captured_call(node: CallNode, forward: Forward, fun: Callable) -> None:
 
 
 def pass_value_on(node: Node, forward: Forward, captured: Any) -> None:
-    """Adds the task that takes the value out of what was captured.
+    """Builds the task that takes the value out of what was captured.
 
     The one model that takes in a value and nothing else runs where that is, and needs none.
     """
@@ -137,5 +138,5 @@ def pass_value_on(node: Node, forward: Forward, captured: Any) -> None:
 
 
 @takes_as_arrived
-def value_of(captured: Captured | Added) -> Any:
+def value_of(captured: Captured | SumWithFingerprints) -> Any:
     return captured.value

@@ -4,8 +4,6 @@ A node is a Dask collection: computing it gives its value and traces nothing.
 """
 
 import functools
-import inspect
-import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -13,15 +11,15 @@ import dask
 import numpy as np
 from dask.typing import Key
 
-from daskgrad import backends
 from daskgrad.graph.hidden_nodes import NESTED, containers_in, find_hidden
-from daskgrad.models.model import KEEP, Call, Model, Operator
+from daskgrad.graph.operators import GETITEM, ArrayOperators
+from daskgrad.models.model import Call, Model
 from daskgrad.models.portions import evaluate_item
 from daskgrad.models.pullbacks import evaluate
 from daskgrad.tasks.collections import Collection, is_collection
 from daskgrad.tasks.keys import Names, Stage
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values.descriptions import describe, function_name, path_of, require_choice, traceable
+from daskgrad.values.descriptions import describe
 from daskgrad.values.memory import contiguous, require_room
 from daskgrad.values.protection import USED_UP
 from daskgrad.values.registrations import Structure
@@ -29,16 +27,10 @@ from daskgrad.values.trees import NAMESPACE, flatten
 
 HEAVY = 2**16  # bytes from which on a constant array is a key of its own, and not part of a task
 
-UNPACKED = "a, b = node is written a, b = node[0], node[1]"
-BRANCH = "what depends on the value, such as an if, stands in that function"
-
 names = Names()
 
 
-# ---------------------------------------------------------------------------------------- nodes
-
-
-class Node(Collection):
+class Node(Collection, ArrayOperators):
     """One recorded call: its name, the nodes it takes in, and how its value is computed.
 
     ``stage``: the first word of the keys of the tasks that compute its value. ``is_stopped``:
@@ -57,12 +49,12 @@ class Node(Collection):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
-    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
-        """Adds the tasks that compute the value alone; returns a reference to it."""
+    def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+        """Builds the tasks that compute the value alone; returns a reference to it."""
         raise NotImplementedError
 
-    def is_whole(self, graph: Any, client: Any) -> bool:
-        """Whether it is a sum that can be evaluated as a whole, outside of a graph."""
+    def is_direct(self, graph: Any, client: Any) -> bool:
+        """Whether it is a sum that can be evaluated directly, outside of a graph."""
         return False
 
     def own_arrays(self) -> None:
@@ -72,147 +64,16 @@ class Node(Collection):
         tasks = TaskGraph()
         for node in unsettled([self]):
             node.own_arrays()
-        add_values(tasks, [self])
+        build_values(tasks, [self])
         return tasks.high_level_graph()
 
-    # ---- operators record nodes, too
-
-    def __add__(self, other: Any) -> "Node":
-        return ADD(self, other)
-
-    def __radd__(self, other: Any) -> "Node":
-        return ADD(other, self)
-
-    def __sub__(self, other: Any) -> "Node":
-        return SUBTRACT(self, other)
-
-    def __rsub__(self, other: Any) -> "Node":
-        return SUBTRACT(other, self)
-
-    def __mul__(self, other: Any) -> "Node":
-        return MULTIPLY(self, other)
-
-    def __rmul__(self, other: Any) -> "Node":
-        return MULTIPLY(other, self)
-
-    def __truediv__(self, other: Any) -> "Node":
-        return DIVIDE(self, other)
-
-    def __rtruediv__(self, other: Any) -> "Node":
-        return DIVIDE(other, self)
-
-    def __pow__(self, other: Any) -> "Node":
-        return POWER(self, other)
-
-    def __rpow__(self, other: Any) -> "Node":
-        return POWER(other, self)
-
-    def __matmul__(self, other: Any) -> "Node":
-        return MATMUL(self, other)
-
-    def __rmatmul__(self, other: Any) -> "Node":
-        return MATMUL(other, self)
-
-    def __neg__(self) -> "Node":
-        return NEGATIVE(self)
+    def record(self, model: Model, *args: Any) -> "Node":
+        return CallNode(model, args, {})
 
     def __getitem__(self, index: Any) -> "Node":
         if isinstance(index, int | str | np.integer):
-            return ItemNode(GETITEM.model, (self, index), {})
-        return GETITEM(self, index)
-
-    # ---- a node is not an array
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> "Node":
-        if method == "__call__" and ufunc in UFUNCS and not kwargs:
-            return UFUNCS[ufunc](*inputs)
-        path = path_of(ufunc)
-        raise self._is_no_array(path, f"dg.delayed({traceable(path)})(node)")
-
-    def __array_function__(self, function: Any, *_: Any) -> Any:
-        path = path_of(function)
-        raise self._is_no_array(path, f"dg.delayed({traceable(path)})(node)")
-
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        raise self._is_no_array("np.asarray")
-
-    def __float__(self) -> float:
-        raise self._is_no_array("float()")
-
-    def __int__(self) -> int:
-        raise self._is_no_array("int()")
-
-    def __complex__(self) -> complex:
-        raise self._is_no_array("complex()")
-
-    def __index__(self) -> int:
-        raise self._is_no_array("the use as an index")
-
-    def __bool__(self) -> bool:
-        raise self._is_no_array("its truth", BRANCH)
-
-    def __iter__(self) -> Iterator["Node"]:
-        raise self._is_no_array("iteration", UNPACKED)
-
-    def __len__(self) -> int:
-        raise self._is_no_array("len()", "dg.delayed(len)(node)")
-
-    def __lt__(self, other: Any) -> bool:
-        raise self._is_no_array("comparison", BRANCH)
-
-    __le__ = __gt__ = __ge__ = __lt__
-
-    def __eq__(self, other: Any) -> bool:
-        if self is other:
-            return True
-        raise self._is_no_array("comparison", BRANCH)
-
-    def __ne__(self, other: Any) -> bool:
-        return not self == other
-
-    __hash__ = object.__hash__
-
-    def __contains__(self, item: Any) -> bool:
-        raise self._is_no_array("'in'")
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        raise self._is_no_array("assignment to an item")
-
-    def __abs__(self) -> "Node":
-        raise self._is_no_array("abs()")
-
-    def __round__(self, digits: int | None = None) -> "Node":
-        raise self._is_no_array("round()")
-
-    def __format__(self, spec: str) -> str:
-        if spec:
-            raise self._is_no_array("formatting")
-        return repr(self)
-
-    def __floordiv__(self, other: Any) -> "Node":
-        raise self._is_no_array("floor division")
-
-    __rfloordiv__ = __floordiv__
-
-    def __mod__(self, other: Any) -> "Node":
-        raise self._is_no_array("a remainder")
-
-    __rmod__ = __divmod__ = __rdivmod__ = __mod__
-
-    def __getattr__(self, attribute: str) -> Any:
-        if attribute.startswith("_") or "name" not in self.__dict__:  # not ours, or not made yet
-            raise AttributeError(attribute)
-        is_method = callable(getattr(np.ndarray, attribute, None))
-        model = f"lambda x: x.{attribute}{'()' if is_method else ''}"
-        raise AttributeError(str(self._is_no_array(f".{attribute}", f"dg.delayed({model})(node)")))
-
-    def _is_no_array(self, asked: str, instead: str = "") -> TypeError:
-        """What to do where a node is used as an array; ``instead``: what to write for it."""
-        return TypeError(
-            f"{asked} was asked of {self!r}, which has no value yet; wrap the function that needs "
-            f"its value in dg.delayed and call that{instead and f': {instead}'}; or, where no "
-            f"derivative goes through it, take the value with .compute()"
-        )
+            return ItemNode(GETITEM, (self, index), {})
+        return CallNode(GETITEM, (self, index), {})
 
 
 class Constant(Node):
@@ -222,7 +83,7 @@ class Constant(Node):
         super().__init__("constant", ())
         self.value = value
 
-    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+    def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         if is_collection(self.value):
             return tasks.include(self.value)
         return tasks.constant(self.value, self.name, contiguous)
@@ -238,7 +99,7 @@ class CallNode(Node):
 
     evaluate: Callable = staticmethod(evaluate)
 
-    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+    def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         args = (self.evaluate, tasks.shared(self.model), self.call, inputs)
         return tasks.add(self.key, *args, annotations=self.annotations)
 
@@ -346,8 +207,8 @@ def require_no_node_as_key(arguments: tuple[tuple, dict], name: str) -> None:
             )
 
 
-def add_values(tasks: TaskGraph, outputs: Iterable[Node]) -> dict[Node, Any]:
-    """Adds the tasks that compute the outputs' values; returns a reference for every node."""
+def build_values(tasks: TaskGraph, outputs: Iterable[Node]) -> dict[Node, Any]:
+    """Builds the tasks that compute the outputs' values; returns a reference for every node."""
     nodes = unsettled(outputs)
     tasks.share(models(nodes))
     values: dict[Node, Any] = {}
@@ -362,124 +223,11 @@ def unsettled(outputs: Iterable[Node]) -> list[Node]:
 
 
 def value_of_node(node: Node, tasks: TaskGraph, values: dict[Node, Any]) -> Any:
-    """Adds the tasks of one node's value, given those of its inputs, or refers to its results."""
+    """Builds the tasks of one node's value, given those of its inputs, or refers to its results."""
     if node.is_settled:
         return tasks.include(node)
-    return node.add_value(tasks, [values[source] for source in node.inputs])
+    return node.build_value(tasks, [values[source] for source in node.inputs])
 
 
 def models(nodes: Iterable[Node]) -> list[Model]:
     return [vars(node)["model"] for node in nodes if "model" in vars(node)]
-
-
-# ------------------------------------------------------------------------------------- public
-
-
-class DelayedModel:
-    """A model whose calls are recorded; made by ``delayed``."""
-
-    def __init__(self, model: Model):
-        self.model = model
-        self.__wrapped__ = model.fun
-        self.__name__ = model.name
-        self.__doc__ = model.fun.__doc__
-
-    def __repr__(self) -> str:
-        return f"<model {self.model.name}>"
-
-    def __call__(self, *args: Any, **kwargs: Any) -> CallNode:
-        return CallNode(self.model, args, kwargs)
-
-
-def delayed(
-    fun: Callable | None = None,
-    name: str | None = None,
-    backend: str = "autograd",
-    keep: str = "auto",
-) -> Any:
-    """Makes a function a model: calling it records a node, and nothing runs.
-
-    Also a decorator, with or without arguments.
-
-    Parameters
-    ----------
-    fun:
-        a function of arrays and other arguments that returns numbers, arrays, or dicts, lists and
-        tuples of them. It may run more than once for one gradient (where its pullback moved between
-        processes), so it must return the same value for the same arguments. It must not write into
-        them: others use the same arrays, which are read-only while it runs (lists and dicts are its
-        own).
-    name:
-        what task keys, errors and the dashboard call it; the function's name if not given.
-    backend:
-        the library that it is written for, which differentiates it: "autograd", "jax", "torch", or
-        the name of one that ``register_backend`` made known.
-    keep:
-        what stays between the forward and the backward pass: the "tape"; the "gradient" (of a model
-        that returns one real number); nothing ("recompute": the model runs again in the backward
-        pass); or "auto": the gradient of a real number where it is no larger than what the tape
-        holds, or than 64 kB, and in sums; else the tape.
-
-    Raises
-    ------
-    TypeError
-        where ``fun`` cannot be called, is async or yields, or the name is no string.
-    ValueError
-        for an unknown backend or ``keep``.
-    ModuleNotFoundError
-        where the backend's library is not installed; the message names the extra.
-    """
-    if fun is None:
-        return functools.partial(delayed, name=name, backend=backend, keep=keep)
-    if isinstance(fun, DelayedModel):
-        fun = fun.model.fun
-    if not callable(fun) or is_collection(fun):
-        raise TypeError(f"dg.delayed makes a model of a function; found {describe(fun)}")
-    if inspect.iscoroutinefunction(fun) or inspect.isgeneratorfunction(fun):
-        raise TypeError(
-            f"a model is a function that returns numbers; {function_name(fun)!r} is async or "
-            f"yields: wrap it in a function that runs it to its end"
-        )
-    require_name(name, "a model")
-    require_choice(keep, KEEP, "keep")
-    backends.load(backend)
-    return DelayedModel(Model(fun, name or function_name(fun), backend, keep))
-
-
-def require_name(name: Any, of: str) -> None:
-    if not (name is None or isinstance(name, str)):
-        raise TypeError(f"the name of {of} is a string; found {describe(name)}")
-
-
-def as_model(fun: Any, name: str | None = None) -> Model:
-    """The model that a plain function or the result of ``delayed`` stands for, under a name."""
-    if not callable(fun):
-        raise TypeError(f"the model comes first, and is a function; found {describe(fun)}")
-    require_name(name, "a sum")
-    model = fun.model if isinstance(fun, DelayedModel) else delayed(fun).model
-    return model if name is None else model._replace(name=name)
-
-
-ADD, SUBTRACT, MULTIPLY, DIVIDE, POWER, NEGATIVE = (
-    DelayedModel(Model(fun, name, operator=properties))
-    for fun, name, properties in (
-        (operator.add, "add", Operator(signs=(1, 1))),
-        (operator.sub, "subtract", Operator(signs=(1, -1))),
-        (operator.mul, "multiply", Operator(linear_in=(0, 1))),
-        (operator.truediv, "divide", Operator(linear_in=(0,))),
-        (operator.pow, "power", Operator()),
-        (operator.neg, "negative", Operator(signs=(-1,))),
-    )
-)
-MATMUL = delayed(operator.matmul, name="matmul")
-GETITEM = delayed(operator.getitem, name="getitem")
-
-UFUNCS = {
-    np.add: ADD,
-    np.subtract: SUBTRACT,
-    np.multiply: MULTIPLY,
-    np.true_divide: DIVIDE,
-    np.power: POWER,
-    np.matmul: MATMUL,
-    np.negative: NEGATIVE,
-}

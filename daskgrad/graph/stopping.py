@@ -9,7 +9,7 @@ from typing import Any
 
 import optree
 
-from daskgrad import backends
+from daskgrad.backends import registry
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
 from daskgrad.tasks.task_graph import TaskGraph
@@ -24,7 +24,7 @@ class Stopped(Node):
     def __init__(self, source: Node):
         super().__init__(source.name, (source,))
 
-    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+    def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         return tasks.add(self.key, same, *inputs, annotations=self.annotations)
 
 
@@ -81,7 +81,7 @@ def stopped(leaf: Any) -> Any:
         return constant_variable(leaf)
     if isinstance(leaf, Node):
         return Stopped(leaf)
-    for function in backends.of_leaves("stop_gradient"):
+    for function in registry.of_leaves("stop_gradient"):
         leaf = function(leaf)
     return leaf
 
@@ -96,9 +96,9 @@ def constant_variable(variable: Variable) -> Variable:
 def plain(leaf: Any) -> Any:
     if isinstance(leaf, Node):
         raise TypeError(
-            f"dg.value was asked of {leaf!r}, which has no value yet: it is for numbers within a "
-            f"model; outside of models, take the value with .compute()"
+            f"dg.value needs the value of {leaf!r}, which is not computed yet: it is for numbers "
+            f"within a model; outside of models, take the value with .compute()"
         )
-    for function in backends.of_leaves("value"):
+    for function in registry.of_leaves("value"):
         leaf = function(leaf)
     return leaf

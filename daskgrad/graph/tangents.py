@@ -14,19 +14,17 @@ import numpy as np
 import optree
 
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.nodes import (
-    NEGATIVE,
-    CallNode,
-    Node,
-    delayed,
-    names,
-)
+from daskgrad.graph.delayed import delayed
+from daskgrad.graph.nodes import CallNode, Node, names
+from daskgrad.graph.operators import NEGATIVE
 from daskgrad.graph.variables import Variable
-from daskgrad.models.duals import Dual, pushed, tangent_of
+from daskgrad.models.duals import Dual, pushed, tangent_of, with_zero_tangents
 from daskgrad.models.model import Model
 from daskgrad.values.descriptions import describe
 
 TAKE_TANGENT = delayed(tangent_of, name="tangent")
+ZERO_TANGENTS = delayed(with_zero_tangents, name="zero tangents")
+PAIR = delayed(Dual, name="pair")
 
 
 class Tangents:
@@ -194,5 +192,5 @@ def linear_tangent(node: CallNode, tangents: Tangents) -> Any:
     signs = node.model.operator.signs if node.model.operator else ()
     if signs and not all(are_active):
         place = are_active.index(True)
-        return args[place] if signs[place] > 0 else NEGATIVE(args[place])
+        return args[place] if signs[place] > 0 else CallNode(NEGATIVE, (args[place],), {})
     return CallNode(node.model, args, {})

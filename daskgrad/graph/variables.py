@@ -57,7 +57,7 @@ class Variable(Node):
         self.__dict__.update(state)
         self._parts = weakref.WeakValueDictionary(state["_parts"])
 
-    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+    def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         return tasks.data(self.key, self.primal)
 
     def __dask_postcompute__(self) -> tuple[Callable, tuple]:

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad.models.determinism import print_of
+from daskgrad.models.determinism import fingerprint_of
 from daskgrad.models.travel import packing, policy
 from daskgrad.values import cotangents
+from daskgrad.values.carriers import carrier
 from daskgrad.values.cotangents import Leaves
 from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import Fingerprint
-from daskgrad.values.memory import with_canonical_leaves
 from daskgrad.values.sealed import Sealed
 from daskgrad.values.trees import flatten
 
@@ -28,6 +28,7 @@ class Seen(NamedTuple):
     width: int
 
 
+@carrier
 class Captured:
     """The value of one call and its pullback, with fingerprints of the value and of its inputs.
 
@@ -35,15 +36,10 @@ class Captured:
     runs twice neither happens.
     """
 
-    __slots__ = ("_fingerprint", "pullback", "seen", "value")
-
-    def __init__(
-        self, value: Any, pullback: Any, seen: tuple[Seen, ...], print_: Fingerprint | None = None
-    ):
-        self.value = value
-        self.pullback = pullback
-        self.seen = seen
-        self._fingerprint = print_
+    value: Any
+    pullback: Any
+    seen: tuple[Seen, ...]
+    _fingerprint: Fingerprint | None = None
 
     def __repr__(self) -> str:
         return f"Captured({describe(self.value)}, {self.pullback!r})"
@@ -51,7 +47,7 @@ class Captured:
     @property
     def fingerprint(self) -> Fingerprint:
         if self._fingerprint is None:
-            self._fingerprint = print_of(self.value)
+            self._fingerprint = fingerprint_of(self.value)
         return self._fingerprint
 
     def __reduce__(self):
@@ -62,22 +58,17 @@ class Captured:
         return size + self.pullback.__sizeof__()
 
 
+@carrier
 class Gradient:
     """The pullback of a real scalar: its gradient, which only waits for a factor.
 
     With no leaf but ``None`` it is the pullback of any value that has no derivative.
     """
 
-    __slots__ = ("leaves",)
-
-    def __init__(self, leaves: Leaves):
-        self.leaves = leaves
+    leaves: Leaves
 
     def __repr__(self) -> str:
         return "Gradient()"
-
-    def __reduce__(self):
-        return with_canonical_leaves, (Gradient, self.leaves)
 
     def with_leaves(self, leaves: Leaves) -> "Gradient":
         """This gradient with other leaves in the places of its own, rounded ones for instance."""

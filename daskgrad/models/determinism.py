@@ -8,6 +8,7 @@ elsewhere: no gradient belongs to both. Fingerprints tell.
 from typing import Any
 
 from daskgrad.models.model import Model
+from daskgrad.values.carriers import carrier
 from daskgrad.values.compensated import rounded_value
 from daskgrad.values.cotangents import Cotangent, nbytes
 from daskgrad.values.fingerprints import Fingerprint, agree, fingerprint
@@ -18,25 +19,27 @@ class NondeterministicModelError(RuntimeError):
     """A model returned another value when it was run again: no gradient belongs to both."""
 
 
-def print_of(value: Any) -> Fingerprint:
+def fingerprint_of(value: Any) -> Fingerprint:
     """The fingerprint of a value, or of what a sum will be when it is rounded."""
     return fingerprint(flatten(rounded_value(value))[0])
 
 
-def require_value_seen(captured: Any, cotangent: Cotangent, witness: Any, model: Model) -> None:
+def require_value_seen(
+    captured: Any, cotangent: Cotangent, value_elsewhere: Any, model: Model
+) -> None:
     """Value and pullback still belong together: Dask may have run the forward task again.
 
-    ``witness`` is the value as others have it; or what sums have seen of it (``SeenInSums``); or
-    None, and then the cotangent has its fingerprint.
+    ``value_elsewhere`` is the value as others have it; or what sums have seen of it
+    (``SeenInSums``); or None, and then the cotangent has its fingerprint.
     """
-    if witness is None:
+    if value_elsewhere is None:
         if cotangent.seen is not None:
             require_same_value(captured, cotangent.seen, model)
-    elif is_seen_in_sums(witness):
-        for other in prints_in(cotangent, witness):
+    elif is_seen_in_sums(value_elsewhere):
+        for other in fingerprints_in(cotangent, value_elsewhere):
             require_same_value(captured, other, model)
-    elif witness is not captured.value:
-        require_same_value(captured, print_of(witness), model)
+    elif value_elsewhere is not captured.value:
+        require_same_value(captured, fingerprint_of(value_elsewhere), model)
 
 
 def require_same_value(captured: Any, other: Fingerprint, model: Model) -> None:
@@ -64,57 +67,48 @@ def require_same_input(first: Fingerprint, second: Fingerprint, name: str) -> No
 # ------------------------------------------------------------------------- what sums have seen
 
 
-class Added:
+@carrier
+class SumWithFingerprints:
     """A sum, and the fingerprints of the values that were added up."""
 
-    __slots__ = ("prints", "value")
-
-    def __init__(self, value: Any, prints: tuple[Fingerprint, ...]):
-        self.value = value
-        self.prints = prints
-
-    def __repr__(self) -> str:
-        return f"Added({len(self.prints)} values)"
-
-    def __reduce__(self) -> tuple:
-        return Added, (self.value, self.prints)
+    value: Any
+    terms: tuple[Fingerprint, ...]
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + nbytes(flatten(self.value)[0])
 
 
-class Prints:
+@carrier
+class Fingerprints:
     """The fingerprints of the values that a sum has seen, in their order."""
 
-    __slots__ = ("prints",)
-
-    def __init__(self, prints: tuple[Fingerprint, ...]):
-        self.prints = prints
-
-    def __reduce__(self) -> tuple:
-        return Prints, (self.prints,)
+    terms: tuple[Fingerprint, ...]
 
 
-SeenInSums = list[Any]  # whether the cotangent has a print, too, and pairs: Prints, which of them
+# whether the cotangent has a fingerprint, too, and pairs: Fingerprints, and which of them
+SeenInSums = list[Any]
 
 
-def is_seen_in_sums(witness: Any) -> bool:
-    return type(witness) is list and len(witness) > 1 and type(witness[1]) is Prints
+def is_seen_in_sums(value_elsewhere: Any) -> bool:
+    is_list = type(value_elsewhere) is list and len(value_elsewhere) > 1
+    return is_list and type(value_elsewhere[1]) is Fingerprints
 
 
-def prints_in(cotangent: Cotangent, witness: SeenInSums) -> list[Fingerprint]:
+def fingerprints_in(cotangent: Cotangent, in_sums: SeenInSums) -> list[Fingerprint]:
     """What consumers of a value, sums among them, have seen of it."""
-    saw_value, *pairs = witness
+    saw_value, *pairs = in_sums
     seen = [cotangent.seen] if saw_value and cotangent.seen is not None else []
-    return [*seen, *[p.prints[place] for p, place in zip(pairs[::2], pairs[1::2], strict=True)]]
+    return [*seen, *[of.terms[place] for of, place in zip(pairs[::2], pairs[1::2], strict=True)]]
 
 
-def prints_of(added: Added, cotangent: Cotangent, witness: SeenInSums, names: str) -> Prints:
+def fingerprints_of(
+    added: SumWithFingerprints, cotangent: Cotangent, in_sums: SeenInSums, names: str
+) -> Fingerprints:
     """What a sum has seen of its terms; the consumers of the sum must have seen this one.
 
     ``names`` are those of the models of its terms.
     """
-    own = print_of(added.value)
-    for other in prints_in(cotangent, witness):
+    own = fingerprint_of(added.value)
+    for other in fingerprints_in(cotangent, in_sums):
         require_agreement(own, other, f"one of the models whose values were added up ({names})")
-    return Prints(added.prints)
+    return Fingerprints(added.terms)

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad import backends
+from daskgrad.backends import registry
 from daskgrad.models.model import Model
 from daskgrad.models.tracing import require_no_objects
+from daskgrad.values.carriers import carrier
 from daskgrad.values.cotangents import is_differentiable, zeros
 from daskgrad.values.descriptions import describe
 from daskgrad.values.trees import NAMESPACE, flatten
@@ -36,20 +37,15 @@ def is_dual(value: Any) -> bool:
     return type(value) is Dual
 
 
+@carrier
 class Pushed:
     """The function of a model that takes duals among its arguments, and returns one.
 
     ``tangent_only``: it returns the only tangent alone.
     """
 
-    __slots__ = ("model", "tangent_only")
-
-    def __init__(self, model: Model, tangent_only: bool):
-        self.model = model
-        self.tangent_only = tangent_only
-
-    def __reduce__(self) -> tuple:
-        return Pushed, (self.model, self.tangent_only)
+    model: Model
+    tangent_only: bool
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         arguments = DualArguments(args, kwargs)
@@ -62,7 +58,7 @@ class Pushed:
             structures.append(structure)
             return leaves
 
-        backend = backends.load(self.model.backend)
+        backend = registry.load(self.model.backend)
         outputs, push = backend.linearize(primal, arguments.values)
         tangents = [
             optree.tree_unflatten(structures[0], list(map(or_zeros, push(direction), outputs)))

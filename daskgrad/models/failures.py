@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from daskgrad import backends
-from daskgrad.models.model import Call, Model, described_arguments
+import numpy as np
+
+from daskgrad.backends import registry
+from daskgrad.models.model import Call, Model, described_arguments, plain_function
 from daskgrad.models.portable_errors import make_portable, shorten
-from daskgrad.models.writes import note_of_foreign, note_of_write
+from daskgrad.values.descriptions import argument_name
 from daskgrad.values.trees import flatten
 
 
@@ -70,16 +72,57 @@ class Blame(NamedTuple):
         where = f"model {self.model.name!r}{at(self.place)}"
         shapes = ", ".join(described_arguments(self.call, self.inputs))
         error.add_note(f"daskgrad: in the {self.stage} pass of {where}, called with ({shapes})")
-        args, kwargs = self.call.arguments(self.inputs)
-        called = self.model.fun, self.model.name, args, kwargs, term_at(self.place)
-        backend = self.model.backend
         said = [
-            backends.hint(backend, error, self.stage),
-            note_of_write(error, *called),
-            note_of_foreign(self.model.fun, args, kwargs, backend),
+            registry.hint(self.model.backend, error, self.stage),
+            f"{where} {WRITE}" if is_write(error) else None,
+            note_of_foreign(self.model, *self.call.arguments(self.inputs)),
         ]
         for each in said:
             if each is not None:
                 error.add_note(f"daskgrad: {each}")
         shorten(error)
         make_portable(error)
+
+
+# ------------------------------------------------------------------------------- what it may mean
+
+SIGNS = (  # of a write into a read-only array: what NumPy, Python and Cython say
+    *("destination is read-only", "array is read-only", "COPY base is read-only"),
+    *("flag set is read-only", "swapped is read-only", "read-only memory", "readonly arrays"),
+    *("buffer is not writable", "contiguous, writable", "must be read-write"),
+    *("output array is not acceptable", "does not own its data"),
+)
+
+WRITE = (
+    "may have written into what it was given, or handed it to compiled code that may; arguments, "
+    "and what the rules of dg.custom_vjp are given, are read-only while a model runs, since others "
+    "use the same arrays: copy it first"
+)
+
+
+def is_write(error: Exception) -> bool:
+    """Whether an error may come from writing into a read-only array."""
+    is_kind = isinstance(error, ValueError | TypeError | BufferError)
+    return is_kind and any(sign in str(error) for sign in SIGNS)
+
+
+def note_of_foreign(model: Model, args: tuple, kwargs: dict) -> str | None:
+    """Which arguments of a model that has failed are arrays of another library than NumPy."""
+    fun = plain_function(model.fun)
+    named = [(argument_name(fun, number), arg) for number, arg in enumerate(args)]
+    foreign = [
+        name if name.startswith("argument ") else f"argument {name!r}"
+        for name, arg in [*named, *kwargs.items()]
+        if any(map(is_foreign, flatten(arg)[0]))
+    ]
+    if not foreign:
+        return None
+    backend = getattr(model.backend, "name", model.backend)
+    return (
+        f"{', '.join(foreign)}: arrays of other libraries are handed over as they are; pass NumPy "
+        f"arrays, which backend {backend!r} has use for"
+    )
+
+
+def is_foreign(leaf: Any) -> bool:
+    return hasattr(type(leaf), "__dlpack__") and not isinstance(leaf, np.ndarray | np.generic)

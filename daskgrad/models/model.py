@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-from daskgrad import backends
-from daskgrad.backends.unchanged import digest
+from daskgrad.backends import registry
+from daskgrad.backends.pickling.functions import digest
 from daskgrad.values.descriptions import describe
 from daskgrad.values.protection import of_run
 from daskgrad.values.registrations import Structure
@@ -43,7 +43,7 @@ class Model(NamedTuple):
     def __reduce__(self) -> tuple:
         fun = self.fun if isinstance(self.fun, SentFunction) else SentFunction.of(self)
         rest = () if self.operator is None else (self.operator,)
-        return Model, (fun, self.name, backends.sent(self.backend), self.keep, *rest)
+        return Model, (fun, self.name, registry.sent(self.backend), self.keep, *rest)
 
 
 class SentFunction(Sealed):
@@ -61,7 +61,7 @@ class SentFunction(Sealed):
 
     @classmethod
     def of(cls, model: Model) -> "SentFunction":
-        return cls(backends.load(model.backend).dumps(model.fun), backends.sent(model.backend))
+        return cls(registry.load(model.backend).dumps(model.fun), registry.sent(model.backend))
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
         return SentFunction, (out_of_band(self.data, protocol), self.backend)
@@ -74,7 +74,7 @@ class SentFunction(Sealed):
         return self._digest
 
     def _unpickled(self) -> Callable:
-        return backends.load(self.backend).loads(self.data)
+        return registry.load(self.backend).loads(self.data)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.load()(*args, **kwargs)
@@ -134,8 +134,8 @@ def load(model: Model) -> None:
 def run(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     """The value of a call."""
     load(model)
-    backend = backends.load(model.backend)
-    args, kwargs = call.arguments_of_run(inputs, backends.finds_writes(backend))
+    backend = registry.load(model.backend)
+    args, kwargs = call.arguments_of_run(inputs, registry.finds_writes(backend))
     before = _RUNNING.get()
     try:
         _RUNNING.set(True)  # not before "try": Ctrl-C may come as it returns

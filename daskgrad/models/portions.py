@@ -16,6 +16,7 @@ from daskgrad.models.failures import Blame
 from daskgrad.models.model import Call, Model
 from daskgrad.models.pullbacks import capture, evaluate, pull_back, seed
 from daskgrad.models.tracing import Active
+from daskgrad.values.carriers import carrier
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.fingerprints import fingerprint
 from daskgrad.values.memory import canonical, takes_as_arrived
@@ -25,19 +26,14 @@ from daskgrad.values.trees import children_of, flatten
 CONTAINERS = (list, tuple, dict)
 
 
+@carrier
 class Portion:
     """Cotangents of some items of a container, by the items' entries."""
 
-    __slots__ = ("items",)
-
-    def __init__(self, items: dict[Any, Cotangent]):
-        self.items = items
+    items: dict[Any, Cotangent]
 
     def __repr__(self) -> str:
         return f"Portion({self.items})"
-
-    def __reduce__(self) -> tuple:
-        return Portion, (self.items,)
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + sum([part.__sizeof__() for part in self.items.values()])
@@ -82,7 +78,7 @@ def pull_back_item(
     call: Call,
     active: Sequence[Active],
     inputs: Sequence[Any],
-    witness: Any = None,
+    value_elsewhere: Any = None,
     is_alone: bool = False,
 ) -> Any:
     """What an item's node sends back: a portion, or what ``pull_back`` returns.
@@ -91,9 +87,11 @@ def pull_back_item(
     """
     container = inputs[0]
     if type(container) not in CONTAINERS:
-        return pull_back(captured, cotangent, model, call, active, canonical(inputs), witness)
+        return pull_back(
+            captured, cotangent, model, call, active, canonical(inputs), value_elsewhere
+        )
     with Blame("backward", model, call, inputs):
-        require_value_seen(captured, cotangent, witness, model)
+        require_value_seen(captured, cotangent, value_elsewhere, model)
         leaves = seed(cotangent, captured.value, model)
     part = Cotangent(leaves, captured.fingerprint)
     portion = Portion({entry_of(index_in(call), container): part})

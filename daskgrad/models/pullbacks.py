@@ -11,11 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from daskgrad.models import finite
-from daskgrad.models.captured import (
-    Captured,
-    Pullback,
-    Seen,
-)
+from daskgrad.models.captured import Captured, Pullback, Seen
 from daskgrad.models.determinism import require_same_value, require_value_seen
 from daskgrad.models.failures import Blame
 from daskgrad.models.model import Call, Model, described_arguments, run
@@ -24,7 +20,6 @@ from daskgrad.models.travel import policy
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent, Leaves, Seed
 from daskgrad.values.descriptions import describe
-from daskgrad.values.fingerprints import fingerprint
 from daskgrad.values.trees import flatten
 
 logger = logging.getLogger("daskgrad")
@@ -70,15 +65,15 @@ def pull_back(
     call: Call,
     active: Sequence[Active],
     inputs: Sequence[Any],
-    witness: Any = None,
+    value_elsewhere: Any = None,
 ) -> Cotangent | tuple[Cotangent, ...]:
     """The cotangents of the active inputs; a single one is not wrapped in a tuple.
 
-    ``witness`` is the value as others have it, where the cotangent carries no fingerprint of it,
-    or what sums have seen of it.
+    ``value_elsewhere`` is the value as others have it, where the cotangent carries no fingerprint
+    of it, or what sums have seen of it.
     """
     try:
-        require_value_seen(captured, cotangent, witness, model)
+        require_value_seen(captured, cotangent, value_elsewhere, model)
         pullback = captured.pullback
         if isinstance(pullback, Pullback):
             pullback.unpack()
@@ -96,17 +91,21 @@ def pull_back(
 def trace_again(
     captured: Captured, model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]
 ) -> Any:
-    """The pullback of ``captured``, which is empty; the value must come out as it did at first.
+    """The pullback of ``captured``, which is empty."""
+    log_retrace(model, call, inputs)
+    value, pullback = Tracer(model._replace(keep="tape"), call, active, inputs).run(inputs)
+    return of_second_trace(captured, Captured(value, pullback, ()), model)
+
+
+def of_second_trace(captured: Captured, again: Captured, model: Model) -> Any:
+    """The pullback that was traced again; the value must have come out as it did at first.
 
     It is kept for further cotangents as far as the policy says: Dask has counted the empty one.
     """
-    log_retrace(model, call, inputs)
-    tracer = Tracer(model._replace(keep="tape"), call, active, inputs)
-    value, pullback = tracer.run(inputs)
-    require_same_value(captured, fingerprint(flatten(value)[0]), model)
-    if model.keep != "recompute" and is_kept(pullback):
-        captured.pullback = pullback
-    return pullback
+    require_same_value(captured, again.fingerprint, model)
+    if model.keep != "recompute" and is_kept(again.pullback):
+        captured.pullback = again.pullback
+    return again.pullback
 
 
 def is_kept(pullback: Any) -> bool:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad import backends
-from daskgrad.backends.calls import Layout, TracedBlock, TracedCall
+from daskgrad.backends import registry
+from daskgrad.backends.traced_call import Layout, TracedBlock, TracedCall
 from daskgrad.models.captured import Gradient, Pullback, Seen, held_nbytes, in_places, pulled_back
 from daskgrad.models.model import Call, Model, load, run, trace, trace_block
 from daskgrad.values import cotangents
@@ -58,8 +58,8 @@ class Tracer:
         self._in_sum = in_sum
         self._model = model
         self._call = call
-        self._backend = backends.load(model.backend)
-        self._are_writeable = backends.finds_writes(self._backend)
+        self._backend = registry.load(model.backend)
+        self._are_writeable = registry.finds_writes(self._backend)
         self._trees = [(number, *flatten(inputs[number])) for number, _ in active]
         self._primals = self._leaves_of(self._trees)
         self._places, self._arrays = [], []
@@ -68,7 +68,7 @@ class Tracer:
                 self._places.append(place)
                 self._arrays.append(leaf)
         load(model)
-        self.fun = backends.prepared(self._backend, model.fun)
+        self.fun = registry.prepared(self._backend, model.fun)
 
     def with_item(self, trees: Sequence[tuple[int, list[Any], Any]]) -> "Tracer":
         """This tracer with further active inputs before its own: (number, leaves, structure)."""

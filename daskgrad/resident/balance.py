@@ -50,11 +50,13 @@ def assigned(costs: np.ndarray, workers: dict[str, int]) -> list[str]:
     return holders
 
 
-def moves(costs: np.ndarray, holders: Sequence[str], workers: dict[str, int]) -> list[str] | None:
-    """Who is to hold each block where the loads are too uneven, or None: then nothing is moved.
+def rebalancing(
+    costs: np.ndarray, holders: Sequence[str], workers: dict[str, int]
+) -> list[str] | None:
+    """Who is to hold each block instead, if the loads are too uneven; None if no block should move.
 
-    That is also where the largest load would not be less for it. With a block or two on each worker
-    a cut cannot be fine enough, and one slow call would put two blocks where there was one.
+    None, too, if moving would not reduce the largest load. With a block or two on each worker no
+    cut is fine enough, and one slow call would put two blocks where there was one.
     """
     now = loads(costs, holders, workers)
     if max(now) <= max(UNEVEN * float(np.mean(now)), WORTH):

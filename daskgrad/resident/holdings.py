@@ -1,9 +1,9 @@
 """Holdings: blocks of items on the workers of a cluster, one run of blocks a worker.
 
-Each block is an ordinary Dask key. Blocks whose items the client has are scattered, and the client
-keeps them, too: Dask cannot compute scattered data again when its worker dies, so the client places
-what was lost under a new key. A key says by which move of blocks, and of which number, a block is:
-so a run of them is named by two numbers.
+Each block is an ordinary Dask key. The client scatters the blocks and keeps them, too: Dask cannot
+compute scattered data again when its worker dies, so the client places what was lost under a new
+key. A key holds the number of the block and of the move that brought it to its worker, so that two
+numbers name a run of blocks.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from daskgrad.resident.messages import OnePickle, key_of
 from daskgrad.resident.spread import Spread
 from daskgrad.sums.cutting import Block
 from daskgrad.tasks.clients import in_worker
-from daskgrad.tasks.waiting import LateError, answer, told_by_scheduler
+from daskgrad.tasks.waiting import LateError, answer, ask_scheduler
 from daskgrad.tasks.workers import present, workers_of
 
 logger = logging.getLogger("daskgrad")
@@ -45,7 +45,7 @@ class Holdings(Spread):
         self.settle(workers_of(client))
 
     def require_open(self) -> None:
-        """Another thread may close the shards in a call."""
+        """Raises if another thread has closed the shards."""
         if self._is_released:
             raise RuntimeError(CLOSED)
 
@@ -61,7 +61,7 @@ class Holdings(Spread):
     # ---- placing
 
     def settle(self, workers: dict[str, int]) -> None:
-        """Spreads the blocks over these workers, unless they are; places lost ones again."""
+        """Spreads the blocks over these workers, unless that is done; places lost ones again."""
         for _ in range(ATTEMPTS):
             try:
                 return super().settle(workers)
@@ -77,8 +77,7 @@ class Holdings(Spread):
         self.settle(workers_of(self.client))
 
     def rebalance(self) -> None:
-        """That is after a call, which is not to fail where a worker has gone: the next one finds
-        out."""
+        """Follows a call, which must not fail if a worker has gone: the next call finds out."""
         try:
             super().rebalance()
         except LateError:
@@ -98,12 +97,12 @@ class Holdings(Spread):
             self._forget()
 
     def _locate(self) -> None:
-        """Asks the scheduler who holds the blocks: nobody ("") holds a lost one."""
+        """Asks the scheduler which worker holds each block: "" for a lost one."""
         if None in self.futures:
             return
         found: dict[str, list[str]] = {}
         scheduler: Any = self.client.scheduler
-        held = told_by_scheduler(self.client, scheduler.has_what, "who holds the placed items")
+        held = ask_scheduler(self.client, scheduler.has_what, "who holds the placed items")
         for address, keys in held.items():
             for key in keys:
                 found.setdefault(key, []).append(address)
@@ -115,7 +114,7 @@ class Holdings(Spread):
         self._forget()
 
     def _give(self, address: str, numbers: Sequence[int]) -> None:
-        """Places blocks, each under a new key: what is left of an old one cannot meet it."""
+        """Places blocks, each under a new key, which no late message about an old one can meet."""
         self._latest_move += 1
         keys = [key_of(self.key, self._latest_move, number) for number in numbers]
         data = {
@@ -123,7 +122,7 @@ class Holdings(Spread):
             for key, number in zip(keys, numbers, strict=True)
         }
 
-        def scatter() -> Any:  # to its end: half done, the scheduler would keep what it was sent
+        def scatter() -> Any:  # shielded: half done, the scheduler would keep what it was sent
             where: dict[str, Any] = {"workers": [address], "timeout": TAKES}
             placing = self.client.scatter(data, hash=False, asynchronous=True, **where)
             return asyncio.shield(placing)
@@ -141,9 +140,9 @@ class Holdings(Spread):
 
 
 def as_sent(items: Any, address: str) -> Any:
-    """A block's items as they go to a worker; one in this process gets the very objects.
+    """A block's items as they go to a worker; one in this process gets the objects themselves.
 
-    Dask gives the worker of the calling task what it is to place, whatever the address.
+    From a task, Dask gives what it is to place to the task's own worker, whatever the address.
     """
     is_here = address.startswith("inproc://") or in_worker()
     return items if is_here or isinstance(items, np.ndarray) else OnePickle(items)

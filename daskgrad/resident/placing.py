@@ -1,4 +1,4 @@
-"""Placing: what is to stay on the workers is brought here, cut, and put there."""
+"""Placing: brings items to this process, cuts them, and puts them on the workers."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -23,7 +23,7 @@ from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.tasks.workers import workers_of
 from daskgrad.values.tuples import Tuples
 
-BLOCKS_A_THREAD = 32  # as many as blocks are moved by when loads are balanced: some 3 percent each
+BLOCKS_A_THREAD = 32  # so that moving one shifts the load by some 3 percent
 MOST_A_THREAD = 64  # whatever grainsize is asked for: each is a key of Dask's, and some 0.1 ms
 COMPUTED = 64  # Delayed objects or futures whose results one task brings together
 
@@ -95,7 +95,7 @@ def next_power_of_two(number: int) -> int:
 
 
 def brought_here(items: Any) -> Any:
-    """What is to be placed, in this process: a list, an array, or several side by side."""
+    """The items to place, in this process: a list, an array, or several side by side."""
     if not isinstance(items, Zip):
         return column_here(items, "items")
     columns = [column_here(each, "a column of the items") for each in items.collections]
@@ -110,7 +110,7 @@ def column_here(items: Any, argument: str) -> Sequence[Any] | np.ndarray:
         require_can_be_placed(each, argument)
     if not any(map(is_collection, kinds)):
         return as_items(items, argument)
-    return as_items(computed(as_column(items, argument, whole_slices=False)), argument)
+    return as_items(computed(as_column(items, argument, slices=False)), argument)
 
 
 def require_can_be_placed(items: Any, argument: str) -> None:

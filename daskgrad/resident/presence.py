@@ -1,12 +1,13 @@
-"""Presence: shows Dask's scheduler which workers are in use by an evaluator.
+"""Presence: shows Dask's scheduler which workers a client calls directly.
 
-Direct calls of workers are invisible to the scheduler: an idle timeout or adaptive scaling would
-take the cluster away in the middle of a fit. A scheduler plugin listens to the events that the
-workers log, and speaks up for those that were called lately.
+The scheduler does not see direct calls: an idle timeout or adaptive scaling would take the cluster
+away in the middle of a fit. A scheduler plugin listens to the events that the workers log, and
+protects those that were called lately.
 """
 
 import asyncio
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from distributed import Scheduler
@@ -14,18 +15,18 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 LINGER = 10.0  # seconds after its last event for which a worker counts as in use
-GRACE = 2.0  # seconds from the client's leaving to the removal of its plugins from the workers
+GRACE = 2.0  # seconds after which a client that has left loses its plugins on the workers
 TOPIC = "daskgrad"
 
 
+@dataclass(eq=False)
 class PresencePlugin(SchedulerPlugin):
-    """Keeps workers that evaluate from being taken for idle; leaves with its ``client``."""
+    """Keeps Dask from closing workers that evaluate; leaves with its ``client``."""
 
     idempotent = True
 
-    def __init__(self, name: str, client: str):
-        self.name = name
-        self._client = client
+    name: str
+    client: str
 
     async def start(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -37,7 +38,7 @@ class PresencePlugin(SchedulerPlugin):
             self._scheduler.idle_since = None
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[Any]) -> list[Any]:
-        """The workers that may be taken away: not those in use, which hold the blocks."""
+        """The workers that Dask may close: not those in use, which hold the blocks."""
         since = time.monotonic() - LINGER
         return [ws for ws in workers if self._called.get(ws.address, since) <= since]
 
@@ -45,8 +46,8 @@ class PresencePlugin(SchedulerPlugin):
         self._called.pop(worker, None)
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """Takes the plugins away, also those on the workers, if the client could not."""
-        if client == self._client and self.name in scheduler.plugins:
+        """Takes the plugins away, on the workers, too, if the client could not."""
+        if client == self.client and self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
             asyncio.get_running_loop().call_later(GRACE, self._leave_workers, scheduler)
 

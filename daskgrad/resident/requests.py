@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from daskgrad.models.model import Model, SentFunction
-from daskgrad.resident.jobs import Summand
-from daskgrad.resident.messages import LARGE, Frames, Parcel, pack
+from daskgrad.resident.messages import LARGE, Frames, pack
+from daskgrad.resident.parcels import Parcel
 from daskgrad.resident.routes import LARGE_POINT, Work, addresses, routes
 from daskgrad.resident.spread import NOTHING_ASKED, Asked, Run, Spread
-from daskgrad.sums.block_tasks import Sum
+from daskgrad.sums.block_tasks import Summand
 from daskgrad.values import cotangents
 from daskgrad.values.caches import kept_or_made
 from daskgrad.values.registrations import sent_by_value
@@ -19,25 +19,23 @@ from daskgrad.values.trees import exactly, flatten
 class SpreadSum(NamedTuple):
     """A sum whose blocks are spread over workers, and the values of its inputs.
 
-    ``placed`` is which part of an item the workers hold, if they do; ``columns`` have the others.
+    ``columns`` have the parts of an item that the workers do not hold.
     """
 
     spread: Spread
     model: Model
-    whole: Sum
+    summand: Summand
     columns: Sequence[Any]
-    placed: int | None
     inputs: Sequence[Any]
-    whole_slices: bool
 
-    @property
-    def active(self) -> set[int]:
-        """The numbers of the inputs of a term that are differentiated."""
-        return {number for number, _ in self.whole.active}
+    def is_active(self, number: int) -> bool:
+        """Whether an input of a term is differentiated."""
+        return any([number == active for active, _ in self.summand.active])
 
     def part(self, column: int) -> int:
         """Which part of an item a column has."""
-        return column + (self.placed is not None and column >= self.placed)
+        placed = self.summand.placed
+        return column + (placed is not None and column >= placed)
 
 
 class JobMessage(NamedTuple):
@@ -111,25 +109,24 @@ class Request:
 
     def _job(self, each: SpreadSum, rows: Mapping[str, "Rows"]) -> JobMessage:
         model = each.model._replace(fun=SentFunction.of(each.model))
-        summand = Summand(model, each.whole, each.placed, each.whole_slices)
-        parts = len(each.columns) + (each.placed is not None)
+        parts = each.summand.parts
         kept: list[tuple[int, str]] = []
         inputs: list[int] = []
         for number, value in enumerate(each.inputs):
-            if number + parts not in each.active and is_kept(value):
+            if not each.is_active(number + parts) and is_kept(value):
                 kept.append((len(inputs), self._add(Parcel.of(value), self._needed_by_all)))
                 inputs.append(0)
             else:
                 inputs.append(self._place(value))
         return JobMessage(
-            self._add(summand_parcel(summand), self._needed_by_all),
+            self._add(summand_parcel(model, each.summand), self._needed_by_all),
             tuple(inputs),
             tuple(kept),
             tuple([(address, of_worker.kept) for address, of_worker in rows.items()]),
             each.spread.count,
             each.spread.block_items,
             each.spread.key,
-            each.whole.summation,
+            each.summand.summation,
         )
 
     def _rows(self, each: SpreadSum, asked: Mapping[str, Asked]) -> dict[str, "Rows"]:
@@ -145,7 +142,7 @@ class Request:
         columns: list[Any] = []
         for number, column in enumerate(each.columns):
             rows = [column[run.start * size : run.stop * size] for run in runs]
-            if each.part(number) not in each.active and is_kept(rows):
+            if not each.is_active(each.part(number)) and is_kept(rows):
                 kept.append((number, self._add(Parcel.of(rows), needed)))
                 columns.append(None)
             else:
@@ -219,7 +216,7 @@ def by_worker(jobs: Sequence[JobMessage], asked: Sequence[Mapping[str, Asked]]) 
         {
             "address": address,
             "jobs": [
-                told(job, each.get(address, NOTHING_ASKED), address)
+                message_for(job, each.get(address, NOTHING_ASKED), address)
                 for job, each in zip(jobs, asked, strict=True)
             ],
         }
@@ -227,8 +224,8 @@ def by_worker(jobs: Sequence[JobMessage], asked: Sequence[Mapping[str, Asked]]) 
     ]
 
 
-def told(job: JobMessage, asked: Asked, address: str) -> dict[str, Any]:
-    """A sum as one worker is told of it; runs as plain tuples, in half the bytes."""
+def message_for(job: JobMessage, asked: Asked, address: str) -> dict[str, Any]:
+    """A job for one worker; its runs are plain tuples, in half the bytes."""
     kept_rows = dict(job.kept_rows).get(address, ())
     runs = list(map(tuple, asked.runs))
     return {**job._asdict(), "kept_rows": kept_rows, "runs": runs, "unit": asked.unit}
@@ -243,17 +240,17 @@ HASHED = (type(None), bool, int, str, bytes)
 _parcels: dict[Any, Parcel] = {}
 
 
-def summand_parcel(summand: Summand) -> Parcel:
-    """The parcel of a summand; made anew only if anything in it is new, or may have changed."""
-    key = summand_key(summand)
+def summand_parcel(model: Model, summand: Summand) -> Parcel:
+    """The parcel of what a sum adds up; made anew only if it is new, or may have changed."""
+    key = summand_key(model, summand)
     if key is None:
-        return Parcel.of(summand)
-    return kept_or_made(_parcels, key, lambda: Parcel.of(summand), KEPT)
+        return Parcel.of((model, summand))
+    return kept_or_made(_parcels, key, lambda: Parcel.of((model, summand)), KEPT)
 
 
-def summand_key(summand: Summand) -> tuple | None:
+def summand_key(model: Model, summand: Summand) -> tuple | None:
     """What tells a summand from others, or None where it holds what can change in place."""
-    model, (call, *rest) = summand.model, summand.whole
+    call, *rest = summand
     structure = exactly(call.structure.spec)
     if structure is None or not all(type(leaf) in (*EXACT, *HASHED) for leaf in call.leaves):
         return None
@@ -269,7 +266,5 @@ def summand_key(summand: Summand) -> tuple | None:
         structure,
         call.holes,
         *rest,
-        summand.placed,
-        summand.whole_slices,
         tuple(sent_by_value()),  # a parcel brings along the classes that were registered before it
     )

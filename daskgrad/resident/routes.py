@@ -1,8 +1,8 @@
-"""Routes: along which tree the point goes out to the workers and the partial sums come back.
+"""Routes: the trees along which the point goes out to the workers and partial sums come back.
 
-With few workers or a small point the client calls each worker itself, which is quickest. A large
-point is passed on from worker to worker along a binomial tree, and gradients are added on their way
-back, so that the client sends one point and receives one gradient, however many workers there are.
+With few workers or a small point the client calls each worker itself, which is quickest. Workers
+pass a large point on to each other along a binomial tree, and add gradients on the way back, so
+that the client sends one point and receives one gradient, however many workers there are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ Work = Mapping[str, Any]
 def routes(works: Sequence[Work], is_large: bool) -> list[Work]:
     """The workers that the client calls, each with the workers below it as its ``children``.
 
-    ``works`` are in the order of the blocks that they hold: neighbours add up to subtrees.
+    ``works`` are in the order of their blocks, so that neighbours add up to subtrees.
     ``is_large``: the point has at least ``LARGE_POINT`` bytes.
     """
     if is_large:

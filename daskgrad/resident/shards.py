@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from distributed import Client
 
-from daskgrad.resident.evaluator import Evaluator, evaluator_of
+from daskgrad.resident.connection import connection_of
 from daskgrad.resident.holdings import CLOSED, Holdings
 from daskgrad.sums.cutting import Block, cut
 from daskgrad.sums.placed import Placed
@@ -22,8 +22,8 @@ from daskgrad.values.tuples import Tuples
 class WorkerPlan(NamedTuple):
     """What one worker holds and does in a call.
 
-    ``seconds`` is the measured time of its blocks per thread, or None before the first call;
-    ``unit`` the number of blocks that one thread evaluates in one go.
+    ``seconds`` is the time of its blocks per thread, None before the first call; ``unit`` is the
+    number of blocks that one thread evaluates in one go.
     """
 
     worker: str
@@ -94,17 +94,17 @@ class Shards(Placed):
         held, self._holdings = self._holdings, None
         if held is not None:
             held.release()
-            evaluator_of(held.client).leave(held)
+            connection_of(held.client).leave(held)
 
-    def cut_for(self, whole_slices: bool) -> "Shards":
+    def cut_for(self, slices: bool) -> "Shards":
         """The same items as a sum needs them: these, or in slices of another size.
 
-        Those are placed when they are asked for first; items that no sum has used by then are
-        dropped, and placed again if one does.
+        The first call places the slices. It drops the items if no sum has used them by then; they
+        are placed again when one does.
         """
         with self._lock:
             self._require_open()
-            if not whole_slices or self.slice_size == self.grainsize:
+            if not slices or self.slice_size == self.grainsize:
                 self._is_used = True
                 return self
             if self._slices is None:
@@ -143,7 +143,7 @@ class Shards(Placed):
 
     @property
     def plan(self) -> list[WorkerPlan]:
-        """Who holds how much, and how it is evaluated; empty without a cluster."""
+        """What each worker holds, and how it evaluates that; empty without a cluster."""
         held = self._holdings
         slices = [] if self._slices is None else self._slices.plan
         if held is None:
@@ -161,7 +161,7 @@ class Shards(Placed):
 
     @property
     def is_remote(self) -> bool:
-        """Whether the cluster that holds the shards is the one that Dask would use now."""
+        """Whether Dask would now use the cluster that holds the shards."""
         return self._client is not None and self.is_on(active_client())
 
     def is_on(self, client: Client | None) -> bool:
@@ -177,11 +177,6 @@ class Shards(Placed):
             if self._holdings is None:
                 self._holdings = Holdings(self._client, self.blocks)
             return self._holdings
-
-    @property
-    def evaluator(self) -> Evaluator:
-        """What asks the workers to evaluate their blocks."""
-        return evaluator_of(self.holdings.client)
 
     def references(self, tasks: TaskGraph) -> list[Any]:
         """For each block a reference to its items on the cluster."""

@@ -1,4 +1,4 @@
-"""Spread: which worker evaluates which blocks of a sum, and what they cost. One run a worker."""
+"""Spread: which worker evaluates which blocks of a sum, and how long they take."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ UNIT_SECONDS = 0.2  # of work for one hop into a worker's thread, which takes so
 
 
 class Run(NamedTuple):
-    """Blocks of consecutive numbers, which were placed by the same ``move``."""
+    """Blocks of consecutive numbers that one ``move`` placed."""
 
     start: int
     stop: int
@@ -21,7 +21,7 @@ class Run(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """The blocks of a worker; how many of them go in one unit."""
+    """The blocks that a worker is asked for, and how many of them make one unit."""
 
     runs: list[Run]
     unit: int
@@ -35,36 +35,36 @@ NOTHING_ASKED = Asked([], 1)
 
 
 class Spread:
-    """Blocks on the workers of a cluster, whose items go out with each request.
+    """The blocks of a sum on the workers of a cluster; their items go out with each request.
 
     ``sizes`` are the numbers of items in the blocks.
     """
 
-    key = ""  # what the keys begin with under which the workers hold items: they hold none
+    key = ""  # the start of the keys of the items that workers hold: they hold none
 
     def __init__(self, sizes: Sequence[int]):
         self.count = len(sizes)
         self.block_items = sizes[0]  # but for the last block, which may have fewer
         self._sizes = np.array(sizes, float)
         self.holders: list[str] = [""] * self.count
-        self.seconds = np.full(self.count, np.nan)  # what each took, as far as is known
-        self._costs = self.seconds.copy()  # the same, without the first calls of workers
+        self.seconds = np.full(self.count, np.nan)  # of each, as far as they are known
+        self._costs = self.seconds.copy()  # the same, without each worker's first call
         self._warm: set[str] = set()
         self._units: dict[str, int] = {}
         self._work: dict[str, list[int]] = {}
         self._asked: dict[str, Asked] | None = None
-        self.plans: dict[Any, Any] = {}  # of requests, as long as what is asked stays the same
+        self.plans: dict[Any, Any] = {}  # of requests, until ``asked`` changes
         self._calls = 0
         self._workers: dict[str, int] = {}
         self._lock = threading.RLock()
 
     @property
     def workers(self) -> dict[str, int]:
-        """The workers on which the blocks are spread, and their threads."""
+        """The workers that have the blocks, and their threads."""
         return self._workers
 
     def require_open(self) -> None:
-        """Raises where the blocks can be evaluated no more."""
+        """Raises if the blocks cannot be evaluated any more."""
 
     def work(self) -> dict[str, list[int]]:
         """For each worker the numbers of its blocks."""
@@ -76,9 +76,9 @@ class Spread:
         return self._work
 
     def asked(self) -> dict[str, Asked]:
-        """What each worker is asked; all blocks once, also while other threads move them.
+        """What each worker is asked for: each block once, also while other threads move blocks.
 
-        It is the same object as long as it is the same.
+        Returns the same object until something changes.
         """
         with self._lock:
             self.require_open()
@@ -90,7 +90,7 @@ class Spread:
         return Asked(list(runs(numbers, [self._move_of(n) for n in numbers])), self.unit(address))
 
     def _move_of(self, number: int) -> int:
-        """By which move a block came to where it is."""
+        """The number of the move that placed a block where it is."""
         return 0
 
     def unit(self, address: str) -> int:
@@ -108,7 +108,7 @@ class Spread:
     # ---- spreading
 
     def settle(self, workers: dict[str, int]) -> None:
-        """Spreads the blocks over these workers, unless they are."""
+        """Spreads the blocks over these workers, unless that is done."""
         with self._lock:
             self.require_open()
             self._locate()
@@ -119,14 +119,14 @@ class Spread:
             self._move(balance.assigned(self.costs(), workers))
 
     def _locate(self) -> None:
-        """Finds out who has which blocks."""
+        """Finds out which worker has which blocks."""
 
     def rebalance(self) -> None:
-        """Moves blocks where the measured loads of the workers are too uneven."""
+        """Moves blocks if the measured loads of the workers are too uneven."""
         with self._lock:
             if np.any(np.isnan(self._costs)):
                 return
-            wanted = balance.moves(self.costs(), self.holders, self._workers)
+            wanted = balance.rebalancing(self.costs(), self.holders, self._workers)
             if wanted is not None:
                 self._move(wanted)
 
@@ -147,21 +147,21 @@ class Spread:
             self.holders[number] = address
 
     def _forget(self) -> None:
-        """Who is asked for what is not the same any more."""
+        """Drops what follows from who has which blocks."""
         self._asked, self.plans = None, {}
 
     # ---- measuring
 
     def is_measured_now(self) -> bool:
-        """Counts a call, and says whether its times are wanted: of the first ones, then of some."""
+        """Counts a call; True if its times are wanted: of the first calls, then of every 16th."""
         self._calls += 1
         return self._calls <= EVERY or self._calls % EVERY == 0
 
     def measured(self, times: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
-        """Takes what each worker's blocks took in the latest call; now and then moves some.
+        """Records the seconds of each block; after calls 2, 4, 8 ... rebalances.
 
-        That is after the calls number 2, 4, 8 ...: often at first, and then hardly ever. The first
-        call of a worker, which loads models and has cold caches, only serves to choose the units.
+        The first call of a worker, which loads models and has cold caches, only serves to choose
+        the units.
         """
         with self._lock:
             for address, (numbers, seconds) in times.items():
@@ -183,12 +183,12 @@ class Spread:
             self._warm.add(address)
 
     def costs(self) -> np.ndarray:
-        """What each block costs: seconds, or the number of its items before all were measured."""
+        """The cost of each block: its seconds, or its number of items until all were measured."""
         return self._sizes if np.any(np.isnan(self._costs)) else self._costs
 
 
 def runs(numbers: Sequence[int], moves: Sequence[int]) -> Iterator[Run]:
-    """Ascending numbers of blocks in runs; each goes on as long as it came by one move."""
+    """Cuts ascending numbers of blocks into runs, each of consecutive ones that one move placed."""
     start = 0
     for place in range(1, len(numbers) + 1):
         if place == len(numbers) or (numbers[place] - 1, moves[place]) != (

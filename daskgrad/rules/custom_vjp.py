@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from daskgrad.backends.autograd.ruled import Call
+from daskgrad.backends.autograd.custom import Call
 from daskgrad.rules.rule import Ruled
 from daskgrad.values.descriptions import describe
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad.backends.autograd.ruled import Call as RuledCall
+from daskgrad.backends.autograd.custom import Call as RuledCall
 from daskgrad.models.captured import Captured, Gradient
 from daskgrad.models.failures import Blame
 from daskgrad.models.model import Call, Model

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.backends.autograd.roots import Root
-from daskgrad.backends.autograd.ruled import Call
+from daskgrad.backends.autograd.custom import Call
+from daskgrad.backends.autograd.implicit import Root
 from daskgrad.rules.rule import Ruled
 from daskgrad.values.descriptions import describe
 from daskgrad.values.protection import read_only

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from daskgrad.backends.autograd.ruled import Call, call_ruled
+from daskgrad.backends.autograd.custom import Call, call_ruled
 from daskgrad.models.model import Model
 from daskgrad.values.descriptions import argument_name, describe, function_name
 from daskgrad.values.trees import flatten

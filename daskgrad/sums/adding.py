@@ -8,15 +8,14 @@ import numpy as np
 from daskgrad.models import finite
 from daskgrad.models.accumulation import add_cotangents
 from daskgrad.models.captured import Captured, Gradient, Seen
-from daskgrad.models.determinism import Added, print_of
+from daskgrad.models.determinism import SumWithFingerprints, fingerprint_of
 from daskgrad.models.model import Model
 from daskgrad.values import cotangents
-from daskgrad.values.addition import ADDERS
+from daskgrad.values.addition import ADDITIONS
 from daskgrad.values.compensated import final_leaves, rounded_value, taken_apart
-from daskgrad.values.cotangents import ONE_REAL_NUMBER, Cotangent, Part, is_zero
+from daskgrad.values.cotangents import ONE_REAL_NUMBER, Cotangent, Unscaled, is_zero
 from daskgrad.values.descriptions import describe
-from daskgrad.values.fingerprints import Fingerprint
-from daskgrad.values.summation import pairwise
+from daskgrad.values.summation import Add, Subtrees, pairwise
 
 
 class Nothing:
@@ -32,9 +31,9 @@ class Nothing:
 NOTHING = Nothing()
 
 
-def captured_sum(value: Any, pullback: Any, seen: tuple[Seen, ...], is_part: bool) -> Captured:
-    """A sum and its pullback, rounded unless ``is_part``; fingerprints are of rounded values."""
-    if is_part:
+def captured_sum(value: Any, pullback: Any, seen: tuple[Seen, ...], is_partial: bool) -> Captured:
+    """A sum and its pullback, rounded unless ``is_partial``; fingerprints are of rounded values."""
+    if is_partial:
         return Captured(value, pullback, seen)
     if isinstance(pullback, Gradient):
         pullback = pullback.with_leaves(final_leaves(pullback.leaves))
@@ -54,12 +53,35 @@ def add_captured(
     blocks = [block for block in blocks if block.value is not NOTHING]
     for block in blocks:
         require_gradient(block, model)
-    value = pairwise([block.value for block in blocks], ADDERS[summation].values)
-    leaves = pairwise([block.pullback.leaves for block in blocks], ADDERS[summation].cotangents)
+    total = pairwise(blocks, addition_of_captured(summation))
     if finite.is_required():
         what = f"sum over {model.name!r}: the value or gradient"
-        finite.require_sum(what, [*taken_apart(value)[0], *leaves])
-    return captured_sum(value, Gradient(leaves), blocks[0].seen, is_part=not is_last)
+        finite.require_sum(what, [*taken_apart(total.value)[0], *total.pullback.leaves])
+    return captured_sum(total.value, total.pullback, total.seen, is_partial=not is_last)
+
+
+def addition_of_captured(summation: str) -> Add:
+    """How blocks whose terms are scalars are added; without fingerprints, as partial sums are."""
+    addition = ADDITIONS[summation]
+
+    def add(first: Captured, second: Captured, owned: bool) -> Captured:
+        value = addition.values(first.value, second.value, owned)
+        leaves = addition.cotangents(first.pullback.leaves, second.pullback.leaves, owned)
+        return Captured(value, Gradient(leaves), first.seen, ())
+
+    return add
+
+
+class CapturedSubtrees(Subtrees):
+    """The partial sums of blocks whose terms are scalars."""
+
+    def __init__(self, count: int, summation: str):
+        super().__init__(count, addition_of_captured(summation))
+
+    def rounded(self) -> Captured:
+        """The sum of all blocks, rounded."""
+        total = self.total()
+        return captured_sum(total.value, total.pullback, total.seen, is_partial=False)
 
 
 def require_gradient(block: Captured, model: Model) -> None:
@@ -70,42 +92,43 @@ def require_gradient(block: Captured, model: Model) -> None:
         )
 
 
-def add_parts(
-    parts: Sequence[Cotangent], is_last: bool, summation: str = "pairwise", name: str = ""
+def add_unscaled(
+    blocks: Sequence[Cotangent], is_last: bool, summation: str = "pairwise", name: str = ""
 ) -> Cotangent:
     """The sum of the cotangents that the blocks of a sum return; the last one rounds and scales it.
 
     Blocks whose terms are of other dtypes have other factors: they are scaled one by one, and the
     last bits depend on how the sum was cut.
     """
-    factors = [part.factor for part in parts if isinstance(part, Part) and not is_zero(part.leaves)]
-    if not is_one_factor(factors, parts):
-        parts, factors = [scaled(part) for part in parts], []
-    total = add_cotangents(parts, (True,) * len(parts), ADDERS[summation].cotangents, name)
+    unscaled = [each for each in blocks if isinstance(each, Unscaled) and not is_zero(each.leaves)]
+    factors = [each.factor for each in unscaled]
+    if not is_one_factor(factors, blocks):
+        blocks, factors = [scaled(each) for each in blocks], []
+    total = add_cotangents(blocks, (True,) * len(blocks), ADDITIONS[summation].cotangents, name)
     if not factors:
         return Cotangent(final_leaves(total.leaves), total.seen) if is_last else total
-    sum_of_parts = Part(total.leaves, factors[0], total.seen)
+    waiting = Unscaled(total.leaves, total.seen, factors[0])
     if not is_last:
-        return sum_of_parts
-    whole = scaled(sum_of_parts)
+        return waiting
+    added = scaled(waiting)
     if finite.is_required():
-        what = f"backward pass: the sum of {len(parts)} cotangents of one value"
-        finite.require_sum(what, whole.leaves)
-    return whole
+        what = f"backward pass: the sum of {len(blocks)} cotangents of one value"
+        finite.require_sum(what, added.leaves)
+    return added
 
 
-def is_one_factor(factors: Sequence[Any], parts: Sequence[Cotangent]) -> bool:
-    """Whether all parts that are not zero wait for one factor, or none does."""
+def is_one_factor(factors: Sequence[Any], blocks: Sequence[Cotangent]) -> bool:
+    """Whether all blocks that are not zero wait for one factor, or none does."""
     kinds = {(factor, np.asarray(factor).dtype) for factor in factors}
-    nonzero = len([part for part in parts if not is_zero(part.leaves)])
+    nonzero = len([each for each in blocks if not is_zero(each.leaves)])
     return len(kinds) <= 1 and len(factors) in (0, nonzero)
 
 
-def scaled(part: Cotangent) -> Cotangent:
-    if isinstance(part, Part):
-        leaves = final_leaves(part.leaves)
-        return Cotangent(cotangents.scale(leaves, part.factor), part.seen)
-    return part
+def scaled(cotangent: Cotangent) -> Cotangent:
+    if isinstance(cotangent, Unscaled):
+        leaves = final_leaves(cotangent.leaves)
+        return Cotangent(cotangents.scale(leaves, cotangent.factor), cotangent.seen)
+    return cotangent
 
 
 def sum_values(
@@ -116,23 +139,25 @@ def sum_values(
     if not values:
         require_items(is_last, name)
         return NOTHING
-    total = pairwise(values, ADDERS[summation].values)
+    total = pairwise(values, ADDITIONS[summation].values)
     if finite.is_required():
         finite.require_sum(f"sum over {name!r}: the value", taken_apart(total)[0])
     return rounded_value(total) if is_last else total
 
 
-def add_seen(
+def add_with_fingerprints(
     values: Sequence[Any], summation: str = "pairwise", is_last: bool = True, name: str = "sum"
-) -> Added:
+) -> SumWithFingerprints:
     """As ``sum_values``, with the fingerprints of what was added up, which may be such sums."""
-    whole = [each if isinstance(each, Added) else Added(each, (seen_of(each),)) for each in values]
-    total = sum_values([each.value for each in whole], summation, is_last, name)
-    return Added(total, tuple([each for added in whole for each in added.prints]))
+    sums = list(map(with_fingerprint, values))
+    total = sum_values([each.value for each in sums], summation, is_last, name)
+    return SumWithFingerprints(total, tuple([term for each in sums for term in each.terms]))
 
 
-def seen_of(value: Any) -> Fingerprint:
-    return () if value is NOTHING else print_of(value)
+def with_fingerprint(value: Any) -> SumWithFingerprints:
+    if isinstance(value, SumWithFingerprints):
+        return value
+    return SumWithFingerprints(value, (() if value is NOTHING else fingerprint_of(value),))
 
 
 def require_items(is_last: bool, name: str) -> None:

@@ -12,50 +12,51 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad import backends
-from daskgrad.backends.calls import TracedBlock
+from daskgrad.backends import registry
+from daskgrad.backends.traced_call import TracedBlock
 from daskgrad.models import finite
 from daskgrad.models.captured import Captured, Gradient, Seen
-from daskgrad.models.determinism import (
-    require_same_value,
-    require_value_seen,
-)
+from daskgrad.models.determinism import require_value_seen
 from daskgrad.models.failures import Blame, Partition
 from daskgrad.models.model import Call, Model
-from daskgrad.models.pullbacks import each_of, is_kept, log_retrace, plain_value, seed, share_out
+from daskgrad.models.pullbacks import (
+    each_of,
+    log_retrace,
+    of_second_trace,
+    plain_value,
+    seed,
+    share_out,
+)
 from daskgrad.models.tracing import Active, Tracer, seen_by
 from daskgrad.sums.adding import NOTHING, captured_sum
 from daskgrad.sums.block_pullback import Terms
 from daskgrad.sums.item_cotangents import Gathered, Widths, factor_of_terms, items_of
-from daskgrad.values.addition import ADDERS
-from daskgrad.values.compensated import (
-    final_leaves,
-    rounded_value,
-    taken_apart,
-)
-from daskgrad.values.cotangents import (
-    Cotangent,
-    Leaves,
-    Part,
-)
+from daskgrad.values.addition import ADDITIONS
+from daskgrad.values.compensated import final_leaves, rounded_value, taken_apart
+from daskgrad.values.cotangents import Cotangent, Leaves, Unscaled
 from daskgrad.values.protection import as_it_is, read_only_leaf
 from daskgrad.values.registrations import Structure
 from daskgrad.values.summation import PairwiseSum
 from daskgrad.values.trees import flatten
+from daskgrad.values.tuples import as_slice
 
 
-class Sum(NamedTuple):
-    """What the blocks of a sum have in common, but for the model, which may be a key of its own.
+class Summand(NamedTuple):
+    """What a sum adds up, but for its model, which may be a key of its own: the same in a graph,
+    here and on the workers.
 
-    The first inputs of a term are the ``parts`` of its item. ``is_part``: a block is not the whole
-    sum, and is rounded when all have been added up.
+    The first inputs of a term are the ``parts`` of its item; ``placed`` is which of them is held
+    elsewhere, where one is. ``slices``: the model takes whole slices and not single items.
+    ``is_partial``: a block is not the whole sum, and is rounded when all have been added up.
     """
 
     call: Call
     active: tuple[Active, ...] = ()
     summation: str = "pairwise"
     parts: int = 1
-    is_part: bool = False
+    placed: int | None = None
+    slices: bool = False
+    is_partial: bool = False
 
 
 Term = tuple[Any, Any, Widths]  # value, pullback, the numbers of leaves of its item's parts
@@ -63,7 +64,7 @@ First = int | Partition  # the index of a block's first item, or the partition t
 
 
 def evaluate_block(
-    model: Model, whole: Sum, first: First, inputs: Sequence[Any], *columns: Sequence[Any]
+    model: Model, summand: Summand, first: First, inputs: Sequence[Any], *columns: Sequence[Any]
 ) -> Any:
     """The sum of the block's terms; traces nothing.
 
@@ -73,28 +74,28 @@ def evaluate_block(
     require_one_length(columns, first, model)
     if not len(columns[0]):
         return NOTHING
-    with Blame("value", model, whole.call, [*[None] * whole.parts, *inputs]):
-        model = model._replace(fun=backends.prepared(backends.load(model.backend), model.fun))
+    with Blame("value", model, summand.call, [*[None] * summand.parts, *inputs]):
+        model = model._replace(fun=registry.prepared(registry.load(model.backend), model.fun))
     protected = protection(model)
     inputs, columns = list(map(protected, inputs)), tuple(map(protected, columns))
-    call = protected_call(whole.call, protected)
-    values, is_checked = PairwiseSum(ADDERS[whole.summation].values), finite.is_required()
+    call = protected_call(summand.call, protected)
+    values, is_checked = PairwiseSum(ADDITIONS[summand.summation].values), finite.is_required()
     for offset, item in enumerate(zip(*columns, strict=True)):
         of_term = [*item, *inputs]
         try:
             value = plain_value(model, call, of_term)
             values.push(value)
         except Exception as error:
-            Blame("value", model, whole.call, of_term, nth(first, offset)).note(error)
+            Blame("value", model, summand.call, of_term, nth(first, offset)).note(error)
             raise
         if is_checked:
-            where = Blame("value", model, whole.call, of_term, nth(first, offset))
+            where = Blame("value", model, summand.call, of_term, nth(first, offset))
             finite.require(where, "the value", value)
     total = values.total()
     if is_checked:
         what = f"sum over {model.name!r}: the value of {describe_block(first, columns[0])}"
         finite.require_sum(what, taken_apart(total)[0])
-    return total if whole.is_part else rounded_value(total)
+    return total if summand.is_partial else rounded_value(total)
 
 
 def protection(model: Model) -> Callable[[Any], Any]:
@@ -102,7 +103,7 @@ def protection(model: Model) -> Callable[[Any], Any]:
 
     So what all terms share is protected once; each run of the model has the rest done.
     """
-    finds_writes = backends.finds_writes(backends.load(model.backend))
+    finds_writes = registry.finds_writes(registry.load(model.backend))
     return as_it_is if finds_writes else read_only_leaf
 
 
@@ -111,30 +112,38 @@ def protected_call(call: Call, protected: Callable[[Any], Any]) -> Call:
 
 
 def capture_block(
-    model: Model, whole: Sum, first: First, inputs: Sequence[Any], *columns: Sequence[Any]
+    model: Model, summand: Summand, first: First, inputs: Sequence[Any], *columns: Sequence[Any]
 ) -> Captured:
     """The sum of the block's terms and its pullback with respect to the active inputs."""
-    return TracedSum(model, whole, inputs).capture(first, *columns)
+    return TracedSum(model, summand, inputs).capture(first, *columns)
 
 
 class TracedSum:
     """Captures blocks of one sum; the shared inputs are taken apart only once."""
 
-    def __init__(self, model: Model, whole: Sum, inputs: Sequence[Any]):
+    def __init__(self, model: Model, summand: Summand, inputs: Sequence[Any]):
         self._model = model
-        self._sum = whole
-        self._add = ADDERS[whole.summation]
-        self._own = [number for number, _ in whole.active if number < whole.parts]
-        shared = whole.active[len(self._own) :]
-        padded = [*[None] * whole.parts, *inputs]
-        with Blame("forward", model, whole.call, padded):
+        self._summand = summand
+        self._add = ADDITIONS[summand.summation]
+        self._own = [number for number, _ in summand.active if number < summand.parts]
+        shared = summand.active[len(self._own) :]
+        padded = [*[None] * summand.parts, *inputs]
+        with Blame("forward", model, summand.call, padded):
             self.protected = protection(model)
             self._inputs = list(map(self.protected, inputs))
-            padded = [*[None] * whole.parts, *self._inputs]
-            call = protected_call(whole.call, self.protected)
+            padded = [*[None] * summand.parts, *self._inputs]
+            call = protected_call(summand.call, self.protected)
             self._tracer = Tracer(model, call, shared, padded, in_sum=True)
         self._seen = seen_by(shared, padded)
         self._must_be_finite = finite.is_required()
+
+    def columns(self, others: list[Any], placed: Any) -> list[Any]:
+        """The parts of a block's items, or its slices of them; ``placed`` are those of the part
+        that is held where the block is evaluated, and ``others`` those of the others."""
+        columns = others
+        if self._summand.placed is not None:
+            columns = [*others[: self._summand.placed], placed, *others[self._summand.placed :]]
+        return [[as_slice(each)] for each in columns] if self._summand.slices else columns
 
     def capture(self, first: First, *columns: Sequence[Any]) -> Captured:
         """The sum of the terms of a block."""
@@ -172,7 +181,7 @@ class TracedSum:
             what = f"the value or gradient of {describe_block(first, columns[0])}"
             leaves = [*taken_apart(value)[0], *getattr(pullback, "leaves", ())]
             finite.require_sum(f"sum over {self._model.name!r}: {what}", leaves)
-        return captured_sum(value, pullback, self._seen, self._sum.is_part)
+        return captured_sum(value, pullback, self._seen, self._summand.is_partial)
 
     def terms(self, first: First, columns: Sequence[Sequence[Any]]) -> Iterator[Callable[[], Term]]:
         """The terms of a block, one after the other, each evaluated when it is called.
@@ -204,7 +213,7 @@ class TracedSum:
             term = (*tracer.captured(*result), widths)
         if self._must_be_finite:
             where = self._where([*item, *self._inputs], nth(first, offset))
-            finite.require_captured(where, self._sum.active, *term[:2])
+            finite.require_captured(where, self._summand.active, *term[:2])
         return term
 
     def _found_at_once(self, columns: Sequence[Sequence[Any]]) -> Iterator[Any]:
@@ -233,7 +242,7 @@ class TracedSum:
             raise
 
     def _where(self, inputs: Sequence[Any], place: Any = None) -> Blame:
-        return Blame("forward", self._model, self._sum.call, inputs, place)
+        return Blame("forward", self._model, self._summand.call, inputs, place)
 
     def _blame(
         self, error: Exception, first: First, start: int, columns: Sequence[Sequence[Any]]
@@ -270,43 +279,40 @@ def pull_back_block(
     captured: Captured,
     cotangent: Cotangent,
     model: Model,
-    whole: Sum,
+    summand: Summand,
     first: First,
     inputs: Sequence[Any],
-    witness: Any,
+    value_elsewhere: Any,
     *columns: Sequence[Any],
 ) -> Cotangent | tuple[Cotangent, ...]:
     """The cotangents of the active inputs of a block; a single one is not wrapped.
 
     Those of the shared inputs come first, and then those of the items, side by side. Where the
-    block is a part of a sum, ``add_parts`` adds up what its blocks return for a shared input.
+    block is a part of a sum, ``add_unscaled`` adds up what its blocks return for a shared input.
     """
     if captured.value is NOTHING:
         return share_out(captured.pullback.leaves, captured.seen)
     described = [describe_block(first, columns[0]), *[None] * (len(columns) - 1), *inputs]
-    with Blame("backward", model, whole.call, described):
-        require_value_seen(captured, cotangent, witness, model)
+    with Blame("backward", model, summand.call, described):
+        require_value_seen(captured, cotangent, value_elsewhere, model)
         pullback = captured.pullback
         if isinstance(pullback, Terms):
             pullback.unpack()
         if isinstance(pullback, Terms) and pullback.is_empty:
-            log_retrace(model, whole.call, described)
+            log_retrace(model, summand.call, described)
             tape = model._replace(keep="tape")
-            again = capture_block(tape, whole, first, inputs, *columns)
-            require_same_value(captured, again.fingerprint, model)
-            pullback = again.pullback
-            if model.keep != "recompute" and is_kept(pullback):
-                captured.pullback = pullback
+            again = capture_block(tape, summand, first, inputs, *columns)
+            pullback = of_second_trace(captured, again, model)
         leaves = seed(cotangent, rounded_value(captured.value), model)
         if not finite.is_required():
-            return pulled_back(pullback, cotangent, leaves, captured.seen, whole.is_part)
+            return pulled_back(pullback, cotangent, leaves, captured.seen, summand.is_partial)
 
         def look(offset: int, of_term: Leaves) -> None:
             item = [column[offset] for column in columns]
-            where = Blame("backward", model, whole.call, [*item, *inputs], nth(first, offset))
-            finite.require_pulled(where, whole.active, of_term)
+            where = Blame("backward", model, summand.call, [*item, *inputs], nth(first, offset))
+            finite.require_pulled(where, summand.active, of_term)
 
-        pulled = pulled_back(pullback, cotangent, leaves, captured.seen, whole.is_part, look)
+        pulled = pulled_back(pullback, cotangent, leaves, captured.seen, summand.is_partial, look)
         for each in each_of(pulled):
             what = f"sum over {model.name!r}: the cotangent from {described[0]}"
             finite.require_sum(what, each.leaves)
@@ -318,42 +324,37 @@ def pulled_back(
     cotangent: Cotangent,
     leaves: Leaves,
     seen: Sequence[Seen],
-    is_part: bool,
+    is_partial: bool,
     look: Callable[[int, Leaves], None] | None = None,
 ) -> Cotangent | tuple[Cotangent, ...]:
     """What the pullback of a block returns for a cotangent, whose ``leaves`` fit the value."""
     if isinstance(pullback, Terms):
         shared, own = pullback(leaves, look)
-        return with_items(share_out(shared if is_part else final_leaves(shared), seen), own)
+        return with_items(share_out(shared if is_partial else final_leaves(shared), seen), own)
     own = items_of(pullback, factor_of_terms(cotangent, leaves))
-    if is_part and not pullback.is_zero and leaves[0] is not None:
-        return with_items(as_parts(share_out(pullback.leaves, seen), leaves[0]), own)
+    if is_partial and not pullback.is_zero and leaves[0] is not None:
+        return with_items(as_unscaled(share_out(pullback.leaves, seen), leaves[0]), own)
     return with_items(share_out(pullback(leaves), seen), own)
 
 
 def with_items(
     shared: Cotangent | tuple[Cotangent, ...], columns: Sequence[Leaves]
 ) -> Cotangent | tuple[Cotangent, ...]:
-    if not columns:
-        return shared
+    """The cotangents of the shared inputs and of the items; a single one is not wrapped."""
     both = (*each_of(shared), *map(Cotangent, columns))
     return both if len(both) > 1 else both[0]
 
 
-def as_parts(
-    shared_out: Cotangent | tuple[Cotangent, ...], factor: Any
-) -> Cotangent | tuple[Cotangent, ...]:
-    if isinstance(shared_out, Cotangent):
-        return Part(shared_out.leaves, factor, shared_out.seen)
-    return tuple([Part(part.leaves, factor, part.seen) for part in shared_out])
+def as_unscaled(shared: Cotangent | tuple[Cotangent, ...], factor: Any) -> tuple[Unscaled, ...]:
+    return tuple([Unscaled(each.leaves, each.seen, factor) for each in each_of(shared)])
 
 
 def pull_back_sum(
-    captured: Captured, cotangent: Cotangent, model: Model, witness: Any = None
+    captured: Captured, cotangent: Cotangent, model: Model, value_elsewhere: Any = None
 ) -> Cotangent | tuple[Cotangent, ...]:
     """The cotangents of the shared inputs of a sum whose blocks have been added up."""
     with Blame("backward", model, NO_ARGUMENTS, ()):
-        require_value_seen(captured, cotangent, witness, model)
+        require_value_seen(captured, cotangent, value_elsewhere, model)
         leaves = captured.pullback(seed(cotangent, captured.value, model))
         if finite.is_required():
             what = f"sum over {model.name!r}: the cotangent of its shared arguments"

@@ -56,6 +56,14 @@ def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
     return [in_row_order(item) for item in items] if hold_arrays(items) else list(items)
 
 
+def as_block(items: Any) -> Sequence[Any] | np.ndarray:
+    """Computed items as they would be handed over: rows of a contiguous array, or a list."""
+    if isinstance(items, np.ndarray):
+        require_plain(items, "a block of the items")
+        return row_major(items)
+    return [in_row_order(item) for item in items]
+
+
 def hold_arrays(items: Sequence[Any]) -> bool:
     """Whether there are arrays among the leaves of items, all taken apart at once."""
     if set(map(type, items)) <= {float, int}:  # in a tenth of the time

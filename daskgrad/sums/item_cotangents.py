@@ -18,14 +18,15 @@ from daskgrad.models.determinism import require_same_value, require_value_seen
 from daskgrad.models.model import Model
 from daskgrad.models.pullbacks import seed
 from daskgrad.values import cotangents
+from daskgrad.values.carriers import carrier
 from daskgrad.values.cotangents import Cotangent, Leaves, Seed
-from daskgrad.values.memory import canonical, with_canonical_leaves
 from daskgrad.values.rows import dense_leaf
 from daskgrad.values.summation import Add, PairwiseSum
 
 Widths = tuple[int, ...]  # how many leaves each differentiated part of an item has
 
 
+@carrier
 class ItemGradient(Gradient):
     """The gradient of the real scalar terms of a block.
 
@@ -33,24 +34,14 @@ class ItemGradient(Gradient):
     that is differentiated the cotangents of its items, side by side.
     """
 
-    __slots__ = ("columns",)
-
-    def __init__(self, leaves: Leaves, columns: tuple[Leaves, ...]):
-        super().__init__(leaves)
-        self.columns = columns
-
-    def __reduce__(self):
-        return load_item_gradient, (self.leaves, self.columns)
+    columns: tuple[Leaves, ...]
 
     def with_leaves(self, leaves: Leaves) -> "ItemGradient":
         return ItemGradient(leaves, self.columns)
 
     def __sizeof__(self) -> int:
-        return super().__sizeof__() + sum([cotangents.nbytes(column) for column in self.columns])
-
-
-def load_item_gradient(leaves: Leaves, columns: tuple[Leaves, ...]) -> ItemGradient:
-    return with_canonical_leaves(ItemGradient, leaves, canonical(columns))
+        columns = sum([cotangents.nbytes(column) for column in self.columns])
+        return Gradient.__sizeof__(self) + columns
 
 
 class Gathered:
@@ -80,10 +71,10 @@ class Gathered:
     def total(self) -> tuple[Leaves, tuple[Leaves, ...]]:
         """The sum of the shared cotangents, and a column a part; at least one term was pushed."""
         pairs = zip(self._columns, self._are_rows, strict=True)
-        return self._shared.total(), tuple([side_by_side(*pair) for pair in pairs])
+        return self._shared.total(), tuple([stack_items(*pair) for pair in pairs])
 
 
-def side_by_side(items: Sequence[Leaves], are_rows: bool) -> Leaves:
+def stack_items(items: Sequence[Leaves], are_rows: bool) -> Leaves:
     """The cotangents of items as one: of an array whose rows they are, or leaf after leaf."""
     if not are_rows:
         return tuple(itertools.chain.from_iterable(items))
@@ -136,23 +127,25 @@ def pull_back_items(
     captured: Captured,
     cotangent: Cotangent,
     model: Model,
-    witness: Any,
+    value_elsewhere: Any,
 ) -> Cotangent:
     """The cotangents of all items of a sum that was added up: joined, and scaled once."""
-    require_value_seen(captured, cotangent, witness, model)
+    require_value_seen(captured, cotangent, value_elsewhere, model)
     (factor,) = seed(cotangent, captured.value, model)
-    joined = scaled(join(blocks, sizes, are_rows), factor)
+    joined = scaled(concatenate(blocks, sizes, are_rows), factor)
     if finite.is_required():
         finite.require_sum(f"sum over {model.name!r}: the cotangent of its items", joined)
     return Cotangent(joined)
 
 
-def join_items(blocks: Sequence[Cotangent], sizes: Sequence[int], are_rows: bool) -> Cotangent:
+def concatenate_items(
+    blocks: Sequence[Cotangent], sizes: Sequence[int], are_rows: bool
+) -> Cotangent:
     """The cotangents of all items of a sum, from those of its blocks."""
-    return Cotangent(join([block.leaves for block in blocks], sizes, are_rows))
+    return Cotangent(concatenate([block.leaves for block in blocks], sizes, are_rows))
 
 
-def join(blocks: Sequence[Leaves], sizes: Sequence[int], are_rows: bool) -> Leaves:
+def concatenate(blocks: Sequence[Leaves], sizes: Sequence[int], are_rows: bool) -> Leaves:
     """``sizes``: the numbers of items in the blocks."""
     if not are_rows:
         return tuple(itertools.chain.from_iterable(blocks))

@@ -1,45 +1,19 @@
-"""Item sums: sums over models. A reduction is recorded as one node.
+"""Item sums: sums over models. A reduction is recorded as one node, and so are its tangents."""
 
-The blocks of a sum whose value is one real number return (value, gradient), and both are added up
-along one tree. The blocks of any other sum keep their pullbacks, and have a backward task each.
-"""
-
-import functools
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.backward import Backward, Contribution, backward_tasks, select
-from daskgrad.graph.forward import Forward, Whole, forward_tasks, pass_value_on, value_of
 from daskgrad.graph.nodes import Node, make_call
 from daskgrad.graph.tangents import Tangents, dual_node, tangent_node
 from daskgrad.models.duals import Dual
 from daskgrad.models.model import Model, identity
 from daskgrad.models.tracing import Active
-from daskgrad.sums.adding import add_captured, add_parts
-from daskgrad.sums.block_tasks import (
-    First,
-    Sum,
-    capture_block,
-    evaluate_block,
-    pull_back_block,
-    pull_back_sum,
-)
-from daskgrad.sums.item_cotangents import (
-    column_of,
-    columns_in,
-    join_items,
-    pull_back_items,
-    without_items,
-)
-from daskgrad.sums.node_sum import AddedNode, add_up, add_up_seen, in_tree, waits_for_value
+from daskgrad.sums.block_tasks import Summand, evaluate_block
+from daskgrad.sums.node_sum import AddedNode, build_sum
 from daskgrad.sums.sources import Column, as_column
 from daskgrad.sums.zipping import Items
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.caches import drop_oldest
-
-Block = tuple[First, list[Any]]  # where it begins, and what each column has in it
-
 
 ARRAY_VALUED = 1024  # models that are remembered since their terms turned out not to be numbers
 _array_valued: dict[Any, None] = {}  # those whose items are sent to the workers; the latest
@@ -73,32 +47,35 @@ class ReductionNode(AddedNode):
         self.summation = summation
         self.width = len(shared_inputs)
 
-    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
-        model = tasks.shared(self.model)
-        whole = self.as_sum()
+    def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+        model, summand, shared = tasks.shared(self.model), self.summand(), inputs[: self.width]
         values = [
             tasks.add(
-                tasks.key(self.stage, self.name) if whole.is_part else self.key,
+                tasks.key(self.stage, self.name) if summand.is_partial else self.key,
                 evaluate_block,
                 model,
-                whole,
+                summand,
                 first,
-                inputs[: self.width],
+                shared,
                 *columns,
                 annotations=self.annotations,
             )
-            for first, columns in self.blocks(tasks)
+            for first, columns in self.items.blocks(tasks, self.name)
         ]
-        return add_up(self, tasks, values, self.key) if whole.is_part else values[0]
+        return build_sum(self, tasks, values, self.key) if summand.is_partial else values[0]
 
-    def blocks(self, tasks: TaskGraph, used_twice: bool = False) -> list[Block]:
-        data = self.items.data(tasks, self.name, used_twice)
-        return list(zip(self.items.firsts, data, strict=True))
-
-    def as_sum(self, active: tuple[Active, ...] = ()) -> Sum:
-        """What its blocks have in common."""
-        is_part = len(self.items.firsts) > 1 or self.may_be_empty
-        return Sum(self.call, active, self.summation, len(self.items.columns), is_part)
+    def summand(self, graph: Graph | None = None) -> Summand:
+        """What it adds up, differentiated as ``graph`` says."""
+        active, items = () if graph is None else self.active_terms(graph), self.items
+        return Summand(
+            self.call,
+            active,
+            self.summation,
+            len(items.columns),
+            items.placed_part,
+            items.slices,
+            len(items.firsts) > 1 or self.may_be_empty,
+        )
 
     @property
     def may_be_empty(self) -> bool:  # type: ignore[override]
@@ -164,8 +141,8 @@ class ReductionNode(AddedNode):
             self in graph.scalars and self.model.keep == "auto"
         )
 
-    def is_whole(self, graph: Graph, client: Any) -> bool:
-        """Whether its value and gradient can be evaluated as a whole, outside of a graph.
+    def is_direct(self, graph: Graph, client: Any) -> bool:
+        """Whether its value and gradient can be evaluated directly, outside of a graph.
 
         By the workers also where it may turn out not to be one real number: it usually is.
         """
@@ -175,256 +152,6 @@ class ReductionNode(AddedNode):
         if self.has_array_terms:
             return False
         return self not in graph.active or self.model.keep == "auto" or self.is_fused(graph)
-
-
-@forward_tasks.register
-def _(node: ReductionNode, forward: Forward) -> None:
-    if forward.whole is not None and forward.is_whole(node):
-        fused = whole_sum(node, forward, forward.whole)
-    elif node.is_fused(forward.graph):
-        fused = fused_blocks(node, forward)
-    else:
-        return add_kept_blocks(node, forward)
-    forward.captured[node] = fused
-    pass_value_on(node, forward, fused.total)
-
-
-class WholeSum(NamedTuple):
-    """A sum that is evaluated as a whole, in the place of a task of this graph."""
-
-    node: ReductionNode
-    active: tuple[Active, ...]
-
-
-def whole_sum(node: ReductionNode, forward: Forward, whole: Whole) -> "Fused":
-    total, tasks = add_whole(node, forward, whole), forward.tasks
-    columns = [
-        tasks.add(tasks.key("cotangent", node.name), columns_in, total, number)
-        for number in range(len(node.active_parts(forward.graph)))
-    ]
-    return Fused(total, columns)
-
-
-def add_whole(node: ReductionNode, forward: Forward, whole: Whole) -> Any:
-    """Adds a task that only gathers the inputs of a sum, whose result is put in its place."""
-    key = forward.tasks.key("forward", node.name)
-    whole[key] = WholeSum(node, node.active_terms(forward.graph))
-    return forward.tasks.add(key, list, shared_values(node, forward))
-
-
-def add_kept_blocks(node: ReductionNode, forward: Forward) -> None:
-    """Adds the tasks of a sum whose blocks keep their pullbacks until the backward pass."""
-    data = node.blocks(forward.tasks, used_twice=True)
-    blocks = captured_blocks_of(node, forward, data)
-    values = block_values(node, forward.tasks, blocks)
-    forward.captured[node] = list(zip(blocks, values, data, strict=True))
-    if node.as_sum().is_part:
-        add_up_seen(node, forward, values)
-    else:
-        (forward.values[node],) = values
-
-
-def captured_blocks_of(node: ReductionNode, forward: Forward, data: Sequence[Block]) -> list[Any]:
-    active, inputs = node.active_terms(forward.graph), shared_values(node, forward)
-    return captured_blocks(node, forward.tasks, active, inputs, data)
-
-
-def captured_blocks(
-    node: ReductionNode,
-    tasks: TaskGraph,
-    active: tuple[Active, ...],
-    inputs: list[Any],
-    data: Sequence[Block],
-) -> list[Any]:
-    """Adds a task for each of these blocks, which captures it."""
-    model, whole = tasks.shared(node.model), node.as_sum(active)
-    return [
-        tasks.add(
-            tasks.key("forward", node.name),
-            capture_block,
-            model,
-            whole,
-            first,
-            inputs,
-            *columns,
-            annotations=node.annotations,
-        )
-        for first, columns in data
-    ]
-
-
-def shared_values(node: ReductionNode, forward: Forward) -> list[Any]:
-    return [forward.values[source] for source in node.inputs[: node.width]]
-
-
-class Fused(NamedTuple):
-    """References to the sum of captured blocks, and for each differentiated part of the items to
-    the cotangents of each block's items."""
-
-    total: Any
-    columns: list[Any]
-
-
-def fused_blocks(node: ReductionNode, forward: Forward) -> Fused:
-    tasks, parts = forward.tasks, node.active_parts(forward.graph)
-    blocks = captured_blocks_of(node, forward, node.blocks(tasks))
-    if not parts:
-        return Fused(add_captured_blocks(node, tasks, blocks), [])
-    add = functools.partial(tasks.add, annotations=node.annotations)
-    summed = [add(tasks.key("forward", node.name), without_items, block) for block in blocks]
-    pairs, model = list(zip(blocks, summed, strict=True)), tasks.shared(node.model)
-    columns = [
-        [add(tasks.key("cotangent", node.name), column_of, b, n, s, model) for b, s in pairs]
-        for n in range(len(parts))
-    ]
-    return Fused(add_captured_blocks(node, tasks, summed), columns)
-
-
-def add_captured_blocks(
-    node: ReductionNode, tasks: TaskGraph, blocks: Sequence[Any], are_all: bool = True
-) -> Any:
-    """Adds the tasks that add up captured blocks; ``are_all``: there are no others."""
-    model = tasks.shared(node.model)
-
-    def add(group: Sequence[Any], is_last: bool) -> Any:
-        key = tasks.key("forward", node.name)
-        args = (model, list(group), node.summation, is_last and are_all)
-        return tasks.add(key, add_captured, *args, annotations=node.annotations)
-
-    return in_tree(node, blocks, add)
-
-
-def block_values(node: ReductionNode, tasks: TaskGraph, blocks: Sequence[Any]) -> list[Any]:
-    pick = functools.partial(tasks.pick, "value", node.name, value_of)
-    return [pick(block, annotations=node.annotations) for block in blocks]
-
-
-@backward_tasks.register
-def _(node: ReductionNode, backward: Backward, arrived: Contribution) -> None:
-    shared, tasks = node.active_shared(backward.graph), backward.tasks
-    if isinstance(backward.forward.captured[node], Fused):
-        if shared:
-            send_each(node, backward, pull_back_fused(node, backward, arrived), shared)
-        for number, part in enumerate(node.active_parts(backward.graph)):
-            pull_back_fused_items(node, backward, arrived, number, part)
-        return
-    parts = node.active_parts(backward.graph)
-    pulled = pulled_back_blocks(node, backward, arrived)
-    for number, source in enumerate(shared):
-        terms = picked(node, tasks, pulled, number, len(shared) + len(parts))
-        backward.send(source, add_up_parts(node, source, tasks, terms))
-    for number, part in enumerate(parts, len(shared)):
-        columns = picked(node, tasks, pulled, number, len(shared) + len(parts))
-        join_columns(node, backward, columns, part)
-
-
-def send_each(node: Node, backward: Backward, cotangents: Any, to: Sequence[Node]) -> None:
-    """Hands what a task returned, one cotangent or several, to each of these inputs."""
-    for number, source in enumerate(to):
-        backward.send(source, picked(node, backward.tasks, [cotangents], number, len(to))[0])
-
-
-def pull_back_fused(node: ReductionNode, backward: Backward, arrived: Contribution) -> Any:
-    tasks = backward.tasks
-    return tasks.add(
-        tasks.key("backward", node.name),
-        pull_back_sum,
-        backward.forward.captured[node].total,
-        arrived.cotangent,
-        tasks.shared(node.model),
-        backward.witness(node, arrived),
-        annotations=node.annotations,
-    )
-
-
-def pull_back_fused_items(
-    node: ReductionNode, backward: Backward, arrived: Contribution, number: int, part: int
-) -> None:
-    """Adds the task that puts the cotangents of one part of the items together, and scales them."""
-    tasks, fused = backward.tasks, backward.forward.captured[node]
-    joined = tasks.add(
-        tasks.key("backward", node.name),
-        pull_back_items,
-        fused.columns[number],
-        node.items.sizes,
-        node.items.are_rows(part),
-        fused.total,
-        arrived.cotangent,
-        tasks.shared(node.model),
-        backward.witness(node, arrived),
-        annotations=node.annotations,
-    )
-    backward.send(node.items.variable(part), joined)
-
-
-def join_columns(node: ReductionNode, backward: Backward, blocks: Any, part: int) -> None:
-    """Adds the task that puts the cotangents of one part of the items together."""
-    tasks = backward.tasks
-    joined = tasks.add(
-        tasks.key("cotangent", node.name),
-        join_items,
-        list(blocks),
-        node.items.sizes,
-        node.items.are_rows(part),
-        annotations=node.annotations,
-    )
-    backward.send(node.items.variable(part), joined)
-
-
-def pulled_back_blocks(node: ReductionNode, backward: Backward, arrived: Contribution) -> list[Any]:
-    tasks, whole = backward.tasks, node.as_sum(node.active_terms(backward.graph))
-    model, inputs = tasks.shared(node.model), shared_values(node, backward.forward)
-    captured = backward.forward.captured[node]
-    witnesses = seen_of_blocks(node, backward, arrived)
-    data = node.items.placed_now(tasks, [columns for _, _, (_, columns) in captured])
-    return [
-        tasks.add(
-            tasks.key("backward", node.name),
-            pull_back_block,
-            block,
-            arrived.cotangent,
-            model,
-            whole,
-            first,
-            inputs,
-            witness,
-            *columns,
-            annotations=node.annotations,
-        )
-        for (block, _, (first, _)), columns, witness in zip(captured, data, witnesses, strict=True)
-    ]
-
-
-def seen_of_blocks(node: ReductionNode, backward: Backward, arrived: Contribution) -> list[Any]:
-    """What the sum of the blocks has seen of each, or what others have of it."""
-    values = [value for _, value, _ in backward.forward.captured[node]]
-    if not node.as_sum().is_part:
-        return [backward.witness(node, arrived)]
-    if not waits_for_value(node, backward, arrived):
-        return values
-    prints = backward.add_prints(node, arrived, repr(node.name))
-    return [[False, prints, number] for number in range(len(values))]
-
-
-def picked(
-    node: Node, tasks: TaskGraph, pulled: Sequence[Any], number: int, count: int
-) -> Sequence[Any]:
-    """What each block returned for one of ``count`` active inputs."""
-    if count == 1:
-        return pulled
-    pick = functools.partial(tasks.pick, "cotangent", node.name, select)
-    return [pick(block, number, annotations=node.annotations) for block in pulled]
-
-
-def add_up_parts(node: ReductionNode, source: Node, tasks: TaskGraph, parts: Sequence[Any]) -> Any:
-    """Adds the tasks that add up what the blocks returned for one input."""
-
-    def add(group: Sequence[Any], is_last: bool) -> Any:
-        key = tasks.key("cotangent", source.name)
-        args = (list(group), is_last, node.summation, source.name)
-        return tasks.add(key, add_parts, *args, annotations=source.annotations)
-
-    return in_tree(node, parts, add)
 
 
 # ------------------------------------------------------------------------------------ tangents

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
+from daskgrad.graph.delayed import as_model, require_name
 from daskgrad.graph.hidden_nodes import LOOKED_AT
-from daskgrad.graph.nodes import CallNode, Node, as_model, require_name, require_no_node_in
+from daskgrad.graph.nodes import CallNode, Node, require_no_node_in
 from daskgrad.models.model import Model, inside_model
 from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
@@ -17,13 +18,13 @@ from daskgrad.sums.zipping import (
     as_columns,
     cut_alike,
     holds_nodes,
+    interleave,
     nested_items,
     nested_slices,
     require_columns_alike,
-    side_by_side,
 )
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values.addition import ADDERS
+from daskgrad.values.addition import ADDITIONS
 from daskgrad.values.descriptions import describe, require_choice
 from daskgrad.values.protection import USED_UP
 from daskgrad.values.trees import flatten
@@ -90,13 +91,13 @@ def map_sum(
     if inside_model() and not involves_node(items, shared):
         require_plain_additions(summation)
         return nested_sum(model.fun, model.name, nested_items(items, "items"), shared)
-    columns = as_columns(items, "items", whole_slices=False)
+    columns = as_columns(items, "items", slices=False)
     if not holds_nodes(columns):
-        each = cut_alike(columns, grainsize, whole_slices=False)
+        each = cut_alike(columns, grainsize, slices=False)
         return reduction(model, each, shared, isinstance(items, Zip), summation)
     require_columns_alike(columns)
     singles = [column.one_by_one() for column in columns]
-    terms = side_by_side(singles) if isinstance(items, Zip) else singles[0]
+    terms = interleave(singles) if isinstance(items, Zip) else singles[0]
     return sum([CallNode(model, (item, *shared), {}) for item in terms], summation, name)
 
 
@@ -134,14 +135,14 @@ def reduce_sum(
         require_plain_additions(summation)
         slices = nested_slices(sliced, "sliced", grainsize)
         return nested_sum(model.fun, model.name, slices, shared)
-    columns = as_columns(sliced, "sliced", whole_slices=True)
+    columns = as_columns(sliced, "sliced", slices=True)
     if not holds_nodes(columns):
-        blocks = cut_alike(columns, grainsize, whole_slices=True)
+        blocks = cut_alike(columns, grainsize, slices=True)
         return reduction(model, blocks, shared, isinstance(sliced, Zip), summation)
     singles = [Column(column.one_by_one()) for column in columns]
     slices = [
         tuple([run for (run,) in block]) if isinstance(sliced, Zip) else block[0][0]
-        for block in cut_alike(singles, grainsize, whole_slices=True).data(TaskGraph(), model.name)
+        for _, block in cut_alike(singles, grainsize, slices=True).blocks(TaskGraph(), model.name)
     ]
     return sum([CallNode(model, (each, *shared), {}) for each in slices], summation, name)
 
@@ -174,7 +175,7 @@ def sum(nodes: Iterable[Node], summation: Summation = "pairwise", name: str | No
 
 
 def require_summation(summation: Any) -> None:
-    require_choice(summation, ADDERS, "summation")
+    require_choice(summation, ADDITIONS, "summation")
 
 
 def reduction(

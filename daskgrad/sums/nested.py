@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.models.writes import note_of_write
 from daskgrad.values.cotangents import as_summand
 from daskgrad.values.descriptions import describe
 from daskgrad.values.protection import of_run
@@ -27,11 +26,7 @@ def term(fun: Callable, name: str, number: int, item: Any, shared: tuple) -> Any
     try:
         return fun(*of_run([item, *shared]))
     except Exception as error:
-        place = f"item {number}"
-        error.add_note(f"daskgrad: in {place} of a sum of {name!r} inside a model")
-        said = note_of_write(error, fun, name, [item, *shared], {}, place)
-        if said is not None:
-            error.add_note(f"daskgrad: {said}")
+        error.add_note(f"daskgrad: in item {number} of a sum of {name!r} inside a model")
         raise
 
 

@@ -6,10 +6,17 @@ from typing import Any
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import Backward, Contribution, backward_tasks
 from daskgrad.graph.forward import Forward, forward_tasks, pass_value_on
-from daskgrad.graph.nodes import Node, delayed
-from daskgrad.graph.tangents import Tangents, dual_node, is_linear, tangent_node
-from daskgrad.models.duals import Dual, with_zero_tangents
-from daskgrad.sums.adding import add_seen, sum_values
+from daskgrad.graph.nodes import Node
+from daskgrad.graph.tangents import (
+    PAIR,
+    ZERO_TANGENTS,
+    Tangents,
+    dual_node,
+    is_linear,
+    tangent_node,
+)
+from daskgrad.sums.adding import add_with_fingerprints, sum_values
+from daskgrad.tasks.keys import Stage
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.summation import in_groups
@@ -20,6 +27,12 @@ class AddedNode(Node):
 
     may_be_empty = False
     summation: str
+
+    def build_task(self, tasks: TaskGraph, stage: Stage, fun: Callable, *args: Any) -> Any:
+        return tasks.add(tasks.key(stage, self.name), fun, *args, annotations=self.annotations)
+
+    def pick(self, tasks: TaskGraph, stage: Stage, fun: Callable, *args: Any) -> Any:
+        return tasks.pick(stage, self.name, fun, *args, annotations=self.annotations)
 
 
 class SumNode(AddedNode):
@@ -34,20 +47,20 @@ class SumNode(AddedNode):
         super().__init__(name, inputs)
         self.summation = summation
 
-    def add_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+    def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         if len(inputs) == 1:
             return inputs[0]
-        return add_up(self, tasks, inputs, self.key)
+        return build_sum(self, tasks, inputs, self.key)
 
 
-def add_up(
+def build_sum(
     node: AddedNode,
     tasks: TaskGraph,
     values: Sequence[Any],
     key: Any,
     fun: Callable = sum_values,
 ) -> Any:
-    """Adds the tasks that add up values; the last one has the ``key``."""
+    """Builds the tasks that add up values; the last one has the ``key``."""
 
     def add(group: Sequence[Any], is_last: bool) -> Any:
         this = key if is_last else tasks.key(node.stage, node.name)
@@ -66,16 +79,16 @@ def in_tree(
     return add(terms, True) if node.may_be_empty and len(terms) == 1 else in_groups(terms, add)
 
 
-def add_up_seen(node: AddedNode, forward: Forward, values: Sequence[Any]) -> None:
-    """Adds the tasks that add up values, and keep what they have seen for the backward pass.
+def build_sum_with_fingerprints(node: AddedNode, forward: Forward, values: Sequence[Any]) -> None:
+    """Builds the tasks that add up values, and keep what they have seen for the backward pass.
 
     The output of a gradient keeps nothing: see ``waits_for_value``.
     """
     tasks, key = forward.tasks, forward.tasks.key("value", node.name)
     if node is forward.graph.output and node in forward.graph.scalars:
-        forward.values[node] = add_up(node, tasks, values, key)
+        forward.values[node] = build_sum(node, tasks, values, key)
     else:
-        forward.added[node] = add_up(node, tasks, values, key, add_seen)
+        forward.added[node] = build_sum(node, tasks, values, key, add_with_fingerprints)
         pass_value_on(node, forward, forward.added[node])
 
 
@@ -95,10 +108,10 @@ def _(node: SumNode, forward: Forward) -> None:
     if not inputs[1:]:
         forward.values[node] = inputs[0]
     elif watched_terms(node, forward.graph):
-        add_up_seen(node, forward, inputs)
+        build_sum_with_fingerprints(node, forward, inputs)
     else:
         key = forward.tasks.key("value", node.name)
-        forward.values[node] = add_up(node, forward.tasks, inputs, key)
+        forward.values[node] = build_sum(node, forward.tasks, inputs, key)
 
 
 def watched_terms(node: SumNode, graph: Graph) -> set[int]:
@@ -113,7 +126,7 @@ def _(node: SumNode, backward: Backward, arrived: Contribution) -> None:
     watched, prints = watched_terms(node, backward.graph), None
     if waits_for_value(node, backward, arrived):
         names = ", ".join(dict.fromkeys([repr(node.inputs[n].name) for n in sorted(watched)]))
-        prints = backward.add_prints(node, arrived, names)
+        prints = backward.build_fingerprints(node, arrived, names)
     for number, source in reversed(list(enumerate(node.inputs))):
         sums = ((prints, number),) if prints is not None and number in watched else ()
         backward.send(source, arrived.cotangent, saw_value=False, sums=sums)
@@ -143,9 +156,3 @@ def _(node: SumNode, tangents: Tangents) -> SumNode:
     inactive = [source for source in node.inputs if source not in tangents.graph.active]
     tangents.unseen.update(dict.fromkeys(inactive))
     return SumNode([tangents.tangent(source) for source in active], node.name, node.summation)
-
-
-ZERO_TANGENTS = delayed(with_zero_tangents, name="zero tangents")
-
-
-PAIR = delayed(Dual, name="pair")

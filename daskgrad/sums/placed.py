@@ -25,7 +25,7 @@ class Placed(OnlyItems, ABC):
         """How many items there are."""
 
     @abstractmethod
-    def cut_for(self, whole_slices: bool) -> "Placed":
+    def cut_for(self, slices: bool) -> "Placed":
         """The same items as a sum needs them: these, or in slices of another size."""
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
-from daskgrad.sums.cutting import as_items, described, in_row_order, require_plain
+from daskgrad.sums.cutting import as_block, as_items, described
 from daskgrad.sums.placed import Placed
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
@@ -65,14 +65,14 @@ class NodeColumn(Column):
 class PlacedColumn(Column):
     """Items that were placed; the cut of a sum is known when it is recorded."""
 
-    def __init__(self, placed: Placed, whole_slices: bool):
+    def __init__(self, placed: Placed, slices: bool):
         self._placed = placed
-        self._whole_slices = whole_slices
+        self._slices = slices
         self.count = len(placed)
 
     @cached_property
     def placed(self) -> Placed:
-        return self._placed.cut_for(self._whole_slices)
+        return self._placed.cut_for(self._slices)
 
     @property
     def starts(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -84,13 +84,13 @@ class PlacedColumn(Column):
 
     def cut(self, starts: Sequence[int]) -> list[Any]:
         blocks = [block.items for block in self.placed.blocks]
-        return list(map(as_slice, blocks)) if self._whole_slices else blocks
+        return list(map(as_slice, blocks)) if self._slices else blocks
 
     def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
         if self.is_here:
             return self.cut(())  # of what is open still
         held = list(self.placed.references(tasks))
-        if not (self._whole_slices and self.placed.are_tuples):
+        if not (self._slices and self.placed.are_tuples):
             return held
         return [tasks.add(tasks.key("value", name), as_slice, each) for each in held]
 
@@ -125,7 +125,7 @@ class RowColumn(Column):
         return delayed_blocks(self.array.rechunk({0: sizes}))
 
     def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
-        return add_prepared(tasks, blocks, name, as_block)
+        return build_prepared(tasks, blocks, name, as_block)
 
     def one_by_one(self) -> list[Any]:
         raise cannot_be_single("a dask Array")
@@ -149,7 +149,7 @@ class PartitionColumn(Column):
     def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
         if self.prepare is None:
             return [tasks.include(block) for block in blocks]
-        return add_prepared(tasks, blocks, name, self.prepare)
+        return build_prepared(tasks, blocks, name, self.prepare)
 
     def one_by_one(self) -> list[Any]:
         raise cannot_be_single(f"a dask {self.kind}")
@@ -163,18 +163,10 @@ def included(tasks: TaskGraph, item: Any) -> Any:
     return tasks.include(item) if is_collection(item) else item
 
 
-def add_prepared(
+def build_prepared(
     tasks: TaskGraph, blocks: Sequence[Any], name: str, prepare: Callable[[Any], Any]
 ) -> list[Any]:
     return [tasks.add(tasks.key("value", name), prepare, tasks.include(block)) for block in blocks]
-
-
-def as_block(items: Any) -> Sequence[Any] | np.ndarray:
-    """Computed items as they would be handed over: rows of a contiguous array, or a list."""
-    if isinstance(items, np.ndarray):
-        require_plain(items, "a block of the items")
-        return row_major(items)
-    return [in_row_order(item) for item in items]
 
 
 def iterated(variable: Variable) -> Sequence[Node]:
@@ -185,7 +177,7 @@ def iterated(variable: Variable) -> Sequence[Node]:
 # ------------------------------------------------------------------- which kind something is
 
 
-def as_column(items: Any, argument: str, whole_slices: bool) -> Column:
+def as_column(items: Any, argument: str, slices: bool) -> Column:
     """The kind of column that ``items`` is.
 
     Raises
@@ -196,7 +188,7 @@ def as_column(items: Any, argument: str, whole_slices: bool) -> Column:
         for no items, or a dask Array whose rows are not counted yet.
     """
     if isinstance(items, Placed):
-        return PlacedColumn(items, whole_slices)
+        return PlacedColumn(items, slices)
     if isinstance(items, Variable):
         require_items_in(items, argument)
         items.own_arrays()  # blocks may be used later than the call that records them
@@ -208,11 +200,11 @@ def as_column(items: Any, argument: str, whole_slices: bool) -> Column:
             f"all: dg.delayed(lambda items, *shared: dg.map_sum(model, items, *shared))"
         )
     if hasattr(type(items), "rechunk"):
-        return array_column(items, argument, whole_slices)
+        return array_column(items, argument, slices)
     if hasattr(type(items), "foldby"):
         return PartitionColumn(items, as_block)
     if hasattr(type(items), "divisions"):
-        require_slices(items, argument, whole_slices)
+        require_slices(items, argument, slices)
         return PartitionColumn(items, None)
     require_sequence(items, argument)
     items = as_items(items, argument)
@@ -229,7 +221,7 @@ def require_sequence(items: Any, argument: str) -> None:
         )
 
 
-def array_column(array: Any, argument: str, whole_slices: bool) -> Column:
+def array_column(array: Any, argument: str, slices: bool) -> Column:
     if not array.ndim or array.dtype == object:
         raise TypeError(
             f"{argument} is a dask Array of dtype {array.dtype} and {array.ndim} dimensions; it "
@@ -239,7 +231,7 @@ def array_column(array: Any, argument: str, whole_slices: bool) -> Column:
         raise ValueError(f"{argument} is empty, and an empty sum has no shape; sum at least one")
     if not np.isnan(array.shape[0]):
         return RowColumn(array)
-    if whole_slices:
+    if slices:
         return PartitionColumn(array.rechunk(dict.fromkeys(range(1, array.ndim), -1)), row_major)
     raise ValueError(
         f"{argument} is a dask Array whose rows are not counted; call its compute_chunk_sizes(), "
@@ -247,8 +239,8 @@ def array_column(array: Any, argument: str, whole_slices: bool) -> Column:
     )
 
 
-def require_slices(frame: Any, argument: str, whole_slices: bool) -> None:
-    if not whole_slices:
+def require_slices(frame: Any, argument: str, slices: bool) -> None:
+    if not slices:
         raise TypeError(
             f"{argument} is a dask {type(frame).__name__}, whose partitions are not split into "
             f"items; use reduce_sum, whose function gets a partition at a time"

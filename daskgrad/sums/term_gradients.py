@@ -8,7 +8,7 @@ import numpy as np
 from daskgrad.models.failures import Partition
 from daskgrad.models.model import Model
 from daskgrad.models.tracing import is_real_scalar
-from daskgrad.sums.block_tasks import First, Sum, TracedSum, nth, require_one_length
+from daskgrad.sums.block_tasks import First, Summand, TracedSum, nth, require_one_length
 from daskgrad.values.compensated import final_leaves
 from daskgrad.values.cotangents import Leaves, is_differentiable
 from daskgrad.values.descriptions import describe
@@ -25,30 +25,34 @@ class SingleTerms(NamedTuple):
 
 
 def norms_of_block(
-    model: Model, whole: Sum, first: First, inputs: Sequence[Any], *columns: Sequence[Any]
+    model: Model, summand: Summand, first: First, inputs: Sequence[Any], *columns: Sequence[Any]
 ) -> SingleTerms:
     """The values of the terms of a block, and the 2-norms of their gradients."""
-    values, gradients = single_terms(model, whole, first, inputs, columns)
+    values, gradients = single_terms(model, summand, first, inputs, columns)
     return SingleTerms(as_row(values), as_row(list(map(norm_of, gradients))))
 
 
 def gradients_of_block(
-    model: Model, whole: Sum, first: First, inputs: Sequence[Any], *columns: Sequence[Any]
+    model: Model, summand: Summand, first: First, inputs: Sequence[Any], *columns: Sequence[Any]
 ) -> SingleTerms:
     """The values of the terms of a block, and their gradients: for each leaf an array of rows."""
-    values, gradients = single_terms(model, whole, first, inputs, columns)
-    own = [inputs[number - whole.parts] for number, _ in whole.active]
+    values, gradients = single_terms(model, summand, first, inputs, columns)
+    own = [inputs[number - summand.parts] for number, _ in summand.active]
     primals = [leaf for value in own for leaf in flatten(value)[0]]
     rows = [[gradient[place] for gradient in gradients] for place in range(len(primals))]
-    stacked = [side_by_side(*pair) for pair in zip(rows, primals, strict=True)]
+    stacked = [stack_rows(*pair) for pair in zip(rows, primals, strict=True)]
     return SingleTerms(as_row(values), tuple(stacked))
 
 
 def single_terms(
-    model: Model, whole: Sum, first: First, inputs: Sequence[Any], columns: Sequence[Sequence[Any]]
+    model: Model,
+    summand: Summand,
+    first: First,
+    inputs: Sequence[Any],
+    columns: Sequence[Sequence[Any]],
 ) -> tuple[list[Any], list[Leaves]]:
     require_one_length(columns, first, model)
-    traced = TracedSum(model._replace(keep="auto"), whole, inputs)
+    traced = TracedSum(model._replace(keep="auto"), summand, inputs)
     values, gradients = [], []
     columns = list(map(traced.protected, columns))
     for offset, term in enumerate(traced.terms(first, columns)):
@@ -79,7 +83,7 @@ def as_row(numbers: Sequence[Any]) -> np.ndarray:
     return np.array(numbers) if len(numbers) else np.zeros(0)
 
 
-def side_by_side(rows: Sequence[Any], primal: Any) -> np.ndarray | None:
+def stack_rows(rows: Sequence[Any], primal: Any) -> np.ndarray | None:
     """The cotangents of one leaf as rows of an array; ``None`` for a leaf without derivative."""
     if not is_differentiable(primal):
         return None

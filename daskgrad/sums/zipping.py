@@ -21,6 +21,8 @@ from daskgrad.sums.sources import Column, NodeColumn, PlacedColumn, as_column
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.tuples import as_slice
 
+ZippedBlock = tuple[First, list[Any]]  # where it begins, and what each column has in it
+
 
 class Zip(OnlyItems):
     """Collections side by side; made by ``zip``."""
@@ -60,7 +62,7 @@ def zip(*collections: Any) -> Zip:
     if inside_model():
         require_one_length([len(collection) for collection in collections])
     else:
-        require_columns_alike(as_columns(zipped, "an argument of dg.zip", whole_slices=True))
+        require_columns_alike(as_columns(zipped, "an argument of dg.zip", slices=True))
     return zipped
 
 
@@ -68,18 +70,20 @@ class Items:
     """Columns cut alike: what a reduction needs to know of the items it runs over.
 
     ``firsts`` has for each block the index of its first item, or which partition it is; ``sizes``
-    how many items it has, where that is known; ``placed`` what is placed, of all columns, and
-    ``beside_placed`` the columns that are not.
+    how many items it has, where that is known; ``placed`` what is placed, of all columns,
+    ``placed_part`` the number of the first such column, and ``beside_placed`` the others.
     """
 
-    def __init__(self, columns: Sequence[Column], starts: Sequence[int], whole_slices: bool):
+    def __init__(self, columns: Sequence[Column], starts: Sequence[int], slices: bool):
         self.columns = columns
         self.placed = [column.placed for column in columns if isinstance(column, PlacedColumn)]
         self.beside_placed = [each for each in columns if not isinstance(each, PlacedColumn)]
+        placed_parts = [n for n, each in enumerate(columns) if isinstance(each, PlacedColumn)]
+        self.placed_part = placed_parts[0] if placed_parts else None
         self.is_counted = columns[0].count is not None
-        self.whole_slices = whole_slices
+        self.slices = slices
         self._starts = starts
-        item = None if whole_slices else 0
+        item = None if slices else 0
         self.firsts: list[First] = (
             [*starts] if self.is_counted else [Partition(start, item) for start in starts]
         )
@@ -93,29 +97,31 @@ class Items:
         """Each column's blocks; not cut where the workers evaluate those that they hold."""
         return [column.cut(self._starts) for column in self.columns]
 
-    def data(self, tasks: TaskGraph, name: str, used_twice: bool = False) -> list[list[Any]]:
-        """For each block what each column has in it, or references to that."""
+    def blocks(self, tasks: TaskGraph, name: str, used_twice: bool = False) -> list[ZippedBlock]:
+        """For each block where it begins, and what each column has in it or a reference to that."""
         columns = [
             self._column(tasks, number, name, used_twice) for number in range(len(self.columns))
         ]
-        return [list(block) for block in side_by_side(columns)]
+        return [
+            (first, [column[row] for column in columns]) for row, first in enumerate(self.firsts)
+        ]
 
-    def placed_now(self, tasks: TaskGraph, data: list[list[Any]]) -> list[list[Any]]:
-        """The ``data`` of an earlier pass; what is placed may have been lost and placed again."""
+    def placed_now(self, tasks: TaskGraph, blocks: list[ZippedBlock]) -> list[ZippedBlock]:
+        """The blocks of an earlier pass; what is placed may have been lost and placed again."""
         placed = {
             number: self._column(tasks, number, "", used_twice=False)
             for number, column in enumerate(self.columns)
             if isinstance(column, PlacedColumn)
         }
         return [
-            [placed[n][row] if n in placed else part for n, part in enumerate(block)]
-            for row, block in enumerate(data)
+            (first, [placed[n][row] if n in placed else part for n, part in enumerate(parts)])
+            for row, (first, parts) in enumerate(blocks)
         ]
 
     def _column(self, tasks: TaskGraph, number: int, name: str, used_twice: bool) -> list[Any]:
         """What each block has of one column; a whole slice is the one item of its block."""
         data = self.columns[number].data(tasks, self._blocks[number], name, used_twice)
-        return [[slice_] for slice_ in data] if self.whole_slices else data
+        return [[slice_] for slice_ in data] if self.slices else data
 
     def variable(self, part: int) -> Variable:
         """The variable whose items are one part of these."""
@@ -131,50 +137,42 @@ class Items:
         """Other columns, as long as these and cut alike."""
         if list(columns) == self.columns:
             return self
-        return Items(columns, self._starts, self.whole_slices)
+        return Items(columns, self._starts, self.slices)
 
     @property
     def is_here(self) -> bool:
         """Whether all items are in this process, and not results of tasks or on a cluster."""
         return all(column.is_here for column in self.columns)
 
-    @property
-    def placed_part(self) -> int | None:
-        """Which part of an item is placed, where at most one is."""
-        parts = [n for n, column in enumerate(self.columns) if isinstance(column, PlacedColumn)]
-        return parts[0] if parts else None
-
     def here(self, start: int, stop: int) -> list[list[Any]]:
         """What each column has in a run of blocks whose items are in this process."""
         runs = [blocks[start:stop] for blocks in self._blocks]
-        return runs if self.whole_slices else [[*chain.from_iterable(run)] for run in runs]
+        return runs if self.slices else [[*chain.from_iterable(run)] for run in runs]
 
 
-def as_columns(items: Any, argument: str, whole_slices: bool) -> list[Column]:
+def as_columns(items: Any, argument: str, slices: bool) -> list[Column]:
     collections = items.collections if isinstance(items, Zip) else (items,)
-    return [as_column(collection, argument, whole_slices) for collection in collections]
+    return [as_column(collection, argument, slices) for collection in collections]
 
 
-def cut_alike(columns: Sequence[Column], grainsize: Grainsize, whole_slices: bool) -> Items:
+def cut_alike(columns: Sequence[Column], grainsize: Grainsize, slices: bool) -> Items:
     """Cuts columns into blocks: where one of them must be cut, else in runs of ``grainsize``."""
     require_columns_alike(columns)
     count = columns[0].count
     if count is None:
         require_auto(grainsize, columns[0])
-        return Items(columns, range(columns[0].partitions or 0), whole_slices)
+        return Items(columns, range(columns[0].partitions or 0), slices)
     starts = fixed_starts(columns, grainsize)
-    if starts is None and whole_slices and grainsize == "auto":
+    if starts is None and slices and grainsize == "auto":
         starts = one_cut({column.own_starts for column in columns if column.own_starts})
     if starts is None:
-        starts = tuple(range(0, count, chosen_size(columns, grainsize, count, whole_slices)))
-    return Items(columns, starts, whole_slices)
+        starts = tuple(range(0, count, chosen_size(columns, grainsize, count, slices)))
+    return Items(columns, starts, slices)
 
 
-def chosen_size(
-    columns: Sequence[Column], grainsize: Grainsize, count: int, whole_slices: bool
-) -> int:
+def chosen_size(columns: Sequence[Column], grainsize: Grainsize, count: int, slices: bool) -> int:
     """How many items are in a block that may be cut anywhere."""
-    if not whole_slices:
+    if not slices:
         return aligned_grainsize(grainsize, count)
     if grainsize == "auto":
         return slice_size([column.items for column in columns], count)
@@ -246,7 +244,7 @@ def holds_nodes(columns: Sequence[Column]) -> bool:
     return any(isinstance(column, NodeColumn) for column in columns)
 
 
-def side_by_side(parts: Sequence[Sequence[Any]]) -> list[tuple]:
+def interleave(parts: Sequence[Sequence[Any]]) -> list[tuple]:
     return [tuple([part[number] for part in parts]) for number in range(len(parts[0]))]
 
 
@@ -256,7 +254,7 @@ def side_by_side(parts: Sequence[Sequence[Any]]) -> list[tuple]:
 def nested_items(items: Any, argument: str) -> Sequence[Any]:
     """Items inside a model: values, or boxes in their places."""
     if isinstance(items, Zip):
-        return side_by_side([nested_items(part, argument) for part in items.collections])
+        return interleave([nested_items(part, argument) for part in items.collections])
     return nested_part(items, argument)
 
 

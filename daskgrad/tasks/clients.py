@@ -25,7 +25,7 @@ def active_client() -> Client | None:
 
 
 def is_alone() -> bool:
-    """Whether there is neither client, worker nor choice of the user's, in half of Dask's time."""
+    """Whether there is no client, no worker and no chosen scheduler; twice as fast as Dask."""
     if dask.config.get("scheduler", None):
         return False
     return not (has_client() or in_worker())
@@ -50,7 +50,7 @@ def require_connected(client: Client, what: str) -> None:
 
 
 def address_of(client: Client) -> str:
-    """Of the scheduler; a closed client has forgotten it."""
+    """The scheduler's address; a closed client has forgotten it."""
     return getattr(client.scheduler, "address", "an unknown address")
 
 

@@ -1,4 +1,4 @@
-"""Collections: nodes and results as Dask's collections, and collections of others."""
+"""Collections: nodes and results as Dask collections, and other Dask collections."""
 
 import copy
 import uuid
@@ -19,8 +19,10 @@ from daskgrad.tasks.keys import watched_key
 
 
 def what_stands_at(single: Any) -> TaskRef:
-    """The key of a collection, or what that stands for: Dask's process scheduler loses an alias,
-    which a dataframe has, when it fuses tasks."""
+    """The key of a collection, or of the task that it is an alias of, as a dataframe's key is.
+
+    Dask's process scheduler loses an alias when it fuses tasks.
+    """
     held = single.__dask_graph__()[single.key]
     return TaskRef(held.key if isinstance(held, TaskRef) else single.key)
 
@@ -47,7 +49,7 @@ def _flat(keys: Iterable[Any]) -> Iterable[Key]:
 class Collection(DaskMethodsMixin):
     """A Dask collection with one key.
 
-    ``is_settled``: its graph was given to it, persisted or cloned, and is not built from nodes.
+    ``is_settled``: it was given its graph, persisted or cloned, and builds none from nodes.
     """
 
     key: Key
@@ -58,7 +60,7 @@ class Collection(DaskMethodsMixin):
         raise NotImplementedError
 
     def __dask_graph__(self) -> HighLevelGraph:
-        """The graph that was given, or the one that was built; another one while it is watched."""
+        """The graph that it was given, or the one that it builds; a different one while watched."""
         if self._graph is not None:
             return self._graph
         built, is_watched = self.__dict__.setdefault("_built", {}), is_debugging()

@@ -1,4 +1,4 @@
-"""Keys: what a task is called, so that Dask's dashboard groups and colours it by stage and model.
+"""Keys: names of tasks, by which Dask's dashboard groups and colours them by stage and model.
 
 A key reads ``(<stage>-<model name>-<token>, number)``. Every evaluation has a token of its own:
 Dask returns the old result for a key that it knows.
@@ -17,12 +17,11 @@ from daskgrad.values.caches import drop_oldest
 
 Stage = Literal["forward", "value", "backward", "cotangent", "tangent"]
 
-
 LETTERS = str.maketrans(string.digits, string.ascii_lowercase[:10])
 
 
 @functools.lru_cache(maxsize=1024)
-def spoken(name: str) -> str:
+def dashboard_name(name: str) -> str:
     """A model's name in letters and hyphens, as Dask keeps it: log_lik → log-lik, m1 → m-b.
 
     Dask's ``key_split`` drops everything from the first word on that is not all letters, or that
@@ -43,15 +42,10 @@ def _kind(letter: str) -> int:
 
 
 PROCESS = uuid.uuid4().hex[:20]
-
-
 tokens = itertools.count()
 
-
 NAMES = 4096  # models whose names are remembered for messages
-
-
-_named: dict[str, str] = {}  # by what is in keys, the latest
+_named: dict[str, str] = {}  # the latest, by their dashboard names
 
 
 class Names:
@@ -62,15 +56,15 @@ class Names:
         self._numbers = itertools.count()
 
     def key(self, stage: Stage, name: str) -> Key:
-        in_key = spoken(name)
+        in_key = dashboard_name(name)
         if _named.get(in_key) != name:
             _named[in_key] = name
             drop_oldest(_named, NAMES)
         return (f"{stage}-{in_key}-{self._token}", os.getpid(), next(self._numbers))
 
 
-def called(key: Key) -> str:
-    """What a task does, for messages: the stage of a model, or the key of another collection."""
+def task_label(key: Key) -> str:
+    """A task's name in messages: the stage of a model, or the key of another collection."""
     head = key[0] if isinstance(key, tuple) else key
     stage, _, rest = str(head).partition("-")
     if stage not in get_args(Stage) or not isinstance(key, tuple):
@@ -80,7 +74,7 @@ def called(key: Key) -> str:
 
 
 def watched_key(key: Key) -> Key:
-    """The key of a task that is watched: under its own, Dask may know the result already."""
+    """The key of a watched task: under its usual key, Dask may know the result already."""
     return (*key, "watched") if isinstance(key, tuple) else key
 
 

@@ -18,12 +18,16 @@ from daskgrad.models.captured import Captured
 from daskgrad.models.travel.policy import spilling
 
 
-@dask_serialize.register(Captured)
-def serialized(captured: Captured, context: Any = None) -> tuple[Any, Any]:
+def install() -> None:
+    """Makes the two functions those that Dask calls for pullbacks."""
+    dask_serialize.register(Captured, serialize)
+    dask_deserialize.register(Captured, deserialize)
+
+
+def serialize(captured: Captured, context: Any = None) -> tuple[Any, Any]:
     with spilling() if context is None else contextlib.nullcontext():
         return pickle_dumps(captured, context)
 
 
-@dask_deserialize.register(Captured)
-def deserialized(header: Any, frames: Any) -> Any:
+def deserialize(header: Any, frames: Any) -> Any:
     return pickle_loads(header, frames)

@@ -1,21 +1,22 @@
-"""Supervision: results of a cluster are waited for as long as it can compute them, and no longer.
+"""Supervision: waits for results of a cluster as long as it can compute them, and no longer.
 
-``Supervised`` takes the place of ``Client.get``. While it waits it looks, twice a second at first,
-whether anything of what is wanted can get on (``progress``). Whatever ends the wait, an interrupt
-included, the futures are released, and so the cluster drops what nobody else wants.
+``Supervised`` takes the place of ``Client.get``. While it waits it asks, twice a second at first,
+whether any task that is still needed can progress (``progress``). Whatever ends the wait, an
+interrupt included, releases the futures, so that the cluster drops what nobody else wants.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from distributed import CancelledError, Client, Future, KilledWorker, futures_of
 
 from daskgrad.tasks import clients
 from daskgrad.tasks.clients import address_of
-from daskgrad.tasks.limits import limit, limit_named
+from daskgrad.tasks.keys import task_label
 from daskgrad.tasks.progress import standing
-from daskgrad.tasks.waiting import PERIOD, begun, in_loop, is_done, result_of, seceded
+from daskgrad.tasks.settings import limit, limit_named
+from daskgrad.tasks.waiting import PERIOD, in_loop, is_done, result_of, seceded
 
 SELDOM = 5.0  # seconds at most between two looks
 RESTART = "scheduler-restart"  # Dask's reasons for which futures are cancelled
@@ -23,7 +24,7 @@ DISCONNECTED = "scheduler-connection-lost"
 
 
 class LostError(RuntimeError):
-    """What an evaluation computed or used is gone from the cluster, for no fault of a model.
+    """The cluster lost what an evaluation computed or used, through no fault of a model.
 
     ``is_restart``: all of it, since somebody restarted the cluster.
     """
@@ -34,12 +35,11 @@ class LostError(RuntimeError):
 
 
 class Supervised:
-    """Computes on the cluster of a client; ``called`` says what the task of a key is."""
+    """Computes on the cluster of a client."""
 
-    def __init__(self, client: Client, called: Callable[[Any], str]):
+    def __init__(self, client: Client):
         self._client = client
         self._where = address_of(client)
-        self._called = called
 
     def __call__(self, graph: Any, keys: Sequence[Any], **kwargs: Any) -> Any:
         """The results of the keys, as ``Client.get`` gives them to ``dask.compute``."""
@@ -54,9 +54,9 @@ class Supervised:
                 future.release()
 
     def _gathered(self, packed: Any, futures: Sequence[Future]) -> Any:
-        watch = Watch(self._client, [future.key for future in futures], self._called)
+        watch = Watch(self._client, [future.key for future in futures])
         gather = self._client.gather(packed, asynchronous=True)
-        gathering = in_loop(self._client, gather)
+        gathering = in_loop(self._client, lambda: gather)
         try:
             if not is_done(gathering, limit("evaluation"), watch.look):
                 raise TimeoutError(f"{watch.wanted} took longer than {limit_named('evaluation')}")
@@ -65,7 +65,7 @@ class Supervised:
             raise self._lost(error, watch.wanted) from error
         except KilledWorker as error:
             error.add_note(
-                f"daskgrad: that is the {self._called(error.task)}; it may have ended the workers' "
+                f"daskgrad: that is the {task_label(error.task)}; it may have ended the workers' "
                 f"processes, or needed more memory than they have"
             )
             raise
@@ -73,7 +73,7 @@ class Supervised:
             del gathering
 
     def _lost(self, error: CancelledError, wanted: str) -> Exception:
-        """What it means that futures were cancelled."""
+        """The error that says why futures were cancelled."""
         reason = getattr(error, "reason", None)
         where = self._where
         if reason == DISCONNECTED or self._client.status == "connecting":
@@ -95,28 +95,27 @@ class Supervised:
 
 
 class Watch:
-    """Looks whether some keys of a cluster can still be computed."""
+    """Watches whether a cluster can still compute some keys."""
 
-    def __init__(self, client: Client, keys: Sequence[Any], called: Callable[[Any], str]):
+    def __init__(self, client: Client, keys: Sequence[Any]):
         self._client = client
         self._where = address_of(client)
         self._keys = list(keys)
-        self._called = called
         self._asked: Any = None
         self._next = time.monotonic()
-        self._unheard_since: float | None = None  # the first question without an answer
+        self._unheard_since: float | None = None  # the time of the first question without an answer
         self._pause = PERIOD
         self._stuck_since: float | None = None
 
     @property
     def wanted(self) -> str:
-        """What is waited for."""
-        names = list(dict.fromkeys(map(self._called, self._keys[:3])))
+        """What the call waits for, for messages."""
+        names = list(dict.fromkeys(map(task_label, self._keys[:3])))
         more = f" and {len(self._keys) - 3} more" if len(self._keys) > 3 else ""
         return "the " + ", the ".join(names) + more
 
     def look(self) -> None:
-        """Asks the scheduler, without waiting for it; raises where nothing moved for too long."""
+        """Asks the scheduler without waiting; raises if nothing could progress for too long."""
         now = time.monotonic()
         if self._asked is not None and self._asked.done():
             self._take(now)
@@ -133,17 +132,17 @@ class Watch:
             self._unheard_since = now
         if self._client.status == "running":
             run = self._client.run_on_scheduler
-            self._asked = begun(self._client, lambda: run(standing, self._keys))
+            self._asked = in_loop(self._client, lambda: run(standing, self._keys))
         self._next = now + self._pause
         self._pause = min(1.5 * self._pause, SELDOM, limit("answers") / 4, limit("workers") / 4)
 
     def _take(self, now: float) -> None:
         asked, self._asked = self._asked, None
         if asked.cancelled() or isinstance(asked.exception(), OSError):
-            return  # it is not heard of: look again
+            return  # no answer: ask again
         found = asked.result()
         self._unheard_since = None
-        if found["moves"]:
+        if found["can_progress"]:
             self._stuck_since = None
         elif self._stuck_since is None:
             self._stuck_since = now
@@ -152,7 +151,7 @@ class Watch:
 
     def _complaint(self, found: dict[str, Any]) -> str:
         tasks = found["tasks"]
-        first = ", ".join([f"the {self._called(key)}" for key, _ in tasks])
+        first = ", ".join([f"the {task_label(key)}" for key, _ in tasks])
         return (
             f"nothing could run for {limit_named('workers')} while {self.wanted} was waited for; "
             f"{found['count']} tasks wait, first of all {first}. {self._obstacle(found)}"
@@ -169,7 +168,7 @@ class Watch:
                 f"full: see their logs, or add workers"
             )
         asked = "; ".join(
-            [f"the {self._called(key)} asks for {asked}" for key, asked in found["tasks"] if asked]
+            [f"the {task_label(key)} asks for {asked}" for key, asked in found["tasks"] if asked]
         )
         there = ", ".join([f"{address} ({state})" for address, state in workers.items()])
         return (

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextvars import copy_context
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dask.task_spec import List, Task, TaskRef
@@ -13,6 +12,7 @@ from daskgrad.models.batches import for_each
 from daskgrad.models.portable_errors import make_plain
 from daskgrad.models.travel import policy
 from daskgrad.tasks.clients import in_worker
+from daskgrad.values.carriers import carrier
 from daskgrad.values.memory import canonical_for
 from daskgrad.values.registrations import Registrations
 from daskgrad.values.sealed import Sealed
@@ -28,7 +28,7 @@ class KeptTask(Task):
         return True
 
 
-@dataclass(slots=True, eq=False)
+@carrier
 class TaskFunction:
     """What a task calls: a function, and what holds while it runs.
 

@@ -1,4 +1,4 @@
-"""The task graph of one evaluation, while it is put together; in line or by Dask it is run."""
+"""Task graph: the tasks of one evaluation, which Dask runs, or the calling thread."""
 
 import functools
 import uuid
@@ -15,10 +15,11 @@ from dask.typing import Key
 
 from daskgrad.models.batches import for_each
 from daskgrad.models.finite import is_debugging
-from daskgrad.models.travel.policy import CONFIG, DEFAULT, sent
+from daskgrad.models.travel.policy import sent
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.collections import Collection, Result, what_stands_at
-from daskgrad.tasks.keys import Names, Stage, called, is_of_pullbacks, watched_key
+from daskgrad.tasks.keys import Names, Stage, is_of_pullbacks, watched_key
+from daskgrad.tasks.settings import setting
 from daskgrad.tasks.supervision import Supervised
 from daskgrad.tasks.task_functions import Picked, Planned, TaskFunction
 from daskgrad.values.registrations import sent_by_value
@@ -41,7 +42,7 @@ class TaskGraph:
         self._is_watched = is_debugging()
         self._is_batched = False
         self._where = where
-        self._policy = sent(dask.config.get(CONFIG, DEFAULT))
+        self._policy = sent(setting("pullbacks"))
         self._tasks: dict[Key, Planned | DataNode] = {}
         self._annotations: dict[str, dict[Key, Any]] = {}
         self._collections: dict[Key, Any] = {}
@@ -87,9 +88,9 @@ class TaskGraph:
         return self.add(self.key(stage, name), fun, whole, *args, annotations=annotations)
 
     def kept(self, stage: Stage, name: str, reference: Any) -> Any:
-        """A reference to a result that is asked for: a task, also where it is a part of another's.
+        """A reference to a result that the caller wants: a task, even if it is part of another's.
 
-        So the rest is given up when it is used up.
+        So Dask drops the rest once it is used up.
         """
         if not isinstance(reference, Picked):
             return reference
@@ -101,7 +102,7 @@ class TaskGraph:
         return TaskFunction(fun, policy, self._is_watched, self._is_batched)
 
     def data(self, key: Key, value: Any) -> TaskRef:
-        """Puts a value into the graph, once however many tasks refer to it."""
+        """Puts a value into the graph, once for all tasks that refer to it."""
         key = watched_key(key) if self._is_watched else key
         self._tasks[key] = DataNode(key, value)
         return TaskRef(key)
@@ -116,7 +117,7 @@ class TaskGraph:
         return self._constants[id(value)][1]
 
     def share(self, models: Iterable[Any]) -> None:
-        """Says which models will be used: one used by several tasks becomes a key of its own."""
+        """Announces models: one that several tasks use becomes a key of its own."""
         for model in models:
             (self._used_twice if id(model) in self._used else self._used).add(id(model))
 
@@ -125,7 +126,7 @@ class TaskGraph:
         return self.constant(model, model.name) if id(model) in self._used_twice else model
 
     def include(self, collection: Any) -> TaskRef:
-        """Refers to the result of another Dask collection or future."""
+        """A reference to the result of another Dask collection or future."""
         if isinstance(collection, TaskRef):  # a distributed future
             return TaskRef(collection.key)
         single = collection if isinstance(collection, Collection) else dask.delayed(collection)
@@ -136,7 +137,7 @@ class TaskGraph:
     # ---- in line
 
     def needed(self, keys: Iterable[Key], done: Container[Key]) -> list[Key]:
-        """The tasks that the keys need and that are not done, in the order they were added."""
+        """The tasks that the keys need and that are not done, in the order of addition."""
         wanted = {key for key in keys if key not in done}
         for key in reversed(self._tasks):
             if key in wanted:
@@ -149,12 +150,12 @@ class TaskGraph:
         return task.inputs if isinstance(task, Planned) else ()
 
     def run_one(self, key: Key, values: dict[Key, Any]) -> Any:
-        """The result of one task, given those of all that it refers to."""
+        """The result of one task, given the results that it refers to."""
         task = self._tasks[key]
         return task.run(values) if isinstance(task, Planned) else task()
 
     def rest(self, keys: Iterable[Key], done: dict[Key, Any]) -> "TaskGraph":
-        """A graph of what the keys need and of the results that are used there."""
+        """A graph of the tasks that the keys need, and of the results that these use."""
         other = TaskGraph()
         other._annotations = self._annotations
         for key in self.needed(keys, done):
@@ -179,10 +180,9 @@ class TaskGraph:
         """
         built = self.high_level_graph()
         wanted = [Result(key, built) for key in (*self._tasks, *self._collections)]
-        other = TaskGraph()
+        other = TaskGraph(self._where)
         other._constants = dict(self._constants)
         other._policy = self._policy
-        other._where = self._where
         for result in dask.persist(*wanted, traverse=False, optimize_graph=False):
             held = result.__dask_graph__()[result.key]
             if isinstance(held, DataNode):
@@ -192,9 +192,9 @@ class TaskGraph:
         return other
 
     def release(self) -> None:
-        """Lets go of the results that this graph, or the one it is a copy of, holds on a cluster.
+        """Releases the results that this graph, or the one it is a copy of, holds on a cluster.
 
-        The tasks that only they need are not run any more.
+        Dask does not run any more the tasks that only they need.
         """
         for future in self._futures:
             future.release()
@@ -202,17 +202,16 @@ class TaskGraph:
     def copy(self, is_batched: bool = False) -> "TaskGraph":
         """A graph to add tasks to, which leaves this one as it is; ``is_batched``: these go
         through batches of cotangents."""
-        other = TaskGraph()
+        other = TaskGraph(self._where)
         other._is_batched = is_batched
         other._tasks = dict(self._tasks)
         other._constants = dict(self._constants)
         other._futures = self._futures
         other._policy = self._policy
-        other._where = self._where
         return other
 
     def high_level_graph(self) -> HighLevelGraph:
-        """The graph as one layer, on top of those of the collections that it uses."""
+        """The graph as one layer, above those of the collections that it uses."""
         current = dask.get_annotations()
         own = {kind: self._annotation(kind, current.get(kind)) for kind in self._annotations}
         brings_classes = bool(sent_by_value())
@@ -225,7 +224,7 @@ class TaskGraph:
         return HighLevelGraph.from_collections(name, layer, list(self._collections.values()))
 
     def _annotation(self, kind: str, current: Any) -> Callable[[Key], Any]:
-        """One kind of annotation, as a function of the key: the call's own, else the current."""
+        """One kind of annotation, by key: the call's own, else the current one."""
         others = {} if current is None else {key: _at(key, current) for key in self._tasks}
         return {**others, **self._annotations[kind]}.get
 
@@ -241,9 +240,9 @@ def where() -> Where:
 
 
 def supervised() -> Supervised | None:
-    """What computes on a cluster, if Dask would; otherwise Dask chooses."""
+    """Computes on a cluster, if Dask would; otherwise None, and Dask chooses."""
     client = active_client()
-    return None if client is None else Supervised(client, called)
+    return None if client is None else Supervised(client)
 
 
 def _at(key: Key, value: Any) -> Any:

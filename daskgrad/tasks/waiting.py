@@ -1,4 +1,4 @@
-"""Waiting: for what a cluster is asked, in the client's event loop, and never for ever."""
+"""Waiting: asks a cluster in the client's event loop, and waits for a limited time."""
 
 import asyncio
 import concurrent.futures
@@ -8,90 +8,47 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
-from distributed import Client, rejoin, secede
-from distributed.threadpoolexecutor import secede as leave_pool
+from distributed import Client, rejoin, secede, threadpoolexecutor
 
 from daskgrad.tasks.clients import address_of, require_connected
-from daskgrad.tasks.limits import limit, limit_named
+from daskgrad.tasks.settings import limit, limit_named
 
 PERIOD = 0.5  # seconds between two looks at what is waited for
-
-
 SUSPENDABLE = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
 class LateError(TimeoutError):
-    """A question was not answered within its limit."""
+    """Nobody answered a question within its limit."""
 
 
-def begun(client: Client, ask: Callable[[], Any]) -> concurrent.futures.Future:
-    """Asks in the client's event loop; its methods are coroutines there."""
+def in_loop(client: Client, ask: Callable[[], Awaitable[Any]]) -> concurrent.futures.Future:
+    """Asks in the client's event loop, where the client's methods are coroutines."""
 
     async def asked() -> Any:
         return await ask()
 
-    return in_loop(client, asked())
+    return asyncio.run_coroutine_threadsafe(asked(), client.loop.asyncio_loop)
 
 
-def in_loop(client: Client, coroutine: Any) -> concurrent.futures.Future:
-    return asyncio.run_coroutine_threadsafe(coroutine, client.loop.asyncio_loop)
-
-
-class Together(concurrent.futures.Future):
-    """What several coroutines return in the client's event loop, as a list, or the first error.
-
-    There is one at least. An error, or ``cancel``, cancels those that still run. A coroutine that
-    gathers the others would cost four more trips through the event loop.
-    """
-
-    def __init__(self, client: Client, coroutines: Sequence[Coroutine[Any, Any, Any]]):
-        super().__init__()
-        self._loop = client.loop.asyncio_loop
-        self._coroutines = coroutines
-        self._tasks: list[asyncio.Task] = []
-        self._running = len(coroutines)
-        self._loop.call_soon_threadsafe(self._begin)
-
-    def cancel(self) -> bool:
-        is_cancelled = super().cancel()
-        if is_cancelled:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing runs
-                self._loop.call_soon_threadsafe(self._end)
-        return is_cancelled
-
-    def _begin(self) -> None:
-        self._tasks = [self._loop.create_task(coroutine) for coroutine in self._coroutines]
-        self._coroutines = ()
-        for task in self._tasks:
-            task.add_done_callback(self._ended)
-
-    def _end(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-
-    def _ended(self, task: asyncio.Task) -> None:
-        """In the event loop, for each task once; another thread may cancel meanwhile."""
-        self._running -= 1
-        error = None if task.cancelled() else task.exception()
-        if self.done():
-            return
-        with contextlib.suppress(concurrent.futures.InvalidStateError):
-            if task.cancelled():
-                self.cancel()
-            elif error is not None:
-                self.set_exception(error)
-                self._end()
-            elif not self._running:
-                self.set_result([each.result() for each in self._tasks])
+async def all_or_first_error(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """What all coroutines return. The first error, or to cancel this, ends those that still run."""
+    if len(coroutines) == 1:  # without a task of its own: a trip through the loop less
+        return [await coroutines[0]]
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        while tasks:  # and no local variable holds one: the error's traceback would, and so itself
+            tasks.pop().cancel()
 
 
 def is_done(
     future: concurrent.futures.Future, seconds: float, look: Callable[[], Any] | None = None
 ) -> bool:
-    """Whether a future is done within the time; ``look`` is called twice a second meanwhile."""
+    """Whether a future is done within the time; calls ``look`` twice a second meanwhile."""
     deadline = time.monotonic() + seconds
     while not ends(future, min(PERIOD, deadline - time.monotonic())):
         if time.monotonic() >= deadline:
@@ -102,7 +59,7 @@ def is_done(
 
 
 def ends(future: concurrent.futures.Future, seconds: float) -> bool:
-    """Whether a future ends within a time, well or not."""
+    """Whether a future ends within a time, with a result or without."""
     try:
         future.exception(timeout=max(0.0, seconds))
     except concurrent.futures.CancelledError:
@@ -113,7 +70,7 @@ def ends(future: concurrent.futures.Future, seconds: float) -> bool:
 
 
 def result_of(future: concurrent.futures.Future) -> Any:
-    """What an ended future of the event loop returned or raised; callers drop it then."""
+    """Returns or raises what an ended future has; callers drop the future then."""
     error = None if future.cancelled() else future.exception()
     if error is None:
         return future.result()
@@ -124,10 +81,10 @@ def result_of(future: concurrent.futures.Future) -> Any:
 
 
 def without_locals(error: BaseException) -> BaseException:
-    """An error that came through Dask; the frames that passed it on have no local variables then.
+    """Clears the local variables of the frames that passed an error on, through Dask.
 
-    They have the error among them. Such a cycle would keep all that the frames of the caller refer
-    to, results on the cluster among it, until Python's collector runs.
+    The error is one of them. This cycle would keep alive whatever the caller's frames refer to,
+    results on the cluster included, until Python's garbage collector runs.
     """
     for frame, _ in traceback.walk_tb(error.__traceback__):
         drop_locals(frame)
@@ -135,7 +92,7 @@ def without_locals(error: BaseException) -> BaseException:
 
 
 def drop_locals(frame: types.FrameType | None) -> None:
-    """Of a frame that has ended, and of the functions that called it, up to a coroutine."""
+    """Clears a frame that has ended, and those of its callers, up to a coroutine."""
     while frame is not None:
         try:
             frame.clear()
@@ -153,9 +110,9 @@ def answer(
     of: str = "answers",
     look: Callable[[], Any] | None = None,
 ) -> Any:
-    """What scheduler or workers say to a question, in limited time."""
+    """What the scheduler or workers answer to a question, in limited time."""
     require_connected(client, what)
-    future = begun(client, ask)
+    future = in_loop(client, ask)
     try:
         if is_done(future, limit(of), look):
             return result_of(future)
@@ -165,8 +122,8 @@ def answer(
     raise LateError(f"{what}: there was no answer for {limit_named(of)}")
 
 
-def told_by_scheduler(client: Client, ask: Callable[[], Any], what: str) -> Any:
-    """What the scheduler alone answers: it is lost where it cannot be reached."""
+def ask_scheduler(client: Client, ask: Callable[[], Any], what: str) -> Any:
+    """What the scheduler answers; a ConnectionError if it cannot be reached."""
     where = address_of(client)
     asked = f"the scheduler at {where} was asked {what}"
     require_connected(client, asked)
@@ -182,8 +139,8 @@ def told_by_scheduler(client: Client, ask: Callable[[], Any], what: str) -> Any:
 
 @contextlib.contextmanager
 def seceded() -> Iterator[None]:
-    """Leaves the worker's thread, if this is one, to others: to the tasks that are waited for."""
-    has_left = leaves_pool()
+    """Frees the worker's thread that this is, if it is one, for the tasks that this waits for."""
+    has_left = leave_pool()
     try:
         yield
     finally:
@@ -191,15 +148,15 @@ def seceded() -> Iterator[None]:
             rejoin()
 
 
-def leaves_pool() -> bool:
-    """Takes this thread out of a worker's pool; it is in none, or has left before, else.
+def leave_pool() -> bool:
+    """Takes this thread out of a worker's pool; False if it is in none, or has left before.
 
-    It runs a task, or placed items are evaluated in it, of which Dask knows nothing. The main
-    thread is in no pool; to ask for it would cost two exceptions a call.
+    The thread runs a task, or evaluates placed items, of which Dask knows nothing. The main thread
+    is in no pool; to ask for it would cost two exceptions a call.
     """
     if threading.current_thread() is threading.main_thread():
         return False
-    for leave in (secede, leave_pool):
+    for leave in (secede, threadpoolexecutor.secede):
         try:
             leave()
         except (ValueError, AttributeError, KeyError):

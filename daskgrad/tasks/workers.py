@@ -1,4 +1,4 @@
-"""Workers: which of a cluster's workers take work, and how many threads they have."""
+"""Workers: which workers of a cluster take work, and how many threads they have."""
 
 import time
 from collections.abc import Callable
@@ -7,8 +7,8 @@ from typing import Any
 from distributed import Client
 
 from daskgrad.tasks.clients import address_of
-from daskgrad.tasks.limits import limit, limit_named
-from daskgrad.tasks.waiting import told_by_scheduler
+from daskgrad.tasks.settings import limit, limit_named
+from daskgrad.tasks.waiting import ask_scheduler
 
 
 def workers_of(client: Client) -> dict[str, int]:
@@ -37,5 +37,5 @@ def present(client: Client) -> dict[str, int]:
 
 
 def threads(client: Client, ask: Callable[[], Any]) -> dict[str, int]:
-    found = told_by_scheduler(client, ask, "for its workers")
+    found = ask_scheduler(client, ask, "for its workers")
     return {address: count for address, count in sorted(found.items()) if count}

@@ -10,7 +10,7 @@ from daskgrad.values import compensated, cotangents
 from daskgrad.values.compensated import Unrounded, UnroundedValue, rounded_value, taken_apart
 from daskgrad.values.cotangents import as_summand
 from daskgrad.values.descriptions import describe
-from daskgrad.values.summation import Adders
+from daskgrad.values.summation import Addition
 from daskgrad.values.trees import flatten
 
 
@@ -41,9 +41,9 @@ def add_compensated(first: Any, second: Any, owned: bool = False) -> Any:
     return UnroundedValue([compensated.add_leaf(a, b) for a, b in pairs], structure)
 
 
-ADDERS = {
-    "pairwise": Adders(add_values, cotangents.add),
-    "compensated": Adders(add_compensated, compensated.add),
+ADDITIONS = {
+    "pairwise": Addition(add_values, cotangents.add),
+    "compensated": Addition(add_compensated, compensated.add),
 }
 
 

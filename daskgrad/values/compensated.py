@@ -23,27 +23,22 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.values.carriers import carrier
 from daskgrad.values.cotangents import Leaves, as_summand, cast, is_differentiable, nbytes
-from daskgrad.values.memory import canonical_leaf, with_canonical_leaves
 from daskgrad.values.registrations import Structure
 from daskgrad.values.rows import dense_leaf
 from daskgrad.values.trees import flatten
 
 
+@carrier
 class Unrounded:
     """A sum of numbers, or of arrays: as plain addition rounds it, and the errors of that, added.
 
     A term that has not been added yet stands for itself, and so does a sum of integers.
     """
 
-    __slots__ = ("high", "low")
-
-    def __init__(self, high: Any, low: Any):
-        self.high = high
-        self.low = low
-
-    def __reduce__(self):
-        return load_unrounded, (self.high, self.low)
+    high: Any
+    low: Any
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + self.nbytes
@@ -60,21 +55,12 @@ class Unrounded:
         return self.high + self.low
 
 
-def load_unrounded(high: Any, low: Any) -> Unrounded:
-    return Unrounded(canonical_leaf(high), canonical_leaf(low))
-
-
+@carrier
 class UnroundedValue:
     """A sum of values, leaf by leaf; the values' own containers hold only what a model returned."""
 
-    __slots__ = ("leaves", "structure")
-
-    def __init__(self, leaves: Sequence[Any], structure: Structure):
-        self.leaves = leaves
-        self.structure = structure
-
-    def __reduce__(self):
-        return with_canonical_leaves, (UnroundedValue, self.leaves, self.structure)
+    leaves: Sequence[Any]
+    structure: Structure
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + self.nbytes

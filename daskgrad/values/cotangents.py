@@ -10,29 +10,25 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.values.carriers import carrier
 from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import Fingerprint
-from daskgrad.values.memory import row_major, with_canonical_leaves
+from daskgrad.values.memory import row_major
 from daskgrad.values.rows import Rows, dense_leaf, merged
 from daskgrad.values.trees import unflatten
 
 Leaves = tuple[Any, ...]
 
 
+@carrier
 class Cotangent:
     """The cotangent of one value, and the fingerprint of the value that its consumer saw."""
 
-    __slots__ = ("leaves", "seen")
-
-    def __init__(self, leaves: Leaves, seen: Fingerprint | None = None):
-        self.leaves = leaves
-        self.seen = seen
+    leaves: Leaves
+    seen: Fingerprint | None = None
 
     def __repr__(self) -> str:
         return f"Cotangent({', '.join(map(describe, self.leaves))})"
-
-    def __reduce__(self):
-        return with_canonical_leaves, (Cotangent, self.leaves, self.seen)
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + nbytes(self.leaves)
@@ -63,20 +59,14 @@ class Seed(Cotangent):
         return np.asarray(leaf).dtype.type(self.times)
 
 
-class Part(Cotangent):
-    """A part of the gradient of a sum, and the factor that waits for the sum of all parts.
+@carrier
+class Unscaled(Cotangent):
+    """The gradient of a block of a sum, which waits for its factor until all have been added up.
 
-    Scaled part by part, the bits would depend on how the sum was cut.
+    Scaled block by block, the bits would depend on how the sum was cut.
     """
 
-    __slots__ = ("factor",)
-
-    def __init__(self, leaves: Leaves, factor: Any, seen: Fingerprint | None = None):
-        super().__init__(leaves, seen)
-        self.factor = factor
-
-    def __reduce__(self):
-        return with_canonical_leaves, (Part, self.leaves, self.factor, self.seen)
+    factor: Any = 1.0
 
 
 # ------------------------------------------------------------------------------------- leaves

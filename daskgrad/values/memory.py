@@ -1,6 +1,6 @@
 """Memory: arrays as NumPy makes them, in C order, aligned, with NumPy's own dtypes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,6 @@ def canonical(value: Any) -> Any:
     if all(map(is_canonical, leaves)):
         return value
     return unflatten(structure, list(map(canonical_leaf, leaves)))
-
-
-def with_canonical_leaves(make: Callable, leaves: Iterable[Any], *args: Any) -> Any:
-    """What ``make`` returns for leaves that have arrived; for the pickles of what holds leaves."""
-    return make(tuple(map(canonical_leaf, leaves)), *args)
 
 
 def canonical_leaf(leaf: Any) -> Any:

@@ -8,16 +8,15 @@ from typing import Any
 
 import optree
 
+from daskgrad.values.carriers import carrier
 from daskgrad.values.trees import NAMESPACE
 
 
+@carrier
 class Structure:
     """The structure of a pytree, which can be sent to a process that has not its classes."""
 
-    __slots__ = ("spec",)
-
-    def __init__(self, spec: optree.PyTreeSpec):
-        self.spec = spec
+    spec: optree.PyTreeSpec
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return _load_structure, (Registrations(), self.spec)  # in this order

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.values.memory import canonical_leaf
+from daskgrad.values.carriers import carrier
 
 SMALL = 2**16  # bytes of an array that is added up as quickly as its rows are found
 MANY = 4  # times the number of rows is more than an array has: then an array is as quick
@@ -26,21 +26,16 @@ def is_small(like: Any) -> bool:
     return math.prod(like.shape) * like.dtype.itemsize <= SMALL
 
 
+@carrier
 class Rows:
     """``values[n]`` is the row number ``rows[n]``; these are in order, each once."""
 
-    __slots__ = ("rows", "shape", "values")
-
-    def __init__(self, rows: np.ndarray, values: np.ndarray, shape: tuple[int, ...]):
-        self.rows = rows
-        self.values = values
-        self.shape = shape
+    rows: np.ndarray
+    values: np.ndarray
+    shape: tuple[int, ...]
 
     def __repr__(self) -> str:
         return f"Rows({len(self.rows)} of {self.values.dtype}{list(self.shape)})"
-
-    def __reduce__(self) -> tuple:
-        return load_rows, (self.rows, self.values, self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -54,10 +49,6 @@ class Rows:
         array = np.zeros(self.shape, self.values.dtype)
         array[self.rows] = self.values
         return array
-
-
-def load_rows(rows: np.ndarray, values: np.ndarray, shape: tuple[int, ...]) -> Rows:
-    return Rows(canonical_leaf(rows), canonical_leaf(values), shape)
 
 
 def merged(first: Rows, second: Rows) -> Any:

@@ -16,7 +16,7 @@ Add = Callable[[Any, Any, bool], Any]
 Place = tuple[int, int]
 
 
-class Adders(NamedTuple):
+class Addition(NamedTuple):
     """How a kind of summation adds two values, and two cotangents."""
 
     values: Add

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
+from daskgrad.backends.autograd.forward import linearize as linearize
 from daskgrad.backends.autograd.hints import hint as hint
-from daskgrad.backends.autograd.linearize import linearize as linearize
 from daskgrad.backends.autograd.pickling import dumps as dumps
 from daskgrad.backends.autograd.pickling import loads as loads
-from daskgrad.backends.autograd.tape import trace as trace
+from daskgrad.backends.autograd.reverse import trace as trace
 from daskgrad.backends.autograd.unboxing import stop_gradient as stop_gradient
 from daskgrad.backends.autograd.unboxing import value as value
 

@@ -19,8 +19,8 @@ import numpy as np
 from autograd.core import JVPNode, VJPNode, primitive_jvps, primitive_vjps
 from autograd.tracer import notrace_primitives, primitive
 
-from daskgrad.backends.layouts import reduced, reduced_dtype
-from daskgrad.backends.unchanged import Pickles
+from daskgrad.backends.pickling.arrays import reduced, reduced_dtype
+from daskgrad.backends.pickling.functions import Pickles
 
 NODES = (VJPNode, JVPNode)
 

@@ -8,9 +8,9 @@ import jax
 import numpy as np
 import optree
 
-from daskgrad.backends.calls import TracedBlock, is_numeric
+from daskgrad.backends.jax.compiled import STATIC, WEAK, Program, program_of
 from daskgrad.backends.jax.loops import Loop, loop_of
-from daskgrad.backends.jax.programs import STATIC, WEAK, Program, program_of
+from daskgrad.backends.traced_call import TracedBlock, is_numeric
 from daskgrad.values.trees import LEAF, exactly, flatten, unflatten
 
 HELD = 2**22  # bytes of items and gradients that are held at a time
@@ -19,7 +19,7 @@ Result = tuple[Any, Sequence[Any]]  # a value, and its gradient
 
 
 def trace_block(block: TracedBlock) -> Iterator[list[Result | None]]:
-    """The values and gradients of runs of items (see ``daskgrad.backends``)."""
+    """The values and gradients of runs of items (see ``backends.protocol``)."""
     parts = [part_of(column) for column in block.columns]
     groups: dict[Hashable, Group] = {}
     begin, held = 0, 0

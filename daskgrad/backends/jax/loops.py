@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from daskgrad.backends.calls import Layout
-from daskgrad.backends.jax.programs import Program
+from daskgrad.backends.jax.compiled import Program
+from daskgrad.backends.traced_call import Layout
 from daskgrad.values.summation import power_of_two
 
 NBYTES = 2**20  # of a loop's rows: the items, and their gradients

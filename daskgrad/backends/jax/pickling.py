@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle
 import jax
 
-from daskgrad.backends.unchanged import Pickles
+from daskgrad.backends.pickling.functions import Pickles
 
 CUSTOM = (jax.custom_vjp, jax.custom_jvp)
 

@@ -3,7 +3,7 @@
 import pickle
 from collections.abc import Callable
 
-from daskgrad.backends.unchanged import Pickles
+from daskgrad.backends.pickling.functions import Pickles
 
 pickles = Pickles()
 loads = pickle.loads

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from daskgrad.backends.calls import is_numeric
+from daskgrad.backends.traced_call import is_numeric
 
 
 def tensor_of(array: Any) -> torch.Tensor:
@@ -46,8 +46,8 @@ class Unchanged:
 
     def __init__(self, leaves: Iterable[Any]):
         self._tensors = [
-            (place, leaf, leaf._version)
-            for place, leaf in enumerate(leaves)
+            (leaf, leaf._version)
+            for leaf in leaves
             if isinstance(leaf, torch.Tensor) and not leaf.is_inference()  # these count nothing
         ]
 
@@ -57,16 +57,10 @@ class Unchanged:
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if error is not None:
             return
-        for place, tensor, version in self._tensors:
+        for tensor, version in self._tensors:
             if tensor._version != version:
-                raise written(place, tensor)
-
-
-def written(place: int, tensor: torch.Tensor) -> RuntimeError:
-    """An error that also tells which of the leaves of all arguments it is about."""
-    error = RuntimeError(
-        f"a model of backend 'torch' has written into one of its arguments, a tensor of shape "
-        f"{tuple(tensor.shape)}, whose memory others share; write into x.clone()"
-    )
-    error.daskgrad_leaf = place  # type: ignore[attr-defined]
-    return error
+                raise RuntimeError(
+                    f"a model of backend 'torch' has written into one of its arguments, a tensor "
+                    f"of shape {tuple(tensor.shape)}, whose memory others share; write into "
+                    f"x.clone()"
+                )

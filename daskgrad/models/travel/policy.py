@@ -97,12 +97,14 @@ DEFAULT = PullbackPolicy()
 
 
 def sent(policy: Any) -> Sealed | None:
-    """A policy as it travels with tasks; the default one needs not."""
+    """A policy as it travels with tasks; None, the default one, needs not."""
+    if policy is None or policy == DEFAULT:
+        return None
     if not isinstance(policy, PullbackPolicy):
         raise TypeError(
             f"the configuration {CONFIG!r} must be a dg.PullbackPolicy; found {policy!r}"
         )
-    return None if policy is DEFAULT or policy == DEFAULT else Sealed(cloudpickle.dumps(policy))
+    return Sealed(cloudpickle.dumps(policy))
 
 
 # ------------------------------------------------------------------------- the one that holds here

@@ -1,0 +1,193 @@
+"""Linearizing: the record of one call for forward mode.
+
+The primitives are recorded in the order in which they ran, with what they ran on. Tangents are
+pushed forward along the record, any number of times, and no model runs again. The rules are
+autograd's where it has one, and else the transposes of those of the tape: a pullback is linear in
+its cotangent, so its own pullback maps tangents (J. Townsend, "A new trick for calculating Jacobian
+vector products", 2017). All of it is written in autograd's primitives, and can be differentiated.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.builtins import list as autograd_list
+from autograd.builtins import tuple as autograd_tuple
+from autograd.core import primitive_jvps, vspace
+from autograd.tracer import (
+    Node,
+    getval,
+    isbox,
+    new_box,
+    notrace_primitives,
+)
+
+from daskgrad.backends.autograd.custom import call_ruled
+from daskgrad.backends.autograd.kinds import INTEGERS, kind_of
+from daskgrad.backends.autograd.reverse import copied, program_of, pullback_of, trace
+from daskgrad.backends.autograd.rules.declaration import DECLARED, plain
+from daskgrad.backends.autograd.rules.known import settle, without_derivative
+from daskgrad.backends.autograd.rules.refusals import explain, missing, require_seen
+from daskgrad.backends.autograd.trace_numbers import trace_numbers
+from daskgrad.values.cotangents import is_differentiable
+
+
+class Step(NamedTuple):
+    """One primitive that ran; ``parents`` are the places of its traced arguments."""
+
+    parents: Sequence[int]
+    fun: Callable
+    argnums: tuple
+    value: Any
+    args: tuple
+    kwargs: dict
+
+    def push(self, tangents: Sequence[Any]) -> Any:
+        """The tangent of the value, from those of all steps before it; ``None`` for zero."""
+        pairs = zip(self.argnums, [tangents[parent] for parent in self.parents], strict=True)
+        there = [(argnum, tangent) for argnum, tangent in pairs if tangent is not None]
+        if not there:
+            return None
+        argnums, arrived = zip(*there, strict=True)
+        rule = RULES.get(self.fun) or rule_of(self.fun)
+        try:
+            tangent = rule(argnums, arrived, self.value, self.args, self.kwargs)
+        except (KeyError, NotImplementedError, TypeError) as error:
+            if self.fun is not call_ruled:
+                explain(error, self.fun, argnums)
+            raise
+        is_forgetful = kind_of(tangent) == "c" and kind_of(self.value) == "f"
+        return anp.real(tangent) if is_forgetful else tangent
+
+
+class RecordNode(Node):
+    """The place of a box in a record. The record holds no nodes: that would be a cycle."""
+
+    __slots__ = ("place", "record")
+
+    record: list
+    place: int
+
+    def __init__(self, value, fun, args, kwargs, parent_argnums, parents):
+        if kwargs:
+            require_seen(fun, kwargs)
+        has_none = kind_of(value) in INTEGERS
+        places = () if has_none else [parent.place for parent in parents]
+        argnums = () if has_none else parent_argnums
+        record = parents[0].record
+        if any(parent.record is not record for parent in parents):
+            raise copied()
+        self._enter(record, Step(places, fun, argnums, value, args, kwargs))
+
+    def initialize_root(self, record):
+        self._enter(record, None)
+
+    def _enter(self, record: list, step: Step | None) -> None:
+        self.record = record
+        self.place = len(record)
+        record.append(step)
+
+
+def linearize(
+    fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]
+) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
+    """Runs ``fun`` once; returns its outputs and the map of tangents (``backends.protocol``)."""
+    number = trace_numbers.next_number()
+    notrace_primitives[RecordNode] = without_derivative()
+    record: list[Any] = []
+    boxes = [new_box(array, number, RecordNode.new_root(record)) for array in arrays]
+    outputs, ends = [], []
+    for output in fun(*boxes):
+        ours = isbox(output) and output._trace == number
+        if ours and output._node.record is not record:
+            raise copied()
+        if ours:
+            require_array(output)
+        outputs.append(output._value if ours else output)
+        ends.append(output._node.place if ours else None)
+
+    settle()  # the model may have imported what is corrected
+
+    def push(tangents: Sequence[Any]) -> list[Any]:
+        pushed = list(tangents)
+        for step in record[len(arrays) :]:
+            pushed.append(step.push(pushed))
+        return [
+            tangent_of(output, None if end is None else pushed[end])
+            for output, end in zip(outputs, ends, strict=True)
+        ]
+
+    return outputs, push
+
+
+def tangent_of(output: Any, tangent: Any) -> Any:
+    """The tangent of an output in its dtype: zeros where none arrived; ``None`` if it has none."""
+    value = getval(output)
+    if not is_differentiable(value):
+        return None
+    if tangent is None:
+        return vspace(value).zeros()[()]
+    dtype = np.result_type(value)
+    tangent = tangent if isbox(tangent) else np.asarray(tangent)[()]
+    return tangent if tangent.dtype == dtype else tangent.astype(dtype)
+
+
+def require_array(box: Any) -> None:
+    value = getval(box)
+    if isinstance(value, list | tuple | dict):
+        kind = type(value).__name__
+        raise TypeError(f"a model returned autograd's box of a {kind}; return a plain {kind}")
+
+
+# ------------------------------------------------------------------------------------- rules
+
+RULES: dict[Callable, Callable] = {}  # the declared ones, of the primitives that were met
+
+
+def rule_of(fun: Callable) -> Callable:
+    """The rule of a primitive that was not met before, or whose rule is autograd's."""
+    known = DECLARED.get(fun)
+    if known is None or not (known.adjoint or known.program or known.refused or known.tangent):
+        return primitive_jvps.get(fun) or transposed(fun)
+    if known.program:
+        RULES[fun] = rule_by_program(fun, known.program, known.needed, known.arrays)
+    else:
+        RULES[fun] = known.tangent or transposed(fun)
+    return RULES[fun]
+
+
+def transposed(fun: Callable) -> Callable:
+    """The rule for tangents from that for cotangents."""
+
+    def rule(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+        pullback = pullback_of(fun, argnums, ans, args, kwargs)
+        ones = vspace(ans).ones()  # some rules leave out what comes of zeros
+        _, tape = trace(lambda cotangent: list(pullback(cotangent)), [ones])
+        (tangent,) = tape.pull(tangents)
+        return tangent
+
+    return rule
+
+
+def rule_by_program(fun: Callable, program: Callable, needed: Callable, arrays: int) -> Callable:
+    """The rule of a function that a program stands for in some of its calls."""
+
+    def rule(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+        if argnums[-1] >= arrays:
+            missing(fun, argnums)
+        if needed(*args, **kwargs):
+            active = [args[argnum] for argnum in argnums]
+            _, push = linearize(program_of(program, argnums, args, kwargs), active)
+            return in_container(push(tangents), plain(ans))
+        autograds = primitive_jvps.get(fun) or transposed(fun)
+        return autograds(argnums, tangents, ans, args, kwargs)
+
+    return rule
+
+
+def in_container(tangents: list[Any], value: Any) -> Any:
+    """The tangent of a value that may be a list or a tuple."""
+    if isinstance(value, list | tuple):
+        return (autograd_list if isinstance(value, list) else autograd_tuple)(tangents)
+    return tangents[0]

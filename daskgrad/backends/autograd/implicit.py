@@ -1,0 +1,154 @@
+"""Derivatives of roots by the implicit function theorem.
+
+Where F(x, θ) = 0 and ∂F/∂x is regular, dx = -(∂F/∂x)⁻¹ (∂F/∂θ) dθ; so a cotangent g of x pulls back
+to -(∂F/∂θ)ᵀ w with (∂F/∂x)ᵀ w = g. Source: A. Griewank and A. Walther, Evaluating Derivatives,
+2008, chapter 15. All of it is written in autograd's primitives, and can be differentiated itself.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+import optree
+from autograd.tracer import getval
+
+from daskgrad.backends.autograd.custom import Call, with_derivative
+from daskgrad.backends.autograd.forward import linearize
+from daskgrad.backends.autograd.reverse import trace
+from daskgrad.values.descriptions import describe, function_name
+from daskgrad.values.trees import flatten
+
+Solve = Callable[[Any], Any]  # of a linear system with ∂F/∂x, or with its transpose
+
+
+class Root:
+    """The value x of a call, at which ``residual(x, *args, **kwargs)`` is zero; both as vectors."""
+
+    def __init__(self, call: Call, residual: Callable):
+        self._call = call
+        self._residual = residual
+        self._names = f"the residual {function_name(residual)!r} of {call.function.name!r}"
+        self._leaves, self._structure = flatten(call.value)
+        self._places = with_derivative(self._leaves)
+        arrays = [self._leaves[place] for place in self._places]
+        self._shapes = [np.shape(getval(array)) for array in arrays]
+        self._vector = joined(arrays, f"the value of {call.function.name!r}")
+
+    def pullback(self, active: Sequence[int], solve: Solve) -> Callable[[Any], tuple]:
+        """From a cotangent of x to those of the arguments; ``solve`` is with the transpose."""
+        call = self._call
+        _, tape = trace(self._residual_of(active), [call.leaves[place] for place in active])
+
+        def root_pullback(cotangent: Any) -> tuple:
+            leaves: list[Any] = [None] * len(call.leaves)
+            pulled = tape.pull([-solve(self._vector_of(cotangent))])
+            for place, leaf in zip(active, pulled, strict=True):
+                leaves[place] = leaf
+            return call.with_leaves(leaves)
+
+        return root_pullback
+
+    def push(self, tangents: tuple, solve: Solve) -> Any:
+        """The tangent of x, from those of the arguments."""
+        places = with_derivative(self._call.leaves)
+        arrived = [flatten(tangents)[0][place] for place in places]
+        arrays = [self._call.leaves[place] for place in places]
+        _, push = linearize(self._residual_of(places), arrays)
+        (pushed,) = push(arrived)
+        return self._in_structure(-solve(pushed))
+
+    # ---- linear systems with the Jacobian
+
+    def dense(self, transposed: bool) -> Solve:
+        """The Jacobian, made and inverted as a matrix."""
+        matrix = self._jacobian().T if transposed else self._jacobian()
+        return functools.partial(anp.linalg.solve, matrix)
+
+    def product(self, transposed: bool) -> Callable[[Any], Any]:
+        """The product of the Jacobian, or of its transpose, and a vector; without the matrix."""
+        if not transposed:
+            (residual,), push = linearize(self._residual_at, [self._vector])
+            self._require_square(residual)
+
+            def jacobian_times(v: Any) -> Any:
+                return push([v])[0]
+
+            return jacobian_times
+        (residual,), tape = trace(self._residual_at, [self._vector])
+        self._require_square(residual)
+
+        def transpose_times(v: Any) -> Any:
+            (pulled,) = tape.pull([v])
+            return np.zeros_like(getval(v)) if pulled is None else pulled
+
+        return transpose_times
+
+    def _jacobian(self) -> Any:
+        """∂F/∂x: the residual runs once, and is pulled back for each of its entries."""
+        unit = np.eye(len(self._vector), dtype=getval(self._vector).dtype)
+        product = self.product(transposed=True)
+        jacobian = anp.reshape(anp.concatenate([product(row) for row in unit]), unit.shape)
+        self._require_regular(getval(jacobian))
+        return jacobian
+
+    # ---- the residual
+
+    def _residual_of(self, places: Sequence[int]) -> Callable[..., list[Any]]:
+        """F as a function of some of the arguments' leaves."""
+
+        def residual(*boxes: Any) -> list[Any]:
+            leaves = list(self._call.leaves)
+            for place, box in zip(places, boxes, strict=True):
+                leaves[place] = box
+            return self._evaluated(self._call.value, self._call.with_leaves(leaves))
+
+        return residual
+
+    def _vector_of(self, cotangent: Any) -> Any:
+        leaves = flatten(cotangent)[0]
+        return joined([leaves[place] for place in self._places], "a cotangent")
+
+    def _in_structure(self, vector: Any, others: Sequence[Any] = ()) -> Any:
+        """A vector in the structure of x; its leaves without derivative are the ``others``."""
+        leaves = list(others) or [None] * len(self._leaves)
+        start = 0
+        for place, shape in zip(self._places, self._shapes, strict=True):
+            stop = start + int(np.prod(shape))
+            leaves[place] = anp.reshape(vector[start:stop], shape)
+            start = stop
+        return optree.tree_unflatten(self._structure, leaves)
+
+    def _residual_at(self, vector: Any) -> list[Any]:
+        return self._evaluated(self._in_structure(vector, self._leaves), self._call.args)
+
+    def _evaluated(self, x: Any, args: tuple) -> list[Any]:
+        leaves = flatten(self._residual(x, *args, **self._call.kwargs))[0]
+        return [joined(leaves, self._names)]
+
+    def _require_square(self, residual: Any) -> None:
+        if len(residual) != len(self._vector):
+            raise ValueError(
+                f"{self._names} must return as many numbers as its first argument x has; found "
+                f"{len(residual)} for {len(self._vector)}"
+            )
+
+    def _require_regular(self, jacobian: np.ndarray) -> None:
+        condition = np.linalg.cond(jacobian, 1)
+        if not condition < 1 / np.finfo(jacobian.dtype).eps:
+            raise np.linalg.LinAlgError(
+                f"the derivative of {self._call.function.name!r} does not exist: the Jacobian of "
+                f"{self._names} with respect to x is singular or not finite (condition number "
+                f"{condition:.1e}, shape {jacobian.shape})"
+            )
+
+
+def joined(leaves: Sequence[Any], what: str) -> Any:
+    """The real numbers in some leaves, as one vector."""
+    for leaf in leaves:
+        if np.asarray(getval(leaf)).dtype.kind != "f":
+            raise TypeError(
+                f"{what} must be of real floating-point numbers; found {describe(getval(leaf))}"
+            )
+    return anp.concatenate([anp.reshape(leaf, (-1,)) for leaf in leaves])

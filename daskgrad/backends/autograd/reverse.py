@@ -1,0 +1,404 @@
+"""The tape: autograd's record of one call, kept flat.
+
+Each array is boxed alone (one box around a dict or tuple makes autograd densify it at every use).
+The nodes are kept as a list in the order of the backward pass, which is autograd's own order, so
+that cotangents are added in the same order and have the same bits.
+"""
+
+import functools
+from collections.abc import Callable, Container, Sequence
+from typing import Any
+
+import numpy as np
+from autograd.core import add_outgrads, primitive_vjps, vspace
+from autograd.numpy.numpy_boxes import ArrayBox
+from autograd.numpy.numpy_vjps import untake
+from autograd.tracer import Node, isbox, new_box, notrace_primitives
+from numpy import float64, ndarray
+
+from daskgrad.backends.autograd.custom import call_ruled
+from daskgrad.backends.autograd.kinds import INTEGERS, integer_pullback, kind_of, real_part
+from daskgrad.backends.autograd.pickling import TapePickler
+from daskgrad.backends.autograd.rules.declaration import DECLARED, Declaration, plain
+from daskgrad.backends.autograd.rules.indexing import Piece, Pieces
+from daskgrad.backends.autograd.rules.known import settle, without_derivative
+from daskgrad.backends.autograd.rules.refusals import (
+    explain,
+    missing,
+    require_derivative,
+    require_seen,
+)
+from daskgrad.backends.autograd.trace_numbers import trace_numbers
+from daskgrad.values.trees import LEAF_TYPES
+
+LEAF_TYPES.add(ArrayBox)  # optree would find out as much, in ten times the time
+
+RULES: dict[Callable, Callable] = {}  # the declared ones, of the primitives that were met
+
+
+class TapeNode(Node):
+    """One primitive that ran, and its pullback; ``is_real``: of its value, and so its cotangent."""
+
+    __slots__ = ("is_real", "parents", "pullback")
+
+    is_real: bool
+    parents: Any
+    pullback: Any
+
+    def __init__(self, value, fun, args, kwargs, parent_argnums, parents):
+        self.parents = parents
+        rule = RULES.get(fun) or rule_of(fun, parent_argnums)
+        if kwargs:
+            require_seen(fun, kwargs)
+        kind = kind_of(value)
+        self.is_real = kind == "f"
+        if kind in INTEGERS:
+            self.parents, self.pullback = (), integer_pullback
+            return
+        try:
+            self.pullback = rule(parent_argnums, value, args, kwargs)
+        except (KeyError, NotImplementedError, TypeError) as error:
+            if fun is not call_ruled:  # what that raises is the user's, or says what is missing
+                explain(error, fun, parent_argnums)
+            raise
+
+    def initialize_root(self, value):
+        self.is_real = kind_of(value) == "f"
+        self.parents = ()
+        self.pullback = None
+
+
+def pullback_of(fun: Callable, argnums: tuple, value: Any, args: tuple, kwargs: dict) -> Callable:
+    """The pullback of a primitive, for the arguments ``argnums`` of one call."""
+    return TapeNode(value, fun, args, kwargs, argnums, ()).pullback
+
+
+def rule_of(fun: Callable, argnums: tuple) -> Callable:
+    """The rule of a primitive that was not met before, or whose rule is autograd's."""
+    settle()
+    known = DECLARED.get(fun)
+    if known is not None and (known.adjoint or known.program or known.refused):
+        RULES[fun] = declared_rule(fun, known)
+        return RULES[fun]
+    return primitive_vjps.get(fun) or missing(fun, argnums)
+
+
+def trace(fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
+    """Runs ``fun`` once; returns its outputs and the tape (see ``backends.protocol``)."""
+    number = trace_numbers.next_number()
+    notrace_primitives[TapeNode] = without_derivative()
+    roots = [TapeNode.new_root(array) for array in arrays]
+    boxes = [new_box(array, number, root) for array, root in zip(arrays, roots, strict=True)]
+    outputs, ends = [], []
+    for output in fun(*boxes):
+        ours = isbox(output) and output._trace == number
+        outputs.append(output._value if ours else output)
+        ends.append(output._node if ours else None)
+    return outputs, Tape(roots, ends)
+
+
+class Tape:
+    """The record of one call: ``pull`` maps cotangents of the outputs to those of the arrays."""
+
+    __slots__ = ("_ends", "_order", "_roots")
+
+    pickler = TapePickler
+
+    def __init__(self, roots: Sequence[TapeNode], ends: Sequence[TapeNode | None]):
+        self._order = backward_order([end for end in ends if end is not None])
+        require_own_roots(self._order, roots)
+        self._ends = ends
+        self._roots = roots
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @property
+    def steps(self) -> int:
+        """How many operations were recorded."""
+        return len(self._order)
+
+    def __reduce__(self) -> tuple:
+        """Flat, as the tape is: a chain of nodes that hold each other is too deep for a pickle."""
+        nodes = list(dict.fromkeys([*self._order, *self._roots]))
+        places = {node: place for place, node in enumerate(nodes)}
+        parents = [[places[parent] for parent in node.parents] for node in nodes]
+        ends = [None if end is None else places[end] for end in self._ends]
+        roots = [places[root] for root in self._roots]
+        pullbacks = [node.pullback for node in nodes]
+        are_real = [node.is_real for node in nodes]
+        return made_tape, (parents, pullbacks, are_real, len(self._order), ends, roots)
+
+    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
+        """One cotangent (or None) an output in, one an array out; None where nothing arrived."""
+        return self._pulled(cotangents, Cotangents())
+
+    def pull_rows(self, cotangents: Sequence[Any]) -> list[Any]:
+        """The same, with ``Rows`` in the place of large arrays of which few were used."""
+        pulled = self._pulled(cotangents, Cotangents(set(self._roots)))
+        return [each.total() if type(each) is Pieces else each for each in pulled]
+
+    def _pulled(self, cotangents: Sequence[Any], sums: "Cotangents") -> list[Any]:
+        arrived = sums.value
+        for end, cotangent in zip(self._ends, cotangents, strict=True):
+            if end is not None and cotangent is not None:
+                sums.add(end, cotangent)
+        for node in self._order:
+            if node.pullback is None or node not in arrived:
+                continue
+            for parent, cotangent in zip(
+                node.parents, node.pullback(arrived.pop(node)), strict=True
+            ):
+                kind = type(cotangent)  # what most are is told without a call
+                is_plain = kind is float64 or (kind is ndarray and cotangent.dtype.kind == "f")
+                if is_plain and parent not in arrived:
+                    arrived[parent] = cotangent
+                elif cotangent is not None:
+                    sums.add(parent, cotangent)
+        return [arrived.get(root) for root in self._roots]
+
+    def held_arrays(self) -> list[np.ndarray]:
+        """The arrays that the pullbacks keep alive, each once; a view counts as its owner."""
+        return arrays_within([node.pullback for node in self._order])
+
+
+def made_tape(
+    parents: Sequence[Sequence[int]],
+    pullbacks: Sequence[Callable | None],
+    are_real: Sequence[bool],
+    length: int,
+    ends: Sequence[int | None],
+    roots: Sequence[int],
+) -> Tape:
+    """A tape from its parts: the nodes by their places, those of the backward pass first."""
+    nodes = [TapeNode.__new__(TapeNode) for _ in pullbacks]
+    for node, places, pullback, is_real in zip(nodes, parents, pullbacks, are_real, strict=True):
+        node.parents = tuple([nodes[place] for place in places])
+        node.pullback = pullback
+        node.is_real = is_real
+    tape = Tape.__new__(Tape)
+    tape._order = nodes[:length]
+    tape._ends = [None if place is None else nodes[place] for place in ends]
+    tape._roots = [nodes[place] for place in roots]
+    return tape
+
+
+def require_own_roots(order: Sequence[TapeNode], roots: Sequence[TapeNode]) -> None:
+    """Whatever the outputs depend on began at the roots; a copy of a box began elsewhere."""
+    beginnings = {node for node in order if node.pullback is None}
+    if not beginnings.issubset(roots):
+        raise copied()
+
+
+def copied() -> TypeError:
+    return TypeError(
+        "an ArrayBox was copied with copy.deepcopy or pickle, and its copy has lost its "
+        "derivative; copy arrays with np.array(x)"
+    )
+
+
+NUMBERS = (np.ndarray, np.generic, float, complex, int)
+
+
+class Cotangents:
+    """The cotangents of all nodes of a tape, while it is pulled back.
+
+    Adds in place only into arrays that it made itself: a pullback may return the very object that
+    it was given (that of ``a + 1.0`` does). At the nodes ``in_pieces`` pieces stay such, as long as
+    nothing else arrives.
+    """
+
+    __slots__ = ("_in_pieces", "_ours", "value")
+
+    def __init__(self, in_pieces: Container[TapeNode] = ()) -> None:
+        self.value: dict[TapeNode, Any] = {}
+        self._ours: set[TapeNode] = set()
+        self._in_pieces = in_pieces
+
+    def add(self, node: TapeNode, cotangent: Any) -> None:
+        previous = self.value.get(node)
+        if type(previous) is Pieces and type(cotangent) is not Piece:
+            previous = previous.dense()
+            self._put(node, previous, True)
+        if type(cotangent) is Piece:
+            return self._add_piece(node, previous, cotangent)
+        if node.is_real:
+            cotangent = real_part(cotangent)
+        if isinstance(cotangent, NUMBERS) and (previous is None or isinstance(previous, NUMBERS)):
+            self._add_dense(node, previous, cotangent)
+        else:
+            self._add_by_space(node, previous, cotangent)
+
+    def _put(self, node: TapeNode, value: Any, ours: bool) -> None:
+        self.value[node] = value
+        if ours:
+            self._ours.add(node)
+        else:
+            self._ours.discard(node)
+
+    def _add_piece(self, node: TapeNode, previous: Any, piece: Piece) -> None:
+        if isbox(previous):
+            return self.add(node, untake(piece.g, piece.index, piece.space))
+        if type(previous) is Pieces:
+            return previous.append(piece)
+        if previous is None and node in self._in_pieces:
+            self.value[node] = Pieces([piece])
+            return
+        if previous is None:
+            previous = piece.space.zeros()
+        elif node not in self._ours or not isinstance(previous, np.ndarray):
+            previous = np.asarray(piece.space.zeros() + previous)
+        self._put(node, piece.add_into(previous), True)
+
+    def _add_dense(self, node: TapeNode, previous: Any, cotangent: Any) -> None:
+        if previous is None:
+            self.value[node] = cotangent
+        elif node in self._ours and isinstance(previous, np.ndarray):
+            self._put(node, added_in_place(previous, cotangent), True)
+        else:
+            self._put(node, previous + cotangent, True)
+
+    def _add_by_space(self, node: TapeNode, previous: Any, cotangent: Any) -> None:
+        """Boxes, sparse objects and containers are added by autograd's vector spaces."""
+        flagged = None if previous is None else (previous, node in self._ours)
+        self._put(node, *add_outgrads(flagged, cotangent))
+
+
+def added_in_place(array: np.ndarray, cotangent: Any) -> Any:
+    try:
+        array += cotangent
+    except TypeError:  # complex does not go into real: the sum is complex
+        return array + cotangent
+    return array
+
+
+def backward_order(ends: Sequence[TapeNode]) -> list[TapeNode]:
+    """Every node that the ends depend on, each after all its children, in autograd's order."""
+    children: dict[TapeNode, int] = {}
+    stack = list(ends)
+    while stack:
+        node = stack.pop()
+        if node in children:
+            children[node] += 1
+        else:
+            children[node] = 1
+            stack.extend(node.parents)
+    for end in ends:
+        children[end] -= 1  # an end counts as nobody's child, unless a node uses it
+    order = []
+    ready = [end for end in dict.fromkeys(ends) if not children[end]]
+    while ready:
+        node = ready.pop()
+        order.append(node)
+        for parent in node.parents:
+            children[parent] -= 1
+            if not children[parent]:
+                ready.append(parent)
+    return order
+
+
+def arrays_within(start: Any) -> list[np.ndarray]:
+    """The arrays that an object made of functions and containers keeps alive, each once."""
+    arrays, seen, stack = [], set(), [start]
+    while stack:
+        thing = stack.pop()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, np.ndarray):
+            if isinstance(thing.base, np.ndarray):
+                stack.append(thing.base)
+            else:
+                arrays.append(thing)
+        else:
+            stack.extend(_parts(thing))
+    return arrays
+
+
+def _parts(thing: Any) -> Sequence[Any]:
+    if isinstance(thing, list | tuple):
+        return thing
+    if isinstance(thing, dict):
+        return list(thing.values())
+    if isinstance(thing, functools.partial):
+        return [thing.func, thing.args, thing.keywords]
+    if isinstance(thing, Tape):  # of the residual of a root
+        return [node.pullback for node in thing._order]
+    closure = getattr(thing, "__closure__", None)
+    return _filled(closure) if closure else ()
+
+
+def _filled(cells: Sequence[Any]) -> list[Any]:
+    contents = []
+    for cell in cells:
+        try:
+            contents.append(cell.cell_contents)
+        except ValueError:  # a cell that was never filled
+            continue
+    return contents
+
+
+# ----------------------------------------------------------------------------- declared rules
+
+
+def declared_rule(fun: Callable, known: Declaration) -> Callable:
+    if known.program:
+        return rule_by_program(fun, known.program, known.needed, known.arrays)
+    rule = known.adjoint or primitive_vjps[fun]
+    return refusing_rule(fun, rule) if known.refused else rule
+
+
+def rule_by_program(fun: Callable, program: Callable, needed: Callable, arrays: int) -> Callable:
+    """The rule of a function that a program stands for in some of its calls."""
+
+    def rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+        if argnums[-1] >= arrays:
+            missing(fun, argnums)
+        if needed(*args, **kwargs):
+            return program_pullback(program, argnums, ans, args, kwargs)
+        return primitive_vjps[fun](argnums, ans, args, kwargs)
+
+    return rule
+
+
+def program_pullback(
+    program: Callable, argnums: tuple, ans: Any, args: tuple, kwargs: dict
+) -> Callable[[Any], tuple]:
+    """The pullback of a program, which is traced here and now."""
+    active = [args[argnum] for argnum in argnums]
+    outputs, tape = trace(program_of(program, argnums, args, kwargs), active)
+    is_list, count = isinstance(plain(ans), list | tuple), len(outputs)
+    spaces = [vspace(array) for array in active]
+
+    def pull_program(g: Any) -> tuple:
+        gs = [g[n] for n in range(count)] if is_list else [g]
+        return tuple(
+            [
+                space.zeros() if cotangent is None else cotangent
+                for space, cotangent in zip(spaces, tape.pull(gs), strict=True)
+            ]
+        )
+
+    return pull_program
+
+
+def program_of(program: Callable, argnums: tuple, args: tuple, kwargs: dict) -> Callable:
+    """A program as a function of the arguments ``argnums``, with its outputs in a list."""
+
+    def outputs_of(*active: Any) -> list[Any]:
+        given = list(args)
+        for argnum, arg in zip(argnums, active, strict=True):
+            given[argnum] = arg
+        value = program(*given, **kwargs)
+        whole = plain(value)
+        return [value[n] for n in range(len(whole))] if isinstance(whole, list) else [value]
+
+    return outputs_of
+
+
+def refusing_rule(fun: Callable, rule: Callable) -> Callable:
+    def checked_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+        require_derivative(fun, argnums)
+        return rule(argnums, ans, args, kwargs)
+
+    return checked_rule

@@ -1,0 +1,211 @@
+"""Functions each entry of whose value is an entry of their argument: it is taken from there."""
+
+from collections.abc import Callable
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.numpy import numpy_wrapper
+
+from daskgrad.backends.autograd.rules.declaration import Refusal, always, declare, equivalent, plain
+
+
+def places_of(x: Any) -> np.ndarray:
+    """The place of every entry in the flat array; in the array's own layout, which orders tell."""
+    places = np.empty_like(plain(x), dtype=np.intp, subok=False)
+    places[...] = np.arange(places.size).reshape(places.shape)
+    return places
+
+
+def arrangement(fun: Callable, needed: Callable[..., bool], keywords: str) -> None:
+    def program(x: Any, *args: Any, **kwargs: Any) -> Any:
+        return anp.ravel(x)[fun.fun(places_of(x), *args, **kwargs)]  # type: ignore[attr-defined]
+
+    declare(fun, program=program, needed=needed, keywords=keywords)
+
+
+# -------------------------------------------------------------------------------------- axes
+
+
+def transpose_needed(a: Any, axes: Any = None) -> bool:
+    """autograd sorts the axes to invert them, negative ones, too."""
+    return axes is not None and min(axes, default=0) < 0
+
+
+def roll_needed(a: Any, shift: Any, axis: Any = None) -> bool:
+    """autograd negates the shift, which may be a tuple."""
+    return not isinstance(shift, int)
+
+
+def rollaxis_needed(a: Any, axis: int, start: int = 0) -> bool:
+    """autograd refuses negative axes."""
+    return axis < 0 or start < 0
+
+
+def rot90_needed(m: Any, k: int = 1, axes: Any = (0, 1)) -> bool:
+    """autograd does not look at the axes."""
+    return tuple(axes) != (0, 1)
+
+
+def ravel_needed(a: Any, order: str = "C") -> bool:
+    """autograd hands the order on to a reshape of the cotangent, which has a layout of its own."""
+    return order not in ("C", "F")
+
+
+def reshape_needed(a: Any, shape: Any, order: str = "C", *, copy: Any = None) -> bool:
+    """As for ``ravel``; and autograd does not take ``copy``."""
+    return order not in ("C", "F", None) or copy is not None
+
+
+arrangement(anp.transpose, transpose_needed, "axes")
+arrangement(anp.roll, roll_needed, "shift axis")
+arrangement(anp.rollaxis, rollaxis_needed, "axis start")
+arrangement(anp.rot90, rot90_needed, "k axes")
+arrangement(anp.ravel, ravel_needed, "order")
+arrangement(anp.reshape, reshape_needed, "order shape copy")
+
+
+def hsplit_needed(ary: Any, indices_or_sections: Any) -> bool:
+    """autograd joins the parts along the second axis."""
+    return np.ndim(plain(ary)) == 1
+
+
+@equivalent(anp.hsplit, needed=hsplit_needed, keywords="indices_or_sections")
+def hsplit(ary: Any, indices_or_sections: Any) -> Any:
+    return anp.split(ary, indices_or_sections, axis=0)
+
+
+# ------------------------------------------------------------------------------ several times over
+
+
+def repeat_needed(a: Any, repeats: Any, axis: Any = None) -> bool:
+    """autograd is right for one number of repeats, along an axis that is counted from 0."""
+    simple = isinstance(repeats, int) and np.ndim(plain(a)) > 0
+    return not (simple and (axis is None or axis >= 0))
+
+
+def tile_needed(A: Any, reps: Any) -> bool:
+    """autograd supposes a number of repeats for each axis."""
+    return np.size(reps) != np.ndim(plain(A))
+
+
+arrangement(anp.repeat, repeat_needed, "repeats axis")
+arrangement(anp.tile, tile_needed, "reps")
+
+
+def broadcast_to_needed(array: Any, shape: Any, subok: bool = False) -> bool:
+    """autograd compares the shapes axis by axis, from the first one on."""
+    return subok or not isinstance(shape, tuple) or len(shape) != np.ndim(plain(array))
+
+
+@equivalent(anp.broadcast_to, needed=broadcast_to_needed, keywords="shape subok")
+def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
+    return array * np.ones(shape, plain(array).dtype)
+
+
+PADDING = ("edge", "reflect", "symmetric", "wrap")  # modes that repeat entries
+
+
+def pad_needed(array: Any, pad_width: Any, mode: Any = None, **kwargs: Any) -> bool:
+    """autograd has the rule of one mode alone."""
+    return mode != "constant"
+
+
+@equivalent(
+    anp.pad,
+    needed=pad_needed,
+    keywords="pad_width mode constant_values reflect_type stat_length end_values",
+)
+def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
+    if mode == "constant":
+        return anp.pad(array, pad_width, mode, **kwargs)
+    if mode not in PADDING or kwargs.get("reflect_type", "even") != "even":
+        options = "".join([f", {name}={value!r}" for name, value in kwargs.items()])
+        raise Refusal(
+            f"np.pad has no derivative rule for mode={mode!r}{options}; concatenate what is to be "
+            f"around the array, or use mode='constant' or one of {PADDING}"
+        )
+    return anp.ravel(array)[np.pad(places_of(array), pad_width, mode, **kwargs)]
+
+
+# ------------------------------------------------------------------------------------ diagonals
+
+
+arrangement(anp.diagonal, always, "offset axis1 axis2")
+arrangement(anp.diag, lambda v, k=0: np.ndim(plain(v)) == 2, "k")
+
+
+@equivalent(anp.triu, needed=lambda m, k=0: np.ndim(plain(m)) == 1, keywords="k")
+def triu(m: Any, k: int = 0) -> Any:
+    """autograd does not add up the rows that NumPy makes of a vector."""
+    return m * np.triu(np.ones(2 * np.shape(plain(m)), plain(m).dtype), k)
+
+
+@equivalent(anp.tril, needed=lambda m, k=0: np.ndim(plain(m)) == 1, keywords="k")
+def tril(m: Any, k: int = 0) -> Any:
+    """So, too."""
+    return m * np.tril(np.ones(2 * np.shape(plain(m)), plain(m).dtype), k)
+
+
+# -------------------------------------------------------------------------------------- sorting
+
+
+def sort_needed(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, **kwargs: Any) -> bool:
+    """autograd refuses arrays of several axes."""
+    return np.ndim(plain(a)) != 1 or bool(kwargs)
+
+
+@equivalent(anp.sort, needed=sort_needed, keywords="axis kind stable")
+def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    return sorted_by(np.argsort, a, axis, kind=kind, stable=stable)
+
+
+def partition_needed(a: Any, kth: Any, *args: Any, **kwargs: Any) -> bool:
+    """autograd refuses arrays of several axes."""
+    return np.ndim(plain(a)) != 1
+
+
+@equivalent(anp.partition, needed=partition_needed, keywords="kth axis kind")
+def partition(
+    a: Any, kth: Any, axis: Any = -1, kind: Any = "introselect", order: Any = None
+) -> Any:
+    def arguments(values: np.ndarray, axis: int) -> np.ndarray:
+        return np.argpartition(values, kth, axis, kind)
+
+    return sorted_by(arguments, a, axis)
+
+
+def sorted_by(arguments: Callable, a: Any, axis: Any, **kwargs: Any) -> Any:
+    """An array in the order that ``arguments`` (``np.argsort``) finds in its numbers."""
+    if axis is None:
+        a, axis = anp.ravel(a), -1
+    found = arguments(plain(a), axis=axis, **kwargs)
+    return anp.ravel(a)[np.take_along_axis(places_of(a), found, axis)]
+
+
+# -------------------------------------------------------------------------------- put together
+
+
+@equivalent(numpy_wrapper.concatenate_args, needed=lambda axis, *args: axis is None, arrays=10**9)
+def concatenate_args(axis: None, *args: Any) -> Any:
+    """autograd does not flatten its arguments."""
+    return anp.concatenate([anp.ravel(arg) for arg in args])
+
+
+def array_needed(array_args: tuple, array_kwargs: dict, *args: Any) -> bool:
+    """autograd takes each entry of the cotangent, whatever axes were put before."""
+    return len(array_args) > 1 or bool(array_kwargs.get("ndmin"))
+
+
+@equivalent(numpy_wrapper.array_from_args, needed=array_needed, arrays=10**9)
+def array_from_args(array_args: tuple, array_kwargs: dict, *args: Any) -> Any:
+    made = np.array([plain(arg) for arg in args], *array_args, **array_kwargs)
+    return anp.reshape(anp.array(list(args)), made.shape)
+
+
+declare(anp.expand_dims, anp.squeeze, keywords="axis")
+declare(anp.moveaxis, keywords="source destination")
+declare(anp.swapaxes, keywords="axis1 axis2")
+declare(anp.array_split, anp.split, keywords="indices_or_sections axis")
+declare(anp.vsplit, anp.dsplit, keywords="indices_or_sections")
+declare(numpy_wrapper.make_diagonal, keywords="offset axis1 axis2")

@@ -1,0 +1,51 @@
+"""SciPy's distributions; imported when autograd's modules of them are."""
+
+from collections.abc import Callable
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.numpy.numpy_vjps import unbroadcast_f
+from autograd.scipy import stats
+
+from daskgrad.backends.autograd.rules.declaration import declare, plain
+
+declare(stats.t.cdf, stats.t.logcdf, refused={1: "df", 3: "scale"})
+declare(stats.beta.cdf, refused={1: "a", 2: "b"})
+declare(stats.gamma.cdf, refused={1: "a"})
+declare(stats.poisson.pmf, stats.poisson.logpmf, stats.poisson.cdf, refused={0: "k"})
+
+
+def chi2_adjoint(is_log: bool) -> Callable:
+    """Of the density at x, for any number of degrees of freedom: autograd's is zero for halves."""
+
+    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+        x, df = args
+        slope = (df - x - 2.0) / (2.0 * x)
+        slope = slope if is_log else slope * ans
+        pullback = unbroadcast_f(x, lambda g: g * slope)
+        return lambda g: (pullback(g),)
+
+    return adjoint
+
+
+declare(stats.chi2.logpdf, adjoint=chi2_adjoint(is_log=True), refused={1: "df"})
+declare(stats.chi2.pdf, adjoint=chi2_adjoint(is_log=False), refused={1: "df"})
+declare(stats.chi2.cdf, refused={1: "df"})
+
+
+def of_rows(fun: Callable) -> None:
+    """autograd's rules hold for points in the rows of a matrix, and for one point."""
+
+    def needed(x: Any, *args: Any, **kwargs: Any) -> bool:
+        return np.ndim(plain(x)) > 2
+
+    def program(x: Any, *args: Any, **kwargs: Any) -> Any:
+        *shape, dimension = np.shape(plain(x))
+        return anp.reshape(fun(anp.reshape(x, (-1, dimension)), *args, **kwargs), shape)
+
+    declare(fun, program=program, needed=needed, arrays=3, keywords="allow_singular")
+
+
+of_rows(stats.multivariate_normal.logpdf)
+of_rows(stats.multivariate_normal.pdf)

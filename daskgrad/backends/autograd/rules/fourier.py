@@ -1,0 +1,115 @@
+"""Fourier transforms of real arrays, and back, from those of complex ones.
+
+autograd's rules for these hold for ``norm=None`` and even lengths alone; for other calls they
+are wrong without an error, or missing.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.numpy import fft
+
+from daskgrad.backends.autograd.rules.declaration import declare, equivalent, plain
+
+LINE, LINES = "n axis norm", "s axes norm"  # the keywords of one transform, and of several
+
+
+def line_needed(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> bool:
+    """autograd does not look at ``norm``, and is right for even lengths that are not changed."""
+    size = np.shape(plain(a))[axis]
+    return norm is not None or n is not None or size % 2 == 1
+
+
+@equivalent(fft.rfft, needed=line_needed, keywords=LINE)
+def rfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
+    size = np.shape(plain(a))[axis] if n is None else n
+    return half(fft.fft(a, n, axis, norm), size, axis)
+
+
+def half(whole: Any, size: int, axis: int) -> Any:
+    """The first ``size // 2 + 1`` entries along an axis, zeros after its end."""
+    count = size // 2 + 1
+    missing = count - np.shape(plain(whole))[axis]
+    if missing > 0:
+        shape = list(np.shape(plain(whole)))
+        shape[axis] = missing
+        whole = anp.concatenate([whole, np.zeros(shape)], axis=axis)
+    return anp.moveaxis(anp.moveaxis(whole, axis, 0)[:count], 0, axis)
+
+
+def inverse_line_needed(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> bool:
+    """So, too."""
+    return norm is not None or n is not None
+
+
+@equivalent(fft.irfft, needed=inverse_line_needed, keywords=LINE)
+def irfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
+    """The other half of the spectrum is the conjugate of the first, backwards."""
+    size = 2 * (np.shape(plain(a))[axis] - 1) if n is None else n
+    first = anp.moveaxis(half(a, size, axis), axis, -1)
+    rest = anp.conj(first[..., 1 : (size + 1) // 2][..., ::-1])
+    whole = anp.concatenate([first, rest], axis=-1)
+    return anp.moveaxis(anp.real(fft.ifft(whole, norm=norm)), -1, axis)
+
+
+def lines(a: Any, s: Any, axes: Any, is_inverse: bool = False) -> list[tuple[int, int]]:
+    """The length and the axis of each transform, as NumPy has them; the last one is real."""
+    shape = np.shape(plain(a))
+    if axes is None:
+        axes = range(len(shape)) if s is None else range(len(shape) - len(s), len(shape))
+    sizes = [shape[n] for n in axes] if s is None else list(s)
+    if s is None and is_inverse:
+        sizes[-1] = 2 * (sizes[-1] - 1)
+    return list(zip(sizes, axes, strict=True))
+
+
+def forward(fun: Callable, default: Any) -> None:
+    """The last axis is transformed first, of real numbers; then the others."""
+
+    def program(a: Any, s: Any = None, axes: Any = default, norm: Any = None) -> Any:
+        *others, (size, axis) = lines(a, s, axes)
+        a = fft.rfft(a, size, axis, norm)
+        for size, axis in reversed(others):
+            a = fft.fft(a, size, axis, norm)
+        return a
+
+    declare(fun, program=program, keywords=LINES)
+
+
+def inverse(fun: Callable, default: Any) -> None:
+    def program(a: Any, s: Any = None, axes: Any = default, norm: Any = None) -> Any:
+        *others, (size, axis) = lines(a, s, axes, is_inverse=True)
+        for length, place in others:
+            a = fft.ifft(a, length, place, norm)
+        return fft.irfft(a, size, axis, norm)
+
+    declare(fun, program=program, keywords=LINES)
+
+
+def each_line(fun: Callable, line: Callable, default: Any) -> None:
+    """Complex transforms of axes that are named twice."""
+
+    def needed(a: Any, s: Any = None, axes: Any = default, norm: Any = None) -> bool:
+        ndim = np.ndim(plain(a))
+        return axes is not None and len({n % ndim for n in axes}) < len(axes)
+
+    def program(a: Any, s: Any = None, axes: Any = default, norm: Any = None) -> Any:
+        for size, axis in reversed(lines(a, s, axes)):
+            a = line(a, size, axis, norm)
+        return a
+
+    declare(fun, program=program, needed=needed, keywords=LINES)
+
+
+forward(fft.rfft2, (-2, -1))
+forward(fft.rfftn, None)
+inverse(fft.irfft2, (-2, -1))
+inverse(fft.irfftn, None)
+each_line(fft.fft2, fft.fft, (-2, -1))
+each_line(fft.fftn, fft.fft, None)
+each_line(fft.ifft2, fft.ifft, (-2, -1))
+each_line(fft.ifftn, fft.ifft, None)
+declare(fft.ifft, fft.fft, keywords=LINE)
+declare(fft.fftshift, fft.ifftshift, keywords="axes")

@@ -1,0 +1,178 @@
+"""Indexing: adjoints that keep what was indexed.
+
+autograd's adjoint of ``A[index]`` adds with ``np.add.at`` into dense zeros. For slices and single
+masks, which name no entry twice, ``zeros[index] += g`` gives the same bits, four to five times
+faster for a five-point stencil. ``np.take`` has no rule in autograd at all. Index arrays are copied
+when they are used: a model may refill its index buffer before the backward pass.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.core import primitive_jvps, vspace
+from autograd.numpy.numpy_boxes import ArrayBox
+from autograd.numpy.numpy_vjps import untake
+from autograd.tracer import getval, isbox
+
+from daskgrad.backends.autograd.rules.declaration import declare
+from daskgrad.values.memory import canonical_leaf, own_dtype
+from daskgrad.values.rows import Rows, are_many, is_small
+
+
+class Piece:
+    """The cotangent of an indexed array: ``g`` at ``index``, zero elsewhere."""
+
+    __slots__ = ("distinct", "g", "index", "space")
+
+    def __init__(self, space: Any, index: Any, distinct: bool, g: Any):
+        self.space = space
+        self.index = index
+        self.distinct = distinct
+        self.g = g
+
+    def add_into(self, array: np.ndarray) -> np.ndarray:
+        if not self.distinct:
+            np.add.at(
+                canonical_leaf(array), self.index, canonical_leaf(self.g)
+            )  # or 25 times slower
+            return array
+        part = array[self.index]
+        if isinstance(part, np.ndarray) and part.base is array:  # ``+=`` would copy it to itself
+            np.add(part, self.g, out=part)
+        else:
+            array[self.index] = part + self.g
+        return array
+
+    def rows(self) -> np.ndarray | None:
+        """The numbers of the rows that are indexed; ``None`` where it is not so simple."""
+        first, rest = self._apart()
+        count = self.space.shape[0] if self.space.shape else 0
+        if isinstance(first, slice):
+            return np.arange(*first.indices(count)) if all(map(is_slice, rest)) else None
+        if isinstance(first, np.ndarray) and first.dtype == bool:
+            return np.flatnonzero(first) if first.ndim == 1 else None
+        if isinstance(first, bool) or not isinstance(first, int | np.integer | np.ndarray):
+            return None
+        numbers = np.asarray(first, np.intp)  # in int8 there may be no ``count``
+        return np.where(numbers < 0, numbers + count, numbers)
+
+    def at(self, places: np.ndarray) -> "Piece":
+        """The same cotangent of another array, which has the rows at these places."""
+        first, rest = self._apart()
+        index = int(places) if isinstance(first, int | np.integer) else places
+        return Piece(self.space, (index, *rest), self.distinct, self.g)
+
+    def _apart(self) -> tuple[Any, tuple]:
+        """The index of the first axis, and those of the others."""
+        index = self.index if isinstance(self.index, tuple) else (self.index,)
+        return (index[0], index[1:]) if index else (None, ())
+
+
+def is_slice(part: Any) -> bool:
+    return isinstance(part, slice)
+
+
+class Pieces(list):
+    """What has arrived at an array of which only pieces were used, in its order."""
+
+    def total(self) -> Rows | np.ndarray:
+        """Their sum: rows, if these are few, or an array, of the same bits."""
+        space = self[0].space
+        if is_small(space):
+            return self.dense()
+        found = [piece.rows() for piece in self]
+        known = [rows for rows in found if rows is not None]
+        count = sum([rows.size for rows in known])
+        if len(known) < len(self) or are_many(count, space.shape):
+            return self.dense()
+        return self._added_up(known)
+
+    def _added_up(self, found: Sequence[np.ndarray]) -> Rows:
+        shape, dtype = self[0].space.shape, self[0].space.dtype
+        rows = np.unique(np.concatenate(list(map(np.ravel, found))))
+        values = np.zeros((len(rows), *shape[1:]), own_dtype(dtype))
+        for piece, own in zip(self, found, strict=True):
+            values = piece.at(np.searchsorted(rows, own)).add_into(values)
+        return Rows(rows, values, shape)
+
+    def dense(self) -> np.ndarray:
+        array = self[0].space.zeros()
+        for piece in self:
+            array = piece.add_into(array)
+        return array
+
+
+def piece_pullback(array: Any, index: Any) -> Callable[[Any], tuple]:
+    """The pullback of ``array[index]``."""
+    space, distinct = vspace(array), names_no_entry_twice(index)
+
+    def indexing_pullback(g: Any) -> tuple:
+        if isbox(g):  # somebody differentiates this pullback: autograd's own rules go on from here
+            return (untake(g, index, space),)
+        return (Piece(space, index, distinct, g),)
+
+    return indexing_pullback
+
+
+def getitem_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    require_plain_index(argnums)
+    array, index = args
+    return piece_pullback(array, own_index(index))
+
+
+def take_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    require_plain_index(argnums)
+    array, index = _take_index(*args, **kwargs)
+    return piece_pullback(array, index)
+
+
+def require_plain_index(argnums: tuple) -> None:
+    if argnums != (0,):
+        raise TypeError(
+            "an index depends on a variable, and an index has no derivative; take the plain number "
+            "out first, with dg.value(index)"
+        )
+
+
+def _take_index(
+    a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise"
+) -> tuple[Any, Any]:
+    """The index with which ``a[index]`` is ``np.take(a, indices, axis, mode=mode)``."""
+    shape = np.shape(getval(a))
+    size = int(np.prod(shape)) if axis is None else shape[axis]
+    places = np.array(getval(indices), dtype=np.intp)
+    if mode == "clip":
+        places = np.clip(places, 0, size - 1)
+    elif mode == "wrap" or axis is None:
+        places = places % size
+    if axis is None:
+        return a, np.unravel_index(places, shape)
+    return a, (slice(None),) * (axis % len(shape)) + (places,)
+
+
+def own_index(index: Any) -> Any:
+    """An index whose arrays nobody else can change; lists become the arrays they stand for."""
+    if isinstance(index, tuple):
+        return tuple([own_index(part) for part in index])
+    if isinstance(index, list):
+        return np.array(index, dtype=None if index else np.intp)
+    return index.copy() if isinstance(index, np.ndarray) else index
+
+
+def names_no_entry_twice(index: Any) -> bool:
+    """Whether ``array[index] += g`` reaches every entry at most once, for certain."""
+    if isinstance(index, tuple):
+        return all(_is_basic(part) for part in index)
+    return _is_basic(index) or (isinstance(index, np.ndarray) and index.dtype == bool)
+
+
+def _is_basic(part: Any) -> bool:
+    if part is None or part is Ellipsis or isinstance(part, slice):
+        return True
+    return isinstance(part, int | np.integer) and not isinstance(part, bool)
+
+
+declare(ArrayBox.__getitem__, adjoint=getitem_rule, tangent=primitive_jvps[ArrayBox.__getitem__])
+declare(anp.take, adjoint=take_rule, keywords="indices axis mode")

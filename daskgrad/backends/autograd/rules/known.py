@@ -1,0 +1,81 @@
+"""The functions whose rules are known; those of SciPy's are declared when autograd has them.
+
+SciPy need not be there, and takes long to import: the modules with rules of its functions are
+imported after autograd's modules of them.
+"""
+
+import functools
+import importlib
+import sys
+import threading
+from collections.abc import Callable
+
+from autograd.core import VJPNode, primitive_jvps, primitive_vjps
+from autograd.tracer import notrace_primitives
+
+from daskgrad.backends.autograd.rules.declaration import DECLARED
+
+OF_NUMPY = (
+    *("arithmetic", "arrangements", "differences", "elementwise", "filled", "fourier"),
+    *("indexing", "linalg", "norms", "products", "reductions"),
+)
+OF_SCIPY = {  # autograd's modules, and those with our rules of their functions
+    "autograd.scipy.special": "special",
+    "autograd.scipy.linalg": "scipy_linalg",
+    "autograd.scipy.stats": "distributions",
+}
+KNOWN: set[Callable] = set()  # the functions of NumPy and SciPy that have rules
+
+_awaited = {"autograd.numpy": OF_NUMPY} | {name: (field,) for name, field in OF_SCIPY.items()}
+_rules = 0
+_settling = threading.Lock()
+
+
+def settle() -> None:
+    """Imports the rules of what autograd has got rules for since.
+
+    It is asked wherever a function is met whose rule is not at hand, and where autograd's table is
+    as long as it was, nothing is to be done.
+    """
+    global _rules
+    count = len(primitive_vjps)
+    if count == _rules:
+        return
+    with _settling:  # nobody goes on before all rules are there
+        names = [name for name in list(_awaited) if name in sys.modules]
+        for name in names:
+            for field in _awaited[name]:
+                importlib.import_module(f"{__package__}.{field}")
+        KNOWN.update(*map(primitives_of, ["autograd.numpy", *names]))
+        for name in names:
+            _awaited.pop(name, None)
+        _rules = count
+
+
+def primitives_of(package: str) -> set[Callable]:
+    """The primitives with rules that are in a package and its modules."""
+    found: set[Callable] = set()
+    for name, module in list(sys.modules.items()):
+        if name == package or name.startswith(f"{package}."):
+            found.update(filter(has_rule, vars(module).values()))
+    return found
+
+
+def has_rule(thing: object) -> bool:
+    try:
+        return thing in primitive_vjps or thing in primitive_jvps or thing in DECLARED
+    except TypeError:  # not hashable
+        return False
+
+
+def without_derivative() -> set[Callable]:
+    """autograd's functions without derivative, as they are now, save those that have one."""
+    return _of_these(len(notrace_primitives[VJPNode]))  # others may be added, and none taken away
+
+
+@functools.lru_cache(maxsize=1)
+def _of_these(count: int) -> set:
+    return notrace_primitives[VJPNode] - {f for f, known in DECLARED.items() if known.adjoint}
+
+
+settle()

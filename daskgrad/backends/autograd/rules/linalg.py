@@ -1,0 +1,119 @@
+"""Linear algebra. Cotangents are not conjugated: adjoints have transposes, not their conjugates."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.core import primitive_vjps
+from autograd.numpy import linalg
+
+from daskgrad.backends.autograd.rules.declaration import declare, equivalent, plain
+
+
+def transposed(a: Any) -> Any:
+    return anp.swapaxes(a, -1, -2)
+
+
+def conjugate_transposed(a: Any) -> Any:
+    return anp.conj(transposed(a))
+
+
+# --------------------------------------------------------------------------- inverses, solutions
+
+
+def pinv_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    (a, *_) = args
+    rows, columns = np.shape(plain(a))[-2:]
+
+    def pinv_pullback(g: Any) -> tuple:
+        g = transposed(g)
+        left = anp.matmul(np.eye(rows) - anp.matmul(a, ans), anp.matmul(g, ans))
+        right = anp.matmul(ans, anp.matmul(g, np.eye(columns) - anp.matmul(ans, a)))
+        inner = anp.conj(anp.matmul(left, conjugate_transposed(ans)))
+        outer = anp.conj(anp.matmul(conjugate_transposed(ans), right))
+        through = transposed(anp.matmul(ans, anp.matmul(g, ans)))
+        return (real_like(inner + outer - through, a),)
+
+    return pinv_pullback
+
+
+def pinv_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+    """G. H. Golub, V. Pereyra, "The differentiation of pseudo-inverses...", 1973, (4.12)."""
+    a, t = args[0], tangents[0]
+    adjoint = conjugate_transposed(t)
+    rows, columns = np.shape(plain(a))[-2:]
+    left = anp.matmul(ans, anp.matmul(conjugate_transposed(ans), adjoint))
+    right = anp.matmul(adjoint, anp.matmul(conjugate_transposed(ans), ans))
+    return (
+        anp.matmul(left, np.eye(rows) - anp.matmul(a, ans))
+        + anp.matmul(np.eye(columns) - anp.matmul(ans, a), right)
+        - anp.matmul(ans, anp.matmul(t, ans))
+    )
+
+
+declare(linalg.pinv, adjoint=pinv_adjoint, tangent=pinv_tangent, keywords="rcond rtol")
+
+
+def real_like(cotangent: Any, of: Any) -> Any:
+    return cotangent if anp.iscomplexobj(of) else anp.real(cotangent)
+
+
+def solve_needed(a: Any, b: Any) -> bool:
+    """Whether stacks of matrices are broadcast."""
+    a, b = np.shape(plain(a)), np.shape(plain(b))
+    return a[:-2] != b[:-2] if len(b) > 1 else len(a) > 2
+
+
+@equivalent(linalg.solve, needed=solve_needed, arrays=2)
+def solve(a: Any, b: Any) -> Any:
+    """With stacks of one shape."""
+    if np.ndim(plain(b)) == 1:
+        return linalg.solve(a, b[:, None])[..., 0]
+    stack = np.broadcast_shapes(np.shape(plain(a))[:-2], np.shape(plain(b))[:-2])
+    parts = [anp.broadcast_to(part, stack + np.shape(plain(part))[-2:]) for part in (a, b)]
+    return linalg.solve(*parts)
+
+
+# ------------------------------------------------------------------------------ factors
+
+
+def cholesky_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """I. Murray, "Differentiation of the Cholesky decomposition", 2016; for complex ones, too."""
+    upper = kwargs.get("upper", False)
+    if not (upper or anp.iscomplexobj(ans)):
+        return primitive_vjps[linalg.cholesky](argnums, ans, args, kwargs)
+    lower = conjugate_transposed(ans) if upper else ans
+    size = np.shape(plain(ans))[-1]
+    halves = np.tril(np.ones((size, size))) - 0.5 * np.eye(size)
+
+    def cholesky_pullback(g: Any) -> tuple:
+        g = conjugate_transposed(g) if upper else g
+        inner = halves * anp.matmul(transposed(lower), g)
+        left = linalg.solve(transposed(lower), inner)
+        whole = transposed(linalg.solve(conjugate_transposed(lower), transposed(left)))
+        return ((whole + conjugate_transposed(whole)) / 2.0,)
+
+    return cholesky_pullback
+
+
+declare(linalg.cholesky, adjoint=cholesky_adjoint, keywords="upper")
+
+
+def slogdet_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """autograd's, and the sign of a complex determinant, which turns."""
+    if not anp.iscomplexobj(args[0]):
+        return primitive_vjps[linalg.slogdet](argnums, ans, args, kwargs)
+    inverse, sign = transposed(linalg.inv(args[0])), ans[0]
+
+    def slogdet_pullback(g: Any) -> tuple:
+        factor = g[1] + 1j * anp.imag(g[0] * sign)
+        return (anp.reshape(factor, (*np.shape(plain(factor)), 1, 1)) * inverse,)
+
+    return slogdet_pullback
+
+
+declare(linalg.slogdet, adjoint=slogdet_adjoint)
+
+declare(linalg.eigh, keywords="UPLO")
+declare(linalg.svd, keywords="full_matrices compute_uv")

@@ -1,0 +1,218 @@
+"""Products of vectors and arrays.
+
+autograd's adjoints of ``dot`` and ``matmul`` go through ``np.tensordot``, which on small arrays
+takes several times as long as the arithmetic. Those here do the same arithmetic in the same order,
+and so give the same bits. They hold for vectors and matrices of one real dtype; for everything
+else, and for a cotangent that somebody differentiates, autograd's hold.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.core import primitive_jvps, primitive_vjps
+from autograd.numpy.numpy_vjps import (
+    dot_adjoint_0,
+    dot_adjoint_1,
+    matmul_adjoint_0,
+    matmul_adjoint_1,
+)
+
+from daskgrad.backends.autograd.rules.declaration import declare, equivalent, is_plain, plain
+
+Meta = tuple[tuple[int, ...], int, np.dtype, bool]  # what anp.metadata returns
+
+
+def product_rule(fun: Callable, *adjoints: Callable) -> Callable:
+    """The rule of ``fun(A, B)`` from the adjoints with respect to ``A`` and to ``B``."""
+    autograds = primitive_vjps[fun]
+
+    def dot_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+        if len(args) != 2 or kwargs or not is_simple(*args):
+            if are_mixed(args):
+                return pullback_of_mixed(fun, argnums, args)
+            return autograds(argnums, ans, args, kwargs)
+        metas = tuple(map(meta, args))
+        pullbacks = [adjoints[argnum](args[1 - argnum], *metas) for argnum in argnums]
+        if len(pullbacks) == 1:
+            return pullback_of_one(*pullbacks)
+        return pullback_of_both(*pullbacks)
+
+    return dot_rule
+
+
+def are_mixed(args: tuple) -> bool:
+    """Whether one of two arrays is real, and the other complex."""
+    return len({anp.iscomplexobj(arg) for arg in args}) > 1
+
+
+def pullback_of_mixed(fun: Callable, argnums: tuple, args: tuple) -> Callable[[Any], tuple]:
+    """As if both were complex; autograd's drops imaginary parts, right, but with a warning."""
+    are_real = [not anp.iscomplexobj(args[argnum]) for argnum in argnums]
+    pullback = primitive_vjps[fun](argnums, None, tuple([arg + 0j for arg in args]), {})
+
+    def mixed_pullback(g: Any) -> tuple:
+        pairs = zip(are_real, pullback(g), strict=True)
+        return tuple([anp.real(part) if is_real else part for is_real, part in pairs])
+
+    return mixed_pullback
+
+
+def is_simple(a: Any, b: Any) -> bool:
+    """Whether both are vectors or matrices of one real dtype."""
+    return (
+        type(a) is np.ndarray
+        and type(b) is np.ndarray
+        and a.dtype == b.dtype
+        and a.dtype.kind == "f"
+        and 1 <= a.ndim <= 2
+        and 1 <= b.ndim <= 2
+        and a.size > 0
+        and b.size > 0
+    )
+
+
+def meta(array: np.ndarray) -> Meta:
+    return array.shape, array.ndim, array.dtype, False
+
+
+def pullback_of_one(pullback: Callable) -> Callable[[Any], tuple]:
+    def dot_pullback(g: Any) -> tuple:
+        return (pullback(g),)
+
+    return dot_pullback
+
+
+def pullback_of_both(first: Callable, second: Callable) -> Callable[[Any], tuple]:
+    def dot_pullback(g: Any) -> tuple:
+        return first(g), second(g)
+
+    return dot_pullback
+
+
+def dot_first(b: np.ndarray, a_meta: Meta, b_meta: Meta) -> Callable:
+    def dot_first_pullback(g: Any) -> Any:
+        if not is_plain(g):
+            return dot_adjoint_0(b, g, a_meta, b_meta)
+        if b.ndim == 1:
+            product = np.dot(g.reshape(-1, 1), b.reshape(1, -1))
+        else:
+            product = np.dot(g.reshape(-1, b.shape[1]), b.T)
+        return np.asarray(product.reshape(a_meta[0]), dtype=a_meta[2])
+
+    return dot_first_pullback
+
+
+def dot_second(a: np.ndarray, a_meta: Meta, b_meta: Meta) -> Callable:
+    def dot_second_pullback(g: Any) -> Any:
+        if not is_plain(g):
+            return dot_adjoint_1(a, g, a_meta, b_meta)
+        if a.ndim == 1:
+            product = np.dot(g.reshape(-1, 1), a.reshape(1, -1))
+        else:
+            product = np.dot(g.reshape(a.shape[0], -1).T, a)
+        product = product.T if b_meta[1] == 2 else product.reshape(b_meta[0])
+        return np.asarray(product, dtype=b_meta[2])
+
+    return dot_second_pullback
+
+
+def matmul_first(b: np.ndarray, a_meta: Meta, b_meta: Meta) -> Callable:
+    def matmul_first_pullback(g: Any) -> Any:
+        if not is_plain(g) or g.ndim == 0 or a_meta[1] == 1:
+            return matmul_adjoint_0(b, g, a_meta, b_meta[1])
+        if b.ndim == 1:
+            return np.matmul(g.reshape(-1, 1), b.reshape(1, -1))
+        return np.matmul(g, b.T)
+
+    return matmul_first_pullback
+
+
+def matmul_second(a: np.ndarray, a_meta: Meta, b_meta: Meta) -> Callable:
+    def matmul_second_pullback(g: Any) -> Any:
+        if not is_plain(g) or g.ndim == 0 or a.ndim == 1:
+            return matmul_adjoint_1(a, g, a_meta[1], b_meta)
+        if b_meta[1] == 1:
+            return np.matmul(a.T, g.reshape(-1, 1)).reshape(-1)
+        return np.matmul(a.T, g)
+
+    return matmul_second_pullback
+
+
+for fun, adjoints in (
+    (anp.dot, (dot_first, dot_second)),
+    (anp.matmul, (matmul_first, matmul_second)),
+):
+    declare(fun, adjoint=product_rule(fun, *adjoints), tangent=primitive_jvps[fun])
+declare(anp.tensordot, keywords="axes")
+
+# ------------------------------------------------------------------------- outer and cross
+
+
+def outer_needed(a: Any, b: Any) -> bool:
+    """autograd does not flatten its arguments."""
+    return np.ndim(plain(a)) > 1 or np.ndim(plain(b)) > 1
+
+
+@equivalent(anp.outer, needed=outer_needed, arrays=2)
+def outer(a: Any, b: Any) -> Any:
+    return anp.reshape(a, (-1, 1)) * anp.reshape(b, (1, -1))
+
+
+def cross_needed(a: Any, b: Any, *args: Any, **kwargs: Any) -> bool:
+    """autograd does not add up what was broadcast."""
+    return np.shape(plain(a)) != np.shape(plain(b))
+
+
+@equivalent(anp.cross, needed=cross_needed, arrays=2, keywords="axisa axisb axisc axis")
+def cross(
+    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None
+) -> Any:
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    x = anp.moveaxis(a, axisa, 0)
+    y = anp.moveaxis(b, axisb, 0)
+    parts = [x[i] * y[j] - x[j] * y[i] for i, j in ((1, 2), (2, 0), (0, 1))]
+    return anp.moveaxis(anp.array(parts), 0, axisc)
+
+
+# ------------------------------------------------------------------------------ einsum
+
+
+def einsum_needed(*operands: Any, **kwargs: Any) -> bool:
+    """Whether the subscripts are lists, or one operand has an index twice."""
+    if not isinstance(operands[0], str):
+        return True
+    terms = operands[0].replace(" ", "").split("->")[0].replace("...", "").split(",")
+    return any(len(set(term)) < len(term) for term in terms)
+
+
+@equivalent(anp.einsum, needed=einsum_needed, arrays=10**9, keywords="optimize")
+def einsum(*operands: Any, **kwargs: Any) -> Any:
+    """With subscripts as letters, and diagonals taken beforehand."""
+    terms, result, arrays = lettered(operands)
+    pairs = [diagonal(term, array) for term, array in zip(terms, arrays, strict=True)]
+    names = ",".join([term for term, _ in pairs])
+    return anp.einsum(f"{names}->{result}", *[array for _, array in pairs], **kwargs)
+
+
+def lettered(operands: tuple) -> tuple[list[str], str, list[Any]]:
+    """Subscripts as letters, those of ellipses among them, as NumPy reads them; and the arrays."""
+    terms, result, _ = anp.parse_einsum_input(*map(plain, operands))
+    if isinstance(operands[0], str):
+        arrays = list(operands[1:])
+    else:
+        arrays = list(operands[: 2 * (len(operands) // 2) : 2])
+    return terms.split(","), result, arrays
+
+
+def diagonal(term: str, array: Any) -> tuple[str, Any]:
+    """An operand without the second place of an index that it has twice."""
+    for letter in set(term):
+        while term.count(letter) > 1:
+            first = term.index(letter)
+            second = term.index(letter, first + 1)
+            array = anp.diagonal(array, 0, first, second)
+            term = term[:first] + term[first + 1 : second] + term[second + 1 :] + letter
+    return term, array

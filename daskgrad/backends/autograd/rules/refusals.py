@@ -1,0 +1,91 @@
+"""Calls that are refused, since no rule looks at all of them, and errors of rules, explained."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from daskgrad.backends.autograd.rules.declaration import DECLARED, Declaration, Refusal
+from daskgrad.backends.autograd.rules.known import KNOWN, settle
+
+NOTHING = Declaration()
+
+INSTEAD = {
+    "out": "take the value that the function returns",
+    "where": "choose with np.where",
+    "initial": "take np.maximum or np.minimum with it afterwards",
+    "correction": "write ddof=",
+    "mean": "leave it out",
+    "dtype": "convert with .astype",
+}
+
+
+def require_seen(fun: Any, kwargs: dict) -> None:
+    """The rule of a primitive of NumPy's or SciPy's looks at all keywords of the call."""
+    settle()
+    strange = kwargs.keys() - DECLARED.get(fun, NOTHING).keywords
+    if not strange or fun not in KNOWN:
+        return
+    unseen = sorted([name for name in strange if not is_default(fun, name, kwargs[name])])
+    if unseen:
+        instead = [INSTEAD[name] for name in unseen if name in INSTEAD] or ["write it without"]
+        raise Refusal(
+            f"autograd's rule for {fun.__name__!r} does not look at {'=, '.join(unseen)}=, and its "
+            f"derivative would be wrong; {', '.join(instead)}"
+        )
+
+
+def is_default(fun: Any, name: str, value: Any) -> bool:
+    """NumPy hands on some of these; ``where=True`` leaves nothing out."""
+    if value is None or value is np._NoValue or (name == "where" and value is True):
+        return True
+    parameter = inspect.signature(fun.fun).parameters.get(name)
+    return parameter is not None and value is parameter.default
+
+
+def require_derivative(fun: Any, argnums: tuple) -> None:
+    """No argument is differentiated whose derivative nobody knows."""
+    refused = DECLARED[fun].refused
+    for argnum in argnums:
+        if argnum in refused:
+            raise Refusal(
+                f"the derivative of {fun.__name__!r} with respect to {refused[argnum]}, is "
+                f"not written; pass the plain number, dg.value(...), where it is none of what is "
+                f"asked for, and else use dg.finite_difference"
+            )
+
+
+def missing(fun: Callable, argnums: tuple) -> Callable:
+    raise NotImplementedError(missing_rule(fun, argnums))
+
+
+def explain(error: Exception, fun: Callable, argnums: tuple) -> None:
+    """Raises a clearer error where a rule has failed since it is not made for a call."""
+    if isinstance(error, Refusal):
+        return
+    if isinstance(error, NotImplementedError) and not str(error).startswith(UNDEFINED):
+        raise NotImplementedError(narrow_rule(fun, error)) from error
+    if isinstance(error, NotImplementedError) or (
+        isinstance(error, KeyError) and error.args[0] in argnums
+    ):
+        raise NotImplementedError(missing_rule(fun, argnums)) from error
+    if isinstance(error, TypeError) and "argument" in str(error):
+        raise TypeError(narrow_rule(fun, error)) from error  # np.clip(box) goes another way on
+
+
+UNDEFINED = ("VJP of ", "JVP of ")  # how autograd begins to say that there is no rule
+
+
+def missing_rule(fun: Callable, argnums: tuple) -> str:
+    name = getattr(fun, "__name__", repr(fun))
+    return (
+        f"the primitive {name!r} has no derivative rule for its argument "
+        f"{', '.join(map(str, argnums))}; write the model without it, or define the rule with "
+        f"autograd.extend.defvjp"
+    )
+
+
+def narrow_rule(fun: Callable, error: Exception) -> str:
+    name = getattr(fun, "__name__", repr(fun))
+    return f"the rule of the primitive {name!r} does not take all arguments of this call: {error}"

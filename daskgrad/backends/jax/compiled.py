@@ -1,0 +1,212 @@
+"""Programs: models compiled once for each kind of call.
+
+JAX runs a function's Python code only when it compiles it. What a call and its result are made of
+besides arrays is kept with the program; so a program belongs to one kind of call: one function, the
+structure of the arguments, the leaves that are no arrays, and the shapes and dtypes of those that
+are. A function is known by its bytes, since what it refers to may have changed, and since a worker
+loads it anew with every evaluation.
+"""
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optree
+from jax.extend.core import jaxpr_as_fun
+
+from daskgrad.backends.jax.dependence import reached
+from daskgrad.backends.jax.outputs import Outputs
+from daskgrad.backends.jax.pickling import dumps
+from daskgrad.backends.pickling.functions import digest
+from daskgrad.backends.traced_call import Layout, is_numeric
+from daskgrad.values.trees import exactly, flatten, unflatten
+
+logger = logging.getLogger("daskgrad")
+
+KEPT = 4096  # programs: a sum of models may have as many shapes
+
+STATIC = frozenset({bool, int, str, bytes, type(None)})
+WEAK = frozenset({float, complex})  # traced: another number is no other kind of call
+
+
+class Prepared:
+    """A model's function and the digest of its bytes; ``None`` where it cannot be pickled."""
+
+    __slots__ = ("digest", "fun")
+
+    def __init__(self, fun: Callable):
+        self.fun = fun
+        self.digest = digest_of(fun)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fun(*args, **kwargs)
+
+
+def prepare(fun: Callable) -> Prepared:
+    return fun if isinstance(fun, Prepared) else Prepared(fun)
+
+
+def digest_of(fun: Callable) -> bytes | None:
+    """The digest of a function's bytes; ``None`` where it cannot be pickled."""
+    known = getattr(fun, "daskgrad_digest", None)  # of one that came from another process
+    if known is not None:
+        return known
+    try:
+        return digest(dumps(fun))
+    except Exception:  # whatever its parts raise: it is traced at every call, and right
+        return None
+
+
+class Kind(NamedTuple):
+    """What calls of a program have in common: everything but the entries of arrays."""
+
+    structure: optree.PyTreeSpec
+    exactly: bytes
+    places: tuple[int | None, ...]
+    leaves: tuple[Hashable, ...]
+
+
+def kind_of(layout: Layout) -> Kind | None:
+    """The kind of a call; ``None`` where an argument is neither array nor plain constant."""
+    structure = exactly(layout.structure)
+    if structure is None:
+        logger.info("not compiled by JAX: the structure of its arguments cannot be pickled")
+        return None
+    leaves: list[tuple] = []
+    for leaf in layout.leaves:
+        cls = type(leaf)
+        if is_numeric(leaf):
+            leaves.append((np.ndarray, leaf.shape, leaf.dtype.str))
+        elif isinstance(leaf, jax.Array):
+            leaves.append((jax.Array, leaf.shape, str(leaf.dtype), leaf.weak_type))
+        elif cls in WEAK:
+            leaves.append((cls,))
+        elif cls in STATIC:
+            leaves.append((cls, leaf))
+        else:
+            logger.info("not compiled by JAX: an argument is %s", cls.__name__)
+            return None
+    return Kind(layout.structure, structure, tuple(layout.places), tuple(leaves))
+
+
+def is_traced(leaf: Any) -> bool:
+    return type(leaf) in WEAK or is_numeric(leaf) or isinstance(leaf, jax.Array)
+
+
+class Program:
+    """One function, compiled for one kind of call: its value, its forward pass and its pullback.
+
+    Where several threads are the first to call it, JAX compiles it in one of them.
+    """
+
+    def __init__(self, fun: Callable, layout: Layout):
+        statics = [None if is_traced(leaf) else leaf for leaf in layout.leaves]
+        self._fun = fun
+        self._layout = Layout(statics, layout.structure, layout.places)
+        self._is_constant = [
+            place is None and is_traced(leaf)
+            for leaf, place in zip(layout.leaves, layout.places, strict=True)
+        ]
+        self.outputs = Outputs()
+        self.structure: Any = None
+        self.reached: list[bool] = []  # for each array, whether an output depends on it
+        self.loops: dict[Any, Any] = {}  # over items, by which leaves are theirs
+        self.lock = threading.RLock()  # for who makes a loop
+        self._value = jax.jit(self._traced_value)
+        self._forward = jax.jit(self._traced_forward)
+        self._pull = jax.jit(self._traced_pull)
+
+    def value(self, layout: Layout) -> tuple[list[Any], list[Any]]:
+        return self._value(self.constants(layout.leaves))
+
+    def forward(self, layout: Layout, arrays: Sequence[Any]) -> tuple[list[Any], Any, list[Any]]:
+        """The outputs with derivative, the pullback, the other outputs.
+
+        The pullback of one real number is its gradient: XLA fuses both passes, and holds nothing.
+        """
+        return self._forward(list(arrays), self.constants(layout.leaves))
+
+    def pull(self, pullback: Any, cotangents: Sequence[Any]) -> list[Any]:
+        return self.of_reached(self._pull(pullback, list(cotangents)))
+
+    def of_reached(self, pulled: Sequence[Any]) -> list[Any]:
+        """What was pulled back, and ``None`` for arrays that no output depends on."""
+        pairs = zip(pulled, self.reached, strict=True)
+        return [each if is_reached else None for each, is_reached in pairs]
+
+    def constants(self, leaves: Sequence[Any]) -> list[Any]:
+        """Of something for each leaf, that of those that are traced and not differentiated."""
+        pairs = zip(leaves, self._is_constant, strict=True)
+        return [leaf for leaf, is_constant in pairs if is_constant]
+
+    def traced(self, arrays: Sequence[Any], constants: Sequence[Any]) -> Any:
+        """The operations of a call as JAX records them; runs the Python code of the function."""
+        traced = jax.make_jaxpr(self._called)(list(arrays), list(constants))
+        self.reached = reached(traced.jaxpr, len(arrays), self.outputs.count())
+        return traced
+
+    def _traced_value(self, constants: list[Any]) -> tuple[list[Any], list[Any]]:
+        return self._called((), constants)
+
+    def _traced_forward(self, arrays: list[Any], constants: list[Any]) -> tuple:
+        return self.both_passes(self.traced(arrays, constants), arrays, constants)
+
+    def both_passes(self, traced: Any, arrays: Sequence[Any], constants: Sequence[Any]) -> tuple:
+        """As ``forward``, of what was traced."""
+        ends = self.outputs.count()
+
+        def of_arrays(*boxes: Any) -> tuple[list[Any], list[Any]]:
+            results = jaxpr_as_fun(traced)(*boxes, *constants)
+            return results[:ends], results[ends:]
+
+        values, pullback, others = jax.vjp(of_arrays, *arrays, has_aux=True)
+        if self.outputs.is_real_scalar():
+            return values, pullback([jnp.ones_like(values[0])]), others
+        return values, pullback, others
+
+    def _traced_pull(self, pullback: Any, cotangents: list[Any]) -> tuple[Any, ...]:
+        return pullback(self.outputs.dense(cotangents))
+
+    def _called(self, boxes: Sequence[Any], constants: Sequence[Any]) -> tuple[list, list]:
+        rest = iter(constants)
+        leaves = [
+            next(rest) if is_constant else leaf
+            for leaf, is_constant in zip(self._layout.leaves, self._is_constant, strict=True)
+        ]
+        filled = self._layout._replace(leaves=leaves).filled(boxes, same)
+        args, kwargs = unflatten(self._layout.structure, filled)
+        outputs, self.structure = flatten(self._fun(*args, **kwargs))
+        return self.outputs.split(outputs)
+
+
+def same(leaf: Any) -> Any:
+    return leaf
+
+
+# ------------------------------------------------------------------------------ those that are kept
+
+_programs: OrderedDict[tuple[bytes, Kind], Program] = OrderedDict()
+_lock = threading.Lock()
+
+
+def program_of(fun: Callable, layout: Layout) -> Program | None:
+    """The program of a kind of call, or ``None`` where its calls cannot be told apart."""
+    function = prepare(fun)
+    if function.digest is None:
+        return None
+    kind = kind_of(layout)
+    if kind is None:
+        return None
+    with _lock:
+        program = _programs.get((function.digest, kind))
+        if program is None:
+            program = _programs[function.digest, kind] = Program(function.fun, layout)
+        _programs.move_to_end((function.digest, kind))
+        if len(_programs) > KEPT:
+            _programs.popitem(last=False)
+    return program

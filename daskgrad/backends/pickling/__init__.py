@@ -1,0 +1,1 @@
+"""Functions and arrays as bytes that become the same again, to the last bit."""

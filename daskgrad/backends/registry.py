@@ -1,0 +1,156 @@
+"""The registry: which backends there are, by name, and how registered ones travel with models."""
+
+import importlib
+import platform
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import cloudpickle
+
+from daskgrad.backends.protocol import Backend
+
+EXTRAS = {"jax": "jax", "torch": "torch"}  # optional backends, and what they import
+NAMES = ("autograd", *EXTRAS)
+FUNCTIONS = ("dumps", "loads", "run", "trace", "linearize")
+
+_loaded: dict[Any, Any] = {}  # by name, those of the package and those that were registered
+
+
+class SentBackend(NamedTuple):
+    """A registered backend as it travels with models: the path of its module, or its pickle."""
+
+    name: str
+    module: str
+    data: bytes
+
+
+_arrived: dict[str, tuple[SentBackend, Any]] = {}  # the last one of each name
+
+
+def load(which: str | SentBackend) -> Backend:
+    """The backend of that name.
+
+    Raises
+    ------
+    ValueError
+        where there is none; the message lists those there are.
+    ModuleNotFoundError
+        where its library is not installed here; the message names the extra.
+    """
+    if type(which) is SentBackend:
+        return _load_sent(which)
+    is_name = isinstance(which, str)
+    if is_name and which in _loaded:
+        return _loaded[which]
+    if not is_name or which not in NAMES:
+        names = ", ".join(dict.fromkeys((*NAMES, *_loaded)))
+        raise ValueError(
+            f"unknown backend {which!r}; choose one of {names}, or make one known with "
+            f"dg.register_backend"
+        )
+    _loaded[which] = _load_own(which)
+    return _loaded[which]
+
+
+def _load_own(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(f"daskgrad.backends.{name}")
+    except ModuleNotFoundError as error:
+        library = EXTRAS.get(name)
+        if library is None or error.name != library:
+            raise
+        raise ModuleNotFoundError(
+            f"backend {name!r} needs {library}, which is not installed on {platform.node()!r}; "
+            f'run pip install "daskgrad[{name}]" there',
+            name=library,
+        ) from error
+
+
+def _load_sent(sent: SentBackend) -> Any:
+    arrived = _arrived.get(sent.name)
+    if arrived is None or arrived[0] != sent:
+        made = importlib.import_module(sent.module) if sent.module else cloudpickle.loads(sent.data)
+        arrived = _arrived[sent.name] = sent, made
+    return arrived[1]
+
+
+def sent(which: str | SentBackend) -> str | SentBackend:
+    """What stands for a backend in other processes, where it need not be registered."""
+    if isinstance(which, SentBackend) or which in NAMES:
+        return which
+    backend = load(which)
+    if isinstance(backend, ModuleType):
+        return SentBackend(which, backend.__name__, b"")
+    return SentBackend(which, "", cloudpickle.dumps(backend))
+
+
+def register_backend(name: str, backend: Any) -> None:
+    """Makes a backend known as ``dg.delayed(fun, backend=name)``, in place of an earlier one.
+
+    ``backend`` is a module or any other object with the functions that are described in
+    ``daskgrad.backends.protocol``. It is registered in this process only, and travels with the
+    models: a module by its import path, so that the workers must have it; any other object by
+    value, pickled as it is when a model is sent.
+
+    Raises
+    ------
+    ValueError
+        where the name is one of daskgrad's own backends.
+    TypeError
+        where the name is no string, a function is missing, or a module cannot be imported by name.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a backend is a string; found {name!r}")
+    if name in NAMES:
+        raise ValueError(f"backend {name!r} is daskgrad's own; choose another name")
+    missing = [each for each in FUNCTIONS if not callable(getattr(backend, each, None))]
+    if missing:
+        raise TypeError(
+            f"backend {name!r} lacks {', '.join(missing)}; the protocol is described in "
+            f"daskgrad.backends.protocol"
+        )
+    if isinstance(backend, ModuleType) and not _is_importable(backend):
+        raise TypeError(
+            f"backend {name!r} is the module {backend.__name__!r}, which other processes cannot "
+            f"import; put its functions into a class, and register an instance of it"
+        )
+    _loaded[name] = backend
+
+
+def _is_importable(module: ModuleType) -> bool:
+    return module.__name__ != "__main__" and sys.modules.get(module.__name__) is module
+
+
+def prepared(backend: Backend, fun: Callable) -> Callable:
+    """A model's function as its backend wants it for many calls."""
+    prepare = getattr(backend, "prepare", None)
+    return fun if prepare is None else prepare(fun)
+
+
+def finds_writes(backend: Backend) -> bool:
+    """Whether a backend is given arrays that can be written into, and says so when they were."""
+    return getattr(backend, "finds_writes", False)
+
+
+def hint(which: str | SentBackend, error: Exception, stage: str) -> str | None:
+    """What the backend, if it is there at all, has to say about an error of a model."""
+    if isinstance(which, str):
+        backend = _loaded.get(which)
+    else:
+        _, backend = _arrived.get(which.name, (which, None))
+    said = getattr(backend, "hint", None)
+    return None if said is None else said(error, stage)
+
+
+def of_leaves(name: str) -> list[Callable[[Any], Any]]:
+    """The functions of this name, ``stop_gradient`` or ``value``, of backends that may own a leaf.
+
+    Nothing can belong to a library that this process has not imported.
+    """
+    own = [load(each) for each in NAMES if each in sys.modules]
+    registered = [backend for each, backend in _loaded.items() if each not in NAMES]
+    arrived = [backend for _, backend in _arrived.values()]
+    functions = [getattr(backend, name, None) for backend in (*own, *registered, *arrived)]
+    return [function for function in functions if function is not None]

@@ -1,0 +1,115 @@
+"""The tape of a PyTorch model: PyTorch's own graph, which is kept after it was pulled back.
+
+PyTorch's cotangents of complex numbers are the conjugates of autograd's, in and out.
+
+Models run one at a time in a process: ``torch.func.functional_call`` puts the parameters that it is
+given into its module while it runs, and threads that share the module would see each other's.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from daskgrad.backends.torch.tensors import (
+    Unchanged,
+    as_numpy,
+    as_tensor,
+    has_derivative,
+    like,
+    tensor_of,
+)
+from daskgrad.backends.traced_call import TracedCall
+from daskgrad.values.trees import flatten, unflatten
+
+_model_lock = threading.RLock()
+
+
+def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
+    """The value of a call."""
+    leaves, structure = flatten((args, kwargs))
+    with _model_lock, torch.inference_mode(False):
+        tensors = list(map(as_tensor, leaves))
+        args, kwargs = unflatten(structure, tensors)
+        with Unchanged(tensors):
+            outputs, value = flatten(fun(*args, **kwargs))
+    return unflatten(value, list(map(as_numpy, outputs)))
+
+
+def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
+    """Runs ``fun`` once (see ``backends.protocol``)."""
+    with _model_lock, torch.inference_mode(False), torch.enable_grad():
+        roots = [tensor_of(array).requires_grad_() for array in arrays]
+        outputs = called(fun, roots) if isinstance(fun, TracedCall) else fun(*roots)
+    return list(map(as_numpy, outputs)), Tape(roots, arrays, outputs)
+
+
+def called(fun: TracedCall, roots: Sequence[torch.Tensor]) -> list[Any]:
+    """The leaves of the value of a call, all of whose arrays are tensors."""
+    layout = fun.layout()
+    tensors = layout.filled(roots, as_tensor)
+    args, kwargs = unflatten(layout.structure, tensors)
+    with Unchanged(tensors):
+        return fun.leaves_of(fun.fun(*args, **kwargs))
+
+
+class Tape:
+    """The graph of one call: ``pull`` maps cotangents of the outputs to those of the arrays."""
+
+    __slots__ = ("_arrays", "_ends", "_roots")
+
+    def __init__(self, roots: Sequence[Any], arrays: Sequence[Any], outputs: Sequence[Any]):
+        self._roots = roots
+        self._arrays = arrays
+        self._ends = [
+            each if has_derivative(each) and each.requires_grad else None for each in outputs
+        ]
+
+    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
+        """One cotangent (or None) an output in, one (or None) an array out."""
+        pairs = zip(self._ends, cotangents, strict=True)
+        arrived = [(end, c) for end, c in pairs if end is not None and c is not None]
+        if not arrived:
+            return [None] * len(self._roots)
+        pulled = torch.autograd.grad(
+            [end for end, _ in arrived],
+            self._roots,
+            [like(cotangent, end).conj() for end, cotangent in arrived],
+            retain_graph=True,
+            allow_unused=True,
+        )
+        return [None if each is None else as_numpy(each.conj()) for each in pulled]
+
+    def held_arrays(self) -> list[Any]:
+        """The memory of all saved tensors, each once; that of an argument is the argument."""
+        own = {
+            root.untyped_storage().data_ptr(): array
+            for root, array in zip(self._roots, self._arrays, strict=True)
+        }
+        held: dict[int, Any] = {}
+        for tensor in saved_tensors([end.grad_fn for end in self._ends if end is not None]):
+            address = tensor.untyped_storage().data_ptr()
+            if address in own:
+                held[address] = own[address]
+            elif address not in held or held[address].nbytes < tensor.nbytes:
+                held[address] = tensor
+        return list(held.values())
+
+
+def saved_tensors(functions: Sequence[Any]) -> list[torch.Tensor]:
+    """What the functions of a graph, and those before them, have saved for the backward pass."""
+    found: list[torch.Tensor] = []
+    seen, waiting = set(), list(functions)
+    while waiting:
+        function = waiting.pop()
+        if function is None or function in seen:
+            continue
+        seen.add(function)
+        names = [name for name in dir(function) if name.startswith(("_saved_", "saved_tensors"))]
+        for name in names:
+            saved = getattr(function, name)
+            several = saved if isinstance(saved, list | tuple) else [saved]
+            found.extend([each for each in several if isinstance(each, torch.Tensor)])
+        waiting.extend(before for before, _ in function.next_functions)
+    return found

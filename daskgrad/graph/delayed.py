@@ -1,0 +1,97 @@
+"""Delayed: models whose calls are recorded."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from daskgrad.backends import registry
+from daskgrad.graph.nodes import CallNode
+from daskgrad.models.model import KEEP, Model
+from daskgrad.tasks.collections import is_collection
+from daskgrad.values.descriptions import describe, function_name, require_choice
+
+
+class DelayedModel:
+    """A model whose calls are recorded; made by ``delayed``."""
+
+    def __init__(self, model: Model):
+        self.model = model
+        self.__wrapped__ = model.fun
+        self.__name__ = model.name
+        self.__doc__ = model.fun.__doc__
+
+    def __repr__(self) -> str:
+        return f"<model {self.model.name}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> CallNode:
+        return CallNode(self.model, args, kwargs)
+
+
+def delayed(
+    fun: Callable | None = None,
+    name: str | None = None,
+    backend: str = "autograd",
+    keep: str = "auto",
+) -> Any:
+    """Makes a function a model: calling it records a node, and nothing runs.
+
+    Also a decorator, with or without arguments.
+
+    Parameters
+    ----------
+    fun:
+        a function of arrays and other arguments that returns numbers, arrays, or dicts, lists and
+        tuples of them. It may run more than once for one gradient (where its pullback moved between
+        processes), so it must return the same value for the same arguments. It must not write into
+        them: others use the same arrays, which are read-only while it runs (lists and dicts are its
+        own).
+    name:
+        what task keys, errors and the dashboard call it; the function's name if not given.
+    backend:
+        the library that it is written for, which differentiates it: "autograd", "jax", "torch", or
+        the name of one that ``register_backend`` made known.
+    keep:
+        what stays between the forward and the backward pass: the "tape"; the "gradient" (of a model
+        that returns one real number); nothing ("recompute": the model runs again in the backward
+        pass); or "auto": the gradient of a real number where it is no larger than what the tape
+        holds, or than 64 kB, and in sums; else the tape.
+
+    Raises
+    ------
+    TypeError
+        where ``fun`` cannot be called, is async or yields, or the name is no string.
+    ValueError
+        for an unknown backend or ``keep``.
+    ModuleNotFoundError
+        where the backend's library is not installed; the message names the extra.
+    """
+    if fun is None:
+        return functools.partial(delayed, name=name, backend=backend, keep=keep)
+    if isinstance(fun, DelayedModel):
+        fun = fun.model.fun
+    if not callable(fun) or is_collection(fun):
+        raise TypeError(f"dg.delayed makes a model of a function; found {describe(fun)}")
+    if inspect.iscoroutinefunction(fun) or inspect.isgeneratorfunction(fun):
+        raise TypeError(
+            f"a model is a function that returns numbers; {function_name(fun)!r} is async or "
+            f"yields: wrap it in a function that runs it to its end"
+        )
+    require_name(name, "a model")
+    require_choice(keep, KEEP, "keep")
+    registry.load(backend)
+    return DelayedModel(Model(fun, name or function_name(fun), backend, keep))
+
+
+def require_name(name: Any, of: str) -> None:
+    if not (name is None or isinstance(name, str)):
+        raise TypeError(f"the name of {of} is a string; found {describe(name)}")
+
+
+def as_model(fun: Any, name: str | None = None) -> Model:
+    """The model that a plain function or the result of ``delayed`` stands for, under a name."""
+    if not callable(fun):
+        raise TypeError(f"the model comes first, and is a function; found {describe(fun)}")
+    require_name(name, "a sum")
+    model = fun.model if isinstance(fun, DelayedModel) else delayed(fun).model
+    return model if name is None else model._replace(name=name)

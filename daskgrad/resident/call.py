@@ -1,0 +1,218 @@
+"""Call: one evaluation of sums by the workers; sends the point, waits, adds up, tries again."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any, NoReturn
+
+import dask
+from distributed.core import clean_exception
+
+from daskgrad.models.captured import Captured
+from daskgrad.resident.connection import Connection
+from daskgrad.resident.messages import Frames, all_framed, framed, unpack
+from daskgrad.resident.requests import Request, SpreadSum, Tree
+from daskgrad.resident.worker_plugin import abandoning, call_worker
+from daskgrad.resident.worker_sums import CannotFinish, Result, columns_of, merge_subtrees
+from daskgrad.sums.item_cotangents import with_columns
+from daskgrad.tasks.clients import CONNECTED
+from daskgrad.tasks.settings import limit, limit_named
+from daskgrad.tasks.waiting import (
+    all_or_first_error,
+    in_loop,
+    is_done,
+    result_of,
+    seceded,
+    without_locals,
+)
+
+ATTEMPTS = 20  # of one call
+numbers = itertools.count()
+
+
+class ArrayTermsError(TypeError):
+    """The terms of the sum with this number are arrays; workers send no gradient of these."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+
+class Call:
+    """A call of the workers for some sums; it begins when it is made."""
+
+    def __init__(self, connection: Connection, sums: Sequence[SpreadSum]):
+        self._connection = connection
+        self._sums = sums
+        self._deaths = 0
+        self._deadline = time.monotonic() + limit("evaluation")
+        self._attempt = self._begin()
+
+    def _begin(self) -> "Attempt":
+        self._connection.prepare([each.spread for each in self._sums])
+        return Attempt(self._connection, Request(self._sums))
+
+    def results(self) -> list[Captured]:
+        """Waits for the sums; calls again where it failed through no fault of a model.
+
+        Raises
+        ------
+        RuntimeError
+            if workers die, or cannot be reached, time after time.
+        TimeoutError
+            if the call takes longer than ``daskgrad.wait.evaluation``.
+        """
+        for _ in range(ATTEMPTS):
+            try:
+                return self._add_up(self._attempt.results(self._deadline))
+            except CannotFinish as unfinished:
+                reply = unfinished.reply
+            self._recover(reply)  # not above, where another exception would be its context
+        raise RuntimeError(f"{self._names()} could not be evaluated in {ATTEMPTS} attempts")
+
+    def abandon(self) -> None:
+        """Gives up the results, unless they are there."""
+        self._attempt.abandon()
+
+    def _recover(self, reply: dict[str, Any]) -> None:
+        """Calls again what workers could not finish; raises what is the fault of a model."""
+        match reply["status"]:
+            case "failed":
+                reraise(reply)
+            case "arrays":
+                raise ArrayTermsError(reply["number"])
+            case "late":
+                raise TimeoutError(f"{self._names()} took longer than {limit_named('evaluation')}")
+        self._connection.look_again([each.spread for each in self._sums], reply)
+        if reply["status"] == "lost" and self._connection.gone([reply["address"]]):
+            self._deaths += 1
+        allowed = dask.config.get("distributed.scheduler.allowed-failures")
+        if self._deaths > allowed:
+            raise RuntimeError(
+                f"{self._deaths} workers died while they evaluated {self._names()}, the last one "
+                f"at {reply['address']}: see the workers' logs; a model may need more "
+                f"memory than a worker has (distributed.scheduler.allowed-failures = {allowed})"
+            )
+        self._attempt = self._begin()
+
+    def _names(self) -> str:
+        return " and ".join([f"the sum over {each.model.name!r}" for each in self._sums])
+
+    def _add_up(self, results: Sequence[Result]) -> list[Captured]:
+        totals = []
+        for number, each in enumerate(self._sums):
+            sums, count = [result.sums[number] for result in results], each.spread.count
+            summed = merge_subtrees(sums, count, each.summand.summation).rounded()
+            columns = columns_of(results, number)
+            totals.append(with_columns(summed, [columns[n] for n in range(len(columns))]))
+        self._take_times({a: s for result in results for a, s in result.seconds.items()})
+        return totals
+
+    def _take_times(self, times: dict[str, list[list[float]]]) -> None:
+        for number, each in enumerate(self._sums):
+            if not each.spread.is_measured_now():
+                continue
+            each.spread.measured(
+                {
+                    address: (asked.numbers, times[address][number])
+                    for address, asked in self._attempt.plan.asked[number].items()
+                }
+            )
+
+
+class Attempt:
+    """A request that the workers are answering: a call has another one after a failure."""
+
+    def __init__(self, connection: Connection, request: Request):
+        self._connection = connection
+        self._client = connection.client
+        self._name = f"{connection.name}-{next(numbers)}"
+        self.plan = request.plan
+        self._request = request
+        self._point = framed(request.point)
+        self._future: Future | None = in_loop(self._client, self._ask_all)
+
+    def results(self, deadline: float) -> list[Result]:
+        """What the workers return; CannotFinish if one of them cannot, or if it is late."""
+        try:
+            results = self._wait(deadline)
+        except BaseException:
+            self.abandon()
+            raise
+        for address in self.plan.addresses:
+            self._connection.sent(address, self._request.needed(address))
+        return results
+
+    def _wait(self, deadline: float) -> list[Result]:
+        """Waits as long as all workers are there."""
+        assert self._future is not None
+        with seceded():
+            if not is_done(self._future, deadline - time.monotonic(), self._look):
+                raise CannotFinish("late")
+        return result_of(self._future)
+
+    def _look(self) -> None:
+        for address in self._connection.gone(self.plan.addresses):
+            raise CannotFinish("lost", address=address)
+
+    async def _ask_all(self) -> list[Result]:
+        return await all_or_first_error([self._ask(tree) for tree in self.plan.trees])
+
+    async def _ask(self, tree: Tree) -> Result:
+        """What the workers of a tree return; unpacks it while others still work."""
+        result = await call_worker(
+            self._client.rpc,
+            tree.address,
+            self._connection.name,
+            call=self._name,
+            work=tree.work,
+            point=self._point,
+            **self._unknown(tree.all_addresses),
+            **self._rows_of(tree.all_addresses),
+        )
+        return unpack(result)
+
+    def _unknown(self, asked: Sequence[str]) -> dict[str, dict[str, Frames]]:
+        """The part of a message with the parcels that one of these workers lacks, if any."""
+        lacking = [
+            digest
+            for address in asked
+            for digest in self._request.needed(address)
+            if digest not in self._connection.known(address)
+        ]
+        new = {digest: framed(self._request.parcels[digest]) for digest in dict.fromkeys(lacking)}
+        return {"parcels": new} if new else {}
+
+    def _rows_of(self, asked: Sequence[str]) -> dict[str, dict[str, Frames]]:
+        """The part of a message with the rows for these workers, if any."""
+        rows = {a: self._request.rows[a] for a in asked if a in self._request.rows}
+        return {"rows": all_framed(rows)} if rows else {}
+
+    def abandon(self) -> None:
+        """Tells the workers, once, that nobody waits; does not wait for them."""
+        future, self._future = self._future, None
+        if future is not None and self._client.status in CONNECTED:
+            future.cancel()
+            in_loop(self._client, self._tell_all)
+
+    async def _tell_all(self) -> None:
+        handler = abandoning(self._connection.name)
+        calls = [
+            call_worker(self._client.rpc, address, handler, call=self._name)
+            for address in self.plan.addresses
+        ]
+        await asyncio.gather(*calls, return_exceptions=True)
+
+
+def reraise(reply: dict[str, Any]) -> NoReturn:
+    """Raises a model's exception; outside of the event loop, which a SystemExit would end."""
+    _, error, traceback = clean_exception(**reply)
+    assert error is not None
+    if traceback is not None:  # Dask leaves a long one out; then the exception has its own
+        error.__traceback__ = traceback
+    try:
+        raise without_locals(error)
+    finally:
+        del error, traceback

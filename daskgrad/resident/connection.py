@@ -1,0 +1,158 @@
+"""Connection: a client's plugins on its cluster, its workers, and what each of these has."""
+
+import contextlib
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Collection, Container, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from distributed import Client
+
+from daskgrad.resident.holdings import Holdings
+from daskgrad.resident.parcels import PARCELS
+from daskgrad.resident.presence import PresencePlugin
+from daskgrad.resident.spread import Spread
+from daskgrad.resident.worker_plugin import SumsPlugin, this_process
+from daskgrad.tasks.clients import CONNECTED
+from daskgrad.tasks.settings import setting
+from daskgrad.tasks.waiting import LateError, answer
+from daskgrad.tasks.workers import present, workers_of
+from daskgrad.values.caches import drop_oldest, kept_or_made
+
+ATTEMPTS = 5  # to register a plugin while workers come and go
+LOOK_EVERY = 1.0  # seconds between two looks at which workers there are
+SPREADS = 64  # remembered, of sums over items that are not placed
+
+
+class Connection:
+    """One client and the workers that it calls."""
+
+    def __init__(self, client: Client):
+        self._client = weakref.ref(client)
+        self.name = f"daskgrad-{uuid.uuid4().hex}"
+        self._users: weakref.WeakSet[Holdings] = weakref.WeakSet()
+        self._spreads: dict[Any, Spread] = {}
+        self._known: dict[str, dict[str, None]] = {}  # by worker, the parcels that it has
+        self._workers: dict[str, int] = {}
+        self._looked = -np.inf
+        self._is_registered = False
+        self._lock = threading.RLock()
+
+    @property
+    def client(self) -> Client:
+        client = self._client()
+        if client is None or client.status not in CONNECTED:
+            raise RuntimeError(
+                "the client that placed the items is closed; place them again with another one"
+            )
+        return client
+
+    def spread(self, name: str, sizes: Sequence[int]) -> Spread:
+        """Where the last calls evaluated the blocks of a sum whose items go out with each request.
+
+        The model's ``name`` and the ``sizes`` of its blocks identify the sum.
+        """
+        key = (name, len(sizes), sizes[0], sizes[-1])
+        with self._lock:
+            return kept_or_made(self._spreads, key, lambda: Spread(sizes), SPREADS)
+
+    # ---- before and after a call
+
+    def prepare(self, spreads: Sequence[Spread]) -> None:
+        """Registers the plugins, and spreads the blocks over the workers, unless that is done."""
+        with self._lock:
+            for each in spreads:
+                each.require_open()
+                if isinstance(each, Holdings):
+                    self._users.add(each)
+            self._register()
+            if time.monotonic() - self._looked > LOOK_EVERY:
+                self._look()
+            self._settle([each for each in spreads if each.workers != self._workers])
+
+    def look_again(self, spreads: Sequence[Spread], reply: dict[str, Any]) -> None:
+        """After a failed call: asks which workers there are, and places again what was lost."""
+        with self._lock:
+            for each in spreads:
+                each.require_open()
+            if reply["status"] == "no parcels":
+                self._known.pop(reply["address"], None)
+            if reply["status"] == "no plugin":
+                self._is_registered = False
+                self._register()
+            self._look()
+            self._settle(spreads)
+
+    def known(self, address: str) -> Container[str]:
+        """The digests of the parcels that a worker has."""
+        return self._known.setdefault(address, {})
+
+    def sent(self, address: str, digests: Collection[str]) -> None:
+        """Notes that a worker has these parcels now; it may have dropped the oldest ones."""
+        known = self._known.setdefault(address, {})
+        for digest in digests:
+            known.pop(digest, None)
+            known[digest] = None
+        drop_oldest(known, max(PARCELS, len(digests)))
+
+    def gone(self, addresses: Iterable[str]) -> list[str]:
+        """Those of some workers that the scheduler does not know any more."""
+        there = present(self.client)
+        return [address for address in addresses if address not in there]
+
+    def leave(self, holdings: Holdings) -> None:
+        """Forgets blocks that nobody evaluates any more, and after the last ones the plugins."""
+        with self._lock:
+            self._users.discard(holdings)
+            if self._users or not self._is_registered:
+                return
+            self._is_registered = False
+            self._known = {}
+            with contextlib.suppress(RuntimeError, OSError):  # the cluster may be gone already
+                client = self.client  # waits, before another thread registers them again
+                for remove in (client.unregister_worker_plugin, client.unregister_scheduler_plugin):
+                    answer(client, partial(remove, self.name), "the plugins were taken away")
+
+    def _settle(self, spreads: Iterable[Spread]) -> None:
+        for each in dict.fromkeys(spreads):
+            each.settle(self._workers)
+
+    def _look(self) -> None:
+        self._workers = workers_of(self.client)
+        self._looked = time.monotonic()
+        self._known = {a: known for a, known in self._known.items() if a in self._workers}
+
+    def _register(self) -> None:
+        if not self._is_registered:
+            roomy_malloc = setting("worker.malloc")
+            self._send(SumsPlugin(self.name, roomy_malloc, this_process()))
+            self._send(PresencePlugin(self.name, self.client.id))
+            self._is_registered = True
+
+    def _send(self, plugin: Any) -> None:
+        """Registers a plugin; tries again if a worker leaves meanwhile, since Dask does not."""
+        client = self.client
+
+        def register() -> Any:
+            return client.register_plugin(plugin, name=self.name)
+
+        for attempt in range(ATTEMPTS):
+            try:
+                return answer(client, register, "the plugins were sent to the cluster")
+            except LateError:
+                raise
+            except OSError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+
+
+connections: weakref.WeakKeyDictionary[Client, Connection] = weakref.WeakKeyDictionary()
+
+
+def connection_of(client: Client) -> Connection:
+    found = connections.get(client)
+    return connections.setdefault(client, Connection(client)) if found is None else found

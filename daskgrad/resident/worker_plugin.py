@@ -1,0 +1,235 @@
+"""Worker plugin: evaluates the blocks that its worker holds when a client calls it.
+
+A request says which blocks of which sums to evaluate, and names the workers below this one in the
+tree of workers. The plugin passes it on to these and adds their partial sums to its own. Models run
+in the worker's thread pool, never in its event loop.
+"""
+
+import asyncio
+import os
+import pickle
+import socket
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Worker
+from distributed.diagnostics.plugin import WorkerPlugin
+
+from daskgrad.resident import allocator
+from daskgrad.resident.messages import Frames, all_framed, copied, framed, pack
+from daskgrad.resident.parcels import Parcels, Unopened
+from daskgrad.resident.presence import TOPIC
+from daskgrad.resident.routes import addresses
+from daskgrad.resident.worker_sums import CannotFinish, Job, Result, Unit, failed, merged
+from daskgrad.tasks.waiting import all_or_first_error
+
+EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
+ALIVE_EVERY = 1.0  # seconds between two signs of life while a long call runs
+NOTHING_SENT: Mapping[str, Frames] = {}
+NO_ROWS = pack(())
+
+
+@dataclass(eq=False)
+class SumsPlugin(WorkerPlugin):
+    """Evaluates sums for the connection of the same ``name``."""
+
+    idempotent = True
+
+    name: str
+    roomy_malloc: bool
+    client_process: tuple[str, int]
+
+    def setup(self, worker: Worker) -> None:
+        self._worker = worker
+        self._parcels = Parcels()
+        self._running: set[str] = set()
+        self._log = EventLog(worker, self._running)
+        worker.handlers[self.name] = self.evaluate
+        worker.handlers[abandoning(self.name)] = self.abandon
+        if self._sets_malloc():
+            allocator.keep_freed_memory()
+
+    def teardown(self, worker: Worker) -> None:
+        self._running.clear()
+        worker.handlers.pop(self.name, None)
+        worker.handlers.pop(abandoning(self.name), None)
+        if self._sets_malloc():
+            allocator.restore()
+
+    def _sets_malloc(self) -> bool:
+        return self.roomy_malloc and not self._is_with_client()
+
+    def _is_with_client(self) -> bool:
+        """Whether this is the client's process, where messages share memory with its arrays."""
+        return this_process() == self.client_process
+
+    # ---- requests
+
+    async def evaluate(
+        self,
+        call: str,
+        work: bytes,
+        point: Frames,
+        parcels: Mapping[str, Frames] = NOTHING_SENT,
+        rows: Mapping[str, Frames] = NOTHING_SENT,
+    ) -> dict[str, Any]:
+        """The partial sums of this worker and of those below it, or why there are none.
+
+        ``parcels`` stand under their digests, ``rows`` of the items under the workers' addresses.
+        """
+        self._running.add(call)
+        self._log.wake()
+        try:
+            message = {"call": call, "point": point, "parcels": parcels, "rows": rows}
+            result = await self._evaluated(pickle.loads(work), message)
+            return {"status": "OK", "result": framed(pack(result))}
+        except CannotFinish as unfinished:
+            return unfinished.reply
+        except Exception as error:
+            return failed(error).reply
+        finally:
+            self._running.discard(call)
+
+    async def abandon(self, call: str) -> None:
+        """Begins no more blocks of a call that nobody waits for any more."""
+        self._running.discard(call)
+
+    async def _evaluated(self, work: Mapping[str, Any], message: Mapping[str, Any]) -> Result:
+        rows = message["rows"].get(work["address"], NO_ROWS)
+        jobs = self._jobs(work["jobs"], message["point"], message["parcels"], rows)
+        below = [self._ask(child, message) for child in work["children"]]
+        own, *others = await all_or_first_error([self._own(message["call"], jobs), *below])
+        return await self._in_thread(merged, work["jobs"], own, others) if others else own
+
+    async def _ask(self, child: Mapping[str, Any], message: Mapping[str, Any]) -> Frames:
+        """What a worker below returns; it gets the rows of those below it, too."""
+        rows = {a: message["rows"][a] for a in addresses(child) if a in message["rows"]}
+        return await call_worker(
+            self._worker.rpc,
+            child["address"],
+            self.name,
+            call=message["call"],
+            work=pickle.dumps(child),
+            point=framed(message["point"]),
+            parcels=all_framed(message["parcels"]),
+            rows=all_framed(rows),
+        )
+
+    def _jobs(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        point: Frames,
+        parcels: Mapping[str, Frames],
+        rows: Frames,
+    ) -> list[Job]:
+        needed = [job["summand"] for job in messages]
+        needed += [digest for job in messages for _, digest in job["parcels"]]
+        needed += [digest for job in messages for _, digest in job["kept_rows"]]
+        if parcels and self._is_with_client():
+            parcels = {digest: copied(frames) for digest, frames in parcels.items()}
+        if self._parcels.receive(parcels, needed):
+            raise CannotFinish("no parcels", address=self._worker.address)
+        values, own_rows = Unopened(point), Unopened(rows)
+        return [
+            Job(message, number, values, own_rows, self._parcels)
+            for number, message in enumerate(messages)
+        ]
+
+    async def _own(self, call: str, jobs: Sequence[Job]) -> Result:
+        """The partial sums of the blocks that this worker holds, and the seconds of each block."""
+        units = deque([unit for job in jobs for unit in job.units()])
+        start = time.time()
+        lanes = min(self._worker.state.nthreads, len(units))
+        await all_or_first_error([self._lane(call, units) for _ in range(lanes)])
+        self._log.add([job for job in jobs if job.seconds], start, time.time())
+        seconds = {self._worker.address: [job.seconds for job in jobs]}
+        return Result([job.sums() for job in jobs], [job.columns for job in jobs], seconds)
+
+    async def _lane(self, call: str, units: deque[Unit]) -> None:
+        """Evaluates one unit after the other in one thread of the pool.
+
+        Takes the items here, and not in the thread: a worker's data belong to its event loop.
+        """
+        while units:
+            if call not in self._running:
+                raise CannotFinish("abandoned")
+            unit = units.popleft()
+            await self._in_thread(unit.run, self._held(unit.keys), call, self._running)
+
+    def _held(self, keys: Sequence[str | None]) -> list[Any]:
+        try:
+            return [None if key is None else self._worker.data[key] for key in keys]
+        except KeyError:
+            raise CannotFinish("no items", address=self._worker.address) from None
+
+    def _in_thread(self, fun: Callable, *args: Any) -> Awaitable[Any]:
+        return asyncio.get_running_loop().run_in_executor(self._worker.executor, fun, *args)
+
+
+class EventLog:
+    """Tells Dask's event log what the worker evaluates: once at least, at most twice a second."""
+
+    def __init__(self, worker: Worker, running: Collection[str]):
+        self._worker = worker
+        self._running = running
+        self._events: dict[str, dict[str, Any]] = {}
+        self._is_awake = False
+        self._last = 0.0
+
+    def wake(self) -> None:
+        """Says that a call is running, unless the log said something lately."""
+        if self._is_awake:
+            return
+        self._is_awake = True
+        asyncio.get_running_loop().call_later(EVENTS_EVERY, self._tell)
+        if time.time() - self._last > ALIVE_EVERY:
+            self._say({"action": "evaluating", "worker": self._worker.address})
+
+    def add(self, jobs: Sequence[Job], start: float, stop: float) -> None:
+        for job in jobs:
+            event = self._events.setdefault(job.name, self._new(job.name, start))
+            event["calls"] += 1
+            event["blocks"] += len(job.seconds)
+            event["seconds"] += sum(job.seconds)
+            event["stop"] = stop
+
+    def _new(self, model: str, start: float) -> dict[str, Any]:
+        event = {"action": "evaluate", "model": model, "worker": self._worker.address}
+        return {**event, "start": start, "stop": start, "calls": 0, "blocks": 0, "seconds": 0.0}
+
+    def _tell(self) -> None:
+        events, self._events = list(self._events.values()), {}
+        for event in events:
+            self._say(event)
+        self._is_awake = False
+        if self._running:
+            self.wake()
+
+    def _say(self, event: dict[str, Any]) -> None:
+        self._worker.log_event(TOPIC, event)
+        self._last = time.time()
+
+
+def abandoning(name: str) -> str:
+    """The name of the handler that abandons calls of the handler of this name."""
+    return name + "-abandon"
+
+
+async def call_worker(pool: Any, address: str, handler: str, **message: Any) -> Frames:
+    """What a worker returns; CannotFinish if it is lost, has no such handler, or says so."""
+    try:
+        reply = await getattr(pool(address), handler)(**message)
+    except OSError as error:
+        raise CannotFinish("lost", address=address, error=repr(error)) from None
+    if not reply:
+        raise CannotFinish("no plugin", address=address)
+    if reply["status"] != "OK":
+        raise CannotFinish(**reply)
+    return reply["result"]
+
+
+def this_process() -> tuple[str, int]:
+    return socket.gethostname(), os.getpid()

@@ -1,0 +1,226 @@
+"""Jobs: the blocks of one sum that one worker evaluates for one request, in threads."""
+
+import threading
+import time
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from distributed.core import error_message
+
+from daskgrad.models.captured import Captured, Gradient, Seen
+from daskgrad.models.portable_errors import make_plain
+from daskgrad.resident.messages import Frames, key_of, unpack
+from daskgrad.resident.parcels import Parcels, Unopened
+from daskgrad.sums.adding import CapturedSubtrees
+from daskgrad.sums.block_tasks import TracedSum
+from daskgrad.sums.item_cotangents import ItemGradient, without_items
+from daskgrad.values.cotangents import Leaves
+from daskgrad.values.memory import canonical
+from daskgrad.values.summation import Place
+
+Sums = dict[Place, Captured]
+Columns = dict[int, tuple[Leaves, ...]]  # by the number of the block, for each part of its items
+
+
+class Result(NamedTuple):
+    """The partial sums, job by job, and for each worker the seconds of each block of each job.
+
+    Where items are differentiated, ``columns`` has the cotangents of each block's items.
+    """
+
+    sums: list[Sums]
+    columns: list[Columns]
+    seconds: dict[str, list[list[float]]]
+
+    def __reduce__(self) -> tuple:
+        """As plain tuples, in less than half the time: the client loads one for each worker."""
+        sums = [as_tuples(sums) for sums in self.sums]
+        return load_result, (sums, self.columns, self.seconds)
+
+
+def as_tuples(sums: Sums) -> tuple[list[tuple], list[tuple]]:
+    """What the blocks of a job saw, which is the same for all, and the partial sums."""
+    seen = next(iter(sums.values())).seen if sums else ()
+    partial_sums = [(place, each.value, each.pullback.leaves) for place, each in sums.items()]
+    return [tuple(each) for each in seen], partial_sums
+
+
+def load_result(jobs: list[tuple], columns: list[Columns], seconds: dict) -> Result:
+    return Result([load_sums(*job) for job in jobs], canonical(columns), seconds)
+
+
+def load_sums(seen: list[tuple], partial_sums: list[tuple]) -> Sums:
+    """Without fingerprints, as all partial sums are."""
+    saw = tuple([Seen(*each) for each in seen])
+    return {
+        place: Captured(canonical(value), Gradient(canonical(leaves)), saw, ())
+        for place, value, leaves in partial_sums
+    }
+
+
+class CannotFinish(Exception):
+    """A call cannot be finished here; carries the reply that says why."""
+
+    def __init__(self, status: str, **reply: Any):
+        super().__init__(status)
+        self.reply = {"status": status, **reply}
+
+
+class AskedBlock(NamedTuple):
+    """A block that this worker evaluates: its number among all, and in which of its runs it is."""
+
+    number: int
+    run: int
+    key: str | None
+
+
+class Job:
+    """One sum of a request: the blocks of it that this worker has.
+
+    A parcel has its model and its summand. ``rows`` are those of its items that come with the
+    request, for each sum, column and run of blocks; a ``unit`` is how many blocks one thread
+    evaluates in one go.
+    """
+
+    def __init__(
+        self,
+        message: Mapping[str, Any],
+        number: int,
+        values: Unopened,
+        rows: Unopened,
+        parcels: Parcels,
+    ):
+        self.count: int = message["block_count"]
+        self._block_items: int = message["block_items"]
+        self._summand = parcels[message["summand"]]
+        self._kept = {place: parcels[digest] for place, digest in message["parcels"]}
+        self._inputs: Sequence[int] = message["inputs"]
+        self._values = values
+        self._number, self._rows = number, rows
+        self._kept_rows = {place: parcels[digest] for place, digest in message["kept_rows"]}
+        self._runs: Sequence[Sequence[int]] = message["runs"]
+        self._blocks = list(blocks_of(self._runs, message["key"]))
+        self._unit: int = message["unit"]
+        self._traced: TracedSum | None = None
+        self._subtrees = CapturedSubtrees(self.count, message["summation"])
+        self.columns: Columns = {}
+        self._lock = threading.Lock()
+        self.seconds = [0.0] * len(self._blocks)
+
+    @property
+    def name(self) -> str:
+        model, _ = self._summand.value()
+        return model.name
+
+    def units(self) -> list["Unit"]:
+        starts = range(0, len(self._blocks), self._unit)
+        return [Unit(self, start, self._blocks[start : start + self._unit]) for start in starts]
+
+    def run(self, place: int, items: Any) -> None:
+        """Evaluates the block at a place in the request, and adds it to what is there."""
+        traced = self._opened()
+        number, run, _ = self._blocks[place]
+        start = time.perf_counter()
+        begin = (number - self._runs[run][0]) * self._block_items  # in the rows of its run
+        rows = [runs[run][begin : begin + self._block_items] for runs in self._opened_rows]
+        columns = traced.columns(rows, canonical(items))
+        captured = traced.capture(number * self._block_items, *columns)
+        self.seconds[place] = time.perf_counter() - start
+        if not isinstance(captured.pullback, Gradient):
+            raise CannotFinish("arrays", number=self._number)
+        with self._lock:
+            if isinstance(captured.pullback, ItemGradient):
+                self.columns[number] = captured.pullback.columns
+            self._subtrees.put((0, number), without_items(captured))
+
+    def sums(self) -> Sums:
+        return self._subtrees.sums()
+
+    def _opened(self) -> TracedSum:
+        with self._lock:
+            if self._traced is None:
+                model, summand = self._summand.value()
+                self._traced = TracedSum(model, summand, self._opened_inputs())
+            return self._traced
+
+    def _opened_inputs(self) -> list[Any]:
+        values = self._values.value()
+        return [
+            self._kept[place].value() if place in self._kept else values[number]
+            for place, number in enumerate(self._inputs)
+        ]
+
+    @cached_property
+    def _opened_rows(self) -> list[Any]:
+        """For each column that is sent the rows of each run."""
+        rows = self._rows.value()
+        return [
+            self._kept_rows[place].value() if place in self._kept_rows else column
+            for place, column in enumerate(rows[self._number] if rows else ())
+        ]
+
+
+def blocks_of(runs: Sequence[Sequence[int]], key: str) -> Iterator[AskedBlock]:
+    """The blocks of some runs, and the keys of their items, if they are placed."""
+    for place, (start, stop, move) in enumerate(runs):
+        for number in range(start, stop):
+            yield AskedBlock(number, place, key_of(key, move, number) if key else None)
+
+
+class Unit(NamedTuple):
+    """A run of blocks of one job, from the place ``start`` in the request on."""
+
+    job: Job
+    start: int
+    blocks: Sequence[AskedBlock]
+
+    @property
+    def keys(self) -> list[str | None]:
+        return [block.key for block in self.blocks]
+
+    def run(self, data: Sequence[Any], call: str, running: Container[str]) -> None:
+        """Evaluates its blocks as long as the call is among those that are running."""
+        try:
+            for place, items in enumerate(data, self.start):
+                if call not in running:
+                    raise CannotFinish("abandoned")
+                self.job.run(place, items)
+        except CannotFinish:
+            raise
+        except BaseException as error:  # an exit or a StopIteration would end the event loop
+            raise failed(error) from error
+
+
+def failed(error: BaseException) -> CannotFinish:
+    if isinstance(error, Exception):
+        make_plain(error)
+    message = dict(error_message(error))
+    message.pop("status")
+    return CannotFinish("failed", **message)
+
+
+def merge_subtrees(sums: Iterable[Sums], count: int, summation: str) -> CapturedSubtrees:
+    """The partial sums of several workers, in as few subtrees as they make."""
+    subtrees = CapturedSubtrees(count, summation)
+    for each in sums:
+        for place, captured in each.items():
+            subtrees.put(place, captured)
+    return subtrees
+
+
+def merged(messages: Sequence[Mapping[str, Any]], own: Result, others: Sequence[Frames]) -> Result:
+    """The results of several workers as one."""
+    results: list[Result] = [own, *map(unpack, others)]
+    sums = [
+        merge_subtrees([each.sums[n] for each in results], job["block_count"], job["summation"])
+        for n, job in enumerate(messages)
+    ]
+    columns = [columns_of(results, n) for n in range(len(messages))]
+    seconds = {a: times for result in results for a, times in result.seconds.items()}
+    return Result([each.sums() for each in sums], columns, seconds)
+
+
+def columns_of(results: Iterable[Result], number: int) -> Columns:
+    """The columns of all blocks of one job."""
+    return {n: column for result in results for n, column in result.columns[number].items()}

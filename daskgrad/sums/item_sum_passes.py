@@ -1,0 +1,215 @@
+"""The passes of item sums: the tasks of a sum over models, forward and backward.
+
+The blocks of a sum whose value is one real number return (value, gradient), and both are added up
+along one tree. The blocks of any other sum keep their pullbacks, and have a backward task each.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from daskgrad.graph.backward import Backward, Contribution, backward_tasks, select
+from daskgrad.graph.forward import DirectSums, Forward, forward_tasks, pass_value_on, value_of
+from daskgrad.graph.nodes import Node
+from daskgrad.sums.adding import add_captured, add_unscaled
+from daskgrad.sums.block_tasks import Summand, capture_block, pull_back_block, pull_back_sum
+from daskgrad.sums.item_cotangents import (
+    column_of,
+    columns_in,
+    concatenate_items,
+    pull_back_items,
+    without_items,
+)
+from daskgrad.sums.item_sum import ReductionNode
+from daskgrad.sums.node_sum import build_sum_with_fingerprints, in_tree, waits_for_value
+from daskgrad.sums.zipping import ZippedBlock
+from daskgrad.tasks.task_graph import TaskGraph
+
+
+class FusedBlocks(NamedTuple):
+    """Blocks whose values and gradients are added up together, or a sum without tasks.
+
+    ``total`` refers to the sum, and ``columns``, for each differentiated part of the items, to the
+    cotangents of each block's items.
+    """
+
+    node: ReductionNode
+    total: Any
+    columns: list[Any]
+
+    def build_value(self, forward: Forward) -> None:
+        pass_value_on(self.node, forward, self.total)
+
+    def build_cotangents(self, backward: Backward, arrived: Contribution) -> None:
+        node, tasks = self.node, backward.tasks
+        elsewhere = backward.value_elsewhere(node, arrived)
+        args = (self.total, arrived.cotangent, tasks.shared(node.model), elsewhere)
+        shared = node.active_shared(backward.graph)
+        if shared:
+            pulled = [node.build_task(tasks, "backward", pull_back_sum, *args)]
+            for number, source in enumerate(shared):
+                backward.send(source, pick_each(node, tasks, pulled, number, len(shared))[0])
+        for number, part in enumerate(node.active_parts(backward.graph)):
+            items = (self.columns[number], node.items.sizes, node.items.are_rows(part))
+            joined = node.build_task(tasks, "backward", pull_back_items, *items, *args)
+            backward.send(node.items.variable(part), joined)
+
+
+class KeptBlocks(NamedTuple):
+    """Blocks that keep their pullbacks until the backward pass: references to what was captured
+    and to the values, and what they were evaluated on."""
+
+    node: ReductionNode
+    summand: Summand
+    captured: list[Any]
+    values: list[Any]
+    blocks: list[ZippedBlock]
+
+    def build_value(self, forward: Forward) -> None:
+        if self.summand.is_partial:
+            build_sum_with_fingerprints(self.node, forward, self.values)
+        else:
+            (forward.values[self.node],) = self.values
+
+    def build_cotangents(self, backward: Backward, arrived: Contribution) -> None:
+        node, tasks, pulled = self.node, backward.tasks, self._pull_back(backward, arrived)
+        shared, parts = node.active_shared(backward.graph), node.active_parts(backward.graph)
+        count = len(shared) + len(parts)
+        for number, source in enumerate(shared):
+            terms = pick_each(node, tasks, pulled, number, count)
+            backward.send(source, build_cotangent_sum(node, source, tasks, terms))
+        for number, part in enumerate(parts, len(shared)):
+            columns = pick_each(node, tasks, pulled, number, count)
+            items = (columns, node.items.sizes, node.items.are_rows(part))
+            joined = node.build_task(tasks, "cotangent", concatenate_items, *items)
+            backward.send(node.items.variable(part), joined)
+
+    def _pull_back(self, backward: Backward, arrived: Contribution) -> list[Any]:
+        node, tasks = self.node, backward.tasks
+        args = (arrived.cotangent, tasks.shared(node.model), self.summand)
+        inputs, seen = shared_values(node, backward.forward), self._seen(backward, arrived)
+        blocks = node.items.placed_now(tasks, self.blocks)
+        return [
+            node.build_task(
+                tasks, "backward", pull_back_block, each, *args, first, inputs, elsewhere, *columns
+            )
+            for each, (first, columns), elsewhere in zip(self.captured, blocks, seen, strict=True)
+        ]
+
+    def _seen(self, backward: Backward, arrived: Contribution) -> list[Any]:
+        """What the sum of the blocks has seen of each, or what others have of it."""
+        if not self.summand.is_partial:
+            return [backward.value_elsewhere(self.node, arrived)]
+        if not waits_for_value(self.node, backward, arrived):
+            return self.values
+        prints = backward.build_fingerprints(self.node, arrived, repr(self.node.name))
+        return [[False, prints, number] for number in range(len(self.values))]
+
+
+@forward_tasks.register
+def _(node: ReductionNode, forward: Forward) -> None:
+    blocks: FusedBlocks | KeptBlocks
+    if forward.direct is not None and forward.is_direct(node):
+        blocks = build_direct_sum(node, forward, forward.direct)
+    elif node.is_fused(forward.graph):
+        blocks = build_fused_blocks(node, forward)
+    else:
+        blocks = build_kept_blocks(node, forward)
+    forward.captured[node] = blocks
+    blocks.build_value(forward)
+
+
+@backward_tasks.register
+def _(node: ReductionNode, backward: Backward, arrived: Contribution) -> None:
+    backward.forward.captured[node].build_cotangents(backward, arrived)
+
+
+def build_direct_sum(node: ReductionNode, forward: Forward, direct: DirectSums) -> FusedBlocks:
+    """Builds a task that only gathers the inputs of a sum, whose result is put in its place."""
+    tasks, key = forward.tasks, forward.tasks.key("forward", node.name)
+    direct[key] = node
+    total = tasks.add(key, list, shared_values(node, forward))
+    columns = [
+        node.build_task(tasks, "cotangent", columns_in, total, number)
+        for number in range(len(node.active_parts(forward.graph)))
+    ]
+    return FusedBlocks(node, total, columns)
+
+
+def build_fused_blocks(node: ReductionNode, forward: Forward) -> FusedBlocks:
+    tasks, parts = forward.tasks, range(len(node.active_parts(forward.graph)))
+    args = (node.summand(forward.graph), shared_values(node, forward))
+    blocks = build_blocks(node, tasks, *args, node.items.blocks(tasks, node.name))
+    if not parts:
+        return FusedBlocks(node, build_captured_sum(node, tasks, blocks), [])
+    model = tasks.shared(node.model)
+    summed = [node.build_task(tasks, "forward", without_items, block) for block in blocks]
+    columns = [
+        [
+            node.build_task(tasks, "cotangent", column_of, block, number, each, model)
+            for block, each in zip(blocks, summed, strict=True)
+        ]
+        for number in parts
+    ]
+    return FusedBlocks(node, build_captured_sum(node, tasks, summed), columns)
+
+
+def build_kept_blocks(node: ReductionNode, forward: Forward) -> KeptBlocks:
+    tasks, summand = forward.tasks, node.summand(forward.graph)
+    blocks = node.items.blocks(tasks, node.name, used_twice=True)
+    captured = build_blocks(node, tasks, summand, shared_values(node, forward), blocks)
+    values = [node.pick(tasks, "value", value_of, each) for each in captured]
+    return KeptBlocks(node, summand, captured, values, blocks)
+
+
+def build_blocks(
+    node: ReductionNode,
+    tasks: TaskGraph,
+    summand: Summand,
+    inputs: list[Any],
+    blocks: Sequence[ZippedBlock],
+) -> list[Any]:
+    """Builds a task for each of these blocks, which captures it."""
+    args = (capture_block, tasks.shared(node.model), summand)
+    return [
+        node.build_task(tasks, "forward", *args, first, inputs, *columns)
+        for first, columns in blocks
+    ]
+
+
+def build_captured_sum(
+    node: ReductionNode, tasks: TaskGraph, blocks: Sequence[Any], are_all: bool = True
+) -> Any:
+    """Builds the tasks that add up captured blocks; ``are_all``: there are no others."""
+    model = tasks.shared(node.model)
+
+    def add(group: Sequence[Any], is_last: bool) -> Any:
+        args = (model, list(group), node.summation, is_last and are_all)
+        return node.build_task(tasks, "forward", add_captured, *args)
+
+    return in_tree(node, blocks, add)
+
+
+def build_cotangent_sum(
+    node: ReductionNode, source: Node, tasks: TaskGraph, parts: Sequence[Any]
+) -> Any:
+    """Builds the tasks that add up what the blocks returned for one input."""
+
+    def add(group: Sequence[Any], is_last: bool) -> Any:
+        key = tasks.key("cotangent", source.name)
+        args = (list(group), is_last, node.summation, source.name)
+        return tasks.add(key, add_unscaled, *args, annotations=source.annotations)
+
+    return in_tree(node, parts, add)
+
+
+def pick_each(
+    node: ReductionNode, tasks: TaskGraph, pulled: list[Any], number: int, count: int
+) -> list[Any]:
+    """What each task returned for one of ``count`` active inputs."""
+    if count == 1:
+        return pulled
+    return [node.pick(tasks, "cotangent", select, each, number) for each in pulled]
+
+
+def shared_values(node: ReductionNode, forward: Forward) -> list[Any]:
+    return [forward.values[source] for source in node.inputs[: node.width]]

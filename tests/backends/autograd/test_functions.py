@@ -1,0 +1,251 @@
+"""Every differentiated function and every parameter of it, in both modes: the sweep.
+
+``functions_numpy``, ``functions_linalg`` and ``functions_scipy`` are the table, ``sweep`` has what
+is checked. A function or parameter without an entry fails here.
+"""
+
+import importlib
+import pkgutil
+import warnings
+
+import autograd
+import autograd.numpy as anp
+import functions_scipy  # and with it the others
+import numpy as np
+import pytest
+from autograd.core import primitive_jvps, primitive_vjps
+from autograd.numpy import numpy_vjps
+from sweep import DOMAIN_ERRORS, TABLE, by_keyword, calls_of, check, check_second, refusal_calls
+
+from daskgrad.backends.autograd import linearize, trace
+from daskgrad.backends.autograd.forward import RULES as TANGENT_RULES
+from daskgrad.backends.autograd.reverse import RULES
+from daskgrad.backends.autograd.rules.declaration import DECLARED, declare
+from daskgrad.backends.autograd.rules.known import settle
+
+assert functions_scipy
+
+ENTRIES = dict(enumerate(TABLE))
+IDS = [f"{entry.name}-{number}" for number, entry in ENTRIES.items()]
+entries = pytest.mark.parametrize("entry", TABLE, ids=IDS)
+
+
+def random_of(call):
+    return np.random.default_rng(len(call.name))
+
+
+def is_taken(call, arrays):
+    """Whether NumPy takes the arrays, without a warning that it drops imaginary parts."""
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("error", np.exceptions.ComplexWarning)
+            call(*arrays)
+    except (*DOMAIN_ERRORS, np.exceptions.ComplexWarning):
+        return False
+    return True
+
+
+def checked(call, dtype):
+    arrays = call.arrays(dtype)
+    if not is_taken(call, arrays):
+        return False
+    try:
+        check(call, dtype, random_of(call))
+    except (NotImplementedError, TypeError):
+        if not call.by_position:
+            raise
+    return True
+
+
+def dtypes_of(entry, call):
+    """All three for one keyword, to save time with several."""
+    if call.by_position:
+        return "d"
+    several = len(call.kwargs) > 1
+    return "d" + "f" * (not several) + "D" * ("complex" not in entry.reasons)
+
+
+@entries
+def test_both_modes_agree_with_differences(entry):
+    for call in calls_of(entry):
+        with np.errstate(all="ignore"):
+            found = [checked(call, dtype) for dtype in dtypes_of(entry, call)]
+        assert any(found), call.name
+
+
+@entries
+def test_second_derivatives_agree_with_differences(entry):
+    for call in calls_of(entry):
+        if not call.by_position and (len(call.kwargs) < 2 or "axis" not in call.kwargs):
+            with np.errstate(all="ignore"):
+                check_second(call, random_of(call))
+
+
+def pulled_ones(call, arrays):
+    outputs, tape = trace(call, arrays)
+    return tape.pull([np.ones(np.shape(output)) for output in outputs])
+
+
+@entries
+@pytest.mark.filterwarnings("ignore:'where' used without")
+def test_what_is_refused_is_an_error_that_names_function_and_parameter(entry):
+    for parameter, call in refusal_calls(entry):
+        arrays = call.arrays("d")
+        with pytest.raises((NotImplementedError, TypeError)) as reverse:
+            pulled_ones(call, arrays)
+        with pytest.raises((NotImplementedError, TypeError)) as forward:
+            linearize(call, arrays)[1](arrays)
+        for caught in (reverse, forward):
+            assert parameter in str(caught.value), call.name
+            assert entry.raw_name in str(caught.value), call.name
+
+
+@entries
+def test_every_value_of_a_parameter_is_used_by_some_call(entry):
+    named = [call.kwargs for call in calls_of(entry)]
+    for parameter, values in entry.parameters.items():
+        for value in values:
+            assert any(kwargs.get(parameter, ()) is value for kwargs in named), (parameter, value)
+
+
+@entries
+def test_what_is_differentiated_by_keyword_is_right_or_an_error(entry):
+    for call in by_keyword(entry):
+        arrays = call.arrays("d")
+        try:
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                outputs, _ = trace(call, arrays)
+        except Exception:  # NumPy's and SciPy's, which meet a box
+            continue
+        if has_boxes(outputs) or len(outputs) < len(call(*arrays)):
+            continue  # an array of boxes, which is an error as the value of a model
+        check(call, "d", random_of(call))
+
+
+def has_boxes(outputs):
+    return any(np.asarray(output).dtype == object for output in outputs)
+
+
+# ------------------------------------------------------------------------- nothing is left out
+
+INTERNAL = "autograd's own: no user calls it"
+ELSEWHERE = {  # differentiated functions of autograd that are no functions of NumPy or SciPy
+    "_make_dict": INTERNAL,
+    "container_take": INTERNAL,
+    "container_untake": INTERNAL,
+    "make_sequence": INTERNAL,
+    "sequence_extend_left": INTERNAL,
+    "sequence_extend_right": INTERNAL,
+    "add": INTERNAL,
+    "covector": INTERNAL,
+    "inner_prod": INTERNAL,
+    "mut_add": INTERNAL,
+    "scalar_mul": INTERNAL,
+    "sparse_add": INTERNAL,
+    "truncate_pad": INTERNAL,
+    "dot_adjoint_0": INTERNAL,
+    "dot_adjoint_1": INTERNAL,
+    "tensordot_adjoint_0": INTERNAL,
+    "tensordot_adjoint_1": INTERNAL,
+    "untake": INTERNAL,
+    "fixed_point": "its arguments are functions; users have dg.implicit",
+    "odeint": "its arguments are functions: tests of its own",
+    "rvs": "draws random numbers",
+    "call_ruled": "functions of the user's own: test_rules",
+}
+
+
+def differentiated():
+    """The primitives of autograd's tables and ours, all modules of autograd imported."""
+    for module in pkgutil.walk_packages(autograd.__path__, "autograd."):
+        importlib.import_module(module.name)
+    settle()
+    found = [*primitive_vjps, *primitive_jvps, *DECLARED]
+    return [fun for fun in dict.fromkeys(found) if is_librarys(fun)]
+
+
+def is_librarys(fun):
+    """Primitives that tests of other modules define have no module of NumPy's, SciPy's or ours."""
+    module = getattr(getattr(fun, "fun", fun), "__module__", None) or "numpy"
+    return module.split(".")[0] in ("numpy", "scipy", "autograd", "daskgrad")
+
+
+def test_every_differentiated_function_has_an_entry_or_a_reason():
+    named = {entry.fun for entry in TABLE}
+    missing = [fun.__name__ for fun in differentiated() if fun not in named]
+    assert sorted(set(missing) - ELSEWHERE.keys()) == []
+
+
+def test_every_parameter_has_values_a_refusal_or_a_reason():
+    told = {}
+    for entry in TABLE:
+        keys = told.setdefault(entry.fun, set())
+        keys.update(entry.parameters, entry.refused, entry.reasons, *entry.also)
+        names = list(entry.positions)
+        longest = max(len(args) for args in entry.inputs)
+        keys.update(names[:longest])
+    for entry in TABLE:
+        variadic = {p.name for p in entry.positions.values() if p.kind is p.VAR_POSITIONAL}
+        missing = entry.positions.keys() - told[entry.fun] - variadic
+        assert not missing, f"{entry.name}: {sorted(missing)}"
+
+
+@pytest.mark.parametrize("fun", numpy_vjps.nograd_functions, ids=lambda fun: fun.__name__)
+def test_functions_without_derivative_are_constant_where_they_are_numbers(fun):
+    """Zero is a derivative, too: they do not change between their jumps."""
+    if fun in DECLARED and DECLARED[fun].adjoint:
+        pytest.skip("it has a rule of ours")
+    x = np.array([0.3, 1.7, -0.6])
+    for arguments in ([x], [x, x + 0.2]):
+        try:
+            values = [fun(*[a + step for a in arguments]) for step in (0.0, 1e-3)]
+        except DOMAIN_ERRORS:
+            continue
+        if fun is not anp.empty_like:
+            assert np.array_equal(*map(np.asarray, values)) or fun.__name__ == "argwhere"
+
+
+# ------------------------------------------------------------- where it is decided what is right
+
+
+TIES = {  # function of an array whose derivative jumps there, and the gradient that is chosen
+    "max": (lambda x: anp.max(x), [1.0, 2.0, 2.0], [0.0, 0.5, 0.5]),
+    "min, axis": (lambda x: anp.min(x[None], axis=(-1, -2)), [3.0, 3.0, 5.0], [0.5, 0.5, 0.0]),
+    "maximum": (lambda x: anp.sum(anp.maximum(x, 2.0)), [1.0, 2.0, 3.0], [0.0, 0.5, 1.0]),
+    "abs": (lambda x: anp.sum(anp.abs(x)), [-1.0, 0.0, 2.0], [-1.0, 0.0, 1.0]),
+    "clip": (lambda x: anp.sum(anp.clip(x, 0.0, 1.0)), [0.0, 0.5, 1.0], [0.0, 1.0, 0.0]),
+    "prod": (lambda x: anp.prod(x), [0.0, 2.0, 3.0], [6.0, 0.0, 0.0]),
+    "sinc": (lambda x: anp.sum(anp.sinc(x)), [0.0, 1e-12, 1.0], [0.0, -(np.pi**2) / 3e12, -1.0]),
+    "largest": (lambda x: anp.linalg.norm(x, np.inf), [1.0, -3.0, 2.0], [0.0, -1.0, 0.0]),
+}
+
+
+@pytest.mark.parametrize("name", TIES)
+def test_derivatives_where_they_jump_are_the_same_in_both_modes(name):
+    fun, x, gradient = TIES[name]
+    x = np.array(x)
+    _, tape = trace(lambda a: [fun(a)], [x])
+    np.testing.assert_allclose(tape.pull([1.0])[0], gradient, rtol=1e-10, atol=1e-14)
+    _, push = linearize(lambda a: [fun(a)], [x])
+    tangents = [push([unit])[0] for unit in np.eye(3)]
+    np.testing.assert_allclose(tangents, gradient, rtol=1e-10, atol=1e-14)
+
+
+def test_the_sweep_finds_a_rule_that_is_wrong_in_either_mode(monkeypatch):
+    (entry,) = [entry for entry in TABLE if entry.name == "sinh"]
+    call = next(calls_of(entry))
+    check(call, "d", random_of(call))
+    with monkeypatch.context() as patch:
+        patch.setitem(RULES, anp.sinh, lambda *call: lambda g: (1.001 * g,))
+        with pytest.raises(AssertionError, match="⟨g, Jv⟩"):
+            check(call, "d", random_of(call))
+    with monkeypatch.context() as patch:
+        patch.setitem(TANGENT_RULES, anp.sinh, lambda argnums, gs, *rest: 1.001 * gs[0])
+        with pytest.raises(AssertionError, match="tangent: off by"):
+            check(call, "d", random_of(call))
+
+
+def test_the_rules_of_a_primitive_stand_in_one_place():
+    with pytest.raises(ValueError, match="the rules of 'sinc' stand in two places"):
+        declare(anp.sinc, keywords="x")

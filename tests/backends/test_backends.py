@@ -1,0 +1,537 @@
+"""The protocol of backends, for each of them; registered ones; missing ones."""
+
+import importlib
+import pickle
+import subprocess
+import sys
+import threading
+import types
+
+import autograd
+import autograd.numpy as anp
+import numpy as np
+import pytest
+from clusters import cluster
+from libraries import ARRAYS, BACKENDS, OPTIONAL, arrays_of, as_numpy, require
+from numpy.testing import assert_allclose, assert_array_equal
+from probes import lines, write
+
+import daskgrad as dg
+from daskgrad.backends import registry
+from daskgrad.models.pullbacks import capture
+from daskgrad.models.tracing import Active
+
+A = np.linspace(0.1, 1.0, 4)
+B = np.linspace(-1.0, 0.5, 4)
+
+
+@pytest.fixture(params=BACKENDS)
+def name(request):
+    require(request.param)
+    return request.param
+
+
+@pytest.fixture
+def backend(name):
+    return registry.load(name)
+
+
+@pytest.fixture
+def xp(name):
+    return arrays_of(name)
+
+
+def product_and_sum(xp):
+    """A function of two arrays with outputs of all kinds."""
+
+    def fun(a, b):
+        return [xp.sin(a) * b, 7, xp.sum(xp.exp(a)), "text", None]
+
+    return fun
+
+
+def close(found, expected):
+    assert_allclose(found, expected, rtol=1e-14, atol=1e-14)
+
+
+# -------------------------------------------------------------------------------------- reverse
+
+
+def test_the_protocol_is_there(backend):
+    for function in registry.FUNCTIONS:
+        assert callable(getattr(backend, function)), function
+
+
+def test_functions_travel_as_bytes(backend, xp):
+    sent = backend.dumps(product_and_sum(xp))
+    assert isinstance(sent, bytes)
+    fun = backend.loads(sent)
+    outputs, _ = backend.trace(fun, [A, B])
+    close(outputs[0], np.sin(A) * B)
+
+
+def test_outputs_are_numpy_arrays_and_plain_leaves(backend, xp):
+    outputs, _ = backend.trace(product_and_sum(xp), [A, B])
+    assert type(outputs[0]) is np.ndarray
+    close(outputs[0], np.sin(A) * B)
+    assert outputs[1] == 7
+    assert type(outputs[1]) is int
+    assert isinstance(outputs[2], np.float64 | np.ndarray)
+    assert np.shape(outputs[2]) == ()
+    assert outputs[3:] == ["text", None]
+
+
+def test_cotangents_are_pulled_back_any_number_of_times(backend, xp, random):
+    """The pullback is that of autograd, whichever cotangents are missing."""
+    _, reference = registry.load("autograd").trace(product_and_sum(anp), [A, B])
+    _, tape = backend.trace(product_and_sum(xp), [A, B])
+    c = random.standard_normal(4)
+    for cotangents in ([c, None, 2.0, None, None], [c, None, None, None, None], [c] + [None] * 4):
+        kept = c.copy()
+        for found, expected in zip(tape.pull(cotangents), reference.pull(cotangents), strict=True):
+            close(found, expected)
+        assert_array_equal(c, kept)
+    assert tape.pull([None] * 5) == [None, None]
+
+
+def test_an_array_that_an_output_does_not_depend_on_has_no_cotangent_or_zeros(backend, xp):
+    _, tape = backend.trace(product_and_sum(xp), [A, B])
+    a, b = tape.pull([None, None, np.float64(1.0), None, None])
+    close(a, np.exp(A))
+    assert b is None or not np.any(b)
+
+
+def test_cotangents_are_pulled_back_from_any_thread(backend, xp):
+    _, tape = backend.trace(product_and_sum(xp), [A, B])
+    expected = tape.pull([B, None, 1.0, None, None])
+    found = [None] * 8
+
+    def pull(number):
+        found[number] = tape.pull([B, None, 1.0, None, None])
+
+    threads = [threading.Thread(target=pull, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for each in found:
+        assert_array_equal(each, expected)
+
+
+def test_read_only_arrays_are_taken_and_left_alone(backend, xp):
+    a, b, c = A.copy(), B.copy(), A.copy()
+    for array in (a, b, c):
+        array.flags.writeable = False
+    _, tape = backend.trace(product_and_sum(xp), [a, b])
+    close(tape.pull([c, None, None, None, None])[1], np.sin(A) * A)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
+def test_dtypes_survive(backend, xp, dtype):
+    a, b = A.astype(dtype), B.astype(dtype)
+    outputs, tape = backend.trace(lambda a, b: [xp.sin(a) * b], [a, b])
+    assert outputs[0].dtype == dtype
+    for pulled in tape.pull([a]):
+        assert pulled.dtype == dtype
+    value = backend.run(lambda a, b: xp.sin(a) * b, (a, b), {})
+    assert value.dtype == dtype
+    assert_allclose(value, outputs[0], rtol=1e-6)
+
+
+def test_complex_numbers_follow_autograds_convention(backend, xp, random):
+    """⟨c, Jv⟩ is the real part of the sum of c * Jv, without conjugates; real and complex mixed."""
+    z = random.standard_normal(4) + 1j * random.standard_normal(4)
+    c = random.standard_normal(4) + 1j * random.standard_normal(4)
+
+    def fun(xp):
+        return lambda z, a: [xp.exp(z) * a, xp.sum(xp.real(z * z) * a)]
+
+    outputs, tape = backend.trace(fun(xp), [z, A])
+    expected, reference = registry.load("autograd").trace(fun(anp), [z, A])
+    for found, other in zip(outputs, expected, strict=True):
+        close(found, other)
+    for found, other in zip(tape.pull([c, 1.5]), reference.pull([c, 1.5]), strict=True):
+        close(found, np.asarray(other, found.dtype))
+
+
+def test_outputs_without_derivative_have_none(backend, xp):
+    outputs, tape = backend.trace(lambda a: [xp.floor(a), a.shape[0], a > 0.5], [A])
+    assert_array_equal(outputs[0], np.floor(A))
+    assert outputs[1] == 4
+    assert_array_equal(outputs[2], A > 0.5)
+    (pulled,) = tape.pull([np.ones(4), None, None])
+    assert pulled is None or not np.any(pulled)
+
+
+def test_what_a_tape_holds_has_a_size(backend, xp):
+    big = np.ones(100_000)
+    _, tape = backend.trace(lambda a: [xp.sin(xp.exp(a))], [big])
+    assert 8e5 <= sum(array.nbytes for array in tape.held_arrays()) <= 4e6
+
+
+def test_a_tape_outlives_its_trace(backend, xp):
+    """Traces may be nested and interleaved; each tape is of its own."""
+    tapes = [backend.trace(lambda a, n=n: [xp.sin(a) * n], [A])[1] for n in (1.0, 2.0, 3.0)]
+    for n, tape in zip((1.0, 2.0, 3.0), tapes, strict=True):
+        close(tape.pull([B])[0], n * np.cos(A) * B)
+
+
+def test_a_value_is_made_of_numpy_arrays(backend, xp):
+    def fun(x, scale, kind="k"):
+        return {"a": xp.sin(x["w"]) * scale, "b": [3, kind, (xp.sum(x["w"]), None)]}
+
+    value = backend.run(fun, ({"w": A}, 2.0), {"kind": "other"})
+    assert type(value["a"]) is np.ndarray
+    close(value["a"], 2.0 * np.sin(A))
+    assert value["b"][:2] == [3, "other"]
+    assert type(value["b"][2]) is tuple
+    close(value["b"][2][0], np.sum(A))
+    assert isinstance(value["b"][2][0], np.ndarray | np.generic)
+    assert value["b"][2][1] is None
+
+
+# -------------------------------------------------------------------------------------- forward
+
+
+def test_tangents_are_pushed_forward_any_number_of_times(backend, xp, random):
+    """⟨c, push(t)⟩ = ⟨pull(c), t⟩, and the push is linear."""
+    outputs, push = backend.linearize(product_and_sum(xp), [A, B])
+    close(as_numpy(outputs[0]), np.sin(A) * B)
+    assert outputs[1] == 7
+    assert outputs[3:] == ["text", None]
+    _, tape = backend.trace(product_and_sum(xp), [A, B])
+    for _ in range(3):
+        s, t, c = random.standard_normal((3, 4))
+        pushed = push([s, t])
+        pulled = tape.pull([c, None, 0.3, None, None])
+        left = c @ as_numpy(pushed[0]) + 0.3 * as_numpy(pushed[2])
+        assert left == pytest.approx(pulled[0] @ s + pulled[1] @ t, rel=1e-13)
+        assert pushed[1] is None
+        assert pushed[3:] == [None, None]
+        close(as_numpy(push([2.0 * s, 2.0 * t])[0]), 2.0 * as_numpy(pushed[0]))
+
+
+def test_a_missing_tangent_is_zero(backend, xp):
+    _, push = backend.linearize(product_and_sum(xp), [A, B])
+    pushed = push([None, B])
+    close(as_numpy(pushed[0]), np.sin(A) * B)
+    assert pushed[2] is None or not np.any(as_numpy(pushed[2]))
+    for each in push([None, None]):
+        assert each is None or not np.any(as_numpy(each))
+
+
+def test_outputs_without_derivative_have_no_tangent(backend, xp):
+    outputs, push = backend.linearize(lambda a: [a > 0.5, 3, "text"], [A])
+    assert_array_equal(as_numpy(outputs[0]), A > 0.5)
+    assert push([A]) == [None, None, None]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "c16"])
+def test_tangents_keep_the_dtype(backend, xp, dtype):
+    a = A.astype(dtype)
+    _, push = backend.linearize(lambda a: [xp.sin(a)], [a])
+    assert as_numpy(push([a])[0]).dtype == dtype
+
+
+class Slope:
+    """The directional derivative of a function, as the function of a model."""
+
+    def __init__(self, backend, fun):
+        self.backend = backend
+        self.fun = fun
+
+    def __call__(self, x, v):
+        _, push = registry.load(self.backend).linearize(lambda x: [self.fun(x)], [x])
+        return push([v])[0]
+
+
+def cubic(xp):
+    def fun(x):
+        return xp.sum(xp.sin(x) * x**3)
+
+    return fun
+
+
+HESSIAN = autograd.hessian(cubic(anp))(A)  # diagonal
+
+
+def test_reverse_over_forward_is_a_hessian_vector_product(backend, name, xp):
+    slope = Slope(name, cubic(xp))
+    outputs, tape = backend.trace(lambda x, v: [slope(x, v)], [A, B])
+    gradient = autograd.grad(cubic(anp))(A)
+    assert_allclose(outputs[0], gradient @ B, rtol=1e-12)
+    x, v = tape.pull([1.0])
+    assert_allclose(x, HESSIAN @ B, rtol=1e-12)
+    assert_allclose(v, gradient, rtol=1e-12)
+
+
+def test_a_directional_derivative_is_a_model_like_any_other(backend, name, xp, scheduler):
+    """Its value is computed, and differentiated, wherever models are."""
+    slope = dg.delayed(Slope(name, cubic(xp)), name="slope", backend=name)
+    gradient = autograd.grad(cubic(anp))(A)
+    assert_allclose(slope(dg.variable(A), B).compute(), gradient @ B, rtol=1e-12)
+    value, product = dg.value_and_grad(lambda x: slope(x, B))(A)
+    assert_allclose(value, gradient @ B, rtol=1e-12)
+    assert_allclose(product, HESSIAN @ B, rtol=1e-12)
+
+
+# ----------------------------------------------------------------------------------- registered
+
+
+class Halving:
+    """A backend of a script: autograd, with all cotangents halved."""
+
+    def __init__(self, factor=0.5):
+        self.factor = factor
+        self.dumps, self.loads = AUTOGRAD.dumps, AUTOGRAD.loads
+        self.run = AUTOGRAD.run
+
+    def trace(self, fun, arrays):
+        outputs, tape = AUTOGRAD.trace(fun, arrays)
+        return outputs, HalvingTape(tape, self.factor)
+
+    def linearize(self, fun, arrays):
+        raise NotImplementedError("forward mode")
+
+
+class HalvingTape:
+    def __init__(self, tape, factor):
+        self.tape = tape
+        self.factor = factor
+
+    def pull(self, cotangents):
+        return [each if each is None else self.factor * each for each in self.tape.pull(cotangents)]
+
+    def held_arrays(self):
+        return self.tape.held_arrays()
+
+
+AUTOGRAD = registry.load("autograd")
+
+
+@pytest.fixture
+def fresh_registry(monkeypatch):
+    """What a test registers is forgotten after it."""
+    monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
+
+
+def local_backend():
+    """A backend that can only travel by value: its class is not to be found in any module."""
+
+    class Local(Halving):
+        pass
+
+    return Local()
+
+
+@pytest.mark.parametrize("make", [Halving, local_backend])
+def test_a_registered_object_travels_with_its_models(make, fresh_registry, scheduler):
+    dg.register_backend("halving", make())
+    model = dg.delayed(lambda x: anp.sum(anp.sin(x)), name="model", backend="halving")
+    term = dg.delayed(lambda item, x: anp.sum(x * item), name="term", backend="halving")
+    value, gradient = dg.value_and_grad(lambda x: model(x) + dg.map_sum(term, [A, B], x))(A)
+    close(value, np.sum(np.sin(A)) + A @ (A + B))
+    close(gradient, 0.5 * np.cos(A) + 0.5 * (A + B))
+    assert model(A).compute() == np.sum(np.sin(A))
+
+
+def test_a_registered_object_reaches_placed_items(fresh_registry, client):
+    dg.register_backend("halving", local_backend())
+    model = dg.delayed(lambda item, x: anp.sum(anp.sin(x) * item), name="m", backend="halving")
+    with dg.place([A, B]) as shards:
+        gradient = dg.grad(lambda x: dg.map_sum(model, shards, x))(A)
+    close(gradient, 0.5 * np.cos(A) * (A + B))
+
+
+def test_a_registered_object_travels_as_it_is_when_the_model_is_sent(fresh_registry, client):
+    backend = local_backend()
+    dg.register_backend("halving", backend)
+    model = dg.delayed(lambda x: anp.sum(anp.sin(x)), backend="halving")
+    for factor in (0.5, 0.25):
+        backend.factor = factor
+        close(dg.grad(lambda x: model(x))(A), factor * np.cos(A))
+
+
+def test_a_module_travels_by_its_path(fresh_registry, client):
+    module = importlib.import_module("daskgrad.backends.autograd")
+    dg.register_backend("again", module)
+    assert registry.sent("again") == registry.SentBackend("again", module.__name__, b"")
+    model = dg.delayed(lambda x: anp.sum(anp.sin(x)), backend="again")
+    close(dg.grad(lambda x: model(x))(A), np.cos(A))
+
+
+def test_a_newer_backend_takes_the_place_of_an_older_one_of_its_name(fresh_registry):
+    dg.register_backend("halving", Halving(0.5))
+    dg.register_backend("halving", Halving(0.125))
+    model = dg.delayed(lambda x: anp.sum(x), backend="halving")
+    close(dg.grad(lambda x: model(x))(A), np.full(4, 0.125))
+
+
+@pytest.mark.parametrize("name", registry.NAMES)
+def test_the_names_of_daskgrads_own_backends_are_taken(name):
+    with pytest.raises(ValueError, match=f"backend '{name}' is daskgrad's own"):
+        dg.register_backend(name, Halving())
+
+
+def test_a_backend_that_lacks_a_function_is_an_error_that_names_it():
+    backend = types.SimpleNamespace(dumps=len, loads=len, trace=len)
+    with pytest.raises(TypeError, match="backend 'mine' lacks run, linearize; the protocol"):
+        dg.register_backend("mine", backend)
+
+
+def test_a_backends_name_is_a_string():
+    with pytest.raises(TypeError, match="the name of a backend is a string; found 3"):
+        dg.register_backend(3, Halving())
+
+
+def test_a_module_that_others_cannot_import_is_an_error():
+    module = types.ModuleType("made_here")
+    vars(module).update({name: len for name in registry.FUNCTIONS})
+    with pytest.raises(TypeError, match="module 'made_here', which other processes cannot import"):
+        dg.register_backend("mine", module)
+
+
+def test_registered_backends_are_among_those_to_choose_from(fresh_registry):
+    dg.register_backend("halving", Halving())
+    with pytest.raises(ValueError, match=r"choose one of autograd, jax, torch, halving, or"):
+        dg.delayed(abs, backend="halfing")
+
+
+# -------------------------------------------------------------------------------------- missing
+
+
+def hidden(library):
+    """Code that makes a library one that is not installed."""
+    return f"import sys\nsys.modules[{library!r}] = None\n"
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_a_missing_library_is_an_error_that_names_the_extra(name):
+    """When the model is made; without it daskgrad works."""
+    code = hidden(name) + (
+        "import daskgrad as dg\n"
+        "try:\n"
+        f"    dg.delayed(abs, backend={name!r})\n"
+        "except ModuleNotFoundError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert f"backend '{name}' needs {name}, which is not installed on" in done.stdout
+    assert f'pip install "daskgrad[{name}]"' in done.stdout
+
+
+def test_daskgrad_imports_no_optional_library():
+    code = (
+        "import sys, daskgrad\nprint([name for name in ('jax', 'torch') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.optional
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_a_library_that_a_worker_lacks_is_an_error_of_the_model(name, tmp_path):
+    xp = arrays_of(name)
+    preload = tmp_path / "preload.py"
+    preload.write_text(hidden(name))
+    model = dg.delayed(lambda x: xp.sum(x), name="model", backend=name)
+    total = dg.delayed(lambda item, x: xp.sum(x), name="term", backend=name)
+    with cluster({"distributed.worker.preload": [str(preload)]}, n_workers=1):
+        for fun in (
+            lambda x: model(x),
+            lambda x: dg.map_sum(total, [A, B], x),
+        ):
+            with pytest.raises(ModuleNotFoundError, match=rf"daskgrad\[{name}\]") as caught:
+                dg.grad(fun)(A)
+            assert "forward pass of model" in "".join(caught.value.__notes__)
+        with pytest.raises(ModuleNotFoundError, match=rf"daskgrad\[{name}\]"):
+            model(A).compute()
+
+
+# -------------------------------------------------------------------------------------- together
+
+
+@pytest.mark.optional
+def test_a_graph_of_all_backends_is_exact(scheduler):
+    """autograd ── jax ── torch, and back; every one gets NumPy arrays of the right dtype."""
+    jnp, torch = arrays_of("jax"), arrays_of("torch")
+
+    def first(x):
+        return {"s": anp.sin(x), "n": 2}
+
+    def second(d, factor):
+        return d["s"] ** d["n"] * factor, jnp.sum(d["s"])
+
+    def third(pair):
+        return torch.sum(torch.exp(pair[0]) * pair[1])
+
+    def graph(x):
+        middle = dg.delayed(second, backend="jax")(dg.delayed(first)(x), B)
+        return dg.delayed(third, backend="torch")(middle)
+
+    def whole(x):
+        s = anp.sin(x)
+        return anp.sum(anp.exp(s**2 * B) * anp.sum(s))
+
+    value, gradient = dg.value_and_grad(graph)(A)
+    assert_allclose(value, whole(A), rtol=1e-14)
+    assert_allclose(gradient, autograd.grad(whole)(A), rtol=1e-13)
+    assert gradient.dtype == np.float64
+    single, slope = dg.value_and_grad(graph)(A.astype("f4"))
+    assert_allclose(single, value, rtol=1e-5)
+    assert slope.dtype == np.float32
+    assert_allclose(slope, gradient, rtol=1e-5)
+
+
+@pytest.mark.optional
+@pytest.mark.parametrize("name", OPTIONAL)
+@pytest.mark.parametrize("keep", ["auto", "tape", "gradient", "recompute"])
+def test_all_ways_to_keep_give_the_same_gradient(name, keep, scheduler):
+    xp = arrays_of(name)
+    model = dg.delayed(lambda x, c: xp.sum(xp.sin(x) * c), name="m", backend=name, keep=keep)
+    value, gradient = dg.value_and_grad(lambda x: model(x, B) * 3.0)(A)
+    close(value, 3.0 * np.sin(A) @ B)
+    close(gradient, 3.0 * np.cos(A) * B)
+
+
+@pytest.mark.optional
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_a_captured_call_is_pickled_without_the_library(name):
+    xp = arrays_of(name)
+    node = dg.delayed(lambda x: xp.sin(x), name="m", backend=name)(dg.variable(A))
+    captured = capture(node.model, node.call, (Active(0, watched=False),), [A])
+    assert not captured.pullback.is_empty
+    data = pickle.dumps(captured)
+    assert name.encode() not in data
+    assert pickle.loads(data).pullback.is_empty
+
+
+@pytest.mark.optional
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_a_pullback_whose_worker_retires_is_traced_again_elsewhere(name, tmp_path):
+    """It moves, and arrives empty."""
+    xp, log = arrays_of(name), str(tmp_path / "log")
+
+    def exponential(x):
+        write(log, "ran")
+        return xp.exp(x)
+
+    model = dg.delayed(exponential, name="model", backend=name)
+    with cluster() as client:
+        value, pullback = dg.vjp(lambda x: model(x), A)
+        close(value, np.exp(A))
+        (holder,) = {
+            address
+            for address, keys in client.has_what().items()
+            if any(key[0].startswith("forward-model") for key in keys)
+        }
+        assert lines(log) == ["ran"]
+        client.retire_workers([holder], close_workers=True)
+        close(pullback(B)[0], np.exp(A) * B)
+        close(pullback(A)[0], np.exp(A) * A)
+    assert lines(log) == ["ran", "ran"]
+
+
+@pytest.mark.parametrize("name", list(ARRAYS))
+def test_every_backend_is_in_the_table(name):
+    assert name in registry.NAMES

@@ -1,0 +1,119 @@
+"""Items that travel with every call: one warning, with the bytes and what to write instead."""
+
+import warnings
+
+import autograd.numpy as np
+import dask
+import numpy
+import pytest
+
+import daskgrad as dg
+
+HEAVY = [numpy.ones(2000) for _ in range(40)]
+
+
+def fresh(name):
+    """A model of its own name: something is said once of each."""
+    return dg.delayed(lambda item, x: np.sum(item) * x, name=name)
+
+
+def test_heavy_items_are_complained_of_at_the_third_call_and_once(client):
+    gradient = dg.grad(lambda x: dg.map_sum(fresh("heavy"), HEAVY, x))
+    gradient(1.0)
+    gradient(2.0)
+    with pytest.warns(UserWarning, match="the 40 items of the sum over 'heavy' were sent") as told:
+        gradient(3.0)
+    (warning,) = told
+    assert "3 times, 1.83 MiB in all" in str(warning.message)
+    assert "shards = dg.place(items)" in str(warning.message)
+    assert warning.filename == __file__
+    gradient(4.0)
+
+
+def test_pullbacks_too(client):
+    for _ in range(2):
+        dg.vjp(lambda x: dg.map_sum(fresh("pulled"), HEAVY, x), 1.0)
+    with pytest.warns(UserWarning, match="over 'pulled' were sent"):
+        dg.vjp(lambda x: dg.map_sum(fresh("pulled"), HEAVY, x), 1.0)
+
+
+def told_of(gradient):
+    """What is said of three calls."""
+    return told_of_calls([lambda: gradient(2.0)] * 3)
+
+
+def told_of_calls(calls):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for call in calls:
+            call()
+    return [str(each.message) for each in told if "sent to the cluster" in str(each.message)]
+
+
+@pytest.mark.parametrize("where", ["few bytes", "placed", "no cluster", "a variable"])
+def test_nothing_is_said_where_nothing_can_be_done(where, client):
+    items = {"few bytes": [1.0, 2.0], "placed": dg.place(HEAVY)}.get(where, HEAVY)
+    model = fresh(where)
+
+    def objective(x):
+        return dg.map_sum(model, x["own"] if where == "a variable" else items, x["x"])
+
+    point = {"x": 1.0, "own": [numpy.ones(2000)] * 40}
+    config = {"scheduler": "sync"} if where == "no cluster" else {"scheduler": None}
+    with dask.config.set(config), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*does not depend.*")
+        for _ in range(4):
+            dg.value_and_grad(objective)(point)
+
+
+OF_BATCHES = {
+    "items": lambda batch, x: dg.map_sum(fresh("other items"), batch, x),
+    "rows": lambda batch, x: dg.map_sum(fresh("other rows"), np.array(batch), x),
+}
+
+
+@pytest.mark.parametrize("where", OF_BATCHES)
+def test_nothing_is_said_of_what_is_another_one_in_every_call(where, client):
+    def calls(batches):
+        return [lambda b=b: dg.grad(lambda x: OF_BATCHES[where](b, x))(2.0) for b in batches]
+
+    assert told_of_calls(calls([[row + n for row in HEAVY] for n in range(4)])) == []
+
+
+def test_other_lists_of_the_same_items_are_the_same(client):
+    def objective(x):
+        return dg.map_sum(fresh("made anew"), list(HEAVY), x)
+
+    assert len(told_of(dg.grad(objective))) == 1
+
+
+def test_the_same_rows_too(client):
+    rows = numpy.array(HEAVY)
+    assert len(told_of(dg.grad(lambda x: dg.map_sum(fresh("rows"), rows, x)))) == 1
+
+
+def of_pair(pair, x):
+    return np.sum(pair[0]) * pair[1] * x
+
+
+def of_slices(pair, x):
+    return sum([of_pair(each, x) for each in zip(*pair, strict=True)])
+
+
+@pytest.mark.parametrize(
+    ("add_up", "term"), [(dg.map_sum, of_pair), (dg.reduce_sum, of_slices)], ids=["items", "slices"]
+)
+def test_what_is_zipped_with_placed_items_is_to_be_placed_with_them(add_up, term, client):
+    shards, model = dg.place([1.0] * 40), dg.delayed(term, name=f"zipped {term.__name__}")
+
+    def pulled_back(items):
+        return lambda x: dg.vjp(lambda x: add_up(model, items, x), x)
+
+    (told,) = told_of(pulled_back(dg.zip(HEAVY, shards)))
+    assert "dg.place(dg.zip(a, b))" in told
+    assert told_of(pulled_back(dg.place(dg.zip(HEAVY, [1.0] * 40)))) == []
+
+
+def test_nothing_is_said_while_nans_are_looked_for(client):
+    with dg.debug_nans():
+        assert told_of(dg.grad(lambda x: dg.map_sum(fresh("watched"), HEAVY, x))) == []

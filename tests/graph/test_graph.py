@@ -1,0 +1,158 @@
+"""Which nodes take part in a derivative, in which order, and which are known to be scalars."""
+
+import pickle
+
+import autograd.numpy as np
+import pytest
+
+import daskgrad as dg
+from daskgrad.graph.activity import Graph, keeps_scalars
+from daskgrad.graph.nodes import CallNode, order
+from daskgrad.graph.operators import (
+    ADD,
+    DIVIDE,
+    MATMUL,
+    MULTIPLY,
+    NEGATIVE,
+    POWER,
+    SUBTRACT,
+    UFUNCS,
+)
+from daskgrad.models.tracing import Active
+
+X = np.linspace(0.2, 1.3, 4)
+
+
+@dg.delayed
+def squash(x):
+    return np.tanh(x)
+
+
+@dg.delayed
+def mix(x, y):
+    return x * y
+
+
+def names(nodes):
+    return [node.name for node in nodes]
+
+
+def test_inputs_come_first_and_every_node_once():
+    """
+    ::
+
+            ┌── a ──┐
+        x ──┤       ├── mix ── end
+            └── b ──┘
+    """
+    x = dg.variable(X, name="x")
+    a, b = dg.delayed(np.sin, name="a")(x), dg.delayed(np.cos, name="b")(x)
+    end = dg.delayed(np.sum, name="end")(mix(a, b))
+    assert names(order([end])) == ["x", "a", "b", "mix", "end"]
+    assert names(order([end, a, x])) == ["x", "a", "b", "mix", "end"]
+
+
+def test_a_deep_chain_needs_no_recursion():
+    node = dg.variable(X)
+    for _ in range(5_000):
+        node = squash(node)
+    assert len(Graph(node, [node.inputs[0].inputs[0]]).order) == 5_001
+
+
+def test_active_nodes_lie_between_a_variable_and_the_output():
+    """
+    ::
+
+        x ── p ──┐              z ── s   (does not matter to the output)
+        y ── q ──┴── out
+    """
+    x, y, z = [dg.variable(X, name=name) for name in "xyz"]
+    p, q, s = [dg.delayed(np.sin, name=n)(v) for n, v in zip("pqs", (x, y, z), strict=True)]
+    out = mix(p, q)
+    assert Graph(out, [x]).active == {x, p, out}
+    assert Graph(out, [y]).active == {y, q, out}
+    assert Graph(out, [x, y, z]).active == {x, y, p, q, out}
+    assert Graph(out, [z]).active == set()
+    assert s not in set(Graph(out, [z]).order)
+    assert s in set(Graph(out, [z], extras=[s]).order)
+    assert s not in Graph(out, [z], extras=[s]).active
+
+
+def test_a_part_of_a_variable_is_active_with_the_whole():
+    p = dg.variable({"a": X, "b": [X, 2.0]})
+    out = mix(p["a"], p["b"][1])
+    assert Graph(out, [p]).active == {p["a"], p["b"][1], out}
+    assert p["a"] is p["a"], "a part is one node, however often it is taken"
+
+
+def test_active_inputs_are_watched_unless_they_are_variables():
+    x = dg.variable(X)
+    y = squash(x)
+    out = mix(y, x)
+    graph = Graph(out, [x])
+    assert graph.active_inputs(out) == (Active(0, watched=True), Active(1, watched=False))
+    assert Graph(out, []).active_inputs(out) == ()
+
+
+def test_scalars_are_what_a_scalar_output_depends_on_elementwise():
+    """
+    ::
+
+        s ─────┐
+        t ── * ── + ── out        u: behind a model, of any shape
+        v ── model ─┘
+    """
+    x = dg.variable(X)
+    s, t, u = [dg.delayed(np.sum, name=name)(x) for name in "stu"]
+    v = squash(u)
+    out = dg.sum([s, -t * 2.0, v]) / 3.0
+    assert {s, t, v} <= Graph(out, [x], output_is_scalar=True).scalars
+    assert u not in Graph(out, [x], output_is_scalar=True).scalars
+    assert not Graph(out, [x]).scalars
+
+
+@pytest.mark.parametrize(
+    ("make", "keeps"),
+    [
+        (lambda a, b: a + b, True),
+        (lambda a, b: a - b, True),
+        (lambda a, b: a * b, True),
+        (lambda a, b: a / b, True),
+        (lambda a, b: a**b, True),
+        (lambda a, b: -a, True),
+        (lambda a, b: dg.sum([a, b]), True),
+        (lambda a, b: a @ b, False),
+        (lambda a, b: a[0], False),
+        (lambda a, b: mix(a, b), False),
+    ],
+)
+def test_only_elementwise_nodes_keep_scalars(make, keeps):
+    node = make(dg.variable(X), dg.variable(X))
+    assert keeps_scalars(node) is keeps
+
+
+@pytest.mark.parametrize(
+    "model", [ADD, SUBTRACT, MULTIPLY, DIVIDE, POWER, NEGATIVE], ids=lambda model: model.name
+)
+def test_operators_declare_all_that_they_are(model):
+    """What is forgotten would cost speed without a word."""
+    fun, operator = model.fun, model.operator
+    count = 1 if model is NEGATIVE else 2
+    x, y = [0.75, 1.5][:count], [2.5, 0.5][:count]
+    both = [a + b for a, b in zip(x, y, strict=True)]
+    is_sum = fun(*both) == fun(*x) + fun(*y)
+    ones = [[float(n == place) for n in range(count)] for place in range(count)]
+    assert operator.signs == (tuple([fun(*one) for one in ones]) if is_sum else ())
+    doubled = [[a * (1 + (n == place)) for n, a in enumerate(x)] for place in range(count)]
+    linear = [place for place in range(count) if fun(*doubled[place]) == 2.0 * fun(*x)]
+    assert operator.linear_in == (() if is_sum else tuple(linear))
+
+
+def test_every_ufunc_of_nodes_is_elementwise_but_matmul():
+    assert [model for model in UFUNCS.values() if model.operator is None] == [MATMUL]
+
+
+def test_a_renamed_operator_stays_one():
+    renamed = ADD._replace(name="plus")
+    assert keeps_scalars(CallNode(renamed, (dg.variable(1.0), 2.0), {}))
+    assert pickle.loads(pickle.dumps(renamed)).operator == renamed.operator

@@ -1,0 +1,149 @@
+"""Bad input, as a table: what was asked, which error it is, and what that must say.
+
+A row is (public name, parameter, what stands there): (call, exception, pattern); the pattern is
+looked for in the message and its notes. Other subjects of bad input have files of their own:
+``test_bad_outputs``, ``test_hidden``, ``test_plain_numpy``, ``test_model_errors``,
+``test_arguments``, ``test_writes``. What looks odd and is right is in ``test_odd_input``.
+"""
+
+import inspect
+import re
+
+import autograd.numpy as anp
+import numpy as np
+import pytest
+import rows_derivatives
+import rows_models
+import rows_sums
+from inputs import HOLDS, ITEMS, NO_NUMBERS, PARAMETER, X, energy, node_of, notes, term
+
+import daskgrad as dg
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+ROWS = {**rows_derivatives.ROWS, **rows_models.ROWS, **rows_sums.ROWS}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=" ".join)
+def test_an_error_says_what_was_found_and_what_to_do(row):
+    ask, kind, pattern = ROWS[row]
+    with pytest.raises(kind) as caught:
+        ask()
+    assert re.search(pattern, f"{caught.value} {notes(caught.value)}", re.DOTALL)
+
+
+def test_every_public_name_has_rows():
+    assert {name for name, _, _ in ROWS} == set(dg.__all__)
+
+
+@pytest.mark.parametrize("name", dg.__all__)
+def test_every_parameter_has_a_row(name):
+    """Of functions; those of a class's ``__init__`` are not public."""
+    public = getattr(dg, name)
+    rows = {parameter for row, parameter, _ in ROWS if row == name}
+    if inspect.isfunction(public):
+        assert set(inspect.signature(public).parameters) <= rows
+
+
+def test_the_table_is_long():
+    assert len(ROWS) >= 150
+
+
+# ------------------------------------------------------------------------------- other libraries
+
+
+PANDAS = {
+    "a Series": lambda pandas: pandas.Series(X),
+    "a DataFrame": lambda pandas: pandas.DataFrame({"a": X}),
+    "a Categorical": lambda pandas: pandas.Categorical(["a"]),
+    "an Index": lambda pandas: pandas.Index(X),
+}
+
+
+@pytest.mark.parametrize("kind", PANDAS)
+def test_objects_of_pandas_are_no_parameters_and_no_items(kind):
+    """Labels and categories would be lost."""
+    value = PANDAS[kind](pytest.importorskip("pandas"))
+    found = type(value).__name__
+    with pytest.raises(TypeError, match=PARAMETER.format(found)):
+        dg.grad(energy)(value)
+    with pytest.raises(TypeError, match=HOLDS.format("x", found)):
+        dg.grad(energy)([X, value])
+    for add_up in (dg.map_sum, dg.reduce_sum, dg.per_item):
+        with pytest.raises(TypeError, match=ITEMS + found):
+            add_up(term, value)
+    with pytest.raises(TypeError, match=f"must be a list.*found {found}"):
+        dg.place(value)
+    with pytest.raises(TypeError, match=NO_NUMBERS.format(found)):
+        dg.grad(node_of(lambda x: value))(X)
+    with pytest.raises(TypeError, match=f"numbers; found {found}"):
+        dg.map_sum(lambda item: value, [1, 2]).compute()
+
+
+def foreign(library, device=None):
+    if library == "jax":
+        return pytest.importorskip("jax").numpy.ones(3)
+    torch = pytest.importorskip("torch")
+    return torch.ones(3, dtype=torch.float64, device=device)
+
+
+LIBRARIES = {"jax": ("jax",), "torch": ("torch",), "meta": ("torch", "meta")}
+
+
+@pytest.mark.optional
+@pytest.mark.parametrize("kind", LIBRARIES)
+def test_arrays_of_other_libraries_are_no_parameters_and_no_items(kind):
+    value = foreign(*LIBRARIES[kind])
+    found = type(value).__name__
+    model = node_of(lambda x: x.sum(), backend=LIBRARIES[kind][0])
+    for ask in (dg.grad(energy), dg.grad(lambda x: dg.map_sum(term, [1.0], x)), dg.grad(model)):
+        with pytest.raises(TypeError, match=f"argument 'x' of .* is {found}, .*np.asarray makes"):
+            ask(value)
+    with pytest.raises(TypeError, match=f"argument 'x' of 'term' is {found}"):
+        dg.per_item(term, [1.0])(value)
+    with pytest.raises(TypeError, match=HOLDS.format("variable", found)):
+        dg.variable([X, value])
+    for add_up in (dg.map_sum, dg.reduce_sum, dg.per_item):
+        with pytest.raises(TypeError, match=ITEMS + found):
+            add_up(term, value)
+    with pytest.raises(TypeError, match=NO_NUMBERS.format(found)):
+        dg.grad(node_of(lambda x: value))(X)
+
+
+@pytest.mark.optional
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("kind", ["torch", "meta"])
+def test_a_model_that_fails_on_tensors_is_told_what_they_are(kind):
+    value = foreign(*LIBRARIES[kind])
+    told = "argument 'c': arrays of other libraries are handed over as they are; pass NumPy arrays"
+    for ask in (
+        lambda: dg.grad(lambda x: node_of(lambda x, c: anp.sum(x * c))(x, value))(X),
+        lambda: dg.grad(lambda x: dg.map_sum(lambda c, x: anp.sum(x * c), [value], x))(X),
+    ):
+        with pytest.raises((AttributeError, TypeError)) as caught:
+            ask()
+        assert told in notes(caught.value)
+
+
+@pytest.mark.optional
+def test_a_torch_model_that_writes_into_an_argument_is_found_and_named():
+    pytest.importorskip("torch")
+
+    def spoil(x, c):
+        c[0] = 2.0
+        return (x * c).sum()
+
+    def spoil_item(item, x):
+        return item.zero_().sum() + x.sum()
+
+    model, term = (dg.delayed(fun, backend="torch") for fun in (spoil, spoil_item))
+    c = np.ones(3)
+    for ask, told in (
+        (lambda: dg.grad(lambda x: model(x, c))(X), "model 'spoil'"),
+        (lambda: model(X, c).compute(), "model 'spoil'"),
+        (lambda: dg.jvp(lambda x: model(x, c), (X,), (X,)), "model 'spoil'"),
+        (lambda: dg.grad(lambda x: dg.map_sum(term, [c], x))(X), "model 'spoil_item', item 0"),
+    ):
+        with pytest.raises(RuntimeError, match="has written into one of its arguments") as caught:
+            ask()
+        assert told in notes(caught.value)

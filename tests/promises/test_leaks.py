@@ -1,0 +1,305 @@
+"""Nothing is kept: what futures and placed items hold goes with their owners, also after errors.
+
+The scheduler's tasks are counted over many calls. The garbage collector is off: a reference cycle
+that keeps futures alive would stay.
+"""
+
+import asyncio
+import contextlib
+import gc
+import sys
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import autograd.numpy as np
+import dask
+import pytest
+from clusters import wait_until
+from numpy.testing import assert_array_equal
+
+import daskgrad as dg
+from daskgrad.graph import variables
+from daskgrad.tasks.waiting import all_or_first_error, drop_locals
+
+pytestmark = pytest.mark.timeout(120)
+
+X = np.linspace(0.1, 1.0, 3)
+ITEMS = [np.arange(3.0) + number for number in range(8)]
+
+
+class BadModelError(Exception):
+    pass
+
+
+def inner():
+    """A cause, which has frames of its own."""
+    try:
+        {}["k"]
+    except KeyError as error:
+        return error
+
+
+def wave(x, fails):
+    if fails:
+        raise BadModelError("as asked") from inner()
+    return np.sin(x)
+
+
+def total(y):
+    return np.sum(np.tanh(y))
+
+
+@dg.custom_vjp
+def failing_identity(x):
+    return x
+
+
+def failing_pullback(residuals, cotangent):
+    raise BadModelError("in the backward pass")
+
+
+failing_identity.defvjp(lambda x: (x, None), failing_pullback)
+
+
+def failing_back(x, fails):
+    return failing_identity(x) * 2.0 if fails else x * 2.0
+
+
+def term(item, x, fails):
+    if fails and item[0] > 3.0:
+        raise BadModelError("as asked") from inner()
+    return np.sum(np.sin(item * x))
+
+
+def pair_term(pair, x, fails):
+    return term(pair[0], x, fails) * pair[1][0]
+
+
+def graph(x, fails):
+    first = dg.delayed(wave)(x, False)
+    return dg.delayed(total)(dg.delayed(wave)(first, fails)) + dg.delayed(total)(first)
+
+
+def graph_back(x, fails):
+    return dg.delayed(total)(dg.delayed(failing_back)(dg.delayed(wave)(x, False), fails))
+
+
+def held_pullback(fails):
+    _, pullback = dg.vjp(lambda x: graph_back(x, fails), X)
+    return pullback(1.0)
+
+
+def many_cotangents(fails):
+    _, pullback = dg.vjp(lambda x: dg.delayed(failing_back)(dg.delayed(wave)(x, False), fails), X)
+    return pullback(np.eye(3))
+
+
+def persisted(fails):
+    x = dg.variable(X)
+    kept = dg.delayed(wave)(x, False).persist()
+    return dg.delayed(total)(dg.delayed(wave)(kept, fails)).compute()
+
+
+def lazy(fails):
+    x = dg.variable(X)
+    value, gradient = dg.differentiate(graph(x, fails), x)
+    if not fails:  # what fails once persisted stays, of any collection: Dask's client keeps the
+        value, gradient = dask.persist(value, gradient)  # error, which holds the future's owner
+    return dask.compute(value, gradient)
+
+
+def placed(fails):
+    shards = dg.place(ITEMS, grainsize=1)
+    return dg.value_and_grad(lambda x: dg.map_sum(term, shards, x, fails))(X)
+
+
+def placed_in_a_graph(fails):
+    shards = dg.place(ITEMS, grainsize=1)
+    objective = dg.vjp(lambda x: dg.map_sum(pair_term, dg.zip(shards, ITEMS), x, fails), X)
+    return objective[1](1.0)
+
+
+CALLS = {
+    "value_and_grad": lambda fails: dg.value_and_grad(lambda x: graph(x, fails))(X),
+    "backward": lambda fails: dg.grad(lambda x: graph_back(x, fails))(X),
+    "a held pullback": held_pullback,
+    "many cotangents": many_cotangents,
+    "a persisted node": persisted,
+    "differentiate": lazy,
+    "jvp": lambda fails: dg.jvp(lambda x: graph(x, fails), (X,), (X,)),
+    "hvp": lambda fails: dg.hvp(lambda x: graph(x, fails), (X,), (X,)),
+    "jacobian": lambda fails: dg.jacobian(lambda x: dg.delayed(wave)(x, fails))(X),
+    "per item": lambda fails: dg.per_item(term, ITEMS, grainsize=1)(X, fails),
+    "a sum": lambda fails: dg.grad(lambda x: dg.map_sum(term, ITEMS, x, fails, grainsize=1))(X),
+    "placed items": placed,
+    "placed items in a graph": placed_in_a_graph,
+}
+COLLECTED = "a persisted node"  # after an error: ``.compute()`` is Dask's own wait
+TIMES = 9  # each call, succeeding and failing
+
+
+@pytest.fixture
+def uncollected():
+    """Reference cycles stay."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def tasks_of(client):
+    return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+
+
+def keys_on_workers(client):
+    return sum(client.run(lambda dask_worker: len(dask_worker.data)).values())
+
+
+@pytest.mark.usefixtures("uncollected")
+@pytest.mark.parametrize("name", CALLS)
+def test_the_scheduler_keeps_nothing_of_many_calls(name, client):
+    call = CALLS[name]
+    for _ in range(TIMES):
+        call(False)
+    see_it_empty(client)
+    for _ in range(TIMES):
+        fails(call)
+    see_it_empty(client, gc.collect if name == COLLECTED else None)
+    assert not client.futures
+
+
+def fails(call):
+    with pytest.raises(BadModelError):
+        call(True)
+
+
+def see_it_empty(client, collect=None):
+    def is_empty():
+        if collect is not None:
+            collect()  # again and again: the event loop may have held the latest exception
+        return tasks_of(client) == 0 and keys_on_workers(client) == 0
+
+    wait_until(is_empty, 15)
+
+
+@pytest.mark.usefixtures("uncollected")
+def test_what_an_exception_holds_goes_with_it(client):
+    """A debugger may look at it as long as it is kept; then all is released."""
+    try:
+        held_pullback(True)
+    except BadModelError as error:
+        caught = error
+    assert caught.__traceback__ is not None
+    del caught
+    see_it_empty(client)
+
+
+PROGRAMS = {
+    "a graph": lambda x: graph(x["a"], False) + dg.delayed(total)(x["b"]),
+    "a sum": lambda x: dg.map_sum(term, ITEMS, x["a"], False) + dg.delayed(total)(x["b"]),
+    "a whole and a part": lambda x: dg.delayed(lambda d: np.sum(d["a"] * d["b"]))(x) * x["b"][0],
+}
+
+
+@pytest.mark.usefixtures("uncollected")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_point_goes_when_the_call_has_ended(name, monkeypatch):
+    """It may be large, and there are thousands of calls between two runs of the collector."""
+    seen = []
+
+    def seen_leaf(leaf, name, copy):
+        seen.append(weakref.ref(checked := checked_leaf(leaf[:], name, copy)))
+        return checked
+
+    checked_leaf = variables.checked_leaf
+    monkeypatch.setattr(variables, "checked_leaf", seen_leaf)
+    with dask.config.set(scheduler="sync"):
+        dg.value_and_grad(PROGRAMS[name])({"a": X, "b": 2.0 * X})
+    assert len(seen) == 2
+    assert [ref() for ref in seen] == [None, None]
+
+
+async def in_a_pool():
+    with ThreadPoolExecutor(1) as pool:
+        await asyncio.get_running_loop().run_in_executor(pool, wave, X, True)
+
+
+async def together():
+    await all_or_first_error([in_a_pool(), asyncio.sleep(0), in_a_pool()])
+
+
+@pytest.mark.usefixtures("uncollected")
+@pytest.mark.parametrize("coroutine", [in_a_pool, together])
+def test_a_workers_errors_go_with_their_replies(coroutine):
+    """They hold the point, and a minimizer may try many where a model fails."""
+
+    async def fails():
+        try:
+            await coroutine()
+        except BadModelError as error:
+            return weakref.ref(error)
+
+    assert asyncio.run(fails())() is None
+
+
+def test_a_suspended_coroutine_keeps_its_locals():
+    """Dask's client is among the callers of what loads an error."""
+
+    def function():
+        return sys._getframe()
+
+    async def coroutine():
+        frames.append(function())
+        await asyncio.sleep(0)
+        return "went on"
+
+    frames, running = [], coroutine()
+    running.send(None)
+    assert frames[0].f_back is running.cr_frame, "else this cannot fail"
+    drop_locals(frames[0])
+    with pytest.raises(StopIteration, match="went on"):
+        running.send(None)
+
+
+def tasks_left(client):
+    """How many tasks there are once those of the calls before have gone."""
+    counts = []
+    while len(counts) < 10 or counts[-10:] != counts[-1:] * 10:
+        counts.append(tasks_of(client))
+        time.sleep(0.05)
+    return counts[-1]
+
+
+@pytest.mark.usefixtures("uncollected")
+def test_a_pullback_keeps_its_forward_pass_as_long_as_it_is_held(client):
+    _, pullback = dg.vjp(lambda x: graph(x, False), X)
+    first = pullback(1.0)[0]
+    held = tasks_left(client)
+    assert held > 0, "else this cannot fail"
+    for _ in range(TIMES):
+        assert_array_equal(pullback(1.0)[0], first)
+    wait_until(lambda: tasks_of(client) == held, 15)
+    del pullback
+    wait_until(lambda: tasks_of(client) == 0, 15)
+
+
+@pytest.mark.usefixtures("uncollected")
+def test_nothing_of_a_call_stays_in_the_process():
+    """What was passed to a failing or succeeding call is freed with it, without the collector."""
+    for scheduler in ("sync", "threads"):
+        for in_line in (0.0, 60.0):
+            with dask.config.set({"scheduler": scheduler, "daskgrad.inline.seconds": in_line}):
+                for failing in (False, True):
+                    assert is_freed(failing), (scheduler, in_line, failing)
+
+
+def is_freed(failing):
+    point = X.copy()
+    seen = weakref.ref(point)
+    with contextlib.suppress(BadModelError):
+        dg.value_and_grad(lambda x: graph(x, failing))(point)
+    del point
+    if failing:
+        gc.collect()
+    return seen() is None

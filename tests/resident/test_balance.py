@@ -1,0 +1,88 @@
+"""Which worker holds which blocks: runs of equal cost, cut where subtrees end."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskgrad.resident.balance import assigned, loads, rebalancing, run_stops, unit_blocks
+
+
+@pytest.mark.parametrize(
+    ("blocks", "workers", "stops"),
+    [
+        (64, 1, [64]),
+        (64, 2, [32, 64]),
+        (64, 4, [16, 32, 48, 64]),
+        (64, 3, [21, 43, 64]),
+        (2, 4, [0, 1, 2, 2]),
+        (1000, 3, [336, 672, 1000]),  # 333 and 667 are odd, and within 3 percent stand 336 and 672
+    ],
+)
+def test_equal_blocks_are_cut_evenly_and_at_subtrees(blocks, workers, stops):
+    found = run_stops(np.ones(blocks), [1] * workers)
+    assert found[-1] == blocks
+    if blocks == 2:
+        assert sorted(np.diff([0, *found])) == [0, 0, 1, 1]
+    else:
+        assert found == stops
+
+
+def test_workers_with_more_threads_get_more():
+    assert run_stops(np.ones(64), [1, 3]) == [16, 64]
+
+
+def test_costly_blocks_count_for_more():
+    costs = np.array([10.0] * 8 + [1.0] * 56)
+    first, _ = run_stops(costs, [1, 1])
+    assert first in (6, 7)
+
+
+@given(
+    st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=200),
+    st.lists(st.integers(1, 8), min_size=1, max_size=9),
+)
+def test_every_block_has_one_holder_and_no_worker_is_far_off_its_share(costs, threads):
+    workers = {f"w{number}": count for number, count in enumerate(threads)}
+    holders = assigned(np.array(costs), workers)
+    assert len(holders) == len(costs)
+    assert holders == sorted(holders, key=list(workers).index), "runs, in the order of the workers"
+    share = np.sum(costs) / np.sum(threads)
+    tolerance = 0.06 * np.sum(costs) / len(threads) + 2.0 * max(costs)
+    for load, address in zip(loads(np.array(costs), holders, workers), workers, strict=False):
+        assert load * workers[address] <= share * workers[address] + tolerance
+
+
+def test_nothing_is_moved_where_the_largest_load_would_not_be_less():
+    workers = {f"w{number:02}": 1 for number in range(16)}
+    holders = list(workers)
+    costs = np.full(16, 0.1)
+    costs[[2, 3, 12]] = 0.16, 0.16, 0.2  # slow once, by chance
+    assert len(set(assigned(costs, workers))) < 16, "two blocks on one worker"
+    assert rebalancing(costs, holders, workers) is None
+
+
+def test_uneven_loads_are_evened_out_and_small_ones_are_left():
+    workers = {"a": 1, "b": 1}
+    costs, holders = np.full(64, 0.01), ["a"] * 48 + ["b"] * 16
+    assert rebalancing(costs, holders, workers) == ["a"] * 32 + ["b"] * 32
+    assert rebalancing(costs, ["a"] * 33 + ["b"] * 31, workers) is None, "even enough"
+    assert rebalancing(1e-3 * costs, holders, workers) is None, "less than a millisecond a call"
+
+
+@given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60), st.integers(1, 9), st.randoms())
+def test_a_move_lessens_the_largest_load(costs, count, random):
+    workers = {f"w{number}": 1 for number in range(count)}
+    holders = [random.choice(list(workers)) for _ in costs]
+    wanted = rebalancing(np.array(costs), holders, workers)
+    if wanted is not None:
+        now, then = [loads(np.array(costs), h, workers) for h in (holders, wanted)]
+        assert max(then) < max(now)
+
+
+def test_units_take_the_time_they_should():
+    assert unit_blocks(np.full(64, 0.001), 1, 0.02) == 16
+    assert unit_blocks(np.full(64, 1.0), 1, 0.02) == 1
+    assert unit_blocks(np.full(64, 1e-6), 1, 0.02) == 64
+    assert unit_blocks(np.full(64, 1e-6), 4, 0.02) == 2, "the threads of a worker end together"
+    assert unit_blocks(np.full(1, 1e-6), 4, 0.02) == 1

@@ -1,0 +1,75 @@
+"""Workers keep the memory that arrays free, while shards are open."""
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+from clusters import cluster
+
+import daskgrad as dg
+
+ON_GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+
+PROGRAM = """
+import resource, sys
+import numpy as np
+from daskgrad.resident import allocator
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(200):
+        np.ones(60_000) * 2.0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults()
+before = faults()
+assert allocator.keep_freed_memory()
+faults()
+during = faults()
+assert allocator.restore()
+faults()
+print(before, during, faults())
+"""
+
+
+@ON_GLIBC
+def test_arrays_are_not_faulted_in_again_until_it_is_put_back():
+    """With the threshold of Dask's nanny each array of 480 kB costs more than 100 page faults."""
+    environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536"}
+    output = subprocess.check_output([sys.executable, "-c", PROGRAM], env=environment, text=True)
+    before, during, after = map(int, output.split())
+    assert before > 10_000
+    assert during < 1000
+    assert after > 10_000
+
+
+def term(item, x):
+    return item * x
+
+
+def is_given_back(numbers):
+    """Whether an array of so many numbers is a mapping of its own, which free() gives back.
+
+    That is a bit in the word before what malloc returns. An array that fits into what others left
+    is no mapping, whatever the threshold.
+    """
+    import ctypes
+
+    import numpy as np
+
+    array = np.ones(numbers)
+    return bool(ctypes.c_size_t.from_address(array.ctypes.data - 8).value & 2)
+
+
+@ON_GLIBC
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_workers_have_it_while_shards_are_open(is_on):
+    with cluster({"daskgrad.worker.malloc": is_on}, n_workers=1) as client:
+        with dg.place([1.0, 2.0]) as shards:
+            assert dg.grad(lambda x: dg.map_sum(term, shards, x))(1.0) == 3.0
+            (while_open,) = client.run(is_given_back, 500_000).values()
+        (when_closed,) = client.run(is_given_back, 1_500_000).values()
+    assert while_open != is_on
+    assert when_closed

@@ -1,0 +1,461 @@
+"""Items that are differentiated: against plain autograd, in blocks, and with the same bits."""
+
+import logging
+import pickle
+
+import autograd
+import autograd.numpy as np
+import dask
+import optree
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from samples import decades
+
+import daskgrad as dg
+from daskgrad.models.determinism import NondeterministicModelError
+from daskgrad.models.tracing import Active
+from daskgrad.sums.block_tasks import Summand, capture_block
+from daskgrad.sums.item_cotangents import (
+    ItemGradient,
+    column_of,
+    concatenate,
+    stack_items,
+    without_items,
+)
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+N = 21
+X = np.linspace(0.2, 1.3, 4)
+
+
+ROWS = decades(N, 4)
+NUMBERS = decades(N, seed=1)
+RAGGED = [decades(1 + n % 4, seed=n) for n in range(N)]
+TREES = [{"a": decades(1 + n % 3, seed=n), "b": (n, float(n) / 7)} for n in range(N)]
+DATA = [decades(4, seed=100 + n) for n in range(N)]
+
+
+# ------------------------------------------------------------------------------- the terms
+
+
+def energy(item, x):
+    return np.sum(np.sin(item * x[: np.size(item)])) + np.dot(x, x)
+
+
+def squares(item):
+    return np.sum(item**2)
+
+
+def tree_energy(item, x):
+    return np.sum(item["a"] ** 2) * x[0] + item["b"][0] * np.sin(item["b"][1] * x[1])
+
+
+def wave(item, x):
+    return {"sum": np.sum(item) * x, "first": np.ravel(item)[0] * np.cos(x[0])}
+
+
+def joint(item, x):
+    a, data, b = item
+    return np.sum(np.sin(a * data) * x) * b
+
+
+def joint_wave(item, x):
+    a, data, b = item
+    return a * data * x + b
+
+
+def slices(items, x):
+    return sum([energy(item, x) for item in items])
+
+
+def zipped_slices(items, x):
+    numbers, data = items
+    return sum([n * np.dot(d, x) for n, d in zip(numbers, data, strict=True)])
+
+
+def settled(total):
+    """A function whose derivative is no power of two."""
+    return sum([np.sum(np.sin(1e-12 * leaf)) for leaf in optree.tree_leaves(total)]) * 0.7
+
+
+SUMS = {  # name -> (items, the sum)
+    "rows": (ROWS, lambda p, x, g: dg.map_sum(energy, p, x, grainsize=g) * 0.3),
+    "numbers": (NUMBERS, lambda p, x, g: dg.map_sum(energy, p, x, grainsize=g) * 0.3),
+    "a list": (RAGGED, lambda p, x, g: dg.map_sum(energy, p, x, grainsize=g) * 0.3),
+    "a tuple": (tuple(RAGGED), lambda p, x, g: dg.map_sum(energy, p, x, grainsize=g) * 0.3),
+    "trees": (TREES, lambda p, x, g: dg.map_sum(tree_energy, p, x, grainsize=g) * 0.3),
+    "a model of the sum": (
+        RAGGED,
+        lambda p, x, g: dg.delayed(settled)(dg.map_sum(energy, p, x, grainsize=g)),
+    ),
+    "array-valued terms": (
+        RAGGED,
+        lambda p, x, g: dg.delayed(settled)(dg.map_sum(wave, p, x, grainsize=g)),
+    ),
+    "array-valued terms of rows": (
+        ROWS,
+        lambda p, x, g: dg.delayed(settled)(dg.map_sum(wave, p, x, grainsize=g)),
+    ),
+    "keeping tapes": (
+        ROWS,
+        lambda p, x, g: dg.map_sum(dg.delayed(energy, keep="tape"), p, x, grainsize=g) * 0.3,
+    ),
+    "recomputing": (
+        RAGGED,
+        lambda p, x, g: dg.map_sum(dg.delayed(energy, keep="recompute"), p, x, grainsize=g) * 0.3,
+    ),
+    "keeping gradients": (
+        ROWS,
+        lambda p, x, g: dg.delayed(settled)(
+            dg.map_sum(dg.delayed(energy, keep="gradient"), p, x, grainsize=g)
+        ),
+    ),
+    "a part of a variable": (
+        {"items": RAGGED, "other": 2.0},
+        lambda p, x, g: dg.map_sum(energy, p["items"], x, grainsize=g) * p["other"],
+    ),
+    "a zip": (
+        (ROWS, list(NUMBERS)),
+        lambda p, x, g: dg.map_sum(joint, dg.zip(p[0], DATA, p[1]), x, grainsize=g) * 0.3,
+    ),
+    "a zip of array-valued terms": (
+        (ROWS, list(NUMBERS)),
+        lambda p, x, g: dg.delayed(settled)(
+            dg.map_sum(joint_wave, dg.zip(p[0], DATA, p[1]), x, grainsize=g)
+        ),
+    ),
+    "nothing else": (ROWS, lambda p, x, g: dg.map_sum(squares, p, grainsize=g) * 0.3 + x[0]),
+    "an item that is shared": (
+        ROWS,
+        lambda p, x, g: dg.map_sum(
+            lambda a, p, x: np.dot(a, x) * np.sin(p[0, 0]), p, p, x, grainsize=g
+        ),
+    ),
+    "twice side by side": (
+        NUMBERS,
+        lambda p, x, g: dg.map_sum(
+            lambda ab, x: ab[0] * np.sin(ab[1]) * x[0], dg.zip(p, p), x, grainsize=g
+        ),
+    ),
+}
+
+PLAIN = {
+    "rows": lambda p, x: sum([energy(a, x) for a in p]) * 0.3,
+    "numbers": lambda p, x: sum([energy(a, x) for a in p]) * 0.3,
+    "a list": lambda p, x: sum([energy(a, x) for a in p]) * 0.3,
+    "a tuple": lambda p, x: sum([energy(a, x) for a in p]) * 0.3,
+    "trees": lambda p, x: sum([tree_energy(a, x) for a in p]) * 0.3,
+    "a model of the sum": lambda p, x: settled(sum([energy(a, x) for a in p])),
+    "array-valued terms": lambda p, x: settled(plain_sum([wave(a, x) for a in p])),
+    "array-valued terms of rows": lambda p, x: settled(plain_sum([wave(a, x) for a in p])),
+    "keeping tapes": lambda p, x: sum([energy(a, x) for a in p]) * 0.3,
+    "recomputing": lambda p, x: sum([energy(a, x) for a in p]) * 0.3,
+    "keeping gradients": lambda p, x: settled(sum([energy(a, x) for a in p])),
+    "a part of a variable": lambda p, x: sum([energy(a, x) for a in p["items"]]) * p["other"],
+    "a zip": lambda p, x: sum([joint((p[0][n], DATA[n], p[1][n]), x) for n in range(N)]) * 0.3,
+    "a zip of array-valued terms": lambda p, x: settled(
+        sum([joint_wave((p[0][n], DATA[n], p[1][n]), x) for n in range(N)])
+    ),
+    "nothing else": lambda p, x: sum([squares(a) for a in p]) * 0.3 + x[0],
+    "an item that is shared": lambda p, x: sum([np.dot(a, x) * np.sin(p[0, 0]) for a in p]),
+    "twice side by side": lambda p, x: sum([a * np.sin(a) * x[0] for a in p]),
+}
+
+
+def plain_sum(trees):
+    return optree.tree_map(lambda *leaves: sum(leaves), *trees)
+
+
+def plain_gradients(name):
+    """By autograd, for the leaves that have a derivative."""
+    items = SUMS[name][0]
+    leaves, structure = optree.tree_flatten(items)
+    places = [n for n, leaf in enumerate(leaves) if not isinstance(leaf, int)]
+
+    def of_leaves(some, x):
+        mixed = list(leaves)
+        for place, leaf in zip(places, some, strict=True):
+            mixed[place] = leaf
+        return PLAIN[name](optree.tree_unflatten(structure, mixed), x)
+
+    some = [leaves[place] for place in places]
+    found = [None] * len(leaves)
+    for place, gradient in zip(places, autograd.grad(of_leaves)(some, X), strict=True):
+        found[place] = gradient
+    return optree.tree_unflatten(structure, found), autograd.grad(of_leaves, 1)(some, X)
+
+
+def require_close(found, right):
+    found_leaves, structure = optree.tree_flatten(found, none_is_leaf=True)
+    leaves, other = optree.tree_flatten(right, none_is_leaf=True)
+    assert structure == other
+    for a, b in zip(found_leaves, leaves, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            scale = np.max(np.abs(b)) if np.size(b) else 1.0
+            assert_allclose(a, b, rtol=1e-9, atol=1e-12 * scale)
+
+
+def value_and_gradients(name, grainsize):
+    items, summed = SUMS[name]
+    return dg.value_and_grad(lambda p, x: summed(p, x, grainsize), argnums=(0, 1))(items, X)
+
+
+def bits(tree):
+    leaves = optree.tree_leaves(tree, none_is_leaf=True)
+    return tuple([None if leaf is None else np.asarray(leaf).tobytes() for leaf in leaves])
+
+
+@pytest.mark.parametrize("grainsize", [1, 4, 64])
+@pytest.mark.parametrize("name", SUMS)
+def test_the_gradient_of_the_items_is_that_of_the_plain_loop(name, grainsize):
+    value, gradients = value_and_gradients(name, grainsize)
+    assert_allclose(value, PLAIN[name](SUMS[name][0], X), rtol=1e-11)
+    require_close(gradients, plain_gradients(name))
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_the_bits_do_not_depend_on_the_grainsize(name):
+    expected = bits(value_and_gradients(name, 1))
+    for grainsize in (2, 3, 8, 16, 64, "auto"):
+        assert bits(value_and_gradients(name, grainsize)) == expected, grainsize
+
+
+def test_the_bits_do_not_depend_on_the_scheduler(every_scheduler):
+    results = every_scheduler(lambda: [bits(value_and_gradients(name, 8)) for name in SUMS])
+    for name, found in zip(SUMS, zip(*results.values(), strict=True), strict=True):
+        assert len(set(found)) == 1, name
+
+
+@pytest.mark.parametrize("name", ["rows", "a list", "trees"])
+def test_the_shared_gradient_has_the_bits_of_a_sum_over_constants(name):
+    items, summed = SUMS[name]
+    value, gradient = dg.value_and_grad(lambda x: summed(items, x, 4))(X)
+    other, (_, other_gradient) = value_and_gradients(name, 8)
+    assert bits((value, gradient)) == bits((other, other_gradient))
+
+
+@pytest.mark.parametrize("given", [RAGGED, ROWS])
+def test_every_way_to_a_derivative(given, scheduler):
+    def objective(p):
+        return dg.map_sum(energy, p, X, grainsize=8)
+
+    value, gradient = dg.value_and_grad(objective)(given)
+    found, pullback = dg.vjp(objective, given)
+    assert found == value
+    assert bits(pullback(1.0)[0]) == bits(gradient)
+    p = dg.variable(given)
+    assert bits(dask.compute(*dg.differentiate(objective(p), p))) == bits((value, gradient))
+    assert objective(p).compute() == value
+
+
+@pytest.mark.parametrize("given", [RAGGED, ROWS])
+def test_the_cotangent_of_a_vjp_scales_once(given):
+    for grainsize in (1, 4, 64):
+        _, pullback = dg.vjp(lambda p, g=grainsize: dg.map_sum(energy, p, X, grainsize=g), given)
+        gradient = dg.grad(lambda p: dg.map_sum(energy, p, X) * 0.7)(given)
+        assert bits(pullback(0.7)[0]) == bits(gradient)
+
+
+@pytest.mark.parametrize("name", ["array-valued terms", "a zip of array-valued terms"])
+def test_the_pullback_of_a_sum_of_arrays(name, scheduler, random):
+    items = SUMS[name][0]
+    model = wave if name == "array-valued terms" else joint_wave
+
+    def over(p):
+        return p if model is wave else dg.zip(p[0], DATA, p[1])
+
+    value, pullback = dg.vjp(lambda p, x: dg.map_sum(model, over(p), x, grainsize=8), items, X)
+    y = optree.tree_map(lambda leaf: random.normal(size=np.shape(leaf))[()], value)
+    gradients = pullback(y)
+
+    def objective(p, x):
+        total = dg.map_sum(model, over(p), x)
+        return dg.delayed(lambda t: sum(map(np.sum, map(np.multiply, *map(leaves_of, (t, y))))))(
+            total
+        )
+
+    require_close(gradients, dg.grad(objective, (0, 1))(items, X))
+
+
+def leaves_of(tree):
+    return optree.tree_leaves(tree)
+
+
+@pytest.mark.parametrize("grainsize", [1, 4, 5, "auto"])
+def test_slices_of_items_that_are_differentiated(grainsize, scheduler):
+    for items in (ROWS, RAGGED):
+        gradients = dg.grad(
+            lambda p, x: dg.reduce_sum(slices, p, x, grainsize=grainsize) * 0.3, (0, 1)
+        )(items, X)
+        require_close(gradients, plain_gradients("rows" if items is ROWS else "a list"))
+    gradient = dg.grad(
+        lambda p: dg.reduce_sum(zipped_slices, dg.zip(p, DATA), X, grainsize=grainsize)
+    )(NUMBERS)
+    assert_allclose(gradient, [np.dot(data, X) for data in DATA], rtol=1e-14)
+
+
+def test_items_beside_placed_ones(every_scheduler):
+    def summed():
+        placed = dg.place(DATA, 4)
+        return bits(dg.value_and_grad(lambda p: dg.map_sum(term, dg.zip(p, placed), X))(NUMBERS))
+
+    def term(item, x):
+        return item[0] ** 2 * np.dot(item[1], x)
+
+    results = every_scheduler(summed)
+    expected = bits(dg.value_and_grad(lambda p: dg.map_sum(term, dg.zip(p, DATA), X))(NUMBERS))
+    assert set(results.values()) == {expected}
+
+
+def test_items_that_are_not_asked_for_are_constants():
+    p, x = dg.variable(RAGGED), dg.variable(X)
+    _, gradient = dask.compute(*dg.differentiate(dg.map_sum(energy, p, x), x))
+    assert bits(gradient) == bits(dg.grad(lambda x: dg.map_sum(energy, RAGGED, x))(X))
+    both = dg.map_sum(joint, dg.zip(dg.variable(ROWS), DATA, q := dg.variable(NUMBERS)), x)
+    _, gradient = dask.compute(*dg.differentiate(both, q))
+    right = [joint((ROWS[n], DATA[n], 1.0), X) for n in range(N)]
+    assert_allclose(gradient, right, rtol=1e-12)
+
+
+def test_the_gradient_of_one_item_of_many():
+    p = dg.variable(RAGGED)
+    _, gradient = dask.compute(*dg.differentiate(dg.map_sum(squares, p), p[3]))
+    assert_array_equal(gradient, 2.0 * RAGGED[3])
+
+
+def test_items_on_which_no_term_depends_get_zeros():
+    def some(item, x):
+        return np.sum(item) * x[0] if np.ravel(item)[0] > 0 else np.sum(x)
+
+    for items in (ROWS, RAGGED):
+        expected = [X[0] * (a[0] > 0) * np.ones(len(a)) for a in items]
+        for grainsize in (1, 4):
+            found = dg.grad(lambda p, g=grainsize: dg.map_sum(some, p, X, grainsize=g))(items)
+            for a, b in zip(found, expected, strict=True):
+                assert_array_equal(a, b)
+    with pytest.warns(UserWarning, match="does not depend on 'p'"):
+        gradient = dg.grad(lambda p: dg.map_sum(lambda a: 1.0, p) * 2.0)(ROWS)
+    assert_array_equal(gradient, np.zeros_like(ROWS))
+
+
+def test_real_items_of_a_complex_sum():
+    z = 1.5 - 0.5j
+
+    def term(item):
+        return np.sum(item * z) if len(item) > 2 else np.sum(item)
+
+    def norm(total):
+        return np.real(total * np.conj(total))
+
+    def plain(items):
+        return norm(sum([term(item) for item in items]))
+
+    for grainsize in (1, 2):
+        found = dg.grad(lambda p, g=grainsize: dg.delayed(norm)(dg.map_sum(term, p, grainsize=g)))(
+            [np.ones(2), np.ones(1), np.ones(3), np.ones(4)]
+        )
+        right = autograd.grad(plain)([np.ones(2), np.ones(1), np.ones(3), np.ones(4)])
+        require_close(found, right)
+
+
+@pytest.mark.parametrize("grainsize", [1, 2, 4])
+def test_the_factor_is_that_of_the_whole_sum(grainsize):
+    """A block of terms of half precision alone would round it."""
+    items = [np.ones(2, "f2"), np.full(3, 3.0, "f2"), np.ones(2)]
+    _, pullback = dg.vjp(
+        lambda p: dg.map_sum(lambda a: np.sum(a * a), p, grainsize=grainsize), items
+    )
+    for cotangent in np.linspace(0.1, 0.2, 20):
+        (found,) = pullback(cotangent)
+        for gradient, item in zip(found, items, strict=True):
+            assert gradient.dtype == item.dtype
+            assert_array_equal(gradient, (cotangent * 2.0 * item.astype(float)).astype(item.dtype))
+
+
+def test_single_precision_stays():
+    items = np.linspace(0, 1, 12, dtype=np.float32).reshape(4, 3)
+    gradient = dg.grad(lambda p: dg.map_sum(squares, p) * 0.1)(items)
+    assert gradient.dtype == np.float32
+    assert_allclose(gradient, 0.2 * items, rtol=1e-6)
+
+
+# --------------------------------------------------------------- what moves, and what is lost
+
+
+def test_a_gradient_by_item_moves_and_tells_its_size():
+    kept = ItemGradient((X,), ((X, X), (X,)))
+    moved = pickle.loads(pickle.dumps(kept))
+    assert bits((moved.leaves, moved.columns)) == bits((kept.leaves, kept.columns))
+    assert kept.__sizeof__() >= 4 * X.nbytes
+
+
+def test_tapes_of_items_are_traced_again_where_they_moved(pool, caplog):
+    with dask.config.set(scheduler="processes", pool=pool), caplog.at_level(logging.INFO):
+        _, pullback = dg.vjp(lambda p: dg.map_sum(wave, p, X, grainsize=8), ROWS)
+        cotangent = {"sum": np.ones(4), "first": 1.0}
+        moved = pullback(cotangent)[0]
+    _, pullback = dg.vjp(lambda p: dg.map_sum(wave, p, X, grainsize=8), ROWS)
+    assert bits(moved) == bits(pullback(cotangent)[0])
+
+
+def test_a_model_that_changes_its_mind_is_found():
+    calls = []
+
+    def changing(item):
+        calls.append(item)
+        return np.sum(item) * len(calls)
+
+    node = dg.map_sum(changing, dg.variable(ROWS))
+    summand = Summand(node.call, (Active(0, watched=False),))
+    first, second = [capture_block(node.model, summand, 0, [], ROWS) for _ in ("once", "again")]
+    column_of(first, 0, without_items(first), node.model)
+    with pytest.raises(NondeterministicModelError, match="'changing' returned another value"):
+        column_of(second, 0, without_items(first), node.model)
+
+
+# ----------------------------------------------------------------------------------------- cost
+
+
+def test_each_term_runs_once():
+    calls = []
+
+    def term(item, x):
+        calls.append(1)
+        return np.sum(item * x)
+
+    for objective in (
+        lambda p, x: dg.map_sum(term, p, x, grainsize=4),
+        lambda p, x: dg.delayed(np.sin)(dg.map_sum(term, p, x, grainsize=4)),
+    ):
+        calls.clear()
+        dg.grad(objective, argnums=(0, 1))(ROWS, X)
+        assert len(calls) == N
+
+
+# ------------------------------------------------------------------------------- put together
+
+
+def test_cotangents_are_put_side_by_side():
+    assert stack_items([(1.0, None), (2.0, X)], are_rows=False) == (1.0, None, 2.0, X)
+    (rows,) = stack_items([(X,), (None,), (X,)], are_rows=True)
+    assert_array_equal(rows, [X, 0.0 * X, X])
+    assert stack_items([(None,)], are_rows=True) == (None,)
+    (numbers,) = stack_items([(np.float32(1.0),), (None,)], are_rows=True)
+    assert numbers.dtype == np.float32
+    assert numbers.tolist() == [1.0, 0.0]
+
+
+def test_blocks_are_joined():
+    assert concatenate([(1.0, 2.0), (), (3.0,)], [2, 1, 1], are_rows=False) == (1.0, 2.0, 3.0)
+    (rows,) = concatenate([(np.ones((2, 3)),), (None,)], [2, 4], are_rows=True)
+    assert_array_equal(rows, [[1.0] * 3] * 2 + [[0.0] * 3] * 4)
+    assert concatenate([(None,), (None,)], [1, 1], are_rows=True) == (None,)
+
+
+def test_an_array_valued_sum_has_no_gradient():
+    with pytest.raises(TypeError, match="a gradient needs one real number"):
+        dg.grad(lambda p: dg.map_sum(lambda a: a * 1.0, p, grainsize=4))(ROWS)
+    with pytest.raises(TypeError, match="a gradient needs one real number"):
+        dg.grad(lambda p: dg.map_sum(lambda a: a * 1.0, p, grainsize=64))(ROWS)
