@@ -22,11 +22,11 @@ from daskgrad.graph.nodes import (
     names,
 )
 from daskgrad.graph.variables import Variable
-from daskgrad.models.duals import Dual, pushed, tangent_of
+from daskgrad.models.duals import Dual, push_forward, tangent_of
 from daskgrad.models.model import Model
 from daskgrad.values.descriptions import describe
 
-TAKE_TANGENT = delayed(tangent_of, name="tangent")
+TANGENT = delayed(tangent_of, name="tangent")
 
 
 class Tangents:
@@ -67,7 +67,7 @@ class Tangents:
         """The model that takes duals; the nodes of one model share it."""
         key = id(model), tangent_only
         if key not in self._models:
-            self._models[key] = pushed(model, tangent_only)
+            self._models[key] = push_forward(model, tangent_only)
         return self._models[key]
 
     def of_variable(self, variable: Variable) -> tuple[Variable, ...]:
@@ -92,7 +92,7 @@ class Tangents:
     def _tangent(self, node: Node) -> Any:
         if isinstance(node, Variable):
             return self.of_variable(node)[0]
-        return TAKE_TANGENT(self._duals[node]) if node in self._duals else tangent_node(node, self)
+        return TANGENT(self._duals[node]) if node in self._duals else tangent_node(node, self)
 
 
 def part(of: Variable, root: Variable) -> Variable:
