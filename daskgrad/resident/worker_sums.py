@@ -1,4 +1,4 @@
-"""Jobs: the blocks of one sum that one worker evaluates for one request, in threads."""
+"""Worker sums: the blocks of a request's sums that one worker evaluates, in threads."""
 
 import threading
 import time
@@ -24,9 +24,9 @@ Columns = dict[int, tuple[Leaves, ...]]  # by the number of the block, for each 
 
 
 class Result(NamedTuple):
-    """The partial sums, job by job, and for each worker the seconds of each block of each job.
+    """The partial sums of each job, and by worker the seconds of each block of each job.
 
-    Where items are differentiated, ``columns`` has the cotangents of each block's items.
+    ``columns`` has the cotangents of each block's items, if these are differentiated.
     """
 
     sums: list[Sums]
@@ -40,7 +40,7 @@ class Result(NamedTuple):
 
 
 def as_tuples(sums: Sums) -> tuple[list[tuple], list[tuple]]:
-    """What the blocks of a job saw, which is the same for all, and the partial sums."""
+    """What the blocks of a job saw, all the same, and the partial sums."""
     seen = next(iter(sums.values())).seen if sums else ()
     partial_sums = [(place, each.value, each.pullback.leaves) for place, each in sums.items()]
     return [tuple(each) for each in seen], partial_sums
@@ -60,7 +60,7 @@ def load_sums(seen: list[tuple], partial_sums: list[tuple]) -> Sums:
 
 
 class CannotFinish(Exception):
-    """A call cannot be finished here; carries the reply that says why."""
+    """A worker cannot finish its part of a call; carries the reply that says why."""
 
     def __init__(self, status: str, **reply: Any):
         super().__init__(status)
@@ -78,9 +78,8 @@ class AskedBlock(NamedTuple):
 class Job:
     """One sum of a request: the blocks of it that this worker has.
 
-    A parcel has its model and its summand. ``rows`` are those of its items that come with the
-    request, for each sum, column and run of blocks; a ``unit`` is how many blocks one thread
-    evaluates in one go.
+    A parcel holds its model and its summand. ``rows`` are the items that come with the request,
+    for each sum, column and run of blocks. One thread evaluates a ``unit`` of blocks in one go.
     """
 
     def __init__(
@@ -118,7 +117,7 @@ class Job:
         return [Unit(self, start, self._blocks[start : start + self._unit]) for start in starts]
 
     def run(self, place: int, items: Any) -> None:
-        """Evaluates the block at a place in the request, and adds it to what is there."""
+        """Evaluates the block at a place in the request, and adds it to the partial sums."""
         traced = self._opened()
         number, run, _ = self._blocks[place]
         start = time.perf_counter()
@@ -153,7 +152,7 @@ class Job:
 
     @cached_property
     def _opened_rows(self) -> list[Any]:
-        """For each column that is sent the rows of each run."""
+        """The rows of each run, for each column that the request brings."""
         rows = self._rows.value()
         return [
             self._kept_rows[place].value() if place in self._kept_rows else column
@@ -180,7 +179,7 @@ class Unit(NamedTuple):
         return [block.key for block in self.blocks]
 
     def run(self, data: Sequence[Any], call: str, running: Container[str]) -> None:
-        """Evaluates its blocks as long as the call is among those that are running."""
+        """Evaluates its blocks until nobody waits for the call any more."""
         try:
             for place, items in enumerate(data, self.start):
                 if call not in running:
