@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from distributed.core import error_message
@@ -101,7 +100,7 @@ class Job:
         self._runs: Sequence[Sequence[int]] = message["runs"]
         self._blocks = list(blocks_of(self._runs, message["key"]))
         self._unit: int = message["unit"]
-        self._traced: TracedSum | None = None
+        self._opened: tuple[TracedSum, list[Any]] | None = None
         self._subtrees = CapturedSubtrees(self.count, message["summation"])
         self.columns: Columns = {}
         self._lock = threading.Lock()
@@ -118,11 +117,11 @@ class Job:
 
     def run(self, place: int, items: Any) -> None:
         """Evaluates the block at a place in the request, and adds it to the partial sums."""
-        traced = self._opened()
+        traced, sent = self._open()
         number, run, _ = self._blocks[place]
         start = time.perf_counter()
         begin = (number - self._runs[run][0]) * self._block_items  # in the rows of its run
-        rows = [runs[run][begin : begin + self._block_items] for runs in self._opened_rows]
+        rows = [runs[run][begin : begin + self._block_items] for runs in sent]
         columns = traced.columns(rows, canonical(items))
         captured = traced.capture(number * self._block_items, *columns)
         self.seconds[place] = time.perf_counter() - start
@@ -136,12 +135,14 @@ class Job:
     def sums(self) -> Sums:
         return self._subtrees.sums()
 
-    def _opened(self) -> TracedSum:
+    def _open(self) -> tuple[TracedSum, list[Any]]:
+        """The sum, and for each column that was sent the rows of each run."""
         with self._lock:
-            if self._traced is None:
+            if self._opened is None:
                 model, summand = self._summand.value()
-                self._traced = TracedSum(model, summand, self._opened_inputs())
-            return self._traced
+                traced = TracedSum(model, summand, self._opened_inputs())
+                self._opened = traced, self._opened_rows()
+            return self._opened
 
     def _opened_inputs(self) -> list[Any]:
         values = self._values.value()
@@ -150,7 +151,6 @@ class Job:
             for place, number in enumerate(self._inputs)
         ]
 
-    @cached_property
     def _opened_rows(self) -> list[Any]:
         """The rows of each run, for each column that the request brings."""
         rows = self._rows.value()
