@@ -6,7 +6,7 @@ their arguments are those of the tasks, and so are the bits. What is added when 
 for Dask, with the results there are as data.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from daskgrad.derivatives.in_line import Clock, captured_here
@@ -51,7 +51,8 @@ class AtOnce(TaskGraph):
             kind = type(arg)
             given.append(arg.value if kind is Known else _known(arg) if kind is list else arg)
         if key in self._direct:
-            return Known(key, self._clock.beside(self._sum, key, *given))
+            args = (self._direct[key], self._graph, *given, self._clock)
+            return Known(key, self._clock.beside(captured_here, *args))
         value = fun(*given) if self._policy is None else self.function(key, fun).run(tuple(given))
         found = Known(key, value)
         self._clock.put_off()
@@ -78,9 +79,6 @@ class AtOnce(TaskGraph):
 
     def data(self, key: Any, value: Any) -> Any:
         return super().data(key, value) if self._is_late else Known(key, value)
-
-    def _sum(self, key: Any, inputs: Sequence[Any]) -> Any:
-        return captured_here(self._direct[key], self._graph, inputs, self._clock)
 
     def _hand_over(self) -> None:
         """From here on tasks may run again, where something is lost or moved."""

@@ -159,7 +159,8 @@ class InLine:
         try:
             for key in waiting:
                 if key not in there:
-                    self._values[key] = self._clock.beside(self._captured_here, key)
+                    args = (self._direct[key], self._graph, self._inputs(key), self._clock)
+                    self._values[key] = self._clock.beside(captured_here, *args)
             if call is not None:
                 self._run_independent(keys)
                 results = self._clock.beside(call.results)
@@ -217,9 +218,6 @@ class InLine:
         kept = [key for key in running if key in used]
         rest = self._tasks.rest(kept, self._values)
         return dict(zip(kept, rest.compute(kept), strict=True))
-
-    def _captured_here(self, key: Any) -> Captured:
-        return captured_here(self._direct[key], self._graph, self._inputs(key), self._clock)
 
 
 def spread_of(node: ReductionNode, client: Client) -> Spread:

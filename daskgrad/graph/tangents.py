@@ -18,11 +18,11 @@ from daskgrad.graph.delayed import delayed
 from daskgrad.graph.nodes import CallNode, Node, names
 from daskgrad.graph.operators import NEGATIVE
 from daskgrad.graph.variables import Variable
-from daskgrad.models.duals import Dual, pushed, tangent_of, with_zero_tangents
+from daskgrad.models.duals import Dual, push_forward, tangent_of, with_zero_tangents
 from daskgrad.models.model import Model
 from daskgrad.values.descriptions import describe
 
-TAKE_TANGENT = delayed(tangent_of, name="tangent")
+TANGENT = delayed(tangent_of, name="tangent")
 ZERO_TANGENTS = delayed(with_zero_tangents, name="zero tangents")
 PAIR = delayed(Dual, name="pair")
 
@@ -65,7 +65,7 @@ class Tangents:
         """The model that takes duals; the nodes of one model share it."""
         key = id(model), tangent_only
         if key not in self._models:
-            self._models[key] = pushed(model, tangent_only)
+            self._models[key] = push_forward(model, tangent_only)
         return self._models[key]
 
     def of_variable(self, variable: Variable) -> tuple[Variable, ...]:
@@ -90,7 +90,7 @@ class Tangents:
     def _tangent(self, node: Node) -> Any:
         if isinstance(node, Variable):
             return self.of_variable(node)[0]
-        return TAKE_TANGENT(self._duals[node]) if node in self._duals else tangent_node(node, self)
+        return TANGENT(self._duals[node]) if node in self._duals else tangent_node(node, self)
 
 
 def part(of: Variable, root: Variable) -> Variable:

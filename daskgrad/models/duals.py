@@ -38,7 +38,7 @@ def is_dual(value: Any) -> bool:
 
 
 @carrier
-class Pushed:
+class Pushforward:
     """The function of a model that takes duals among its arguments, and returns one.
 
     ``tangent_only``: it returns the only tangent alone.
@@ -152,8 +152,8 @@ def tangent_of(dual: Dual) -> Any:
     return dual.tangents[0]
 
 
-def pushed(model: Model, tangent_only: bool = False) -> Model:
+def push_forward(model: Model, tangent_only: bool = False) -> Model:
     """The model that takes duals. Its tape is kept where its value is no single number."""
-    fun: Callable = Pushed(model, tangent_only)
+    fun: Callable = Pushforward(model, tangent_only)
     keep = model.keep if tangent_only or model.keep == "recompute" else "tape"
     return model._replace(fun=fun, keep=keep)

@@ -1,4 +1,4 @@
-"""Requests: sums over items that are spread, as what each worker is asked to do."""
+"""Requests: what the client asks each worker to do, for sums whose blocks are spread over them."""
 
 import pickle
 from collections.abc import Mapping, Sequence
@@ -33,17 +33,17 @@ class SpreadSum(NamedTuple):
         return any([number == active for active, _ in self.summand.active])
 
     def part(self, column: int) -> int:
-        """Which part of an item a column has."""
+        """The number of the part of an item that a column holds."""
         placed = self.summand.placed
         return column + (placed is not None and column >= placed)
 
 
 class JobMessage(NamedTuple):
-    """A sum as all workers are told of it.
+    """A sum as a request describes it to all workers.
 
-    ``inputs`` are places in the point, of the shared inputs; ``parcels`` are those that do not
-    stand there, as pairs (number of the input, digest), and so are for each worker ``kept_rows``,
-    with the numbers of columns. ``key`` is that of what the workers hold.
+    ``inputs`` are the places of the shared inputs in the point; ``parcels`` holds those that are
+    not there, as pairs (number of the input, digest), and ``kept_rows`` for each worker pairs
+    (number of the column, digest). ``key`` begins the keys of the items that the workers hold.
     """
 
     summand: str
@@ -57,7 +57,7 @@ class JobMessage(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """What the first of some workers is sent, for itself and for those that it passes it on to."""
+    """The work of some workers: the client sends it to the first, which passes it on."""
 
     address: str
     all_addresses: Sequence[str]
@@ -65,9 +65,9 @@ class Tree(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Who does what for a request: it is that of the next one, too, unless something changed.
+    """What each worker does for a request, and for the next one, unless something changes.
 
-    ``asked`` is what each worker is asked for each of the sums; held here, so that ids stay theirs.
+    ``asked`` is what each worker is asked for, sum by sum; held here, so that ids stay theirs.
     """
 
     trees: Sequence[Tree]
@@ -79,10 +79,10 @@ class Plan(NamedTuple):
 
 
 class Request:
-    """What is sent for some sums: the point, which travels every time, and the parcels.
+    """What the client sends for some sums: the point, which travels every time, and the parcels.
 
-    The summands are parcels, and so are large inputs that are not differentiated: they are likely
-    to be the same in the next call. ``rows`` has for each worker the items that it does not hold.
+    The summands are parcels, and so are large inputs that are not differentiated: the next call
+    probably has the same ones. ``rows`` has for each worker the items that it does not hold.
     """
 
     def __init__(self, sums: Sequence[SpreadSum]):
@@ -101,7 +101,7 @@ class Request:
     def _is_large(self, workers: int) -> bool:
         """Whether it costs less to pass the point on than to send it to each worker directly.
 
-        What is passed on takes the rows of others along.
+        Workers that pass it on also pass on the rows of others.
         """
         point = sum(map(len, self.point))
         rows = sum([len(frame) for frames in self.rows.values() for frame in frames])
@@ -130,7 +130,7 @@ class Request:
         )
 
     def _rows(self, each: SpreadSum, asked: Mapping[str, Asked]) -> dict[str, "Rows"]:
-        """The rows of each worker, which is sent no others."""
+        """The rows for each worker."""
         if not each.columns:
             return {}
         size = each.spread.block_items
@@ -167,9 +167,9 @@ class Request:
 
 
 class Rows(NamedTuple):
-    """What a worker is sent of the items of a sum: for each column the rows of each run of blocks.
+    """The items of a sum for one worker: for each column the rows of each run of blocks.
 
-    ``kept`` are parcels in the place of columns, as pairs (number of the column, digest).
+    ``kept`` are the columns that are parcels instead, as pairs (number of the column, digest).
     """
 
     columns: list[Any]
@@ -177,7 +177,7 @@ class Rows(NamedTuple):
 
 
 def packed_rows(sums: Sequence[Mapping[str, Rows]]) -> dict[str, Frames]:
-    """By worker the rows of all sums."""
+    """The rows of all sums, by worker."""
     there = dict.fromkeys(address for rows in sums for address in rows)
     return {
         address: pack([rows[address].columns if address in rows else () for rows in sums])
@@ -186,7 +186,7 @@ def packed_rows(sums: Sequence[Mapping[str, Rows]]) -> dict[str, Frames]:
 
 
 def is_kept(value: Any) -> bool:
-    """Whether something that is not differentiated is a parcel: it is large."""
+    """Whether an input that is not differentiated is large enough to be a parcel."""
     return cotangents.nbytes(flatten(value)[0]) >= LARGE
 
 

@@ -1,9 +1,8 @@
-"""Jobs: the blocks of one sum that one worker evaluates for one request, in threads."""
+"""Worker sums: the blocks of a request's sums that one worker evaluates, in threads."""
 
 import threading
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from distributed.core import error_message
@@ -24,9 +23,9 @@ Columns = dict[int, tuple[Leaves, ...]]  # by the number of the block, for each 
 
 
 class Result(NamedTuple):
-    """The partial sums, job by job, and for each worker the seconds of each block of each job.
+    """The partial sums of each job, and by worker the seconds of each block of each job.
 
-    Where items are differentiated, ``columns`` has the cotangents of each block's items.
+    ``columns`` has the cotangents of each block's items, if these are differentiated.
     """
 
     sums: list[Sums]
@@ -40,7 +39,7 @@ class Result(NamedTuple):
 
 
 def as_tuples(sums: Sums) -> tuple[list[tuple], list[tuple]]:
-    """What the blocks of a job saw, which is the same for all, and the partial sums."""
+    """What the blocks of a job saw, all the same, and the partial sums."""
     seen = next(iter(sums.values())).seen if sums else ()
     partial_sums = [(place, each.value, each.pullback.leaves) for place, each in sums.items()]
     return [tuple(each) for each in seen], partial_sums
@@ -60,7 +59,7 @@ def load_sums(seen: list[tuple], partial_sums: list[tuple]) -> Sums:
 
 
 class CannotFinish(Exception):
-    """A call cannot be finished here; carries the reply that says why."""
+    """A worker cannot finish its part of a call; carries the reply that says why."""
 
     def __init__(self, status: str, **reply: Any):
         super().__init__(status)
@@ -78,9 +77,8 @@ class AskedBlock(NamedTuple):
 class Job:
     """One sum of a request: the blocks of it that this worker has.
 
-    A parcel has its model and its summand. ``rows`` are those of its items that come with the
-    request, for each sum, column and run of blocks; a ``unit`` is how many blocks one thread
-    evaluates in one go.
+    A parcel holds its model and its summand. ``rows`` are the items that come with the request,
+    for each sum, column and run of blocks. One thread evaluates a ``unit`` of blocks in one go.
     """
 
     def __init__(
@@ -102,7 +100,7 @@ class Job:
         self._runs: Sequence[Sequence[int]] = message["runs"]
         self._blocks = list(blocks_of(self._runs, message["key"]))
         self._unit: int = message["unit"]
-        self._traced: TracedSum | None = None
+        self._opened: tuple[TracedSum, list[Any]] | None = None
         self._subtrees = CapturedSubtrees(self.count, message["summation"])
         self.columns: Columns = {}
         self._lock = threading.Lock()
@@ -118,12 +116,12 @@ class Job:
         return [Unit(self, start, self._blocks[start : start + self._unit]) for start in starts]
 
     def run(self, place: int, items: Any) -> None:
-        """Evaluates the block at a place in the request, and adds it to what is there."""
-        traced = self._opened()
+        """Evaluates the block at a place in the request, and adds it to the partial sums."""
+        traced, sent = self._open()
         number, run, _ = self._blocks[place]
         start = time.perf_counter()
         begin = (number - self._runs[run][0]) * self._block_items  # in the rows of its run
-        rows = [runs[run][begin : begin + self._block_items] for runs in self._opened_rows]
+        rows = [runs[run][begin : begin + self._block_items] for runs in sent]
         columns = traced.columns(rows, canonical(items))
         captured = traced.capture(number * self._block_items, *columns)
         self.seconds[place] = time.perf_counter() - start
@@ -137,12 +135,14 @@ class Job:
     def sums(self) -> Sums:
         return self._subtrees.sums()
 
-    def _opened(self) -> TracedSum:
+    def _open(self) -> tuple[TracedSum, list[Any]]:
+        """The sum, and for each column that was sent the rows of each run."""
         with self._lock:
-            if self._traced is None:
+            if self._opened is None:
                 model, summand = self._summand.value()
-                self._traced = TracedSum(model, summand, self._opened_inputs())
-            return self._traced
+                traced = TracedSum(model, summand, self._opened_inputs())
+                self._opened = traced, self._opened_rows()
+            return self._opened
 
     def _opened_inputs(self) -> list[Any]:
         values = self._values.value()
@@ -151,9 +151,8 @@ class Job:
             for place, number in enumerate(self._inputs)
         ]
 
-    @cached_property
     def _opened_rows(self) -> list[Any]:
-        """For each column that is sent the rows of each run."""
+        """The rows of each run, for each column that the request brings."""
         rows = self._rows.value()
         return [
             self._kept_rows[place].value() if place in self._kept_rows else column
@@ -180,7 +179,7 @@ class Unit(NamedTuple):
         return [block.key for block in self.blocks]
 
     def run(self, data: Sequence[Any], call: str, running: Container[str]) -> None:
-        """Evaluates its blocks as long as the call is among those that are running."""
+        """Evaluates its blocks until nobody waits for the call any more."""
         try:
             for place, items in enumerate(data, self.start):
                 if call not in running:

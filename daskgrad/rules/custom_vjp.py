@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from daskgrad.backends.autograd.custom import Call
-from daskgrad.rules.rule import Ruled
+from daskgrad.rules.rule import Rule
 from daskgrad.values.descriptions import describe
 
 
-class custom_vjp(Ruled):
+class custom_vjp(Rule):
     """Makes a function whose derivative is what you say it is; a decorator.
 
     For code that cannot be traced (a solver in C or Fortran, a sparse factorisation), or that has a

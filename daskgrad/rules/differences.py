@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad.backends.autograd.custom import Call as RuledCall
+from daskgrad.backends.autograd.custom import Call as RuleCall
 from daskgrad.models.captured import Captured, Gradient
 from daskgrad.models.failures import Blame
 from daskgrad.models.model import Call, Model
 from daskgrad.models.pullbacks import plain_value
 from daskgrad.models.tracing import Active, is_real_scalar, require_numbers, seen_by
-from daskgrad.rules.rule import Ruled
+from daskgrad.rules.rule import Rule
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Leaves, is_differentiable
 from daskgrad.values.descriptions import describe
@@ -300,7 +300,7 @@ def jacobian_of(value: Any, arguments: Sequence[Any], matrix: np.ndarray, name: 
 # ----------------------------------------------------------------- in the place of rules of its own
 
 
-class Differenced(Ruled):
+class Differenced(Rule):
     """A black box whose rules are differences of its values; all of them in one task."""
 
     is_first_order = True
@@ -313,7 +313,7 @@ class Differenced(Ruled):
     def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
         return self.fun(*args, **kwargs), None
 
-    def pullback(self, call: RuledCall, active: Sequence[int]) -> Callable[[Any], Any]:
+    def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
         jacobian, structure, name = self.jacobian(call, active), call.structure, self.name
 
         def box_pullback(cotangent: Any) -> Any:
@@ -322,17 +322,17 @@ class Differenced(Ruled):
 
         return box_pullback
 
-    def push(self, call: RuledCall, tangents: tuple) -> Any:
+    def push(self, call: RuleCall, tangents: tuple) -> Any:
         pushed = Slope(self, call)(*flatten(tangents)[0])
         return optree.tree_unflatten(flatten(call.value)[1], pushed)
 
-    def jacobian(self, call: RuledCall, active: Sequence[int]) -> Jacobian:
+    def jacobian(self, call: RuleCall, active: Sequence[int]) -> Jacobian:
         differences = self._differences(call, active)
         matrix = differences.columns(range(differences.size))
         leaves = [leaf if place in active else None for place, leaf in enumerate(call.leaves)]
         return jacobian_of(call.value, leaves, matrix, self.name)
 
-    def slope(self, call: RuledCall, *tangents: Any) -> Leaves:
+    def slope(self, call: RuleCall, *tangents: Any) -> Leaves:
         """The tangents of the value's leaves, from those of the arguments' leaves."""
         active = [place for place, tangent in enumerate(tangents) if tangent is not None]
         along = self._differences(call, active).along([tangents[place] for place in active])
@@ -340,7 +340,7 @@ class Differenced(Ruled):
         require_one_size(len(along), sum([kind.size for kind in value if kind]), self.name)
         return parted(along, value)
 
-    def _differences(self, call: RuledCall, active: Sequence[int]) -> Differences:
+    def _differences(self, call: RuleCall, active: Sequence[int]) -> Differences:
         def evaluate(displaced: Sequence[Any]) -> Any:
             leaves = list(call.leaves)
             for place, leaf in zip(active, displaced, strict=True):
@@ -350,7 +350,7 @@ class Differenced(Ruled):
         return Differences(self.scheme, self.name, evaluate, [call.leaves[p] for p in active])
 
 
-class Product(Ruled):
+class Product(Rule):
     """Multiplies leaves with a Jacobian or its transpose: linear, and so of all orders."""
 
     def __init__(self, jacobian: Jacobian, name: str, transposed: bool):
@@ -368,7 +368,7 @@ class Product(Ruled):
     def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
         return self(*args), None
 
-    def pullback(self, call: RuledCall, active: Sequence[int]) -> Callable[[Any], Any]:
+    def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
         jacobian, name, transposed = self._jacobian, self.name, not self._is_transposed
 
         def product_pullback(cotangent: Any) -> Any:
@@ -376,18 +376,18 @@ class Product(Ruled):
 
         return product_pullback
 
-    def push(self, call: RuledCall, tangents: tuple) -> Any:
+    def push(self, call: RuleCall, tangents: tuple) -> Any:
         return self(*tangents)
 
 
-class Slope(Ruled):
+class Slope(Rule):
     """The tangent of a black box at one point: a difference in one direction, linear in that.
 
     Where the direction is differentiated, as it is for a Gauss-Newton product, the whole Jacobian
     is wanted.
     """
 
-    def __init__(self, function: Differenced, call: RuledCall):
+    def __init__(self, function: Differenced, call: RuleCall):
         super().__init__(functools.partial(function.slope, call), "a slope")
         self.name = function.name
         self._function = function
@@ -396,7 +396,7 @@ class Slope(Ruled):
     def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
         return self(*args), None
 
-    def pullback(self, call: RuledCall, active: Sequence[int]) -> Callable[[Any], Any]:
+    def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
         jacobian, name = self._function.jacobian(self._call, active), self.name
 
         def slope_pullback(cotangent: Any) -> Any:
@@ -404,7 +404,7 @@ class Slope(Ruled):
 
         return slope_pullback
 
-    def push(self, call: RuledCall, tangents: tuple) -> Any:
+    def push(self, call: RuleCall, tangents: tuple) -> Any:
         return self(*tangents)
 
 

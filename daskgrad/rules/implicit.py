@@ -8,7 +8,7 @@ import numpy as np
 
 from daskgrad.backends.autograd.custom import Call
 from daskgrad.backends.autograd.implicit import Root
-from daskgrad.rules.rule import Ruled
+from daskgrad.rules.rule import Rule
 from daskgrad.values.descriptions import describe
 from daskgrad.values.protection import read_only
 from daskgrad.values.trees import flatten
@@ -70,7 +70,7 @@ def implicit(
     return Implicit(solver, residual, linear_solver)
 
 
-class Implicit(Ruled):
+class Implicit(Rule):
     """The function that a solver computes, and the residual of which its values are roots."""
 
     def __init__(self, solver: Callable, residual: Callable, linear_solver: Callable | None = None):

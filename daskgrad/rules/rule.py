@@ -5,13 +5,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from daskgrad.backends.autograd.custom import Call, call_ruled
+from daskgrad.backends.autograd.custom import Call, call_rule
 from daskgrad.models.model import Model
 from daskgrad.values.descriptions import argument_name, describe, function_name
 from daskgrad.values.trees import flatten
 
 
-class Ruled:
+class Rule:
     """A function with rules of its own: plain on plain arrays, one node of a trace on boxes.
 
     ``is_first_order``: it has no second derivatives, and below its trace its arguments are never
@@ -42,7 +42,7 @@ class Ruled:
                     f"{self.name!r} was called on {describe(leaf)}, which has no value yet; make a "
                     f"model of it with dg.delayed, and call that"
                 )
-        return call_ruled(self, args, kwargs)
+        return call_rule(self, args, kwargs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """By name where its module has it and its rules, as functions are."""

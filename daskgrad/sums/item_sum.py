@@ -173,13 +173,13 @@ def pushed_sum(node: ReductionNode, tangents: Tangents, tangent_only: bool) -> R
     parts = [None] * len(node.items.columns)
     (template, *rest), _ = node.call.arguments([*parts, *shared])
     columns, duals = dual_columns(node, tangents)
-    whole = (template,) if template is None else template
-    whole = tuple([dual if dual else part for dual, part in zip(duals, whole, strict=True)])
+    item = (template,) if template is None else template
+    item = tuple([dual if dual else part for dual, part in zip(duals, item, strict=True)])
     return ReductionNode(
         tangents.model(node.model, tangent_only),
         tuple(rest),
         node.items.with_columns(columns),
-        whole[0] if template is None else whole,
+        item[0] if template is None else item,
         node.summation,
     )
 

@@ -4,6 +4,7 @@ The blocks of a sum whose value is one real number return (value, gradient), and
 along one tree. The blocks of any other sum keep their pullbacks, and have a backward task each.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -142,13 +143,12 @@ def build_fused_blocks(node: ReductionNode, forward: Forward) -> FusedBlocks:
     if not parts:
         return FusedBlocks(node, build_captured_sum(node, tasks, blocks), [])
     model = tasks.shared(node.model)
-    summed = [node.build_task(tasks, "forward", without_items, block) for block in blocks]
+    add = functools.partial(tasks.add, annotations=node.annotations)
+    summed = [add(tasks.key("forward", node.name), without_items, block) for block in blocks]
+    pairs = list(zip(blocks, summed, strict=True))
     columns = [
-        [
-            node.build_task(tasks, "cotangent", column_of, block, number, each, model)
-            for block, each in zip(blocks, summed, strict=True)
-        ]
-        for number in parts
+        [add(tasks.key("cotangent", node.name), column_of, b, n, of, model) for b, of in pairs]
+        for n in parts
     ]
     return FusedBlocks(node, build_captured_sum(node, tasks, summed), columns)
 
@@ -170,8 +170,9 @@ def build_blocks(
 ) -> list[Any]:
     """Builds a task for each of these blocks, which captures it."""
     args = (capture_block, tasks.shared(node.model), summand)
+    add = functools.partial(tasks.add, annotations=node.annotations)
     return [
-        node.build_task(tasks, "forward", *args, first, inputs, *columns)
+        add(tasks.key("forward", node.name), *args, first, inputs, *columns)
         for first, columns in blocks
     ]
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import optree
 
+from daskgrad.values.addition import not_alike
 from daskgrad.values.cotangents import as_summand
-from daskgrad.values.descriptions import describe
 from daskgrad.values.protection import of_run
 from daskgrad.values.summation import pairwise
 from daskgrad.values.trees import flatten
@@ -35,9 +35,6 @@ def add(first: Any, second: Any, owned: bool = False) -> Any:
     leaves, structure = flatten(first)
     others, other_structure = flatten(second)
     if structure != other_structure or list(map(np.shape, leaves)) != list(map(np.shape, others)):
-        raise ValueError(
-            f"the terms of a sum must have one structure and shape; "
-            f"found {describe(first)} and {describe(second)}"
-        )
+        raise not_alike(first, second)
     pairs = zip(leaves, others, strict=True)
     return optree.tree_unflatten(structure, [as_summand(a) + as_summand(b) for a, b in pairs])

@@ -34,14 +34,14 @@ def in_loop(client: Client, ask: Callable[[], Awaitable[Any]]) -> concurrent.fut
 
 
 async def all_or_first_error(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """What all coroutines return. The first error, or to cancel this, ends those that still run."""
+    """What all coroutines return. The first error, or to cancel this, ends the others."""
     if len(coroutines) == 1:  # without a task of its own: a trip through the loop less
         return [await coroutines[0]]
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         return await asyncio.gather(*tasks)
     finally:
-        while tasks:  # and no local variable holds one: the error's traceback would, and so itself
+        while tasks:  # until none is left: an error holds this list, and a task holds the error
             tasks.pop().cancel()
 
 

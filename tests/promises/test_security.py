@@ -311,7 +311,8 @@ UNPICKLED = {  # module -> what it loads, and why that came over Dask's own chan
     "tasks.spilling": "what Dask's serializers of messages and spill files hand to it",
     "resident.call": "a worker's reply to a call of the client's",
     "resident.worker_sums": "the replies of the workers that a worker has passed a call on to",
-    "resident.messages": "the frames of a call, at their first use, or of a reply",
+    "resident.messages": "lists in a task's data, and what the modules around it unpack",
+    "resident.parcels": "a value that came with a call, at its first use",
     "resident.worker_plugin": "what a worker is asked to do: an argument of its handler",
 }
 

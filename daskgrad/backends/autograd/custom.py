@@ -1,7 +1,7 @@
 """Functions with rules of their own: a call of one is a single node of a trace.
 
 A call on boxes enters the trace as one of autograd's primitives does, but the function is an object
-(``daskgrad.rules.rule.Ruled``), its arguments and its value are pytrees, and what its pullback
+(``daskgrad.rules.rule.Rule``), its arguments and its value are pytrees, and what its pullback
 needs is kept by the run that makes the value. What runs below a trace sees no boxes of it, only
 those of outer traces: so derivatives nest as autograd's do.
 """
@@ -45,7 +45,7 @@ class Call(NamedTuple):
         return optree.tree_unflatten(self.structure, leaves)
 
 
-def call_ruled(function: Any, args: tuple, kwargs: dict) -> Any:
+def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
     """Calls a function with rules of its own, on boxes or on plain arrays."""
     require_plain_keywords(function, kwargs)
     leaves, structure = taken_apart(args)
@@ -63,7 +63,7 @@ def call_ruled(function: Any, args: tuple, kwargs: dict) -> Any:
     def enter(answer: Any) -> Any:
         argnums = tuple([place + 1 for place, _ in boxes])
         parents = tuple([box._node for _, box in boxes])
-        node = node_type(answer, call_ruled, (call, *leaves), {}, argnums, parents)
+        node = node_type(answer, call_rule, (call, *leaves), {}, argnums, parents)
         return new_box(answer, number, node)
 
     return traced_value(call, number, enter)
@@ -139,7 +139,7 @@ def pullback_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callab
     active = [argnum - 1 for argnum in argnums]
     pull = function.pullback(call, active)
 
-    def ruled_pullback(g: Any) -> tuple:
+    def rule_pullback(g: Any) -> tuple:
         pulled = pull(value.in_structure(g))
         require_one_each(function, pulled, len(arguments))
         leaves = [
@@ -149,7 +149,7 @@ def pullback_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callab
         ]
         return tuple([leaves[place] for place in active])
 
-    return ruled_pullback
+    return rule_pullback
 
 
 def push_rule(argnums: tuple, gs: Sequence[Any], ans: Any, args: tuple, kwargs: dict) -> Any:
@@ -164,8 +164,8 @@ def push_rule(argnums: tuple, gs: Sequence[Any], ans: Any, args: tuple, kwargs: 
     return bundled([leaves[place] for place in space.places])
 
 
-defvjp_argnums(call_ruled, pullback_rule)
-defjvp_argnums(call_ruled, push_rule)
+defvjp_argnums(call_rule, pullback_rule)
+defjvp_argnums(call_rule, push_rule)
 
 
 class Space:

@@ -23,7 +23,7 @@ from autograd.tracer import (
     notrace_primitives,
 )
 
-from daskgrad.backends.autograd.custom import call_ruled
+from daskgrad.backends.autograd.custom import call_rule
 from daskgrad.backends.autograd.kinds import INTEGERS, kind_of
 from daskgrad.backends.autograd.reverse import copied, program_of, pullback_of, trace
 from daskgrad.backends.autograd.rules.declaration import DECLARED, plain
@@ -54,7 +54,7 @@ class Step(NamedTuple):
         try:
             tangent = rule(argnums, arrived, self.value, self.args, self.kwargs)
         except (KeyError, NotImplementedError, TypeError) as error:
-            if self.fun is not call_ruled:
+            if self.fun is not call_rule:
                 explain(error, self.fun, argnums)
             raise
         is_forgetful = kind_of(tangent) == "c" and kind_of(self.value) == "f"

@@ -16,7 +16,7 @@ from autograd.numpy.numpy_vjps import untake
 from autograd.tracer import Node, isbox, new_box, notrace_primitives
 from numpy import float64, ndarray
 
-from daskgrad.backends.autograd.custom import call_ruled
+from daskgrad.backends.autograd.custom import call_rule
 from daskgrad.backends.autograd.kinds import INTEGERS, integer_pullback, kind_of, real_part
 from daskgrad.backends.autograd.pickling import TapePickler
 from daskgrad.backends.autograd.rules.declaration import DECLARED, Declaration, plain
@@ -58,7 +58,7 @@ class TapeNode(Node):
         try:
             self.pullback = rule(parent_argnums, value, args, kwargs)
         except (KeyError, NotImplementedError, TypeError) as error:
-            if fun is not call_ruled:  # what that raises is the user's, or says what is missing
+            if fun is not call_rule:  # what that raises is the user's, or says what is missing
                 explain(error, fun, parent_argnums)
             raise
 

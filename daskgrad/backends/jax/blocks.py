@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import optree
 
-from daskgrad.backends.jax.compiled import STATIC, WEAK, Program, program_of
+from daskgrad.backends.jax.compiled import STATIC, WEAK, Compiled, compiled_of
 from daskgrad.backends.jax.loops import Loop, loop_of
 from daskgrad.backends.traced_call import TracedBlock, is_numeric
 from daskgrad.values.trees import LEAF, exactly, flatten, unflatten
@@ -65,7 +65,7 @@ class Group:
     def __init__(self, block: TracedBlock, parts: Sequence["Part"], number: int, is_alone: bool):
         self.numbers: list[int] = []
         self._parts = parts
-        self._program: Program | None = None
+        self._compiled: Compiled | None = None
         self._loop: Loop | None = None
         call, self._arrays = block.call(number)
         if self._arrays and not is_alone:
@@ -74,10 +74,10 @@ class Group:
 
     def _set_loop(self, fun: Any) -> None:
         with jax.enable_x64(True):
-            self._program = program_of(fun, self._layout)
-            if self._program is not None:
+            self._compiled = compiled_of(fun, self._layout)
+            if self._compiled is not None:
                 is_own = [self._is_own(place) for place in range(len(self._origins))]
-                self._loop = loop_of(self._program, self._layout, self._arrays, is_own)
+                self._loop = loop_of(self._compiled, self._layout, self._arrays, is_own)
 
     def _is_own(self, place: int) -> bool:
         """Whether a leaf of a call is the item's, and no shared input's or constant."""
@@ -92,11 +92,11 @@ class Group:
     def results(self) -> Iterable[tuple[int, Result]]:
         """What its items have; nothing where there is no loop. The group is empty then."""
         numbers, self.numbers = self.numbers, []
-        if self._loop is None or self._program is None or not numbers:
+        if self._loop is None or self._compiled is None or not numbers:
             return ()
         with jax.enable_x64(True):
             found = list(self._loop.run(numbers, self._layout, self._arrays, self._rows))
-        structure = self._program.structure
+        structure = self._compiled.structure
         if not optree.treespec_is_leaf(structure):
             found = [(unflatten(structure, [value]), gradient) for value, gradient in found]
         return zip(numbers, found, strict=True)

@@ -98,7 +98,7 @@ def is_traced(leaf: Any) -> bool:
     return type(leaf) in WEAK or is_numeric(leaf) or isinstance(leaf, jax.Array)
 
 
-class Program:
+class Compiled:
     """One function, compiled for one kind of call: its value, its forward pass and its pullback.
 
     Where several threads are the first to call it, JAX compiles it in one of them.
@@ -190,11 +190,11 @@ def same(leaf: Any) -> Any:
 
 # ------------------------------------------------------------------------------ those that are kept
 
-_programs: OrderedDict[tuple[bytes, Kind], Program] = OrderedDict()
+_compiled: OrderedDict[tuple[bytes, Kind], Compiled] = OrderedDict()
 _lock = threading.Lock()
 
 
-def program_of(fun: Callable, layout: Layout) -> Program | None:
+def compiled_of(fun: Callable, layout: Layout) -> Compiled | None:
     """The program of a kind of call, or ``None`` where its calls cannot be told apart."""
     function = prepare(fun)
     if function.digest is None:
@@ -203,10 +203,10 @@ def program_of(fun: Callable, layout: Layout) -> Program | None:
     if kind is None:
         return None
     with _lock:
-        program = _programs.get((function.digest, kind))
-        if program is None:
-            program = _programs[function.digest, kind] = Program(function.fun, layout)
-        _programs.move_to_end((function.digest, kind))
-        if len(_programs) > KEPT:
-            _programs.popitem(last=False)
-    return program
+        compiled = _compiled.get((function.digest, kind))
+        if compiled is None:
+            compiled = _compiled[function.digest, kind] = Compiled(function.fun, layout)
+        _compiled.move_to_end((function.digest, kind))
+        if len(_compiled) > KEPT:
+            _compiled.popitem(last=False)
+    return compiled

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from daskgrad.backends.jax.compiled import Program
+from daskgrad.backends.jax.compiled import Compiled
 from daskgrad.backends.traced_call import Layout
 from daskgrad.values.summation import power_of_two
 
@@ -35,12 +35,12 @@ class Loop:
     gradient; ``length``: how many of them one call goes through at the most.
     """
 
-    def __init__(self, program: Program, layout: Layout, arrays: list[Any], is_own: list[bool]):
-        self._program = program
-        self._traced = program.traced(arrays, program.constants(layout.leaves))
-        self._reached = program.reached
+    def __init__(self, compiled: Compiled, layout: Layout, arrays: list[Any], is_own: list[bool]):
+        self._compiled = compiled
+        self._traced = compiled.traced(arrays, compiled.constants(layout.leaves))
+        self._reached = compiled.reached
         self._array_places = [layout.places.index(number) for number in range(len(arrays))]
-        self._constant_places = program.constants(range(len(layout.leaves)))
+        self._constant_places = compiled.constants(range(len(layout.leaves)))
         self._is_own = is_own
         self.nbytes = self._nbytes(layout, arrays)
         self.length = min(LONGEST, power_of_two(max(1, NBYTES // self.nbytes)))
@@ -56,7 +56,7 @@ class Loop:
     def is_right(self) -> bool:
         """Whether it may stand for single calls: their value is nothing but one real number, they
         have no effects, whose order would change, and they are small."""
-        outputs = self._program.outputs
+        outputs = self._compiled.outputs
         is_number = len(outputs.slots) == 1 and outputs.is_real_scalar()
         return is_number and not self._traced.effects and self.length >= SHORTEST
 
@@ -67,7 +67,7 @@ class Loop:
 
         ``rows(place, numbers, length)`` has what these items have in the place of a leaf.
         """
-        constants = self._program.constants(layout.leaves)
+        constants = self._compiled.constants(layout.leaves)
         for start in range(0, len(numbers), self.length):
             run = numbers[start : start + self.length]
             given = [
@@ -93,7 +93,7 @@ class Loop:
 
     def _looped(self, count: Any, arrays: list[Any], constants: list[Any]) -> list[Any]:
         def item(number: Any) -> list[Any]:
-            values, pulled, _ = self._program.both_passes(
+            values, pulled, _ = self._compiled.both_passes(
                 self._traced,
                 self._of_item(number, arrays, self._array_places),
                 self._of_item(number, constants, self._constant_places),
@@ -117,15 +117,15 @@ class Loop:
 
 
 def loop_of(
-    program: Program, layout: Layout, arrays: list[Any], is_own: Sequence[bool]
+    compiled: Compiled, layout: Layout, arrays: list[Any], is_own: Sequence[bool]
 ) -> Loop | None:
     """The loop of a program over the leaves that are the items' own; ``None`` where it has none.
 
     That is decided by the program and the shapes, and never by data: the bits would depend on it.
     """
     which = tuple(is_own)
-    with program.lock:  # so that one of several threads runs the function
-        if which not in program.loops:
-            loop = Loop(program, layout, arrays, list(is_own))
-            program.loops[which] = loop if loop.is_right else None
-        return program.loops[which]
+    with compiled.lock:  # so that one of several threads runs the function
+        if which not in compiled.loops:
+            loop = Loop(compiled, layout, arrays, list(is_own))
+            compiled.loops[which] = loop if loop.is_right else None
+        return compiled.loops[which]

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from daskgrad.backends.jax.compiled import program_of
+from daskgrad.backends.jax.compiled import compiled_of
 from daskgrad.backends.jax.outputs import Outputs, as_numpy
 from daskgrad.backends.traced_call import Layout, TracedCall
 from daskgrad.values.trees import flatten, unflatten
@@ -20,12 +20,12 @@ def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
     leaves, structure = flatten((args, kwargs))
     layout = Layout(leaves, structure, (None,) * len(leaves))
     with jax.enable_x64(True):
-        program = program_of(fun, layout)
-        if program is None:
+        compiled = compiled_of(fun, layout)
+        if compiled is None:
             return plain(fun(*args, **kwargs))
-        ends, others = program.value(layout)
-        values = program.outputs.joined(as_numpy(ends), as_numpy(others))
-        return unflatten(program.structure, values)
+        ends, others = compiled.value(layout)
+        values = compiled.outputs.joined(as_numpy(ends), as_numpy(others))
+        return unflatten(compiled.structure, values)
 
 
 def plain(value: Any) -> Any:
@@ -41,16 +41,16 @@ def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape | GradientT
         if not isinstance(fun, TracedCall):
             return trace_anew(fun, arrays)
         layout = fun.layout()
-        program = program_of(fun.fun, layout)
-        if program is None:
+        compiled = compiled_of(fun.fun, layout)
+        if compiled is None:
             return trace_anew(fun, arrays)
-        ends, pullback, others = program.forward(layout, arrays)
-        fun.structure = program.structure
-        values = program.outputs.joined(as_numpy(ends), as_numpy(others))
-    if program.outputs.is_real_scalar():
-        gradient = as_numpy(program.of_reached(pullback))
-        return values, GradientTape(gradient, program.outputs.likes())
-    return values, Tape(pullback, program.pull, program.outputs, len(arrays))
+        ends, pullback, others = compiled.forward(layout, arrays)
+        fun.structure = compiled.structure
+        values = compiled.outputs.joined(as_numpy(ends), as_numpy(others))
+    if compiled.outputs.is_real_scalar():
+        gradient = as_numpy(compiled.of_reached(pullback))
+        return values, GradientTape(gradient, compiled.outputs.likes())
+    return values, Tape(pullback, compiled.pull, compiled.outputs, len(arrays))
 
 
 def trace_anew(fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:

@@ -96,7 +96,14 @@ function(
 )
 function(
     anp.clip,
-    [(A, 0.3, 0.6), (V, None, 0.6), (V, 0.4, None), (S, 0.1, 0.9), (A, Held(V), 0.9)],
+    [
+        (A, 0.3, 0.6),
+        (V, None, 0.6),
+        (V, 0.4, None),
+        (S, 0.1, 0.9),
+        (A, Held(V), 0.9),
+        (A, np.float64(0.41), np.full(4, 0.7)),
+    ],
     refused={
         "out": lambda *args: np.zeros(np.shape(args[0])),
     },
@@ -127,7 +134,7 @@ function(
 
 # ------------------------------------------------------------------------------- reductions
 
-REDUCED = {"out": lambda a: np.zeros(4), "where": lambda a: np.asarray(a) > -2.0}
+REDUCED = {"out": np.zeros(()), "where": lambda a: np.asarray(a) > -2.0}
 function(
     anp.sum,
     ARRAYS + SIGNED,
@@ -172,7 +179,7 @@ for name in ("max", "min", "amax", "amin"):
         axis=AXES,
         keepdims=[True],
         initial=[],
-        refused={**REDUCED, "initial": 0.5},
+        refused={**REDUCED, "initial": 0.5, "where": Wrt((A,), {"where": A > 0.5, "initial": 0.5})},
         reasons={"complex": "ordered"},
     )
 function(
@@ -310,12 +317,7 @@ function(
 )
 function(
     anp.make_diagonal,
-    [(V, 0, -1, -2), (A, 0, -1, -2)],
-    reasons={
-        "offset": "autograd's own function, which refuses others",
-        "axis1": "so too",
-        "axis2": "so too",
-    },
+    [(V, 0, -1, -2), (A, 0, -1, -2)],  # autograd's own function, which refuses others
 )
 function(anp.triu, [(A,), (SQUARE,), (STACK,), (V,)], k=[1, -1])
 function(anp.tril, [(A,), (SQUARE,), (STACK,), (V,)], k=[1, -1])
@@ -344,7 +346,6 @@ function(
         ((), {}, S, 1.0, 2),
     ],
     name="array of a list",
-    reasons={"array_args": "np.array's by position", "array_kwargs": "among the calls"},
 )
 function(
     anp._array_from_scalar_or_array,
@@ -356,7 +357,6 @@ function(
         ((), {"order": "F"}, A),
     ],
     name="array",
-    reasons={"array_args": "np.array's by position", "array_kwargs": "among the calls"},
 )
 function(
     ArrayBox.__getitem__,
@@ -448,6 +448,7 @@ function(
     ],
     axis=[0, 1, -1, (0, 1), (1,)],
     edge_order=[2],
+    refused={"varargs": Wrt((Held(V), S))},
 )
 
 # ------------------------------------------------------------------------------- products

@@ -43,8 +43,9 @@ class Function:
 
     ``inputs`` are positional arguments; floating-point arrays among them are differentiated.
     ``also`` are further calls with several keywords at once. ``adapt`` makes of the primitive what
-    is called, for example with a symmetric matrix. ``reasons`` say of a parameter why there is
-    nothing to check, and of "complex" why only real arrays are.
+    is called, for example with a symmetric matrix; ``names`` are those of the inputs, where
+    ``adapt`` takes them otherwise. ``reasons`` say of a parameter why there is nothing to check,
+    and of "complex" and "single" why there are no such arrays.
     """
 
     fun: Callable
@@ -55,6 +56,7 @@ class Function:
     reasons: Mapping[str, str]
     adapt: Callable[[Callable], Callable]
     name: str
+    names: Sequence[str]
 
     @property
     def raw(self) -> Callable:
@@ -68,7 +70,35 @@ class Function:
     def positions(self) -> dict[str, inspect.Parameter]:
         return dict(inspect.signature(self.raw).parameters)
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """All that may be given, each with its kind: those of NumPy's function of that name, too,
+        and the parameters of a distribution, whose methods take ``(x, *args, **kwds)``."""
+        kinds = {name: each.kind for name, each in self.positions.items()}
+        distribution = getattr(self.raw, "__self__", None)
+        if hasattr(distribution, "shapes"):
+            shapes = (distribution.shapes or "").replace(",", " ").split()
+            scale = ["scale"] * hasattr(distribution, "pdf")
+            return dict.fromkeys([next(iter(kinds)), *shapes, "loc", *scale], ANY)
+        if self.twin is not self.fun:
+            numpys = inspect.signature(self.twin).parameters
+            kinds = {name: each.kind for name, each in numpys.items()} | kinds
+        return kinds
 
+    @property
+    def twin(self) -> Callable:
+        """NumPy's function of this name, where autograd composes its own of primitives."""
+        return self.fun if hasattr(self.fun, "fun") else getattr(np, self.name, self.fun)
+
+    def named(self, args: Sequence[Any]) -> list[tuple[str, Any]]:
+        """Positional arguments with their names."""
+        names: list[str] = []
+        for name, kind in self.arguments.items():
+            names.extend([name] * (len(args) if kind is inspect.Parameter.VAR_POSITIONAL else 1))
+        return list(zip(self.names or names, args, strict=False))
+
+
+ANY = inspect.Parameter.POSITIONAL_OR_KEYWORD
 TABLE: list[Function] = []
 
 
@@ -81,6 +111,7 @@ def function(
     reasons: Mapping[str, str] | None = None,
     adapt: Callable[[Callable], Callable] = lambda fun: fun,
     name: str = "",
+    names: Sequence[str] = (),
     **parameters: Sequence[Any],
 ) -> None:
     """Enters a primitive, or more calls of it, into the table."""
@@ -94,6 +125,7 @@ def function(
             reasons or {},
             adapt,
             name or fun.__name__,
+            names,
         )
     )
 
@@ -354,22 +386,73 @@ def refusal_calls(entry: Function) -> Iterator[tuple[str, Callable]]:
             continue
         for args in entry.inputs:
             given = value(*args) if inspect.isfunction(value) else value
-            fun = entry.adapt(functools.partial(entry.fun, **{parameter: given}))
+            fun, twin = (
+                entry.adapt(functools.partial(each, **{parameter: given}))
+                for each in (entry.fun, entry.twin)
+            )
             call = Call(f"{entry.name}({parameter}=)", fun, args, {})
-            if call.arrays("d") and works(fun, args, {}):
+            if call.arrays("d") and works(twin, args, {}):
                 yield parameter, call
 
 
 def by_keyword(entry: Function) -> Iterator[Call]:
-    """Calls whose last array is given by keyword, where it has a name."""
-    names = [p.name for p in entry.positions.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    """Calls whose last number or array is given by keyword, where it has a name."""
     fun = entry.adapt(entry.fun)
-    for args in entry.inputs[:2]:
-        if 1 < len(args) <= len(names) and is_array(args[-1]):
-            name = names[len(args) - 1]
+    given = [(args[:-1], *entry.named(args)[-1]) for args in entry.inputs[:2] if len(args) > 1]
+    for name, values in entry.parameters.items():
+        given += [(entry.inputs[0], name, value) for value in values]
+    for args, name, value in given:
+        if not is_array(value) and not isinstance(value, float):
+            continue
 
-            def call(*given: Any, name: str = name) -> Any:
-                return fun(*given[:-1], **{name: given[-1]})
+        def call(*given: Any, name: str = name) -> Any:
+            return fun(*given[:-1], **{name: given[-1]})
 
-            if works(call, args, {}):
-                yield Call(f"{entry.name}({name} by keyword)", call, args, {})
+        if entry.arguments.get(name) is ANY and works(call, (*args, value), {}):
+            yield Call(f"{entry.name}({name} by keyword)", call, (*args, np.asarray(value)[()]), {})
+
+
+# ------------------------------------------------------------------- what is tested of an argument
+
+
+def tested(entry: Function) -> Iterator[tuple[str, str]]:
+    """The arguments of a function with what an entry has of each: "derivative", "value" (which
+    passes through), "constant" (a number that is not differentiated), "refusal" or "reason"."""
+    for args in entry.inputs:
+        yield from [(name, kind_of_input(arg)) for name, arg in entry.named(args)]
+    for name, values in entry.parameters.items():
+        yield from [(name, "value") for _ in values]
+    for given in entry.also:
+        yield from [(name, "value") for name in given]
+    yield from [(name, "refusal") for name, _ in refusal_calls(entry)]
+    yield from [(name, "reason") for name in entry.reasons]
+
+
+def kind_of_input(given: Any) -> str:
+    if is_array(given):
+        return "derivative"
+    return "constant" if isinstance(given, Held | float) else "value"
+
+
+ENOUGH = {"derivative", "value", "refusal", "reason"}
+
+
+def gaps(table: Sequence[Function]) -> Iterator[str]:
+    """What the table lacks: arguments of which nothing is tested; and what it says in vain."""
+    told: dict[Callable, dict[str, set[str]]] = {}
+    for entry in table:
+        of_function = told.setdefault(entry.fun, {})
+        for name, what in tested(entry):
+            of_function.setdefault(name, set()).add(what)
+    for entry in {entry.fun: entry for entry in table}.values():
+        of_function, arguments = told[entry.fun], entry.arguments
+        takes_any = inspect.Parameter.VAR_KEYWORD in arguments.values()
+        for name in arguments:
+            what = of_function.get(name, set())
+            if not what & (ENOUGH - {"value"} if "constant" in what else ENOUGH):
+                yield f"{entry.name}: nothing is tested of {name!r}"
+            if "reason" in what and len(what & ENOUGH) > 1:
+                yield f"{entry.name}: {name!r} is tested, and needs no reason"
+        for name in of_function.keys() - arguments.keys() - {"complex", "single"}:
+            if not takes_any:
+                yield f"{entry.name} has no argument {name!r}"

@@ -1,21 +1,34 @@
 """Every differentiated function and every parameter of it, in both modes: the sweep.
 
-``functions_numpy``, ``functions_linalg`` and ``functions_scipy`` are the table, ``sweep`` has what
-is checked. A function or parameter without an entry fails here.
+``functions_numpy``, ``functions_composed``, ``functions_linalg`` and ``functions_scipy`` are the
+table, ``sweep`` has what is checked. A function or argument of which nothing is tested fails here.
 """
 
+import dataclasses
 import importlib
+import inspect
 import pkgutil
 import warnings
 
 import autograd
 import autograd.numpy as anp
+import functions_composed
 import functions_scipy  # and with it the others
 import numpy as np
 import pytest
 from autograd.core import primitive_jvps, primitive_vjps
-from autograd.numpy import numpy_vjps
-from sweep import DOMAIN_ERRORS, TABLE, by_keyword, calls_of, check, check_second, refusal_calls
+from autograd.numpy import numpy_vjps, numpy_wrapper
+from sweep import (
+    DOMAIN_ERRORS,
+    TABLE,
+    Held,
+    by_keyword,
+    calls_of,
+    check,
+    check_second,
+    gaps,
+    refusal_calls,
+)
 
 from daskgrad.backends.autograd import linearize, trace
 from daskgrad.backends.autograd.forward import RULES as TANGENT_RULES
@@ -23,6 +36,7 @@ from daskgrad.backends.autograd.reverse import RULES
 from daskgrad.backends.autograd.rules.declaration import DECLARED, declare
 from daskgrad.backends.autograd.rules.known import settle
 
+assert functions_composed
 assert functions_scipy
 
 ENTRIES = dict(enumerate(TABLE))
@@ -62,7 +76,8 @@ def dtypes_of(entry, call):
     if call.by_position:
         return "d"
     several = len(call.kwargs) > 1
-    return "d" + "f" * (not several) + "D" * ("complex" not in entry.reasons)
+    singles = "f" * (not several and "single" not in entry.reasons)
+    return "d" + singles + "D" * ("complex" not in entry.reasons)
 
 
 @entries
@@ -152,7 +167,7 @@ ELSEWHERE = {  # differentiated functions of autograd that are no functions of N
     "fixed_point": "its arguments are functions; users have dg.implicit",
     "odeint": "its arguments are functions: tests of its own",
     "rvs": "draws random numbers",
-    "call_ruled": "functions of the user's own: test_rules",
+    "call_rule": "functions of the user's own: test_rules",
 }
 
 
@@ -177,18 +192,68 @@ def test_every_differentiated_function_has_an_entry_or_a_reason():
     assert sorted(set(missing) - ELSEWHERE.keys()) == []
 
 
-def test_every_parameter_has_values_a_refusal_or_a_reason():
-    told = {}
-    for entry in TABLE:
-        keys = told.setdefault(entry.fun, set())
-        keys.update(entry.parameters, entry.refused, entry.reasons, *entry.also)
-        names = list(entry.positions)
-        longest = max(len(args) for args in entry.inputs)
-        keys.update(names[:longest])
-    for entry in TABLE:
-        variadic = {p.name for p in entry.positions.values() if p.kind is p.VAR_POSITIONAL}
-        missing = entry.positions.keys() - told[entry.fun] - variadic
-        assert not missing, f"{entry.name}: {sorted(missing)}"
+HANDED_ON = {  # what autograd composes -> the primitive that gets all arguments as they are
+    anp.mean: numpy_wrapper._primitive_mean,
+    anp.std: numpy_wrapper._primitive_std,
+    anp.var: numpy_wrapper._primitive_var,
+    anp.linalg.norm: anp.linalg._primitive_norm,
+}
+
+
+def composed():
+    """The functions of NumPy's names that autograd composes of primitives."""
+    for module, numpys in ((anp, np), (anp.linalg, np.linalg), (anp.fft, np.fft)):
+        for name, fun in vars(module).items():
+            twin = getattr(numpys, name, None)
+            is_own = inspect.isfunction(fun) and fun.__module__.startswith("autograd.")
+            is_composed = is_own and callable(twin) and not hasattr(fun, "fun")
+            if is_composed and twin not in numpy_wrapper.notrace_functions:
+                yield fun
+
+
+def test_every_function_that_autograd_composes_has_an_entry():
+    named = {entry.fun for entry in TABLE} | HANDED_ON.keys()
+    assert [fun.__name__ for fun in composed() if fun not in named] == []
+    assert {fun.fun for fun in HANDED_ON.values()} == {np.mean, np.std, np.var, np.linalg.norm}
+
+
+def test_every_argument_has_a_derivative_a_value_a_refusal_or_a_reason():
+    assert list(gaps(TABLE)) == []
+
+
+def entry_of(name):
+    (entry,) = [entry for entry in TABLE if entry.name == name]
+    return entry
+
+
+def with_another_argument(entry, name):
+    """The entry as it is when the function has got an argument since."""
+
+    def fun(*args, **kwargs):
+        return entry.fun(*args, **kwargs)
+
+    parameters = inspect.signature(entry.raw).parameters
+    more = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
+    fun.__signature__ = inspect.Signature([*parameters.values(), more])
+    return dataclasses.replace(entry, fun=fun)
+
+
+def test_a_new_or_forgotten_argument_leaves_a_gap():
+    entry = entry_of("cumsum")
+    assert list(gaps([entry])) == []
+    forgotten = dataclasses.replace(entry, parameters={})
+    assert list(gaps([forgotten])) == ["cumsum: nothing is tested of 'axis'"]
+    unrefused = dataclasses.replace(entry, refused={"dtype": np.float64})
+    assert list(gaps([unrefused])) == ["cumsum: nothing is tested of 'out'"]
+    newer = with_another_argument(entry, "skipna")
+    assert list(gaps([newer])) == ["cumsum: nothing is tested of 'skipna'"]
+    held = dataclasses.replace(entry, inputs=[(Held(np.ones(3)),)])
+    assert "cumsum: nothing is tested of 'a'" in gaps([held])
+    needless = dataclasses.replace(entry, reasons={"axis": "said in vain", "axes": "misspelt"})
+    assert list(gaps([needless])) == [
+        "cumsum: 'axis' is tested, and needs no reason",
+        "cumsum has no argument 'axes'",
+    ]
 
 
 @pytest.mark.parametrize("fun", numpy_vjps.nograd_functions, ids=lambda fun: fun.__name__)
@@ -218,6 +283,7 @@ TIES = {  # function of an array whose derivative jumps there, and the gradient 
     "prod": (lambda x: anp.prod(x), [0.0, 2.0, 3.0], [6.0, 0.0, 0.0]),
     "sinc": (lambda x: anp.sum(anp.sinc(x)), [0.0, 1e-12, 1.0], [0.0, -(np.pi**2) / 3e12, -1.0]),
     "largest": (lambda x: anp.linalg.norm(x, np.inf), [1.0, -3.0, 2.0], [0.0, -1.0, 0.0]),
+    "several largest": (lambda x: anp.linalg.norm(x, np.inf), [1.0, -2.0, 2.0], [0.0, -0.5, 0.5]),
 }
 
 
@@ -233,8 +299,7 @@ def test_derivatives_where_they_jump_are_the_same_in_both_modes(name):
 
 
 def test_the_sweep_finds_a_rule_that_is_wrong_in_either_mode(monkeypatch):
-    (entry,) = [entry for entry in TABLE if entry.name == "sinh"]
-    call = next(calls_of(entry))
+    call = next(calls_of(entry_of("sinh")))
     check(call, "d", random_of(call))
     with monkeypatch.context() as patch:
         patch.setitem(RULES, anp.sinh, lambda *call: lambda g: (1.001 * g,))

@@ -101,13 +101,13 @@ def test_threads_compile_a_model_once(log):
 
 def test_a_pullback_is_compiled_once(synchronously, monkeypatch):
     """For each combination of cotangents that arrive."""
-    pulled, original = [], compiled.Program._traced_pull
+    pulled, original = [], compiled.Compiled._traced_pull
 
     def counting(self, *args):
         pulled.append(self)
         return original(self, *args)
 
-    monkeypatch.setattr(compiled.Program, "_traced_pull", counting)
+    monkeypatch.setattr(compiled.Compiled, "_traced_pull", counting)
     model = model_of(lambda x: {"a": jnp.sin(x), "b": jnp.cos(x)})
     for _ in range(3):
         _, pullback = dg.vjp(lambda x: model(x), X)
@@ -123,7 +123,7 @@ def test_the_gradient_of_one_number_is_compiled_with_it(keep, synchronously, mon
     def refuse(self, *args):
         raise AssertionError("a second program")
 
-    monkeypatch.setattr(compiled.Program, "_traced_pull", refuse)
+    monkeypatch.setattr(compiled.Compiled, "_traced_pull", refuse)
 
     def fun(x, z):
         return jnp.sum(jnp.sin(x) * jnp.abs(z) ** 2)
@@ -204,11 +204,11 @@ def test_the_oldest_programs_are_dropped(synchronously, monkeypatch, log):
         return jnp.sum(x) * n
 
     monkeypatch.setattr(compiled, "KEPT", 2)
-    monkeypatch.setattr(compiled, "_programs", OrderedDict())
+    monkeypatch.setattr(compiled, "_compiled", OrderedDict())
     for n in (1, 2, 1, 3, 1, 2):
         dg.grad(lambda x, n=n: model_of(fun)(x, n))(X)
     assert lines(log) == ["1", "2", "3", "2"]
-    assert len(compiled._programs) <= 2
+    assert len(compiled._compiled) <= 2
 
 
 class Strange:

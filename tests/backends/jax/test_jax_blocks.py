@@ -40,7 +40,7 @@ def density(x, p):
 def calls(monkeypatch):
     """How many items each call of a loop went through, and how many items were called alone."""
     found = collections.defaultdict(list)
-    each, forward = loops.Loop._each, compiled.Program.forward
+    each, forward = loops.Loop._each, compiled.Compiled.forward
 
     def counted_each(self, count, results):
         found["together"].append(count)
@@ -51,7 +51,7 @@ def calls(monkeypatch):
         return forward(self, *args)
 
     monkeypatch.setattr(loops.Loop, "_each", counted_each)
-    monkeypatch.setattr(compiled.Program, "forward", counted_forward)
+    monkeypatch.setattr(compiled.Compiled, "forward", counted_forward)
     return found
 
 

@@ -1,56 +1,99 @@
-"""Norms of vectors and matrices."""
+"""Norms of vectors and matrices: a rule of our own for every ``ord``, in both modes.
 
-from typing import Any
+autograd's is wrong for ``keepdims``, for axes in some orders and for some complex arrays, and has
+few values of ``ord``. A norm is real, and its derivative is ``Re Σ slope · t / divisor``, the sum
+being over the axes of the norm. Where a norm has a kink, several largest entries or sums share the
+slope, equal singular values are told apart as NumPy orders them, and an entry that is zero has the
+slope zero if ``ord`` is at least one. The Euclidean norm of zeros has no derivative: NaN.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import autograd.numpy as anp
 import numpy as np
 from autograd.numpy import linalg
 
-from daskgrad.backends.autograd.rules.declaration import Refusal, equivalent, plain
+from daskgrad.backends.autograd.rules.declaration import Refusal, declare, plain
 
 
-def norm_needed(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> bool:
-    """autograd's rule is right for the Euclidean norm of real arrays, along one axis or all."""
-    return ord is not None or keepdims or isinstance(axis, tuple) or plain(x).dtype.kind == "c"
+class Norm(NamedTuple):
+    """One call; ``axes`` are those of the norm, and ``kept`` its shape with them."""
+
+    ans: Any
+    x: Any
+    ord: Any
+    axis: Any
+    axes: tuple[int, ...]
+    kept: tuple[int, ...]
+
+    def slope(self) -> tuple[Any, Any]:
+        """The slope at each entry, and what the whole is divided by."""
+        value = anp.reshape(self.ans, self.kept)
+        if self.ord in (None, "fro") or (self.ord == 2 and len(self.axes) == 1):
+            return anp.conj(self.x), value
+        if self.ord in ("nuc", 2, -2) and len(self.axes) == 2:
+            return self._of_singular_values(), 1.0
+        size = anp.abs(self.x)
+        if len(self.axes) == 2:
+            summed = self.axes[0 if self.ord in (1, -1) else 1]
+            return direction(self.x) * self._shares(anp.sum(size, axis=summed, keepdims=True)), 1.0
+        if self.ord in (np.inf, -np.inf):
+            return direction(self.x) * self._shares(size), 1.0
+        return direction(self.x) * size ** (self.ord - 1), value ** (self.ord - 1)
+
+    def _shares(self, sizes: Any) -> Any:
+        """One for the largest, or smallest, of the sizes, and less where there are several."""
+        sizes, extreme = plain(sizes), np.max if self.ord > 0 else np.min
+        are_chosen = sizes == extreme(sizes, axis=self.axes, keepdims=True)
+        return are_chosen / np.sum(are_chosen, axis=self.axes, keepdims=True, dtype=sizes.dtype)
+
+    def _of_singular_values(self) -> Any:
+        u, _, vh = linalg.svd(anp.moveaxis(self.x, self.axes, (-2, -1)), full_matrices=False)
+        if self.ord != "nuc":
+            place = slice(0, 1) if self.ord == 2 else slice(-1, None)
+            u, vh = u[..., place], vh[..., place, :]
+        return anp.moveaxis(anp.conj(anp.matmul(u, vh)), (-2, -1), self.axes)
 
 
-@equivalent(linalg._primitive_norm, needed=norm_needed, keywords="ord axis keepdims")
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    ndim = np.ndim(plain(x))
-    shape = np.shape(np.linalg.norm(plain(x), ord, axis, keepdims))
-    axes = tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    if ord is None:
-        return anp.reshape(euclidean(x, axes), shape)
-    x = anp.moveaxis(x, axes, tuple(range(-len(axes), 0)))
-    return anp.reshape(vector_norm(x, ord) if len(axes) == 1 else matrix_norm(x, ord), shape)
-
-
-def euclidean(x: Any, axes: tuple) -> Any:
-    return anp.sqrt(anp.sum(anp.real(x * anp.conj(x)), axis=axes))
-
-
-def vector_norm(x: Any, ord: Any) -> Any:
-    """The norm along the last axis."""
-    if ord == 2:
-        return euclidean(x, (-1,))
-    size = anp.abs(x)
-    if ord == np.inf:
-        return anp.max(size, axis=-1)
-    if ord == -np.inf:
-        return anp.min(size, axis=-1)
+def norm_of(ans: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Norm:
     if ord == 0:
         raise Refusal("np.linalg.norm with ord=0 counts entries, and has no derivative")
-    return anp.sum(size**ord, axis=-1) ** (1.0 / ord)
+    shape = np.shape(plain(x))
+    axes = range(len(shape)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    axes = tuple([n % len(shape) for n in axes])
+    kept = tuple([1 if n in axes else m for n, m in enumerate(shape)])
+    return Norm(ans, x, ord, axis, axes, kept)
 
 
-def matrix_norm(x: Any, ord: Any) -> Any:
-    """The norm of the matrices in the last two axes."""
-    if ord == "fro":
-        return euclidean(x, (-2, -1))
-    if ord in (1, -1, np.inf, -np.inf):
-        sums = anp.sum(anp.abs(x), axis=-2 if ord in (1, -1) else -1)
-        return anp.max(sums, axis=-1) if ord > 0 else anp.min(sums, axis=-1)
-    singular = linalg.svd(x, compute_uv=False)
-    if ord == "nuc":
-        return anp.sum(singular, axis=-1)
-    return singular[..., 0 if ord == 2 else -1]
+def direction(x: Any) -> Any:
+    """The derivative of the absolute value at each entry; zero at zero."""
+    if not anp.iscomplexobj(x):
+        return anp.sign(x)
+    is_zero = plain(x) == 0.0
+    return anp.where(is_zero, 0.0, anp.conj(x)) / anp.where(is_zero, 1.0, anp.abs(x))
+
+
+def norm_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    norm = norm_of(ans, *args, **kwargs)
+
+    def norm_pullback(g: Any) -> tuple:
+        slope, divisor = norm.slope()
+        return (anp.reshape(g, norm.kept) / divisor * slope,)
+
+    return norm_pullback
+
+
+def norm_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+    norm = norm_of(ans, *args, **kwargs)
+    slope, divisor = norm.slope()
+    total = anp.sum(anp.real(tangents[0] * slope), axis=norm.axis, keepdims=True)
+    return anp.reshape(total / divisor, np.shape(plain(ans)))
+
+
+declare(
+    linalg._primitive_norm,
+    adjoint=norm_adjoint,
+    tangent=norm_tangent,
+    keywords="ord axis keepdims",
+)
