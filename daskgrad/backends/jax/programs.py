@@ -9,7 +9,6 @@ loads it anew with every evaluation.
 
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from daskgrad.backends.jax.outputs import Outputs
 from daskgrad.backends.jax.pickling import dumps
 from daskgrad.backends.jax.reach import reached
 from daskgrad.backends.unchanged import digest
+from daskgrad.values.caches import drop_oldest
 from daskgrad.values.trees import exactly, flatten, unflatten
 
 logger = logging.getLogger("daskgrad")
@@ -190,7 +190,7 @@ def same(leaf: Any) -> Any:
 
 # ------------------------------------------------------------------------------ those that are kept
 
-_programs: OrderedDict[tuple[bytes, Kind], Program] = OrderedDict()
+_programs: dict[tuple[bytes, Kind], Program] = {}
 _lock = threading.Lock()
 
 
@@ -203,10 +203,7 @@ def program_of(fun: Callable, layout: Layout) -> Program | None:
     if kind is None:
         return None
     with _lock:
-        program = _programs.get((function.digest, kind))
-        if program is None:
-            program = _programs[function.digest, kind] = Program(function.fun, layout)
-        _programs.move_to_end((function.digest, kind))
-        if len(_programs) > KEPT:
-            _programs.popitem(last=False)
+        program = _programs.pop((function.digest, kind), None) or Program(function.fun, layout)
+        _programs[function.digest, kind] = program  # as the latest
+        drop_oldest(_programs, KEPT)
     return program
