@@ -11,7 +11,7 @@ from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import OTHER_DERIVATIVE, Variable
 from daskgrad.values import cotangents
 from daskgrad.values.descriptions import describe
-from daskgrad.values.trees import flatten
+from daskgrad.values.trees import flatten, map_leaves
 
 Argnums = int | Sequence[int]
 
@@ -112,7 +112,7 @@ def checked_tangent(tangent: Any, primal: Any, argument: str) -> Any:
             f"found {describe(tangent)}"
         )
     pairs = zip(leaves, primals, strict=True)
-    checked = [cotangents.check(t, p, repr(argument), "tangent") for t, p in pairs]
+    checked = [cotangents.check(t, p, f"tangent of {argument!r}") for t, p in pairs]
     full = [cotangents.zeros(p) if t is None else t for t, p in zip(checked, primals, strict=True)]
     return optree.tree_unflatten(structure, full)
 
@@ -137,5 +137,4 @@ def require_tangents(primals: Any, tangents: Any, asked: str, name: str) -> None
 
 def nothing(primal: Any) -> Any:
     """The gradient of an argument without derivative: None for every leaf."""
-    leaves, structure = flatten(primal)
-    return optree.tree_unflatten(structure, [None] * len(leaves))
+    return map_leaves(lambda _: None, primal)

@@ -10,6 +10,7 @@ from daskgrad.models.tracing import is_real_scalar
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.descriptions import describe
+from daskgrad.values.memory import of_its_own
 from daskgrad.values.trees import flatten
 
 
@@ -66,8 +67,9 @@ def checked_cotangent(cotangent: Any, value: Any, name: str) -> Cotangent:
             f"cotangent of {name!r}: expected the structure of the value, {describe(value)}; "
             f"found {describe(cotangent)}"
         )
-    pairs = zip(leaves, primals, strict=True)
-    return Cotangent(tuple([cotangents.check(c, leaf, repr(name)) for c, leaf in pairs]))
+    what, pairs = f"cotangent of {name!r}", zip(leaves, primals, strict=True)
+    checked = [cotangents.check(c, leaf, what) for c, leaf in pairs]
+    return Cotangent(tuple(of_its_own(checked)))
 
 
 def unstacked(cotangent: Any, value: Any, name: str) -> list[Cotangent] | None:

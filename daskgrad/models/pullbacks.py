@@ -7,13 +7,14 @@ process is traced again from the arguments, which the backward task has as depen
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from daskgrad.models.captured import (
     Captured,
     Pullback,
     Seen,
+    Travelling,
 )
 from daskgrad.models.determinism import require_same_value, require_value_seen
 from daskgrad.models.failures import Blame
@@ -23,7 +24,6 @@ from daskgrad.models.travel import policy
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent, Leaves, Seed
 from daskgrad.values.descriptions import describe
-from daskgrad.values.fingerprints import fingerprint
 from daskgrad.values.trees import flatten
 
 logger = logging.getLogger("daskgrad")
@@ -72,9 +72,9 @@ def pull_back(
         require_value_seen(captured, cotangent, witness, model)
         pullback = captured.pullback
         if isinstance(pullback, Pullback):
-            pullback.unpack()
-            if pullback.is_empty:
-                pullback = trace_again(captured, model, call, active, inputs)
+            pullback = unpacked(
+                captured, model, call, inputs, lambda tape: traced(tape, call, active, inputs)
+            )
         leaves = pullback(seed(cotangent, captured.value, model))
     except Exception as error:
         Blame("backward", model, call, inputs).note(error)
@@ -82,32 +82,40 @@ def pull_back(
     return share_out(leaves, captured.seen)
 
 
-def trace_again(
-    captured: Captured, model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]
+def traced(model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]) -> Captured:
+    """A call that is traced again: its value and pullback."""
+    return Captured(*Tracer(model, call, active, inputs).run(inputs), ())
+
+
+def unpacked(
+    captured: Captured,
+    model: Model,
+    call: Call,
+    inputs: Sequence[Any],
+    capture_again: Callable[[Model], Captured],
 ) -> Any:
-    """The pullback of ``captured``, which is empty; the value must come out as it did at first.
+    """The pullback of ``captured``, whose tapes came along packed; or else it is traced again.
 
-    It is kept for further cotangents as far as the policy says: Dask has counted the empty one.
+    Then the value must come out as it did at first, and the pullback is kept for further cotangents
+    as far as the policy says: Dask has counted the empty one. One record of the logger a model that
+    runs again; ``client.forward_logging("daskgrad")`` collects them.
     """
-    log_retrace(model, call, inputs)
-    tracer = Tracer(model._replace(keep="tape"), call, active, inputs)
-    value, pullback = tracer.run(inputs)
-    require_same_value(captured, fingerprint(flatten(value)[0]), model)
-    if model.keep != "recompute" and is_kept(pullback):
-        captured.pullback = pullback
-    return pullback
-
-
-def is_kept(pullback: Any) -> bool:
-    """Whether a pullback that was traced again is kept for further cotangents."""
-    return not hasattr(pullback, "measured") or policy.unseen.admits(pullback, pullback.measured())
-
-
-def log_retrace(model: Model, call: Call, inputs: Sequence[Any]) -> None:
-    """One record a model that runs again; ``client.forward_logging("daskgrad")`` collects them."""
+    pullback = captured.pullback
+    pullback.unpack()
+    if not pullback.is_empty:
+        return pullback
     if logger.isEnabledFor(logging.INFO):
         shapes = ", ".join(described_arguments(call, inputs))
         logger.info("model %r is traced again, called with (%s)", model.name, shapes)
+    again = capture_again(model._replace(keep="tape"))
+    require_same_value(captured, again.fingerprint, model)
+    pullback = again.pullback
+    is_travelling = isinstance(pullback, Travelling)
+    if model.keep != "recompute" and (
+        not is_travelling or policy.unseen.admits(pullback, pullback.measured())
+    ):
+        captured.pullback = pullback
+    return pullback
 
 
 def share_out(leaves: Leaves, seen: Sequence[Seen]) -> Cotangent | tuple[Cotangent, ...]:

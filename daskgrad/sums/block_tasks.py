@@ -16,12 +16,11 @@ from daskgrad import backends
 from daskgrad.backends.calls import TracedBlock
 from daskgrad.models.captured import Captured, Gradient
 from daskgrad.models.determinism import (
-    require_same_value,
     require_value_seen,
 )
 from daskgrad.models.failures import Blame, Partition
 from daskgrad.models.model import Call, Model
-from daskgrad.models.pullbacks import each_of, is_kept, log_retrace, plain_value, seed, share_out
+from daskgrad.models.pullbacks import each_of, plain_value, seed, share_out, unpacked
 from daskgrad.models.tracing import Active, Tracer, seen_by
 from daskgrad.sums.adding import NOTHING, captured_sum
 from daskgrad.sums.block_pullback import Terms
@@ -268,15 +267,13 @@ def pull_back_block(
         require_value_seen(captured, cotangent, witness, model)
         pullback = captured.pullback
         if isinstance(pullback, Terms):
-            pullback.unpack()
-        if isinstance(pullback, Terms) and pullback.is_empty:
-            log_retrace(model, whole.call, described)
-            tape = model._replace(keep="tape")
-            again = capture_block(tape, whole, first, inputs, *columns)
-            require_same_value(captured, again.fingerprint, model)
-            pullback = again.pullback
-            if model.keep != "recompute" and is_kept(pullback):
-                captured.pullback = pullback
+            pullback = unpacked(
+                captured,
+                model,
+                whole.call,
+                described,
+                lambda tape: capture_block(tape, whole, first, inputs, *columns),
+            )
         leaves = seed(cotangent, rounded_value(captured.value), model)
         if isinstance(pullback, Terms):
             shared, own = pullback(leaves)
