@@ -9,7 +9,7 @@ from daskgrad.graph.nodes import Constant, Node, delayed
 from daskgrad.models.tracing import is_real_scalar
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent
-from daskgrad.values.descriptions import describe
+from daskgrad.values.descriptions import describe, is_number
 from daskgrad.values.memory import of_its_own
 from daskgrad.values.trees import flatten
 
@@ -30,7 +30,7 @@ def as_number(output: Any, name: str) -> Node:
 
 def constant_output(output: Any, name: str) -> Node:
     """A node for an output that depends on no model: a number, or an error."""
-    if isinstance(output, int | float | np.integer | np.floating) and not isinstance(output, bool):
+    if is_number(output):
         return Constant(np.float64(output))
     raise TypeError(
         f"{name!r} must return a node, whose value is one real number; found {describe(output)}"

@@ -29,7 +29,7 @@ class Recording:
     """One call of a user's function with variables in the place of some arguments.
 
     ``borrows``: it ends, with ``give_back``, before the caller can write into the arguments again;
-    so they are not copied.
+    so they are not copied. ``skipped``: how many of the function's arguments come before ``args``.
     """
 
     def __init__(
@@ -39,13 +39,14 @@ class Recording:
         argnums: Sequence[int],
         args: Sequence[Any],
         borrows: bool = False,
+        skipped: int = 0,
     ):
         self.fun = fun
         self.name = name
         self.args = list(args)
         self.variables: list[Variable] = []
         for number in argnums:
-            argument = argument_name(fun, number)
+            argument = argument_name(fun, skipped + number)
             require_no_node(args[number], argument)
             require_derivative(args[number], argument, name)
             self.variables.append(recorded_variable(args[number], argument, borrows))

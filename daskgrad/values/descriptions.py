@@ -90,6 +90,22 @@ OTHERS = {"__wrapped__", "__signature__"}  # where these say what the arguments 
 NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
+def is_integer(given: Any) -> bool:
+    return isinstance(given, int | np.integer) and not isinstance(given, bool)
+
+
+def is_number(given: Any) -> bool:
+    """Whether this is a real number, of Python's or NumPy's."""
+    return is_integer(given) or isinstance(given, float | np.floating)
+
+
+def require_number(given: Any, argument: str, is_positive: bool = False) -> None:
+    """Raises a ``ValueError`` where ``given`` is no finite number of at least zero, or above it."""
+    if not (is_number(given) and 0 <= given < np.inf and (given or not is_positive)):
+        least = "a positive number" if is_positive else "a number, zero or more"
+        raise ValueError(f"{argument} is {least}; found {describe(given)}")
+
+
 def require_choice(given: Any, choices: Iterable[str], argument: str) -> None:
     """Raises a ``ValueError`` that lists the words there are, where ``given`` is none of them."""
     words = list(choices)
