@@ -21,7 +21,7 @@ from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable, borrowed, variable
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent
-from daskgrad.values.descriptions import argument_name, describe, function_name
+from daskgrad.values.descriptions import argument_name, function_name, require_pair
 from daskgrad.values.ownership import taken
 
 
@@ -63,12 +63,8 @@ class Recording:
         result = self.fun(*self.args, **kwargs)
         if not has_aux:
             return result, None
-        if not (isinstance(result, tuple) and len(result) == 2):
-            raise TypeError(
-                f"{self.name!r} must return a pair (output, auxiliary), since has_aux=True; "
-                f"found {describe(result)}"
-            )
-        return result
+        asked = f"{self.name!r} must return a pair (output, auxiliary), since has_aux=True"
+        return require_pair(result, asked)
 
     def gather(self, arrived: dict[Variable, Cotangent], is_last: bool = False) -> list[Any]:
         """The gradient of each variable, with a warning for those that nothing arrived at.

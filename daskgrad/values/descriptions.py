@@ -17,18 +17,11 @@ def describe(value: Any, depth: int = 8) -> str:
     if isinstance(value, np.ndarray | np.generic):
         return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
     if isinstance(value, dict):
-        return (
-            "{"
-            + _shortened([f"{key!r}: {describe(item, depth - 1)}" for key, item in value.items()])
-            + "}"
-        )
+        items = [f"{key!r}: {describe(item, depth - 1)}" for key, item in value.items()]
+        return f"{{{_shortened(items)}}}"
     if isinstance(value, list | tuple):
-        return (
-            type(value).__name__
-            + "("
-            + _shortened([describe(item, depth - 1) for item in value])
-            + ")"
-        )
+        items = [describe(item, depth - 1) for item in value]
+        return f"{type(value).__name__}({_shortened(items)})"
     if isinstance(value, bool | int | float | complex | str | type(None)):
         text = repr(value)
         return text if len(text) <= 40 else text[:37] + "..."
@@ -88,6 +81,12 @@ OTHERS = {"__wrapped__", "__signature__"}  # where these say what the arguments 
 
 
 NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def require_pair(given: Any, what: str) -> tuple[Any, Any]:
+    if not (isinstance(given, tuple) and len(given) == 2):
+        raise TypeError(f"{what}; found {describe(given)}")
+    return given
 
 
 def is_integer(given: Any) -> bool:
