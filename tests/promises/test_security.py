@@ -302,7 +302,7 @@ UNPICKLED = {  # module -> what it loads, and why that came over Dask's own chan
     "backends.registry": "a registered backend: part of a model",
     "backends.autograd.pickling": "a model's function: `models.model` calls it",
     "backends.jax.pickling": "a model's function: `models.model` calls it",
-    "backends.torch.pickling": "a model's function: `models.model` calls it",
+    "backends.torch": "a model's function: `models.model` calls it",
     "models.model": "a model's function: part of a task, or of a parcel that a worker was sent",
     "models.travel.packing": "a tape, as a worker or a spill file had it: Dask loads its bytes",
     "models.travel.policy": "the client's policy: part of a task",

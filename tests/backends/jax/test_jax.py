@@ -4,7 +4,6 @@ import dataclasses
 import os
 import threading
 import time
-from collections import OrderedDict
 
 import autograd.numpy as anp
 import dask
@@ -204,7 +203,7 @@ def test_the_oldest_programs_are_dropped(synchronously, monkeypatch, log):
         return jnp.sum(x) * n
 
     monkeypatch.setattr(compiled, "KEPT", 2)
-    monkeypatch.setattr(compiled, "_compiled", OrderedDict())
+    monkeypatch.setattr(compiled, "_compiled", {})
     for n in (1, 2, 1, 3, 1, 2):
         dg.grad(lambda x, n=n: model_of(fun)(x, n))(X)
     assert lines(log) == ["1", "2", "3", "2"]
