@@ -333,9 +333,9 @@ def _parts(thing: Any) -> Sequence[Any]:
 
 
 def declared_rule(fun: Callable, known: Declaration) -> Callable:
+    rule = known.adjoint or primitive_vjps.get(fun)
     if known.program:
-        return rule_by_program(fun, known.program, known.needed, known.arrays)
-    rule = known.adjoint or primitive_vjps[fun]
+        rule = rule_by_program(fun, known.program, known.needed, known.arrays)
     return refusing_rule(fun, rule) if known.refused else rule
 
 
