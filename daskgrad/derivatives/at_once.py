@@ -53,7 +53,8 @@ class AtOnce(TaskGraph):
         if key in self._direct:
             args = (self._direct[key], self._graph, *given, self._clock)
             return Known(key, self._clock.beside(captured_here, *args))
-        found = Known(key, self.under_policy(key, fun)(*given))
+        value = fun(*given) if self._policy is None else self.function(key, fun).run(tuple(given))
+        found = Known(key, value)
         self._clock.put_off()
         if self._clock.is_late():
             self._hand_over()

@@ -9,8 +9,8 @@ from daskgrad.derivatives.groups import groups
 from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import build_backward
-from daskgrad.graph.batches import Batch, BatchTasks, unit_cotangents
 from daskgrad.graph.forward import Forward, build_forward
+from daskgrad.models.batches import Batch, unit_cotangents
 from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.task_graph import TaskGraph, where
@@ -124,12 +124,12 @@ class Kept:
         runs = groups(count)
 
         def evaluate(kept: ForwardPass) -> list[Arrived]:
-            tasks = kept.tasks.copy()
+            tasks = kept.tasks.copy(is_batched=True)
             arrived = [
                 build_backward(
                     self._graph,
                     kept.forward,
-                    BatchTasks(tasks),  # type: ignore[arg-type]
+                    tasks,
                     seeds(kept, tasks, start, stop),
                     saw_value=True,
                 )

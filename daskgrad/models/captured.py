@@ -18,6 +18,7 @@ from daskgrad.values.cotangents import Leaves
 from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import Fingerprint
 from daskgrad.values.memory import without_memory
+from daskgrad.values.sealed import Sealed
 from daskgrad.values.trees import flatten
 
 
@@ -106,11 +107,11 @@ class Travelling:
     restore: Callable[[tuple[Any, ...]], None]
 
     def __init__(self) -> None:
-        self._packed: packing.Packed | None = None
+        self._packed: Sealed | None = None
         self._policy = policy.current()
 
     @classmethod
-    def arrived(cls, packed: packing.Packed, sent: policy.SentPolicy | None) -> "Travelling":
+    def arrived(cls, packed: Sealed, sent: Sealed | None) -> "Travelling":
         """One whose tapes came along."""
         pullback = cls()
         pullback._packed = packed

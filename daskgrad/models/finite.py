@@ -6,7 +6,7 @@ looks at what comes of it.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -18,7 +18,7 @@ from daskgrad.models.captured import Gradient
 from daskgrad.models.failures import Blame, argument_label, at
 from daskgrad.models.model import Model
 from daskgrad.values.compensated import final_leaves
-from daskgrad.values.cotangents import Cotangent, Leaves, Seed
+from daskgrad.values.cotangents import Cotangent, Leaves
 from daskgrad.values.trees import NAMESPACE, flatten
 
 _DEBUGGING: ContextVar[bool] = ContextVar("non-finite numbers are errors", default=False)
@@ -55,31 +55,9 @@ def is_debugging() -> bool:
     return _DEBUGGING.get()
 
 
-_MUST_BE_FINITE: ContextVar[bool] = ContextVar(
-    "all numbers of this task must be finite", default=False
-)
+REQUIRED: ContextVar[bool] = ContextVar("all numbers of this task must be finite", default=False)
 
-is_required = _MUST_BE_FINITE.get  # a call in C: it is asked at each run of a model
-
-
-class MustBeFinite:
-    """A function for a task, which is called with the flag set."""
-
-    __slots__ = ("fun",)
-
-    def __init__(self, fun: Callable):
-        self.fun = fun
-
-    def __reduce__(self) -> tuple:
-        return MustBeFinite, (self.fun,)
-
-    def __call__(self, *args: Any) -> Any:
-        before = _MUST_BE_FINITE.get()
-        try:
-            _MUST_BE_FINITE.set(True)  # not before "try": Ctrl-C may come as it returns
-            return self.fun(*args)
-        finally:
-            _MUST_BE_FINITE.set(before)
+is_required = REQUIRED.get  # a call in C: it is asked at each run of a model
 
 
 # ---------------------------------------------------------------------------- what must be finite
@@ -118,14 +96,12 @@ def require_pulled(
 
 
 def require_arrived(cotangent: Cotangent, value: Any, model: Model) -> None:
-    """The cotangent of a value, which users may hand in; the seed of a gradient is no number."""
-    if not isinstance(cotangent, Seed):
-        found = trouble(optree.tree_unflatten(flatten(value)[1], list(cotangent.leaves)))
-        if found is not None:
-            raise FloatingPointError(
-                f"model {model.name!r}, backward pass: the cotangent that arrives at its value "
-                f"{found}"
-            )
+    """The cotangent of a value, which users may hand in."""
+    found = trouble(optree.tree_unflatten(flatten(value)[1], list(cotangent.leaves)))
+    if found is not None:
+        raise FloatingPointError(
+            f"model {model.name!r}, backward pass: the cotangent that arrives at its value {found}"
+        )
 
 
 def require_sum(what: str, leaves: Sequence[Any]) -> None:

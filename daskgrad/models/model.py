@@ -1,7 +1,6 @@
 """Models and calls of them, as they travel to the workers."""
 
 import functools
-import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from daskgrad.backends.pickling.functions import digest
 from daskgrad.values.descriptions import describe
 from daskgrad.values.protection import of_run
 from daskgrad.values.registrations import Structure
+from daskgrad.values.sealed import Sealed, out_of_band
 
 KEEP = ("auto", "gradient", "tape", "recompute")
 
@@ -46,19 +46,17 @@ class Model(NamedTuple):
         return Model, (fun, self.name, registry.sent(self.backend), self.keep, *rest)
 
 
-class SentFunction:
-    """A model's function as bytes, which become the function where it is first called.
+class SentFunction(Sealed):
+    """A model's function, loaded by its backend where it is first called.
 
-    So Dask's scheduler, which loads all graphs and sends the tasks on, need not import what the
-    function needs, and one that cannot be loaded is an error of its own task.
+    One that cannot be loaded is an error of its own task.
     """
 
-    __slots__ = ("_digest", "_fun", "backend", "data")
+    __slots__ = ("_digest", "backend")
 
     def __init__(self, data: bytes, backend: Any):
-        self.data = data
+        super().__init__(data)
         self.backend = backend
-        self._fun: Callable | None = None
         self._digest: bytes | None = None
 
     @classmethod
@@ -66,9 +64,7 @@ class SentFunction:
         return cls(registry.load(model.backend).dumps(model.fun), registry.sent(model.backend))
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
-        """As a buffer: not copied, and not read again where pickles are searched for names."""
-        data = pickle.PickleBuffer(self.data) if protocol >= 5 else self.data
-        return SentFunction, (data, self.backend)
+        return SentFunction, (out_of_band(self.data, protocol), self.backend)
 
     @property
     def daskgrad_digest(self) -> bytes:
@@ -77,15 +73,8 @@ class SentFunction:
             self._digest = digest(self.data)
         return self._digest
 
-    @property
-    def loaded(self) -> Callable | None:
-        """The function, if it has been loaded."""
-        return self._fun
-
-    def load(self) -> Callable:
-        if self._fun is None:
-            self._fun = registry.load(self.backend).loads(self.data)
-        return self._fun
+    def _unpickled(self) -> Callable:
+        return registry.load(self.backend).loads(self.data)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.load()(*args, **kwargs)

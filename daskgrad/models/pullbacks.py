@@ -27,11 +27,13 @@ logger = logging.getLogger("daskgrad")
 
 def evaluate(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     """The value of a call; traces nothing."""
-    where = Blame("value", model, call, inputs)
-    with where:
+    try:
         value = plain_value(model, call, inputs)
+    except Exception as error:
+        Blame("value", model, call, inputs).note(error)
+        raise
     if finite.is_required():
-        finite.require(where, "the value", value)
+        finite.require(Blame("value", model, call, inputs), "the value", value)
     return value
 
 
@@ -143,8 +145,6 @@ def seed(cotangent: Cotangent, value: Any, model: Model) -> Leaves:
     A sum passes the cotangent of its own value on, which may be complex where a term is real.
     """
     leaves = flatten(value)[0]
-    if finite.is_required():
-        finite.require_arrived(cotangent, value, model)
     if isinstance(cotangent, Seed):
         if not is_real_scalar(leaves):
             raise TypeError(
@@ -152,6 +152,8 @@ def seed(cotangent: Cotangent, value: Any, model: Model) -> Leaves:
                 f"{describe(value)}; {cotangents.ONE_REAL_NUMBER}"
             )
         return (cotangent.like(leaves[0]),)
+    if finite.is_required():
+        finite.require_arrived(cotangent, value, model)
     pairs = zip(cotangent.leaves, leaves, strict=True)
     return tuple(
         [

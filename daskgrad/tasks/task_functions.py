@@ -1,15 +1,21 @@
 """Task functions: what a task calls, and what Dask is given for it."""
 
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any, NamedTuple
 
 from dask.task_spec import List, Task, TaskRef
 from dask.typing import Key
 
+from daskgrad.models import finite
+from daskgrad.models.batches import for_each
 from daskgrad.models.portable_errors import make_plain
+from daskgrad.models.travel import policy
 from daskgrad.tasks.clients import in_worker
+from daskgrad.values.carriers import carrier
 from daskgrad.values.memory import canonical_for
-from daskgrad.values.registrations import Registering
+from daskgrad.values.registrations import Registrations
+from daskgrad.values.sealed import Sealed
 
 
 class KeptTask(Task):
@@ -22,24 +28,53 @@ class KeptTask(Task):
         return True
 
 
-class Canonical:
-    """A function for a task, called with arrays as they were before they came in a message."""
+@carrier
+class TaskFunction:
+    """What a task calls: a function, and what holds while it runs.
 
-    __slots__ = ("fun",)
+    ``policy``: that of pullbacks, if it is not the default one. ``must_be_finite``: all numbers.
+    ``is_batched``: it is called for each entry of the batches among its arguments.
+    ``brings_classes``: it registers, where it arrives, the classes that are sent by value.
+    """
 
-    def __init__(self, fun: Callable):
-        self.fun = fun
+    fun: Callable
+    policy: Sealed | None = None
+    must_be_finite: bool = False
+    is_batched: bool = False
+    brings_classes: bool = False
 
     def __reduce__(self) -> tuple:
-        return Canonical, (self.fun,)
+        classes = Registrations() if self.brings_classes else None  # first: the others need them
+        return load_function, (classes, self.fun, self.policy, self.must_be_finite, self.is_batched)
 
     def __call__(self, *args: Any) -> Any:
         try:
-            return self.fun(*canonical_for(self.fun, args))
+            return self.run(args)
         except Exception as error:
             if in_worker():
                 make_plain(error)
             raise
+
+    def run(self, args: tuple) -> Any:
+        """Calls it with arrays as they were before they came in a message."""
+        args = canonical_for(self.fun, args)
+        if self.policy is None and not self.must_be_finite:
+            return self._run(args)
+        return copy_context().run(self._run_in_force, args)
+
+    def _run_in_force(self, args: tuple) -> Any:
+        policy.CURRENT.set(self.policy)
+        finite.REQUIRED.set(self.must_be_finite)
+        return self._run(args)
+
+    def _run(self, args: tuple) -> Any:
+        return for_each(self.fun, *args) if self.is_batched else self.fun(*args)
+
+
+def load_function(classes: Registrations | None, *own: Any) -> TaskFunction:
+    made = TaskFunction(*own)
+    made.brings_classes = classes is not None
+    return made
 
 
 class Picked(NamedTuple):
@@ -69,7 +104,7 @@ class Planned:
 
     __slots__ = ("args", "fun", "inputs")
 
-    def __init__(self, fun: Callable, args: tuple):
+    def __init__(self, fun: TaskFunction, args: tuple):
         self.fun = fun
         self.args = args
         self.inputs: list[Key] = []
@@ -82,16 +117,13 @@ class Planned:
     def run(self, values: dict[Key, Any]) -> Any:
         """What the function returns, given the results of all that it refers to."""
         if not self.inputs:
-            return self.fun(*canonical_for(self.fun, self.args))
-        filled = tuple([_filled(arg, values) for arg in self.args])
-        return self.fun(*canonical_for(self.fun, filled))
+            return self.fun.run(self.args)
+        return self.fun.run(tuple([_filled(arg, values) for arg in self.args]))
 
-    def task(self, key: Key, sends_classes: bool) -> KeptTask:
-        """Dask's task; ``sends_classes``: with the registrations of classes."""
-        fun = Canonical(self.fun)
-        return KeptTask(
-            key, Registering(fun) if sends_classes else fun, *[_listed(arg) for arg in self.args]
-        )
+    def task(self, key: Key, brings_classes: bool) -> KeptTask:
+        """Dask's task; ``brings_classes``: with the registrations of classes."""
+        self.fun.brings_classes = brings_classes
+        return KeptTask(key, self.fun, *[_listed(arg) for arg in self.args])
 
 
 def _filled(arg: Any, values: dict[Key, Any]) -> Any:

@@ -1,5 +1,6 @@
 """Task graph: the tasks of one evaluation, which Dask runs, or the calling thread."""
 
+import functools
 import uuid
 from collections.abc import Callable, Container, Iterable, Sequence
 from enum import Enum, auto
@@ -12,14 +13,15 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import DataNode, TaskRef
 from dask.typing import Key
 
-from daskgrad.models.finite import MustBeFinite, is_debugging
-from daskgrad.models.travel.policy import Under, sent
+from daskgrad.models.batches import for_each
+from daskgrad.models.finite import is_debugging
+from daskgrad.models.travel.policy import sent
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.collections import Collection, Result, what_stands_at
 from daskgrad.tasks.keys import Names, Stage, is_of_pullbacks, watched_key
 from daskgrad.tasks.settings import setting
 from daskgrad.tasks.supervision import Supervised
-from daskgrad.tasks.task_functions import Picked, Planned
+from daskgrad.tasks.task_functions import Picked, Planned, TaskFunction
 from daskgrad.values.registrations import sent_by_value
 
 
@@ -38,6 +40,7 @@ class TaskGraph:
     def __init__(self, where: Where = Where.ANYWHERE) -> None:
         self.key = Names().key  # a new key of this evaluation: (stage, name of a model)
         self._is_watched = is_debugging()
+        self._is_batched = False
         self._where = where
         self._policy = sent(setting("pullbacks"))
         self._tasks: dict[Key, Planned | DataNode] = {}
@@ -53,8 +56,8 @@ class TaskGraph:
     ) -> TaskRef:
         """The task ``fun(*args)``; lists among the arguments may hold references."""
         if self._is_watched:
-            key, fun = watched_key(key), self.watched(fun)
-        self._tasks[key] = Planned(self.under_policy(key, fun), args)
+            key = watched_key(key)
+        self._tasks[key] = Planned(self.function(key, fun), args)
         for kind, value in (annotations or {}).items():
             self._annotations.setdefault(kind, {})[key] = _at(key, value)
         return TaskRef(key)
@@ -79,7 +82,8 @@ class TaskGraph:
         It is a task of its own where results travel, so that the part travels without the rest.
         ``stays``: it need not travel, since its one consumer runs where the result is.
         """
-        if (stays or self._where is Where.HERE) and not self._is_watched:
+        if stays or self._where is Where.HERE:
+            fun = functools.partial(for_each, fun) if self._is_batched else fun
             return Picked(whole, fun, args)
         return self.add(self.key(stage, name), fun, whole, *args, annotations=annotations)
 
@@ -92,15 +96,10 @@ class TaskGraph:
             return reference
         return self.add(self.key(stage, name), reference.fun, reference.whole, *reference.args)
 
-    def under_policy(self, key: Key, fun: Callable) -> Callable:
-        """The function of a task, with the policy in force if that is not the default one."""
-        if self._policy is not None and is_of_pullbacks(key):
-            return Under(fun, self._policy)
-        return fun
-
-    def watched(self, fun: Callable) -> Callable:
-        """The function of a task, whose numbers must be finite where this graph is watched."""
-        return MustBeFinite(fun) if self._is_watched else fun
+    def function(self, key: Key, fun: Callable) -> TaskFunction:
+        """What the task of a key calls."""
+        policy = self._policy if self._policy is not None and is_of_pullbacks(key) else None
+        return TaskFunction(fun, policy, self._is_watched, self._is_batched)
 
     def data(self, key: Key, value: Any) -> TaskRef:
         """Puts a value into the graph, once for all tasks that refer to it."""
@@ -200,9 +199,11 @@ class TaskGraph:
         for future in self._futures:
             future.release()
 
-    def copy(self) -> "TaskGraph":
-        """A graph to add tasks to, which leaves this one as it is."""
+    def copy(self, is_batched: bool = False) -> "TaskGraph":
+        """A graph to add tasks to, which leaves this one as it is; ``is_batched``: these go
+        through batches of cotangents."""
         other = TaskGraph(self._where)
+        other._is_batched = is_batched
         other._tasks = dict(self._tasks)
         other._constants = dict(self._constants)
         other._futures = self._futures
@@ -213,9 +214,9 @@ class TaskGraph:
         """The graph as one layer, above those of the collections that it uses."""
         current = dask.get_annotations()
         own = {kind: self._annotation(kind, current.get(kind)) for kind in self._annotations}
-        sends_classes = bool(sent_by_value())
+        brings_classes = bool(sent_by_value())
         tasks = {
-            key: task.task(key, sends_classes) if isinstance(task, Planned) else task
+            key: task.task(key, brings_classes) if isinstance(task, Planned) else task
             for key, task in self._tasks.items()
         }
         layer = MaterializedLayer(tasks, annotations={**current, **own})

@@ -32,21 +32,6 @@ class Registrations:
         return register, (sent_by_value(),)
 
 
-class Registering:
-    """A function for a task, which brings the registrations with it."""
-
-    __slots__ = ("fun",)
-
-    def __init__(self, fun: Callable):
-        self.fun = fun
-
-    def __reduce__(self) -> tuple[Callable, tuple]:
-        return _load_function, (Registrations(), self.fun)
-
-    def __call__(self, *args: Any) -> Any:
-        return self.fun(*args)
-
-
 def sent_by_value() -> list[tuple]:
     """The classes of scripts and functions that are registered here, and how."""
     entries: Any = optree.register_pytree_node.get
@@ -69,7 +54,3 @@ def register(classes: list[tuple]) -> Registrations:
 
 def _load_structure(_: Registrations, spec: optree.PyTreeSpec) -> Structure:
     return Structure(spec)
-
-
-def _load_function(_: Registrations, fun: Callable) -> Registering:
-    return Registering(fun)

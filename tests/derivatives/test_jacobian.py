@@ -13,7 +13,7 @@ import daskgrad as dg
 from daskgrad.derivatives.evaluation import repeated
 from daskgrad.derivatives.groups import groups
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.batches import Batch, entry, for_each, unit_cotangents
+from daskgrad.models.batches import Batch, entry, for_each, unit_cotangents
 from daskgrad.tasks.supervision import LostError
 
 pytestmark = pytest.mark.usefixtures("synchronous")

@@ -14,7 +14,8 @@ from probes import deep_chain, holds_lock
 
 import daskgrad as dg
 from daskgrad.backends.autograd.pickling import TapePickler
-from daskgrad.models.travel.packing import ALIGNMENT, Packed, aligned, dumped
+from daskgrad.models.travel.packing import dumped
+from daskgrad.values.sealed import ALIGNMENT, Sealed, aligned
 
 BASE = numpy.arange(120.0).reshape(2, 3, 4, 5)
 
@@ -39,7 +40,7 @@ ARRAYS = {
 
 def packed_again(contents, times=2):
     for _ in range(times):
-        contents = dumped(contents, TapePickler).unpacked()
+        contents = dumped(contents, TapePickler).load()
     return contents
 
 
@@ -94,8 +95,8 @@ def test_a_buffer_from_within_a_message_is_copied_to_where_an_array_may_begin():
 def test_packed_tapes_may_be_pickled_again(protocol):
     array = numpy.arange(5.0)
     packed = pickle.loads(pickle.dumps(dumped(array, TapePickler), protocol=protocol))
-    assert isinstance(packed, Packed)
-    found = packed.unpacked()
+    assert isinstance(packed, Sealed)
+    found = packed.load()
     found += 1.0  # what may be written into where it was made may be here
     assert_array_equal(found, array + 1.0)
 

@@ -17,9 +17,9 @@ import daskgrad as dg
 from daskgrad.models.captured import Pullback
 from daskgrad.models.pullbacks import capture, pull_back
 from daskgrad.models.tracing import Active
-from daskgrad.models.travel import policy
-from daskgrad.models.travel.packing import Packed
-from daskgrad.models.travel.policy import Measured, Under, sent
+from daskgrad.models.travel import packing, policy
+from daskgrad.models.travel.policy import Measured, sent
+from daskgrad.tasks.task_functions import TaskFunction
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.trees import flatten
 
@@ -99,16 +99,13 @@ def functions(chosen):
     with under(chosen):
         graph = dg.differentiate(dg.delayed(np.sum)(v := dg.variable(X)), v)[0].__dask_graph__()
     tasks = {key[0].split("-")[0]: task for key, task in graph.items()}
-    return {stage: task.func.fun for stage, task in tasks.items() if hasattr(task, "func")}
+    return {stage: task.func for stage, task in tasks.items() if hasattr(task, "func")}
 
 
 def test_only_another_policy_than_the_default_is_sent():
-    assert not any(isinstance(fun, Under) for fun in functions(dg.PullbackPolicy()).values())
+    assert not any(fun.policy for fun in functions(dg.PullbackPolicy()).values())
     found = functions(dg.PullbackPolicy(disk_rate=1.0))
-    assert {stage for stage, fun in found.items() if isinstance(fun, Under)} == {
-        "forward",
-        "backward",
-    }
+    assert {stage for stage, fun in found.items() if fun.policy} == {"forward", "backward"}
 
 
 def test_a_policy_is_loaded_where_it_is_asked_and_not_before(client):
@@ -245,8 +242,8 @@ def assert_same_bits(found, expected):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_tapes_that_went_along_give_the_same_bits(name, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "daskgrad")
-    unpacked, unpack = [], Packed.unpacked
-    monkeypatch.setattr(Packed, "unpacked", lambda self: unpacked.append(1) or unpack(self))
+    unpacked, unpack = [], packing.unpacked
+    monkeypatch.setattr(packing, "unpacked", lambda tape: unpacked.append(1) or unpack(tape))
     with dask.config.set(scheduler="sync"):
         expected = PROGRAMS[name]()
     with dask.config.set(scheduler=moving), under(Never()):
@@ -360,10 +357,10 @@ def test_a_tape_that_was_traced_again_is_kept_within_the_limit(limit, runs, log)
     chosen = Never(unseen_bytes=limit)
     node = dg.delayed(counted)(dg.variable(X), log)
     call, active = (node.model, node.call), (Active(0, watched=False),)
-    captured = moved(Under(capture, sent(chosen))(*call, active, [X]))
+    captured = moved(TaskFunction(capture, sent(chosen))(*call, active, [X]))
     expected = np.cos(X) * X[::-1] + np.sin(X)[::-1]
     for _ in range(3):
-        pulled = Under(pull_back, sent(chosen))(
+        pulled = TaskFunction(pull_back, sent(chosen))(
             captured, Cotangent((np.ones(6),)), *call, active, [X]
         )
         numpy.testing.assert_allclose(pulled.leaves[0], expected, rtol=1e-15)
@@ -375,7 +372,9 @@ def test_what_is_kept_is_counted_until_it_is_garbage():
     unseen = policy.Unseen()
 
     def admits(pullback):
-        return Under(unseen.admits, sent(dg.PullbackPolicy(unseen_bytes=1000)))(pullback, tape)
+        return TaskFunction(unseen.admits, sent(dg.PullbackPolicy(unseen_bytes=1000)))(
+            pullback, tape
+        )
 
     first, second = Pullback(), Pullback()
     assert admits(first)

@@ -13,7 +13,7 @@ from daskgrad.models.accumulation import add_cotangents
 from daskgrad.models.captured import Gradient
 from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.tracing import Active
-from daskgrad.models.travel.policy import Under, sent
+from daskgrad.models.travel.policy import sent
 from daskgrad.sums.adding import add_captured
 from daskgrad.sums.block_pullback import Terms
 from daskgrad.sums.block_tasks import (
@@ -24,6 +24,7 @@ from daskgrad.sums.block_tasks import (
     pull_back_sum,
 )
 from daskgrad.sums.item_sum import ReductionNode
+from daskgrad.tasks.task_functions import TaskFunction
 from daskgrad.values.addition import add_values
 from daskgrad.values.cotangents import Cotangent, Seed
 
@@ -92,7 +93,7 @@ def test_scalar_terms_keep_their_gradient_and_arrays_their_pullbacks():
 def test_a_gradient_moves_and_tapes_are_traced_again():
     for fun, is_empty in ((term, False), (wave, True)):
         block = Block(fun)
-        captured = Under(block.capture, sent(Never()))()
+        captured = TaskFunction(block.capture, sent(Never()))()
         moved = pickle.loads(pickle.dumps(captured))
         assert getattr(moved.pullback, "is_empty", False) is is_empty
         cotangent = Cotangent((0.7 * np.ones(np.shape(captured.value))[()],))

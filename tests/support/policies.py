@@ -10,7 +10,8 @@ import dask.local
 import daskgrad as dg
 from daskgrad.models.pullbacks import capture
 from daskgrad.models.tracing import Active
-from daskgrad.models.travel.policy import CONFIG, Under, sent
+from daskgrad.models.travel.policy import CONFIG, sent
+from daskgrad.tasks.task_functions import TaskFunction
 
 
 class Always(dg.PullbackPolicy):
@@ -44,7 +45,7 @@ def under(chosen):
 def captured_under(chosen, fun, x):
     node = dg.delayed(fun)(dg.variable(x))
     call = (node.model, node.call, (Active(0, watched=False),), [x])
-    return Under(capture, sent(chosen))(*call)
+    return TaskFunction(capture, sent(chosen))(*call)
 
 
 def moved(thing):

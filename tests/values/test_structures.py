@@ -13,8 +13,9 @@ import optree
 import pytest
 from samples import askew
 
+from daskgrad.tasks.task_functions import TaskFunction
 from daskgrad.values.memory import canonical
-from daskgrad.values.registrations import Registering, Structure, register, sent_by_value
+from daskgrad.values.registrations import Structure, register, sent_by_value
 from daskgrad.values.trees import NAMESPACE, exactly, flatten
 
 Pair = namedtuple("Pair", "first second")
@@ -113,7 +114,7 @@ def test_registering_what_is_registered_changes_nothing(weights):
 
 
 def test_a_function_for_a_task_calls_its_function():
-    function = Registering(divmod)
+    function = TaskFunction(divmod, brings_classes=True)
     assert function(7, 2) == pickle.loads(cloudpickle.dumps(function))(7, 2) == (3, 1)
 
 
@@ -159,7 +160,8 @@ SCRIPT = """
 import dataclasses, sys
 import cloudpickle, numpy as np, optree
 from daskgrad.values.trees import NAMESPACE, flatten
-from daskgrad.values.registrations import Registering, Structure
+from daskgrad.tasks.task_functions import TaskFunction
+from daskgrad.values.registrations import Structure
 
 @dataclasses.dataclass
 class Layer:
@@ -187,7 +189,7 @@ def total(net):
 net = Net([Layer(1.0, 2.0), Layer(3.0, 4.0)], "mine")
 leaves, spec = flatten(net)
 with open(sys.argv[1], "wb") as file:
-    cloudpickle.dump((Structure(spec), leaves, Registering(total)), file)
+    cloudpickle.dump((Structure(spec), leaves, TaskFunction(total, brings_classes=True)), file)
 """
 
 LOADER = """

@@ -5,7 +5,6 @@ Decided from what was measured when the model was traced. Both ways give the sam
 
 import collections
 import contextlib
-import pickle
 import threading
 import weakref
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from daskgrad.values.descriptions import is_number
+from daskgrad.values.sealed import Sealed
 
 CONFIG = "daskgrad.pullbacks"  # where Dask's configuration has the policy
 
@@ -95,29 +95,7 @@ def require_amount(name: str, found: Any) -> None:
 DEFAULT = PullbackPolicy()
 
 
-class SentPolicy:
-    """A policy as bytes, which become the policy where it is first asked.
-
-    So Dask's scheduler, which loads all graphs, need not import the classes that users derive.
-    """
-
-    __slots__ = ("_policy", "data")
-
-    def __init__(self, data: bytes):
-        self.data = data
-        self._policy: PullbackPolicy | None = None
-
-    def __reduce__(self) -> tuple:
-        return SentPolicy, (self.data,)
-
-    @property
-    def policy(self) -> PullbackPolicy:
-        if self._policy is None:
-            self._policy = pickle.loads(self.data)
-        return self._policy
-
-
-def sent(policy: Any) -> SentPolicy | None:
+def sent(policy: Any) -> Sealed | None:
     """A policy as it travels with tasks; None, the default one, needs not."""
     if policy is None or policy == DEFAULT:
         return None
@@ -125,42 +103,21 @@ def sent(policy: Any) -> SentPolicy | None:
         raise TypeError(
             f"the configuration {CONFIG!r} must be a dg.PullbackPolicy; found {policy!r}"
         )
-    return SentPolicy(cloudpickle.dumps(policy))
+    return Sealed(cloudpickle.dumps(policy))
 
 
 # ------------------------------------------------------------------------- the one that holds here
 
-_CURRENT: ContextVar[SentPolicy | None] = ContextVar("the policy of this evaluation", default=None)
+CURRENT: ContextVar[Sealed | None] = ContextVar("the policy of this evaluation", default=None)
 
 
-class Under:
-    """A function for a task, which is called with a policy in force."""
-
-    __slots__ = ("fun", "sent")
-
-    def __init__(self, fun: Any, sent: SentPolicy):
-        self.fun = fun
-        self.sent = sent
-
-    def __reduce__(self) -> tuple:
-        return Under, (self.fun, self.sent)
-
-    def __call__(self, *args: Any) -> Any:
-        before = _CURRENT.get()
-        try:
-            _CURRENT.set(self.sent)  # not before "try": Ctrl-C may come as it returns
-            return self.fun(*args)
-        finally:
-            _CURRENT.set(before)
-
-
-def current() -> SentPolicy | None:
+def current() -> Sealed | None:
     """The policy of the task that runs here, as it was sent; ``None`` is the default one."""
-    return _CURRENT.get()
+    return CURRENT.get()
 
 
-def loaded(sent: SentPolicy | None) -> PullbackPolicy:
-    return DEFAULT if sent is None else sent.policy
+def loaded(sent: Sealed | None) -> PullbackPolicy:
+    return DEFAULT if sent is None else sent.load()
 
 
 _TO_DISK: ContextVar[bool] = ContextVar("what is pickled goes to disk", default=False)
@@ -176,7 +133,7 @@ def spilling() -> Iterator[None]:
         _TO_DISK.reset(token)
 
 
-def sends(sent: SentPolicy | None, tape: Measured) -> bool:
+def sends(sent: Sealed | None, tape: Measured) -> bool:
     """Whether a tape that is being pickled goes along."""
     return loaded(sent).sends(tape, to_disk=_TO_DISK.get())
 

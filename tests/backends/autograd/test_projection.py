@@ -86,4 +86,4 @@ def test_a_rule_that_leaves_an_imaginary_part_does_so_for_complex_values_alone(x
 
 def test_a_tape_that_travelled_projects_too():
     _, tape = trace(lambda a: [forgetful(a) * 1.0], [2.0])
-    assert dumped(tape, TapePickler).unpacked().pull([1.0]) == [4.0]
+    assert dumped(tape, TapePickler).load().pull([1.0]) == [4.0]

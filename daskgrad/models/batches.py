@@ -1,10 +1,8 @@
 """Batches: many cotangents pulled back along one captured forward pass, several in a task."""
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.fingerprints import Fingerprint
 from daskgrad.values.trees import flatten
@@ -15,23 +13,6 @@ class Batch(NamedTuple):
     """What a task returns for a batch of cotangents: an entry for each."""
 
     entries: tuple[Any, ...]
-
-
-class BatchTasks:
-    """A task graph to which tasks are added that go through batches of cotangents."""
-
-    def __init__(self, tasks: TaskGraph):
-        self._tasks = tasks
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tasks, name)
-
-    def pick(self, stage: Any, name: str, fun: Callable, *args: Any, **options: Any) -> Any:
-        return self._tasks.pick(stage, name, functools.partial(for_each, fun), *args, **options)
-
-    def add(self, key: Any, fun: Callable, *args: Any, annotations: dict | None = None) -> Any:
-        fun = functools.partial(for_each, self._tasks.watched(fun))
-        return self._tasks.add(key, fun, *args, annotations=annotations)
 
 
 def for_each(fun: Callable, *args: Any) -> Any:

@@ -1,0 +1,60 @@
+"""Sealed: an object as bytes, which become the object where it is first asked for.
+
+So Dask's scheduler, which loads all graphs and sends the tasks on, need not import what the object
+needs, and loading what holds it runs no code of the user's and cannot fail: a task result that
+cannot be loaded would hang Dask's cluster.
+"""
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+ALIGNMENT = 16  # of the memory of arrays, in bytes, as where it is allocated
+
+
+class Sealed:
+    """A pickle, and the memory of the arrays in it beside it, which is not copied."""
+
+    __slots__ = ("buffers", "data", "loaded")
+
+    def __init__(self, data: bytes, buffers: Sequence[Any] = ()):
+        self.data = data
+        self.buffers = buffers
+        self.loaded: Any = None  # the object, once it has been asked for
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        buffers = [out_of_band(buffer, protocol) for buffer in self.buffers]
+        return Sealed, (out_of_band(self.data, protocol), buffers)
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.data) + sum([memoryview(buffer).nbytes for buffer in self.buffers])
+
+    def load(self) -> Any:
+        """The object."""
+        if self.loaded is None:
+            self.loaded = self._unpickled()
+        return self.loaded
+
+    def _unpickled(self) -> Any:
+        return pickle.loads(self.data, buffers=list(map(aligned, self.buffers)))
+
+
+def out_of_band(buffer: Any, protocol: int) -> Any:
+    """Bytes for a pickle: not copied, and not read again where pickles are searched for names."""
+    if protocol >= 5:
+        return pickle.PickleBuffer(buffer)
+    view = memoryview(buffer)
+    return view.tobytes() if view.readonly else bytearray(view)
+
+
+def aligned(buffer: Any) -> Any:
+    """A buffer where an array may begin; those in a message begin wherever they stood in it."""
+    here = np.frombuffer(buffer, np.uint8)
+    if here.ctypes.data % ALIGNMENT == 0:
+        return buffer
+    copy = here.copy()
+    copy.flags.writeable = not memoryview(buffer).readonly
+    return copy
