@@ -7,13 +7,20 @@ from concurrent.futures import ProcessPoolExecutor
 import dask
 import numpy as np
 import pytest
+from clusters import FRAIL, client_of
 from distributed import Client, LocalCluster
 from hypothesis import settings
+from schedulers import SCHEDULERS
 
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=25)
 settings.load_profile("ci")
 
-SCHEDULERS = ("sync", "threads", "processes", "cluster")
+TWO_WORKERS = {
+    "n_workers": 2,
+    "threads_per_worker": 1,
+    "host": "127.0.0.1",
+    "dashboard_address": "127.0.0.1:0",
+}
 
 
 @pytest.fixture
@@ -50,9 +57,7 @@ def pool():
 @pytest.fixture(scope="session")
 def shared_cluster():
     """Two workers with a thread each, for tests that leave them as they are."""
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
-    ) as cluster:
+    with LocalCluster(**TWO_WORKERS) as cluster:
         yield cluster
 
 
@@ -60,6 +65,22 @@ def shared_cluster():
 def client(shared_cluster):
     """A client of the shared cluster."""
     with Client(shared_cluster) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def frail_cluster():
+    """The same, for tests that kill, retire and restart the workers."""
+    with dask.config.set(FRAIL):
+        cluster = LocalCluster(**TWO_WORKERS)
+    with cluster:
+        yield cluster
+
+
+@pytest.fixture
+def frail(frail_cluster):
+    """A client of the cluster whose workers may be killed, with two of them."""
+    with client_of(frail_cluster) as client:
         yield client
 
 

@@ -13,7 +13,7 @@ from daskgrad.backends.protocol import Backend
 
 EXTRAS = {"jax": "jax", "torch": "torch"}  # optional backends, and what they import
 NAMES = ("autograd", *EXTRAS)
-FUNCTIONS = ("dumps", "loads", "run", "trace", "linearize")
+FUNCTIONS = tuple([name for name in vars(Backend) if not name.startswith("_")])
 
 _loaded: dict[Any, Any] = {}  # by name, those of the package and those that were registered
 

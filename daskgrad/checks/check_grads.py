@@ -4,8 +4,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from daskgrad.checks.directional import (
     FORWARD,
     SECOND,
@@ -17,10 +15,10 @@ from daskgrad.checks.directional import (
 )
 from daskgrad.checks.first_wrong_rule import first_culprit
 from daskgrad.checks.taylor import taylor_rates
-from daskgrad.derivatives.directions import is_double
 from daskgrad.derivatives.inputs import require_function
 from daskgrad.random import require_seed
-from daskgrad.values.descriptions import describe
+from daskgrad.values.descriptions import require_number
+from daskgrad.values.vectors import is_double
 
 MODES = ("forward", "reverse")
 
@@ -67,7 +65,7 @@ def check_grads(
     require_order(order)
     require_seed(seed, "dg.check_grads")
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
-        require_tolerance(name, tolerance)
+        require_number(tolerance, name)
     settings = Settings(order, require_modes(modes), rtol, atol, seed)
 
     def check(*args: Any) -> None:
@@ -101,18 +99,8 @@ def told_rates(fault: Fault, fun: Callable, args: tuple, settings: Settings) -> 
     return f"\nTaylor's remainders fall at the rates {told}, where {right} is right"
 
 
-def require_tolerance(name: str, tolerance: Any) -> None:
-    is_number = isinstance(tolerance, int | float | np.floating) and not isinstance(tolerance, bool)
-    if not (is_number and tolerance >= 0):
-        raise ValueError(f"{name} is a number, zero or more; found {describe(tolerance)}")
-
-
 def require_modes(modes: Any) -> tuple[str, ...]:
     named = tuple(modes) if isinstance(modes, list | tuple | set | frozenset) else (modes,)
-    if (
-        not all(isinstance(mode, str) for mode in named)
-        or not named
-        or not set(named) <= set(MODES)
-    ):
+    if not named or not all(isinstance(mode, str) and mode in MODES for mode in named):
         raise ValueError(f"modes are some of {', '.join(map(repr, MODES))}; found {modes!r}")
     return named

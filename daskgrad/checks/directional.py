@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad.derivatives.directions import epsilon, inner, is_double, like, moved, size, still
 from daskgrad.derivatives.hessian import hvp
 from daskgrad.derivatives.inputs import has_derivative
 from daskgrad.derivatives.jvp import jvp
@@ -16,8 +15,9 @@ from daskgrad.graph.nodes import Node, build_values
 from daskgrad.graph.variables import variable
 from daskgrad.models.tracing import is_real_scalar
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values.descriptions import describe, function_name
+from daskgrad.values.descriptions import describe, function_name, is_integer
 from daskgrad.values.trees import flatten
+from daskgrad.values.vectors import epsilon, inner, is_double, moved, random_like, size, still
 
 DIRECTIONS = 3
 
@@ -25,7 +25,7 @@ REVERSE, FORWARD, SECOND = "pullback", "tangent", "Hessian-vector product"
 
 
 def require_order(order: Any) -> None:
-    if isinstance(order, bool) or not isinstance(order, int) or order not in (1, 2):
+    if not is_integer(order) or order not in (1, 2):
         raise ValueError(
             f"order is 1 (gradients) or 2 (Hessian-vector products, too); found "
             f"{describe(order)}; arguments go in a second call, as in dg.check_grads(fun)(x)"
@@ -168,7 +168,7 @@ def comparisons(program: Program, settings: Settings) -> Iterator[Comparison]:
     """What a derivative gives along a random line, and the line."""
     random = np.random.default_rng(settings.seed)
     value = program.evaluate(*program.args)
-    cotangent = like(value, random)
+    cotangent = random_like(value, random)
     if "reverse" in settings.modes:
         yield from reverse(program, value, cotangent, random)
     if "forward" in settings.modes:
@@ -192,7 +192,7 @@ def reverse(program: Program, value: Any, cotangent: Any, random: Any) -> Iterat
     gradients = program.pull(cotangent)
     for number in program.numbers:
         for _ in range(DIRECTIONS):
-            direction = like(program.args[number], random)
+            direction = random_like(program.args[number], random)
             line = value_line(program, value, cotangent, {number: direction})
             yield REVERSE, number, inner(gradients[number], direction), line
 
@@ -201,7 +201,7 @@ def forward(program: Program, value: Any, cotangent: Any, random: Any) -> Iterat
     """⟨c, jvp(v)⟩ for each argument."""
     for number in program.numbers:
         for _ in range(DIRECTIONS):
-            direction = {number: like(program.args[number], random)}
+            direction = {number: random_like(program.args[number], random)}
             tangent = tangent_of(program, direction)
             line = value_line(program, value, cotangent, direction)
             yield FORWARD, number, inner(cotangent, tangent), line
@@ -228,10 +228,10 @@ def second(program: Program, value: Any, cotangent: Any, random: Any) -> Iterato
         return
     scalar = scalar_of(program.fun, value, cotangent)
     for _ in range(DIRECTIONS):
-        along = {number: like(program.args[number], random) for number in program.numbers}
+        along = {number: random_like(program.args[number], random) for number in program.numbers}
         gradients, products = hvp(scalar, program.args, program.tangents(along))
         for number in program.numbers:
-            other = like(program.args[number], random)
+            other = random_like(program.args[number], random)
             line = gradient_line(program, scalar, along, number, other, gradients[number])
             yield SECOND, number, inner(other, products[number]), line
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from daskgrad.checks.directional import Program, require_double, require_order, scalar_of
-from daskgrad.derivatives.directions import inner, like, size
 from daskgrad.derivatives.hessian import hvp
 from daskgrad.derivatives.inputs import require_function
 from daskgrad.random import require_seed
+from daskgrad.values.vectors import inner, random_like, size
 
 STEPS = 0.03125 * 0.5 ** np.arange(7)  # along a direction of norm one
 CLEAR = 100  # times the rounding errors that a remainder must be to tell a rate
@@ -66,8 +66,8 @@ class Expansion:
         self._program = program
         value = program.evaluate(*program.args)
         require_double(program, value, "rates")
-        self._cotangent = like(value, random)
-        self._along = {number: like(program.args[number], random) for number in program.numbers}
+        self._cotangent = random_like(value, random)
+        self._along = {n: random_like(program.args[n], random) for n in program.numbers}
         self._terms = [inner(self._cotangent, value), *self._derivatives(value, order)]
         self._steps = [
             inner(self._cotangent, program.evaluate(*program.moved(step, self._along)))

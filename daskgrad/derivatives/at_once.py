@@ -61,20 +61,10 @@ class AtOnce(TaskGraph):
         return found
 
     def pick(
-        self,
-        stage: Stage,
-        name: str,
-        fun: Callable,
-        whole: Any,
-        *args: Any,
-        stays: bool = False,
-        annotations: dict[str, Any] | None = None,
+        self, stage: Stage, name: str, fun: Callable, whole: Any, *args: Any, **how: Any
     ) -> Any:
         if self._is_late:
-            whole = self._referred(whole)
-            return super().pick(
-                stage, name, fun, whole, *args, stays=stays, annotations=annotations
-            )
+            return super().pick(stage, name, fun, self._referred(whole), *args, **how)
         return Known(self.key(stage, name), fun(whole.value, *args))
 
     def data(self, key: Any, value: Any) -> Any:

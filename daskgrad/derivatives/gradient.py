@@ -8,7 +8,6 @@ import numpy as np
 from daskgrad.derivatives.evaluation import evaluated
 from daskgrad.derivatives.inputs import (
     Argnums,
-    is_number,
     require_argnums,
     require_argnums_kind,
     require_function,
@@ -16,7 +15,7 @@ from daskgrad.derivatives.inputs import (
 from daskgrad.derivatives.outputs import as_number, require_real_scalar
 from daskgrad.derivatives.recording import Recording, documented
 from daskgrad.graph.nodes import Node
-from daskgrad.values.descriptions import function_name
+from daskgrad.values.descriptions import function_name, is_integer
 from daskgrad.values.memory import of_its_own
 from daskgrad.values.trees import flatten, unflatten
 
@@ -68,7 +67,7 @@ def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -
             value, aux, gradients = differentiated(recorded, *recorded.run(kwargs, has_aux))
         finally:
             recorded.give_back()
-        gradient = gradients[0] if is_number(argnums) else tuple(gradients)
+        gradient = gradients[0] if is_integer(argnums) else tuple(gradients)
         return ((value, aux) if has_aux else value), gradient
 
     return documented(value_and_grad_of, fun, "value and gradient")

@@ -18,7 +18,6 @@ from daskgrad.derivatives.held import Kept
 from daskgrad.derivatives.inputs import (
     Argnums,
     has_derivative,
-    is_number,
     require_argnums,
     require_argnums_kind,
     require_function,
@@ -38,12 +37,12 @@ from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable
-from daskgrad.models.batches import entries, unit
 from daskgrad.models.duals import tangent_in_place
 from daskgrad.sums.node_sum import SumNode
 from daskgrad.values import cotangents
-from daskgrad.values.descriptions import function_name
+from daskgrad.values.descriptions import function_name, is_integer
 from daskgrad.values.trees import flatten
+from daskgrad.values.vectors import entries, unit
 
 
 def hvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[tuple, tuple]:
@@ -150,7 +149,7 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
             for start, stop in at_once(entries(leaves))
             for _, row in second_order([along(place) for place in range(start, stop)])
         ]
-        whole = flatten(own[0])[1] if is_number(argnums) else structure
+        whole = flatten(own[0])[1] if is_integer(argnums) else structure
         return blocks(leaves, leaves, whole, whole, rows)
 
     return documented(hessian_of, fun, "hessian")

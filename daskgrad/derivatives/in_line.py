@@ -247,7 +247,7 @@ def captured_here(
     begin = time.perf_counter()
     deadline = max(clock.deadline, begin + clock.seconds)  # a short sum is worth no graph
     done = 0
-    for start, stop, place in doubling(len(firsts)):
+    for start, stop, place in subtrees_from(0, len(firsts)):
         now = time.perf_counter()
         if done and now + (now - begin) > deadline:
             break
@@ -276,18 +276,12 @@ def captured_by_dask(
     return list(zip(places, tasks.compute(keys), strict=True))
 
 
-def doubling(count: int) -> Iterable[tuple[int, int, tuple[int, int]]]:
-    """Runs 0-1, 1-2, 2-4, 4-8 ... of ``count`` blocks: (start, stop, place in the tree)."""
-    yield 0, 1, (0, 0)
-    start, level = 1, 0
-    while start < count:
-        yield start, min(2 * start, count), (level, 1)
-        start, level = 2 * start, level + 1
-
-
 def subtrees_from(start: int, count: int) -> Iterable[tuple[int, int, tuple[int, int]]]:
-    """The subtrees that the blocks from ``start`` on make: (start, stop, place in the tree)."""
+    """The subtrees that the blocks from ``start`` on make: (start, stop, place in the tree).
+
+    From the first one on these are the runs 0-1, 1-2, 2-4, 4-8 ...
+    """
     while start < count:
-        size = start & -start
+        size = start & -start or 1
         yield start, min(start + size, count), (size.bit_length() - 1, start // size)
         start += size

@@ -10,8 +10,8 @@ from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import OTHER_DERIVATIVE, Variable
 from daskgrad.values import cotangents
-from daskgrad.values.descriptions import describe
-from daskgrad.values.trees import flatten
+from daskgrad.values.descriptions import describe, is_integer
+from daskgrad.values.trees import flatten, map_leaves
 
 Argnums = int | Sequence[int]
 
@@ -22,7 +22,7 @@ def require_argnums(argnums: Argnums, count: int, name: str) -> list[int]:
     is_sequence = isinstance(argnums, Sequence | np.ndarray)
     numbers: list[Any] = list(argnums) if is_sequence else [argnums]  # type: ignore[arg-type]
     for number in numbers:
-        if not (is_number(number) and 0 <= number < count):
+        if not (is_integer(number) and 0 <= number < count):
             raise ValueError(
                 f"argnums={argnums!r} of {name!r} must be numbers of positional arguments, counted "
                 f"from 0; it was called with {count}"
@@ -32,14 +32,10 @@ def require_argnums(argnums: Argnums, count: int, name: str) -> list[int]:
     return numbers
 
 
-def is_number(argnum: Any) -> bool:
-    return isinstance(argnum, int | np.integer) and not isinstance(argnum, bool)
-
-
 def require_argnums_kind(argnums: Any, name: str) -> None:
     """Numbers of arguments; what stands there by mistake is often an argument itself."""
     numbers = argnums if isinstance(argnums, list | tuple | range | np.ndarray) else [argnums]
-    if np.ndim(argnums) > 1 or not len(numbers) or not all(map(is_number, numbers)):
+    if np.ndim(argnums) > 1 or not len(numbers) or not all(map(is_integer, numbers)):
         raise ValueError(
             f"argnums={describe(argnums)} of {name!r} must be numbers of positional arguments; the "
             f"arguments themselves go in a second call, as in dg.value_and_grad(fun)(x)"
@@ -112,7 +108,7 @@ def checked_tangent(tangent: Any, primal: Any, argument: str) -> Any:
             f"found {describe(tangent)}"
         )
     pairs = zip(leaves, primals, strict=True)
-    checked = [cotangents.check(t, p, repr(argument), "tangent") for t, p in pairs]
+    checked = [cotangents.check(t, p, f"tangent of {argument!r}") for t, p in pairs]
     full = [cotangents.zeros(p) if t is None else t for t, p in zip(checked, primals, strict=True)]
     return optree.tree_unflatten(structure, full)
 
@@ -137,5 +133,4 @@ def require_tangents(primals: Any, tangents: Any, asked: str, name: str) -> None
 
 def nothing(primal: Any) -> Any:
     """The gradient of an argument without derivative: None for every leaf."""
-    leaves, structure = flatten(primal)
-    return optree.tree_unflatten(structure, [None] * len(leaves))
+    return map_leaves(lambda _: None, primal)

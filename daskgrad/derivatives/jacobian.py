@@ -11,22 +11,20 @@ from daskgrad.derivatives.groups import groups
 from daskgrad.derivatives.held import Kept
 from daskgrad.derivatives.inputs import (
     Argnums,
-    is_number,
     require_argnums,
     require_argnums_kind,
     require_function,
 )
 from daskgrad.derivatives.jvp import dual_of
-from daskgrad.derivatives.matrices import blocks, columns_of
+from daskgrad.derivatives.matrices import blocks
 from daskgrad.derivatives.notices import warn_of_independent
 from daskgrad.derivatives.outputs import as_output
 from daskgrad.derivatives.recording import Recording, documented, gathered
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.variables import Variable, variable
-from daskgrad.models.batches import entries, unit
-from daskgrad.values.cotangents import is_differentiable
-from daskgrad.values.descriptions import describe, function_name, require_choice
+from daskgrad.values.descriptions import describe, function_name, is_integer, require_choice
 from daskgrad.values.trees import flatten
+from daskgrad.values.vectors import differentiable, entries, unit
 
 MODES = ("auto", "forward", "reverse")
 Mode = Literal["auto", "forward", "reverse"]
@@ -77,8 +75,8 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
         used = {node.root for node in graph.active if isinstance(node, Variable)}
         unused = [own for own in recorded.variables if own not in used]
         warn_of_independent(unused, name)
-        whole = args[numbers[0]] if is_number(argnums) else tuple([args[n] for n in numbers])
-        if mode == "forward" and entries(flatten(whole)[0]):
+        whole = args[numbers[0]] if is_integer(argnums) else tuple([args[n] for n in numbers])
+        if mode == "forward" and entries(whole):
             return pushed(recorded, graph, whole)
         kept = Kept(graph)
         if mode == "auto" and is_taller(kept.value, whole):
@@ -100,13 +98,9 @@ def require_one_kind(value: Any, argument: Any, name: str) -> None:
         )
 
 
-def differentiable(tree: Any) -> list[Any]:
-    return [leaf for leaf in flatten(tree)[0] if is_differentiable(leaf)]
-
-
 def is_taller(value: Any, argument: Any) -> bool:
     """Whether pushing tangents, which runs the models again, is likely to be quicker."""
-    return entries(flatten(value)[0]) > 2 * entries(flatten(argument)[0]) > 0
+    return entries(value) > 2 * entries(argument) > 0
 
 
 def pulled(recorded: Recording, kept: Kept, argument: Any) -> Any:
@@ -131,18 +125,12 @@ def pushed(recorded: Recording, graph: Graph, argument: Any) -> Any:
     require_one_kind(first.value, argument, recorded.name)
     outer, outer_tree = flatten(first.value)
     columns = [flatten(tangent)[0] for dual in (first, *rest) for tangent in dual.tangents]
-    rows = [
-        row
-        for leaf, column in zip(outer, columns_of(columns, len(outer)), strict=True)
-        if is_differentiable(leaf)
-        for row in rows_of(column, leaf, inner)
-    ]
-    return blocks(outer, inner, outer_tree, inner_tree, rows)
+    return blocks(outer, inner, outer_tree, inner_tree, columns, are_columns=True)
 
 
 def unit_directions(recorded: Recording, leaves: Sequence[Any], start: int, stop: int) -> dict:
     """For each variable the tangents that are one in one entry of all arguments."""
-    units = [unit(list(leaves), place) for place in range(start, stop)]
+    units = [unit(leaves, place) for place in range(start, stop)]
     directions, first = {}, 0
     for own in recorded.variables:
         last = first + len(own.leaves)
@@ -150,16 +138,3 @@ def unit_directions(recorded: Recording, leaves: Sequence[Any], start: int, stop
         directions[own] = tuple([variable(tree, f"tangent of {own.name}") for tree in trees])
         first = last
     return directions
-
-
-def rows_of(column: Sequence[Any], leaf: Any, inner: Sequence[Any]) -> list[list[Any]]:
-    """The rows of a leaf's entries, from the tangents of the leaf in all directions."""
-    matrix = np.stack([np.ravel(tangent) for tangent in column], axis=-1)
-    ends = np.cumsum([entries([other]) for other in inner])[:-1]
-    return [
-        [
-            part.reshape(np.shape(other)) if is_differentiable(other) else None
-            for part, other in zip(np.split(row, ends), inner, strict=True)
-        ]
-        for row in matrix
-    ]

@@ -1,42 +1,47 @@
 """Matrices: trees of trees of blocks, which Jacobians and Hessians are."""
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 import optree
 
 from daskgrad.values.cotangents import is_differentiable
+from daskgrad.values.vectors import entries
 
 
 def blocks(
-    outer: Sequence[Any], inner: Sequence[Any], outer_tree: Any, inner_tree: Any, rows: Sequence
+    outer: Sequence[Any],
+    inner: Sequence[Any],
+    outer_tree: Any,
+    inner_tree: Any,
+    found: Sequence[Sequence[Any]],
+    are_columns: bool = False,
 ) -> Any:
     """A tree of trees of blocks, from the rows of a matrix.
 
-    A row is of one entry of the ``outer`` leaves, and has the ``inner`` leaves' shapes.
+    A row is of one entry of the ``outer`` leaves, and has the ``inner`` leaves' shapes. For
+    ``are_columns`` it is the other way round.
     """
-    rest = iter(rows)
-    made: list[Any] = []
-    for leaf in outer:
-        if not is_differentiable(leaf):
-            made.append(None)
-            continue
-        own = [next(rest) for _ in range(np.size(leaf))]
-        columns = [
-            block(column, leaf, other) if is_differentiable(other) else None
-            for other, column in zip(inner, columns_of(own, len(inner)), strict=True)
-        ]
-        made.append(optree.tree_unflatten(inner_tree, columns))
+    runs = list(pairwise(accumulate(map(entries, inner if are_columns else outer), initial=0)))
+
+    def block(place: int, other: int) -> Any:
+        leaf, inner_leaf = outer[place], inner[other]
+        if not is_differentiable(inner_leaf):
+            return None
+        own, across = (other, place) if are_columns else (place, other)
+        parts = [each[across] for each in found[slice(*runs[own])]]
+        shape = (*np.shape(leaf), *np.shape(inner_leaf))
+        if not parts:  # an empty leaf has no rows
+            return np.zeros(shape)
+        stacked = np.stack(parts, axis=-1 if are_columns else 0)
+        return np.ascontiguousarray(stacked).reshape(shape)
+
+    made = [
+        optree.tree_unflatten(inner_tree, [block(place, other) for other in range(len(inner))])
+        if is_differentiable(leaf)
+        else None
+        for place, leaf in enumerate(outer)
+    ]
     return optree.tree_unflatten(outer_tree, made)
-
-
-def columns_of(rows: Sequence[Sequence[Any]], count: int) -> list[list[Any]]:
-    """The ``count`` columns of a matrix, which may have no rows."""
-    return [[row[number] for row in rows] for number in range(count)]
-
-
-def block(rows: Sequence[Any], leaf: Any, other: Any) -> Any:
-    """The block of two leaves; an empty leaf has no rows."""
-    shape = (*np.shape(leaf), *np.shape(other))
-    return (np.array(rows) if rows else np.zeros(shape)).reshape(shape)

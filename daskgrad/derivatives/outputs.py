@@ -10,7 +10,8 @@ from daskgrad.graph.nodes import Constant, Node
 from daskgrad.models.tracing import is_real_scalar
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent
-from daskgrad.values.descriptions import describe
+from daskgrad.values.descriptions import describe, is_number
+from daskgrad.values.memory import of_its_own
 from daskgrad.values.trees import flatten
 
 
@@ -30,7 +31,7 @@ def as_number(output: Any, name: str) -> Node:
 
 def constant_output(output: Any, name: str) -> Node:
     """A node for an output that depends on no model: a number, or an error."""
-    if isinstance(output, int | float | np.integer | np.floating) and not isinstance(output, bool):
+    if is_number(output):
         return Constant(np.float64(output))
     raise TypeError(
         f"{name!r} must return a node, whose value is one real number; found {describe(output)}"
@@ -67,8 +68,9 @@ def checked_cotangent(cotangent: Any, value: Any, name: str) -> Cotangent:
             f"cotangent of {name!r}: expected the structure of the value, {describe(value)}; "
             f"found {describe(cotangent)}"
         )
-    pairs = zip(leaves, primals, strict=True)
-    return Cotangent(tuple([cotangents.check(c, leaf, repr(name)) for c, leaf in pairs]))
+    what, pairs = f"cotangent of {name!r}", zip(leaves, primals, strict=True)
+    checked = [cotangents.check(c, leaf, what) for c, leaf in pairs]
+    return Cotangent(tuple(of_its_own(checked)))
 
 
 def unstacked(cotangent: Any, value: Any, name: str) -> list[Cotangent] | None:

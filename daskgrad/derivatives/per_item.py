@@ -9,18 +9,13 @@ import optree
 from daskgrad.derivatives.evaluation import repeated
 from daskgrad.derivatives.inputs import (
     Argnums,
-    is_number,
     require_argnums,
     require_argnums_kind,
-    require_derivative,
-    require_no_node,
-    require_own_variables,
 )
 from daskgrad.derivatives.notices import warn_of_shipping
-from daskgrad.graph.activity import Graph
+from daskgrad.derivatives.recording import Recording
 from daskgrad.graph.delayed import as_model
 from daskgrad.graph.nodes import build_values
-from daskgrad.graph.variables import Variable, variable
 from daskgrad.models.model import Model, inside_model
 from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
@@ -29,7 +24,7 @@ from daskgrad.sums.term_gradients import SingleTerms, gradients_of_block, norms_
 from daskgrad.sums.zipping import Items, Zip, as_columns, cut_alike, holds_nodes
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values.descriptions import argument_name, require_choice
+from daskgrad.values.descriptions import is_integer, require_choice
 
 KINDS = {"norm": norms_of_block, "full": gradients_of_block}
 
@@ -96,7 +91,7 @@ def per_item(
         if gradient == "norm":
             return values, gradients
         ordered = [gradients[sorted(numbers).index(number)] for number in numbers]
-        return values, ordered[0] if is_number(argnums) else tuple(ordered)
+        return values, ordered[0] if is_integer(argnums) else tuple(ordered)
 
     return per_item_of
 
@@ -107,17 +102,11 @@ class ItemByItem:
     def __init__(
         self, model: Model, items: Items, is_zip: bool, shared: tuple, numbers: Sequence[int]
     ):
-        args = list(shared)
-        self._variables: list[Variable] = []
-        for number in numbers:
-            argument = argument_name(model.fun, number + 1)
-            require_no_node(shared[number], argument)
-            require_derivative(shared[number], argument, model.name)
-            args[number] = variable(shared[number], argument)
-            self._variables.append(args[number])
-        self._node: ReductionNode = reduction(model, items, tuple(args), is_zip, "pairwise")
-        self._graph = Graph(self._node, self._variables)
-        require_own_variables(self._graph, self._variables, model.name)
+        recorded = Recording(model.fun, model.name, numbers, shared, skipped=1)
+        self._variables = recorded.variables
+        args = tuple(recorded.args)
+        self._node: ReductionNode = reduction(model, items, args, is_zip, "pairwise")
+        self._graph = recorded.graph(self._node)
 
     def compute(self, kind: str) -> tuple[np.ndarray, Any]:
         """The values, and the norms or, of each variable, the gradients."""

@@ -21,7 +21,7 @@ from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable, borrowed, variable
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent
-from daskgrad.values.descriptions import argument_name, describe, function_name
+from daskgrad.values.descriptions import argument_name, function_name, require_pair
 from daskgrad.values.ownership import taken
 
 
@@ -29,7 +29,7 @@ class Recording:
     """One call of a user's function with variables in the place of some arguments.
 
     ``borrows``: it ends, with ``give_back``, before the caller can write into the arguments again;
-    so they are not copied.
+    so they are not copied. ``skipped``: how many of the function's arguments come before ``args``.
     """
 
     def __init__(
@@ -39,13 +39,14 @@ class Recording:
         argnums: Sequence[int],
         args: Sequence[Any],
         borrows: bool = False,
+        skipped: int = 0,
     ):
         self.fun = fun
         self.name = name
         self.args = list(args)
         self.variables: list[Variable] = []
         for number in argnums:
-            argument = argument_name(fun, number)
+            argument = argument_name(fun, skipped + number)
             require_no_node(args[number], argument)
             require_derivative(args[number], argument, name)
             self.variables.append(recorded_variable(args[number], argument, borrows))
@@ -62,12 +63,8 @@ class Recording:
         result = self.fun(*self.args, **kwargs)
         if not has_aux:
             return result, None
-        if not (isinstance(result, tuple) and len(result) == 2):
-            raise TypeError(
-                f"{self.name!r} must return a pair (output, auxiliary), since has_aux=True; "
-                f"found {describe(result)}"
-            )
-        return result
+        asked = f"{self.name!r} must return a pair (output, auxiliary), since has_aux=True"
+        return require_pair(result, asked)
 
     def gather(self, arrived: dict[Variable, Cotangent], is_last: bool = False) -> list[Any]:
         """The gradient of each variable, with a warning for those that nothing arrived at.

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import optree
 
 from daskgrad.derivatives.evaluation import Arrived
 from daskgrad.derivatives.held import Kept
@@ -13,7 +12,7 @@ from daskgrad.derivatives.outputs import as_output, checked_cotangent, unstacked
 from daskgrad.derivatives.recording import Recording, in_places
 from daskgrad.values.descriptions import argument_name, function_name
 from daskgrad.values.memory import of_its_own
-from daskgrad.values.trees import flatten
+from daskgrad.values.trees import map_leaves
 
 
 def vjp(fun: Callable, *primals: Any) -> tuple[Any, Callable[[Any], tuple]]:
@@ -62,8 +61,4 @@ def vjp(fun: Callable, *primals: Any) -> tuple[Any, Callable[[Any], tuple]]:
 
 def stacked(trees: Sequence[Any]) -> Any:
     """Trees of one structure as one, whose arrays have a new first axis."""
-    structure = flatten(trees[0])[1]
-    columns = zip(*[flatten(tree)[0] for tree in trees], strict=True)
-    return optree.tree_unflatten(
-        structure, [None if column[0] is None else np.stack(column) for column in columns]
-    )
+    return map_leaves(lambda *rows: None if rows[0] is None else np.stack(rows), *trees)

@@ -7,6 +7,7 @@ a value was used more than once, its cotangents are added in the order in which 
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import singledispatch
 from typing import Any, NamedTuple
 
@@ -40,14 +41,14 @@ class Contribution(NamedTuple):
     is_item: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class Backward:
     """The backward pass, while its tasks are added: what has arrived at each node so far."""
 
-    def __init__(self, graph: Graph, forward: Forward, tasks: TaskGraph):
-        self.graph = graph
-        self.forward = forward
-        self.tasks = tasks
-        self.contributions: dict[Node, list[Contribution]] = defaultdict(list)
+    graph: Graph
+    forward: Forward
+    tasks: TaskGraph
+    contributions: dict[Node, list[Contribution]] = field(default_factory=lambda: defaultdict(list))
 
     def send(
         self,

@@ -3,18 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from daskgrad.graph.delayed import DelayedModel
 from daskgrad.graph.forward import Forward, forward_tasks
 from daskgrad.graph.nodes import CallNode, Node
 from daskgrad.graph.variables import Variable
 from daskgrad.models.model import Model, inside_model
 from daskgrad.models.pullbacks import evaluate
-from daskgrad.rules.differences import METHODS, Differenced, Kind, Scheme, collect, difference
-from daskgrad.values.cotangents import is_differentiable
-from daskgrad.values.descriptions import describe, require_choice
+from daskgrad.rules.differences import METHODS, Differenced, Scheme, collect, difference
+from daskgrad.values.descriptions import require_choice, require_number
 from daskgrad.values.trees import flatten
+from daskgrad.values.vectors import count, kinds
 
 MOST_TASKS = 64  # of one call's differences
 UNCOUNTED_TASKS = 32  # where the arguments are counted when they are there: some may find no work
@@ -61,17 +59,10 @@ def finite_difference(
     if isinstance(fun, DelayedModel):
         fun = fun.model.fun
     require_choice(method, METHODS, "method")
-    if not (step is None or is_positive(step)):
-        raise ValueError(
-            f"step is a positive number, relative to the argument; found {describe(step)}"
-        )
+    if step is not None:
+        require_number(step, "step, relative to the argument,", is_positive=True)
     box = Differenced(fun, Scheme(method, step))
     return BlackBox(Model(box, box.name), box.scheme)
-
-
-def is_positive(step: Any) -> bool:
-    is_number = isinstance(step, int | float | np.floating) and not isinstance(step, bool)
-    return is_number and bool(0 < step < np.inf)
 
 
 class BlackBox(DelayedModel):
@@ -133,5 +124,5 @@ def stride_of(active: Sequence[Node]) -> int:
     variables = [source for source in active if isinstance(source, Variable)]
     if len(variables) < len(active):
         return UNCOUNTED_TASKS
-    leaves = [leaf for source in variables for leaf in source.leaves if is_differentiable(leaf)]
-    return min(MOST_TASKS, sum([Kind.of(leaf).size for leaf in leaves]))
+    leaves = [leaf for source in variables for leaf in source.leaves]
+    return min(MOST_TASKS, count(kinds(leaves)))

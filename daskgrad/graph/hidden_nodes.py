@@ -4,10 +4,12 @@ import functools
 import itertools
 import types
 from collections import deque
-from collections.abc import ItemsView, Iterable, KeysView, Sequence, ValuesView
+from collections.abc import ItemsView, Iterable, KeysView, ValuesView
 from typing import Any
 
 import numpy as np
+
+from daskgrad.values.closures import held_by
 
 LOOKED_AT = 100  # objects within one thing that are looked at
 
@@ -60,18 +62,3 @@ def parts_of(thing: Any) -> Iterable[Any]:
         return (thing.__func__, thing.__self__)
     slots = [getattr(thing, name, None) for name in getattr(type(thing), "__slots__", ())]
     return [*getattr(thing, "__dict__", {}).values(), *slots]
-
-
-def held_by(function: types.FunctionType) -> Sequence[Any]:
-    """What a function's defaults and its closure hold."""
-    if not (function.__defaults__ or function.__kwdefaults__ or function.__closure__):
-        return ()
-    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    return (*defaults, *[contents_of(cell) for cell in function.__closure__ or ()])
-
-
-def contents_of(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # a cell that is not filled yet
-        return None

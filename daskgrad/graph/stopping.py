@@ -4,16 +4,13 @@ In a graph a cut is a node that is never active, so what lies only behind it get
 In a model it is the backend's, whose boxes or tracers stand in the place of arrays.
 """
 
-from collections.abc import Callable
 from typing import Any
-
-import optree
 
 from daskgrad.backends import registry
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values.trees import flatten
+from daskgrad.values.trees import map_leaves
 
 
 class Stopped(Node):
@@ -49,7 +46,7 @@ def stop_gradient(x: Any) -> Any:
     the output does not depend on an argument in the graph (a warning); within a model it is not.
     Whatever reaches a model through a closure or a global is a constant without ``stop_gradient``.
     """
-    return mapped(stopped, x)
+    return map_leaves(stopped, x)
 
 
 def value(x: Any) -> Any:
@@ -68,12 +65,7 @@ def value(x: Any) -> Any:
         for a node, which has no value yet (outside of models take it with ``.compute()``), and
         within a model of JAX, which runs on shapes alone when it is compiled.
     """
-    return mapped(plain, x)
-
-
-def mapped(fun: Callable[[Any], Any], x: Any) -> Any:
-    leaves, structure = flatten(x)
-    return optree.tree_unflatten(structure, list(map(fun, leaves)))
+    return map_leaves(plain, x)
 
 
 def stopped(leaf: Any) -> Any:

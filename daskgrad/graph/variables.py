@@ -13,7 +13,7 @@ from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe
 from daskgrad.values.memory import canonical_leaf, of_its_own, require_room
-from daskgrad.values.trees import children_of, flatten, unflatten
+from daskgrad.values.trees import children_of, flatten, map_leaves
 
 
 class Variable(Node):
@@ -158,16 +158,13 @@ def variable(value: Any, name: str | None = None) -> Variable:
     """
     if not (name is None or isinstance(name, str)):
         raise TypeError(f"the name of a variable is a string; found {describe(name)}")
-    leaves, structure = flatten(value)
-    copies = [checked_leaf(leaf, name or "variable", copy=True) for leaf in leaves]
-    return Variable(unflatten(structure, copies), name or "variable")
+    name = name or "variable"
+    return Variable(map_leaves(lambda leaf: checked_leaf(leaf, name, copy=True), value), name)
 
 
 def borrowed(value: Any, name: str) -> Variable:
     """A variable whose arrays are the caller's, who must not write into them while it is used."""
-    leaves, structure = flatten(value)
-    checked = [checked_leaf(leaf, name, copy=None) for leaf in leaves]
-    made = Variable(unflatten(structure, checked), name)
+    made = Variable(map_leaves(lambda leaf: checked_leaf(leaf, name, copy=None), value), name)
     made.is_borrowed = True
     return made
 

@@ -3,12 +3,10 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.fingerprints import Fingerprint
 from daskgrad.values.trees import flatten
+from daskgrad.values.vectors import unit
 
 
 class Batch(NamedTuple):
@@ -50,23 +48,3 @@ def unit_cotangents(value: Any, start: int, stop: int, seen: Fingerprint | None 
     """
     leaves = flatten(value)[0]
     return Batch(tuple([Cotangent(unit(leaves, place), seen) for place in range(start, stop)]))
-
-
-def unit(leaves: list[Any], place: int) -> tuple[Any, ...]:
-    """Arrays like the leaves that are one in one entry; ``None`` for those without derivative."""
-    made = []
-    for leaf in leaves:
-        zeros = cotangents.zeros(leaf)
-        size = 0 if zeros is None else np.size(zeros)
-        if 0 <= place < size:
-            flat = np.zeros(size, np.result_type(leaf))
-            flat[place] = 1.0
-            zeros = flat.reshape(np.shape(leaf))[()]
-        made.append(zeros)
-        place -= size
-    return tuple(made)
-
-
-def entries(leaves: list[Any]) -> int:
-    """How many entries the differentiable leaves of a value have."""
-    return sum([np.size(leaf) for leaf in leaves if cotangents.is_differentiable(leaf)])

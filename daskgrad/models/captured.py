@@ -17,6 +17,7 @@ from daskgrad.values.carriers import carrier
 from daskgrad.values.cotangents import Leaves
 from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import Fingerprint
+from daskgrad.values.memory import without_memory
 from daskgrad.values.sealed import Sealed
 from daskgrad.values.trees import flatten
 
@@ -163,7 +164,7 @@ class Pullback(Travelling):
 
     def contents(self) -> tuple[Any, ...]:
         """What makes a pullback of the same bits in another process."""
-        return self.tape, tuple(map(like, self._primals)), self._places, self._seconds
+        return self.tape, tuple(map(without_memory, self._primals)), self._places, self._seconds
 
     def measured(self) -> policy.Measured:
         nbytes = held_nbytes(self.tape)
@@ -191,13 +192,6 @@ class Pullback(Travelling):
     def of_term(self, cotangent: Leaves) -> Leaves:
         """The same, as rows where few were used."""
         return pulled_back(self.tape, cotangent, self._primals, self._places, as_rows=True)
-
-
-def like(leaf: Any) -> Any:
-    """A leaf in the shape and dtype of a primal, which is all that its cotangent must fit."""
-    if isinstance(leaf, np.ndarray):
-        return np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
-    return leaf
 
 
 def pulled_back(

@@ -19,7 +19,7 @@ from daskgrad.models.tracing import require_no_objects
 from daskgrad.values.carriers import carrier
 from daskgrad.values.cotangents import is_differentiable, zeros
 from daskgrad.values.descriptions import describe
-from daskgrad.values.trees import NAMESPACE, flatten
+from daskgrad.values.trees import NAMESPACE, flatten, map_leaves
 
 
 class Dual(NamedTuple):
@@ -134,17 +134,13 @@ def or_zeros(tangent: Any, output: Any) -> Any:
 
 def with_zero_tangents(value: Any, count: int) -> Dual:
     """A dual of what depends on no variable."""
-    leaves, structure = flatten(value)
-    zero = optree.tree_unflatten(structure, [or_zeros(zeros(leaf), leaf) for leaf in leaves])
+    zero = map_leaves(lambda leaf: or_zeros(zeros(leaf), leaf), value)
     return Dual(value, (zero,) * count)
 
 
 def tangent_in_place(value: Any, tangent: Any) -> Any:
     """A tangent for users: ``None`` in the place of integers, too, which have no derivative."""
-    leaves, structure = flatten(value)
-    pairs = zip(flatten(tangent)[0], leaves, strict=True)
-    kept = [t if is_differentiable(leaf) else None for t, leaf in pairs]
-    return optree.tree_unflatten(structure, kept)
+    return map_leaves(lambda leaf, t: t if is_differentiable(leaf) else None, value, tangent)
 
 
 def tangent_of(dual: Dual) -> Any:

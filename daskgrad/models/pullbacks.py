@@ -7,11 +7,11 @@ process is traced again from the arguments, which the backward task has as depen
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from daskgrad.models import finite
-from daskgrad.models.captured import Captured, Pullback, Seen
+from daskgrad.models.captured import Captured, Pullback, Seen, Travelling
 from daskgrad.models.determinism import require_same_value, require_value_seen
 from daskgrad.models.failures import Blame
 from daskgrad.models.model import Call, Model, described_arguments, run
@@ -76,9 +76,9 @@ def pull_back(
         require_value_seen(captured, cotangent, value_elsewhere, model)
         pullback = captured.pullback
         if isinstance(pullback, Pullback):
-            pullback.unpack()
-            if pullback.is_empty:
-                pullback = trace_again(captured, model, call, active, inputs)
+            pullback = unpacked(
+                captured, model, call, inputs, lambda tape: traced(tape, call, active, inputs)
+            )
         leaves = pullback(seed(cotangent, captured.value, model))
     except Exception as error:
         Blame("backward", model, call, inputs).note(error)
@@ -88,36 +88,40 @@ def pull_back(
     return share_out(leaves, captured.seen)
 
 
-def trace_again(
-    captured: Captured, model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]
+def traced(model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]) -> Captured:
+    """A call that is traced again: its value and pullback."""
+    return Captured(*Tracer(model, call, active, inputs).run(inputs), ())
+
+
+def unpacked(
+    captured: Captured,
+    model: Model,
+    call: Call,
+    inputs: Sequence[Any],
+    capture_again: Callable[[Model], Captured],
 ) -> Any:
-    """The pullback of ``captured``, which is empty."""
-    log_retrace(model, call, inputs)
-    value, pullback = Tracer(model._replace(keep="tape"), call, active, inputs).run(inputs)
-    return of_second_trace(captured, Captured(value, pullback, ()), model)
+    """The pullback of ``captured``, whose tapes came along packed; or else it is traced again.
 
-
-def of_second_trace(captured: Captured, again: Captured, model: Model) -> Any:
-    """The pullback that was traced again; the value must have come out as it did at first.
-
-    It is kept for further cotangents as far as the policy says: Dask has counted the empty one.
+    Then the value must come out as it did at first, and the pullback is kept for further cotangents
+    as far as the policy says: Dask has counted the empty one. One record of the logger a model that
+    runs again; ``client.forward_logging("daskgrad")`` collects them.
     """
-    require_same_value(captured, again.fingerprint, model)
-    if model.keep != "recompute" and is_kept(again.pullback):
-        captured.pullback = again.pullback
-    return again.pullback
-
-
-def is_kept(pullback: Any) -> bool:
-    """Whether a pullback that was traced again is kept for further cotangents."""
-    return not hasattr(pullback, "measured") or policy.unseen.admits(pullback, pullback.measured())
-
-
-def log_retrace(model: Model, call: Call, inputs: Sequence[Any]) -> None:
-    """One record a model that runs again; ``client.forward_logging("daskgrad")`` collects them."""
+    pullback = captured.pullback
+    pullback.unpack()
+    if not pullback.is_empty:
+        return pullback
     if logger.isEnabledFor(logging.INFO):
         shapes = ", ".join(described_arguments(call, inputs))
         logger.info("model %r is traced again, called with (%s)", model.name, shapes)
+    again = capture_again(model._replace(keep="tape"))
+    require_same_value(captured, again.fingerprint, model)
+    pullback = again.pullback
+    is_travelling = isinstance(pullback, Travelling)
+    if model.keep != "recompute" and (
+        not is_travelling or policy.unseen.admits(pullback, pullback.measured())
+    ):
+        captured.pullback = pullback
+    return pullback
 
 
 def share_out(leaves: Leaves, seen: Sequence[Seen]) -> Cotangent | tuple[Cotangent, ...]:

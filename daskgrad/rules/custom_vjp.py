@@ -6,7 +6,7 @@ from typing import Any
 
 from daskgrad.backends.autograd.custom import Call
 from daskgrad.rules.rule import Rule
-from daskgrad.values.descriptions import describe
+from daskgrad.values.descriptions import describe, require_pair
 
 
 class custom_vjp(Rule):
@@ -99,12 +99,8 @@ class custom_vjp(Rule):
         return self._pair(pair, "jvp", "(value, tangent)")[1]
 
     def _pair(self, pair: Any, rule: str, expected: str) -> tuple[Any, Any]:
-        if not (isinstance(pair, tuple) and len(pair) == 2):
-            raise TypeError(
-                f"the {rule} function of {self.name!r} must return a pair {expected}; "
-                f"found {describe(pair)}"
-            )
-        return pair
+        asked = f"the {rule} function of {self.name!r} must return a pair {expected}"
+        return require_pair(pair, asked)
 
     def _has_no_rule(self, asked: str, missing: str) -> NotImplementedError:
         return NotImplementedError(

@@ -8,7 +8,6 @@ G. Trapp, Using complex variables to estimate derivatives of real functions, SIA
 """
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +25,17 @@ from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Leaves, is_differentiable
 from daskgrad.values.descriptions import describe
 from daskgrad.values.trees import flatten
+from daskgrad.values.vectors import (
+    Kind,
+    count,
+    differentiable,
+    epsilon,
+    in_reals,
+    joined,
+    kinds,
+    parted,
+    reals,
+)
 
 METHODS = ("central", "complex-step")
 COMPLEX_STEP = 1e-20
@@ -45,52 +55,6 @@ class Scheme(NamedTuple):
         """How far an entry is displaced."""
         best = COMPLEX_STEP if self.is_complex else epsilon ** (1 / 3)
         return (best if self.step is None else self.step) * max(1.0, abs(float(entry)))
-
-
-# ------------------------------------------------------------------------------- the real numbers
-
-
-class Kind(NamedTuple):
-    """Shape and dtype of a leaf with a derivative; a complex number is two real ones."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-    @classmethod
-    def of(cls, leaf: Any) -> "Kind":
-        return cls(np.shape(leaf), np.asarray(leaf).dtype)
-
-    @property
-    def real(self) -> np.dtype:
-        return np.zeros((), self.dtype).real.dtype
-
-    @property
-    def size(self) -> int:
-        """How many real numbers it is made of."""
-        return math.prod(self.shape) * self.dtype.itemsize // self.real.itemsize
-
-    def leaf(self, numbers: np.ndarray) -> Any:
-        """The leaf that is made of these real numbers."""
-        return numbers.astype(self.real, copy=False).view(self.dtype).reshape(self.shape)[()]
-
-
-def reals(leaf: Any) -> np.ndarray:
-    """The real numbers that a leaf is made of, as a vector."""
-    flat = np.ascontiguousarray(leaf).reshape(-1)
-    return flat.view(flat.real.dtype)
-
-
-def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    return np.concatenate(parts) if parts else np.zeros(0)
-
-
-def differentiable(value: Any) -> list[Any]:
-    return [leaf for leaf in flatten(value)[0] if is_differentiable(leaf)]
-
-
-def epsilon(leaves: Sequence[Any]) -> float:
-    """That of the coarsest leaf."""
-    return max([float(np.finfo(np.asarray(leaf).dtype).eps) for leaf in leaves], default=0.0)
 
 
 # ------------------------------------------------------------------------------------- differences
@@ -262,38 +226,9 @@ class Jacobian(NamedTuple):
         return parted(self.matrix @ in_reals(tangent, self.arguments), self.value)
 
 
-Kinds = Sequence[Kind | None]
-
-
-def in_reals(leaves: Sequence[Any], kinds: Kinds) -> np.ndarray:
-    """The real numbers in leaves of these kinds; ``None`` is zero."""
-    pairs = [(leaf, kind) for leaf, kind in zip(leaves, kinds, strict=True) if kind is not None]
-    return joined(
-        [
-            np.zeros(kind.size, kind.real) if leaf is None else reals(np.asarray(leaf, kind.dtype))
-            for leaf, kind in pairs
-        ]
-    )
-
-
-def parted(numbers: np.ndarray, kinds: Kinds) -> Leaves:
-    """The leaves of these kinds that the real numbers make."""
-    leaves, start = [], 0
-    for kind in kinds:
-        stop = start + (0 if kind is None else kind.size)
-        leaves.append(None if kind is None else kind.leaf(numbers[start:stop]))
-        start = stop
-    return tuple(leaves)
-
-
-def kinds(leaves: Sequence[Any]) -> tuple[Kind | None, ...]:
-    return tuple([Kind.of(leaf) if is_differentiable(leaf) else None for leaf in leaves])
-
-
 def jacobian_of(value: Any, arguments: Sequence[Any], matrix: np.ndarray, name: str) -> Jacobian:
     made = Jacobian(matrix, kinds(flatten(value)[0]), kinds(arguments))
-    expected = sum([kind.size for kind in made.value if kind is not None])
-    require_one_size(matrix.shape[0], expected, name)
+    require_one_size(matrix.shape[0], count(made.value), name)
     return made
 
 
@@ -337,7 +272,7 @@ class Differenced(Rule):
         active = [place for place, tangent in enumerate(tangents) if tangent is not None]
         along = self._differences(call, active).along([tangents[place] for place in active])
         value = kinds(flatten(call.value)[0])
-        require_one_size(len(along), sum([kind.size for kind in value if kind]), self.name)
+        require_one_size(len(along), count(value), self.name)
         return parted(along, value)
 
     def _differences(self, call: RuleCall, active: Sequence[int]) -> Differences:
@@ -350,8 +285,18 @@ class Differenced(Rule):
         return Differences(self.scheme, self.name, evaluate, [call.leaves[p] for p in active])
 
 
-class Product(Rule):
-    """Multiplies leaves with a Jacobian or its transpose: linear, and so of all orders."""
+class Linear(Rule):
+    """A linear function of leaves: it is its own tangent."""
+
+    def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
+        return self(*args), None
+
+    def push(self, call: RuleCall, tangents: tuple) -> Any:
+        return self(*tangents)
+
+
+class Product(Linear):
+    """Multiplies leaves with a Jacobian or its transpose: of all orders."""
 
     def __init__(self, jacobian: Jacobian, name: str, transposed: bool):
         super().__init__(self._transposed if transposed else self._product, "a product")
@@ -365,22 +310,12 @@ class Product(Rule):
     def _transposed(self, *cotangent: Any) -> Leaves:
         return self._jacobian(cotangent)
 
-    def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
-        return self(*args), None
-
     def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
         jacobian, name, transposed = self._jacobian, self.name, not self._is_transposed
-
-        def product_pullback(cotangent: Any) -> Any:
-            return Product(jacobian, name, transposed)(*cotangent)
-
-        return product_pullback
-
-    def push(self, call: RuleCall, tangents: tuple) -> Any:
-        return self(*tangents)
+        return lambda cotangent: Product(jacobian, name, transposed)(*cotangent)
 
 
-class Slope(Rule):
+class Slope(Linear):
     """The tangent of a black box at one point: a difference in one direction, linear in that.
 
     Where the direction is differentiated, as it is for a Gauss-Newton product, the whole Jacobian
@@ -393,19 +328,9 @@ class Slope(Rule):
         self._function = function
         self._call = call
 
-    def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
-        return self(*args), None
-
     def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
         jacobian, name = self._function.jacobian(self._call, active), self.name
-
-        def slope_pullback(cotangent: Any) -> Any:
-            return Product(jacobian, name, transposed=True)(*cotangent)
-
-        return slope_pullback
-
-    def push(self, call: RuleCall, tangents: tuple) -> Any:
-        return self(*tangents)
+        return lambda cotangent: Product(jacobian, name, transposed=True)(*cotangent)
 
 
 # ------------------------------------------------------------------------------ the tasks of a call

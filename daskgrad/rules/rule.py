@@ -1,12 +1,12 @@
 """Rules: functions that bring their derivative along, in the place of one that a trace finds."""
 
 import functools
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from daskgrad.backends.autograd.custom import Call, call_rule
 from daskgrad.models.model import Model
+from daskgrad.values.closures import is_named
 from daskgrad.values.descriptions import argument_name, describe, function_name
 from daskgrad.values.trees import flatten
 
@@ -46,10 +46,9 @@ class Rule:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """By name where its module has it and its rules, as functions are."""
-        module, name = self.__module__, getattr(self, "__qualname__", "")
-        is_there = module != "__main__" and getattr(sys.modules.get(module), name, None) is self
-        if is_there and all(getattr(rule, "__module__", "") == module for rule in self.rules()):
-            return name
+        modules = {getattr(rule, "__module__", "") for rule in self.rules()}
+        if is_named(self) and modules <= {self.__module__}:
+            return self.__qualname__  # type: ignore[attr-defined]
         return super().__reduce_ex__(protocol)
 
     def rules(self) -> list[Callable]:

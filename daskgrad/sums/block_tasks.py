@@ -19,14 +19,7 @@ from daskgrad.models.captured import Captured, Gradient, Seen
 from daskgrad.models.determinism import require_value_seen
 from daskgrad.models.failures import Blame, Partition
 from daskgrad.models.model import Call, Model
-from daskgrad.models.pullbacks import (
-    each_of,
-    log_retrace,
-    of_second_trace,
-    plain_value,
-    seed,
-    share_out,
-)
+from daskgrad.models.pullbacks import each_of, plain_value, seed, share_out, unpacked
 from daskgrad.models.tracing import Active, Tracer, seen_by
 from daskgrad.sums.adding import NOTHING, captured_sum
 from daskgrad.sums.block_pullback import Terms
@@ -297,12 +290,13 @@ def pull_back_block(
         require_value_seen(captured, cotangent, value_elsewhere, model)
         pullback = captured.pullback
         if isinstance(pullback, Terms):
-            pullback.unpack()
-        if isinstance(pullback, Terms) and pullback.is_empty:
-            log_retrace(model, summand.call, described)
-            tape = model._replace(keep="tape")
-            again = capture_block(tape, summand, first, inputs, *columns)
-            pullback = of_second_trace(captured, again, model)
+            pullback = unpacked(
+                captured,
+                model,
+                summand.call,
+                described,
+                lambda tape: capture_block(tape, summand, first, inputs, *columns),
+            )
         leaves = seed(cotangent, rounded_value(captured.value), model)
         if not finite.is_required():
             return pulled_back(pullback, cotangent, leaves, captured.seen, summand.is_partial)

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad.values.descriptions import describe
+from daskgrad.values.descriptions import describe, is_integer
 from daskgrad.values.memory import require_room, row_major
 from daskgrad.values.summation import power_of_two
 from daskgrad.values.trees import flatten
@@ -109,9 +109,8 @@ def cut(items: Sequence[Any] | np.ndarray, grainsize: int) -> list[Block]:
 
 
 def require_grainsize(grainsize: Any) -> None:
-    is_number = isinstance(grainsize, int | np.integer) and not isinstance(grainsize, bool)
     is_auto = isinstance(grainsize, str) and grainsize == "auto"
-    if not is_auto and not (is_number and grainsize >= 1):
+    if not is_auto and not (is_integer(grainsize) and grainsize >= 1):
         raise ValueError(
             f"grainsize is the number of items in one task, at least 1, or 'auto'; "
             f"found {grainsize!r}"

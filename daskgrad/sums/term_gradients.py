@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad.models.failures import Partition
+from daskgrad.models.failures import Partition, term_at
 from daskgrad.models.model import Model
 from daskgrad.models.tracing import is_real_scalar
 from daskgrad.sums.block_tasks import First, Summand, TracedSum, nth, require_one_length
@@ -65,10 +65,10 @@ def single_terms(
 
 def require_real_number(value: Any, model: Model, place: int | Partition) -> None:
     if not is_real_scalar([value]):
-        item = f"item {place}" if isinstance(place, int) else str(place)
         raise TypeError(
             f"the gradients of single items were asked for, and model {model.name!r} returned "
-            f"{describe(value)} for {item}; return one real number, a float: sum arrays up"
+            f"{describe(value)} for {term_at(place)}; return one real number, a float: sum arrays "
+            f"up"
         )
 
 

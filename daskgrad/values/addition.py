@@ -1,6 +1,7 @@
 """Addition: the sum of two values, leaf by leaf, plain or with its rounding error beside it."""
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from daskgrad.values import compensated, cotangents
 from daskgrad.values.compensated import Unrounded, UnroundedValue, rounded_value, taken_apart
 from daskgrad.values.cotangents import as_summand
 from daskgrad.values.descriptions import describe
+from daskgrad.values.registrations import Structure
 from daskgrad.values.summation import Addition
 from daskgrad.values.trees import flatten
 
@@ -21,24 +23,23 @@ def add_values(first: Any, second: Any, owned: bool = False) -> Any:
     """
     if type(first) is np.float64 and type(second) is np.float64:
         return first + second
-    leaves, structure = flatten(first)
-    others, other_structure = flatten(second)
-    if structure != other_structure or list(map(np.shape, leaves)) != list(map(np.shape, others)):
-        raise not_alike(first, second)
+    leaves, others, structure = paired(first, second, flatten)
     pairs = zip(leaves, others, strict=True)
     return optree.tree_unflatten(structure, [_add_leaf(a, b, owned) for a, b in pairs])
 
 
+def add_anew(first: Any, second: Any, owned: bool = False) -> Any:
+    """As ``add_values``, in new arrays, and of whatever can be added: boxes of a trace."""
+    leaves, others, structure = paired(first, second, flatten)
+    sums = map(operator.add, map(as_summand, leaves), map(as_summand, others))
+    return optree.tree_unflatten(structure, list(sums))
+
+
 def add_compensated(first: Any, second: Any, owned: bool = False) -> Any:
     """As ``add_values``, of values and unrounded sums; overwrites nothing."""
-    leaves, structure = taken_apart(first)
-    others, other = taken_apart(second)
-    shapes, other_shapes = list(map(np.shape, leaves)), list(map(np.shape, others))
-    if structure.spec != other.spec or shapes != other_shapes:
-        raise not_alike(rounded_value(first), rounded_value(second))
+    leaves, others, structure = paired(first, second, taken_apart)
     require_numbers([*leaves, *others])
-    pairs = zip(leaves, others, strict=True)
-    return UnroundedValue([compensated.add_leaf(a, b) for a, b in pairs], structure)
+    return UnroundedValue(list(map(compensated.add_leaf, leaves, others)), Structure(structure))
 
 
 ADDITIONS = {
@@ -47,11 +48,15 @@ ADDITIONS = {
 }
 
 
-def not_alike(first: Any, second: Any) -> ValueError:
-    return ValueError(
-        f"the terms of a sum must have one structure and shape; "
-        f"found {describe(first)} and {describe(second)}"
-    )
+def paired(first: Any, second: Any, taken_apart: Callable) -> tuple[Sequence, Sequence, Any]:
+    """The leaves of two values, and the structure of both."""
+    (leaves, structure), (others, other) = taken_apart(first), taken_apart(second)
+    if structure != other or list(map(np.shape, leaves)) != list(map(np.shape, others)):
+        raise ValueError(
+            f"the terms of a sum must have one structure and shape; found "
+            f"{describe(rounded_value(first))} and {describe(rounded_value(second))}"
+        )
+    return leaves, others, structure
 
 
 OBJECTS = np.dtype(object)

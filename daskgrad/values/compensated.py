@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import optree
 
 from daskgrad.values.carriers import carrier
 from daskgrad.values.cotangents import Leaves, as_summand, cast, is_differentiable, nbytes
@@ -85,12 +86,11 @@ def rounded_value(value: Any) -> Any:
     return value
 
 
-def taken_apart(value: Any) -> tuple[Sequence[Any], Structure]:
+def taken_apart(value: Any) -> tuple[Sequence[Any], optree.PyTreeSpec]:
     """The leaves and the structure of a value or of a sum of values."""
     if isinstance(value, UnroundedValue):
-        return value.leaves, value.structure
-    leaves, spec = flatten(value)
-    return leaves, Structure(spec)
+        return value.leaves, value.structure.spec
+    return flatten(value)
 
 
 # ------------------------------------------------------------------------------------ adding

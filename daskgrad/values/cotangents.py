@@ -196,10 +196,8 @@ def gradient(leaves: Sequence[Any], structure: Any, cotangent: Leaves) -> Any:
     return unflatten(structure, dense)
 
 
-def check(cotangent: Any, leaf: Any, of: str, kind: str = "cotangent") -> Any:
-    """A cotangent that was handed in, in its leaf's dtype, or an error that names ``of``.
-
-    ``kind``: what it is called in errors; a tangent must be the same.
+def check(derivative: Any, leaf: Any, what: str) -> Any:
+    """A derivative that was handed in, in its leaf's dtype, or an error that says ``what`` it is.
 
     Raises
     ------
@@ -209,28 +207,20 @@ def check(cotangent: Any, leaf: Any, of: str, kind: str = "cotangent") -> Any:
         where the leaf has no derivative, or the dtype cannot be cast to the leaf's without loss of
         kind (complex to real, anything but numbers).
     """
-    if cotangent is None:
+    if derivative is None:
         return None
-    whose = "primal" if kind == "tangent" else "value"
-    if hasattr(cotangent, "__dask_graph__"):
-        raise TypeError(
-            f"{kind} of {of}: {describe(cotangent)} has no value yet; take it with .compute()"
-        )
+    if hasattr(derivative, "__dask_graph__"):
+        raise TypeError(f"{what}: {describe(derivative)} has no value yet; take it with .compute()")
     if not is_differentiable(leaf):
+        raise TypeError(f"{what}: {describe(leaf)} has no derivative; give None in its place")
+    if isinstance(derivative, np.ma.MaskedArray):
+        raise TypeError(f"{what}: a masked array would lose its mask; fill it first")
+    found, dtype = np.asarray(derivative), np.asarray(leaf).dtype
+    if found.shape != np.shape(leaf):
+        raise ValueError(f"{what}: expected shape {np.shape(leaf)}, found {found.shape}")
+    if found.dtype.kind not in "biufc" or not np.can_cast(found.dtype, dtype, "same_kind"):
         raise TypeError(
-            f"{kind} of {of}: {describe(leaf)} has no derivative; give None in its place"
+            f"{what}: expected dtype {dtype}, found {found.dtype}; convert it first, and take the "
+            f"real part of a complex one"
         )
-    if isinstance(cotangent, np.ma.MaskedArray):
-        raise TypeError(f"{kind} of {of}: a masked array would lose its mask; fill it first")
-    array, like = np.asarray(cotangent), np.asarray(leaf)
-    if array.shape != like.shape:
-        raise ValueError(
-            f"{kind} of {of}: expected shape {like.shape}, the shape of the {whose}; "
-            f"found {array.shape}"
-        )
-    if array.dtype.kind not in "biufc" or not np.can_cast(array.dtype, like.dtype, "same_kind"):
-        raise TypeError(
-            f"{kind} of {of}: expected dtype {like.dtype}, the dtype of the {whose}, "
-            f"found {array.dtype}; convert it first"
-        )
-    return array.astype(like.dtype)[()]
+    return found.astype(dtype, copy=False)[()]

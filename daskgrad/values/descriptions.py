@@ -17,18 +17,11 @@ def describe(value: Any, depth: int = 8) -> str:
     if isinstance(value, np.ndarray | np.generic):
         return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
     if isinstance(value, dict):
-        return (
-            "{"
-            + _shortened([f"{key!r}: {describe(item, depth - 1)}" for key, item in value.items()])
-            + "}"
-        )
+        items = [f"{key!r}: {describe(item, depth - 1)}" for key, item in value.items()]
+        return f"{{{_shortened(items)}}}"
     if isinstance(value, list | tuple):
-        return (
-            type(value).__name__
-            + "("
-            + _shortened([describe(item, depth - 1) for item in value])
-            + ")"
-        )
+        items = [describe(item, depth - 1) for item in value]
+        return f"{type(value).__name__}({_shortened(items)})"
     if isinstance(value, bool | int | float | complex | str | type(None)):
         text = repr(value)
         return text if len(text) <= 40 else text[:37] + "..."
@@ -88,6 +81,28 @@ OTHERS = {"__wrapped__", "__signature__"}  # where these say what the arguments 
 
 
 NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def require_pair(given: Any, what: str) -> tuple[Any, Any]:
+    if not (isinstance(given, tuple) and len(given) == 2):
+        raise TypeError(f"{what}; found {describe(given)}")
+    return given
+
+
+def is_integer(given: Any) -> bool:
+    return isinstance(given, int | np.integer) and not isinstance(given, bool)
+
+
+def is_number(given: Any) -> bool:
+    """Whether this is a real number, of Python's or NumPy's."""
+    return is_integer(given) or isinstance(given, float | np.floating)
+
+
+def require_number(given: Any, argument: str, is_positive: bool = False) -> None:
+    """Raises a ``ValueError`` where ``given`` is no finite number of at least zero, or above it."""
+    if not (is_number(given) and 0 <= given < np.inf and (given or not is_positive)):
+        least = "a positive number" if is_positive else "a number, zero or more"
+        raise ValueError(f"{argument} is {least}; found {describe(given)}")
 
 
 def require_choice(given: Any, choices: Iterable[str], argument: str) -> None:

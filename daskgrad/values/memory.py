@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from daskgrad.values.descriptions import describe
-from daskgrad.values.trees import flatten, unflatten
+from daskgrad.values.trees import flatten, map_leaves, unflatten
 
 OWN_DTYPES = {code: np.dtype(code) for code in "?" + np.typecodes["AllInteger"] + "efdgFDG"}
 
@@ -42,9 +42,14 @@ def is_canonical(leaf: Any) -> bool:
 
 def of_its_own(value: Any) -> Any:
     """A copy for the caller, who may write into it; a pullback may hold the array itself."""
-    leaves, structure = flatten(value)
-    copies = [canonical_leaf(x).copy() if isinstance(x, np.ndarray) else x for x in leaves]
-    return unflatten(structure, copies)
+    return map_leaves(lambda x: canonical_leaf(x).copy() if isinstance(x, np.ndarray) else x, value)
+
+
+def without_memory(leaf: Any) -> Any:
+    """A leaf of one shape and dtype with this one, which is all that its cotangent must fit."""
+    if isinstance(leaf, np.ndarray):
+        return np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
+    return leaf
 
 
 def own_dtype(dtype: np.dtype) -> np.dtype:

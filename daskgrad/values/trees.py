@@ -2,7 +2,7 @@
 
 import itertools
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cloudpickle
@@ -32,6 +32,15 @@ def flatten(value: Any) -> tuple[list[Any], optree.PyTreeSpec]:
 def unflatten(structure: optree.PyTreeSpec, leaves: Sequence[Any]) -> Any:
     """The pytree of this structure and these leaves."""
     return leaves[0] if structure is LEAF else structure.unflatten(leaves)
+
+
+def map_leaves(fun: Callable, value: Any, *others: Any) -> Any:
+    """The pytree of what a function makes of each leaf, and of those of others in its place."""
+    leaves, structure = flatten(value)
+    if not others:
+        return unflatten(structure, list(map(fun, leaves)))
+    rest = [flatten(other)[0] for other in others]
+    return unflatten(structure, [fun(*each) for each in zip(leaves, *rest, strict=True)])
 
 
 def children_of(structure: optree.PyTreeSpec) -> dict[Any, tuple[int, optree.PyTreeSpec]]:

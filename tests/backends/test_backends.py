@@ -508,7 +508,7 @@ def test_a_captured_call_is_pickled_without_the_library(name):
 
 @pytest.mark.optional
 @pytest.mark.parametrize("name", OPTIONAL)
-def test_a_pullback_whose_worker_retires_is_traced_again_elsewhere(name, tmp_path):
+def test_a_pullback_whose_worker_retires_is_traced_again_elsewhere(name, tmp_path, frail):
     """It moves, and arrives empty."""
     xp, log = arrays_of(name), str(tmp_path / "log")
 
@@ -517,18 +517,17 @@ def test_a_pullback_whose_worker_retires_is_traced_again_elsewhere(name, tmp_pat
         return xp.exp(x)
 
     model = dg.delayed(exponential, name="model", backend=name)
-    with cluster() as client:
-        value, pullback = dg.vjp(lambda x: model(x), A)
-        close(value, np.exp(A))
-        (holder,) = {
-            address
-            for address, keys in client.has_what().items()
-            if any(key[0].startswith("forward-model") for key in keys)
-        }
-        assert lines(log) == ["ran"]
-        client.retire_workers([holder], close_workers=True)
-        close(pullback(B)[0], np.exp(A) * B)
-        close(pullback(A)[0], np.exp(A) * A)
+    value, pullback = dg.vjp(lambda x: model(x), A)
+    close(value, np.exp(A))
+    (holder,) = {
+        address
+        for address, keys in frail.has_what().items()
+        if any(key[0].startswith("forward-model") for key in keys)
+    }
+    assert lines(log) == ["ran"]
+    frail.retire_workers([holder], close_workers=True)
+    close(pullback(B)[0], np.exp(A) * B)
+    close(pullback(A)[0], np.exp(A) * A)
     assert lines(log) == ["ran", "ran"]
 
 

@@ -87,13 +87,13 @@ def as_of_a_script(fun):
 
 
 def counted(monkeypatch):
-    count, original = [], pickling.pickles._pickled
+    count, original = [], pickling.dumps.__self__._pickled
 
     def counting(fun):
         count.append(fun)
         return original(fun)
 
-    monkeypatch.setattr(pickling.pickles, "_pickled", counting)
+    monkeypatch.setattr(pickling.dumps.__self__, "_pickled", counting)
     return count
 
 
@@ -124,4 +124,4 @@ def test_only_so_many_pickles_are_kept():
         namespace = {"np": np}
         exec(f"def made(x):\n    return np.sum(x) * {number}\n", namespace)
         pickling.dumps(namespace["made"])
-    assert len(pickling.pickles) == KEPT_PICKLES
+    assert len(pickling.dumps.__self__) == KEPT_PICKLES

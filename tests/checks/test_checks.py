@@ -3,6 +3,7 @@
 import autograd.numpy as np
 import pytest
 from autograd.extend import defvjp, primitive
+from schedulers import schedulers_in_turn
 
 import daskgrad as dg
 
@@ -71,13 +72,24 @@ def test_a_right_pullback_passes_in_every_precision(dtype, size, random):
         dg.check_grads(model_of(fun))(x)
 
 
-def test_graphs_of_models_are_checked(scheduler):
-    first, second = model_of(lambda x: np.sin(x)), model_of(lambda x, y: np.sum(x * y))
-    dg.check_grads(lambda x, y: second(first(x * 2.0), y) / 3.0)(X, X + 1.0)
-    dg.check_grads(lambda x: dg.map_sum(lambda i, x: i * np.sum(x**2), [1.0, 2.0, 3.0], x))(X)
-    dg.check_grads(lambda p: {"a": first(p["x"]), "b": [first(p["x"]), p["y"] ** 2]})(
-        {"x": X, "y": 0.5}
-    )
+FIRST, SECOND = model_of(lambda x: np.sin(x)), model_of(lambda x, y: np.sum(x * y))
+GRAPHS = {
+    "a chain": (lambda x, y: SECOND(FIRST(x * 2.0), y) / 3.0, (X, X + 1.0)),
+    "a sum": (
+        lambda x: dg.map_sum(lambda i, x: i * np.sum(x**2), [1.0, 2.0, 3.0], x),
+        (X,),
+    ),
+    "a pytree": (
+        lambda p: {"a": FIRST(p["x"]), "b": [FIRST(p["x"]), p["y"] ** 2]},
+        ({"x": X, "y": 0.5},),
+    ),
+}
+
+
+@schedulers_in_turn("name", GRAPHS)
+def test_graphs_of_models_are_checked(scheduler, name):
+    fun, args = GRAPHS[name]
+    dg.check_grads(fun)(*args)
 
 
 @pytest.mark.parametrize("factor", [1.001, 0.999, -1.0, 0.0, 2.0, 1.0 + 1e-5])

@@ -9,6 +9,7 @@ from dask.callbacks import Callback
 from numpy.testing import assert_allclose, assert_array_equal
 from probes import lines, write
 from samples import decades
+from schedulers import schedulers_in_turn
 
 import daskgrad as dg
 from daskgrad.graph.activity import Graph
@@ -81,7 +82,7 @@ SUMS = {
 }
 
 
-@pytest.mark.parametrize("name", SUMS)
+@schedulers_in_turn("name", SUMS)
 def test_sums(scheduler, name):
     value, tangent = dg.jvp(SUMS[name], (X,), (V,))
     assert_array_equal(value, dask.compute(SUMS[name](dg.variable(X)))[0])

@@ -13,6 +13,7 @@ import optree
 import pytest
 import scipy.optimize
 from numpy.testing import assert_allclose, assert_array_equal
+from schedulers import schedulers_in_turn
 
 import daskgrad as dg
 
@@ -131,7 +132,7 @@ def on_arrays(model, *args, **kwargs):
     return plain(model)(*args, **kwargs)
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
+@schedulers_in_turn("graph", GRAPHS)
 def test_value_and_gradient_are_those_of_the_plain_program(graph, scheduler):
     value, gradient = dg.value_and_grad(lambda x: graph(x, on_nodes))(X)
     assert_allclose(value, graph(X, on_arrays), rtol=1e-14)
@@ -514,7 +515,8 @@ def test_the_value_is_a_numpy_scalar_or_array_of_the_models_dtype():
 # -------------------------------------------------------------------------------- surroundings
 
 
-def test_scipy_minimises_it_as_it_is(scheduler):
+@pytest.mark.usefixtures("synchronous")
+def test_scipy_minimises_it_as_it_is():
     def rosenbrock(x):
         return dg.sum([100.0 * (x[n + 1] - x[n] ** 2) ** 2 + (1.0 - x[n]) ** 2 for n in range(2)])
 

@@ -19,7 +19,7 @@ from samples import askew
 import daskgrad as dg
 from daskgrad.derivatives import in_line as inline
 from daskgrad.derivatives.at_once import AtOnce
-from daskgrad.derivatives.in_line import doubling, subtrees_from
+from daskgrad.derivatives.in_line import subtrees_from
 
 RANDOM = numpy.random.default_rng(5)
 N = 75
@@ -286,7 +286,7 @@ def test_terms_that_are_arrays_have_no_gradient(rows):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 37])
 def test_runs_and_what_is_left_of_them_cover_every_block_once(count):
-    runs = list(doubling(count))
+    runs = list(subtrees_from(0, count))
     for done in range(len(runs) + 1):
         end = runs[done - 1][1] if done else 0
         rest = subtrees_from(end, count) if end else []

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from probes import lines, write
 from samples import decades
+from schedulers import schedulers_in_turn
 
 import daskgrad as dg
 from daskgrad.derivatives.evaluation import repeated
@@ -58,7 +59,7 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", FUNCTIONS)
+@schedulers_in_turn("name", FUNCTIONS)
 def test_it_is_autograds(scheduler, name, mode):
     fun, plain = FUNCTIONS[name]
     found = dg.jacobian(fun, mode=mode)(X)
@@ -110,7 +111,7 @@ def test_an_unknown_mode_is_an_error():
 # ------------------------------------------------------------------------------- many at once
 
 
-@pytest.mark.parametrize("name", ["model", "chain", "fan", "sum", "variable"])
+@schedulers_in_turn("name", ["model", "chain", "fan", "sum", "variable"])
 def test_a_pullback_takes_a_stack_of_cotangents(scheduler, name):
     value, pullback = dg.vjp(FUNCTIONS[name][0], X)
     stack = np.random.default_rng(0).normal(size=(7, *value.shape))

@@ -8,7 +8,7 @@ import dask.bag
 import dask.dataframe
 import numpy as onp
 import pytest
-from clusters import cluster, kill
+from clusters import kill
 from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
@@ -76,12 +76,12 @@ def test_placed_items_stay_where_they_are(client):
         both(X)
 
 
-def test_items_that_are_lost_are_placed_again():
+def test_items_that_are_lost_are_placed_again(frail):
     values, _ = by_hand(ITEMS, X)
-    with cluster() as client, dg.place(ITEMS, 4) as shards:
+    with dg.place(ITEMS, 4) as shards:
         norms = dg.per_item(term, shards)
         assert_array_equal(norms(X)[0], values)
-        kill(client, next(iter(client.ncores())))
+        kill(frail, next(iter(frail.ncores())))
         assert_array_equal(norms(X)[0], values)
 
 

@@ -8,6 +8,7 @@ import scipy.optimize
 from numpy.testing import assert_allclose, assert_array_equal
 from probes import lines, write
 from samples import decades
+from schedulers import schedulers_in_turn
 
 import daskgrad as dg
 from daskgrad.graph.activity import Graph
@@ -91,7 +92,7 @@ OBJECTIVES = {  # with daskgrad, and plain
 }
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
+@schedulers_in_turn("name", OBJECTIVES)
 def test_the_product_is_that_of_the_hessian(scheduler, name):
     fun, plain = OBJECTIVES[name]
     (gradient,), (product,) = dg.hvp(fun, (X,), (V,))

@@ -80,7 +80,6 @@ def test_a_node_is_no_array(misuse):
         (bool, r"bool\(\)", "such as an if, stands in that function"),
         (lambda x: x < 1.0, "comparison", "such as an if, stands in that function"),
     ],
-    ids=str,
 )
 def test_what_a_node_is_asked_is_named_in_full_with_what_to_write_instead(misuse, asked, instead):
     with pytest.raises(

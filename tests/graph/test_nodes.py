@@ -17,6 +17,7 @@ import pytest
 from dask.utils import key_split
 from numpy.testing import assert_allclose, assert_array_equal
 from optree.dataclasses import dataclass
+from schedulers import schedulers_in_turn
 
 import daskgrad as dg
 from daskgrad.graph.nodes import HEAVY, CallNode, Node
@@ -207,7 +208,7 @@ LAYERS = dg.delayed(lambda p: plain_layer(p[0]), name="layers")
 
 
 @pytest.mark.filterwarnings("ignore:Output seems independent")
-@pytest.mark.parametrize("name", PROGRAMS)
+@schedulers_in_turn("name", PROGRAMS)
 def test_parts_of_a_variable_have_the_gradients_that_autograd_finds(name, scheduler):
     value, program = PROGRAMS[name]
     objective = lambda p: dg.sum([energy(term) for term in program(p)])  # noqa: E731
@@ -289,7 +290,7 @@ def collected(pytree, scale=1.0):
     return scale * sum([np.sum(leaf**2) for leaf in leaves if not isinstance(leaf, str)])
 
 
-@pytest.mark.parametrize("place", PLACES)
+@schedulers_in_turn("place", PLACES)
 def test_nodes_stand_anywhere_in_an_argument(place, scheduler):
     put = PLACES[place]
     count = len([v for v in optree.tree_leaves(put("x"), namespace="daskgrad") if v == "x"])

@@ -340,14 +340,13 @@ def test_what_is_spilled_is_told_from_what_moves(to_disk, log, gradient):
 
 
 @pytest.mark.parametrize("to_disk", [True, False])
-def test_what_moves_is_told_from_what_is_spilled(to_disk, log, gradient):
-    with cluster() as client:
-        with under(Only(to_disk=to_disk)):
-            _, pullback = held(log)
-        holder = holder_of(client, "forward-counted")
-        client.retire_workers([holder], close_workers=True)
-        assert_array_equal(pullback(1.0)[0], gradient)
-        assert len(lines(log)) == (2 if to_disk else 1)
+def test_what_moves_is_told_from_what_is_spilled(to_disk, log, gradient, frail):
+    with under(Only(to_disk=to_disk)):
+        _, pullback = held(log)
+    holder = holder_of(frail, "forward-counted")
+    frail.retire_workers([holder], close_workers=True)
+    assert_array_equal(pullback(1.0)[0], gradient)
+    assert len(lines(log)) == (2 if to_disk else 1)
 
 
 # ----------------------------------------------------------------- what was traced again is kept
@@ -389,7 +388,7 @@ def test_what_is_kept_is_counted_until_it_is_garbage():
 
 
 @pytest.mark.parametrize(("limit", "runs"), [(0, 24), (10**6, 16)])
-def test_a_sum_of_arrays_keeps_what_was_traced_again(limit, runs, log):
+def test_a_sum_of_arrays_keeps_what_was_traced_again(limit, runs, log, frail):
     """Its pullbacks are one object; they are kept, and counted, together."""
     items = [numpy.arange(6.0) * n for n in range(8)]
 
@@ -399,10 +398,9 @@ def test_a_sum_of_arrays_keeps_what_was_traced_again(limit, runs, log):
 
     with dask.config.set(scheduler="sync"):
         expected = dg.vjp(lambda x: dg.map_sum(term, items, x, grainsize=8), X)[1](X)[0]
-    with cluster() as client:
-        with under(Never(unseen_bytes=limit)):
-            _, pullback = dg.vjp(lambda x: dg.map_sum(logged_term, items, x, grainsize=8), X)
-        client.retire_workers([holder_of(client, "forward-logged-term")], close_workers=True)
-        for _ in range(2):
-            assert_array_equal(pullback(X)[0], expected)
+    with under(Never(unseen_bytes=limit)):
+        _, pullback = dg.vjp(lambda x: dg.map_sum(logged_term, items, x, grainsize=8), X)
+    frail.retire_workers([holder_of(frail, "forward-logged-term")], close_workers=True)
+    for _ in range(2):
+        assert_array_equal(pullback(X)[0], expected)
     assert len(lines(log)) == runs

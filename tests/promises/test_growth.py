@@ -40,8 +40,15 @@ def test_growth_is_measured():
     assert exponent(*squares) == pytest.approx(2.0, abs=0.01)
 
 
-@pytest.mark.parametrize("seconds", [0.0, 1000.0], ids=["by Dask", "in line"])
-@pytest.mark.parametrize("name", FAMILIES)
+WAYS = {"by Dask": 0.0, "in line": 1000.0}
+CASES = [  # each family in one of the two ways; in the other one at length
+    pytest.param(name, seconds, id=f"{name}-{way}", marks=[pytest.mark.long] * is_other)
+    for place, name in enumerate(FAMILIES)
+    for is_other, (way, seconds) in zip([place % 2, 1 - place % 2], WAYS.items(), strict=True)
+]
+
+
+@pytest.mark.parametrize(("name", "seconds"), CASES)
 def test_calls_grow_with_the_number_of_pieces(name, seconds):
     with dask.config.set({"scheduler": "sync", "daskgrad.inline.seconds": seconds}):
         FAMILIES[name](2)()  # what is looked up once

@@ -238,6 +238,19 @@ def on(scheduler, request):
 # --------------------------------------------------------------------------------- Ctrl-C
 
 
+SHORT = {  # the others are long
+    ("in line", "forward"),
+    ("sync", "backward"),
+    ("threads", "sum"),
+    ("processes", "forward"),
+    *[("cluster", name) for name in (*EVERYWHERE, "vjp", "pushed jacobian", "finite difference")],
+}
+
+
+def marked(cases):
+    return [pytest.param(*case, marks=[pytest.mark.long] * (case not in SHORT)) for case in cases]
+
+
 CASES = [("cluster", name) for name in OPERATIONS] + [
     (scheduler, name)
     for scheduler in ("in line", "sync", "threads", "processes")
@@ -245,7 +258,7 @@ CASES = [("cluster", name) for name in OPERATIONS] + [
 ]
 
 
-@pytest.mark.parametrize(("scheduler", "name"), CASES)
+@pytest.mark.parametrize(("scheduler", "name"), marked(CASES))
 def test_an_interrupt_ends_it(scheduler, name, request, log):
     operation, sign = OPERATIONS[name]
     expected = bits_in_line(operation, log)
@@ -485,8 +498,18 @@ FAILING = {
 }
 
 
-@pytest.mark.parametrize("name", FAILING)
-@pytest.mark.parametrize("scheduler", ["in line", "sync", "threads", "processes", "cluster"])
+FAILURES = [  # of each operation on the cluster, and of one on every scheduler
+    pytest.param(
+        scheduler,
+        name,
+        marks=[pytest.mark.long] * (scheduler != "cluster" and name != "value_and_grad"),
+    )
+    for scheduler in ("in line", "sync", "threads", "processes", "cluster")
+    for name in FAILING
+]
+
+
+@pytest.mark.parametrize(("scheduler", "name"), FAILURES)
 def test_an_exception_in_one_model_ends_the_others(scheduler, name, request, log):
     operation, model = FAILING[name]
     expected = bits_in_line(operation, log)

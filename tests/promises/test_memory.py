@@ -86,6 +86,7 @@ def test_tapes_of_four_times_the_memory(surviving, undisturbed):
     assert_array_equal(gradient, undisturbed[1])
 
 
+@pytest.mark.long
 def test_a_pullback_of_four_times_the_memory_is_called_twice(surviving, undisturbed):
     with under(dg.PullbackPolicy(disk_rate=SLOW_DISK)):
         value, pullback = dg.vjp(objective("auto"), X)

@@ -5,7 +5,7 @@ import time
 import autograd.numpy as np
 import dask
 import pytest
-from clusters import cluster
+from clusters import whole_again
 from distributed import get_task_stream
 from numpy.testing import assert_array_equal
 from policies import Always, Never, under
@@ -144,21 +144,21 @@ def test_tapes_of_other_libraries_are_stolen(backend, made, client):
 # ------------------------------------------------------------------------------ retired workers
 
 
-def test_a_worker_hands_its_pullbacks_on_when_it_is_retired(tmp_path):
+def test_a_worker_hands_its_pullbacks_on_when_it_is_retired(tmp_path, frail):
     def one_of_each(x):
         model = dg.delayed(slow_holder)
         return mixed([model(x, 1.0, thing, tmp_path / "log", 0.0) for thing in THINGS])
 
     with dask.config.set(scheduler="sync"):
         expected = dg.grad(one_of_each)(X)
-    with cluster(n_workers=3) as client:
-        for policy in (Always(), Never()):
-            first, *others = client.ncores()
-            with dask.annotate(workers=[first], allow_other_workers=True), under(policy):
-                _, pullback = dg.vjp(one_of_each, X)
-            client.retire_workers([first], close_workers=True)
-            with get_task_stream(client) as stream:
-                assert_array_equal(pullback(1.0)[0], expected)
-            used = workers_of("backward-slow", stream.data)
-            assert used
-            assert used.issubset(others)
+    for policy in (Always(), Never()):
+        whole_again(frail)
+        first, *others = frail.ncores()
+        with dask.annotate(workers=[first], allow_other_workers=True), under(policy):
+            _, pullback = dg.vjp(one_of_each, X)
+        frail.retire_workers([first], close_workers=True)
+        with get_task_stream(frail) as stream:
+            assert_array_equal(pullback(1.0)[0], expected)
+        used = workers_of("backward-slow", stream.data)
+        assert used
+        assert used.issubset(others)

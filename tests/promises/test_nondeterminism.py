@@ -14,7 +14,7 @@ import autograd.numpy as np
 import dask
 import numpy
 import pytest
-from clusters import cluster
+from clusters import whole_again
 from numpy.testing import assert_array_equal
 from policies import Never, moving, under
 from probes import lines, slow_back
@@ -109,13 +109,6 @@ def test_terms_that_are_traced_again_and_draw_other_numbers_are_an_error(draw):
 # -------------------------------------------------------------------------- a worker is killed
 
 
-@pytest.fixture(scope="module")
-def mortal():
-    """A client of two workers, which are started anew when they are killed."""
-    with cluster() as client:
-        yield client
-
-
 class Fate:
     """The first worker runs the models that draw; it is killed in the backward pass of the second.
 
@@ -128,7 +121,7 @@ class Fate:
 
     def __init__(self, client, log):
         self._client = client
-        client.wait_for_workers(2, timeout=60)
+        whole_again(client)
         self.first, self.second = client.ncores()
         self._pid = client.run(os.getpid, workers=[self.first])[self.first]
         self._others = set(client.has_what()[self.second])  # what is kept of another test's calls
@@ -192,14 +185,14 @@ class Undisturbed(Fate):
 
 
 @pytest.fixture
-def fates(mortal, tmp_path):
+def fates(frail, tmp_path):
     """Some attempts, until one is a loss."""
 
     def attempts():
         for number in range(5):
             log = tmp_path / f"log{number}"
             log.touch()
-            yield Fate(mortal, log)
+            yield Fate(frail, log)
         raise AssertionError("the test needs a worker that is lost with all that was drawn")
 
     return attempts()
@@ -311,8 +304,22 @@ CASES = [
 ]
 
 
-DRAWN_ANEW = [*[(case, from_numpys_state) for case in CASES], (a_call, from_pythons_state)]
-DRAWN_AGAIN = [*[(case, from_a_generator) for case in CASES], (a_call, from_a_seed)]
+def drawn(draw, other, short):
+    """All cases with a way to draw, and one with the other; those that are not short are long."""
+    every = [(case, draw) for case in CASES]
+    marks = [[] if case in short else [pytest.mark.long] for case in CASES]
+    rows = [pytest.param(*row, marks=mark) for row, mark in zip(every, marks, strict=True)]
+    return [*rows, pytest.param(a_call, other, marks=pytest.mark.long)]
+
+
+DRAWN_ANEW = drawn(
+    from_numpys_state,
+    from_pythons_state,
+    [a_call, a_sum_of_nodes, a_sum_that_is_not_lost, a_sum_of_arrays, a_held_pullback],
+)
+DRAWN_AGAIN = drawn(
+    from_a_generator, from_a_seed, [a_call, several_consumers, a_sum_of_numbers, items]
+)
 
 
 def error_of(case, fate, draw):

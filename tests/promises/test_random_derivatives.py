@@ -68,14 +68,15 @@ def magnitude(first, second):
     return np.dot(np.abs(flat(first)), np.abs(flat(second)))
 
 
-@settings(max_examples=100, **with_fixture)
+@settings(max_examples=30, **with_fixture)
 @given(programs.programs())
 def test_a_jacobian_and_its_transpose_agree(program):
     with dask.config.set(scheduler="sync"):
         require_transpose(program, np.random.default_rng(0))
 
 
-@settings(max_examples=10, **with_fixture)
+@pytest.mark.long
+@settings(max_examples=30, **with_fixture)
 @given(program=programs.programs())
 def test_a_jacobian_and_its_transpose_agree_on_every_scheduler(scheduler, program):
     require_transpose(program, np.random.default_rng(0))
@@ -91,7 +92,7 @@ def product_by_autograd(program, directions):
     return autograd.grad(lambda v: np.dot(autograd.grad(plain)(v), along))(flat(program.arguments))
 
 
-@settings(max_examples=100, **with_fixture)
+@settings(max_examples=30, **with_fixture)
 @given(programs.programs())
 def test_a_hessian_vector_product_is_autograds_and_the_hessian_is_symmetric(program):
     random, primals = np.random.default_rng(0), program.arguments
@@ -110,7 +111,7 @@ def test_a_hessian_vector_product_is_autograds_and_the_hessian_is_symmetric(prog
     assert close(tangent, inner(gradients, one), magnitude(gradients, one))
 
 
-@settings(max_examples=8, **with_fixture)
+@settings(max_examples=4, **with_fixture)
 @given(program=programs.programs())
 def test_hessian_vector_products_are_the_same_bits_on_every_scheduler(every_scheduler, program):
     directions = like(program.arguments, np.random.default_rng(0))

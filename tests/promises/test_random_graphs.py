@@ -1,6 +1,7 @@
 """Random programs against plain autograd of the same program, on every scheduler."""
 
 import autograd.numpy as np
+import dask
 import programs
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -32,22 +33,29 @@ def require_right(program):
     assert programs.difference(program, gradients) <= EXACT
 
 
-@settings(max_examples=150, **with_fixture)
+@settings(max_examples=40, **with_fixture)
 @given(programs.programs())
 def test_the_gradient_is_plain_autograds(program):
-    import dask
-
     with dask.config.set(scheduler="sync"):
         require_right(program)
 
 
+@pytest.mark.long
+@settings(max_examples=400, **with_fixture)
+@given(programs.programs())
+def test_the_gradients_of_many_are_plain_autograds(program):
+    with dask.config.set(scheduler="sync"):
+        require_right(program)
+
+
+@pytest.mark.long
 @settings(max_examples=25, **with_fixture)
 @given(program=programs.programs())
 def test_the_gradient_is_plain_autograds_on_every_scheduler(scheduler, program):
     require_right(program)
 
 
-@settings(max_examples=15, **with_fixture)
+@settings(max_examples=8, **with_fixture)
 @given(program=programs.programs())
 def test_every_scheduler_gives_the_same_bits(every_scheduler, program):
     results = every_scheduler(lambda: as_bytes(gradient(program)))
@@ -83,7 +91,9 @@ EVERY_RULE = [
 
 
 @pytest.mark.parametrize("name", sorted(programs.RULES))
-@pytest.mark.parametrize("number", [0, 1, 7])
+@pytest.mark.parametrize(
+    "number", [0, *[pytest.param(number, marks=pytest.mark.long) for number in (1, 7)]]
+)
 def test_every_rule_of_the_random_programs_alone(name, number):
     """The random programs cannot be right because a rule never occurs."""
     start = [Step("parts", (0,), 0), Step("map_sum of trees", (0,), 3), Step("circle", (1,), 0)]

@@ -302,7 +302,7 @@ UNPICKLED = {  # module -> what it loads, and why that came over Dask's own chan
     "backends.registry": "a registered backend: part of a model",
     "backends.autograd.pickling": "a model's function: `models.model` calls it",
     "backends.jax.pickling": "a model's function: `models.model` calls it",
-    "backends.torch.pickling": "a model's function: `models.model` calls it",
+    "backends.torch": "a model's function: `models.model` calls it",
     "models.model": "a model's function: part of a task, or of a parcel that a worker was sent",
     "models.portable_errors": "what it has just pickled, to see if another process can load it",
     "values.sealed": "a tape that a worker or a spill file had, or a policy: Dask loads its bytes",

@@ -133,7 +133,13 @@ def one_thread(fun, points):
 
 @pytest.mark.parametrize(
     ("fun", "points"),
-    [(thrice, POINTS), (gradients_of_models, POINTS[::8])],
+    [
+        (thrice, POINTS[::5]),
+        (gradients_of_models, POINTS[::40]),
+        pytest.param(thrice, POINTS, marks=pytest.mark.long),
+        pytest.param(gradients_of_models, POINTS[::8], marks=pytest.mark.long),
+    ],
+    ids=["thrice", "graphs", "thrice, at length", "graphs, at length"],
 )
 def test_nested_derivatives_from_eight_threads_are_right(fun, points):
     derivative = autograd.grad(fun) if fun is thrice else fun

@@ -6,7 +6,7 @@ import autograd.numpy as np
 import dask
 import numpy
 import pytest
-from clusters import cluster, wait_until
+from clusters import client_of, cluster, wait_until, whole_again
 from distributed import Client
 from numpy.testing import assert_array_equal
 from survivors import (
@@ -22,7 +22,6 @@ from survivors import (
     undisturbed,
     vector,
     vector_sum,
-    whole_again,
 )
 
 import daskgrad as dg
@@ -35,16 +34,9 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def frail():
-    """A cluster that many tests kill the workers of.
-
-    Dask tries for 30 s by default to connect to one that is dead, and waits for it.
-    """
-    config = {
-        "distributed.scheduler.allowed-failures": 100,
-        "distributed.comm.timeouts.connect": "5s",
-    }
-    with cluster(config) as client:
+def frail(frail_cluster):
+    """One client for all tests, which see to it themselves that the cluster is whole."""
+    with client_of(frail_cluster) as client:
         yield client
 
 
@@ -57,17 +49,25 @@ def placed(frail):
 # ------------------------------------------------------------------------------- in either pass
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+def in_short(names, *short):
+    marked = [pytest.param(name, marks=[pytest.mark.long] * (name not in short)) for name in names]
+    return pytest.mark.parametrize("name", marked)
+
+
+@in_short(
+    PROGRAMS,
+    *("graph", "placed", "jvp of a graph", "hvp over placed items", "vjp over placed items"),
+)
 def test_a_worker_that_is_killed_costs_only_time(name, frail, placed):
     assert_survived(name, ["one killed"], frail, placed)
 
 
-@pytest.mark.parametrize("name", ["graph", "placed", "zip", "vjp of a graph"])
+@in_short(["graph", "placed", "zip", "vjp of a graph"], "zip", "vjp of a graph")
 def test_workers_that_are_all_killed_cost_only_time(name, frail, placed):
     assert_survived(name, ["all killed"], frail, placed)
 
 
-@pytest.mark.parametrize("name", ["graph", "placed", "vjp over placed items"])
+@in_short(["graph", "placed", "vjp over placed items"], "graph", "placed")
 def test_workers_that_leave_rest_and_join_cost_nothing(name, frail, placed):
     events = ["one retired", "one paused", "one joins", "one restarted"]
     assert_survived(name, events, frail, placed)

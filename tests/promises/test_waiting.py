@@ -16,7 +16,7 @@ import autograd.numpy as np
 import dask
 import numpy
 import pytest
-from clusters import cluster, wait_until
+from clusters import allowed_failures, cluster, wait_until
 from distributed import Client
 from distributed.core import Status
 from numpy.testing import assert_array_equal
@@ -174,7 +174,8 @@ def test_a_long_model_is_no_reason_to_give_up(how):
             ctypes.PyDLL(None).usleep(2_000_000)
         return np.sum(np.sin(x))
 
-    with cluster({"daskgrad.wait.workers": 0.6}, n_workers=1):
+    options = {"processes": False, "host": None} if how == "asleep" else {}
+    with cluster({"daskgrad.wait.workers": 0.6}, n_workers=1, **options):
         assert_right(dg.grad(dg.delayed(long))(X))
 
 
@@ -378,24 +379,23 @@ def test_what_stands_still_is_not_waited_for():
         assert_right(gradient())
 
 
-def test_workers_that_die_while_something_is_sent_to_them_are_passed_over():
+def test_workers_that_die_while_something_is_sent_to_them_are_passed_over(frail):
     """They stand still until then, so that it is just then."""
-    with cluster() as client:
-        pids = client.run(os.getpid)
+    pids = frail.run(os.getpid)
 
-        def dies_soon(address):
-            os.kill(pids[address], signal.SIGSTOP)
-            timer = threading.Timer(0.7, os.kill, (pids[address], signal.SIGKILL))
-            timer.start()
-            return timer
+    def dies_soon(address):
+        os.kill(pids[address], signal.SIGSTOP)
+        timer = threading.Timer(0.7, os.kill, (pids[address], signal.SIGKILL))
+        timer.start()
+        return timer
 
-        timer = dies_soon(min(pids))
-        shards = dg.place(ITEMS)
-        timer.join()
-        client.wait_for_workers(2, timeout=60)
-        timer = dies_soon(max(pids))
-        found = dg.grad(lambda x: dg.map_sum(term, shards, x))(X)
-        timer.join()
+    timer = dies_soon(min(pids))
+    shards = dg.place(ITEMS)
+    timer.join()
+    frail.wait_for_workers(2, timeout=60)
+    timer = dies_soon(max(pids))
+    found = dg.grad(lambda x: dg.map_sum(term, shards, x))(X)
+    timer.join()
     with dask.config.set(scheduler="sync"):
         assert_array_equal(found, dg.grad(lambda x: dg.map_sum(term, ITEMS, x))(X))
 
@@ -448,18 +448,17 @@ def test_an_asynchronous_client_is_an_error_that_says_what_to_do():
 # -------------------------------------------------------------------- a model that kills workers
 
 
-def test_a_model_that_kills_its_worker_in_a_graph_is_an_error_that_names_it():
+def test_a_model_that_kills_its_worker_in_a_graph_is_an_error_that_names_it(frail):
     def deadly_model(x):
         if np.sum(x) < 100.0:
             os._exit(1)
         return np.sum(x)
 
-    with cluster({"distributed.scheduler.allowed-failures": 0}, n_workers=1) as client:
-        with pytest.raises(Exception, match=r"KilledWorker|died while running it") as caught:
-            dg.grad(dg.delayed(deadly_model))(X)
-        assert "that is the forward of 'deadly_model'" in caught.value.__notes__[0]
-        client.wait_for_workers(1, timeout=60)
-        assert_right(gradient())
+    killed = pytest.raises(Exception, match=r"KilledWorker|died while running it")
+    with allowed_failures(frail, 0), killed as caught:
+        dg.grad(dg.delayed(deadly_model))(X)
+    assert "that is the forward of 'deadly_model'" in caught.value.__notes__[0]
+    assert_right(gradient())
 
 
 def test_keys_are_told_as_stages_of_models():

@@ -12,7 +12,7 @@ import autograd.numpy as np
 import dask
 import numpy
 import pytest
-from clusters import cluster, kill, kill_when, wait_until
+from clusters import allowed_failures, cluster, kill, kill_when, wait_until
 from distributed import Client, LocalCluster
 from numpy.testing import assert_array_equal
 from probes import write
@@ -50,23 +50,22 @@ def holders(shards):
 # ------------------------------------------------------------------- workers die, come and go
 
 
-def test_a_worker_killed_between_calls_costs_only_time():
-    with cluster() as client:
-        shards = dg.place(ITEMS)
-        gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
-        assert_right(gradient(X))
-        first, second = holders(shards)
-        for victim in (first, second):
-            kill(client, victim)
-            assert_right(gradient(X + 1.0), X + 1.0)
-            client.wait_for_workers(2, timeout=60)
-            wait_until(lambda: gradient(X) and len(holders(shards)) == 2)
-        assert set(holders(shards)) == set(client.ncores()) != {first, second}
-        assert min(holders(shards).values()) > 8
+def test_a_worker_killed_between_calls_costs_only_time(frail):
+    shards = dg.place(ITEMS)
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
+    assert_right(gradient(X))
+    first, second = holders(shards)
+    for victim in (first, second):
+        kill(frail, victim)
+        assert_right(gradient(X + 1.0), X + 1.0)
+        frail.wait_for_workers(2, timeout=60)
+        wait_until(lambda: gradient(X) and len(holders(shards)) == 2)
+    assert set(holders(shards)) == set(frail.ncores()) != {first, second}
+    assert min(holders(shards).values()) > 8
 
 
 @pytest.mark.parametrize("after", [0.0, 0.1])
-def test_a_worker_killed_in_a_call_costs_only_time(after, tmp_path):
+def test_a_worker_killed_in_a_call_costs_only_time(after, tmp_path, frail):
     path = tmp_path / "log"
     path.touch()
 
@@ -75,32 +74,33 @@ def test_a_worker_killed_in_a_call_costs_only_time(after, tmp_path):
         time.sleep(0.02)
         return term(item, x)
 
-    with cluster() as client:
-        shards = dg.place(ITEMS)
-        gradient = dg.value_and_grad(lambda x: dg.map_sum(slow, shards, x))
-        for _ in range(2):
-            path.write_text("")
-            killer = kill_when(path, "term", after)
-            start = time.monotonic()
-            found = gradient(X)
-            assert time.monotonic() - start < 60
-            killer.join()
-            assert_right(found)
-            client.wait_for_workers(2, timeout=60)
+    shards = dg.place(ITEMS)
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(slow, shards, x))
+    for _ in range(2):
+        path.write_text("")
+        killer = kill_when(path, "term", after)
+        start = time.monotonic()
+        found = gradient(X)
+        assert time.monotonic() - start < 60
+        killer.join()
+        assert_right(found)
+        frail.wait_for_workers(2, timeout=60)
 
 
-def test_a_model_that_kills_its_worker_is_an_error_that_names_it():
+def test_a_model_that_kills_its_worker_is_an_error_that_names_it(frail):
     def deadly(item, x):
         if item[0] == 5.0:
             os.kill(os.getpid(), signal.SIGKILL)
         return term(item, x)
 
-    with cluster({"distributed.scheduler.allowed-failures": 1}) as client:
-        shards = dg.place(ITEMS)
-        with pytest.raises(RuntimeError, match=r"2 workers died while they evaluated.*'deadly'"):
-            dg.grad(lambda x: dg.map_sum(deadly, shards, x))(X)
-        client.wait_for_workers(2, timeout=60)
-        assert_right(dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))(X))
+    shards = dg.place(ITEMS)
+    with (
+        allowed_failures(frail, 1),
+        pytest.raises(RuntimeError, match=r"2 workers died while they evaluated.*'deadly'"),
+    ):
+        dg.grad(lambda x: dg.map_sum(deadly, shards, x))(X)
+    frail.wait_for_workers(2, timeout=60)
+    assert_right(dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))(X))
 
 
 @contextlib.contextmanager
@@ -147,18 +147,17 @@ def plan_of_direct_client(address):
             return holders(dg.place(ITEMS))
 
 
-def test_blocks_that_somebody_cancelled_are_placed_again():
-    with cluster() as client:
-        shards = dg.place(ITEMS)
-        gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
-        gradient(X)
-        client.cancel(shards.holdings.futures[5:9], force=True)
-        wait_until(lambda: sum(map(len, client.has_what().values())) < len(shards.blocks))
-        assert_right(gradient(X))
+def test_blocks_that_somebody_cancelled_are_placed_again(client):
+    shards = dg.place(ITEMS)
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
+    gradient(X)
+    client.cancel(shards.holdings.futures[5:9], force=True)
+    wait_until(lambda: sum(map(len, client.has_what().values())) < len(shards.blocks))
+    assert_right(gradient(X))
 
 
 def test_workers_that_join_get_their_share_and_those_that_leave_give_it_back():
-    with cluster(n_workers=1) as client:
+    with cluster(n_workers=1, processes=False, host=None) as client:
         shards = dg.place(ITEMS)
         gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
         assert_right(gradient(X))
@@ -174,17 +173,17 @@ def test_workers_that_join_get_their_share_and_those_that_leave_give_it_back():
         assert set(holders(shards)) == set(client.ncores())
 
 
-def test_a_restarted_cluster_is_placed_on_again():
-    with cluster() as client:
-        shards = dg.place(ITEMS)
-        gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
-        assert_right(gradient(X))
-        client.restart(timeout=60)
-        assert_right(gradient(X))
+def test_a_restarted_cluster_is_placed_on_again(frail):
+    shards = dg.place(ITEMS)
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
+    assert_right(gradient(X))
+    frail.restart(timeout=60)
+    assert_right(gradient(X))
 
 
 def test_a_cluster_without_workers_is_an_error():
-    with cluster({"daskgrad.wait.workers": 1.0}, n_workers=1) as client:
+    in_process = {"processes": False, "host": None, "n_workers": 1}
+    with cluster({"daskgrad.wait.workers": 1.0}, **in_process) as client:
         shards = dg.place(ITEMS)
         gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
         assert_right(gradient(X))
@@ -194,63 +193,60 @@ def test_a_cluster_without_workers_is_an_error():
             gradient(X)
 
 
-def test_hundreds_of_calls_with_workers_dying_are_all_right():
-    with cluster() as client:
-        shards = dg.place(ITEMS)
-        gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
-        right = [expected(X + 0.01 * number) for number in range(150)]
-        for number in range(150):
-            if number in (40, 90):
-                pids = client.run(os.getpid)
-                os.kill(next(iter(pids.values())), signal.SIGKILL)
-            value, found = gradient(X + 0.01 * number)
-            assert value == right[number][0]
-            assert_array_equal(found, right[number][1])
+def test_hundreds_of_calls_with_workers_dying_are_all_right(frail):
+    shards = dg.place(ITEMS)
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
+    right = [expected(X + 0.01 * number) for number in range(150)]
+    for number in range(150):
+        if number in (40, 90):
+            pids = frail.run(os.getpid)
+            os.kill(next(iter(pids.values())), signal.SIGKILL)
+        value, found = gradient(X + 0.01 * number)
+        assert value == right[number][0]
+        assert_array_equal(found, right[number][1])
 
 
 # --------------------------------------------------------------------------------- even loads
 
 
-def test_blocks_move_to_where_there_is_time():
+def test_blocks_move_to_where_there_is_time(client):
     """One worker is five times slower: it ends up with far fewer items, and no bit changes."""
 
     def uneven(item, x):
         time.sleep(0.005 if os.getpid() == slow else 0.001)
         return term(item, x)
 
-    with cluster() as client:
-        slow = min(client.run(os.getpid).values())
-        shards = dg.place(ITEMS)
-        gradient = dg.value_and_grad(lambda x: dg.map_sum(uneven, shards, x))
-        for _ in range(9):
-            found = gradient(X)
-        assert_right(found)
-        few, many = sorted(holders(shards).values())
-        assert few + many == 64
-        assert many > 2 * few
+    slow = min(client.run(os.getpid).values())
+    shards = dg.place(ITEMS)
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(uneven, shards, x))
+    for _ in range(9):
+        found = gradient(X)
+    assert_right(found)
+    few, many = sorted(holders(shards).values())
+    assert few + many == 64
+    assert many > 2 * few
 
 
-def test_uneven_items_are_spread_by_what_they_cost():
+def test_uneven_items_are_spread_by_what_they_cost(client):
     items = [numpy.full(5, 0.004 if number < 16 else 0.0) for number in range(64)]
 
     def uneven(item, x):
         time.sleep(item[0])
         return term(item, x)
 
-    with cluster():
-        shards = dg.place(items)
-        assert sorted(holders(shards).values()) == [32, 32]
-        gradient = dg.value_and_grad(lambda x: dg.map_sum(uneven, shards, x))
-        for _ in range(5):
-            gradient(X)
-        few, many = sorted(holders(shards).values())
-        assert few <= 14
-        seconds = [plan.seconds for plan in shards.plan]
-        assert max(seconds) < 1.5 * min(seconds)
-        text = repr(shards)
-        assert "64 items, 64 blocks of 1" in text
-        assert f"{many} items in {many} blocks" in text
-        assert "s a call" in text
+    shards = dg.place(items)
+    assert sorted(holders(shards).values()) == [32, 32]
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(uneven, shards, x))
+    for _ in range(5):
+        gradient(X)
+    few, many = sorted(holders(shards).values())
+    assert few <= 14
+    seconds = [plan.seconds for plan in shards.plan]
+    assert max(seconds) < 1.5 * min(seconds)
+    text = repr(shards)
+    assert "64 items, 64 blocks of 1" in text
+    assert f"{many} items in {many} blocks" in text
+    assert "s a call" in text
 
 
 # ------------------------------------------------------------------------------ many workers
@@ -296,6 +292,12 @@ def count_calls(monkeypatch):
 # --------------------------------------------------------------------------- a sign of life
 
 
+def short_lived():
+    """A cluster that closes when it is idle for four seconds."""
+    idle = {"distributed.scheduler.idle-timeout": "4s"}
+    return cluster(idle, processes=False, host=None)
+
+
 def test_an_idle_timeout_does_not_take_the_cluster_away_during_a_fit():
     """The workers are called directly, of which the scheduler knows nothing."""
 
@@ -303,11 +305,11 @@ def test_an_idle_timeout_does_not_take_the_cluster_away_during_a_fit():
         time.sleep(0.05)
         return term(item, x)
 
-    with dask.config.set({"distributed.scheduler.idle-timeout": "8s"}), cluster() as client:
+    with short_lived() as client:
         shards = dg.place(ITEMS[:2], grainsize=1)  # one block a worker: none is moved
         gradient = dg.value_and_grad(lambda x: dg.map_sum(slow, shards, x))
         long = dg.value_and_grad(lambda x: dg.map_sum(lambda i, x: slow(i, x * 1.0), shards, x))
-        deadline = time.monotonic() + 13.0
+        deadline = time.monotonic() + 6.5
         while time.monotonic() < deadline:
             assert gradient(X)[1].shape == (5,)
             long(X)
@@ -317,17 +319,17 @@ def test_an_idle_timeout_does_not_take_the_cluster_away_during_a_fit():
 
 def test_one_long_call_outlives_an_idle_timeout():
     def endless(item, x):
-        time.sleep(4.0)
+        time.sleep(2.0)
         return term(item, x)
 
-    with dask.config.set({"distributed.scheduler.idle-timeout": "8s"}), cluster():
+    with short_lived():
         shards = dg.place(ITEMS[:6], grainsize=1)
         found = dg.value_and_grad(lambda x: dg.map_sum(endless, shards, x))(X)
     assert_right(found, items=ITEMS[:6])
 
 
 def test_adaptive_scaling_leaves_the_workers_of_a_fit_alone():
-    with cluster() as client:
+    with cluster(processes=False, host=None) as client:
         shards = dg.place(ITEMS)
         gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
         gradient(X)

@@ -308,7 +308,7 @@ def test_runs_of_blocks_end_where_others_lie_between_or_they_came_by_another_mov
     ]
 
 
-def test_workers_killed_between_and_in_calls_cost_only_time(tmp_path):
+def test_workers_killed_between_and_in_calls_cost_only_time(tmp_path, frail):
     path = tmp_path / "log"
     path.touch()
     expected = in_one_thread(PROGRAMS["rows"], ROWS)
@@ -319,15 +319,14 @@ def test_workers_killed_between_and_in_calls_cost_only_time(tmp_path):
             time.sleep(0.3)
         return effect(row, x)
 
-    with cluster() as client:
-        assert_same(everything(PROGRAMS["rows"], ROWS), expected)
-        kill(client, next(iter(client.ncores())))
-        assert_same(everything(PROGRAMS["rows"], ROWS), expected)
-        client.wait_for_workers(2, timeout=60)
-        killer = kill_when(path, "term", 0.05)
-        found = everything(lambda p, x: dg.map_sum(slow, p, x), ROWS)
-        killer.join()
-        assert_same(found, expected)
+    assert_same(everything(PROGRAMS["rows"], ROWS), expected)
+    kill(frail, next(iter(frail.ncores())))
+    assert_same(everything(PROGRAMS["rows"], ROWS), expected)
+    frail.wait_for_workers(2, timeout=60)
+    killer = kill_when(path, "term", 0.05)
+    found = everything(lambda p, x: dg.map_sum(slow, p, x), ROWS)
+    killer.join()
+    assert_same(found, expected)
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])

@@ -5,7 +5,7 @@ import dask
 import numpy
 import optree
 import pytest
-from clusters import cluster, kill, kill_when, tasks_run
+from clusters import kill, kill_when, tasks_run
 from distributed import Client, LocalCluster
 from numpy.testing import assert_array_equal
 from probes import write
@@ -365,7 +365,7 @@ def test_threads_of_one_process_as_workers():
                 assert_same(everything(PROGRAMS[name], place, p), in_one_thread(name, p))
 
 
-def test_a_worker_killed_between_and_in_calls_costs_only_time(tmp_path):
+def test_a_worker_killed_between_and_in_calls_costs_only_time(tmp_path, frail):
     path = tmp_path / "log"
     path.touch()
     name = "effects"
@@ -380,15 +380,14 @@ def test_a_worker_killed_between_and_in_calls_costs_only_time(tmp_path):
             time.sleep(0.3)
         return effect(pair, x)
 
-    with cluster() as client:
-        place = keeping()
-        assert_same(everything(PROGRAMS[name], place, OF_ROWS), expected)
-        kill(client, place(ROWS).plan[0].worker)
-        assert_same(everything(PROGRAMS[name], place, OF_ROWS), expected)
-        client.wait_for_workers(2, timeout=60)
-        killer = kill_when(path, "term", 0.05)
-        shards = place(ROWS)
-        found = dg.value_and_grad(lambda p, x: dg.map_sum(slow, dg.zip(p, shards), x), (0, 1))
-        value, gradients = found(OF_ROWS, X)
-        killer.join()
-        assert_same((value, list(gradients)), expected)
+    place = keeping()
+    assert_same(everything(PROGRAMS[name], place, OF_ROWS), expected)
+    kill(frail, place(ROWS).plan[0].worker)
+    assert_same(everything(PROGRAMS[name], place, OF_ROWS), expected)
+    frail.wait_for_workers(2, timeout=60)
+    killer = kill_when(path, "term", 0.05)
+    shards = place(ROWS)
+    found = dg.value_and_grad(lambda p, x: dg.map_sum(slow, dg.zip(p, shards), x), (0, 1))
+    value, gradients = found(OF_ROWS, X)
+    killer.join()
+    assert_same((value, list(gradients)), expected)

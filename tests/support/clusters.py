@@ -1,4 +1,4 @@
-"""Clusters that tests start for themselves, kill the workers of, and shut down."""
+"""Clusters whose workers tests kill: one for many tests, or a test's own."""
 
 import contextlib
 import os
@@ -8,11 +8,18 @@ import time
 
 import dask
 from distributed import Client, LocalCluster
+from distributed.core import Status
 from probes import lines
 
 CALM = {  # a test that kills workers must not lose the cluster, nor wait for ever
     "distributed.deploy.lost-worker-timeout": "1h",
     "distributed.scheduler.no-workers-timeout": "60s",
+}
+FRAIL = {
+    **CALM,
+    "distributed.scheduler.allowed-failures": 100,
+    # Dask tries for 30 s by default to connect to a worker that is dead, and waits for it
+    "distributed.comm.timeouts.connect": "5s",
 }
 
 
@@ -27,6 +34,45 @@ def cluster(config=None, **options):
         Client(local) as client,
     ):
         yield client
+
+
+@contextlib.contextmanager
+def client_of(frail):
+    """A client of the cluster that many tests kill the workers of, when it is whole."""
+    with dask.config.set(FRAIL), Client(frail) as client:
+        whole_again(client)
+        yield client
+
+
+def whole_again(client, count=2):
+    """Starts others for workers that are closed, closes those too many, and waits for the rest."""
+    cluster = client.cluster
+    nannies = [nanny for nanny in cluster.workers.values() if nanny.status == Status.running]
+    if len(nannies) < count:  # what is killed, a nanny starts again
+        cluster.scale(len(cluster.worker_spec) + count - len(nannies))
+    wait_until(lambda: len(running(client)) >= count)
+    if too_many := running(client)[count:]:
+        client.retire_workers(too_many, close_workers=True)
+        wait_until(lambda: len(client.ncores()) == count)
+
+
+def running(client):
+    infos = client.scheduler_info(n_workers=-1)["workers"]
+    return [address for address, info in infos.items() if info["status"] == "running"]
+
+
+@contextlib.contextmanager
+def allowed_failures(client, count):
+    """A task may kill so many workers, and no more."""
+
+    def allow(dask_scheduler, count):
+        before, dask_scheduler.allowed_failures = dask_scheduler.allowed_failures, count
+        return before
+
+    before = client.run_on_scheduler(allow, count=count)
+    with dask.config.set({"distributed.scheduler.allowed-failures": count}):
+        yield
+    client.run_on_scheduler(allow, count=before)
 
 
 def kill_when(path, sign, after=0.0):

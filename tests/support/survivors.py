@@ -16,7 +16,6 @@ import dask
 import numpy
 import pytest
 from autograd.extend import defjvp, defvjp, primitive
-from clusters import wait_until
 from distributed.core import Status
 
 import daskgrad as dg
@@ -213,17 +212,3 @@ def happens(client, events, chance, within):
     thread = threading.Thread(target=run)
     thread.start()
     return thread
-
-
-def whole_again(client, count=2):
-    """Waits until a cluster has its workers back; starts others for those that are closed."""
-    try:
-        wait_until(lambda: len(running(client)) >= count, seconds=8)
-    except AssertionError:
-        client.cluster.scale(len(client.cluster.worker_spec) + count - len(running(client)))
-        wait_until(lambda: len(running(client)) >= count)
-
-
-def running(client):
-    infos = client.scheduler_info(n_workers=-1)["workers"]
-    return [address for address, info in infos.items() if info["status"] == "running"]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daskgrad.derivatives.outputs import checked_cotangent
 from daskgrad.values.cotangents import (
     Cotangent,
     Seed,
@@ -217,7 +218,7 @@ def test_casting_to_its_own_dtype_costs_nothing():
     ],
 )
 def test_a_cotangent_of_the_right_kind_is_taken_in_the_leafs_dtype(cotangent, leaf):
-    found = check(cotangent, leaf, "'model'")
+    found = check(cotangent, leaf, "cotangent of 'model'")
     assert found.dtype == np.asarray(leaf).dtype
     np.testing.assert_array_equal(found, cotangent)
 
@@ -225,7 +226,8 @@ def test_a_cotangent_of_the_right_kind_is_taken_in_the_leafs_dtype(cotangent, le
 def test_a_checked_cotangent_is_a_copy():
     """The caller may change what he handed in before the backward pass runs."""
     g = np.ones(3)
-    assert not np.shares_memory(check(g, np.zeros(3), "x"), g)
+    (leaf,) = checked_cotangent(g, np.zeros(3), "x").leaves
+    assert not np.shares_memory(leaf, g)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +246,7 @@ def test_a_checked_cotangent_is_a_copy():
 )
 def test_a_wrong_cotangent_is_an_error_that_names_its_model(cotangent, leaf, error, words):
     with pytest.raises(error, match=words):
-        check(cotangent, leaf, "'model'")
+        check(cotangent, leaf, "cotangent of 'model'")
 
 
 # -------------------------------------------------------------------------------- assemble

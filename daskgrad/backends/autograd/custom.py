@@ -18,8 +18,9 @@ from autograd.tracer import find_top_boxed_args, getval, isbox, new_box
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import is_differentiable
 from daskgrad.values.descriptions import describe
+from daskgrad.values.memory import without_memory
 from daskgrad.values.protection import read_only_leaf
-from daskgrad.values.trees import flatten, unflatten
+from daskgrad.values.trees import flatten, map_leaves
 
 
 class Call(NamedTuple):
@@ -71,8 +72,7 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
 
 def unwritten(tree: Any) -> Any:
     """A value or residuals with read-only arrays: a rule may be called more than once on them."""
-    leaves, structure = flatten(tree)
-    return unflatten(structure, list(map(read_only_leaf, leaves)))
+    return map_leaves(read_only_leaf, tree)
 
 
 def traced_value(call: Call, number: int, enter: Callable[[Any], Any]) -> Any:
@@ -155,7 +155,7 @@ def pullback_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callab
 def push_rule(argnums: tuple, gs: Sequence[Any], ans: Any, args: tuple, kwargs: dict) -> Any:
     """The rule for forward mode: the function's own, whose results are checked."""
     call: Call = args[0]
-    tangents = list(map(zero, map(like, call.leaves)))
+    tangents = list(map(cotangents.zeros, map(like, call.leaves)))
     for argnum, tangent in zip(argnums, gs, strict=True):
         tangents[argnum - 1] = read_only_leaf(tangent)
     pushed = call.function.push(call, call.with_leaves(tangents))
@@ -189,7 +189,7 @@ class Space:
     def checked(self, derivative: Any, what: str) -> list[Any]:
         """The leaves of what a rule returned, in their shapes and dense, or an error."""
         if derivative is None:
-            return list(map(zero, self._leaves))
+            return list(map(cotangents.zeros, self._leaves))
         leaves, structure = flatten(derivative)
         if structure != self._structure:
             own = describe(optree.tree_unflatten(self._structure, self._leaves))
@@ -201,34 +201,15 @@ class Space:
 
 
 def like(leaf: Any) -> Any:
-    """A leaf of one shape and dtype with this one, without its memory."""
-    leaf = getval(leaf)
-    if isinstance(leaf, np.ndarray):
-        return np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
-    return leaf
-
-
-def zero(leaf: Any) -> Any:
-    return cotangents.zeros(leaf)
+    return without_memory(getval(leaf))
 
 
 def fitting(derivative: Any, leaf: Any, what: str) -> Any:
     """A derivative in its leaf's dtype, or an error; one in a box keeps its dtype."""
     if derivative is None:
-        return zero(leaf)
-    if not is_differentiable(leaf):
-        raise TypeError(f"{what}: {describe(leaf)} has no derivative; give None in its place")
-    if isinstance(derivative, np.ma.MaskedArray):
-        raise TypeError(f"{what}: a masked array would lose its mask; fill it first")
-    found, dtype = np.asarray(getval(derivative)), np.asarray(leaf).dtype
-    if found.shape != np.shape(leaf):
-        raise ValueError(f"{what}: expected shape {np.shape(leaf)}, found {found.shape}")
-    if not np.can_cast(found.dtype, dtype, "same_kind"):
-        raise TypeError(
-            f"{what}: expected dtype {dtype}, found {found.dtype}; take the real part of a complex "
-            f"one, and compute others with floating-point numbers"
-        )
-    return derivative if isbox(derivative) else found.astype(dtype, copy=False)[()]
+        return cotangents.zeros(leaf)
+    checked = cotangents.check(getval(derivative), leaf, what)
+    return derivative if isbox(derivative) else checked
 
 
 # ------------------------------------------------------------------------------------------ demands

@@ -10,7 +10,6 @@ vector products", 2017). All of it is written in autograd's primitives, and can 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import autograd.numpy as anp
 import numpy as np
 from autograd.builtins import list as autograd_list
 from autograd.builtins import tuple as autograd_tuple
@@ -24,7 +23,7 @@ from autograd.tracer import (
 )
 
 from daskgrad.backends.autograd.custom import call_rule
-from daskgrad.backends.autograd.kinds import INTEGERS, kind_of
+from daskgrad.backends.autograd.kinds import INTEGERS, kind_of, real_part
 from daskgrad.backends.autograd.reverse import copied, program_of, pullback_of, trace
 from daskgrad.backends.autograd.rules.declaration import DECLARED, plain
 from daskgrad.backends.autograd.rules.known import settle, without_derivative
@@ -57,8 +56,7 @@ class Step(NamedTuple):
             if self.fun is not call_rule:
                 explain(error, self.fun, argnums)
             raise
-        is_forgetful = kind_of(tangent) == "c" and kind_of(self.value) == "f"
-        return anp.real(tangent) if is_forgetful else tangent
+        return real_part(tangent) if kind_of(self.value) == "f" else tangent
 
 
 class RecordNode(Node):
@@ -150,10 +148,11 @@ def rule_of(fun: Callable) -> Callable:
     known = DECLARED.get(fun)
     if known is None or not (known.adjoint or known.program or known.refused or known.tangent):
         return primitive_jvps.get(fun) or transposed(fun)
-    if known.program:
+    if known.program and not known.refused:
         RULES[fun] = rule_by_program(fun, known.program, known.needed, known.arrays)
     else:
-        RULES[fun] = known.tangent or transposed(fun)
+        tangent = None if known.refused else known.tangent  # the adjoint refuses
+        RULES[fun] = tangent or transposed(fun)
     return RULES[fun]
 
 

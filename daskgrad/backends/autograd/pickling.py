@@ -51,13 +51,7 @@ class TapePickler(ModelPickler):
         return super().reducer_override(obj)
 
 
-pickles = Pickles(ModelPickler)
-loads = pickle.loads
-
-
-def dumps(fun: Callable) -> bytes:
-    """A function as bytes that ``loads`` makes a function of, in any process."""
-    return pickles.dumps(fun)
+dumps, loads = Pickles(ModelPickler).dumps, pickle.loads
 
 
 def is_primitive(obj: Any) -> bool:

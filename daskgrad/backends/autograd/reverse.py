@@ -6,6 +6,7 @@ that cotangents are added in the same order and have the same bits.
 """
 
 import functools
+import types
 from collections.abc import Callable, Container, Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ from daskgrad.backends.autograd.rules.refusals import (
     require_seen,
 )
 from daskgrad.backends.autograd.trace_numbers import trace_numbers
+from daskgrad.values.closures import held_by
 from daskgrad.values.trees import LEAF_TYPES
 
 LEAF_TYPES.add(ArrayBox)  # optree would find out as much, in ten times the time
@@ -324,27 +326,16 @@ def _parts(thing: Any) -> Sequence[Any]:
         return [thing.func, thing.args, thing.keywords]
     if isinstance(thing, Tape):  # of the residual of a root
         return [node.pullback for node in thing._order]
-    closure = getattr(thing, "__closure__", None)
-    return _filled(closure) if closure else ()
-
-
-def _filled(cells: Sequence[Any]) -> list[Any]:
-    contents = []
-    for cell in cells:
-        try:
-            contents.append(cell.cell_contents)
-        except ValueError:  # a cell that was never filled
-            continue
-    return contents
+    return held_by(thing) if isinstance(thing, types.FunctionType) else ()
 
 
 # ----------------------------------------------------------------------------- declared rules
 
 
 def declared_rule(fun: Callable, known: Declaration) -> Callable:
+    rule = known.adjoint or primitive_vjps.get(fun)
     if known.program:
-        return rule_by_program(fun, known.program, known.needed, known.arrays)
-    rule = known.adjoint or primitive_vjps[fun]
+        rule = rule_by_program(fun, known.program, known.needed, known.arrays)
     return refusing_rule(fun, rule) if known.refused else rule
 
 

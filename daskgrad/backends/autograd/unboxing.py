@@ -6,10 +6,9 @@ They have no derivative in any of the traces that they come from, nested ones in
 from typing import Any
 
 import numpy as np
-import optree
 from autograd.tracer import getval, isbox
 
-from daskgrad.values.trees import flatten
+from daskgrad.values.trees import map_leaves
 
 
 def unboxed(leaf: Any) -> Any:
@@ -23,8 +22,7 @@ def unboxed(leaf: Any) -> Any:
     value = getval(leaf)
     if isinstance(value, np.ndarray):
         return value.copy()
-    leaves, structure = flatten(value)
-    return optree.tree_unflatten(structure, list(map(unboxed, leaves)))
+    return map_leaves(unboxed, value)
 
 
 stop_gradient = value = unboxed

@@ -9,7 +9,6 @@ loads it anew with every evaluation.
 
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from daskgrad.backends.jax.outputs import Outputs
 from daskgrad.backends.jax.pickling import dumps
 from daskgrad.backends.pickling.functions import digest
 from daskgrad.backends.traced_call import Layout, is_numeric
+from daskgrad.values.caches import drop_oldest
 from daskgrad.values.trees import exactly, flatten, unflatten
 
 logger = logging.getLogger("daskgrad")
@@ -190,7 +190,7 @@ def same(leaf: Any) -> Any:
 
 # ------------------------------------------------------------------------------ those that are kept
 
-_compiled: OrderedDict[tuple[bytes, Kind], Compiled] = OrderedDict()
+_compiled: dict[tuple[bytes, Kind], Compiled] = {}
 _lock = threading.Lock()
 
 
@@ -203,10 +203,7 @@ def compiled_of(fun: Callable, layout: Layout) -> Compiled | None:
     if kind is None:
         return None
     with _lock:
-        compiled = _compiled.get((function.digest, kind))
-        if compiled is None:
-            compiled = _compiled[function.digest, kind] = Compiled(function.fun, layout)
-        _compiled.move_to_end((function.digest, kind))
-        if len(_compiled) > KEPT:
-            _compiled.popitem(last=False)
+        compiled = _compiled.pop((function.digest, kind), None) or Compiled(function.fun, layout)
+        _compiled[function.digest, kind] = compiled  # as the latest
+        drop_oldest(_compiled, KEPT)
     return compiled

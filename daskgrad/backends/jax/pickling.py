@@ -6,14 +6,13 @@ is sent as that name, and any other one is made from its function.
 """
 
 import pickle
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
 import jax
 
 from daskgrad.backends.pickling.functions import Pickles
+from daskgrad.values.closures import is_named
 
 CUSTOM = (jax.custom_vjp, jax.custom_jvp)
 
@@ -30,22 +29,8 @@ class ModelPickler(cloudpickle.Pickler):
         return super().reducer_override(obj)
 
 
-def is_named(obj: Any) -> bool:
-    """Whether a module that others can import has an object under its name."""
-    module, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", None)
-    if module in (None, "__main__") or name is None:
-        return False
-    return getattr(sys.modules.get(str(module)), name, None) is obj
-
-
 def set_state(made: Any, state: dict) -> None:
     vars(made).update(state)
 
 
-pickles = Pickles(ModelPickler)
-loads = pickle.loads
-
-
-def dumps(fun: Callable) -> bytes:
-    """A function as bytes that ``loads`` makes a function of, in any process."""
-    return pickles.dumps(fun)
+dumps, loads = Pickles(ModelPickler).dumps, pickle.loads

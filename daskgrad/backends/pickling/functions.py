@@ -17,6 +17,7 @@ from typing import Any
 import cloudpickle
 
 from daskgrad.values.caches import drop_oldest
+from daskgrad.values.closures import held_by, is_named
 
 FIXED = (
     types.ModuleType,
@@ -78,8 +79,10 @@ def parts_of(fun: Callable) -> Parts | None:
         parts.extend(own_parts(current))
         for value in references(current):
             parts.append(value)
-            if isinstance(value, FIXED) or is_named(value) or id(value) in seen:
+            if isinstance(value, FIXED) or id(value) in seen:
                 continue
+            if isinstance(value, types.FunctionType | type) and is_named(value):
+                continue  # it is sent as its name
             seen.add(id(value))
             waiting.append(value)
     return parts
@@ -104,19 +107,10 @@ def own_parts(fun: Any) -> Parts:
 
 def references(fun: Any) -> Iterator[Any]:
     """The values of its defaults, its closure and the globals that it may use."""
-    yield from fun.__defaults__ or ()
-    for cell in fun.__closure__ or ():
-        yield contents(cell)
+    yield from held_by(fun)
     for name in names_in(fun.__code__):
         if name in fun.__globals__:
             yield fun.__globals__[name]
-
-
-def contents(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # it is empty
-        return None
 
 
 def names_in(code: types.CodeType) -> Iterator[str]:
@@ -125,11 +119,3 @@ def names_in(code: types.CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from names_in(constant)
-
-
-def is_named(value: Any) -> bool:
-    """Whether a function or class is sent as the name that its module has it under."""
-    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-    if not isinstance(value, types.FunctionType | type) or module in (None, "__main__"):
-        return False
-    return getattr(sys.modules.get(module), str(name), None) is value

@@ -10,11 +10,11 @@ import weakref
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
-from numbers import Real
 from typing import Any, NamedTuple
 
 import cloudpickle
 
+from daskgrad.values.descriptions import is_number
 from daskgrad.values.sealed import Sealed
 
 CONFIG = "daskgrad.pullbacks"  # where Dask's configuration has the policy
@@ -86,10 +86,9 @@ class PullbackPolicy:
 
 def require_amount(name: str, found: Any) -> None:
     asked = f"{name} of a dg.PullbackPolicy is a number; found {found!r}"
-    if isinstance(found, bool) or not isinstance(found, Real):
+    if not is_number(found):
         raise TypeError(asked)
-    amount = float(found)
-    if not amount >= 0 or (amount == 0 and name.endswith("_rate")):
+    if not found >= 0 or (found == 0 and name.endswith("_rate")):
         raise ValueError(f"{asked}, which is no amount")
 
 

@@ -4,14 +4,13 @@ import dataclasses
 import os
 import threading
 import time
-from collections import OrderedDict
 
 import autograd.numpy as anp
 import dask
 import numpy as np
 import optree
 import pytest
-from clusters import cluster, kill
+from clusters import kill
 from libraries import arrays_of
 from numpy.testing import assert_allclose, assert_array_equal
 from probes import lines, write
@@ -204,7 +203,7 @@ def test_the_oldest_programs_are_dropped(synchronously, monkeypatch, log):
         return jnp.sum(x) * n
 
     monkeypatch.setattr(compiled, "KEPT", 2)
-    monkeypatch.setattr(compiled, "_compiled", OrderedDict())
+    monkeypatch.setattr(compiled, "_compiled", {})
     for n in (1, 2, 1, 3, 1, 2):
         dg.grad(lambda x, n=n: model_of(fun)(x, n))(X)
     assert lines(log) == ["1", "2", "3", "2"]
@@ -515,20 +514,19 @@ def test_a_model_that_failed_may_be_right_later(synchronously, tmp_path):
     assert_array_equal(dg.grad(lambda x: model_of(fun)(x, path))(X), np.ones(5))
 
 
-def test_a_worker_that_is_killed_costs_only_time(log):
+def test_a_worker_that_is_killed_costs_only_time(log, frail):
     """The model is compiled again on another one."""
 
     def fun(x):
         write(log, f"{os.getpid()}")
         return jnp.sin(x)
 
-    with cluster() as client:
-        _, pullback = dg.vjp(lambda x: model_of(fun, name="model")(x), X)
-        (holder,) = {
-            address
-            for address, keys in client.has_what().items()
-            if any(key[0].startswith("forward-model") for key in keys)
-        }
-        kill(client, holder)
-        close(pullback(X)[0], np.cos(X) * X)
+    _, pullback = dg.vjp(lambda x: model_of(fun, name="model")(x), X)
+    (holder,) = {
+        address
+        for address, keys in frail.has_what().items()
+        if any(key[0].startswith("forward-model") for key in keys)
+    }
+    kill(frail, holder)
+    close(pullback(X)[0], np.cos(X) * X)
     assert len(set(lines(log))) == 2

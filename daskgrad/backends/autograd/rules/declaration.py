@@ -15,8 +15,7 @@ autograd's rules hold where nothing else is declared. A primitive may have
     the parameters that its rule looks at, and that may be given by keyword; a call with any other
     one is refused.
 ``refused``
-    positions of arguments whose derivative nobody knows, each with its name; autograd's are zero
-    or missing.
+    positions of arguments whose derivative nobody knows, each with its name; autograd has zero.
 """
 
 from collections.abc import Callable, Mapping

@@ -15,18 +15,16 @@ from autograd.tracer import notrace_primitives
 
 from daskgrad.backends.autograd.rules.declaration import DECLARED
 
-OF_NUMPY = (
-    *("arithmetic", "arrangements", "differences", "elementwise", "filled", "fourier"),
-    *("indexing", "linalg", "norms", "products", "reductions"),
-)
-OF_SCIPY = {  # autograd's modules, and those with our rules of their functions
+MODULES = {  # autograd's modules, and ours with the rules of their functions
+    "autograd.numpy": "arithmetic arrangements elementwise fourier indexing linalg norms products "
+    "reductions",
     "autograd.scipy.special": "special",
     "autograd.scipy.linalg": "scipy_linalg",
     "autograd.scipy.stats": "distributions",
 }
 KNOWN: set[Callable] = set()  # the functions of NumPy and SciPy that have rules
 
-_awaited = {"autograd.numpy": OF_NUMPY} | {name: (field,) for name, field in OF_SCIPY.items()}
+_awaited = dict(MODULES)
 _rules = 0
 _settling = threading.Lock()
 
@@ -44,7 +42,7 @@ def settle() -> None:
     with _settling:  # nobody goes on before all rules are there
         names = [name for name in list(_awaited) if name in sys.modules]
         for name in names:
-            for field in _awaited[name]:
+            for field in _awaited[name].split():
                 importlib.import_module(f"{__package__}.{field}")
         KNOWN.update(*map(primitives_of, ["autograd.numpy", *names]))
         for name in names:

@@ -92,8 +92,5 @@ def norm_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwar
 
 
 declare(
-    linalg._primitive_norm,
-    adjoint=norm_adjoint,
-    tangent=norm_tangent,
-    keywords="ord axis keepdims",
+    linalg._primitive_norm, adjoint=norm_adjoint, tangent=norm_tangent, keywords="ord axis keepdims"
 )

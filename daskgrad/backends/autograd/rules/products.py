@@ -30,8 +30,8 @@ def product_rule(fun: Callable, *adjoints: Callable) -> Callable:
 
     def dot_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
         if len(args) != 2 or kwargs or not is_simple(*args):
-            if are_mixed(args):
-                return pullback_of_mixed(fun, argnums, args)
+            if are_mixed(args):  # autograd drops what is imaginary, right, but with a warning
+                args = tuple([arg + 0j for arg in args])
             return autograds(argnums, ans, args, kwargs)
         metas = tuple(map(meta, args))
         pullbacks = [adjoints[argnum](args[1 - argnum], *metas) for argnum in argnums]
@@ -45,18 +45,6 @@ def product_rule(fun: Callable, *adjoints: Callable) -> Callable:
 def are_mixed(args: tuple) -> bool:
     """Whether one of two arrays is real, and the other complex."""
     return len({anp.iscomplexobj(arg) for arg in args}) > 1
-
-
-def pullback_of_mixed(fun: Callable, argnums: tuple, args: tuple) -> Callable[[Any], tuple]:
-    """As if both were complex; autograd's drops imaginary parts, right, but with a warning."""
-    are_real = [not anp.iscomplexobj(args[argnum]) for argnum in argnums]
-    pullback = primitive_vjps[fun](argnums, None, tuple([arg + 0j for arg in args]), {})
-
-    def mixed_pullback(g: Any) -> tuple:
-        pairs = zip(are_real, pullback(g), strict=True)
-        return tuple([anp.real(part) if is_real else part for is_real, part in pairs])
-
-    return mixed_pullback
 
 
 def is_simple(a: Any, b: Any) -> bool:

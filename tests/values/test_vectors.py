@@ -3,14 +3,14 @@
 import numpy as np
 
 from daskgrad.checks.directional import DIRECTIONS
-from daskgrad.derivatives.directions import inner, is_double, like, moved, still
+from daskgrad.values.vectors import inner, is_double, moved, random_like, still
 
 X = np.array([0.3, -0.5, 0.9])
 
 
 def test_directions_are_of_norm_one_on_average_and_differ(random):
     value = {"w": np.zeros((20, 30)), "n": 3, "z": np.zeros(50, dtype=complex)}
-    drawn = [like(value, random) for _ in range(DIRECTIONS)]
+    drawn = [random_like(value, random) for _ in range(DIRECTIONS)]
     for direction in drawn:
         assert direction["n"] is None
         assert direction["z"].dtype == complex

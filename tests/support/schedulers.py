@@ -1,0 +1,19 @@
+"""Dask's schedulers, and which of a table's rows run on which of them."""
+
+import pytest
+
+SCHEDULERS = ("sync", "threads", "processes", "cluster")
+
+
+def schedulers_in_turn(name, rows):
+    """Runs a test for all rows on the first scheduler and for each row on one more, in turn.
+
+    At length it runs for each on all.
+    """
+    others = len(SCHEDULERS) - 1
+    cases = [
+        pytest.param(scheduler, row, marks=[pytest.mark.long] * (place not in (0, 1 + at % others)))
+        for at, row in enumerate(rows)
+        for place, scheduler in enumerate(SCHEDULERS)
+    ]
+    return pytest.mark.parametrize(("scheduler", name), cases, indirect=["scheduler"])
