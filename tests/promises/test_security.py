@@ -307,7 +307,6 @@ UNPICKLED = {  # module -> what it loads, and why that came over Dask's own chan
     "models.portable_errors": "what it has just pickled, to see if another process can load it",
     "values.sealed": "a tape that a worker or a spill file had, or a policy: Dask loads its bytes",
     "models.pullbacks": "a tape, by `models.travel.packing`",
-    "sums.block_tasks": "tapes, by `models.travel.packing`",
     "tasks.spilling": "what Dask's serializers of messages and spill files hand to it",
     "resident.call": "a worker's reply to a call of the client's",
     "resident.worker_sums": "the replies of the workers that a worker has passed a call on to",
