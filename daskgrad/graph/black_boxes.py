@@ -60,7 +60,7 @@ def finite_difference(
         fun = fun.model.fun
     require_choice(method, METHODS, "method")
     if step is not None:
-        require_number(step, "step, relative to the argument,", is_positive=True)
+        require_number(step, "step", is_positive=True)
     box = Differenced(fun, Scheme(method, step))
     return BlackBox(Model(box, box.name), box.scheme)
 

@@ -131,42 +131,28 @@ def load(model: Model) -> None:
         model.fun.load()
 
 
+def running(fun: Callable, *args: Any) -> Any:
+    """What a function returns that runs a model."""
+    before = _RUNNING.get()
+    try:
+        _RUNNING.set(True)  # not before "try": Ctrl-C may come as it returns
+        return fun(*args)
+    finally:
+        _RUNNING.set(before)
+
+
 def run(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     """The value of a call."""
     load(model)
     backend = registry.load(model.backend)
-    args, kwargs = call.arguments_of_run(inputs, registry.finds_writes(backend))
-    before = _RUNNING.get()
-    try:
-        _RUNNING.set(True)  # not before "try": Ctrl-C may come as it returns
-        return backend.run(model.fun, args, kwargs)
-    finally:
-        _RUNNING.set(before)
-
-
-def trace(backend: Any, fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], Any]:
-    """The leaves of the value of a model that is traced, and its tape."""
-    before = _RUNNING.get()
-    try:
-        _RUNNING.set(True)  # not before "try": Ctrl-C may come as it returns
-        return backend.trace(fun, arrays)
-    finally:
-        _RUNNING.set(before)
+    arguments = call.arguments_of_run(inputs, registry.finds_writes(backend))
+    return running(backend.run, model.fun, *arguments)
 
 
 def trace_block(backend: Any, block: Any) -> Iterator[list[Any]]:
     """What a backend that evaluates many items at once finds for runs of a block's items."""
     found = backend.trace_block(block)
-    while True:
-        before = _RUNNING.get()
-        try:
-            _RUNNING.set(True)  # not before "try": Ctrl-C may come as it returns
-            run = next(found, None)
-        finally:
-            _RUNNING.set(before)
-        if run is None:
-            return
-        yield run
+    return iter(lambda: running(next, found, None), None)
 
 
 def inside_model() -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from daskgrad.backends import registry
 from daskgrad.backends.traced_call import Layout, TracedBlock, TracedCall
 from daskgrad.models.captured import Gradient, Pullback, Seen, held_nbytes, in_places, pulled_back
-from daskgrad.models.model import Call, Model, load, run, trace, trace_block
+from daskgrad.models.model import Call, Model, load, run, running, trace_block
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Leaves, Seed
 from daskgrad.values.descriptions import describe
@@ -131,7 +131,7 @@ class Tracer:
 
     def _trace(self, inputs: Sequence[Any]) -> tuple[Any, list[Any], Any]:
         call, start = TracedCall(self, inputs), perf_counter()
-        leaves, tape = trace(self._backend, call, self._arrays)
+        leaves, tape = running(self._backend.trace, call, self._arrays)
         self._seconds = perf_counter() - start
         leaves = list(map(returned, leaves))
         return unflatten(call.structure, leaves), leaves, tape
