@@ -11,6 +11,5 @@ from daskgrad.backends.jax.reverse import trace as trace
 from daskgrad.backends.jax.unboxing import stop_gradient as stop_gradient
 from daskgrad.backends.jax.unboxing import value as value
 
-finds_writes = (
-    False  # its own arrays cannot be written into; a model that is not compiled sees NumPy's
-)
+# Its own arrays cannot be written into; a model that is not compiled sees NumPy's.
+finds_writes = False

@@ -15,16 +15,15 @@ from autograd.tracer import notrace_primitives
 
 from daskgrad.backends.autograd.rules.declaration import DECLARED
 
-MODULES = {  # autograd's modules, and ours with the rules of their functions
+KNOWN: set[Callable] = set()  # the functions of NumPy and SciPy that have rules
+
+_awaited = {  # autograd's modules, and ours with the rules of their functions
     "autograd.numpy": "arithmetic arrangements elementwise fourier indexing linalg norms products "
     "reductions",
     "autograd.scipy.special": "special",
     "autograd.scipy.linalg": "scipy_linalg",
     "autograd.scipy.stats": "distributions",
 }
-KNOWN: set[Callable] = set()  # the functions of NumPy and SciPy that have rules
-
-_awaited = dict(MODULES)
 _rules = 0
 _settling = threading.Lock()
 
@@ -73,7 +72,8 @@ def without_derivative() -> set[Callable]:
 
 @functools.lru_cache(maxsize=1)
 def _of_these(count: int) -> set:
-    return notrace_primitives[VJPNode] - {f for f, known in DECLARED.items() if known.adjoint}
+    declared = list(DECLARED.items())  # other threads may declare more meanwhile
+    return notrace_primitives[VJPNode] - {fun for fun, known in declared if known.adjoint}
 
 
 settle()
