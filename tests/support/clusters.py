@@ -20,6 +20,7 @@ FRAIL = {
     "distributed.scheduler.allowed-failures": 100,
     # Dask tries for 30 s by default to connect to a worker that is dead, and waits for it
     "distributed.comm.timeouts.connect": "5s",
+    "daskgrad.wait.workers": "60s",  # so long may nannies take on a busy machine
 }
 
 
