@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from daskgrad.backends import registry
 from daskgrad.backends.pickling.functions import digest
 from daskgrad.values.descriptions import describe
-from daskgrad.values.protection import of_run
+from daskgrad.values.protection import protect
 from daskgrad.values.registrations import Structure
 from daskgrad.values.sealed import Sealed, out_of_band
 
@@ -97,7 +97,7 @@ class Call(NamedTuple):
     def arguments_of_run(self, inputs: Sequence[Any], are_writeable: bool) -> tuple[tuple, dict]:
         """The arguments of one run, which cannot write into the inputs, and has generators of
         random numbers of its own."""
-        return self.structure.unflatten(of_run(self._filled(inputs), are_writeable))
+        return self.structure.unflatten(protect(self._filled(inputs), are_writeable))
 
     def _filled(self, inputs: Sequence[Any]) -> list[Any]:
         leaves = list(self.leaves)

@@ -17,7 +17,7 @@ from daskgrad.values.cotangents import Leaves, Seed
 from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import fingerprint
 from daskgrad.values.memory import row_major
-from daskgrad.values.protection import handed_back, read_only_leaf
+from daskgrad.values.protection import read_only_leaf, release_view
 from daskgrad.values.trees import flatten, unflatten
 
 
@@ -33,12 +33,12 @@ def as_moved(value: Any) -> Any:
     if isinstance(value, float | np.generic):
         return value
     leaves, structure = flatten(value)
-    return unflatten(structure, list(map(returned, leaves)))
+    return unflatten(structure, list(map(release_leaf, leaves)))
 
 
-def returned(leaf: Any) -> Any:
+def release_leaf(leaf: Any) -> Any:
     """A leaf of a model's value: in C order, and no longer read-only where it is an argument."""
-    return handed_back(row_major(leaf)) if isinstance(leaf, np.ndarray) else leaf
+    return release_view(row_major(leaf)) if isinstance(leaf, np.ndarray) else leaf
 
 
 class Tracer:
@@ -133,7 +133,7 @@ class Tracer:
         call, start = TracedCall(self, inputs), perf_counter()
         leaves, tape = running(self._backend.trace, call, self._arrays)
         self._seconds = perf_counter() - start
-        leaves = list(map(returned, leaves))
+        leaves = list(map(release_leaf, leaves))
         return unflatten(call.structure, leaves), leaves, tape
 
     def boxed_arguments(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> tuple[tuple, dict]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from daskgrad.values.addition import add_anew
-from daskgrad.values.protection import of_run
+from daskgrad.values.protection import protect
 from daskgrad.values.summation import pairwise
 
 
@@ -19,7 +19,7 @@ def nested_sum(fun: Callable, name: str, items: Iterable[Any], shared: tuple) ->
 
 def term(fun: Callable, name: str, number: int, item: Any, shared: tuple) -> Any:
     try:
-        return fun(*of_run([item, *shared]))
+        return fun(*protect([item, *shared]))
     except Exception as error:
         error.add_note(f"daskgrad: in item {number} of a sum of {name!r} inside a model")
         raise

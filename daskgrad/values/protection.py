@@ -30,7 +30,7 @@ LIBRARIES = ("numpy", "autograd", "jax", "jaxlib", "torch")
 USED_UP = "which is used up when a model has run once, and models may run again; pass a list"
 
 
-def of_run(leaves: list[Any], are_writeable: bool = False) -> list[Any]:
+def protect(leaves: list[Any], are_writeable: bool = False) -> list[Any]:
     """The arguments of one run of a model.
 
     ``are_writeable``: arrays are handed over as they are, to a backend that finds writes itself.
@@ -45,7 +45,7 @@ def of_run(leaves: list[Any], are_writeable: bool = False) -> list[Any]:
         if kind is np.ndarray:
             found.append(array(leaf))
         else:
-            found.append(leaf if kind in BARE else own(leaf, memo, array))
+            found.append(leaf if kind in BARE else protect_leaf(leaf, memo, array))
     return found
 
 
@@ -74,18 +74,22 @@ def as_it_is(leaf: Any) -> Any:
     return leaf
 
 
-def own(argument: Any, memo: dict[int, Any], array: Any) -> Any:
+def protect_leaf(argument: Any, memo: dict[int, Any], array: Any) -> Any:
     """An argument as one run sees it; ``array`` is applied to each array in it."""
     kind = type(argument)
     if kind is np.ndarray:
         return array(argument)
     if kind is list:
-        return [leaf if type(leaf) in BARE else own(leaf, memo, array) for leaf in argument]
+        return [
+            leaf if type(leaf) in BARE else protect_leaf(leaf, memo, array) for leaf in argument
+        ]
     if kind is tuple:
-        return tuple([leaf if type(leaf) in BARE else own(leaf, memo, array) for leaf in argument])
+        return tuple(
+            [leaf if type(leaf) in BARE else protect_leaf(leaf, memo, array) for leaf in argument]
+        )
     if kind is dict:
         return {
-            key: leaf if type(leaf) in BARE else own(leaf, memo, array)
+            key: leaf if type(leaf) in BARE else protect_leaf(leaf, memo, array)
             for key, leaf in argument.items()
         }
     if isinstance(argument, np.ndarray):
@@ -99,21 +103,21 @@ def own(argument: Any, memo: dict[int, Any], array: Any) -> Any:
         return argument
     leaves, structure = flatten(argument)
     if len(leaves) == 1 and leaves[0] is argument:
-        return own_object(argument, array)
-    return optree.tree_unflatten(structure, [own(leaf, memo, array) for leaf in leaves])
+        return protect_object(argument, array)
+    return optree.tree_unflatten(structure, [protect_leaf(leaf, memo, array) for leaf in leaves])
 
 
-def own_object(argument: Any, array: Any) -> Any:
+def protect_object(argument: Any, array: Any) -> Any:
     """A table or a sparse matrix as one run sees it; other objects as they are."""
     kind = type(argument)
     if isinstance(argument, Iterator):
         raise TypeError(f"an argument holds a {kind.__name__}, {USED_UP}")
     if hasattr(kind, "iloc"):
         return argument.copy(deep=False)
-    return own_matrix(argument, array) if is_sparse(kind) else argument
+    return protect_matrix(argument, array) if is_sparse(kind) else argument
 
 
-def own_matrix(matrix: Any, array: Any) -> Any:
+def protect_matrix(matrix: Any, array: Any) -> Any:
     """A sparse matrix with read-only entries; a copy where SciPy may change more than these.
 
     It puts the entries of a matrix in order, where they are, before it solves with it.
@@ -139,7 +143,7 @@ def entries_of(matrix: Any) -> np.ndarray | None:
 # ------------------------------------------------------------------------- what a model returns
 
 
-def handed_back(leaf: np.ndarray) -> np.ndarray:
+def release_view(leaf: np.ndarray) -> np.ndarray:
     """An array of a model's value; a copy of what is a read-only view of an argument of its run.
 
     So a user may write into it, and it does not keep the whole argument in memory. Consumers see a

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
 from daskgrad.models.captured import held_nbytes
-from daskgrad.values.protection import handed_back, of_run, read_only
+from daskgrad.values.protection import protect, read_only, release_view
 
 X = np.array([0.3, 0.5, 0.9])
 
@@ -538,12 +538,12 @@ def test_a_gradient_is_no_argument_of_a_rule():
 
 def test_what_comes_back_of_an_argument_is_a_copy():
     array = np.ones((4, 5))
-    back = handed_back(read_only(array)[1:])
+    back = release_view(read_only(array)[1:])
     back[0, 0] = 3.0
     assert_array_equal(array, 1.0)
     locked = np.ones(3)
     locked.flags.writeable = False
-    assert handed_back(locked) is locked
+    assert release_view(locked) is locked
 
 
 # --------------------------------------------------------------------------------- what it costs
@@ -554,13 +554,13 @@ def test_an_array_that_is_read_only_already_is_handed_on():
     assert array is not X
     assert X.flags.writeable
     assert read_only(array) is array
-    first, second = of_run([array, [array]])
+    first, second = protect([array, [array]])
     assert first is second[0] is array
 
 
 def test_a_backend_that_finds_writes_gets_the_arrays_themselves():
-    assert of_run([X, {"a": X}], are_writeable=True)[0] is X
-    assert of_run([X, {"a": X}], are_writeable=True)[1]["a"] is X
+    assert protect([X, {"a": X}], are_writeable=True)[0] is X
+    assert protect([X, {"a": X}], are_writeable=True)[1]["a"] is X
 
 
 def test_a_view_of_an_argument_is_not_counted_among_what_a_tape_holds():

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 
 import daskgrad as dg
 from daskgrad.models.model import Call, Model, run
-from daskgrad.values.protection import BARE, of_run
+from daskgrad.values.protection import BARE, protect
 from daskgrad.values.registrations import Structure
 from daskgrad.values.trees import NAMESPACE, flatten
 
@@ -169,7 +169,7 @@ def test_a_generator_that_another_task_returned_is_an_argument_like_others():
 
 def test_one_generator_in_two_places_is_one_within_a_run():
     (generator,) = dg.random.generators(3, 1)
-    first, second, within = of_run([generator, generator, {"g": generator}])
+    first, second, within = protect([generator, generator, {"g": generator}])
     assert first is second is within["g"]
     assert first is not generator
 
@@ -210,7 +210,7 @@ def test_a_shared_generator_gives_every_term_the_same_numbers():
 
 def test_arguments_that_nothing_can_be_written_into_are_handed_on_as_they_are():
     plain = [1.0, np.float64(2.0), "text", None, 1 + 2j]
-    assert of_run(plain) is plain
+    assert protect(plain) is plain
 
 
 def test_boxes_are_told_by_their_class():
