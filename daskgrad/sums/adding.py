@@ -12,7 +12,7 @@ from daskgrad.models.determinism import SumWithFingerprints, fingerprint_of
 from daskgrad.models.model import Model
 from daskgrad.values import cotangents
 from daskgrad.values.addition import ADDITIONS
-from daskgrad.values.compensated import final_leaves, rounded_value, taken_apart
+from daskgrad.values.compensated import final_leaves, flatten_sum, rounded_value
 from daskgrad.values.cotangents import ONE_REAL_NUMBER, Cotangent, Unscaled, is_zero
 from daskgrad.values.descriptions import describe
 from daskgrad.values.summation import Add, Subtrees, pairwise
@@ -56,7 +56,7 @@ def add_captured(
     total = pairwise(blocks, addition_of_captured(summation))
     if finite.is_required():
         what = f"sum over {model.name!r}: the value or gradient"
-        finite.require_sum(what, [*taken_apart(total.value)[0], *total.pullback.leaves])
+        finite.require_sum(what, [*flatten_sum(total.value)[0], *total.pullback.leaves])
     return captured_sum(total.value, total.pullback, total.seen, is_partial=not is_last)
 
 
@@ -141,7 +141,7 @@ def sum_values(
         return NOTHING
     total = pairwise(values, ADDITIONS[summation].values)
     if finite.is_required():
-        finite.require_sum(f"sum over {name!r}: the value", taken_apart(total)[0])
+        finite.require_sum(f"sum over {name!r}: the value", flatten_sum(total)[0])
     return rounded_value(total) if is_last else total
 
 

@@ -25,7 +25,7 @@ from daskgrad.sums.adding import NOTHING, captured_sum
 from daskgrad.sums.block_pullback import Terms
 from daskgrad.sums.item_cotangents import Gathered, Widths, factor_of_terms, items_of
 from daskgrad.values.addition import ADDITIONS
-from daskgrad.values.compensated import final_leaves, rounded_value, taken_apart
+from daskgrad.values.compensated import final_leaves, flatten_sum, rounded_value
 from daskgrad.values.cotangents import Cotangent, Leaves, Unscaled
 from daskgrad.values.protection import as_it_is, read_only_leaf
 from daskgrad.values.registrations import Structure
@@ -87,7 +87,7 @@ def evaluate_block(
     total = values.total()
     if is_checked:
         what = f"sum over {model.name!r}: the value of {describe_block(first, columns[0])}"
-        finite.require_sum(what, taken_apart(total)[0])
+        finite.require_sum(what, flatten_sum(total)[0])
     return total if summand.is_partial else rounded_value(total)
 
 
@@ -172,7 +172,7 @@ class TracedSum:
         value = values.total()
         if self._must_be_finite:
             what = f"the value or gradient of {describe_block(first, columns[0])}"
-            leaves = [*taken_apart(value)[0], *getattr(pullback, "leaves", ())]
+            leaves = [*flatten_sum(value)[0], *getattr(pullback, "leaves", ())]
             finite.require_sum(f"sum over {self._model.name!r}: {what}", leaves)
         return captured_sum(value, pullback, self._seen, self._summand.is_partial)
 

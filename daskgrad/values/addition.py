@@ -8,7 +8,7 @@ import numpy as np
 import optree
 
 from daskgrad.values import compensated, cotangents
-from daskgrad.values.compensated import Unrounded, UnroundedValue, rounded_value, taken_apart
+from daskgrad.values.compensated import Unrounded, UnroundedValue, flatten_sum, rounded_value
 from daskgrad.values.cotangents import as_summand
 from daskgrad.values.descriptions import describe
 from daskgrad.values.registrations import Structure
@@ -23,21 +23,21 @@ def add_values(first: Any, second: Any, owned: bool = False) -> Any:
     """
     if type(first) is np.float64 and type(second) is np.float64:
         return first + second
-    leaves, others, structure = paired(first, second, flatten)
+    leaves, others, structure = flatten_pair(first, second, flatten)
     pairs = zip(leaves, others, strict=True)
     return optree.tree_unflatten(structure, [_add_leaf(a, b, owned) for a, b in pairs])
 
 
 def add_anew(first: Any, second: Any, owned: bool = False) -> Any:
     """As ``add_values``, in new arrays, and of whatever can be added: boxes of a trace."""
-    leaves, others, structure = paired(first, second, flatten)
+    leaves, others, structure = flatten_pair(first, second, flatten)
     sums = map(operator.add, map(as_summand, leaves), map(as_summand, others))
     return optree.tree_unflatten(structure, list(sums))
 
 
 def add_compensated(first: Any, second: Any, owned: bool = False) -> Any:
     """As ``add_values``, of values and unrounded sums; overwrites nothing."""
-    leaves, others, structure = paired(first, second, taken_apart)
+    leaves, others, structure = flatten_pair(first, second, flatten_sum)
     require_numbers([*leaves, *others])
     return UnroundedValue(list(map(compensated.add_leaf, leaves, others)), Structure(structure))
 
@@ -48,9 +48,9 @@ ADDITIONS = {
 }
 
 
-def paired(first: Any, second: Any, taken_apart: Callable) -> tuple[Sequence, Sequence, Any]:
+def flatten_pair(first: Any, second: Any, flatten: Callable) -> tuple[Sequence, Sequence, Any]:
     """The leaves of two values, and the structure of both."""
-    (leaves, structure), (others, other) = taken_apart(first), taken_apart(second)
+    (leaves, structure), (others, other) = flatten(first), flatten(second)
     if structure != other or list(map(np.shape, leaves)) != list(map(np.shape, others)):
         raise ValueError(
             f"the terms of a sum must have one structure and shape; found "

@@ -86,7 +86,7 @@ def rounded_value(value: Any) -> Any:
     return value
 
 
-def taken_apart(value: Any) -> tuple[Sequence[Any], optree.PyTreeSpec]:
+def flatten_sum(value: Any) -> tuple[Sequence[Any], optree.PyTreeSpec]:
     """The leaves and the structure of a value or of a sum of values."""
     if isinstance(value, UnroundedValue):
         return value.leaves, value.structure.spec

@@ -37,15 +37,15 @@ class Tuples(Sequence):
         return object.__sizeof__(self) + nbytes(flatten(self.columns)[0])
 
 
-def taken_apart(items: Any) -> tuple[tuple, None]:
+def flatten_tuples(items: Any) -> tuple[tuple, None]:
     return items.columns, None
 
 
-def put_together(_: Any, columns: Iterable[Any]) -> Any:
+def unflatten_tuples(_: Any, columns: Iterable[Any]) -> Any:
     return Tuples(columns)
 
 
-optree.register_pytree_node(Tuples, taken_apart, put_together, namespace=NAMESPACE)
+optree.register_pytree_node(Tuples, flatten_tuples, unflatten_tuples, namespace=NAMESPACE)
 
 
 def columns_of(items: Any) -> tuple:

@@ -49,7 +49,7 @@ class Call(NamedTuple):
 def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
     """Calls a function with rules of its own, on boxes or on plain arrays."""
     require_plain_keywords(function, kwargs)
-    leaves, structure = taken_apart(args)
+    leaves, structure = flatten_arguments(args)
     boxes, number, node_type, _ = find_top_boxed_args(leaves)
     if not boxes:
         return function.fun(*args, **kwargs)
@@ -84,8 +84,8 @@ def traced_value(call: Call, number: int, enter: Callable[[Any], Any]) -> Any:
         require_from_arguments(call.function, outputs[place], number)
     if not places:
         return call.value
-    box = enter(bundled([outputs[place] for place in places]))
-    for place, leaf in zip(places, unbundled(box, len(places)), strict=True):
+    box = enter(pack([outputs[place] for place in places]))
+    for place, leaf in zip(places, unpack(box, len(places)), strict=True):
         outputs[place] = leaf
     return optree.tree_unflatten(structure, outputs)
 
@@ -95,32 +95,32 @@ def with_derivative(leaves: Sequence[Any]) -> list[int]:
     return [place for place, leaf in enumerate(leaves) if is_differentiable(getval(leaf))]
 
 
-def bundled(leaves: Sequence[Any]) -> Any:
+def pack(leaves: Sequence[Any]) -> Any:
     """What a trace takes for the value of a call: its only leaf, or a tuple of several."""
     return leaves[0] if len(leaves) == 1 else tuple(leaves)
 
 
-def unbundled(bundle: Any, count: int) -> list[Any]:
+def unpack(bundle: Any, count: int) -> list[Any]:
     return [bundle] if count == 1 else [bundle[number] for number in range(count)]
 
 
 # ------------------------------------------------------------------------------ boxes of containers
 
 
-def taken_apart(args: tuple) -> tuple[list[Any], Any]:
+def flatten_arguments(args: tuple) -> tuple[list[Any], Any]:
     """The leaves and the structure of arguments, those in boxes of dicts and tuples among them."""
     leaves, structure = flatten(args)
     if not any(isinstance(leaf, DictBox | SequenceBox) for leaf in leaves):
         return leaves, structure
-    return flatten(optree.tree_unflatten(structure, list(map(opened, leaves))))
+    return flatten(optree.tree_unflatten(structure, list(map(unbox_container, leaves))))
 
 
-def opened(leaf: Any) -> Any:
+def unbox_container(leaf: Any) -> Any:
     """A dict, list or tuple of boxes in the place of a box of one."""
     if isinstance(leaf, DictBox):
-        return {key: opened(leaf[key]) for key in leaf}
+        return {key: unbox_container(leaf[key]) for key in leaf}
     if isinstance(leaf, SequenceBox):
-        items = [opened(leaf[number]) for number in range(len(leaf))]
+        items = [unbox_container(leaf[number]) for number in range(len(leaf))]
         return items if isinstance(getval(leaf), list) else tuple(items)
     return leaf
 
@@ -161,7 +161,7 @@ def push_rule(argnums: tuple, gs: Sequence[Any], ans: Any, args: tuple, kwargs: 
     pushed = call.function.push(call, call.with_leaves(tangents))
     space = Space(call.value)
     leaves = space.checked(pushed, f"tangent of the value of {call.function.name!r}")
-    return bundled([leaves[place] for place in space.places])
+    return pack([leaves[place] for place in space.places])
 
 
 defvjp_argnums(call_rule, pullback_rule)
@@ -182,7 +182,7 @@ class Space:
         They are read-only: others may pull the same ones back.
         """
         leaves: list[Any] = [None] * len(self._leaves)
-        for place, leaf in zip(self.places, unbundled(bundle, len(self.places)), strict=True):
+        for place, leaf in zip(self.places, unpack(bundle, len(self.places)), strict=True):
             leaves[place] = read_only_leaf(leaf)
         return optree.tree_unflatten(self._structure, leaves)
 

@@ -13,7 +13,7 @@ from autograd.builtins import tuple as boxed_tuple
 from autograd.core import primitive_vjps, vspace
 
 from daskgrad.backends.autograd import linearize, trace
-from daskgrad.backends.autograd.custom import opened
+from daskgrad.backends.autograd.custom import unbox_container
 from daskgrad.backends.autograd.forward import RULES as RULES_FOR_TANGENTS
 from daskgrad.backends.autograd.reverse import RULES
 from daskgrad.backends.autograd.rules.declaration import DECLARED
@@ -40,7 +40,7 @@ class Call:
         self._fun = fun
 
     def __call__(self, box):
-        leaves, self._structure = flatten(opened(self._fun(box)))
+        leaves, self._structure = flatten(unbox_container(self._fun(box)))
         return leaves
 
     def value_of(self, leaves):
@@ -63,7 +63,7 @@ def make_vjp(fun, x):
     outputs, tape = trace(call, [x])
 
     def pullback(g):
-        (cotangent,) = tape.pull(flatten(opened(g))[0])
+        (cotangent,) = tape.pull(flatten(unbox_container(g))[0])
         return vspace(x).zeros() if cotangent is None else cotangent
 
     return pullback, call.value_of(outputs)
