@@ -27,7 +27,7 @@ def add_cotangents(
     like: Leaves = next((term.leaves for term in terms if not is_zero(term.leaves)), ())
     if seeds and not like:  # nothing else than seeds and symbolic zeros
         return Seed(sum([term.times for term in seeds]))
-    leaves = [(s.like(like[0]),) if isinstance(s, Seed) else s.leaves for s in terms]
+    leaves = [(s.as_like(like[0]),) if isinstance(s, Seed) else s.leaves for s in terms]
     total = pairwise(leaves, add)
     if finite.is_required():
         what = f"backward pass: the sum of {len(terms)} cotangents of one value"

@@ -151,7 +151,7 @@ def seed(cotangent: Cotangent, value: Any, model: Model) -> Leaves:
                 f"the gradient of {model.name!r} was asked for, but its value is "
                 f"{describe(value)}; {cotangents.ONE_REAL_NUMBER}"
             )
-        return (cotangent.like(leaves[0]),)
+        return (cotangent.as_like(leaves[0]),)
     if finite.is_required():
         finite.require_arrived(cotangent, value, model)
     pairs = zip(cotangent.leaves, leaves, strict=True)

@@ -191,7 +191,7 @@ class Tracer:
         if not self._keeps_gradient(tape):
             return self._of_tape(tape)
         try:
-            seed = (SEED.like(value),)
+            seed = (SEED.as_like(value),)
             return Gradient(pulled_back(tape, seed, self._primals, self._places, self._in_sum))
         except Exception as error:
             error.add_note(

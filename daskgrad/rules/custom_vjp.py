@@ -90,7 +90,7 @@ class custom_vjp(Rule):
     def pullback(self, call: Call, active: Sequence[int]) -> Callable[[Any], Any]:
         if self.backward is None:
             raise self._has_no_rule("a derivative in reverse mode", "defvjp(forward, backward)")
-        return functools.partial(self.backward, call.kept)
+        return functools.partial(self.backward, call.residuals)
 
     def push(self, call: Call, tangents: tuple) -> Any:
         if self.jvp is None:

@@ -52,7 +52,7 @@ class Seed(Cotangent):
     def __reduce__(self):
         return Seed, (self.times,)
 
-    def like(self, leaf: Any) -> Any:
+    def as_like(self, leaf: Any) -> Any:
         """The number in a leaf's dtype."""
         if type(leaf) is np.float64:  # by far the most frequent, in a fifth of the time
             return np.float64(self.times)
@@ -183,7 +183,7 @@ def assemble(
     """
     total: list[Any] = [None] * len(leaves)
     for start, part in parts:
-        here = (part.like(leaves[start]),) if isinstance(part, Seed) else part.leaves
+        here = (part.as_like(leaves[start]),) if isinstance(part, Seed) else part.leaves
         for place, leaf in enumerate(here, start):
             is_first = are_owned and total[place] is None
             total[place] = leaf if is_first else _add_leaf(total[place], leaf, are_owned)

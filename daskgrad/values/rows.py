@@ -21,9 +21,9 @@ def are_many(count: int, shape: tuple[int, ...]) -> bool:
     return MANY * count > shape[0]
 
 
-def is_small(like: Any) -> bool:
+def is_small(array: Any) -> bool:
     """Whether the cotangent of an array is never kept as rows."""
-    return math.prod(like.shape) * like.dtype.itemsize <= SMALL
+    return math.prod(array.shape) * array.dtype.itemsize <= SMALL
 
 
 @carrier

@@ -27,7 +27,7 @@ class Call(NamedTuple):
     """One call of a function, as it is below the trace that the call belongs to.
 
     ``leaves`` and ``structure`` are of the positional arguments; ``value`` is what the run returned
-    and ``kept`` what it left for the pullback.
+    and ``residuals`` what it left for the pullback.
     """
 
     function: Any
@@ -35,7 +35,7 @@ class Call(NamedTuple):
     structure: Any
     kwargs: dict
     value: Any
-    kept: Any
+    residuals: Any
 
     @property
     def args(self) -> tuple:
@@ -58,8 +58,10 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
     leaves = list(map(read_only_leaf, leaves))  # the trace goes on with them
     if function.is_first_order:
         require_no_box(function, leaves)
-    value, kept = map(unwritten, function.run(optree.tree_unflatten(structure, leaves), kwargs))
-    call = Call(function, tuple(leaves), structure, kwargs, value, kept)
+    value, residuals = map(
+        unwritten, function.run(optree.tree_unflatten(structure, leaves), kwargs)
+    )
+    call = Call(function, tuple(leaves), structure, kwargs, value, residuals)
 
     def enter(answer: Any) -> Any:
         argnums = tuple([place + 1 for place, _ in boxes])
@@ -155,7 +157,7 @@ def pullback_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callab
 def push_rule(argnums: tuple, gs: Sequence[Any], ans: Any, args: tuple, kwargs: dict) -> Any:
     """The rule for forward mode: the function's own, whose results are checked."""
     call: Call = args[0]
-    tangents = list(map(cotangents.zeros, map(like, call.leaves)))
+    tangents = list(map(cotangents.zeros, map(shape_of, call.leaves)))
     for argnum, tangent in zip(argnums, gs, strict=True):
         tangents[argnum - 1] = read_only_leaf(tangent)
     pushed = call.function.push(call, call.with_leaves(tangents))
@@ -173,7 +175,7 @@ class Space:
 
     def __init__(self, value: Any):
         leaves, self._structure = flatten(value)
-        self._leaves = list(map(like, leaves))
+        self._leaves = list(map(shape_of, leaves))
         self.places = with_derivative(self._leaves)
 
     def in_structure(self, bundle: Any) -> Any:
@@ -200,7 +202,7 @@ class Space:
         return [fitting(leaf, expected, what) for leaf, expected in pairs]
 
 
-def like(leaf: Any) -> Any:
+def shape_of(leaf: Any) -> Any:
     return without_memory(getval(leaf))
 
 

@@ -28,7 +28,7 @@ from daskgrad.values.trees import exactly, flatten, unflatten
 
 logger = logging.getLogger("daskgrad")
 
-KEPT = 4096  # programs: a sum of models may have as many shapes
+MOST_KEPT = 4096  # programs: a sum of models may have as many shapes
 
 STATIC = frozenset({bool, int, str, bytes, type(None)})
 WEAK = frozenset({float, complex})  # traced: another number is no other kind of call
@@ -205,5 +205,5 @@ def compiled_of(fun: Callable, layout: Layout) -> Compiled | None:
     with _lock:
         compiled = _compiled.pop((function.digest, kind), None) or Compiled(function.fun, layout)
         _compiled[function.digest, kind] = compiled  # as the latest
-        drop_oldest(_compiled, KEPT)
+        drop_oldest(_compiled, MOST_KEPT)
     return compiled

@@ -33,7 +33,7 @@ FIXED = (
 
 Parts = list[Any]
 
-KEPT = 128  # pickles of functions
+MOST_KEPT = 128  # pickles of functions
 
 
 class Pickles:
@@ -54,7 +54,7 @@ class Pickles:
         kept = self._kept.get(code)
         if kept is None or not are_same(kept[0], parts):
             kept = self._kept[code] = parts, self._pickled(fun)
-            drop_oldest(self._kept, KEPT)
+            drop_oldest(self._kept, MOST_KEPT)
         return kept[1]
 
     def _pickled(self, fun: Callable) -> bytes:

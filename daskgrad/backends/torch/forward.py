@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from daskgrad.backends.torch.tensors import has_derivative, like, tensor_of
+from daskgrad.backends.torch.tensors import as_like, has_derivative, tensor_of
 
 
 def linearize(
@@ -25,7 +25,7 @@ def linearize(
 
     def push(tangents: Sequence[Any]) -> list[Any]:
         moving = [
-            (each, like(tangent, primal))
+            (each, as_like(tangent, primal))
             for each, tangent, primal in zip(pulled, tangents, primals, strict=True)
             if tangent is not None and is_traced(each)
         ]

@@ -14,10 +14,10 @@ import torch
 
 from daskgrad.backends.torch.tensors import (
     Unchanged,
+    as_like,
     as_numpy,
     as_tensor,
     has_derivative,
-    like,
     tensor_of,
 )
 from daskgrad.backends.traced_call import TracedCall
@@ -75,7 +75,7 @@ class Tape:
         pulled = torch.autograd.grad(
             [end for end, _ in arrived],
             self._roots,
-            [like(cotangent, end).conj() for end, cotangent in arrived],
+            [as_like(cotangent, end).conj() for end, cotangent in arrived],
             retain_graph=True,
             allow_unused=True,
         )

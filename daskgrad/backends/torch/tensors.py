@@ -33,7 +33,7 @@ def has_derivative(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())
 
 
-def like(value: Any, primal: torch.Tensor) -> torch.Tensor:
+def as_like(value: Any, primal: torch.Tensor) -> torch.Tensor:
     """A tangent or cotangent in the shape and dtype of its primal, where that is."""
     if value is None:
         return torch.zeros_like(primal)

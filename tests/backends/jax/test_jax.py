@@ -202,7 +202,7 @@ def test_the_oldest_programs_are_dropped(synchronously, monkeypatch, log):
         write(log, f"{n}")
         return jnp.sum(x) * n
 
-    monkeypatch.setattr(compiled, "KEPT", 2)
+    monkeypatch.setattr(compiled, "MOST_KEPT", 2)
     monkeypatch.setattr(compiled, "_compiled", {})
     for n in (1, 2, 1, 3, 1, 2):
         dg.grad(lambda x, n=n: model_of(fun)(x, n))(X)
