@@ -61,11 +61,11 @@ class AtOnce(TaskGraph):
         return found
 
     def pick(
-        self, stage: Stage, name: str, fun: Callable, whole: Any, *args: Any, **how: Any
+        self, stage: Stage, name: str, fun: Callable, source: Any, *args: Any, **how: Any
     ) -> Any:
         if self._is_late:
-            return super().pick(stage, name, fun, self._referred(whole), *args, **how)
-        return Known(self.key(stage, name), fun(whole.value, *args))
+            return super().pick(stage, name, fun, self._referred(source), *args, **how)
+        return Known(self.key(stage, name), fun(source.value, *args))
 
     def data(self, key: Any, value: Any) -> Any:
         return super().data(key, value) if self._is_late else Known(key, value)

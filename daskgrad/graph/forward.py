@@ -83,7 +83,7 @@ def build_forward(graph: Graph, tasks: TaskGraph, direct: DirectSums | None = No
         elif not isinstance(node, Variable):
             forward.values[node] = value_of_node(node, tasks, forward.values)
     for node in (graph.output, *graph.extras):  # in the graph, also where it is a variable
-        forward.values[node] = tasks.kept("value", node.name, forward.values[node])
+        forward.values[node] = tasks.keep("value", node.name, forward.values[node])
     return forward
 
 

@@ -95,7 +95,7 @@ def pull_back_item(
         leaves = seed(cotangent, captured.value, model)
     part = Cotangent(leaves, captured.fingerprint)
     portion = Portion({entry_of(index_in(call), container): part})
-    return whole(portion, container, model.name) if is_alone else portion
+    return as_cotangent(portion, container, model.name) if is_alone else portion
 
 
 def index_in(call: Call) -> Any:
@@ -113,17 +113,19 @@ def entry_of(index: Any, container: Any) -> Any:
 
 @takes_as_arrived
 def add_sent_back(
-    terms: Sequence[Any], saw_value: Sequence[bool], add: Add, name: str, value: Any = None
+    terms: Sequence[Any], saw_value: Sequence[bool], add: Add, name: str, container: Any = None
 ) -> Any:
     """The sum of what the consumers of one value return, portions among them.
 
-    ``value``: the value itself, where the sum must be a cotangent of all of it.
+    ``container``: the value itself, where the sum must be a cotangent of all of it.
     """
     portions = [term for term in terms if isinstance(term, Portion)]
     if len(portions) == len(terms):
         total = pairwise(portions, lambda first, second, _: merged(first, second, name))
-        return total if value is None else whole(total, value, name)
-    dense = [whole(term, value, name) if isinstance(term, Portion) else term for term in terms]
+        return total if container is None else as_cotangent(total, container, name)
+    dense = [
+        as_cotangent(term, container, name) if isinstance(term, Portion) else term for term in terms
+    ]
     return add_cotangents(dense, saw_value, add, name)
 
 
@@ -136,9 +138,9 @@ def merged(first: Portion, second: Portion, name: str) -> Portion:
     return Portion(items)
 
 
-def whole(portion: Portion, value: Any, name: str) -> Cotangent:
+def as_cotangent(portion: Portion, container: Any, name: str) -> Cotangent:
     """The cotangent of a container: symbolic zeros where nothing was sent back to an item."""
-    leaves, structure = flatten(value)
+    leaves, structure = flatten(container)
     prints, children = fingerprint(leaves), children_of(structure)
     total: list[Any] = [None] * len(leaves)
     for entry, part in portion.items.items():

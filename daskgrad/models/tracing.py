@@ -244,10 +244,10 @@ def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
         if isinstance(leaf, np.ndarray | np.generic):
             require_no_mask(leaf, model)
             continue
-        whole = leaf is value
-        if isinstance(leaf, int | float | complex) or (not whole and isinstance(leaf, str)):
+        is_value = leaf is value
+        if isinstance(leaf, int | float | complex) or (not is_value and isinstance(leaf, str)):
             continue
-        if leaf is None and not whole:
+        if leaf is None and not is_value:
             continue
         raise TypeError(
             f"model {model.name!r} returned {describe(leaf)}; expected numbers or arrays, or "

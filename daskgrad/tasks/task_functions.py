@@ -80,14 +80,14 @@ def load_function(classes: Registrations | None, *own: Any) -> TaskFunction:
 class Picked(NamedTuple):
     """A reference to ``fun(result, *args)``, which costs nothing: each consumer calls it anew."""
 
-    whole: TaskRef
+    source: TaskRef
     fun: Callable
     args: tuple[Any, ...]
 
     @property
     def key(self) -> Key:
         """That of the task whose result it is taken out of."""
-        return self.whole.key
+        return self.source.key
 
     def of(self, result: Any) -> Any:
         return self.fun(result, *self.args)
@@ -140,7 +140,7 @@ def _filled(arg: Any, values: dict[Key, Any]) -> Any:
 def _listed(arg: Any) -> Any:
     """An argument as Dask takes it."""
     if isinstance(arg, Picked):
-        return Task(None, arg.fun, arg.whole, *arg.args)  # runs within the task that it is part of
+        return Task(None, arg.fun, arg.source, *arg.args)  # runs within the task that it is part of
     if isinstance(arg, list) and any(isinstance(item, REFERENCES) for item in arg):
         return List(*map(_listed, arg))
     return arg

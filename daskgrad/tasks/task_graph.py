@@ -72,7 +72,7 @@ class TaskGraph:
         stage: Stage,
         name: str,
         fun: Callable,
-        whole: TaskRef,
+        source: TaskRef,
         *args: Any,
         stays: bool = False,
         annotations: dict[str, Any] | None = None,
@@ -84,17 +84,17 @@ class TaskGraph:
         """
         if stays or self._where is Where.HERE:
             fun = functools.partial(for_each, fun) if self._is_batched else fun
-            return Picked(whole, fun, args)
-        return self.add(self.key(stage, name), fun, whole, *args, annotations=annotations)
+            return Picked(source, fun, args)
+        return self.add(self.key(stage, name), fun, source, *args, annotations=annotations)
 
-    def kept(self, stage: Stage, name: str, reference: Any) -> Any:
+    def keep(self, stage: Stage, name: str, reference: Any) -> Any:
         """A reference to a result that the caller wants: a task, even if it is part of another's.
 
         So Dask drops the rest once it is used up.
         """
         if not isinstance(reference, Picked):
             return reference
-        return self.add(self.key(stage, name), reference.fun, reference.whole, *reference.args)
+        return self.add(self.key(stage, name), reference.fun, reference.source, *reference.args)
 
     def function(self, key: Key, fun: Callable) -> TaskFunction:
         """What the task of a key calls."""

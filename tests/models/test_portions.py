@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import daskgrad as dg
 from daskgrad import NondeterministicModelError
 from daskgrad.models.accumulation import add_cotangents
-from daskgrad.models.portions import Portion, add_sent_back, whole
+from daskgrad.models.portions import Portion, add_sent_back, as_cotangent
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.fingerprints import fingerprint
@@ -139,4 +139,4 @@ def test_portions_and_whole_cotangents_are_added_in_the_order_of_their_consumers
 @pytest.mark.parametrize("other", [[np.ones(2), 5.0, 4.0], [np.full(2, 3.0), *VALUE[1:]], []])
 def test_a_container_that_was_another_one_is_an_error(other):
     with pytest.raises(NondeterministicModelError, match="pieces"):
-        whole(Portion({**sent(0, X[:2]).items, **sent(2, 1.0).items}), other, "pieces")
+        as_cotangent(Portion({**sent(0, X[:2]).items, **sent(2, 1.0).items}), other, "pieces")

@@ -381,8 +381,12 @@ def program_of(program: Callable, argnums: tuple, args: tuple, kwargs: dict) -> 
         for argnum, arg in zip(argnums, active, strict=True):
             given[argnum] = arg
         value = program(*given, **kwargs)
-        whole = plain(value)
-        return [value[n] for n in range(len(whole))] if isinstance(whole, list) else [value]
+        plain_value = plain(value)
+        return (
+            [value[n] for n in range(len(plain_value))]
+            if isinstance(plain_value, list)
+            else [value]
+        )
 
     return outputs_of
 

@@ -28,15 +28,15 @@ def rfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
     return half(fft.fft(a, n, axis, norm), size, axis)
 
 
-def half(whole: Any, size: int, axis: int) -> Any:
+def half(spectrum: Any, size: int, axis: int) -> Any:
     """The first ``size // 2 + 1`` entries along an axis, zeros after its end."""
     count = size // 2 + 1
-    missing = count - np.shape(plain(whole))[axis]
+    missing = count - np.shape(plain(spectrum))[axis]
     if missing > 0:
-        shape = list(np.shape(plain(whole)))
+        shape = list(np.shape(plain(spectrum)))
         shape[axis] = missing
-        whole = anp.concatenate([whole, np.zeros(shape)], axis=axis)
-    return anp.moveaxis(anp.moveaxis(whole, axis, 0)[:count], 0, axis)
+        spectrum = anp.concatenate([spectrum, np.zeros(shape)], axis=axis)
+    return anp.moveaxis(anp.moveaxis(spectrum, axis, 0)[:count], 0, axis)
 
 
 def inverse_line_needed(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> bool:
@@ -50,8 +50,8 @@ def irfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
     size = 2 * (np.shape(plain(a))[axis] - 1) if n is None else n
     first = anp.moveaxis(half(a, size, axis), axis, -1)
     rest = anp.conj(first[..., 1 : (size + 1) // 2][..., ::-1])
-    whole = anp.concatenate([first, rest], axis=-1)
-    return anp.moveaxis(anp.real(fft.ifft(whole, norm=norm)), -1, axis)
+    spectrum = anp.concatenate([first, rest], axis=-1)
+    return anp.moveaxis(anp.real(fft.ifft(spectrum, norm=norm)), -1, axis)
 
 
 def lines(a: Any, s: Any, axes: Any, is_inverse: bool = False) -> list[tuple[int, int]]:

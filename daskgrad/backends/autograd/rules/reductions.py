@@ -179,8 +179,8 @@ def diff(
     edge = list(np.shape(plain(a)))
     edge[axis] = 1
     parts = [prepend] * is_given(prepend) + [a] + [append] * is_given(append)
-    whole = [part if np.ndim(plain(part)) else part * np.ones(edge) for part in parts]
-    a = anp.moveaxis(anp.concatenate(whole, axis=axis), axis, -1)
+    parts = [part if np.ndim(plain(part)) else part * np.ones(edge) for part in parts]
+    a = anp.moveaxis(anp.concatenate(parts, axis=axis), axis, -1)
     for _ in range(n):
         a = a[..., 1:] - a[..., :-1]
     return anp.moveaxis(a, -1, axis)
