@@ -17,7 +17,7 @@ from daskgrad.models.tracing import is_real_scalar
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe, function_name, is_integer
 from daskgrad.values.trees import flatten
-from daskgrad.values.vectors import epsilon, inner, is_double, moved, random_like, size, still
+from daskgrad.values.vectors import epsilon, inner, is_double, move_along, random_like, size, still
 
 DIRECTIONS = 3
 
@@ -74,7 +74,7 @@ class Program(NamedTuple):
         """The arguments, some of them moved along their directions."""
         args = list(self.args)
         for number, direction in directions.items():
-            args[number] = moved(args[number], t, direction)
+            args[number] = move_along(args[number], t, direction)
         return args
 
     def tangents(self, directions: dict[int, Any]) -> tuple:

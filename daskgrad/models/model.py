@@ -73,7 +73,7 @@ class SentFunction(Sealed):
             self._digest = digest(self.data)
         return self._digest
 
-    def _unpickled(self) -> Callable:
+    def _unpickle(self) -> Callable:
         return registry.load(self.backend).loads(self.data)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -27,14 +27,14 @@ from daskgrad.values.descriptions import describe
 from daskgrad.values.trees import flatten
 from daskgrad.values.vectors import (
     Kind,
+    concatenate,
     count,
     differentiable,
     epsilon,
     in_reals,
-    joined,
     kinds,
-    parted,
     reals,
+    split,
 )
 
 METHODS = ("central", "complex-step")
@@ -116,13 +116,13 @@ class Differences:
         epsilon = self._epsilon
         width = x.dtype.type(self._scheme.width(x, epsilon))
         above, below = x + width, x - width
-        plus = self._values(self._displaced(number, entry, above))
+        plus = self._values(self._displace(number, entry, above))
         if self._epsilon > epsilon:
             return self._central(number, entry)
-        minus = self._values(self._displaced(number, entry, below))
+        minus = self._values(self._displace(number, entry, below))
         return self._difference(plus, minus) / (above - below)
 
-    def _displaced(self, number: int, entry: int, x: Any) -> list[Any]:
+    def _displace(self, number: int, entry: int, x: Any) -> list[Any]:
         leaves = list(self._leaves)
         numbers = reals(leaves[number]).copy()
         numbers[entry] = x
@@ -139,7 +139,7 @@ class Differences:
     def _values(self, leaves: Sequence[Any]) -> np.ndarray:
         found = differentiable(self._evaluate([leaf[()] for leaf in leaves]))
         self._epsilon = max(self._epsilon, epsilon(found))
-        return joined(list(map(reals, found)))
+        return concatenate(list(map(reals, found)))
 
     def _difference(self, plus: np.ndarray, minus: np.ndarray) -> np.ndarray:
         require_one_size(len(plus), len(minus), self._name)
@@ -151,7 +151,7 @@ class Differences:
         if places != self._real_places:
             self._require_unmoved(found, places)
             self._real_places = places
-        return joined([np.imag(leaf).reshape(-1) for leaf in found])
+        return concatenate([np.imag(leaf).reshape(-1) for leaf in found])
 
     def _require_unmoved(self, found: Sequence[Any], places: Sequence[int]) -> None:
         """What is real for complex arguments must not depend on them: compared at other real ones.
@@ -218,12 +218,12 @@ class Jacobian(NamedTuple):
         if cotangents.is_zero(cotangent):
             return (None,) * len(self.arguments)
         conjugates = [None if leaf is None else np.conj(leaf) for leaf in cotangent]
-        pulled = parted(in_reals(conjugates, self.value) @ self.matrix, self.arguments)
+        pulled = split(in_reals(conjugates, self.value) @ self.matrix, self.arguments)
         return tuple([None if leaf is None else np.conj(leaf) for leaf in pulled])
 
     def push(self, tangent: Leaves) -> Leaves:
         """The tangents of the value's leaves."""
-        return parted(self.matrix @ in_reals(tangent, self.arguments), self.value)
+        return split(self.matrix @ in_reals(tangent, self.arguments), self.value)
 
 
 def jacobian_of(value: Any, arguments: Sequence[Any], matrix: np.ndarray, name: str) -> Jacobian:
@@ -273,7 +273,7 @@ class Differenced(Rule):
         along = self._differences(call, active).along([tangents[place] for place in active])
         value = kinds(flatten(call.value)[0])
         require_one_size(len(along), count(value), self.name)
-        return parted(along, value)
+        return split(along, value)
 
     def _differences(self, call: RuleCall, active: Sequence[int]) -> Differences:
         def evaluate(displaced: Sequence[Any]) -> Any:
@@ -354,7 +354,7 @@ def difference(
             others = list(leaves)
             for place, leaf in zip(places, displaced, strict=True):
                 others[place] = leaf
-            return plain_value(model, call, replaced(inputs, active, structure, others))
+            return plain_value(model, call, replace_active(inputs, active, structure, others))
 
         arrays = [leaves[place] for place in places]
         differences = Differences(scheme, model.name, evaluate, arrays)
@@ -365,7 +365,7 @@ def active_leaves(active: Sequence[Active], inputs: Sequence[Any]) -> tuple[list
     return flatten([inputs[number] for number, _ in active])
 
 
-def replaced(
+def replace_active(
     inputs: Sequence[Any], active: Sequence[Active], structure: Any, leaves: Sequence[Any]
 ) -> list[Any]:
     """The inputs, the active ones with other leaves."""
@@ -401,13 +401,13 @@ def pullback_of(
     outputs = flatten(value)[0]
     if not (any(map(is_differentiable, outputs)) and any(part.size for part in parts)):
         return Gradient((None,) * len(leaves))
-    jacobian = jacobian_of(value, leaves, dealt_in(parts, name), name)
+    jacobian = jacobian_of(value, leaves, interleave(parts, name), name)
     if not is_real_scalar(outputs):
         return jacobian
     return Gradient(jacobian((np.ones((), np.asarray(outputs[0]).dtype),)))
 
 
-def dealt_in(parts: Sequence[np.ndarray], name: str) -> np.ndarray:
+def interleave(parts: Sequence[np.ndarray], name: str) -> np.ndarray:
     """The matrix whose columns were dealt out in turn; further parts may be without a column."""
     parts = [part for part in parts if part.shape[1]]
     width = sum([part.shape[1] for part in parts])

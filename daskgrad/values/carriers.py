@@ -19,15 +19,15 @@ def carrier(cls: type[Made]) -> type[Made]:
     """
     made: Any = dataclass(slots=True, eq=False, repr=False)(cls)
     if "__reduce__" not in vars(cls):
-        made.__reduce__ = reduced
+        made.__reduce__ = reduce_carrier
     return made
 
 
-def reduced(self: Any) -> tuple[Callable, tuple]:
-    return arrived, (type(self), [getattr(self, name) for name in self.__match_args__])
+def reduce_carrier(self: Any) -> tuple[Callable, tuple]:
+    return load_carrier, (type(self), [getattr(self, name) for name in self.__match_args__])
 
 
-def arrived(cls: type[Made], fields: Sequence[Any]) -> Made:
+def load_carrier(cls: type[Made], fields: Sequence[Any]) -> Made:
     return cls(*map(canonical_field, fields))
 
 

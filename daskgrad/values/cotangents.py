@@ -14,7 +14,7 @@ from daskgrad.values.carriers import carrier
 from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import Fingerprint
 from daskgrad.values.memory import row_major
-from daskgrad.values.rows import Rows, dense_leaf, merged
+from daskgrad.values.rows import Rows, dense_leaf, merge
 from daskgrad.values.trees import unflatten
 
 Leaves = tuple[Any, ...]
@@ -131,7 +131,7 @@ def _add_leaf(first: Any, second: Any, owned: bool) -> Any:
         return second.copy()  # the second belongs to somebody else, and the result to the caller
     if type(first) is Rows or type(second) is Rows:
         if type(first) is type(second):
-            return merged(first, second)
+            return merge(first, second)
         first, second = dense_leaf(first), dense_leaf(second)
     if owned and isinstance(first, np.ndarray):
         return np.add(first, second, out=first)

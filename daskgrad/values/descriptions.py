@@ -18,17 +18,17 @@ def describe(value: Any, depth: int = 8) -> str:
         return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
     if isinstance(value, dict):
         items = [f"{key!r}: {describe(item, depth - 1)}" for key, item in value.items()]
-        return f"{{{_shortened(items)}}}"
+        return f"{{{_shorten(items)}}}"
     if isinstance(value, list | tuple):
         items = [describe(item, depth - 1) for item in value]
-        return f"{type(value).__name__}({_shortened(items)})"
+        return f"{type(value).__name__}({_shorten(items)})"
     if isinstance(value, bool | int | float | complex | str | type(None)):
         text = repr(value)
         return text if len(text) <= 40 else text[:37] + "..."
     return type(value).__name__
 
 
-def _shortened(words: list[str]) -> str:
+def _shorten(words: list[str]) -> str:
     return ", ".join(words if len(words) <= 6 else [*words[:6], f"... {len(words) - 6} more"])
 
 

@@ -15,20 +15,20 @@ import numpy as np
 from daskgrad.values.cotangents import Cotangent, Leaves, Seed
 
 
-def taken(arrived: MutableMapping[Any, Cotangent], key: Any) -> Cotangent:
+def take(arrived: MutableMapping[Any, Cotangent], key: Any) -> Cotangent:
     """A cotangent, taken out of ``arrived``, whose arrays are the caller's alone.
 
     They are copied where anybody else holds them, the memory that they show, or the cotangent.
     """
     if isinstance(arrived[key], Seed):
         return arrived.pop(key)
-    leaves, holders, of_leaves = counted(arrived, key)
+    leaves, holders, of_leaves = count_references(arrived, key)
     if holders != ALONE:
         of_leaves = [SHARED] * len(leaves)
     return Cotangent(tuple(map(own_leaf, leaves, of_leaves)))
 
 
-def counted(
+def count_references(
     arrived: MutableMapping[Any, Cotangent], key: Any
 ) -> tuple[Leaves, tuple[int, int], list[tuple[int, int]]]:
     """The leaves of a cotangent, and how many references there are: to it and to their tuple; and
@@ -42,7 +42,7 @@ def counted(
 
 
 # As this version of Python counts them, where nobody else holds anything.
-_, ALONE, (ALONE_LEAF,) = counted({"": Cotangent((np.zeros(2).reshape(1, 2),))}, "")
+_, ALONE, (ALONE_LEAF,) = count_references({"": Cotangent((np.zeros(2).reshape(1, 2),))}, "")
 SHARED = (-1, -1)
 
 
@@ -51,7 +51,7 @@ def own_leaf(leaf: Any, holders: tuple[int, int]) -> Any:
     if not isinstance(leaf, np.ndarray):
         return leaf
     memory = leaf if leaf.base is None else leaf.base
-    counted = slice(1 if memory is leaf else 2)  # many hold None
-    is_alone = holders[counted] == ALONE_LEAF[counted]
+    checked = slice(1 if memory is leaf else 2)  # many hold None
+    is_alone = holders[checked] == ALONE_LEAF[checked]
     is_whole = type(memory) is np.ndarray and memory.flags.owndata and memory.nbytes == leaf.nbytes
     return leaf if is_alone and is_whole and leaf.flags.writeable else leaf.copy()

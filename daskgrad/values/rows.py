@@ -51,7 +51,7 @@ class Rows:
         return array
 
 
-def merged(first: Rows, second: Rows) -> Any:
+def merge(first: Rows, second: Rows) -> Any:
     """The sum: rows, or an array where these are many."""
     rows = np.union1d(first.rows, second.rows)
     if are_many(len(rows), first.shape):

@@ -35,11 +35,11 @@ class Sealed:
     def load(self) -> Any:
         """The object."""
         if self.loaded is None:
-            self.loaded = self._unpickled()
+            self.loaded = self._unpickle()
         return self.loaded
 
-    def _unpickled(self) -> Any:
-        return pickle.loads(self.data, buffers=list(map(aligned, self.buffers)))
+    def _unpickle(self) -> Any:
+        return pickle.loads(self.data, buffers=list(map(align, self.buffers)))
 
 
 def out_of_band(buffer: Any, protocol: int) -> Any:
@@ -50,7 +50,7 @@ def out_of_band(buffer: Any, protocol: int) -> Any:
     return view.tobytes() if view.readonly else bytearray(view)
 
 
-def aligned(buffer: Any) -> Any:
+def align(buffer: Any) -> Any:
     """A buffer where an array may begin; those in a message begin wherever they stood in it."""
     here = np.frombuffer(buffer, np.uint8)
     if here.ctypes.data % ALIGNMENT == 0:

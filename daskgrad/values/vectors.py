@@ -68,7 +68,7 @@ def random_like(value: Any, random: np.random.Generator) -> Any:
     return map_leaves(draw, value)
 
 
-def moved(value: Any, t: float, direction: Any) -> Any:
+def move_along(value: Any, t: float, direction: Any) -> Any:
     def move(leaf: Any, step: Any) -> Any:
         return leaf if step is None else cast(np.asarray(leaf + t * step), leaf)[()]
 
@@ -144,14 +144,14 @@ def reals(leaf: Any) -> np.ndarray:
     return flat.view(flat.real.dtype)
 
 
-def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+def concatenate(parts: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
 def in_reals(leaves: Sequence[Any], kinds: Kinds) -> np.ndarray:
     """The real numbers in leaves of these kinds; ``None`` is zero."""
     pairs = [(leaf, kind) for leaf, kind in zip(leaves, kinds, strict=True) if kind is not None]
-    return joined(
+    return concatenate(
         [
             np.zeros(kind.size, kind.real) if leaf is None else reals(np.asarray(leaf, kind.dtype))
             for leaf, kind in pairs
@@ -159,7 +159,7 @@ def in_reals(leaves: Sequence[Any], kinds: Kinds) -> np.ndarray:
     )
 
 
-def parted(numbers: np.ndarray, kinds: Kinds) -> Leaves:
+def split(numbers: np.ndarray, kinds: Kinds) -> Leaves:
     """The leaves of these kinds that the real numbers make."""
     ends = np.cumsum([0 if kind is None else kind.size for kind in kinds])[:-1]
     pairs = zip(np.split(numbers, ends), kinds, strict=True)

@@ -15,7 +15,7 @@ from probes import deep_chain, holds_lock
 import daskgrad as dg
 from daskgrad.backends.autograd.pickling import TapePickler
 from daskgrad.models.travel.packing import dumped
-from daskgrad.values.sealed import ALIGNMENT, Sealed, aligned
+from daskgrad.values.sealed import ALIGNMENT, Sealed, align
 
 BASE = numpy.arange(120.0).reshape(2, 3, 4, 5)
 
@@ -82,13 +82,13 @@ def test_gaps_that_no_array_owns_are_refused():
 def test_a_buffer_from_within_a_message_is_copied_to_where_an_array_may_begin():
     message = bytearray(200)
     start = -numpy.frombuffer(message, numpy.uint8).ctypes.data % ALIGNMENT
-    assert aligned(memoryview(message)[start : start + 80]) is not None
+    assert align(memoryview(message)[start : start + 80]) is not None
     askew = memoryview(message)[start + 3 : start + 83]
-    found = aligned(askew)
+    found = align(askew)
     assert numpy.frombuffer(found, numpy.uint8).ctypes.data % ALIGNMENT == 0
     assert bytes(found) == bytes(askew)
     assert not memoryview(found).readonly
-    assert memoryview(aligned(askew.toreadonly())).readonly
+    assert memoryview(align(askew.toreadonly())).readonly
 
 
 @pytest.mark.parametrize("protocol", [4, 5])

@@ -190,8 +190,8 @@ def test_rows_that_become_many_become_an_array():
     one, other = [
         Rows(numpy.arange(start, start + 6), numpy.ones((6, 3)), SHAPE) for start in (0, 6)
     ]
-    assert isinstance(rows.merged(one, one), Rows)
-    assert isinstance(rows.merged(one, other), numpy.ndarray)
+    assert isinstance(rows.merge(one, one), Rows)
+    assert isinstance(rows.merge(one, other), numpy.ndarray)
 
 
 def test_rows_travel_as_rows():

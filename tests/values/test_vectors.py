@@ -3,7 +3,7 @@
 import numpy as np
 
 from daskgrad.checks.directional import DIRECTIONS
-from daskgrad.values.vectors import inner, is_double, moved, random_like, still
+from daskgrad.values.vectors import inner, is_double, move_along, random_like, still
 
 X = np.array([0.3, -0.5, 0.9])
 
@@ -26,7 +26,7 @@ def test_the_inner_product_is_that_of_autograds_cotangents():
 
 def test_a_point_is_moved_in_its_own_dtype():
     value = {"x": np.float32([1.0, 2.0]), "n": 3}
-    there = moved(value, 0.5, {"x": np.float32([2.0, 0.0]), "n": None})
+    there = move_along(value, 0.5, {"x": np.float32([2.0, 0.0]), "n": None})
     assert there["x"].dtype == np.float32
     assert there["x"].tolist() == [2.0, 2.0]
     assert there["n"] == 3
