@@ -123,10 +123,10 @@ def _is_importable(module: ModuleType) -> bool:
     return module.__name__ != "__main__" and sys.modules.get(module.__name__) is module
 
 
-def prepared(backend: Backend, fun: Callable) -> Callable:
+def prepare(backend: Backend, fun: Callable) -> Callable:
     """A model's function as its backend wants it for many calls."""
-    prepare = getattr(backend, "prepare", None)
-    return fun if prepare is None else prepare(fun)
+    own = getattr(backend, "prepare", None)
+    return fun if own is None else own(fun)
 
 
 def finds_writes(backend: Backend) -> bool:

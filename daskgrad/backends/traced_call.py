@@ -19,7 +19,7 @@ class Layout(NamedTuple):
     structure: optree.PyTreeSpec  # of (args, kwargs)
     places: Sequence[int | None]
 
-    def filled(self, boxes: Sequence[Any], converted: Callable[[Any], Any]) -> list[Any]:
+    def fill(self, boxes: Sequence[Any], converted: Callable[[Any], Any]) -> list[Any]:
         """All leaves, with boxes for the traced arrays, and the others converted."""
         return [
             converted(leaf) if place is None else boxes[place]

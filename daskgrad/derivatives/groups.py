@@ -5,7 +5,7 @@ from itertools import pairwise
 import dask.system
 
 from daskgrad.tasks.clients import active_client
-from daskgrad.tasks.workers import present
+from daskgrad.tasks.workers import present_workers
 
 DERIVATIVES_A_THREAD = 8  # that are evaluated at once
 
@@ -29,4 +29,4 @@ def runs(count: int, number: int) -> list[tuple[int, int]]:
 
 def threads() -> int:
     client = active_client()
-    return sum(present(client).values()) if client else dask.system.CPU_COUNT
+    return sum(present_workers(client).values()) if client else dask.system.CPU_COUNT

@@ -45,7 +45,7 @@ class Kept:
         warn_of_shipping(self._graph, client)
         tasks = TaskGraph(where())
         forward = build_forward(self._graph, tasks)
-        kept = tasks.persisted()
+        kept = tasks.persist()
         try:
             value = known_or(kept.compute, [forward.values[self._graph.output]])[0]
         except BaseException:

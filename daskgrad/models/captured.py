@@ -121,13 +121,13 @@ class Travelling:
     def __reduce__(self) -> tuple:
         kind, packed = type(self), self._packed
         if packed is None and not self.is_empty:
-            packed = packing.packed(self.tapes(), self.contents, self.measured, self._policy)
+            packed = packing.pack(self.tapes(), self.contents, self.measured, self._policy)
         return (kind, ()) if packed is None else (kind.arrived, (packed, self._policy))
 
     def unpack(self) -> None:
         """Unpacks the tapes that came along; where that cannot be done, the pullback is empty."""
         packed = self._packed
-        contents = None if packed is None else packing.unpacked(packed)
+        contents = None if packed is None else packing.unpack(packed)
         if contents is not None:
             self.restore(contents)
         self._packed = None
@@ -187,22 +187,22 @@ class Pullback(Travelling):
 
     def __call__(self, cotangent: Leaves) -> Leaves:
         """The cotangents of the inputs' leaves, each in its leaf's shape and dtype."""
-        return pulled_back(self.tape, cotangent, self._primals, self._places)
+        return pull_tape(self.tape, cotangent, self._primals, self._places)
 
     def of_term(self, cotangent: Leaves) -> Leaves:
         """The same, as rows where few were used."""
-        return pulled_back(self.tape, cotangent, self._primals, self._places, as_rows=True)
+        return pull_tape(self.tape, cotangent, self._primals, self._places, as_rows=True)
 
 
-def pulled_back(
+def pull_tape(
     tape: Any, cotangent: Leaves, primals: Leaves, places: Sequence[int], as_rows: bool = False
 ) -> Leaves:
     """The cotangents of the primals' leaves; ``as_rows``: as ``Rows`` where the tape has such."""
     pull = getattr(tape, "pull_rows", tape.pull) if as_rows else tape.pull
-    return in_places(pull(cotangent), primals, places)
+    return put_in_places(pull(cotangent), primals, places)
 
 
-def in_places(pulled: Sequence[Any], primals: Leaves, places: Sequence[int]) -> Leaves:
+def put_in_places(pulled: Sequence[Any], primals: Leaves, places: Sequence[int]) -> Leaves:
     """The cotangents of the arrays that were traced, in the places and dtypes of the primals."""
     leaves: list[Any] = [None] * len(primals)
     for place, each in zip(places, pulled, strict=True):

@@ -92,14 +92,14 @@ class Call(NamedTuple):
 
     def arguments(self, inputs: Sequence[Any]) -> tuple[tuple, dict]:
         """The arguments, with the inputs as they are."""
-        return self.structure.unflatten(self._filled(inputs))
+        return self.structure.unflatten(self._fill(inputs))
 
     def arguments_of_run(self, inputs: Sequence[Any], are_writeable: bool) -> tuple[tuple, dict]:
         """The arguments of one run, which cannot write into the inputs, and has generators of
         random numbers of its own."""
-        return self.structure.unflatten(protect(self._filled(inputs), are_writeable))
+        return self.structure.unflatten(protect(self._fill(inputs), are_writeable))
 
-    def _filled(self, inputs: Sequence[Any]) -> list[Any]:
+    def _fill(self, inputs: Sequence[Any]) -> list[Any]:
         leaves = list(self.leaves)
         for position, number in self.holes:
             leaves[position] = inputs[number]
@@ -131,7 +131,7 @@ def load(model: Model) -> None:
         model.fun.load()
 
 
-def running(fun: Callable, *args: Any) -> Any:
+def run_as_model(fun: Callable, *args: Any) -> Any:
     """What a function returns that runs a model."""
     before = _RUNNING.get()
     try:
@@ -146,13 +146,13 @@ def run(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     load(model)
     backend = registry.load(model.backend)
     arguments = call.arguments_of_run(inputs, registry.finds_writes(backend))
-    return running(backend.run, model.fun, *arguments)
+    return run_as_model(backend.run, model.fun, *arguments)
 
 
 def trace_block(backend: Any, block: Any) -> Iterator[list[Any]]:
     """What a backend that evaluates many items at once finds for runs of a block's items."""
     found = backend.trace_block(block)
-    return iter(lambda: running(next, found, None), None)
+    return iter(lambda: run_as_model(next, found, None), None)
 
 
 def inside_model() -> bool:

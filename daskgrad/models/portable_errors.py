@@ -53,7 +53,7 @@ def make_portable(error: Exception) -> None:
     Dask's workers have a way of their own to send exceptions: see ``make_plain``.
     """
     if not is_portable(error):
-        copyreg.pickle(type(error), reduced_exception)
+        copyreg.pickle(type(error), reduce_exception)
 
 
 def is_portable(value: Any) -> bool:
@@ -69,12 +69,12 @@ def portable_args(error: BaseException) -> tuple:
     return tuple([arg if is_portable(arg) else repr(arg) for arg in error.args])
 
 
-def reduced_exception(error: Exception) -> tuple[Callable, tuple]:
+def reduce_exception(error: Exception) -> tuple[Callable, tuple]:
     state = {name: value for name, value in error.__dict__.items() if is_portable(value)}
-    return loaded_exception, (type(error), portable_args(error), state)
+    return load_exception, (type(error), portable_args(error), state)
 
 
-def loaded_exception(cls: type[Exception], args: tuple, state: dict) -> Exception:
+def load_exception(cls: type[Exception], args: tuple, state: dict) -> Exception:
     error = cls.__new__(cls)
     error.args = args
     error.__dict__.update(state)

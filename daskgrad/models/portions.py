@@ -121,7 +121,7 @@ def add_sent_back(
     """
     portions = [term for term in terms if isinstance(term, Portion)]
     if len(portions) == len(terms):
-        total = pairwise(portions, lambda first, second, _: merged(first, second, name))
+        total = pairwise(portions, lambda first, second, _: merge(first, second, name))
         return total if container is None else as_cotangent(total, container, name)
     dense = [
         as_cotangent(term, container, name) if isinstance(term, Portion) else term for term in terms
@@ -129,7 +129,7 @@ def add_sent_back(
     return add_cotangents(dense, saw_value, add, name)
 
 
-def merged(first: Portion, second: Portion, name: str) -> Portion:
+def merge(first: Portion, second: Portion, name: str) -> Portion:
     items = dict(first.items)
     for entry, part in second.items.items():
         if entry in items:

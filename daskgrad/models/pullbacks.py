@@ -76,8 +76,8 @@ def pull_back(
         require_value_seen(captured, cotangent, value_elsewhere, model)
         pullback = captured.pullback
         if isinstance(pullback, Pullback):
-            pullback = unpacked(
-                captured, model, call, inputs, lambda tape: traced(tape, call, active, inputs)
+            pullback = unpack_or_trace(
+                captured, model, call, inputs, lambda tape: trace_again(tape, call, active, inputs)
             )
         leaves = pullback(seed(cotangent, captured.value, model))
     except Exception as error:
@@ -88,12 +88,14 @@ def pull_back(
     return share_out(leaves, captured.seen)
 
 
-def traced(model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]) -> Captured:
+def trace_again(
+    model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]
+) -> Captured:
     """A call that is traced again: its value and pullback."""
     return Captured(*Tracer(model, call, active, inputs).run(inputs), ())
 
 
-def unpacked(
+def unpack_or_trace(
     captured: Captured,
     model: Model,
     call: Call,

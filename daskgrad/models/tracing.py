@@ -10,8 +10,8 @@ import numpy as np
 
 from daskgrad.backends import registry
 from daskgrad.backends.traced_call import Layout, TracedBlock, TracedCall
-from daskgrad.models.captured import Gradient, Pullback, Seen, held_nbytes, in_places, pulled_back
-from daskgrad.models.model import Call, Model, load, run, running, trace_block
+from daskgrad.models.captured import Gradient, Pullback, Seen, held_nbytes, pull_tape, put_in_places
+from daskgrad.models.model import Call, Model, load, run, run_as_model, trace_block
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Leaves, Seed
 from daskgrad.values.descriptions import describe
@@ -68,7 +68,7 @@ class Tracer:
                 self._places.append(place)
                 self._arrays.append(leaf)
         load(model)
-        self.fun = registry.prepared(self._backend, model.fun)
+        self.fun = registry.prepare(self._backend, model.fun)
 
     def with_item(self, trees: Sequence[tuple[int, list[Any], Any]]) -> "Tracer":
         """This tracer with further active inputs before its own: (number, leaves, structure)."""
@@ -127,18 +127,18 @@ class Tracer:
 
     def captured(self, value: Any, gradient: Sequence[Any]) -> tuple[Any, Gradient]:
         """What was found for an item, as ``run`` returns it."""
-        return value, Gradient(in_places(gradient, self._primals, self._places))
+        return value, Gradient(put_in_places(gradient, self._primals, self._places))
 
     def _trace(self, inputs: Sequence[Any]) -> tuple[Any, list[Any], Any]:
         call, start = TracedCall(self, inputs), perf_counter()
-        leaves, tape = running(self._backend.trace, call, self._arrays)
+        leaves, tape = run_as_model(self._backend.trace, call, self._arrays)
         self._seconds = perf_counter() - start
         leaves = list(map(release_leaf, leaves))
         return unflatten(call.structure, leaves), leaves, tape
 
     def boxed_arguments(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> tuple[tuple, dict]:
         """The arguments of the call on ``inputs``, with boxes for the leaves that are traced."""
-        return self._call.arguments_of_run(self._boxed(inputs, boxes), self._are_writeable)
+        return self._call.arguments_of_run(self._box(inputs, boxes), self._are_writeable)
 
     def layout(self, inputs: Sequence[Any]) -> Layout:
         """The arguments of the call on ``inputs``, taken apart."""
@@ -161,7 +161,7 @@ class Tracer:
             found.extend([None] if hole is None else [(hole, n) for n in range(width)])
         return found
 
-    def _boxed(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> list[Any]:
+    def _box(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> list[Any]:
         mixed, boxed = list(self._primals), list(inputs)
         for place, box in zip(self._places, boxes, strict=True):
             mixed[place] = box
@@ -192,7 +192,7 @@ class Tracer:
             return self._of_tape(tape)
         try:
             seed = (SEED.as_like(value),)
-            return Gradient(pulled_back(tape, seed, self._primals, self._places, self._in_sum))
+            return Gradient(pull_tape(tape, seed, self._primals, self._places, self._in_sum))
         except Exception as error:
             error.add_note(
                 f"daskgrad: in the backward pass of model {self._model.name!r}, which is run at "

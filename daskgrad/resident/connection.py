@@ -20,7 +20,7 @@ from daskgrad.resident.worker_plugin import SumsPlugin, this_process
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.settings import setting
 from daskgrad.tasks.waiting import LateError, answer
-from daskgrad.tasks.workers import present, workers_of
+from daskgrad.tasks.workers import present_workers, workers_of
 from daskgrad.values.caches import drop_oldest, kept_or_made
 
 ATTEMPTS = 5  # to register a plugin while workers come and go
@@ -101,7 +101,7 @@ class Connection:
 
     def gone(self, addresses: Iterable[str]) -> list[str]:
         """Those of some workers that the scheduler does not know any more."""
-        there = present(self.client)
+        there = present_workers(self.client)
         return [address for address in addresses if address not in there]
 
     def leave(self, holdings: Holdings) -> None:

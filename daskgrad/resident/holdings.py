@@ -21,7 +21,7 @@ from daskgrad.resident.spread import Spread
 from daskgrad.sums.cutting import Block
 from daskgrad.tasks.clients import in_worker
 from daskgrad.tasks.waiting import LateError, answer, ask_scheduler
-from daskgrad.tasks.workers import present, workers_of
+from daskgrad.tasks.workers import present_workers, workers_of
 
 logger = logging.getLogger("daskgrad")
 
@@ -128,7 +128,7 @@ class Holdings(Spread):
             return asyncio.shield(placing)
 
         def require_there() -> None:
-            if address not in present(self.client):
+            if address not in present_workers(self.client):
                 raise KeyError(address)
 
         what = f"{len(numbers)} blocks of items were sent to the worker at {address}"

@@ -19,7 +19,7 @@ from daskgrad.models.captured import Captured, Gradient, Seen
 from daskgrad.models.determinism import require_value_seen
 from daskgrad.models.failures import Blame, Partition
 from daskgrad.models.model import Call, Model
-from daskgrad.models.pullbacks import each_of, plain_value, seed, share_out, unpacked
+from daskgrad.models.pullbacks import each_of, plain_value, seed, share_out, unpack_or_trace
 from daskgrad.models.tracing import Active, Tracer, seen_by
 from daskgrad.sums.adding import NOTHING, captured_sum
 from daskgrad.sums.block_pullback import Terms
@@ -68,7 +68,7 @@ def evaluate_block(
     if not len(columns[0]):
         return NOTHING
     with Blame("value", model, summand.call, [*[None] * summand.parts, *inputs]):
-        model = model._replace(fun=registry.prepared(registry.load(model.backend), model.fun))
+        model = model._replace(fun=registry.prepare(registry.load(model.backend), model.fun))
     protected = protection(model)
     inputs, columns = list(map(protected, inputs)), tuple(map(protected, columns))
     call = protected_call(summand.call, protected)
@@ -290,7 +290,7 @@ def pull_back_block(
         require_value_seen(captured, cotangent, value_elsewhere, model)
         pullback = captured.pullback
         if isinstance(pullback, Terms):
-            pullback = unpacked(
+            pullback = unpack_or_trace(
                 captured,
                 model,
                 summand.call,

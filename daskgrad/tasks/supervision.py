@@ -48,12 +48,12 @@ class Supervised:
         futures = futures_of(packed)
         try:
             with seceded():
-                return self._gathered(packed, futures)
+                return self._gather(packed, futures)
         finally:
             for future in futures:
                 future.release()
 
-    def _gathered(self, packed: Any, futures: Sequence[Future]) -> Any:
+    def _gather(self, packed: Any, futures: Sequence[Future]) -> Any:
         watch = Watch(self._client, [future.key for future in futures])
         gather = self._client.gather(packed, asynchronous=True)
         gathering = in_loop(self._client, lambda: gather)

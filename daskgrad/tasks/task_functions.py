@@ -118,29 +118,29 @@ class Planned:
         """What the function returns, given the results of all that it refers to."""
         if not self.inputs:
             return self.fun.run(self.args)
-        return self.fun.run(tuple([_filled(arg, values) for arg in self.args]))
+        return self.fun.run(tuple([_fill(arg, values) for arg in self.args]))
 
     def task(self, key: Key, brings_classes: bool) -> KeptTask:
         """Dask's task; ``brings_classes``: with the registrations of classes."""
         self.fun.brings_classes = brings_classes
-        return KeptTask(key, self.fun, *[_listed(arg) for arg in self.args])
+        return KeptTask(key, self.fun, *[_as_dask(arg) for arg in self.args])
 
 
-def _filled(arg: Any, values: dict[Key, Any]) -> Any:
+def _fill(arg: Any, values: dict[Key, Any]) -> Any:
     """An argument with results in the places of references."""
     if isinstance(arg, TaskRef):
         return values[arg.key]
     if isinstance(arg, Picked):
         return arg.of(values[arg.key])
     if isinstance(arg, list):
-        return [_filled(item, values) if isinstance(item, REFERENCES) else item for item in arg]
+        return [_fill(item, values) if isinstance(item, REFERENCES) else item for item in arg]
     return arg
 
 
-def _listed(arg: Any) -> Any:
+def _as_dask(arg: Any) -> Any:
     """An argument as Dask takes it."""
     if isinstance(arg, Picked):
         return Task(None, arg.fun, arg.source, *arg.args)  # runs within the task that it is part of
     if isinstance(arg, list) and any(isinstance(item, REFERENCES) for item in arg):
-        return List(*map(_listed, arg))
+        return List(*map(_as_dask, arg))
     return arg

@@ -173,7 +173,7 @@ class TaskGraph:
         results = [Result(key, built) for key in keys]
         return dask.compute(*results, traverse=False, optimize_graph=False, scheduler=supervised())
 
-    def persisted(self) -> "TaskGraph":
+    def persist(self) -> "TaskGraph":
         """Runs all tasks where Dask would; returns a graph that holds their results.
 
         Tasks added to a ``copy`` of that graph may refer to everything in this one.

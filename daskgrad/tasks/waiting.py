@@ -27,10 +27,10 @@ class LateError(TimeoutError):
 def in_loop(client: Client, ask: Callable[[], Awaitable[Any]]) -> concurrent.futures.Future:
     """Asks in the client's event loop, where the client's methods are coroutines."""
 
-    async def asked() -> Any:
+    async def ask_now() -> Any:
         return await ask()
 
-    return asyncio.run_coroutine_threadsafe(asked(), client.loop.asyncio_loop)
+    return asyncio.run_coroutine_threadsafe(ask_now(), client.loop.asyncio_loop)
 
 
 async def all_or_first_error(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:

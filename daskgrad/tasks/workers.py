@@ -14,9 +14,9 @@ from daskgrad.tasks.waiting import ask_scheduler
 def workers_of(client: Client) -> dict[str, int]:
     """The workers of a cluster that take work, and their threads; waits a while for the first."""
     deadline = time.monotonic() + limit("workers")
-    while not (workers := running(client)):
+    while not (workers := running_workers(client)):
         if time.monotonic() > deadline:
-            there = ", ".join(present(client))
+            there = ", ".join(present_workers(client))
             found = f"all there are ({there}) are paused or closing" if there else "there is none"
             raise TimeoutError(
                 f"no worker of {address_of(client)} has taken work for {limit_named('workers')}: "
@@ -26,16 +26,16 @@ def workers_of(client: Client) -> dict[str, int]:
     return workers
 
 
-def running(client: Client) -> dict[str, int]:
+def running_workers(client: Client) -> dict[str, int]:
     """The workers that take work, and their threads."""
-    return threads(client, lambda: client.scheduler.ncores_running())
+    return threads_of(client, lambda: client.scheduler.ncores_running())
 
 
-def present(client: Client) -> dict[str, int]:
+def present_workers(client: Client) -> dict[str, int]:
     """All workers, and their threads; also those that are paused or closing."""
-    return threads(client, lambda: client.scheduler.ncores())
+    return threads_of(client, lambda: client.scheduler.ncores())
 
 
-def threads(client: Client, ask: Callable[[], Any]) -> dict[str, int]:
+def threads_of(client: Client, ask: Callable[[], Any]) -> dict[str, int]:
     found = ask_scheduler(client, ask, "for its workers")
     return {address: count for address, count in sorted(found.items()) if count}

@@ -14,7 +14,7 @@ from probes import deep_chain, holds_lock
 
 import daskgrad as dg
 from daskgrad.backends.autograd.pickling import TapePickler
-from daskgrad.models.travel.packing import dumped
+from daskgrad.models.travel.packing import seal
 from daskgrad.values.sealed import ALIGNMENT, Sealed, align
 
 BASE = numpy.arange(120.0).reshape(2, 3, 4, 5)
@@ -40,7 +40,7 @@ ARRAYS = {
 
 def packed_again(contents, times=2):
     for _ in range(times):
-        contents = dumped(contents, TapePickler).load()
+        contents = seal(contents, TapePickler).load()
     return contents
 
 
@@ -58,7 +58,7 @@ def test_views_share_their_memory_and_it_is_sent_once():
     views = [whole[::2], whole[::-1], whole.reshape(100, 1000).T, whole]
     found = packed_again(views)
     assert all(numpy.shares_memory(found[0], other) for other in found[1:])
-    assert dumped(views, TapePickler).nbytes < 1.01 * whole.nbytes
+    assert seal(views, TapePickler).nbytes < 1.01 * whole.nbytes
 
 
 def test_sums_and_products_of_what_is_unpacked_have_the_same_bits():
@@ -76,7 +76,7 @@ def test_gaps_that_no_array_owns_are_refused():
     if type(gaps.base) is numpy.ndarray:
         pytest.skip("this NumPy says who owns them")
     with pytest.raises(pickle.PicklingError, match="does not own its memory"):
-        dumped(gaps, TapePickler)
+        seal(gaps, TapePickler)
 
 
 def test_a_buffer_from_within_a_message_is_copied_to_where_an_array_may_begin():
@@ -94,7 +94,7 @@ def test_a_buffer_from_within_a_message_is_copied_to_where_an_array_may_begin():
 @pytest.mark.parametrize("protocol", [4, 5])
 def test_packed_tapes_may_be_pickled_again(protocol):
     array = numpy.arange(5.0)
-    packed = pickle.loads(pickle.dumps(dumped(array, TapePickler), protocol=protocol))
+    packed = pickle.loads(pickle.dumps(seal(array, TapePickler), protocol=protocol))
     assert isinstance(packed, Sealed)
     found = packed.load()
     found += 1.0  # what may be written into where it was made may be here
@@ -211,7 +211,7 @@ class Derived(numpy.ndarray):
 def test_a_derived_class_whose_pickle_would_lose_strides_stays_behind():
     strided = BASE.transpose(2, 0, 3, 1).view(Derived)
     with pytest.raises(pickle.PicklingError, match=r"the pickle of a Derived with strides \("):
-        dumped(strided, TapePickler)
+        seal(strided, TapePickler)
     contiguous = BASE.view(Derived)
     assert type(packed_again(contiguous)) is Derived
     assert_array_equal(packed_again(contiguous), contiguous)

@@ -242,8 +242,8 @@ def assert_same_bits(found, expected):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_tapes_that_went_along_give_the_same_bits(name, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "daskgrad")
-    unpacked, unpack = [], packing.unpacked
-    monkeypatch.setattr(packing, "unpacked", lambda tape: unpacked.append(1) or unpack(tape))
+    unpacked, unpack = [], packing.unpack
+    monkeypatch.setattr(packing, "unpack", lambda tape: unpacked.append(1) or unpack(tape))
     with dask.config.set(scheduler="sync"):
         expected = PROGRAMS[name]()
     with dask.config.set(scheduler=moving), under(Never()):

@@ -178,7 +178,7 @@ class Compiled:
             next(rest) if is_constant else leaf
             for leaf, is_constant in zip(self._layout.leaves, self._is_constant, strict=True)
         ]
-        filled = self._layout._replace(leaves=leaves).filled(boxes, same)
+        filled = self._layout._replace(leaves=leaves).fill(boxes, same)
         args, kwargs = unflatten(self._layout.structure, filled)
         outputs, self.structure = flatten(self._fun(*args, **kwargs))
         return self.outputs.split(outputs)

@@ -48,7 +48,7 @@ def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
 def called(fun: TracedCall, roots: Sequence[torch.Tensor]) -> list[Any]:
     """The leaves of the value of a call, all of whose arrays are tensors."""
     layout = fun.layout()
-    tensors = layout.filled(roots, as_tensor)
+    tensors = layout.fill(roots, as_tensor)
     args, kwargs = unflatten(layout.structure, tensors)
     with Unchanged(tensors):
         return fun.leaves_of(fun.fun(*args, **kwargs))

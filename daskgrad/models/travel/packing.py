@@ -11,7 +11,7 @@ from daskgrad.values.sealed import Sealed
 logger = logging.getLogger("daskgrad")
 
 
-def packed(
+def pack(
     tapes: Sequence[Any],
     contents: Callable[[], Any],
     measured: Callable[[], Measured],
@@ -25,27 +25,27 @@ def packed(
     if len(picklers) != 1 or None in picklers:
         return None
     try:
-        return dumped(contents(), *picklers) if sends(policy, measured()) else None
+        return seal(contents(), *picklers) if sends(policy, measured()) else None
     except Exception as error:
-        logger.info("a tape stays behind, and its model is traced again: %s", described(error))
+        logger.info("a tape stays behind, and its model is traced again: %s", describe_error(error))
         return None
 
 
-def dumped(contents: Any, pickler: Any) -> Sealed:
+def seal(contents: Any, pickler: Any) -> Sealed:
     file = io.BytesIO()
     buffers: list[Any] = []
     pickler(file, protocol=5, buffer_callback=buffers.append).dump(contents)
     return Sealed(file.getvalue(), buffers)
 
 
-def unpacked(packed: Sealed) -> Any:
+def unpack(packed: Sealed) -> Any:
     """The contents; ``None`` where they cannot be loaded here."""
     try:
         return packed.load()
     except Exception as error:
-        logger.info("a tape that arrived cannot be loaded: %s", described(error))
+        logger.info("a tape that arrived cannot be loaded: %s", describe_error(error))
         return None
 
 
-def described(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

@@ -9,7 +9,7 @@ from autograd.extend import defjvp, defvjp, primitive
 import daskgrad as dg
 from daskgrad.backends.autograd import linearize, trace
 from daskgrad.backends.autograd.pickling import TapePickler
-from daskgrad.models.travel.packing import dumped
+from daskgrad.models.travel.packing import seal
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -86,4 +86,4 @@ def test_a_rule_that_leaves_an_imaginary_part_does_so_for_complex_values_alone(x
 
 def test_a_tape_that_travelled_projects_too():
     _, tape = trace(lambda a: [forgetful(a) * 1.0], [2.0])
-    assert dumped(tape, TapePickler).load().pull([1.0]) == [4.0]
+    assert seal(tape, TapePickler).load().pull([1.0]) == [4.0]
