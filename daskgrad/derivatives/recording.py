@@ -22,7 +22,7 @@ from daskgrad.graph.variables import Variable, borrowed, variable
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.descriptions import argument_name, function_name, require_pair
-from daskgrad.values.ownership import take
+from daskgrad.values.ownership import take_cotangent
 
 
 class Recording:
@@ -95,7 +95,7 @@ def gathered(
     gradients, independent, parts = [], [], by_root(arrived)
     for root in variables:
         found = [
-            (node.first_leaf, take(arrived, node) if is_last else arrived[node])
+            (node.first_leaf, take_cotangent(arrived, node) if is_last else arrived[node])
             for node in parts[root]
         ]
         leaves = cotangents.assemble(root.leaves, found, are_owned=is_last)

@@ -15,7 +15,7 @@ import numpy as np
 from daskgrad.values.cotangents import Cotangent, Leaves, Seed
 
 
-def take(arrived: MutableMapping[Any, Cotangent], key: Any) -> Cotangent:
+def take_cotangent(arrived: MutableMapping[Any, Cotangent], key: Any) -> Cotangent:
     """A cotangent, taken out of ``arrived``, whose arrays are the caller's alone.
 
     They are copied where anybody else holds them, the memory that they show, or the cotangent.

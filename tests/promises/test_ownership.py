@@ -13,7 +13,7 @@ from distributed import Client, LocalCluster
 
 import daskgrad as dg
 from daskgrad.values.cotangents import Cotangent, Seed
-from daskgrad.values.ownership import take
+from daskgrad.values.ownership import take_cotangent
 
 SAVED = numpy.full(3, 2.0)  # which a rule of the user's own keeps
 
@@ -251,7 +251,7 @@ def test_what_nobody_else_holds_is_taken_as_it_is(shape):
     address = array.ctypes.data
     arrived = {"x": Cotangent((array, None, numpy.float64(1.0)))}
     del array
-    found = take(arrived, "x")
+    found = take_cotangent(arrived, "x")
     assert found.leaves[0].ctypes.data == address
     assert found.leaves[1:] == (None, 1.0)
     assert not arrived
@@ -279,7 +279,7 @@ def test_what_others_hold_is_copied(held):
     addresses = [leaf.ctypes.data for leaf in leaves]
     arrived = {"x": Cotangent(leaves)}
     del leaves
-    found = take(arrived, "x")
+    found = take_cotangent(arrived, "x")
     assert not {leaf.ctypes.data for leaf in found.leaves} & set(addresses) or held == "read-only"
     assert all(leaf.flags.writeable for leaf in found.leaves)
     require_apart(found.leaves)
@@ -290,13 +290,13 @@ def test_a_cotangent_or_tuple_that_others_hold_is_copied():
     for hold in (lambda c: c, lambda c: c.leaves, lambda c: {"y": c}):
         arrived = {"x": Cotangent((numpy.ones(3),))}
         address, held = arrived["x"].leaves[0].ctypes.data, hold(arrived["x"])
-        assert take(arrived, "x").leaves[0].ctypes.data != address
+        assert take_cotangent(arrived, "x").leaves[0].ctypes.data != address
         del held
 
 
 def test_a_seed_is_no_array():
     seed = Seed(2)
-    assert take({"x": seed}, "x") is seed
+    assert take_cotangent({"x": seed}, "x") is seed
 
 
 def test_it_is_so_in_threads_that_switch_all_the_time(quick_switches):
@@ -304,7 +304,7 @@ def test_it_is_so_in_threads_that_switch_all_the_time(quick_switches):
         for _ in range(200):
             array = numpy.ones(3)
             arrived, address = {"x": Cotangent((array,))}, array.ctypes.data
-            found = take(arrived, "x").leaves[0]
+            found = take_cotangent(arrived, "x").leaves[0]
             same.append(found.ctypes.data == address)
 
     same: list[bool] = []
