@@ -86,13 +86,13 @@ def as_of_a_script(fun):
 
 
 def counted(monkeypatch):
-    count, original = [], pickling.dumps.__self__._pickled
+    count, original = [], pickling.dumps.__self__._pickle
 
     def counting(fun):
         count.append(fun)
         return original(fun)
 
-    monkeypatch.setattr(pickling.dumps.__self__, "_pickled", counting)
+    monkeypatch.setattr(pickling.dumps.__self__, "_pickle", counting)
     return count
 
 

@@ -59,7 +59,7 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
     if function.is_first_order:
         require_no_box(function, leaves)
     value, residuals = map(
-        unwritten, function.run(optree.tree_unflatten(structure, leaves), kwargs)
+        read_only_leaves, function.run(optree.tree_unflatten(structure, leaves), kwargs)
     )
     call = Call(function, tuple(leaves), structure, kwargs, value, residuals)
 
@@ -72,7 +72,7 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
     return traced_value(call, number, enter)
 
 
-def unwritten(tree: Any) -> Any:
+def read_only_leaves(tree: Any) -> Any:
     """A value or residuals with read-only arrays: a rule may be called more than once on them."""
     return map_leaves(read_only_leaf, tree)
 
@@ -147,7 +147,7 @@ def pullback_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callab
         leaves = [
             leaf
             for number, (space, cotangent) in enumerate(zip(arguments, pulled, strict=True))
-            for leaf in space.checked(cotangent, f"cotangent of {function.argument(number)}")
+            for leaf in space.check(cotangent, f"cotangent of {function.argument(number)}")
         ]
         return tuple([leaves[place] for place in active])
 
@@ -162,7 +162,7 @@ def push_rule(argnums: tuple, gs: Sequence[Any], ans: Any, args: tuple, kwargs: 
         tangents[argnum - 1] = read_only_leaf(tangent)
     pushed = call.function.push(call, call.with_leaves(tangents))
     space = Space(call.value)
-    leaves = space.checked(pushed, f"tangent of the value of {call.function.name!r}")
+    leaves = space.check(pushed, f"tangent of the value of {call.function.name!r}")
     return pack([leaves[place] for place in space.places])
 
 
@@ -188,7 +188,7 @@ class Space:
             leaves[place] = read_only_leaf(leaf)
         return optree.tree_unflatten(self._structure, leaves)
 
-    def checked(self, derivative: Any, what: str) -> list[Any]:
+    def check(self, derivative: Any, what: str) -> list[Any]:
         """The leaves of what a rule returned, in their shapes and dense, or an error."""
         if derivative is None:
             return list(map(cotangents.zeros, self._leaves))
@@ -199,14 +199,14 @@ class Space:
                 f"{what}: expected the structure of {own}; found {describe(derivative)}"
             )
         pairs = zip(leaves, self._leaves, strict=True)
-        return [fitting(leaf, expected, what) for leaf, expected in pairs]
+        return [fit(leaf, expected, what) for leaf, expected in pairs]
 
 
 def shape_of(leaf: Any) -> Any:
     return without_memory(getval(leaf))
 
 
-def fitting(derivative: Any, leaf: Any, what: str) -> Any:
+def fit(derivative: Any, leaf: Any, what: str) -> Any:
     """A derivative in its leaf's dtype, or an error; one in a box keeps its dtype."""
     if derivative is None:
         return cotangents.zeros(leaf)

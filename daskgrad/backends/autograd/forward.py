@@ -24,7 +24,7 @@ from autograd.tracer import (
 
 from daskgrad.backends.autograd.custom import call_rule
 from daskgrad.backends.autograd.kinds import INTEGERS, kind_of, real_part
-from daskgrad.backends.autograd.reverse import copied, program_of, pullback_of, trace
+from daskgrad.backends.autograd.reverse import copied_box_error, program_of, pullback_of, trace
 from daskgrad.backends.autograd.rules.declaration import DECLARED, plain
 from daskgrad.backends.autograd.rules.known import settle, without_derivative
 from daskgrad.backends.autograd.rules.refusals import explain, missing, require_seen
@@ -75,7 +75,7 @@ class RecordNode(Node):
         argnums = () if has_none else parent_argnums
         record = parents[0].record
         if any(parent.record is not record for parent in parents):
-            raise copied()
+            raise copied_box_error()
         self._enter(record, Step(places, fun, argnums, value, args, kwargs))
 
     def initialize_root(self, record):
@@ -99,7 +99,7 @@ def linearize(
     for output in fun(*boxes):
         ours = isbox(output) and output._trace == number
         if ours and output._node.record is not record:
-            raise copied()
+            raise copied_box_error()
         if ours:
             require_array(output)
         outputs.append(output._value if ours else output)
@@ -147,16 +147,16 @@ def rule_of(fun: Callable) -> Callable:
     """The rule of a primitive that was not met before, or whose rule is autograd's."""
     known = DECLARED.get(fun)
     if known is None or not (known.adjoint or known.program or known.refused or known.tangent):
-        return primitive_jvps.get(fun) or transposed(fun)
+        return primitive_jvps.get(fun) or transpose(fun)
     if known.program and not known.refused:
         RULES[fun] = rule_by_program(fun, known.program, known.needed, known.arrays)
     else:
         tangent = None if known.refused else known.tangent  # the adjoint refuses
-        RULES[fun] = tangent or transposed(fun)
+        RULES[fun] = tangent or transpose(fun)
     return RULES[fun]
 
 
-def transposed(fun: Callable) -> Callable:
+def transpose(fun: Callable) -> Callable:
     """The rule for tangents from that for cotangents."""
 
     def rule(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
@@ -178,14 +178,14 @@ def rule_by_program(fun: Callable, program: Callable, needed: Callable, arrays: 
         if needed(*args, **kwargs):
             active = [args[argnum] for argnum in argnums]
             _, push = linearize(program_of(program, argnums, args, kwargs), active)
-            return in_container(push(tangents), plain(ans))
-        autograds = primitive_jvps.get(fun) or transposed(fun)
+            return put_in_container(push(tangents), plain(ans))
+        autograds = primitive_jvps.get(fun) or transpose(fun)
         return autograds(argnums, tangents, ans, args, kwargs)
 
     return rule
 
 
-def in_container(tangents: list[Any], value: Any) -> Any:
+def put_in_container(tangents: list[Any], value: Any) -> Any:
     """The tangent of a value that may be a list or a tuple."""
     if isinstance(value, list | tuple):
         return (autograd_list if isinstance(value, list) else autograd_tuple)(tangents)

@@ -34,7 +34,7 @@ class Root:
         self._places = with_derivative(self._leaves)
         arrays = [self._leaves[place] for place in self._places]
         self._shapes = [np.shape(getval(array)) for array in arrays]
-        self._vector = joined(arrays, f"the value of {call.function.name!r}")
+        self._vector = concatenate(arrays, f"the value of {call.function.name!r}")
 
     def pullback(self, active: Sequence[int], solve: Solve) -> Callable[[Any], tuple]:
         """From a cotangent of x to those of the arguments; ``solve`` is with the transpose."""
@@ -102,13 +102,13 @@ class Root:
             leaves = list(self._call.leaves)
             for place, box in zip(places, boxes, strict=True):
                 leaves[place] = box
-            return self._evaluated(self._call.value, self._call.with_leaves(leaves))
+            return self._evaluate(self._call.value, self._call.with_leaves(leaves))
 
         return residual
 
     def _vector_of(self, cotangent: Any) -> Any:
         leaves = flatten(cotangent)[0]
-        return joined([leaves[place] for place in self._places], "a cotangent")
+        return concatenate([leaves[place] for place in self._places], "a cotangent")
 
     def _in_structure(self, vector: Any, others: Sequence[Any] = ()) -> Any:
         """A vector in the structure of x; its leaves without derivative are the ``others``."""
@@ -121,11 +121,11 @@ class Root:
         return optree.tree_unflatten(self._structure, leaves)
 
     def _residual_at(self, vector: Any) -> list[Any]:
-        return self._evaluated(self._in_structure(vector, self._leaves), self._call.args)
+        return self._evaluate(self._in_structure(vector, self._leaves), self._call.args)
 
-    def _evaluated(self, x: Any, args: tuple) -> list[Any]:
+    def _evaluate(self, x: Any, args: tuple) -> list[Any]:
         leaves = flatten(self._residual(x, *args, **self._call.kwargs))[0]
-        return [joined(leaves, self._names)]
+        return [concatenate(leaves, self._names)]
 
     def _require_square(self, residual: Any) -> None:
         if len(residual) != len(self._vector):
@@ -144,7 +144,7 @@ class Root:
             )
 
 
-def joined(leaves: Sequence[Any], what: str) -> Any:
+def concatenate(leaves: Sequence[Any], what: str) -> Any:
     """The real numbers in some leaves, as one vector."""
     for leaf in leaves:
         if np.asarray(getval(leaf)).dtype.kind != "f":

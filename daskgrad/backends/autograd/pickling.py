@@ -19,7 +19,7 @@ import numpy as np
 from autograd.core import JVPNode, VJPNode, primitive_jvps, primitive_vjps
 from autograd.tracer import notrace_primitives, primitive
 
-from daskgrad.backends.pickling.arrays import reduced, reduced_dtype
+from daskgrad.backends.pickling.arrays import reduce_array, reduce_dtype
 from daskgrad.backends.pickling.functions import Pickles
 
 NODES = (VJPNode, JVPNode)
@@ -32,11 +32,11 @@ class ModelPickler(cloudpickle.Pickler):
         if is_primitive(obj) or is_wrapped(obj):
             module = module_of(obj)
             if module is not None:
-                return named, (module, obj.__name__)
+                return load_named, (module, obj.__name__)
         if is_primitive(obj):
-            return made_primitive, (token_of(obj), obj.fun), rules_of(obj), None, None, set_rules
+            return make_primitive, (token_of(obj), obj.fun), rules_of(obj), None, None, set_rules
         if isinstance(obj, np.dtype):
-            return reduced_dtype(obj)
+            return reduce_dtype(obj)
         return super().reducer_override(obj)
 
 
@@ -45,7 +45,7 @@ class TapePickler(ModelPickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, np.ndarray):
-            return reduced(obj)
+            return reduce_array(obj)
         if isinstance(obj, io.IOBase):
             raise pickle.PicklingError(f"a tape holds the file {obj!r}")
         return super().reducer_override(obj)
@@ -75,7 +75,7 @@ def module_of(obj: Any) -> str | None:
     return None
 
 
-def named(module: str, name: str) -> Any:
+def load_named(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
@@ -91,7 +91,7 @@ def token_of(obj: Any) -> str:
     return obj.daskgrad_token
 
 
-def made_primitive(token: str, fun: Callable) -> Any:
+def make_primitive(token: str, fun: Callable) -> Any:
     made: Any = _primitives.setdefault(token, primitive(fun))
     made.daskgrad_token = token
     return made

@@ -129,18 +129,18 @@ class Tape:
         roots = [places[root] for root in self._roots]
         pullbacks = [node.pullback for node in nodes]
         are_real = [node.is_real for node in nodes]
-        return made_tape, (parents, pullbacks, are_real, len(self._order), ends, roots)
+        return make_tape, (parents, pullbacks, are_real, len(self._order), ends, roots)
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """One cotangent (or None) an output in, one an array out; None where nothing arrived."""
-        return self._pulled(cotangents, Cotangents())
+        return self._pull(cotangents, Cotangents())
 
     def pull_rows(self, cotangents: Sequence[Any]) -> list[Any]:
         """The same, with ``Rows`` in the place of large arrays of which few were used."""
-        pulled = self._pulled(cotangents, Cotangents(set(self._roots)))
+        pulled = self._pull(cotangents, Cotangents(set(self._roots)))
         return [each.total() if type(each) is Pieces else each for each in pulled]
 
-    def _pulled(self, cotangents: Sequence[Any], sums: "Cotangents") -> list[Any]:
+    def _pull(self, cotangents: Sequence[Any], sums: "Cotangents") -> list[Any]:
         arrived = sums.value
         for end, cotangent in zip(self._ends, cotangents, strict=True):
             if end is not None and cotangent is not None:
@@ -164,7 +164,7 @@ class Tape:
         return arrays_within([node.pullback for node in self._order])
 
 
-def made_tape(
+def make_tape(
     parents: Sequence[Sequence[int]],
     pullbacks: Sequence[Callable | None],
     are_real: Sequence[bool],
@@ -189,10 +189,10 @@ def require_own_roots(order: Sequence[TapeNode], roots: Sequence[TapeNode]) -> N
     """Whatever the outputs depend on began at the roots; a copy of a box began elsewhere."""
     beginnings = {node for node in order if node.pullback is None}
     if not beginnings.issubset(roots):
-        raise copied()
+        raise copied_box_error()
 
 
-def copied() -> TypeError:
+def copied_box_error() -> TypeError:
     return TypeError(
         "an ArrayBox was copied with copy.deepcopy or pickle, and its copy has lost its "
         "derivative; copy arrays with np.array(x)"
@@ -256,7 +256,7 @@ class Cotangents:
         if previous is None:
             self.value[node] = cotangent
         elif node in self._ours and isinstance(previous, np.ndarray):
-            self._put(node, added_in_place(previous, cotangent), True)
+            self._put(node, add_in_place(previous, cotangent), True)
         else:
             self._put(node, previous + cotangent, True)
 
@@ -266,7 +266,7 @@ class Cotangents:
         self._put(node, *add_outgrads(flagged, cotangent))
 
 
-def added_in_place(array: np.ndarray, cotangent: Any) -> Any:
+def add_in_place(array: np.ndarray, cotangent: Any) -> Any:
     try:
         array += cotangent
     except TypeError:  # complex does not go into real: the sum is complex

@@ -144,17 +144,17 @@ class Compiled:
         pairs = zip(leaves, self._is_constant, strict=True)
         return [leaf for leaf, is_constant in pairs if is_constant]
 
-    def traced(self, arrays: Sequence[Any], constants: Sequence[Any]) -> Any:
+    def trace(self, arrays: Sequence[Any], constants: Sequence[Any]) -> Any:
         """The operations of a call as JAX records them; runs the Python code of the function."""
-        traced = jax.make_jaxpr(self._called)(list(arrays), list(constants))
+        traced = jax.make_jaxpr(self._call)(list(arrays), list(constants))
         self.reached = reached(traced.jaxpr, len(arrays), self.outputs.count())
         return traced
 
     def _traced_value(self, constants: list[Any]) -> tuple[list[Any], list[Any]]:
-        return self._called((), constants)
+        return self._call((), constants)
 
     def _traced_forward(self, arrays: list[Any], constants: list[Any]) -> tuple:
-        return self.both_passes(self.traced(arrays, constants), arrays, constants)
+        return self.both_passes(self.trace(arrays, constants), arrays, constants)
 
     def both_passes(self, traced: Any, arrays: Sequence[Any], constants: Sequence[Any]) -> tuple:
         """As ``forward``, of what was traced."""
@@ -172,7 +172,7 @@ class Compiled:
     def _traced_pull(self, pullback: Any, cotangents: list[Any]) -> tuple[Any, ...]:
         return pullback(self.outputs.dense(cotangents))
 
-    def _called(self, boxes: Sequence[Any], constants: Sequence[Any]) -> tuple[list, list]:
+    def _call(self, boxes: Sequence[Any], constants: Sequence[Any]) -> tuple[list, list]:
         rest = iter(constants)
         leaves = [
             next(rest) if is_constant else leaf

@@ -28,4 +28,4 @@ def linearize(
             pushed = push_ends(*[with_shape(tangent, primal) for tangent, primal in pairs])
         return outputs.tangents(pushed)
 
-    return outputs.joined(ends, others), push
+    return outputs.join(ends, others), push

@@ -37,14 +37,14 @@ class Loop:
 
     def __init__(self, compiled: Compiled, layout: Layout, arrays: list[Any], is_own: list[bool]):
         self._compiled = compiled
-        self._traced = compiled.traced(arrays, compiled.constants(layout.leaves))
+        self._traced = compiled.trace(arrays, compiled.constants(layout.leaves))
         self._reached = compiled.reached
         self._array_places = [layout.places.index(number) for number in range(len(arrays))]
         self._constant_places = compiled.constants(range(len(layout.leaves)))
         self._is_own = is_own
         self.nbytes = self._nbytes(layout, arrays)
         self.length = min(LONGEST, power_of_two(max(1, NBYTES // self.nbytes)))
-        self._run = jax.jit(self._looped)
+        self._run = jax.jit(self._run_rows)
 
     def _nbytes(self, layout: Layout, arrays: list[Any]) -> int:
         own = [layout.leaves[place] for place in self._constant_places if self._is_own[place]]
@@ -91,7 +91,7 @@ class Loop:
         columns = [next(rest) if is_there else none for is_there in self._reached]
         return zip(values, zip(*columns, strict=True), strict=True)
 
-    def _looped(self, count: Any, arrays: list[Any], constants: list[Any]) -> list[Any]:
+    def _run_rows(self, count: Any, arrays: list[Any], constants: list[Any]) -> list[Any]:
         def item(number: Any) -> list[Any]:
             values, pulled, _ = self._compiled.both_passes(
                 self._traced,

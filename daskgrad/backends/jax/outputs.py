@@ -43,7 +43,7 @@ class Outputs:
         ends = [leaf for leaf, slot in pairs if isinstance(slot, End)]
         return ends, [leaf for leaf, slot in pairs if slot is OTHER]
 
-    def joined(self, ends: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    def join(self, ends: Sequence[Any], others: Sequence[Any]) -> list[Any]:
         """All leaves again, with these arrays in their places."""
         rest = {End: iter(ends), Other: iter(others)}
         return [

@@ -24,7 +24,7 @@ def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
         if compiled is None:
             return plain(fun(*args, **kwargs))
         ends, others = compiled.value(layout)
-        values = compiled.outputs.joined(as_numpy(ends), as_numpy(others))
+        values = compiled.outputs.join(as_numpy(ends), as_numpy(others))
         return unflatten(compiled.structure, values)
 
 
@@ -32,7 +32,7 @@ def plain(value: Any) -> Any:
     leaves, structure = flatten(value)
     outputs = Outputs()
     ends, others = outputs.split(leaves)
-    return unflatten(structure, outputs.joined(as_numpy(ends), as_numpy(others)))
+    return unflatten(structure, outputs.join(as_numpy(ends), as_numpy(others)))
 
 
 def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape | GradientTape"]:
@@ -46,7 +46,7 @@ def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape | GradientT
             return trace_anew(fun, arrays)
         ends, pullback, others = compiled.forward(layout, arrays)
         fun.structure = compiled.structure
-        values = compiled.outputs.joined(as_numpy(ends), as_numpy(others))
+        values = compiled.outputs.join(as_numpy(ends), as_numpy(others))
     if compiled.outputs.is_real_scalar():
         gradient = as_numpy(compiled.of_reached(pullback))
         return values, GradientTape(gradient, compiled.outputs.likes())
@@ -61,7 +61,7 @@ def trace_anew(fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]
         return outputs.split(fun(*boxes))
 
     ends, pullback, others = jax.vjp(of_arrays, *arrays, has_aux=True)
-    values = outputs.joined(as_numpy(ends), as_numpy(others))
+    values = outputs.join(as_numpy(ends), as_numpy(others))
 
     def pull(pullback: Any, cotangents: Sequence[Any]) -> tuple[Any, ...]:
         return pullback(outputs.dense(cotangents))

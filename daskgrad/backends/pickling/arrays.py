@@ -14,7 +14,7 @@ import numpy as np
 from daskgrad.values.memory import OWN_DTYPES, own_dtype
 
 
-def reduced(array: np.ndarray) -> Any:
+def reduce_array(array: np.ndarray) -> Any:
     """What a pickler's ``reducer_override`` returns for an array.
 
     Raises ``pickle.PicklingError`` where its entries lie in memory with gaps or overlaps, and no
@@ -28,7 +28,7 @@ def reduced(array: np.ndarray) -> Any:
     if owner is not array:
         start = address(array) - address(owner)
         is_writeable = array.flags.writeable
-        return shown, (owner, start, array.shape, array.strides, array.dtype, is_writeable)
+        return show_memory, (owner, start, array.shape, array.strides, array.dtype, is_writeable)
     return NotImplemented if array.flags.forc else with_axes_in_order(array)
 
 
@@ -39,10 +39,10 @@ def with_axes_in_order(array: np.ndarray) -> tuple[Callable, tuple]:
     if not ordered.flags.c_contiguous:
         raise pickle.PicklingError(f"an array with strides {array.strides} does not own its memory")
     back = [sequence.index(axis) for axis in range(array.ndim)]
-    return transposed, (*np.ndarray.__reduce_ex__(ordered, 5)[:2], back)
+    return load_transposed, (*np.ndarray.__reduce_ex__(ordered, 5)[:2], back)
 
 
-def transposed(load: Callable, args: tuple, sequence: list[int]) -> np.ndarray:
+def load_transposed(load: Callable, args: tuple, sequence: list[int]) -> np.ndarray:
     return load(*args).transpose(sequence)
 
 
@@ -56,7 +56,7 @@ def as_numpy_does(array: np.ndarray) -> Any:
     return NotImplemented
 
 
-def shown(
+def show_memory(
     owner: np.ndarray, start: int, shape: tuple, strides: tuple, dtype: Any, is_writeable: bool
 ) -> np.ndarray:
     """The array that shows the memory of another one, ``start`` bytes from its beginning."""
@@ -66,7 +66,7 @@ def shown(
     return array
 
 
-def reduced_dtype(dtype: np.dtype) -> Any:
+def reduce_dtype(dtype: np.dtype) -> Any:
     """As ``reduced``, for a dtype: one that is equal to NumPy's own arrives as NumPy's own."""
     own = own_dtype(dtype)
     return (np.dtype, (own.str,)) if own is OWN_DTYPES.get(own.char) else NotImplemented

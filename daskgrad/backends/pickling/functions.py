@@ -49,15 +49,15 @@ class Pickles:
     def dumps(self, fun: Callable) -> bytes:
         parts = parts_of(fun)
         if parts is None:
-            return self._pickled(fun)
+            return self._pickle(fun)
         code = fun.__code__
         kept = self._kept.get(code)
         if kept is None or not are_same(kept[0], parts):
-            kept = self._kept[code] = parts, self._pickled(fun)
+            kept = self._kept[code] = parts, self._pickle(fun)
             drop_oldest(self._kept, MOST_KEPT)
         return kept[1]
 
-    def _pickled(self, fun: Callable) -> bytes:
+    def _pickle(self, fun: Callable) -> bytes:
         buffer = io.BytesIO()
         self._pickler(buffer, protocol=pickle.DEFAULT_PROTOCOL).dump(fun)
         return buffer.getvalue()

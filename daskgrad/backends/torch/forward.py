@@ -21,7 +21,7 @@ def linearize(
         outputs = list(fun(*primals))
         ends = [each for each in outputs if is_traced(each)]
         cotangents = [torch.ones_like(end, requires_grad=True) for end in ends]
-        pulled = differentiated(ends, primals, cotangents)
+        pulled = differentiate(ends, primals, cotangents)
 
     def push(tangents: Sequence[Any]) -> list[Any]:
         moving = [
@@ -30,7 +30,7 @@ def linearize(
             if tangent is not None and is_traced(each)
         ]
         with torch.inference_mode(False), torch.enable_grad():
-            pushed = differentiated([e for e, _ in moving], cotangents, [t for _, t in moving])
+            pushed = differentiate([e for e, _ in moving], cotangents, [t for _, t in moving])
         rest = iter(pushed)
         return [tangent_of(each, next(rest) if is_traced(each) else None) for each in outputs]
 
@@ -42,7 +42,7 @@ def is_traced(leaf: Any) -> bool:
     return has_derivative(leaf) and leaf.requires_grad
 
 
-def differentiated(
+def differentiate(
     outputs: Sequence[Any], inputs: Sequence[Any], cotangents: Sequence[Any]
 ) -> Sequence[Any]:
     """The cotangents of inputs, which can be differentiated themselves; ``None`` for none."""

@@ -41,11 +41,11 @@ def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
     """Runs ``fun`` once (see ``backends.protocol``)."""
     with _model_lock, torch.inference_mode(False), torch.enable_grad():
         roots = [tensor_of(array).requires_grad_() for array in arrays]
-        outputs = called(fun, roots) if isinstance(fun, TracedCall) else fun(*roots)
+        outputs = call_on_tensors(fun, roots) if isinstance(fun, TracedCall) else fun(*roots)
     return list(map(as_numpy, outputs)), Tape(roots, arrays, outputs)
 
 
-def called(fun: TracedCall, roots: Sequence[torch.Tensor]) -> list[Any]:
+def call_on_tensors(fun: TracedCall, roots: Sequence[torch.Tensor]) -> list[Any]:
     """The leaves of the value of a call, all of whose arrays are tensors."""
     layout = fun.layout()
     tensors = layout.fill(roots, as_tensor)

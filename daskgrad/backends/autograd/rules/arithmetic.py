@@ -35,7 +35,7 @@ def arithmetic_rule(fun: Callable, pullback_of: Callable[..., Any]) -> Callable:
         shapes = [operand.shape for operand in operands]
         if 1 not in ans.shape and shapes.count(ans.shape) == len(shapes):
             return pullback
-        return fitted(pullback, shapes)
+        return unbroadcast_after(pullback, shapes)
 
     return rule
 
@@ -51,13 +51,13 @@ def are_like(operands: Sequence[Any], result: Any) -> bool:
     return result.dtype.kind == "f"
 
 
-def fitted(pullback: Callable, shapes: Sequence[tuple]) -> Callable:
+def unbroadcast_after(pullback: Callable, shapes: Sequence[tuple]) -> Callable:
     """A pullback, and then the sums over what was broadcast."""
 
-    def fitted_pullback(g: Any) -> tuple:
+    def summed_pullback(g: Any) -> tuple:
         return tuple([fit(c, shape) for c, shape in zip(pullback(g), shapes, strict=True)])
 
-    return fitted_pullback
+    return summed_pullback
 
 
 def fit(cotangent: Any, shape: tuple) -> Any:

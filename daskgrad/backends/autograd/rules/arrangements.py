@@ -157,7 +157,7 @@ def sort_needed(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, **k
 
 @equivalent(anp.sort, needed=sort_needed, keywords="axis kind stable")
 def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
-    return sorted_by(np.argsort, a, axis, kind=kind, stable=stable)
+    return sort_by(np.argsort, a, axis, kind=kind, stable=stable)
 
 
 def partition_needed(a: Any, kth: Any, *args: Any, **kwargs: Any) -> bool:
@@ -172,10 +172,10 @@ def partition(
     def arguments(values: np.ndarray, axis: int) -> np.ndarray:
         return np.argpartition(values, kth, axis, kind)
 
-    return sorted_by(arguments, a, axis)
+    return sort_by(arguments, a, axis)
 
 
-def sorted_by(arguments: Callable, a: Any, axis: Any, **kwargs: Any) -> Any:
+def sort_by(arguments: Callable, a: Any, axis: Any, **kwargs: Any) -> Any:
     """An array in the order that ``arguments`` (``np.argsort``) finds in its numbers."""
     if axis is None:
         a, axis = anp.ravel(a), -1

@@ -87,9 +87,9 @@ class Pieces(list):
         count = sum([rows.size for rows in known])
         if len(known) < len(self) or are_many(count, space.shape):
             return self.dense()
-        return self._added_up(known)
+        return self._add_up(known)
 
-    def _added_up(self, found: Sequence[np.ndarray]) -> Rows:
+    def _add_up(self, found: Sequence[np.ndarray]) -> Rows:
         shape, dtype = self[0].space.shape, self[0].space.dtype
         rows = np.unique(np.concatenate(list(map(np.ravel, found))))
         values = np.zeros((len(rows), *shape[1:]), own_dtype(dtype))
@@ -119,7 +119,7 @@ def piece_pullback(array: Any, index: Any) -> Callable[[Any], tuple]:
 def getitem_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
     require_plain_index(argnums)
     array, index = args
-    return piece_pullback(array, own_index(index))
+    return piece_pullback(array, copy_index(index))
 
 
 def take_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
@@ -152,10 +152,10 @@ def _take_index(
     return a, (slice(None),) * (axis % len(shape)) + (places,)
 
 
-def own_index(index: Any) -> Any:
+def copy_index(index: Any) -> Any:
     """An index whose arrays nobody else can change; lists become the arrays they stand for."""
     if isinstance(index, tuple):
-        return tuple([own_index(part) for part in index])
+        return tuple([copy_index(part) for part in index])
     if isinstance(index, list):
         return np.array(index, dtype=None if index else np.intp)
     return index.copy() if isinstance(index, np.ndarray) else index

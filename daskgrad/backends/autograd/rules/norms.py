@@ -25,11 +25,11 @@ class Norm(NamedTuple):
     ord: Any
     axis: Any
     axes: tuple[int, ...]
-    kept: tuple[int, ...]
+    kept_shape: tuple[int, ...]
 
     def slope(self) -> tuple[Any, Any]:
         """The slope at each entry, and what the whole is divided by."""
-        value = anp.reshape(self.ans, self.kept)
+        value = anp.reshape(self.ans, self.kept_shape)
         if self.ord in (None, "fro") or (self.ord == 2 and len(self.axes) == 1):
             return anp.conj(self.x), value
         if self.ord in ("nuc", 2, -2) and len(self.axes) == 2:
@@ -62,8 +62,8 @@ def norm_of(ans: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: bool 
     shape = np.shape(plain(x))
     axes = range(len(shape)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     axes = tuple([n % len(shape) for n in axes])
-    kept = tuple([1 if n in axes else m for n, m in enumerate(shape)])
-    return Norm(ans, x, ord, axis, axes, kept)
+    kept_shape = tuple([1 if n in axes else m for n, m in enumerate(shape)])
+    return Norm(ans, x, ord, axis, axes, kept_shape)
 
 
 def direction(x: Any) -> Any:
@@ -79,7 +79,7 @@ def norm_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callabl
 
     def norm_pullback(g: Any) -> tuple:
         slope, divisor = norm.slope()
-        return (anp.reshape(g, norm.kept) / divisor * slope,)
+        return (anp.reshape(g, norm.kept_shape) / divisor * slope,)
 
     return norm_pullback
 

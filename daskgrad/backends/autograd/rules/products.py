@@ -179,13 +179,13 @@ def einsum_needed(*operands: Any, **kwargs: Any) -> bool:
 @equivalent(anp.einsum, needed=einsum_needed, arrays=10**9, keywords="optimize")
 def einsum(*operands: Any, **kwargs: Any) -> Any:
     """With subscripts as letters, and diagonals taken beforehand."""
-    terms, result, arrays = lettered(operands)
-    pairs = [diagonal(term, array) for term, array in zip(terms, arrays, strict=True)]
+    terms, result, arrays = read_subscripts(operands)
+    pairs = [take_diagonals(term, array) for term, array in zip(terms, arrays, strict=True)]
     names = ",".join([term for term, _ in pairs])
     return anp.einsum(f"{names}->{result}", *[array for _, array in pairs], **kwargs)
 
 
-def lettered(operands: tuple) -> tuple[list[str], str, list[Any]]:
+def read_subscripts(operands: tuple) -> tuple[list[str], str, list[Any]]:
     """Subscripts as letters, those of ellipses among them, as NumPy reads them; and the arrays."""
     terms, result, _ = anp.parse_einsum_input(*map(plain, operands))
     if isinstance(operands[0], str):
@@ -195,7 +195,7 @@ def lettered(operands: tuple) -> tuple[list[str], str, list[Any]]:
     return terms.split(","), result, arrays
 
 
-def diagonal(term: str, array: Any) -> tuple[str, Any]:
+def take_diagonals(term: str, array: Any) -> tuple[str, Any]:
     """An operand without the second place of an index that it has twice."""
     for letter in set(term):
         while term.count(letter) > 1:

@@ -39,7 +39,7 @@ def solve_triangular(
 # ---------------------------------------------------------------------------------- banded
 
 
-def shifted(row: Any, by: int) -> Any:
+def shift(row: Any, by: int) -> Any:
     """The entries ``by`` places further on, zeros beyond the ends."""
     count = np.shape(plain(row))[0]
     places = np.arange(count) + by
@@ -54,12 +54,12 @@ def solve_banded_adjoint(
     """Of ``A x = b`` with A by its diagonals: row r of ``ab`` has ``A[j + r - upper, j]`` at j."""
     (lower, upper), ab, *_ = args
     rows = lower + upper + 1
-    flipped = anp.array([shifted(ab[rows - 1 - r], r - lower) for r in range(rows)])
+    flipped = anp.array([shift(ab[rows - 1 - r], r - lower) for r in range(rows)])
 
     def solve_banded_pullback(g: Any) -> tuple:
         b = linalg.solve_banded((upper, lower), flipped, g)
         columns = [anp.reshape(part, (np.shape(plain(part))[0], -1)) for part in (b, ans)]
-        parts = [shifted(columns[0], r - upper) * columns[1] for r in range(rows)]
+        parts = [shift(columns[0], r - upper) * columns[1] for r in range(rows)]
         a = -anp.array([anp.sum(part, axis=1) for part in parts])
         return tuple([{1: a, 2: b}[argnum] for argnum in argnums])
 
