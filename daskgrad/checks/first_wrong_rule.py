@@ -108,16 +108,16 @@ def computed(nodes: Sequence[Node]) -> dict[Any, Any]:
     for node in nodes:
         if isinstance(node, ReductionNode):
             references |= {
-                (node, number): tasks.add(tasks.key("value", node.name), listed, *columns)
-                for number, (_, columns) in enumerate(node.items.blocks(tasks, node.name))
+                (node, number): tasks.add(tasks.key("value", node.name), listed, *fields)
+                for number, (_, fields) in enumerate(node.items.blocks(tasks, node.name))
             }
     results = tasks.compute([reference.key for reference in references.values()])
     return dict(zip(references, results, strict=True))
 
 
-def listed(*columns: Any) -> tuple:
-    """What a block has of each column: references are found in lists that are arguments alone."""
-    return columns
+def listed(*fields: Any) -> tuple:
+    """What a block has of each field: references are found in lists that are arguments alone."""
+    return fields
 
 
 def calls_of(graph: Graph, nodes: Sequence[Node], values: dict[Any, Any]) -> Iterator[SingleCall]:

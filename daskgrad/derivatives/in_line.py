@@ -182,8 +182,8 @@ class InLine:
     def _spread_sum(self, key: Any) -> SpreadSum:
         node = self._direct[key]
         spread, summand = spread_of(node, self._direct.client), node.summand(self._graph)
-        columns = [column.items for column in node.items.beside_placed]
-        return SpreadSum(spread, node.model, summand, columns, self._inputs(key))
+        sent = [source.items for source in node.items.beside_placed]
+        return SpreadSum(spread, node.model, summand, sent, self._inputs(key))
 
     def _inputs(self, key: Any) -> list[Any]:
         return self._tasks.run_one(key, self._values)

@@ -15,8 +15,13 @@ from daskgrad.resident.connection import Connection
 from daskgrad.resident.messages import Frames, all_framed, framed, unpack
 from daskgrad.resident.requests import Request, SpreadSum, Tree
 from daskgrad.resident.worker_plugin import abandoning, call_worker
-from daskgrad.resident.worker_sums import CannotFinish, Result, columns_of, merge_subtrees
-from daskgrad.sums.item_cotangents import with_columns
+from daskgrad.resident.worker_sums import (
+    CannotFinish,
+    Result,
+    merge_item_cotangents,
+    merge_subtrees,
+)
+from daskgrad.sums.item_cotangents import with_item_cotangents
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.settings import limit, limit_named
 from daskgrad.tasks.waiting import (
@@ -105,8 +110,12 @@ class Call:
         for number, each in enumerate(self._sums):
             sums, count = [result.sums[number] for result in results], each.spread.count
             summed = merge_subtrees(sums, count, each.summand.summation).rounded()
-            columns = columns_of(results, number)
-            totals.append(with_columns(summed, [columns[n] for n in range(len(columns))]))
+            item_cotangents = merge_item_cotangents(results, number)
+            totals.append(
+                with_item_cotangents(
+                    summed, [item_cotangents[n] for n in range(len(item_cotangents))]
+                )
+            )
         self._take_times({a: s for result in results for a, s in result.seconds.items()})
         return totals
 

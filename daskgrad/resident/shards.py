@@ -122,7 +122,7 @@ class Shards(Placed):
 
     @property
     def are_tuples(self) -> bool:
-        """Whether they are several columns, side by side."""
+        """Whether they are several collections, side by side."""
         return isinstance(self.items, Tuples)
 
     @property

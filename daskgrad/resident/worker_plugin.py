@@ -146,7 +146,7 @@ class SumsPlugin(WorkerPlugin):
         await all_or_first_error([self._lane(call, units) for _ in range(lanes)])
         self._log.add([job for job in jobs if job.seconds], start, time.time())
         seconds = {self._worker.address: [job.seconds for job in jobs]}
-        return Result([job.sums() for job in jobs], [job.columns for job in jobs], seconds)
+        return Result([job.sums() for job in jobs], [job.item_cotangents for job in jobs], seconds)
 
     async def _lane(self, call: str, units: deque[Unit]) -> None:
         """Evaluates one unit after the other in one thread of the pool.

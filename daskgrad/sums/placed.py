@@ -36,7 +36,7 @@ class Placed(OnlyItems, ABC):
     @property
     @abstractmethod
     def are_tuples(self) -> bool:
-        """Whether they are several columns, side by side."""
+        """Whether they are several collections, side by side."""
 
     @property
     @abstractmethod

@@ -24,7 +24,7 @@ from daskgrad.values.trees import flatten
 from daskgrad.values.tuples import as_slice
 
 
-class Column:
+class Source:
     """One collection that a sum runs over; this kind is in this process.
 
     ``count`` is ``None`` where it is unknown before anything is computed: ``partitions`` says then
@@ -58,11 +58,11 @@ class Column:
         return list(self.items) if self.variable is None else [*iterated(self.variable)]
 
 
-class NodeColumn(Column):
+class NodeSource(Source):
     """A list that holds nodes, or other collections within its items."""
 
 
-class PlacedColumn(Column):
+class PlacedSource(Source):
     """Items that were placed; the cut of a sum is known when it is recorded."""
 
     def __init__(self, placed: Placed, slices: bool):
@@ -98,7 +98,7 @@ class PlacedColumn(Column):
         raise cannot_be_single("what dg.place returned")
 
 
-class ComputedColumn(Column):
+class ComputedSource(Source):
     """A list of Delayed objects or futures, each of them an item."""
 
     is_here = False
@@ -110,7 +110,7 @@ class ComputedColumn(Column):
         ]
 
 
-class RowColumn(Column):
+class RowSource(Source):
     """A dask Array, whose rows are the items."""
 
     is_here = False
@@ -131,7 +131,7 @@ class RowColumn(Column):
         raise cannot_be_single("a dask Array")
 
 
-class PartitionColumn(Column):
+class PartitionSource(Source):
     """A collection whose partitions are taken as they are; ``prepare`` is applied to each."""
 
     count = None
@@ -177,8 +177,8 @@ def iterated(variable: Variable) -> Sequence[Node]:
 # ------------------------------------------------------------------- which kind something is
 
 
-def as_column(items: Any, argument: str, slices: bool) -> Column:
-    """The kind of column that ``items`` is.
+def as_source(items: Any, argument: str, slices: bool) -> Source:
+    """The kind of source that ``items`` is.
 
     Raises
     ------
@@ -188,11 +188,11 @@ def as_column(items: Any, argument: str, slices: bool) -> Column:
         for no items, or a dask Array whose rows are not counted yet.
     """
     if isinstance(items, Placed):
-        return PlacedColumn(items, slices)
+        return PlacedSource(items, slices)
     if isinstance(items, Variable):
         require_items_in(items, argument)
         items.own_arrays()  # blocks may be used later than the call that records them
-        return Column(as_items(items.primal, argument), items)
+        return Source(as_items(items.primal, argument), items)
     if isinstance(items, Node):
         raise TypeError(
             f"{argument} is {items!r}, and how many items it will have is not known while the sum "
@@ -200,17 +200,17 @@ def as_column(items: Any, argument: str, slices: bool) -> Column:
             f"all: dg.delayed(lambda items, *shared: dg.map_sum(model, items, *shared))"
         )
     if hasattr(type(items), "rechunk"):
-        return array_column(items, argument, slices)
+        return array_source(items, argument, slices)
     if hasattr(type(items), "foldby"):
-        return PartitionColumn(items, as_block)
+        return PartitionSource(items, as_block)
     if hasattr(type(items), "divisions"):
         require_slices(items, argument, slices)
-        return PartitionColumn(items, None)
+        return PartitionSource(items, None)
     require_sequence(items, argument)
     items = as_items(items, argument)
     if isinstance(items, np.ndarray) or not any(map(holds_node, items)):
-        return Column(items)
-    return NodeColumn(items) if any(map(needs_node, items)) else ComputedColumn(items)
+        return Source(items)
+    return NodeSource(items) if any(map(needs_node, items)) else ComputedSource(items)
 
 
 def require_sequence(items: Any, argument: str) -> None:
@@ -221,7 +221,7 @@ def require_sequence(items: Any, argument: str) -> None:
         )
 
 
-def array_column(array: Any, argument: str, slices: bool) -> Column:
+def array_source(array: Any, argument: str, slices: bool) -> Source:
     if not array.ndim or array.dtype == object:
         raise TypeError(
             f"{argument} is a dask Array of dtype {array.dtype} and {array.ndim} dimensions; it "
@@ -230,9 +230,9 @@ def array_column(array: Any, argument: str, slices: bool) -> Column:
     if array.shape[0] == 0:
         raise ValueError(f"{argument} is empty, and an empty sum has no shape; sum at least one")
     if not np.isnan(array.shape[0]):
-        return RowColumn(array)
+        return RowSource(array)
     if slices:
-        return PartitionColumn(array.rechunk(dict.fromkeys(range(1, array.ndim), -1)), row_major)
+        return PartitionSource(array.rechunk(dict.fromkeys(range(1, array.ndim), -1)), row_major)
     raise ValueError(
         f"{argument} is a dask Array whose rows are not counted; call its compute_chunk_sizes(), "
         f"or sum over its blocks as they are with reduce_sum"
