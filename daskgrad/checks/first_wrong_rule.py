@@ -1,4 +1,4 @@
-"""First wrong rule: which model's rule is wrong, where the derivative of a whole function is.
+"""First wrong rule: which model's rule is wrong, where the derivative of a function is wrong.
 
 Each active node's call is checked alone, in the order of the graph, at the values that its inputs
 have, and each term of a sum; in the calling thread, whatever the data were computed on.
@@ -30,9 +30,9 @@ from daskgrad.values.trees import flatten
 Check = Callable[[Program], Fault | None]
 
 
-def first_culprit(whole: Program, check: Check) -> str:
+def first_culprit(program: Program, check: Check) -> str:
     """A sentence on the first call whose derivative is wrong by itself."""
-    graph, calls = recorded_calls(whole)
+    graph, calls = recorded_calls(program)
     with dask.config.set(scheduler="sync"), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a term may not depend on every argument
         for call in calls:
@@ -90,11 +90,11 @@ class SingleCall(NamedTuple):
         return DelayedModel(self.model)(*args, **kwargs)
 
 
-def recorded_calls(whole: Program) -> tuple[Graph, Iterator[SingleCall]]:
+def recorded_calls(program: Program) -> tuple[Graph, Iterator[SingleCall]]:
     """The graph of a function, and its active calls with the values of their inputs."""
-    args = [variable(arg) if has_derivative(arg) else arg for arg in whole.args]
-    output = as_output(whole.fun(*args), whole.name)
-    graph = Graph(output, [arg for n, arg in enumerate(args) if n in whole.numbers])
+    args = [variable(arg) if has_derivative(arg) else arg for arg in program.args]
+    output = as_output(program.fun(*args), program.name)
+    graph = Graph(output, [arg for n, arg in enumerate(args) if n in program.numbers])
     nodes = [node for node in graph.order if node in graph.active]
     return graph, calls_of(graph, nodes, computed(nodes))
 

@@ -149,8 +149,8 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
             for start, stop in at_once(entries(leaves))
             for _, row in second_order([along(place) for place in range(start, stop)])
         ]
-        whole = flatten(own[0])[1] if is_integer(argnums) else structure
-        return blocks(leaves, leaves, whole, whole, rows)
+        tree = flatten(own[0])[1] if is_integer(argnums) else structure
+        return blocks(leaves, leaves, tree, tree, rows)
 
     return documented(hessian_of, fun, "hessian")
 
@@ -190,8 +190,8 @@ def gnvp(
     def pulled(cotangent: Any) -> tuple:
         """The transposed Jacobian times a cotangent: the tangent is linear in its directions."""
         leaves = checked_cotangent(cotangent, value, name).leaves
-        whole = cotangents.Cotangent(((None,) * len(leaves)) + leaves)
-        return in_places(gathered(pushed, kept.pull(whole))[0], wrt, primals)
+        of_dual = cotangents.Cotangent(((None,) * len(leaves)) + leaves)
+        return in_places(gathered(pushed, kept.pull(of_dual))[0], wrt, primals)
 
     (slope,), (curvature,) = hvp(loss, (value,), (tangent,))
     return pulled(slope), pulled(curvature)

@@ -75,14 +75,14 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
         used = {node.root for node in graph.active if isinstance(node, Variable)}
         unused = [own for own in recorded.variables if own not in used]
         warn_of_independent(unused, name)
-        whole = args[numbers[0]] if is_integer(argnums) else tuple([args[n] for n in numbers])
-        if mode == "forward" and entries(whole):
-            return pushed(recorded, graph, whole)
+        argument = args[numbers[0]] if is_integer(argnums) else tuple([args[n] for n in numbers])
+        if mode == "forward" and entries(argument):
+            return pushed(recorded, graph, argument)
         kept = Kept(graph)
-        if mode == "auto" and is_taller(kept.value, whole):
-            return pushed(recorded, graph, whole)
-        require_one_kind(kept.value, whole, name)
-        return pulled(recorded, kept, whole)
+        if mode == "auto" and is_taller(kept.value, argument):
+            return pushed(recorded, graph, argument)
+        require_one_kind(kept.value, argument, name)
+        return pulled(recorded, kept, argument)
 
     return documented(jacobian_of, fun, "jacobian")
 

@@ -23,7 +23,7 @@ Grainsize = int | Literal["auto"]
 
 
 class Block(NamedTuple):
-    """A run of items; ``first`` is the index of its first one in the whole."""
+    """A run of items; ``first`` is the index of its first item among all."""
 
     first: int
     items: Any

@@ -88,7 +88,7 @@ def stack_items(items: Sequence[Leaves], are_rows: bool) -> Leaves:
     return (np.stack([np.zeros_like(like) if row is None else row for row in rows]),)
 
 
-# ----------------------------------------------------------------------------- of a whole sum
+# ----------------------------------------------------------------------------- of all blocks
 
 
 def without_items(captured: Captured) -> Captured:
@@ -113,7 +113,7 @@ def item_cotangents_of(
 
 
 def with_item_cotangents(captured: Captured, blocks: Sequence[tuple[Leaves, ...]]) -> Captured:
-    """A whole sum, with the cotangents of the items of all its blocks, if there are any."""
+    """A sum that was added up, with the cotangents of the items of all its blocks."""
     if not blocks:
         return captured
     gradient = ItemGradient(captured.pullback.leaves, tuple(zip(*blocks, strict=True)))
@@ -121,7 +121,7 @@ def with_item_cotangents(captured: Captured, blocks: Sequence[tuple[Leaves, ...]
 
 
 def item_cotangents_in(captured: Captured, number: int) -> tuple[Leaves, ...]:
-    """The cotangents of the items of a whole sum, block by block; ``number`` of the fields."""
+    """The cotangents of the items of a sum, block by block, for the field with this number."""
     return captured.pullback.item_cotangents[number]
 
 

@@ -29,7 +29,7 @@ class Source:
 
     ``count`` is ``None`` where it is unknown before anything is computed: ``partitions`` says then
     in how many blocks it comes. ``starts`` are the places where it is cut, if it cannot be cut
-    elsewhere; ``own_starts`` those where a sum of whole slices cuts it, if nobody asks otherwise.
+    elsewhere; ``own_starts`` those where a sum over slices cuts it, if nobody asks otherwise.
     ``is_here``: the items are in this process, and not results of tasks or on a cluster.
     """
 

@@ -119,7 +119,7 @@ class Items:
         ]
 
     def _data(self, tasks: TaskGraph, number: int, name: str, used_twice: bool) -> list[Any]:
-        """What each block has of one source; a whole slice is the one item of its block."""
+        """What each block has of one source; a slice is the only item of its block."""
         data = self.sources[number].data(tasks, self._blocks[number], name, used_twice)
         return [[slice_] for slice_ in data] if self.slices else data
 
