@@ -14,7 +14,7 @@ import optree
 
 from daskgrad.derivatives.evaluation import evaluated
 from daskgrad.derivatives.groups import at_once
-from daskgrad.derivatives.held import Kept
+from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import (
     Argnums,
     has_derivative,
@@ -74,21 +74,22 @@ def hvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
 class Product(NamedTuple):
     """A Hessian-vector product that is recorded: the tangent of a function, if it has one.
 
-    ``pushed`` are the tangents of the variables; ``unseen`` is what no tangent depends on, and must
-    be a number.
+    ``pushed`` are the tangents of the variables. ``constant_terms`` are the nodes that no tangent
+    depends on; their values must be numbers.
     """
 
     recorded: Recording
     pushed: list[Variable]
     tangent: Node | None
-    unseen: list[Node]
+    constant_terms: list[Node]
 
     def results(self, arrived: dict) -> tuple[list[Any], list[Any]]:
         """The gradient and the product, variable by variable."""
         gradients, independent = gathered(self.pushed, arrived)
-        unseen = set(independent)
+        of_unused = set(independent)
         pairs = zip(self.recorded.variables, self.pushed, strict=True)
-        warn_of_independent([own for own, pushed in pairs if pushed in unseen], self.recorded.name)
+        unused = [own for own, pushed in pairs if pushed in of_unused]
+        warn_of_independent(unused, self.recorded.name)
         return gradients, gathered(self.recorded.variables, arrived)[0]
 
 
@@ -99,7 +100,7 @@ def product(recorded: Recording, output: Any, tangents: Sequence[Any]) -> Produc
     if output not in graph.active:
         return Product(recorded, pushed, None, [])
     tangents_of = Tangents(graph, directions)
-    return Product(recorded, pushed, tangents_of.tangent(output), list(tangents_of.unseen))
+    return Product(recorded, pushed, tangents_of.tangent(output), list(tangents_of.constant_terms))
 
 
 def second_order(products: Sequence[Product]) -> list[tuple[list[Any], list[Any]]]:
@@ -109,9 +110,9 @@ def second_order(products: Sequence[Product]) -> list[tuple[list[Any], list[Any]
     if tangents:
         total = SumNode(tangents) if tangents[1:] else tangents[0]
         variables = [own for each in products for own in (*each.recorded.variables, *each.pushed)]
-        unseen = list(dict.fromkeys([node for each in products for node in each.unseen]))
+        constants = list(dict.fromkeys([node for each in products for node in each.constant_terms]))
         value, others, arrived = evaluated(
-            Graph(total, variables, unseen, output_is_scalar=True), unseen
+            Graph(total, variables, constants, output_is_scalar=True), constants
         )
         for number in (value, *others):
             require_real_scalar(number, products[0].recorded.name)
@@ -183,15 +184,15 @@ def gnvp(
     output = as_output(recorded.run({}, has_aux=False)[0], name)
     directions = tangent_variables(recorded, [tangents[number] for number in wrt])
     pushed = [direction for (direction,) in directions.values()]
-    kept = Kept(Graph(dual_of(recorded.graph(output), directions), pushed))
-    value, (moved,) = kept.value
+    held = HeldForwardPass(Graph(dual_of(recorded.graph(output), directions), pushed))
+    value, (moved,) = held.value
     tangent = tangent_in_place(value, moved)
 
     def pulled(cotangent: Any) -> tuple:
         """The transposed Jacobian times a cotangent: the tangent is linear in its directions."""
         leaves = checked_cotangent(cotangent, value, name).leaves
         of_dual = cotangents.Cotangent(((None,) * len(leaves)) + leaves)
-        return in_places(gathered(pushed, kept.pull(of_dual))[0], wrt, primals)
+        return in_places(gathered(pushed, held.pull(of_dual))[0], wrt, primals)
 
     (slope,), (curvature,) = hvp(loss, (value,), (tangent,))
     return pulled(slope), pulled(curvature)

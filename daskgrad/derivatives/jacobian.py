@@ -8,7 +8,7 @@ import optree
 
 from daskgrad.derivatives.evaluation import evaluated
 from daskgrad.derivatives.groups import groups
-from daskgrad.derivatives.held import Kept
+from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import (
     Argnums,
     require_argnums,
@@ -78,11 +78,11 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
         argument = args[numbers[0]] if is_integer(argnums) else tuple([args[n] for n in numbers])
         if mode == "forward" and entries(argument):
             return pushed(recorded, graph, argument)
-        kept = Kept(graph)
-        if mode == "auto" and is_taller(kept.value, argument):
+        held = HeldForwardPass(graph)
+        if mode == "auto" and is_taller(held.value, argument):
             return pushed(recorded, graph, argument)
-        require_one_kind(kept.value, argument, name)
-        return pulled(recorded, kept, argument)
+        require_one_kind(held.value, argument, name)
+        return pulled(recorded, held, argument)
 
     return documented(jacobian_of, fun, "jacobian")
 
@@ -103,13 +103,13 @@ def is_taller(value: Any, argument: Any) -> bool:
     return entries(value) > 2 * entries(argument) > 0
 
 
-def pulled(recorded: Recording, kept: Kept, argument: Any) -> Any:
+def pulled(recorded: Recording, held: HeldForwardPass, argument: Any) -> Any:
     """The Jacobian by rows, from the cotangents of the value's entries."""
-    outer, outer_tree = flatten(kept.value)
+    outer, outer_tree = flatten(held.value)
     inner, inner_tree = flatten(argument)
     rows = [
         [leaf for tree in gathered(recorded.variables, arrived)[0] for leaf in flatten(tree)[0]]
-        for arrived in kept.pull_units(entries(outer))
+        for arrived in held.pull_units(entries(outer))
     ]
     return blocks(outer, inner, outer_tree, inner_tree, rows)
 

@@ -41,7 +41,7 @@ class Tangents:
         self._duals: dict[Node, Any] = {}
         self._tangents: dict[Node, Any] = {}
         self._models: dict[tuple[int, bool], Model] = {}
-        self.unseen: dict[Node, None] = {}  # what no tangent depends on, and must be a number
+        self.constant_terms: dict[Node, None] = {}  # no tangent depends on them; must be numbers
 
     def dual(self, node: Node) -> Any:
         """What stands for an active node where its value and tangents are wanted."""
@@ -167,7 +167,7 @@ def require_numbers_left_out(node: CallNode, tangents: Tangents) -> None:
     for arg in args:
         if isinstance(arg, Node):
             if arg not in tangents.graph.active:
-                tangents.unseen[arg] = None
+                tangents.constant_terms[arg] = None
         elif not (np.ndim(arg) == 0 and np.isrealobj(arg)):
             raise TypeError(
                 f"a derivative of {node.name!r} was asked for, and one of its operands is "
