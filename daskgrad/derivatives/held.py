@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from daskgrad.derivatives.evaluation import Arrived, known_or, repeated
-from daskgrad.derivatives.groups import groups
+from daskgrad.derivatives.groups import task_groups
 from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import build_backward
@@ -121,7 +121,7 @@ class HeldForwardPass:
     def _pull_all(
         self, count: int, seeds: Callable[[ForwardPass, TaskGraph, int, int], Any]
     ) -> list[Arrived]:
-        runs = groups(count)
+        runs = task_groups(count)
 
         def evaluate(run: ForwardPass) -> list[Arrived]:
             tasks = run.tasks.copy(is_batched=True)

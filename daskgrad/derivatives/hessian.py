@@ -13,7 +13,7 @@ import numpy as np
 import optree
 
 from daskgrad.derivatives.evaluation import evaluated
-from daskgrad.derivatives.groups import at_once
+from daskgrad.derivatives.groups import evaluation_groups
 from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import (
     Argnums,
@@ -147,7 +147,7 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
         leaves, structure = flatten(own)
         rows = [
             flatten(tuple(row))[0]
-            for start, stop in at_once(entries(leaves))
+            for start, stop in evaluation_groups(entries(leaves))
             for _, row in second_order([along(place) for place in range(start, stop)])
         ]
         tree = flatten(own[0])[1] if is_integer(argnums) else structure

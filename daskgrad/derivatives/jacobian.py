@@ -7,7 +7,7 @@ import numpy as np
 import optree
 
 from daskgrad.derivatives.evaluation import evaluated
-from daskgrad.derivatives.groups import groups
+from daskgrad.derivatives.groups import task_groups
 from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import (
     Argnums,
@@ -119,7 +119,7 @@ def pushed(recorded: Recording, graph: Graph, argument: Any) -> Any:
     inner, inner_tree = flatten(argument)
     duals = [
         dual_of(graph, unit_directions(recorded, inner, start, stop), stop - start)
-        for start, stop in groups(entries(inner))
+        for start, stop in task_groups(entries(inner))
     ]
     first, rest, _ = evaluated(Graph(duals[0], [], duals[1:]), duals[1:])
     require_one_kind(first.value, argument, recorded.name)

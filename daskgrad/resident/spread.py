@@ -87,7 +87,9 @@ class Spread:
             return self._asked
 
     def _asked_of(self, address: str, numbers: Sequence[int]) -> Asked:
-        return Asked(list(runs(numbers, [self._move_of(n) for n in numbers])), self.unit(address))
+        return Asked(
+            list(split_into_runs(numbers, [self._move_of(n) for n in numbers])), self.unit(address)
+        )
 
     def _move_of(self, number: int) -> int:
         """The number of the move that placed a block where it is."""
@@ -187,7 +189,7 @@ class Spread:
         return self._sizes if np.any(np.isnan(self._costs)) else self._costs
 
 
-def runs(numbers: Sequence[int], moves: Sequence[int]) -> Iterator[Run]:
+def split_into_runs(numbers: Sequence[int], moves: Sequence[int]) -> Iterator[Run]:
     """Cuts ascending numbers of blocks into runs, each of consecutive ones that one move placed."""
     start = 0
     for place in range(1, len(numbers) + 1):

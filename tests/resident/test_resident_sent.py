@@ -16,7 +16,7 @@ from daskgrad.resident import balance
 from daskgrad.resident.connection import connection_of
 from daskgrad.resident.messages import unpack
 from daskgrad.resident.requests import Rows, packed_rows
-from daskgrad.resident.spread import Spread, runs
+from daskgrad.resident.spread import Spread, split_into_runs
 from daskgrad.values.trees import flatten
 
 pytestmark = [
@@ -298,9 +298,9 @@ def test_a_slow_worker_gets_fewer_blocks():
 
 
 def test_runs_of_blocks_end_where_others_lie_between_or_they_came_by_another_move():
-    assert list(runs([], [])) == []
-    assert list(runs([3], [0])) == [(3, 4, 0)]
-    assert list(runs([0, 1, 2, 5, 6, 7], [0, 0, 1, 1, 1, 0])) == [
+    assert list(split_into_runs([], [])) == []
+    assert list(split_into_runs([3], [0])) == [(3, 4, 0)]
+    assert list(split_into_runs([0, 1, 2, 5, 6, 7], [0, 0, 1, 1, 1, 0])) == [
         (0, 2, 0),
         (2, 3, 1),
         (5, 7, 1),
