@@ -30,7 +30,7 @@ from daskgrad.values.trees import flatten
 Check = Callable[[Program], Fault | None]
 
 
-def first_culprit(program: Program, check: Check) -> str:
+def find_wrong_rule(program: Program, check: Check) -> str:
     """A sentence on the first call whose derivative is wrong by itself."""
     graph, calls = recorded_calls(program)
     with dask.config.set(scheduler="sync"), warnings.catch_warnings():
@@ -38,7 +38,7 @@ def first_culprit(program: Program, check: Check) -> str:
         for call in calls:
             fault = check(call.program())
             if fault is not None:
-                return call.blamed(fault)
+                return call.describe(fault)
     return (
         f"each of the {len(graph.active)} nodes that matter is right by itself: look for what a "
         f"derivative cannot see, such as an argument that is also used through a closure"
@@ -60,7 +60,7 @@ class SingleCall(NamedTuple):
         labels = [argument_label(self.call, number) for number, _ in self.active]
         return Program(self._record, self._evaluate, self._pull, args, self.model.name, labels)
 
-    def blamed(self, fault: Fault) -> str:
+    def describe(self, fault: Fault) -> str:
         label = fault.program.labels[fault.number]
         return (
             f"the first rule that is wrong is that of model {self.model.name!r}{at(self.place)}, "
@@ -96,10 +96,10 @@ def recorded_calls(program: Program) -> tuple[Graph, Iterator[SingleCall]]:
     output = as_output(program.fun(*args), program.name)
     graph = Graph(output, [arg for n, arg in enumerate(args) if n in program.numbers])
     nodes = [node for node in graph.order if node in graph.active]
-    return graph, calls_of(graph, nodes, computed(nodes))
+    return graph, calls_of(graph, nodes, compute_inputs(nodes))
 
 
-def computed(nodes: Sequence[Node]) -> dict[Any, Any]:
+def compute_inputs(nodes: Sequence[Node]) -> dict[Any, Any]:
     """The values of the nodes' inputs, and for each sum those of the items in its blocks."""
     tasks = TaskGraph()
     sources = list(dict.fromkeys(source for node in nodes for source in node.inputs))
@@ -108,14 +108,14 @@ def computed(nodes: Sequence[Node]) -> dict[Any, Any]:
     for node in nodes:
         if isinstance(node, ReductionNode):
             references |= {
-                (node, number): tasks.add(tasks.key("value", node.name), listed, *fields)
+                (node, number): tasks.add(tasks.key("value", node.name), as_tuple, *fields)
                 for number, (_, fields) in enumerate(node.items.blocks(tasks, node.name))
             }
     results = tasks.compute([reference.key for reference in references.values()])
     return dict(zip(references, results, strict=True))
 
 
-def listed(*fields: Any) -> tuple:
+def as_tuple(*fields: Any) -> tuple:
     """What a block has of each field: references are found in lists that are arguments alone."""
     return fields
 

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from daskgrad.derivatives.evaluation import Arrived, known_or, repeated
+from daskgrad.derivatives.evaluation import Arrived, compute_unknown, evaluate_again_if_lost
 from daskgrad.derivatives.groups import task_groups
 from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.graph.activity import Graph
@@ -37,7 +37,7 @@ class HeldForwardPass:
     def __init__(self, graph: Graph):
         self._graph = graph
         self._lock = threading.Lock()
-        self.value, self._latest = repeated(graph, self._run)
+        self.value, self._latest = evaluate_again_if_lost(graph, self._run)
         self._fingerprint = fingerprint(flatten(self.value)[0])
 
     def _run(self) -> tuple[Any, ForwardPass]:
@@ -47,7 +47,7 @@ class HeldForwardPass:
         forward = build_forward(self._graph, tasks)
         persisted = tasks.persisted()
         try:
-            value = known_or(persisted.compute, [forward.values[self._graph.output]])[0]
+            value = compute_unknown(persisted.compute, [forward.values[self._graph.output]])[0]
         except BaseException:
             persisted.release()
             raise
@@ -72,14 +72,16 @@ class HeldForwardPass:
         """Evaluates on the latest forward pass; runs it again first if its results are gone."""
         used = self._latest
         if used.client is not None and active_client() is not used.client:
-            repeated(self._graph, lambda: self._run_again(used))
+            evaluate_again_if_lost(self._graph, lambda: self._run_again(used))
 
         def evaluate_latest() -> Any:
             nonlocal used
             used = self._latest
             return evaluate(used)
 
-        return repeated(self._graph, evaluate_latest, prepare=lambda: self._run_again(used))
+        return evaluate_again_if_lost(
+            self._graph, evaluate_latest, prepare=lambda: self._run_again(used)
+        )
 
     def pull(self, cotangent: Cotangent) -> Arrived:
         """What arrives at the variables."""
@@ -87,7 +89,7 @@ class HeldForwardPass:
         def evaluate(run: ForwardPass) -> Arrived:
             tasks, of_value = run.tasks.copy(), self._of_value(cotangent)
             arrived = build_backward(self._graph, run.forward, tasks, of_value, saw_value=True)
-            computed = known_or(tasks.compute, list(arrived.values()))
+            computed = compute_unknown(tasks.compute, list(arrived.values()))
             return dict(zip(arrived, computed, strict=True))
 
         return self._evaluate(evaluate)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad.derivatives.evaluation import evaluated
+from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.groups import evaluation_groups
 from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import (
@@ -32,7 +32,7 @@ from daskgrad.derivatives.outputs import (
     checked_cotangent,
     require_real_scalar,
 )
-from daskgrad.derivatives.recording import Recording, documented, gathered, in_places
+from daskgrad.derivatives.recording import Recording, document, gather_gradients, in_places
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.tangents import Tangents
@@ -85,12 +85,12 @@ class Product(NamedTuple):
 
     def results(self, arrived: dict) -> tuple[list[Any], list[Any]]:
         """The gradient and the product, variable by variable."""
-        gradients, independent = gathered(self.pushed, arrived)
+        gradients, independent = gather_gradients(self.pushed, arrived)
         of_unused = set(independent)
         pairs = zip(self.recorded.variables, self.pushed, strict=True)
         unused = [own for own, pushed in pairs if pushed in of_unused]
         warn_of_independent(unused, self.recorded.name)
-        return gradients, gathered(self.recorded.variables, arrived)[0]
+        return gradients, gather_gradients(self.recorded.variables, arrived)[0]
 
 
 def product(recorded: Recording, output: Any, tangents: Sequence[Any]) -> Product:
@@ -111,7 +111,7 @@ def second_order(products: Sequence[Product]) -> list[tuple[list[Any], list[Any]
         total = SumNode(tangents) if tangents[1:] else tangents[0]
         variables = [own for each in products for own in (*each.recorded.variables, *each.pushed)]
         constants = list(dict.fromkeys([node for each in products for node in each.constant_terms]))
-        value, others, arrived = evaluated(
+        value, others, arrived = evaluate_graph(
             Graph(total, variables, constants, output_is_scalar=True), constants
         )
         for number in (value, *others):
@@ -153,7 +153,7 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
         tree = flatten(own[0])[1] if is_integer(argnums) else structure
         return blocks(leaves, leaves, tree, tree, rows)
 
-    return documented(hessian_of, fun, "hessian")
+    return document(hessian_of, fun, "hessian")
 
 
 def require_real(arguments: Any, name: str) -> None:
@@ -192,7 +192,7 @@ def gnvp(
         """The transposed Jacobian times a cotangent: the tangent is linear in its directions."""
         leaves = checked_cotangent(cotangent, value, name).leaves
         of_dual = cotangents.Cotangent(((None,) * len(leaves)) + leaves)
-        return in_places(gathered(pushed, held.pull(of_dual))[0], wrt, primals)
+        return in_places(gather_gradients(pushed, held.pull(of_dual))[0], wrt, primals)
 
     (slope,), (curvature,) = hvp(loss, (value,), (tangent,))
     return pulled(slope), pulled(curvature)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import optree
 
-from daskgrad.derivatives.evaluation import evaluated
+from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.groups import task_groups
 from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import (
@@ -19,7 +19,7 @@ from daskgrad.derivatives.jvp import dual_of
 from daskgrad.derivatives.matrices import blocks
 from daskgrad.derivatives.notices import warn_of_independent
 from daskgrad.derivatives.outputs import as_output
-from daskgrad.derivatives.recording import Recording, documented, gathered
+from daskgrad.derivatives.recording import Recording, document, gather_gradients
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.variables import Variable, variable
 from daskgrad.values.descriptions import describe, function_name, is_integer, require_choice
@@ -77,14 +77,14 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
         warn_of_independent(unused, name)
         argument = args[numbers[0]] if is_integer(argnums) else tuple([args[n] for n in numbers])
         if mode == "forward" and entries(argument):
-            return pushed(recorded, graph, argument)
+            return push_columns(recorded, graph, argument)
         held = HeldForwardPass(graph)
         if mode == "auto" and is_taller(held.value, argument):
-            return pushed(recorded, graph, argument)
+            return push_columns(recorded, graph, argument)
         require_one_kind(held.value, argument, name)
-        return pulled(recorded, held, argument)
+        return pull_rows(recorded, held, argument)
 
-    return documented(jacobian_of, fun, "jacobian")
+    return document(jacobian_of, fun, "jacobian")
 
 
 def require_one_kind(value: Any, argument: Any, name: str) -> None:
@@ -103,25 +103,29 @@ def is_taller(value: Any, argument: Any) -> bool:
     return entries(value) > 2 * entries(argument) > 0
 
 
-def pulled(recorded: Recording, held: HeldForwardPass, argument: Any) -> Any:
+def pull_rows(recorded: Recording, held: HeldForwardPass, argument: Any) -> Any:
     """The Jacobian by rows, from the cotangents of the value's entries."""
     outer, outer_tree = flatten(held.value)
     inner, inner_tree = flatten(argument)
     rows = [
-        [leaf for tree in gathered(recorded.variables, arrived)[0] for leaf in flatten(tree)[0]]
+        [
+            leaf
+            for tree in gather_gradients(recorded.variables, arrived)[0]
+            for leaf in flatten(tree)[0]
+        ]
         for arrived in held.pull_units(entries(outer))
     ]
     return blocks(outer, inner, outer_tree, inner_tree, rows)
 
 
-def pushed(recorded: Recording, graph: Graph, argument: Any) -> Any:
+def push_columns(recorded: Recording, graph: Graph, argument: Any) -> Any:
     """The Jacobian by columns, from the tangents of the arguments' entries."""
     inner, inner_tree = flatten(argument)
     duals = [
         dual_of(graph, unit_directions(recorded, inner, start, stop), stop - start)
         for start, stop in task_groups(entries(inner))
     ]
-    first, rest, _ = evaluated(Graph(duals[0], [], duals[1:]), duals[1:])
+    first, rest, _ = evaluate_graph(Graph(duals[0], [], duals[1:]), duals[1:])
     require_one_kind(first.value, argument, recorded.name)
     outer, outer_tree = flatten(first.value)
     columns = [flatten(tangent)[0] for dual in (first, *rest) for tangent in dual.tangents]

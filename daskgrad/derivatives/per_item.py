@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.derivatives.evaluation import repeated
+from daskgrad.derivatives.evaluation import evaluate_again_if_lost
 from daskgrad.derivatives.inputs import (
     Argnums,
     require_argnums,
@@ -110,12 +110,12 @@ class ItemByItem:
 
     def compute(self, kind: str) -> tuple[np.ndarray, Any]:
         """The values, and the norms or, of each variable, the gradients."""
-        blocks: Sequence[SingleTerms] = repeated(self._graph, lambda: self._run(kind))
-        values = joined([block.values for block in blocks])
+        blocks: Sequence[SingleTerms] = evaluate_again_if_lost(self._graph, lambda: self._run(kind))
+        values = concatenate([block.values for block in blocks])
         if kind == "norm":
-            return values, joined([block.gradients for block in blocks])
+            return values, concatenate([block.gradients for block in blocks])
         by_leaf = zip(*[block.gradients for block in blocks], strict=True)
-        leaves = iter([None if rows[0] is None else joined(rows) for rows in by_leaf])
+        leaves = iter([None if rows[0] is None else concatenate(rows) for rows in by_leaf])
         return values, [
             optree.tree_unflatten(v.structure, [next(leaves) for _ in v.leaves])
             for v in self._variables
@@ -136,7 +136,7 @@ class ItemByItem:
         return tasks.compute([reference.key for reference in references])
 
 
-def joined(blocks: Sequence[np.ndarray]) -> np.ndarray:
+def concatenate(blocks: Sequence[np.ndarray]) -> np.ndarray:
     """Blocks one after the other; a block without items has no dtype of its own."""
     return np.concatenate([block for block in blocks if len(block)] or blocks[:1])
 

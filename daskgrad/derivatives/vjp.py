@@ -8,7 +8,7 @@ import numpy as np
 from daskgrad.derivatives.evaluation import Arrived
 from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import has_derivative, require_function, require_no_node
-from daskgrad.derivatives.outputs import as_output, checked_cotangent, unstacked
+from daskgrad.derivatives.outputs import as_output, checked_cotangent, unstack
 from daskgrad.derivatives.recording import Recording, in_places
 from daskgrad.values.descriptions import argument_name, function_name
 from daskgrad.values.memory import of_its_own
@@ -51,14 +51,14 @@ def vjp(fun: Callable, *primals: Any) -> tuple[Any, Callable[[Any], tuple]]:
         return in_places(recorded.gather(arrived), wrt, primals)
 
     def pullback(cotangent: Any) -> tuple:
-        batch = unstacked(cotangent, held.value, name)
+        batch = unstack(cotangent, held.value, name)
         if batch is None:
             return by_primal(held.pull(checked_cotangent(cotangent, held.value, name)))
-        return stacked([by_primal(arrived) for arrived in held.pull_each(batch)])
+        return stack([by_primal(arrived) for arrived in held.pull_each(batch)])
 
     return of_its_own(held.value), pullback
 
 
-def stacked(trees: Sequence[Any]) -> Any:
+def stack(trees: Sequence[Any]) -> Any:
     """Trees of one structure as one, whose arrays have a new first axis."""
     return map_leaves(lambda *rows: None if rows[0] is None else np.stack(rows), *trees)

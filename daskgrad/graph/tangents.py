@@ -83,9 +83,9 @@ class Tangents:
                 duals.update(active)
         for node in self.graph.order:
             if node in duals:
-                self._duals[node] = annotated(dual_node(node, self), node)
+                self._duals[node] = annotate(dual_node(node, self), node)
             if node in tangents:
-                self._tangents[node] = annotated(self._tangent(node), node)
+                self._tangents[node] = annotate(self._tangent(node), node)
 
     def _tangent(self, node: Node) -> Any:
         if isinstance(node, Variable):
@@ -100,7 +100,7 @@ def part(of: Variable, root: Variable) -> Variable:
     return Variable(value, f"tangent of {of.name}", root, of.first_leaf)
 
 
-def annotated(made: Any, node: Node) -> Any:
+def annotate(made: Any, node: Node) -> Any:
     """A node that was made for another one, with its annotations, and keys that tell its stage."""
     if isinstance(made, Node) and not isinstance(made, Variable) and made.stage != "tangent":
         made.annotations = dict(node.annotations)

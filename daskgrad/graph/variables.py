@@ -166,7 +166,7 @@ def variable(value: Any, name: str | None = None) -> Variable:
     return Variable(map_leaves(lambda leaf: checked_leaf(leaf, name, copy=True), value), name)
 
 
-def borrowed(value: Any, name: str) -> Variable:
+def borrow_variable(value: Any, name: str) -> Variable:
     """A variable whose arrays are the caller's, who must not write into them while it is used."""
     made = Variable(map_leaves(lambda leaf: checked_leaf(leaf, name, copy=None), value), name)
     made.is_borrowed = True

@@ -80,7 +80,7 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
         already), no items, columns of several lengths, and a grainsize that is no number of items.
     """
     require_grainsize(grainsize)
-    here = brought_here(items)
+    here = bring_here(items)
     client = active_client()
     threads = 1 if client is None else sum(workers_of(client).values())
     size = aligned_grainsize(grainsize, len(here), BLOCKS_A_THREAD * threads)
@@ -94,7 +94,7 @@ def next_power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def brought_here(items: Any) -> Any:
+def bring_here(items: Any) -> Any:
     """The items to place, in this process: a list, an array, or several side by side."""
     if not isinstance(items, Zip):
         return items_here(items, "items")
@@ -110,7 +110,7 @@ def items_here(items: Any, argument: str) -> Sequence[Any] | np.ndarray:
         require_can_be_placed(each, argument)
     if not any(map(is_collection, kinds)):
         return as_items(items, argument)
-    return as_items(computed(as_source(items, argument, slices=False)), argument)
+    return as_items(compute_items(as_source(items, argument, slices=False)), argument)
 
 
 def require_can_be_placed(items: Any, argument: str) -> None:
@@ -131,7 +131,7 @@ def require_can_be_placed(items: Any, argument: str) -> None:
         )
 
 
-def computed(source: Source) -> Any:
+def compute_items(source: Source) -> Any:
     """The items of a collection that are results of tasks."""
     tasks = TaskGraph()
     starts = source.own_starts or range(0, source.count or 0, COMPUTED)

@@ -95,8 +95,8 @@ class Request:
         sent = [self._rows(each, of) for each, of in zip(sums, asked, strict=True)]
         jobs = tuple([self._job(each, rows) for each, rows in zip(sums, sent, strict=True)])
         self.point = pack(self._values)
-        self.rows = packed_rows(sent) if any(each.sent for each in sums) else {}
-        self.plan = planned(jobs, sums[0].spread.plans, asked, self._is_large(len(self.rows)))
+        self.rows = pack_rows(sent) if any(each.sent for each in sums) else {}
+        self.plan = make_plan(jobs, sums[0].spread.plans, asked, self._is_large(len(self.rows)))
 
     def _is_large(self, workers: int) -> bool:
         """Whether it costs less to pass the point on than to send it to each worker directly.
@@ -176,7 +176,7 @@ class Rows(NamedTuple):
     kept: tuple[tuple[int, str], ...]
 
 
-def packed_rows(sums: Sequence[Mapping[str, Rows]]) -> dict[str, Frames]:
+def pack_rows(sums: Sequence[Mapping[str, Rows]]) -> dict[str, Frames]:
     """The rows of all sums, by worker."""
     there = dict.fromkeys(address for rows in sums for address in rows)
     return {
@@ -193,7 +193,7 @@ def is_kept(value: Any) -> bool:
 PLANS = 32  # that are kept with the blocks of a request's first sum
 
 
-def planned(
+def make_plan(
     jobs: tuple[JobMessage, ...],
     plans: dict[Any, Plan],
     asked: Sequence[Mapping[str, Asked]],

@@ -118,7 +118,7 @@ class Spread:
             if are_same and all(holder in workers for holder in self.holders):
                 return
             self._workers = dict(workers)
-            self._move(balance.assigned(self.costs(), workers))
+            self._move(balance.assign(self.costs(), workers))
 
     def _locate(self) -> None:
         """Finds out which worker has which blocks."""
@@ -159,7 +159,7 @@ class Spread:
         self._calls += 1
         return self._calls <= EVERY or self._calls % EVERY == 0
 
-    def measured(self, times: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
+    def record_times(self, times: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
         """Records the seconds of each block; after calls 2, 4, 8 ... rebalances.
 
         The first call of a worker, which loads models and has cold caches, only serves to choose

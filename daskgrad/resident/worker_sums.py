@@ -141,18 +141,18 @@ class Job:
         with self._lock:
             if self._opened is None:
                 model, summand = self._summand.value()
-                traced = TracedSum(model, summand, self._opened_inputs())
-                self._opened = traced, self._opened_rows()
+                traced = TracedSum(model, summand, self._open_inputs())
+                self._opened = traced, self._open_rows()
             return self._opened
 
-    def _opened_inputs(self) -> list[Any]:
+    def _open_inputs(self) -> list[Any]:
         values = self._values.value()
         return [
             self._kept[place].value() if place in self._kept else values[number]
             for place, number in enumerate(self._inputs)
         ]
 
-    def _opened_rows(self) -> list[Any]:
+    def _open_rows(self) -> list[Any]:
         """The rows of each run, for each field that the request brings."""
         sums = self._rows.value()
         return [
@@ -209,7 +209,9 @@ def merge_subtrees(sums: Iterable[Sums], count: int, summation: str) -> Captured
     return subtrees
 
 
-def merged(messages: Sequence[Mapping[str, Any]], own: Result, others: Sequence[Frames]) -> Result:
+def merge_results(
+    messages: Sequence[Mapping[str, Any]], own: Result, others: Sequence[Frames]
+) -> Result:
     """The results of several workers as one."""
     results: list[Result] = [own, *map(unpack, others)]
     sums = [

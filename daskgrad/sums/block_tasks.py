@@ -300,21 +300,23 @@ def pull_back_block(
             )
         leaves = seed(cotangent, rounded_value(captured.value), model)
         if not finite.is_required():
-            return pulled_back(pullback, cotangent, leaves, captured.seen, summand.is_partial)
+            return pull_back_leaves(pullback, cotangent, leaves, captured.seen, summand.is_partial)
 
         def look(offset: int, of_term: Leaves) -> None:
             item = [field[offset] for field in fields]
             where = Blame("backward", model, summand.call, [*item, *inputs], nth(first, offset))
             finite.require_pulled(where, summand.active, of_term)
 
-        pulled = pulled_back(pullback, cotangent, leaves, captured.seen, summand.is_partial, look)
+        pulled = pull_back_leaves(
+            pullback, cotangent, leaves, captured.seen, summand.is_partial, look
+        )
         for each in each_of(pulled):
             what = f"sum over {model.name!r}: the cotangent from {described[0]}"
             finite.require_sum(what, each.leaves)
         return pulled
 
 
-def pulled_back(
+def pull_back_leaves(
     pullback: Terms | Gradient,
     cotangent: Cotangent,
     leaves: Leaves,

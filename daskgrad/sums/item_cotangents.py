@@ -137,7 +137,7 @@ def pull_back_items(
     """The cotangents of all items of a sum that was added up: joined, and scaled once."""
     require_value_seen(captured, cotangent, value_elsewhere, model)
     (factor,) = seed(cotangent, captured.value, model)
-    joined = scaled(concatenate(blocks, sizes, are_rows), factor)
+    joined = scale_items(concatenate(blocks, sizes, are_rows), factor)
     if finite.is_required():
         finite.require_sum(f"sum over {model.name!r}: the cotangent of its items", joined)
     return Cotangent(joined)
@@ -165,7 +165,7 @@ def concatenate(blocks: Sequence[Leaves], sizes: Sequence[int], are_rows: bool) 
     return (np.concatenate(filled),)
 
 
-def scaled(leaves: Leaves, factor: Any) -> Leaves:
+def scale_items(leaves: Leaves, factor: Any) -> Leaves:
     if cotangents.is_zero(leaves):  # also where the terms are arrays, and there is no one factor
         return leaves
     return (None,) * len(leaves) if factor is None else cotangents.scale(leaves, factor)
@@ -175,7 +175,7 @@ def items_of(gradient: Gradient, factor: Any) -> tuple[Leaves, ...]:
     """The cotangents of a block's items, field by field, from what its scalar terms kept."""
     if not isinstance(gradient, ItemGradient):
         return ()
-    return tuple([scaled(each, factor) for each in gradient.item_cotangents])
+    return tuple([scale_items(each, factor) for each in gradient.item_cotangents])
 
 
 def factor_of_terms(cotangent: Cotangent, seeded: Leaves) -> Any:

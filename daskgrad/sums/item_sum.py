@@ -159,15 +159,15 @@ class ReductionNode(AddedNode):
 
 @dual_node.register
 def _(node: ReductionNode, tangents: Tangents) -> ReductionNode:
-    return pushed_sum(node, tangents, tangent_only=False)
+    return push_sum_forward(node, tangents, tangent_only=False)
 
 
 @tangent_node.register
 def _(node: ReductionNode, tangents: Tangents) -> ReductionNode:
-    return pushed_sum(node, tangents, tangent_only=True)
+    return push_sum_forward(node, tangents, tangent_only=True)
 
 
-def pushed_sum(node: ReductionNode, tangents: Tangents, tangent_only: bool) -> ReductionNode:
+def push_sum_forward(node: ReductionNode, tangents: Tangents, tangent_only: bool) -> ReductionNode:
     """The sum of the terms' duals, or of their tangents; differentiated items become duals, too."""
     shared = tangents.arguments(node)[: node.width]
     fields = [None] * len(node.items.sources)

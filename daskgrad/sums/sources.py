@@ -14,7 +14,7 @@ import numpy as np
 
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
-from daskgrad.sums.cutting import as_block, as_items, described
+from daskgrad.sums.cutting import as_block, as_items, describe_items
 from daskgrad.sums.placed import Placed
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
@@ -55,7 +55,7 @@ class Source:
 
     def one_by_one(self) -> list[Any]:
         """The items of a sum that is recorded as one node an item."""
-        return list(self.items) if self.variable is None else [*iterated(self.variable)]
+        return list(self.items) if self.variable is None else [*items_of(self.variable)]
 
 
 class NodeSource(Source):
@@ -105,7 +105,7 @@ class ComputedSource(Source):
 
     def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
         return [
-            tasks.add(tasks.key("value", name), as_block, [included(tasks, item) for item in block])
+            tasks.add(tasks.key("value", name), as_block, [include(tasks, item) for item in block])
             for block in blocks
         ]
 
@@ -159,7 +159,7 @@ def delayed_blocks(collection: Any) -> list[Any]:
     return np.ravel(np.asarray(collection.to_delayed(optimize_graph=False), dtype=object)).tolist()
 
 
-def included(tasks: TaskGraph, item: Any) -> Any:
+def include(tasks: TaskGraph, item: Any) -> Any:
     return tasks.include(item) if is_collection(item) else item
 
 
@@ -169,7 +169,7 @@ def build_prepared(
     return [tasks.add(tasks.key("value", name), prepare, tasks.include(block)) for block in blocks]
 
 
-def iterated(variable: Variable) -> Sequence[Node]:
+def items_of(variable: Variable) -> Sequence[Node]:
     """The items of a variable, each a node of its own."""
     return [variable[number] for number in range(len(variable.primal))]
 
@@ -217,7 +217,8 @@ def require_sequence(items: Any, argument: str) -> None:
     if not isinstance(items, list | tuple | range | np.ndarray):
         raise TypeError(
             f"{argument} must be a list, a tuple, a range, a NumPy or dask Array, a dask Bag, a "
-            f"variable, what dg.place returned, or one dg.zip of such; found {described(items)}"
+            f"variable, what dg.place returned, or one dg.zip of such; "
+            f"found {describe_items(items)}"
         )
 
 

@@ -10,7 +10,7 @@ from samples import decades
 from schedulers import schedulers_in_turn
 
 import daskgrad as dg
-from daskgrad.derivatives.evaluation import repeated
+from daskgrad.derivatives.evaluation import evaluate_again_if_lost
 from daskgrad.derivatives.groups import task_groups
 from daskgrad.graph.activity import Graph
 from daskgrad.models.batches import Batch, entry, for_each, unit_cotangents
@@ -255,5 +255,5 @@ def test_what_is_lost_while_it_is_made_again_is_made_once_more():
             raise LostError("lost")
         return 5
 
-    assert repeated(Graph(node, []), evaluate, prepare) == 5
+    assert evaluate_again_if_lost(Graph(node, []), evaluate, prepare) == 5
     assert len(prepared) == 2
