@@ -13,7 +13,7 @@ from daskgrad.checks.directional import (
     first_fault,
     require_order,
 )
-from daskgrad.checks.first_wrong_rule import first_culprit
+from daskgrad.checks.first_wrong_rule import find_wrong_rule
 from daskgrad.checks.taylor import taylor_rates
 from daskgrad.derivatives.inputs import require_function
 from daskgrad.random import require_seed
@@ -72,23 +72,23 @@ def check_grads(
         program = Program.of(fun, args)
         fault = first_fault(program, settings)
         if fault is not None:
-            raise AssertionError(explained(fault, fun, args, settings))
+            raise AssertionError(explain(fault, fun, args, settings))
 
     return check
 
 
-def explained(fault: Fault, fun: Callable, args: tuple, settings: Settings) -> str:
+def explain(fault: Fault, fun: Callable, args: tuple, settings: Settings) -> str:
     """What is wrong, at which rates the remainders fall, and which model it is."""
     try:
-        rates = told_rates(fault, fun, args, settings)
-        culprit = first_culprit(fault.program, functools.partial(first_fault, settings=settings))
+        rates = describe_rates(fault, fun, args, settings)
+        culprit = find_wrong_rule(fault.program, functools.partial(first_fault, settings=settings))
     except Exception as error:
         error.add_note(f"daskgrad: while it was looked for why {fault}")
         raise
     return f"{fault}{rates}\n{culprit}"
 
 
-def told_rates(fault: Fault, fun: Callable, args: tuple, settings: Settings) -> str:
+def describe_rates(fault: Fault, fun: Callable, args: tuple, settings: Settings) -> str:
     """The rates of Taylor's test, where the derivative in question is one that it is about."""
     order = 2 if fault.what == SECOND else 1
     if fault.what == FORWARD or not is_double((args, fault.program.evaluate(*args))):

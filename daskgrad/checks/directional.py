@@ -57,7 +57,7 @@ class Program(NamedTuple):
 
         def evaluate(*args: Any) -> Any:
             variables = [variable(arg) if has_derivative(arg) else arg for arg in args]
-            return computed(as_output(fun(*variables), function_name(fun)))
+            return compute_value(as_output(fun(*variables), function_name(fun)))
 
         def pull(cotangent: Any) -> tuple:
             return vjp(fun, *args)[1](cotangent)
@@ -86,7 +86,7 @@ class Program(NamedTuple):
         )
 
 
-def computed(node: Node) -> Any:
+def compute_value(node: Node) -> Any:
     """The value of a node."""
     tasks = TaskGraph()
     return tasks.compute([build_values(tasks, [node])[node].key])[0]

@@ -1,4 +1,4 @@
-"""First wrong rule: which model's rule is wrong, where the derivative of a whole function is.
+"""First wrong rule: which model's rule is wrong, where the derivative of a function is wrong.
 
 Each active node's call is checked alone, in the order of the graph, at the values that its inputs
 have, and each term of a sum; in the calling thread, whatever the data were computed on.
@@ -30,15 +30,15 @@ from daskgrad.values.trees import flatten
 Check = Callable[[Program], Fault | None]
 
 
-def first_culprit(whole: Program, check: Check) -> str:
+def find_wrong_rule(program: Program, check: Check) -> str:
     """A sentence on the first call whose derivative is wrong by itself."""
-    graph, calls = recorded_calls(whole)
+    graph, calls = recorded_calls(program)
     with dask.config.set(scheduler="sync"), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a term may not depend on every argument
         for call in calls:
             fault = check(call.program())
             if fault is not None:
-                return call.blamed(fault)
+                return call.describe(fault)
     return (
         f"each of the {len(graph.active)} nodes that matter is right by itself: look for what a "
         f"derivative cannot see, such as an argument that is also used through a closure"
@@ -60,7 +60,7 @@ class SingleCall(NamedTuple):
         labels = [argument_label(self.call, number) for number, _ in self.active]
         return Program(self._record, self._evaluate, self._pull, args, self.model.name, labels)
 
-    def blamed(self, fault: Fault) -> str:
+    def describe(self, fault: Fault) -> str:
         label = fault.program.labels[fault.number]
         return (
             f"the first rule that is wrong is that of model {self.model.name!r}{at(self.place)}, "
@@ -90,16 +90,16 @@ class SingleCall(NamedTuple):
         return DelayedModel(self.model)(*args, **kwargs)
 
 
-def recorded_calls(whole: Program) -> tuple[Graph, Iterator[SingleCall]]:
+def recorded_calls(program: Program) -> tuple[Graph, Iterator[SingleCall]]:
     """The graph of a function, and its active calls with the values of their inputs."""
-    args = [variable(arg) if has_derivative(arg) else arg for arg in whole.args]
-    output = as_output(whole.fun(*args), whole.name)
-    graph = Graph(output, [arg for n, arg in enumerate(args) if n in whole.numbers])
+    args = [variable(arg) if has_derivative(arg) else arg for arg in program.args]
+    output = as_output(program.fun(*args), program.name)
+    graph = Graph(output, [arg for n, arg in enumerate(args) if n in program.numbers])
     nodes = [node for node in graph.order if node in graph.active]
-    return graph, calls_of(graph, nodes, computed(nodes))
+    return graph, calls_of(graph, nodes, compute_inputs(nodes))
 
 
-def computed(nodes: Sequence[Node]) -> dict[Any, Any]:
+def compute_inputs(nodes: Sequence[Node]) -> dict[Any, Any]:
     """The values of the nodes' inputs, and for each sum those of the items in its blocks."""
     tasks = TaskGraph()
     sources = list(dict.fromkeys(source for node in nodes for source in node.inputs))
@@ -108,16 +108,16 @@ def computed(nodes: Sequence[Node]) -> dict[Any, Any]:
     for node in nodes:
         if isinstance(node, ReductionNode):
             references |= {
-                (node, number): tasks.add(tasks.key("value", node.name), listed, *columns)
-                for number, (_, columns) in enumerate(node.items.blocks(tasks, node.name))
+                (node, number): tasks.add(tasks.key("value", node.name), as_tuple, *fields)
+                for number, (_, fields) in enumerate(node.items.blocks(tasks, node.name))
             }
     results = tasks.compute([reference.key for reference in references.values()])
     return dict(zip(references, results, strict=True))
 
 
-def listed(*columns: Any) -> tuple:
-    """What a block has of each column: references are found in lists that are arguments alone."""
-    return columns
+def as_tuple(*fields: Any) -> tuple:
+    """What a block has of each field: references are found in lists that are arguments alone."""
+    return fields
 
 
 def calls_of(graph: Graph, nodes: Sequence[Node], values: dict[Any, Any]) -> Iterator[SingleCall]:

@@ -9,7 +9,7 @@ for Dask, with the results there are as data.
 from collections.abc import Callable
 from typing import Any
 
-from daskgrad.derivatives.in_line import Clock, captured_here
+from daskgrad.derivatives.in_line import Clock, capture_here
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.forward import DirectSums
 from daskgrad.tasks.keys import Stage
@@ -45,14 +45,14 @@ class AtOnce(TaskGraph):
         self, key: Any, fun: Callable, *args: Any, annotations: dict[str, Any] | None = None
     ) -> Any:
         if self._is_late:
-            return super().add(key, fun, *map(self._referred, args), annotations=annotations)
+            return super().add(key, fun, *map(self._refer, args), annotations=annotations)
         given = []
         for arg in args:  # a loop: all that is done here is done for every task
             kind = type(arg)
             given.append(arg.value if kind is Known else _known(arg) if kind is list else arg)
         if key in self._direct:
             args = (self._direct[key], self._graph, *given, self._clock)
-            return Known(key, self._clock.beside(captured_here, *args))
+            return Known(key, self._clock.beside(capture_here, *args))
         value = fun(*given) if self._policy is None else self.function(key, fun).run(tuple(given))
         found = Known(key, value)
         self._clock.put_off()
@@ -64,7 +64,7 @@ class AtOnce(TaskGraph):
         self, stage: Stage, name: str, fun: Callable, source: Any, *args: Any, **how: Any
     ) -> Any:
         if self._is_late:
-            return super().pick(stage, name, fun, self._referred(source), *args, **how)
+            return super().pick(stage, name, fun, self._refer(source), *args, **how)
         return Known(self.key(stage, name), fun(source.value, *args))
 
     def data(self, key: Any, value: Any) -> Any:
@@ -76,13 +76,13 @@ class AtOnce(TaskGraph):
         self._where = where()
         self._direct.is_open = False
 
-    def _referred(self, arg: Any) -> Any:
+    def _refer(self, arg: Any) -> Any:
         """An argument with references in the places of results."""
         if type(arg) is Known:
             if arg.reference is None:
                 arg.reference = super().data(arg.key, arg.value)
             return arg.reference
-        return [self._referred(item) for item in arg] if type(arg) is list else arg
+        return [self._refer(item) for item in arg] if type(arg) is list else arg
 
 
 def _known(items: list[Any]) -> list[Any]:

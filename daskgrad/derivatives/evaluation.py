@@ -24,12 +24,12 @@ ATTEMPTS = 10  # how often an evaluation is repeated after placed items were los
 Arrived = dict[Variable, Cotangent]  # what arrived at each variable, or part of one
 
 
-def evaluated(graph: Graph, extras: Sequence[Node] = ()) -> tuple[Any, Sequence[Any], Arrived]:
+def evaluate_graph(graph: Graph, extras: Sequence[Node] = ()) -> tuple[Any, Sequence[Any], Arrived]:
     """The output's value, those of the extras, and the cotangents that arrive at variables."""
-    return repeated(graph, lambda: once(graph, extras))
+    return evaluate_again_if_lost(graph, lambda: evaluate_once(graph, extras))
 
 
-def once(graph: Graph, extras: Sequence[Node]) -> tuple[Any, Sequence[Any], Arrived]:
+def evaluate_once(graph: Graph, extras: Sequence[Node]) -> tuple[Any, Sequence[Any], Arrived]:
     client = active_client()
     seconds = seconds_in_line(graph, client)
     if not seconds:
@@ -67,12 +67,14 @@ def both_passes(
     forward = build_forward(graph, tasks, direct)
     arrived = build_backward(graph, forward, tasks, Seed())
     references = [forward.values[node] for node in (graph.output, *extras)]
-    value, *rest = known_or(compute or tasks.compute, [*references, *arrived.values()])
+    value, *rest = compute_unknown(compute or tasks.compute, [*references, *arrived.values()])
     computed, pulled = rest[: len(extras)], rest[len(extras) :]
     return value, computed, dict(zip(arrived, pulled, strict=True))
 
 
-def known_or(compute: Callable[[list[Any]], Sequence[Any]], references: Sequence[Any]) -> list[Any]:
+def compute_unknown(
+    compute: Callable[[list[Any]], Sequence[Any]], references: Sequence[Any]
+) -> list[Any]:
     """What references stand for: computed, unless it is known already.
 
     That is what has been run at once, and the cotangent of an output that is itself a variable.
@@ -88,7 +90,7 @@ def known(reference: Any) -> Any:
     return reference.value if isinstance(reference, Known) else reference
 
 
-def repeated(
+def evaluate_again_if_lost(
     graph: Graph, evaluate: Callable[[], Any], prepare: Callable[[], Any] | None = None
 ) -> Any:
     """Evaluates; where something was lost with workers, or in a restart, makes it good and repeats.

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.derivatives.evaluation import evaluated
+from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.inputs import (
     Argnums,
     require_argnums,
@@ -13,7 +13,7 @@ from daskgrad.derivatives.inputs import (
     require_function,
 )
 from daskgrad.derivatives.outputs import as_number, require_real_scalar
-from daskgrad.derivatives.recording import Recording, documented
+from daskgrad.derivatives.recording import Recording, document
 from daskgrad.graph.nodes import Node
 from daskgrad.values.descriptions import function_name, is_integer
 from daskgrad.values.memory import of_its_own
@@ -64,22 +64,22 @@ def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -
         numbers = require_argnums(argnums, len(args), name)
         recorded = Recording(fun, name, numbers, args, borrows=True)
         try:
-            value, aux, gradients = differentiated(recorded, *recorded.run(kwargs, has_aux))
+            value, aux, gradients = compute_gradients(recorded, *recorded.run(kwargs, has_aux))
         finally:
             recorded.give_back()
         gradient = gradients[0] if is_integer(argnums) else tuple(gradients)
         return ((value, aux) if has_aux else value), gradient
 
-    return documented(value_and_grad_of, fun, "value and gradient")
+    return document(value_and_grad_of, fun, "value and gradient")
 
 
-def differentiated(recorded: Recording, output: Any, aux: Any) -> tuple[Any, Any, list[Any]]:
+def compute_gradients(recorded: Recording, output: Any, aux: Any) -> tuple[Any, Any, list[Any]]:
     """Value, auxiliary and gradients, computed; the output must be one real number."""
     output = as_number(output, recorded.name)
     aux_leaves, aux_structure = flatten(aux)
     extras = [leaf for leaf in aux_leaves if isinstance(leaf, Node)]
     graph = recorded.graph(output, extras, output_is_scalar=True)
-    value, computed, arrived = evaluated(graph, extras)
+    value, computed, arrived = evaluate_graph(graph, extras)
     require_real_scalar(value, output.name)
     rest = iter(map(of_its_own, computed))
     aux = [next(rest) if isinstance(leaf, Node) else leaf for leaf in aux_leaves]
@@ -97,4 +97,4 @@ def grad(fun: Callable, argnums: Argnums = 0) -> Callable:
     def grad_of(*args: Any, **kwargs: Any) -> Any:
         return both(*args, **kwargs)[1]
 
-    return documented(grad_of, fun, "gradient")
+    return document(grad_of, fun, "gradient")

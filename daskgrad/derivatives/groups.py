@@ -1,4 +1,4 @@
-"""Groups: how many evaluations run at once, and how many directions share one."""
+"""Groups: how many directions share a task, and how many derivatives share an evaluation."""
 
 from itertools import pairwise
 
@@ -7,21 +7,21 @@ import dask.system
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.workers import present_workers
 
-DERIVATIVES_A_THREAD = 8  # that are evaluated at once
+DERIVATIVES_A_THREAD = 8  # in one evaluation
 
 
-def groups(count: int) -> list[tuple[int, int]]:
-    """Runs of directions that share a task: two for each thread there is, if there are so many."""
-    return runs(count, 2 * threads())
+def task_groups(count: int) -> list[tuple[int, int]]:
+    """Directions that share a task, as (start, stop): two groups a thread, or one a direction."""
+    return even_runs(count, 2 * threads())
 
 
-def at_once(count: int) -> list[tuple[int, int]]:
-    """Runs of derivatives that share an evaluation: some for each thread, and no more to keep."""
-    return runs(count, -(-count // (DERIVATIVES_A_THREAD * threads())))
+def evaluation_groups(count: int) -> list[tuple[int, int]]:
+    """Derivatives that share an evaluation, as (start, stop): at most eight a thread."""
+    return even_runs(count, -(-count // (DERIVATIVES_A_THREAD * threads())))
 
 
-def runs(count: int, number: int) -> list[tuple[int, int]]:
-    """So many runs of ``count`` things, or one a thing."""
+def even_runs(count: int, number: int) -> list[tuple[int, int]]:
+    """Splits ``count`` things into ``number`` runs, or into one a thing if there are fewer."""
     number = max(1, min(count, number))
     bounds = [count * n // number for n in range(number + 1)]
     return list(pairwise(bounds)) if count else []

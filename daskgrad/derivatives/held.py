@@ -4,8 +4,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from daskgrad.derivatives.evaluation import Arrived, known_or, repeated
-from daskgrad.derivatives.groups import groups
+from daskgrad.derivatives.evaluation import Arrived, compute_unknown, evaluate_again_if_lost
+from daskgrad.derivatives.groups import task_groups
 from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import build_backward
@@ -27,7 +27,7 @@ class ForwardPass(NamedTuple):
     client: Any
 
 
-class Kept:
+class HeldForwardPass:
     """A forward pass that was run, and what its pullbacks need for any number of cotangents.
 
     The forward pass runs again where its results are gone: with all workers that had them, in a
@@ -37,69 +37,71 @@ class Kept:
     def __init__(self, graph: Graph):
         self._graph = graph
         self._lock = threading.Lock()
-        self.value, self._pass = repeated(graph, self._run)
-        self._seen = fingerprint(flatten(self.value)[0])
+        self.value, self._latest = evaluate_again_if_lost(graph, self._run)
+        self._fingerprint = fingerprint(flatten(self.value)[0])
 
     def _run(self) -> tuple[Any, ForwardPass]:
         client = active_client()
         warn_of_shipping(self._graph, client)
         tasks = TaskGraph(where())
         forward = build_forward(self._graph, tasks)
-        kept = tasks.persist()
+        persisted = tasks.persist()
         try:
-            value = known_or(kept.compute, [forward.values[self._graph.output]])[0]
+            value = compute_unknown(persisted.compute, [forward.values[self._graph.output]])[0]
         except BaseException:
-            kept.release()
+            persisted.release()
             raise
-        return value, ForwardPass(forward, kept, client)
+        return value, ForwardPass(forward, persisted, client)
 
     def _run_again(self, lost: ForwardPass) -> None:
         """Runs the forward pass again, unless another thread has done so since it was lost."""
         with self._lock:
-            if self._pass is not lost:
+            if self._latest is not lost:
                 return
             value, anew = self._run()
-            if not agree(fingerprint(flatten(value)[0]), self._seen):
+            if not agree(fingerprint(flatten(value)[0]), self._fingerprint):
                 raise NondeterministicModelError(
                     f"the forward pass of {self._graph.output.name!r} was run again for its "
                     f"pullback, since its results were lost, and returned another value: one of "
                     f"its models depends on something else than its arguments. Random numbers are "
                     f"the same in every run with dg.random.generators"
                 )
-            self._pass = anew
+            self._latest = anew
 
-    def _repeated(self, evaluate: Callable[[ForwardPass], Any]) -> Any:
-        """Evaluates on what is kept, which is kept anew where it is not there (any more)."""
-        used = self._pass
+    def _evaluate(self, evaluate: Callable[[ForwardPass], Any]) -> Any:
+        """Evaluates on the latest forward pass; runs it again first if its results are gone."""
+        used = self._latest
         if used.client is not None and active_client() is not used.client:
-            repeated(self._graph, lambda: self._run_again(used))
+            evaluate_again_if_lost(self._graph, lambda: self._run_again(used))
 
         def evaluate_latest() -> Any:
             nonlocal used
-            used = self._pass
+            used = self._latest
             return evaluate(used)
 
-        return repeated(self._graph, evaluate_latest, prepare=lambda: self._run_again(used))
+        return evaluate_again_if_lost(
+            self._graph, evaluate_latest, prepare=lambda: self._run_again(used)
+        )
 
     def pull(self, cotangent: Cotangent) -> Arrived:
         """What arrives at the variables."""
 
-        def evaluate(kept: ForwardPass) -> Arrived:
-            tasks, of_value = kept.tasks.copy(), self._of_value(cotangent)
-            arrived = build_backward(self._graph, kept.forward, tasks, of_value, saw_value=True)
-            computed = known_or(tasks.compute, list(arrived.values()))
+        def evaluate(run: ForwardPass) -> Arrived:
+            tasks, of_value = run.tasks.copy(), self._of_value(cotangent)
+            arrived = build_backward(self._graph, run.forward, tasks, of_value, saw_value=True)
+            computed = compute_unknown(tasks.compute, list(arrived.values()))
             return dict(zip(arrived, computed, strict=True))
 
-        return self._repeated(evaluate)
+        return self._evaluate(evaluate)
 
     def _of_value(self, cotangent: Cotangent) -> Cotangent:
         """A cotangent of the value that the caller has: the models may have run again since."""
-        return Cotangent(cotangent.leaves, self._seen)
+        return Cotangent(cotangent.leaves, self._fingerprint)
 
     def pull_each(self, cotangents: Sequence[Cotangent]) -> list[Arrived]:
         """What arrives at the variables for each of many cotangents."""
 
-        def seeds(kept: ForwardPass, tasks: TaskGraph, start: int, stop: int) -> Any:
+        def seeds(run: ForwardPass, tasks: TaskGraph, start: int, stop: int) -> Any:
             batch = Batch(tuple(map(self._of_value, cotangents[start:stop])))
             return tasks.data(self._seed_key(tasks), batch)
 
@@ -108,9 +110,9 @@ class Kept:
     def pull_units(self, count: int) -> list[Arrived]:
         """What arrives for the cotangents that are one in one of the value's ``count`` entries."""
 
-        def seeds(kept: ForwardPass, tasks: TaskGraph, start: int, stop: int) -> Any:
-            value = kept.forward.values[self._graph.output]
-            args = (value, start, stop, self._seen)
+        def seeds(run: ForwardPass, tasks: TaskGraph, start: int, stop: int) -> Any:
+            value = run.forward.values[self._graph.output]
+            args = (value, start, stop, self._fingerprint)
             return tasks.add(self._seed_key(tasks), unit_cotangents, *args)
 
         return self._pull_all(count, seeds)
@@ -121,16 +123,16 @@ class Kept:
     def _pull_all(
         self, count: int, seeds: Callable[[ForwardPass, TaskGraph, int, int], Any]
     ) -> list[Arrived]:
-        runs = groups(count)
+        runs = task_groups(count)
 
-        def evaluate(kept: ForwardPass) -> list[Arrived]:
-            tasks = kept.tasks.copy(is_batched=True)
+        def evaluate(run: ForwardPass) -> list[Arrived]:
+            tasks = run.tasks.copy(is_batched=True)
             arrived = [
                 build_backward(
                     self._graph,
-                    kept.forward,
+                    run.forward,
                     tasks,
-                    seeds(kept, tasks, start, stop),
+                    seeds(run, tasks, start, stop),
                     saw_value=True,
                 )
                 for start, stop in runs
@@ -143,4 +145,4 @@ class Kept:
                 for number in range(stop - start)
             ]
 
-        return self._repeated(evaluate)
+        return self._evaluate(evaluate)

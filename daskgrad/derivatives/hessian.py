@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad.derivatives.evaluation import evaluated
-from daskgrad.derivatives.groups import at_once
-from daskgrad.derivatives.held import Kept
+from daskgrad.derivatives.evaluation import evaluate_graph
+from daskgrad.derivatives.groups import evaluation_groups
+from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import (
     Argnums,
     has_derivative,
@@ -32,7 +32,7 @@ from daskgrad.derivatives.outputs import (
     checked_cotangent,
     require_real_scalar,
 )
-from daskgrad.derivatives.recording import Recording, documented, gathered, in_places
+from daskgrad.derivatives.recording import Recording, document, gather_gradients, in_places
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.tangents import Tangents
@@ -74,22 +74,23 @@ def hvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
 class Product(NamedTuple):
     """A Hessian-vector product that is recorded: the tangent of a function, if it has one.
 
-    ``pushed`` are the tangents of the variables; ``unseen`` is what no tangent depends on, and must
-    be a number.
+    ``pushed`` are the tangents of the variables. ``constant_terms`` are the nodes that no tangent
+    depends on; their values must be numbers.
     """
 
     recorded: Recording
     pushed: list[Variable]
     tangent: Node | None
-    unseen: list[Node]
+    constant_terms: list[Node]
 
     def results(self, arrived: dict) -> tuple[list[Any], list[Any]]:
         """The gradient and the product, variable by variable."""
-        gradients, independent = gathered(self.pushed, arrived)
-        unseen = set(independent)
+        gradients, independent = gather_gradients(self.pushed, arrived)
+        of_unused = set(independent)
         pairs = zip(self.recorded.variables, self.pushed, strict=True)
-        warn_of_independent([own for own, pushed in pairs if pushed in unseen], self.recorded.name)
-        return gradients, gathered(self.recorded.variables, arrived)[0]
+        unused = [own for own, pushed in pairs if pushed in of_unused]
+        warn_of_independent(unused, self.recorded.name)
+        return gradients, gather_gradients(self.recorded.variables, arrived)[0]
 
 
 def product(recorded: Recording, output: Any, tangents: Sequence[Any]) -> Product:
@@ -99,7 +100,7 @@ def product(recorded: Recording, output: Any, tangents: Sequence[Any]) -> Produc
     if output not in graph.active:
         return Product(recorded, pushed, None, [])
     tangents_of = Tangents(graph, directions)
-    return Product(recorded, pushed, tangents_of.tangent(output), list(tangents_of.unseen))
+    return Product(recorded, pushed, tangents_of.tangent(output), list(tangents_of.constant_terms))
 
 
 def second_order(products: Sequence[Product]) -> list[tuple[list[Any], list[Any]]]:
@@ -109,9 +110,9 @@ def second_order(products: Sequence[Product]) -> list[tuple[list[Any], list[Any]
     if tangents:
         total = SumNode(tangents) if tangents[1:] else tangents[0]
         variables = [own for each in products for own in (*each.recorded.variables, *each.pushed)]
-        unseen = list(dict.fromkeys([node for each in products for node in each.unseen]))
-        value, others, arrived = evaluated(
-            Graph(total, variables, unseen, output_is_scalar=True), unseen
+        constants = list(dict.fromkeys([node for each in products for node in each.constant_terms]))
+        value, others, arrived = evaluate_graph(
+            Graph(total, variables, constants, output_is_scalar=True), constants
         )
         for number in (value, *others):
             require_real_scalar(number, products[0].recorded.name)
@@ -146,13 +147,13 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
         leaves, structure = flatten(own)
         rows = [
             flatten(tuple(row))[0]
-            for start, stop in at_once(entries(leaves))
+            for start, stop in evaluation_groups(entries(leaves))
             for _, row in second_order([along(place) for place in range(start, stop)])
         ]
-        whole = flatten(own[0])[1] if is_integer(argnums) else structure
-        return blocks(leaves, leaves, whole, whole, rows)
+        tree = flatten(own[0])[1] if is_integer(argnums) else structure
+        return blocks(leaves, leaves, tree, tree, rows)
 
-    return documented(hessian_of, fun, "hessian")
+    return document(hessian_of, fun, "hessian")
 
 
 def require_real(arguments: Any, name: str) -> None:
@@ -183,15 +184,15 @@ def gnvp(
     output = as_output(recorded.run({}, has_aux=False)[0], name)
     directions = tangent_variables(recorded, [tangents[number] for number in wrt])
     pushed = [direction for (direction,) in directions.values()]
-    kept = Kept(Graph(dual_of(recorded.graph(output), directions), pushed))
-    value, (moved,) = kept.value
+    held = HeldForwardPass(Graph(dual_of(recorded.graph(output), directions), pushed))
+    value, (moved,) = held.value
     tangent = tangent_in_place(value, moved)
 
     def pulled(cotangent: Any) -> tuple:
         """The transposed Jacobian times a cotangent: the tangent is linear in its directions."""
         leaves = checked_cotangent(cotangent, value, name).leaves
-        whole = cotangents.Cotangent(((None,) * len(leaves)) + leaves)
-        return in_places(gathered(pushed, kept.pull(whole))[0], wrt, primals)
+        of_dual = cotangents.Cotangent(((None,) * len(leaves)) + leaves)
+        return in_places(gather_gradients(pushed, held.pull(of_dual))[0], wrt, primals)
 
     (slope,), (curvature,) = hvp(loss, (value,), (tangent,))
     return pulled(slope), pulled(curvature)

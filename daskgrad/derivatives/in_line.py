@@ -155,12 +155,12 @@ class InLine:
         """Evaluates sums: those on the cluster are sent off first, the others run meanwhile."""
         self._run([source for key in waiting for source in self._tasks.inputs(key)], keys)
         there = [key for key in waiting if is_there(self._direct[key], self._direct.client)]
-        call = self._clock.beside(self._started, there)
+        call = self._clock.beside(self._start, there)
         try:
             for key in waiting:
                 if key not in there:
                     args = (self._direct[key], self._graph, self._inputs(key), self._clock)
-                    self._values[key] = self._clock.beside(captured_here, *args)
+                    self._values[key] = self._clock.beside(capture_here, *args)
             if call is not None:
                 self._run_independent(keys)
                 results = self._clock.beside(call.results)
@@ -172,7 +172,7 @@ class InLine:
                 self._direct[there[error.number]].note_array_terms()
             raise
 
-    def _started(self, keys: Sequence[Any]) -> Call | None:
+    def _start(self, keys: Sequence[Any]) -> Call | None:
         """One call for the sums of one cluster, so that the point goes out once a worker."""
         if not keys:
             return None
@@ -182,8 +182,8 @@ class InLine:
     def _spread_sum(self, key: Any) -> SpreadSum:
         node = self._direct[key]
         spread, summand = spread_of(node, self._direct.client), node.summand(self._graph)
-        columns = [column.items for column in node.items.beside_placed]
-        return SpreadSum(spread, node.model, summand, columns, self._inputs(key))
+        sent = [source.items for source in node.items.beside_placed]
+        return SpreadSum(spread, node.model, summand, sent, self._inputs(key))
 
     def _inputs(self, key: Any) -> list[Any]:
         return self._tasks.run_one(key, self._values)
@@ -203,7 +203,7 @@ class InLine:
         """Runs what the keys need; after the deadline Dask does. Keeps what ``later`` ones need."""
         for key in self._tasks.needed(keys, self._values):
             if self._clock.is_late():
-                self._values.update(self._handed_over(keys, later))
+                self._values.update(self._hand_over(keys, later))
                 return
             self._run_one(key)
 
@@ -211,7 +211,7 @@ class InLine:
         self._values[key] = self._tasks.run_one(key, self._values)
         self._clock.put_off()
 
-    def _handed_over(self, keys: Sequence[Any], later: Sequence[Any]) -> dict[Any, Any]:
+    def _hand_over(self, keys: Sequence[Any], later: Sequence[Any]) -> dict[Any, Any]:
         running = dict.fromkeys(self._tasks.needed(keys, self._values))
         others = [key for key in self._tasks.needed(later, self._values) if key not in running]
         used = {*keys, *later, *[source for key in others for source in self._tasks.inputs(key)]}
@@ -232,7 +232,7 @@ def spread_of(node: ReductionNode, client: Client) -> Spread:
 # ------------------------------------------------------------------------------------ sums, here
 
 
-def captured_here(
+def capture_here(
     node: ReductionNode, graph: Graph, inputs: Sequence[Any], clock: Clock
 ) -> Captured:
     """A sum over items that are here: run after run, each as long as all before together.
@@ -256,12 +256,12 @@ def captured_here(
         subtrees.put(place, captured)
         done = stop
     if done < len(firsts):
-        for place, captured in captured_by_dask(node, summand, inputs, done):
+        for place, captured in capture_with_dask(node, summand, inputs, done):
             subtrees.put(place, captured)
     return subtrees.rounded()
 
 
-def captured_by_dask(
+def capture_with_dask(
     node: ReductionNode, summand: Summand, inputs: Sequence[Any], done: int
 ) -> list[tuple[Any, Captured]]:
     """The blocks from number ``done`` on, as tasks, in as many sums as there are subtrees."""

@@ -6,9 +6,9 @@ from typing import Any, Literal
 import numpy as np
 import optree
 
-from daskgrad.derivatives.evaluation import evaluated
-from daskgrad.derivatives.groups import groups
-from daskgrad.derivatives.held import Kept
+from daskgrad.derivatives.evaluation import evaluate_graph
+from daskgrad.derivatives.groups import task_groups
+from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import (
     Argnums,
     require_argnums,
@@ -19,7 +19,7 @@ from daskgrad.derivatives.jvp import dual_of
 from daskgrad.derivatives.matrices import blocks
 from daskgrad.derivatives.notices import warn_of_independent
 from daskgrad.derivatives.outputs import as_output
-from daskgrad.derivatives.recording import Recording, documented, gathered
+from daskgrad.derivatives.recording import Recording, document, gather_gradients
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.variables import Variable, variable
 from daskgrad.values.descriptions import describe, function_name, is_integer, require_choice
@@ -75,16 +75,16 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
         used = {node.root for node in graph.active if isinstance(node, Variable)}
         unused = [own for own in recorded.variables if own not in used]
         warn_of_independent(unused, name)
-        whole = args[numbers[0]] if is_integer(argnums) else tuple([args[n] for n in numbers])
-        if mode == "forward" and entries(whole):
-            return pushed(recorded, graph, whole)
-        kept = Kept(graph)
-        if mode == "auto" and is_taller(kept.value, whole):
-            return pushed(recorded, graph, whole)
-        require_one_kind(kept.value, whole, name)
-        return pulled(recorded, kept, whole)
+        argument = args[numbers[0]] if is_integer(argnums) else tuple([args[n] for n in numbers])
+        if mode == "forward" and entries(argument):
+            return push_columns(recorded, graph, argument)
+        held = HeldForwardPass(graph)
+        if mode == "auto" and is_taller(held.value, argument):
+            return push_columns(recorded, graph, argument)
+        require_one_kind(held.value, argument, name)
+        return pull_rows(recorded, held, argument)
 
-    return documented(jacobian_of, fun, "jacobian")
+    return document(jacobian_of, fun, "jacobian")
 
 
 def require_one_kind(value: Any, argument: Any, name: str) -> None:
@@ -103,25 +103,29 @@ def is_taller(value: Any, argument: Any) -> bool:
     return entries(value) > 2 * entries(argument) > 0
 
 
-def pulled(recorded: Recording, kept: Kept, argument: Any) -> Any:
+def pull_rows(recorded: Recording, held: HeldForwardPass, argument: Any) -> Any:
     """The Jacobian by rows, from the cotangents of the value's entries."""
-    outer, outer_tree = flatten(kept.value)
+    outer, outer_tree = flatten(held.value)
     inner, inner_tree = flatten(argument)
     rows = [
-        [leaf for tree in gathered(recorded.variables, arrived)[0] for leaf in flatten(tree)[0]]
-        for arrived in kept.pull_units(entries(outer))
+        [
+            leaf
+            for tree in gather_gradients(recorded.variables, arrived)[0]
+            for leaf in flatten(tree)[0]
+        ]
+        for arrived in held.pull_units(entries(outer))
     ]
     return blocks(outer, inner, outer_tree, inner_tree, rows)
 
 
-def pushed(recorded: Recording, graph: Graph, argument: Any) -> Any:
+def push_columns(recorded: Recording, graph: Graph, argument: Any) -> Any:
     """The Jacobian by columns, from the tangents of the arguments' entries."""
     inner, inner_tree = flatten(argument)
     duals = [
         dual_of(graph, unit_directions(recorded, inner, start, stop), stop - start)
-        for start, stop in groups(entries(inner))
+        for start, stop in task_groups(entries(inner))
     ]
-    first, rest, _ = evaluated(Graph(duals[0], [], duals[1:]), duals[1:])
+    first, rest, _ = evaluate_graph(Graph(duals[0], [], duals[1:]), duals[1:])
     require_one_kind(first.value, argument, recorded.name)
     outer, outer_tree = flatten(first.value)
     columns = [flatten(tangent)[0] for dual in (first, *rest) for tangent in dual.tangents]

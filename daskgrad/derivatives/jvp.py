@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from daskgrad.derivatives.evaluation import evaluated
+from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.inputs import (
     checked_tangent,
     has_derivative,
@@ -59,7 +59,7 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
     recorded = Recording(fun, name, wrt, primals)
     output = as_output(recorded.run({}, has_aux=False)[0], name)
     directions = tangent_variables(recorded, [tangents[number] for number in wrt])
-    dual = evaluated(Graph(dual_of(recorded.graph(output), directions), []))[0]
+    dual = evaluate_graph(Graph(dual_of(recorded.graph(output), directions), []))[0]
     tangent = tangent_in_place(dual.value, dual.tangents[0])
     return of_its_own(dual.value), of_its_own(tangent)
 

@@ -73,7 +73,7 @@ def overlapping(
     first, last = wrt.first_leaf, wrt.first_leaf + len(wrt.leaves)
     begin = bisect_left(parts, first, key=lambda part: part.first_leaf)
     end = bisect_left(parts, last, key=lambda part: part.first_leaf)
-    around = [whole for whole in wrt.wholes if whole in arrived and whole.first_leaf < first]
+    around = [each for each in wrt.containers if each in arrived and each.first_leaf < first]
     found = [*around[::-1], *parts[begin:end]]
     return [(part.first_leaf - first, arrived[part]) for part in found]
 

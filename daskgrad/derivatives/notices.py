@@ -13,7 +13,7 @@ from daskgrad.graph.activity import Graph
 from daskgrad.graph.variables import Variable
 from daskgrad.models.finite import is_debugging
 from daskgrad.sums.item_sum import ReductionNode
-from daskgrad.sums.sources import Column
+from daskgrad.sums.sources import Source
 from daskgrad.values.cotangents import nbytes
 from daskgrad.values.trees import flatten
 
@@ -58,9 +58,9 @@ def warn_of_shipping(graph: Graph, client: Any) -> None:
 def items_sent(graph: Graph) -> Iterator[tuple[str, Any]]:
     """What goes with the tasks of sums; a variable's items change from call to call anyway."""
     for node in graph.order:
-        for column in node.items.columns if isinstance(node, ReductionNode) else ():
-            if type(column) is Column and column.variable is None:
-                yield node.name, column.items
+        for source in node.items.sources if isinstance(node, ReductionNode) else ():
+            if type(source) is Source and source.variable is None:
+                yield node.name, source.items
 
 
 def outside() -> int:

@@ -52,11 +52,11 @@ def holds_node(value: Any) -> bool:
     return any(isinstance(leaf, Node) for leaf in flatten(value)[0])
 
 
-def packed(value: Any) -> Any:
+def pack_output(value: Any) -> Any:
     return value
 
 
-PACK = delayed(packed, name="output")
+PACK = delayed(pack_output, name="output")
 
 
 def checked_cotangent(cotangent: Any, value: Any, name: str) -> Cotangent:
@@ -73,7 +73,7 @@ def checked_cotangent(cotangent: Any, value: Any, name: str) -> Cotangent:
     return Cotangent(tuple(of_its_own(checked)))
 
 
-def unstacked(cotangent: Any, value: Any, name: str) -> list[Cotangent] | None:
+def unstack(cotangent: Any, value: Any, name: str) -> list[Cotangent] | None:
     """The cotangents of a stacked batch, or ``None`` where it is a single one."""
     leaves, structure = flatten(cotangent)
     primals, expected = flatten(value)

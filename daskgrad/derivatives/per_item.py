@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.derivatives.evaluation import repeated
+from daskgrad.derivatives.evaluation import evaluate_again_if_lost
 from daskgrad.derivatives.inputs import (
     Argnums,
     require_argnums,
@@ -21,7 +21,7 @@ from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.map_sum import reduction
 from daskgrad.sums.term_gradients import SingleTerms, gradients_of_block, norms_of_block
-from daskgrad.sums.zipping import Items, Zip, as_columns, cut_alike, holds_nodes
+from daskgrad.sums.zipping import Items, Zip, as_sources, cut_alike, holds_nodes
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import is_integer, require_choice
@@ -76,13 +76,13 @@ def per_item(
     require_choice(gradient, KINDS, "gradient")
     require_argnums_kind(argnums, model.name)
     require_outside(model)
-    columns = as_columns(items, "items", slices=False)
-    if holds_nodes(columns) or any(column.variable is not None for column in columns):
+    sources = as_sources(items, "items", slices=False)
+    if holds_nodes(sources) or any(source.variable is not None for source in sources):
         raise TypeError(
             f"dg.per_item of model {model.name!r} differentiates the shared arguments alone, and "
             f"its items are or hold nodes or variables; pass plain items"
         )
-    each = cut_alike(columns, grainsize, slices=False)
+    each = cut_alike(sources, grainsize, slices=False)
 
     def per_item_of(*shared: Any) -> tuple[np.ndarray, Any]:
         numbers = require_argnums(argnums, len(shared), model.name)
@@ -110,12 +110,12 @@ class ItemByItem:
 
     def compute(self, kind: str) -> tuple[np.ndarray, Any]:
         """The values, and the norms or, of each variable, the gradients."""
-        blocks: Sequence[SingleTerms] = repeated(self._graph, lambda: self._run(kind))
-        values = joined([block.values for block in blocks])
+        blocks: Sequence[SingleTerms] = evaluate_again_if_lost(self._graph, lambda: self._run(kind))
+        values = concatenate([block.values for block in blocks])
         if kind == "norm":
-            return values, joined([block.gradients for block in blocks])
-        columns = zip(*[block.gradients for block in blocks], strict=True)
-        leaves = iter([None if c[0] is None else joined(c) for c in columns])
+            return values, concatenate([block.gradients for block in blocks])
+        by_leaf = zip(*[block.gradients for block in blocks], strict=True)
+        leaves = iter([None if rows[0] is None else concatenate(rows) for rows in by_leaf])
         return values, [
             optree.tree_unflatten(v.structure, [next(leaves) for _ in v.leaves])
             for v in self._variables
@@ -131,12 +131,12 @@ class ItemByItem:
         blocks = node.items.blocks(tasks, node.name)
         references = [
             tasks.add(tasks.key("backward", node.name), KINDS[kind], model, summand, *block)
-            for block in [(first, inputs, *columns) for first, columns in blocks]
+            for block in [(first, inputs, *fields) for first, fields in blocks]
         ]
         return tasks.compute([reference.key for reference in references])
 
 
-def joined(blocks: Sequence[np.ndarray]) -> np.ndarray:
+def concatenate(blocks: Sequence[np.ndarray]) -> np.ndarray:
     """Blocks one after the other; a block without items has no dtype of its own."""
     return np.concatenate([block for block in blocks if len(block)] or blocks[:1])
 

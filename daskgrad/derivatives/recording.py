@@ -18,7 +18,7 @@ from daskgrad.derivatives.inputs import (
 from daskgrad.derivatives.notices import warn_of_independent
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
-from daskgrad.graph.variables import Variable, borrowed, variable
+from daskgrad.graph.variables import Variable, borrow_variable, variable
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.descriptions import argument_name, function_name, require_pair
@@ -49,7 +49,7 @@ class Recording:
             argument = argument_name(fun, skipped + number)
             require_no_node(args[number], argument)
             require_derivative(args[number], argument, name)
-            self.variables.append(recorded_variable(args[number], argument, borrows))
+            self.variables.append(record_variable(args[number], argument, borrows))
             self.args[number] = self.variables[-1]
 
     def graph(
@@ -71,7 +71,7 @@ class Recording:
 
         ``is_last``: the cotangents are taken out of ``arrived``, for no further use.
         """
-        gradients, independent = gathered(self.variables, arrived, is_last)
+        gradients, independent = gather_gradients(self.variables, arrived, is_last)
         warn_of_independent(independent, self.name)
         return gradients
 
@@ -85,7 +85,7 @@ class Recording:
                 held.own_arrays()
 
 
-def gathered(
+def gather_gradients(
     variables: Sequence[Variable], arrived: dict[Variable, Cotangent], is_last: bool = False
 ) -> tuple[list[Any], list[Variable]]:
     """The gradient of each variable, from the cotangents that arrived at its parts.
@@ -111,8 +111,8 @@ def in_places(results: Sequence[Any], wrt: Sequence[int], primals: Sequence[Any]
     return tuple([next(rest) if i in wrt else nothing(p) for i, p in enumerate(primals)])
 
 
-def recorded_variable(value: Any, name: str, is_borrowed: bool) -> Variable:
-    made = borrowed(value, name) if is_borrowed else variable(value, name)
+def record_variable(value: Any, name: str, is_borrowed: bool) -> Variable:
+    made = borrow_variable(value, name) if is_borrowed else variable(value, name)
     made.is_recorded = True
     return made
 
@@ -127,7 +127,7 @@ def by_root(nodes: Iterable[Variable]) -> dict[Variable, list[Variable]]:
     return found
 
 
-def documented(derivative: Callable, fun: Callable, what: str) -> Callable:
+def document(derivative: Callable, fun: Callable, what: str) -> Callable:
     """A derivative that carries the name and the docstring of its function."""
     name = function_name(fun)
     functools.update_wrapper(derivative, fun, ("__module__",), ())

@@ -1,4 +1,4 @@
-"""Pullbacks of functions: vjp, whose forward pass is kept for any number of cotangents."""
+"""Pullbacks of functions: vjp, whose forward pass is held for any number of cotangents."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from daskgrad.derivatives.evaluation import Arrived
-from daskgrad.derivatives.held import Kept
+from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import has_derivative, require_function, require_no_node
-from daskgrad.derivatives.outputs import as_output, checked_cotangent, unstacked
+from daskgrad.derivatives.outputs import as_output, checked_cotangent, unstack
 from daskgrad.derivatives.recording import Recording, in_places
 from daskgrad.values.descriptions import argument_name, function_name
 from daskgrad.values.memory import of_its_own
@@ -45,20 +45,20 @@ def vjp(fun: Callable, *primals: Any) -> tuple[Any, Callable[[Any], tuple]]:
     wrt = [i for i, primal in enumerate(primals) if has_derivative(primal)]
     recorded = Recording(fun, name, wrt, primals)
     output = as_output(recorded.run({}, has_aux=False)[0], name)
-    kept = Kept(recorded.graph(output))
+    held = HeldForwardPass(recorded.graph(output))
 
     def by_primal(arrived: Arrived) -> tuple:
         return in_places(recorded.gather(arrived), wrt, primals)
 
     def pullback(cotangent: Any) -> tuple:
-        batch = unstacked(cotangent, kept.value, name)
+        batch = unstack(cotangent, held.value, name)
         if batch is None:
-            return by_primal(kept.pull(checked_cotangent(cotangent, kept.value, name)))
-        return stacked([by_primal(arrived) for arrived in kept.pull_each(batch)])
+            return by_primal(held.pull(checked_cotangent(cotangent, held.value, name)))
+        return stack([by_primal(arrived) for arrived in held.pull_each(batch)])
 
-    return of_its_own(kept.value), pullback
+    return of_its_own(held.value), pullback
 
 
-def stacked(trees: Sequence[Any]) -> Any:
+def stack(trees: Sequence[Any]) -> Any:
     """Trees of one structure as one, whose arrays have a new first axis."""
     return map_leaves(lambda *rows: None if rows[0] is None else np.stack(rows), *trees)

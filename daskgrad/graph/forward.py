@@ -60,7 +60,7 @@ class Forward:
 class Values(dict[Node, Any]):
     """A reference to each value. That of a variable enters the graph when it is first asked for.
 
-    A variable whose items are summed over is not asked for: its blocks are sent, and not the whole.
+    Nobody asks for a variable whose items are summed over: its blocks are sent instead.
     """
 
     def __init__(self, tasks: TaskGraph):

@@ -13,7 +13,7 @@ from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.trees import map_leaves
 
 
-class Stopped(Node):
+class StopGradient(Node):
     """The value of a node, without its derivative."""
 
     is_stopped = True
@@ -46,7 +46,7 @@ def stop_gradient(x: Any) -> Any:
     the output does not depend on an argument in the graph (a warning); within a model it is not.
     Whatever reaches a model through a closure or a global is a constant without ``stop_gradient``.
     """
-    return map_leaves(stopped, x)
+    return map_leaves(stop_leaf, x)
 
 
 def value(x: Any) -> Any:
@@ -65,14 +65,14 @@ def value(x: Any) -> Any:
         for a node, which has no value yet (outside of models take it with ``.compute()``), and
         within a model of JAX, which runs on shapes alone when it is compiled.
     """
-    return map_leaves(plain, x)
+    return map_leaves(plain_leaf, x)
 
 
-def stopped(leaf: Any) -> Any:
+def stop_leaf(leaf: Any) -> Any:
     if isinstance(leaf, Variable):
         return constant_variable(leaf)
     if isinstance(leaf, Node):
-        return Stopped(leaf)
+        return StopGradient(leaf)
     for function in registry.of_leaves("stop_gradient"):
         leaf = function(leaf)
     return leaf
@@ -85,7 +85,7 @@ def constant_variable(variable: Variable) -> Variable:
     return constant
 
 
-def plain(leaf: Any) -> Any:
+def plain_leaf(leaf: Any) -> Any:
     if isinstance(leaf, Node):
         raise TypeError(
             f"dg.value needs the value of {leaf!r}, which is not computed yet: it is for numbers "

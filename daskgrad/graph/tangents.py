@@ -41,7 +41,7 @@ class Tangents:
         self._duals: dict[Node, Any] = {}
         self._tangents: dict[Node, Any] = {}
         self._models: dict[tuple[int, bool], Model] = {}
-        self.unseen: dict[Node, None] = {}  # what no tangent depends on, and must be a number
+        self.constant_terms: dict[Node, None] = {}  # no tangent depends on them; must be numbers
 
     def dual(self, node: Node) -> Any:
         """What stands for an active node where its value and tangents are wanted."""
@@ -83,9 +83,9 @@ class Tangents:
                 duals.update(active)
         for node in self.graph.order:
             if node in duals:
-                self._duals[node] = annotated(dual_node(node, self), node)
+                self._duals[node] = annotate(dual_node(node, self), node)
             if node in tangents:
-                self._tangents[node] = annotated(self._tangent(node), node)
+                self._tangents[node] = annotate(self._tangent(node), node)
 
     def _tangent(self, node: Node) -> Any:
         if isinstance(node, Variable):
@@ -100,7 +100,7 @@ def part(of: Variable, root: Variable) -> Variable:
     return Variable(value, f"tangent of {of.name}", root, of.first_leaf)
 
 
-def annotated(made: Any, node: Node) -> Any:
+def annotate(made: Any, node: Node) -> Any:
     """A node that was made for another one, with its annotations, and keys that tell its stage."""
     if isinstance(made, Node) and not isinstance(made, Variable) and made.stage != "tangent":
         made.annotations = dict(node.annotations)
@@ -167,7 +167,7 @@ def require_numbers_left_out(node: CallNode, tangents: Tangents) -> None:
     for arg in args:
         if isinstance(arg, Node):
             if arg not in tangents.graph.active:
-                tangents.unseen[arg] = None
+                tangents.constant_terms[arg] = None
         elif not (np.ndim(arg) == 0 and np.isrealobj(arg)):
             raise TypeError(
                 f"a derivative of {node.name!r} was asked for, and one of its operands is "

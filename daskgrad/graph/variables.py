@@ -19,35 +19,39 @@ from daskgrad.values.trees import children_of, flatten, map_leaves
 class Variable(Node):
     """A leaf to differentiate with respect to: a pytree of arrays, copied or borrowed.
 
-    An item of a container is a variable itself, a part of the whole: its cotangent goes to the
-    ``root``'s leaves from ``first_leaf`` on. ``is_recorded``: it stands for an argument of a
-    function that is differentiated; ``is_borrowed``: its arrays are those of the argument.
+    An item of a container is a variable, too, and a part of its container: its cotangent goes to
+    the leaves of the ``root`` from ``first_leaf`` on. ``is_recorded``: it stands for an argument of
+    a function that is differentiated. ``is_borrowed``: its arrays belong to the caller.
     """
 
     is_recorded = False
     is_borrowed = False
 
-    def __init__(self, value: Any, name: str, whole: "Variable | None" = None, first_leaf: int = 0):
+    def __init__(
+        self, value: Any, name: str, container: "Variable | None" = None, first_leaf: int = 0
+    ):
         super().__init__(name, ())
         self.primal = value
         self.leaves, self.structure = flatten(value)
-        self._whole = whole  # not itself: in a cycle, what it copied would wait for the collector
+        self._container = (
+            container  # not itself: in a cycle, what it copied would wait for the collector
+        )
         self.first_leaf = first_leaf
         self._parts: weakref.WeakValueDictionary[Any, Variable] | None = None
         self._children: dict[Any, tuple[int, optree.PyTreeSpec]] | None = None
 
     @property
     def root(self) -> "Variable":
-        """What it is a part of, or a part of a part of, or itself."""
-        return self if self._whole is None else self._whole.root
+        """The outermost container that it is a part of, or itself."""
+        return self if self._container is None else self._container.root
 
     @property
-    def wholes(self) -> Iterator["Variable"]:
-        """What it is a part of, innermost first."""
-        whole = self._whole
-        while whole is not None:
-            yield whole
-            whole = whole._whole
+    def containers(self) -> Iterator["Variable"]:
+        """The containers that it is a part of, innermost first."""
+        container = self._container
+        while container is not None:
+            yield container
+            container = container._container
 
     def __getstate__(self) -> dict[str, Any]:
         self.own_arrays()  # a copy may be used later than the call
@@ -67,7 +71,7 @@ class Variable(Node):
 
     def own_arrays(self) -> None:
         """Copies the arrays if they are borrowed, so that nobody else can change them."""
-        if self._whole is not None:
+        if self._container is not None:
             self.root.own_arrays()
         elif self.is_borrowed:
             copies = [x.copy() if isinstance(x, np.ndarray) else x for x in self.leaves]
@@ -162,7 +166,7 @@ def variable(value: Any, name: str | None = None) -> Variable:
     return Variable(map_leaves(lambda leaf: checked_leaf(leaf, name, copy=True), value), name)
 
 
-def borrowed(value: Any, name: str) -> Variable:
+def borrow_variable(value: Any, name: str) -> Variable:
     """A variable whose arrays are the caller's, who must not write into them while it is used."""
     made = Variable(map_leaves(lambda leaf: checked_leaf(leaf, name, copy=None), value), name)
     made.is_borrowed = True

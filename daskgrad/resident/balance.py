@@ -41,7 +41,7 @@ def alignment(number: int) -> int:
     return number & -number if number else 1 << 62
 
 
-def assigned(costs: np.ndarray, workers: dict[str, int]) -> list[str]:
+def assign(costs: np.ndarray, workers: dict[str, int]) -> list[str]:
     """For each block the address of the worker that is to hold it."""
     stops = run_stops(costs, list(workers.values()))
     holders: list[str] = []
@@ -61,7 +61,7 @@ def rebalancing(
     now = loads(costs, holders, workers)
     if max(now) <= max(UNEVEN * float(np.mean(now)), WORTH):
         return None
-    wanted = assigned(costs, workers)
+    wanted = assign(costs, workers)
     return wanted if max(loads(costs, wanted, workers)) < max(now) else None
 
 

@@ -12,11 +12,16 @@ from distributed.core import clean_exception
 
 from daskgrad.models.captured import Captured
 from daskgrad.resident.connection import Connection
-from daskgrad.resident.messages import Frames, all_framed, framed, unpack
+from daskgrad.resident.messages import Frames, frame_message, frame_messages, unpack
 from daskgrad.resident.requests import Request, SpreadSum, Tree
 from daskgrad.resident.worker_plugin import abandoning, call_worker
-from daskgrad.resident.worker_sums import CannotFinish, Result, columns_of, merge_subtrees
-from daskgrad.sums.item_cotangents import with_columns
+from daskgrad.resident.worker_sums import (
+    CannotFinish,
+    Result,
+    merge_item_cotangents,
+    merge_subtrees,
+)
+from daskgrad.sums.item_cotangents import with_item_cotangents
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.settings import limit, limit_named
 from daskgrad.tasks.waiting import (
@@ -105,8 +110,12 @@ class Call:
         for number, each in enumerate(self._sums):
             sums, count = [result.sums[number] for result in results], each.spread.count
             summed = merge_subtrees(sums, count, each.summand.summation).rounded()
-            columns = columns_of(results, number)
-            totals.append(with_columns(summed, [columns[n] for n in range(len(columns))]))
+            item_cotangents = merge_item_cotangents(results, number)
+            totals.append(
+                with_item_cotangents(
+                    summed, [item_cotangents[n] for n in range(len(item_cotangents))]
+                )
+            )
         self._take_times({a: s for result in results for a, s in result.seconds.items()})
         return totals
 
@@ -114,7 +123,7 @@ class Call:
         for number, each in enumerate(self._sums):
             if not each.spread.is_measured_now():
                 continue
-            each.spread.measured(
+            each.spread.record_times(
                 {
                     address: (asked.numbers, times[address][number])
                     for address, asked in self._attempt.plan.asked[number].items()
@@ -131,7 +140,7 @@ class Attempt:
         self._name = f"{connection.name}-{next(numbers)}"
         self.plan = request.plan
         self._request = request
-        self._point = framed(request.point)
+        self._point = frame_message(request.point)
         self._future: Future | None = in_loop(self._client, self._ask_all)
 
     def results(self, deadline: float) -> list[Result]:
@@ -182,13 +191,16 @@ class Attempt:
             for digest in self._request.needed(address)
             if digest not in self._connection.known(address)
         ]
-        new = {digest: framed(self._request.parcels[digest]) for digest in dict.fromkeys(lacking)}
+        new = {
+            digest: frame_message(self._request.parcels[digest])
+            for digest in dict.fromkeys(lacking)
+        }
         return {"parcels": new} if new else {}
 
     def _rows_of(self, asked: Sequence[str]) -> dict[str, dict[str, Frames]]:
         """The part of a message with the rows for these workers, if any."""
         rows = {a: self._request.rows[a] for a in asked if a in self._request.rows}
-        return {"rows": all_framed(rows)} if rows else {}
+        return {"rows": frame_messages(rows)} if rows else {}
 
     def abandon(self) -> None:
         """Tells the workers, once, that nobody waits; does not wait for them."""

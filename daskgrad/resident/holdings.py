@@ -85,10 +85,10 @@ class Holdings(Spread):
         except (KeyError, OSError) as error:
             logger.info("blocks stay where they are: a worker takes none (%r)", error)
 
-    def measured(self, times: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
+    def record_times(self, times: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
         with self._lock:
             if not self._is_released:  # meanwhile
-                super().measured(times)
+                super().record_times(times)
 
     def release(self) -> None:
         with self._lock:

@@ -46,7 +46,7 @@ def unpack(frames: Frames) -> Any:
     )
 
 
-def framed(frames: Frames) -> Frames:
+def frame_message(frames: Frames) -> Frames:
     """Frames as a message holds them."""
     return [
         to_serialize(np.frombuffer(frame, np.uint8)) if len(frame) >= LARGE else bytes(frame)
@@ -54,11 +54,11 @@ def framed(frames: Frames) -> Frames:
     ]
 
 
-def all_framed(messages: Mapping[str, Frames]) -> dict[str, Frames]:
-    return {name: framed(frames) for name, frames in messages.items()}
+def frame_messages(messages: Mapping[str, Frames]) -> dict[str, Frames]:
+    return {name: frame_message(frames) for name, frames in messages.items()}
 
 
-def copied(frames: Frames) -> Frames:
+def copy_frames(frames: Frames) -> Frames:
     """Frames in new memory, which do not change when the sender's arrays do."""
     return [bytes(frame) if isinstance(frame, bytes) else bytearray(frame) for frame in frames]
 

@@ -15,7 +15,7 @@ from daskgrad.sums.cutting import (
     require_grainsize,
     slice_size,
 )
-from daskgrad.sums.sources import Column, as_column
+from daskgrad.sums.sources import Source, as_source
 from daskgrad.sums.zipping import Zip, require_one_length
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.collections import is_collection
@@ -80,7 +80,7 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
         already), no items, columns of several lengths, and a grainsize that is no number of items.
     """
     require_grainsize(grainsize)
-    here = brought_here(items)
+    here = bring_here(items)
     client = active_client()
     threads = 1 if client is None else sum(workers_of(client).values())
     size = aligned_grainsize(grainsize, len(here), BLOCKS_A_THREAD * threads)
@@ -94,23 +94,23 @@ def next_power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def brought_here(items: Any) -> Any:
+def bring_here(items: Any) -> Any:
     """The items to place, in this process: a list, an array, or several side by side."""
     if not isinstance(items, Zip):
-        return column_here(items, "items")
-    columns = [column_here(each, "a column of the items") for each in items.collections]
-    require_one_length([len(column) for column in columns])
-    return Tuples(columns)
+        return items_here(items, "items")
+    collections = [items_here(each, "an argument of dg.zip") for each in items.collections]
+    require_one_length([len(each) for each in collections])
+    return Tuples(collections)
 
 
-def column_here(items: Any, argument: str) -> Sequence[Any] | np.ndarray:
+def items_here(items: Any, argument: str) -> Sequence[Any] | np.ndarray:
     is_list = isinstance(items, list | tuple)
     kinds = [items, *({type(item): item for item in items}.values() if is_list else ())]
     for each in kinds:
         require_can_be_placed(each, argument)
     if not any(map(is_collection, kinds)):
         return as_items(items, argument)
-    return as_items(computed(as_column(items, argument, slices=False)), argument)
+    return as_items(compute_items(as_source(items, argument, slices=False)), argument)
 
 
 def require_can_be_placed(items: Any, argument: str) -> None:
@@ -131,11 +131,11 @@ def require_can_be_placed(items: Any, argument: str) -> None:
         )
 
 
-def computed(column: Column) -> Any:
-    """The items of a column that are results of tasks."""
+def compute_items(source: Source) -> Any:
+    """The items of a collection that are results of tasks."""
     tasks = TaskGraph()
-    starts = column.own_starts or range(0, column.count or 0, COMPUTED)
-    blocks = column.data(tasks, column.cut(starts), "place", used_twice=False)
+    starts = source.own_starts or range(0, source.count or 0, COMPUTED)
+    blocks = source.data(tasks, source.cut(starts), "place", used_twice=False)
     results = tasks.compute([block.key for block in blocks])
     if isinstance(results[0], np.ndarray):
         return np.concatenate(results)

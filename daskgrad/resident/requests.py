@@ -19,23 +19,23 @@ from daskgrad.values.trees import exactly, flatten
 class SpreadSum(NamedTuple):
     """A sum whose blocks are spread over workers, and the values of its inputs.
 
-    ``columns`` have the parts of an item that the workers do not hold.
+    ``sent`` has the fields of an item that the workers do not hold.
     """
 
     spread: Spread
     model: Model
     summand: Summand
-    columns: Sequence[Any]
+    sent: Sequence[Any]
     inputs: Sequence[Any]
 
     def is_active(self, number: int) -> bool:
         """Whether an input of a term is differentiated."""
         return any([number == active for active, _ in self.summand.active])
 
-    def part(self, column: int) -> int:
-        """The number of the part of an item that a column holds."""
+    def field(self, place: int) -> int:
+        """The number of the field of an item that is at a place in ``sent``."""
         placed = self.summand.placed
-        return column + (placed is not None and column >= placed)
+        return place + (placed is not None and place >= placed)
 
 
 class JobMessage(NamedTuple):
@@ -43,7 +43,7 @@ class JobMessage(NamedTuple):
 
     ``inputs`` are the places of the shared inputs in the point; ``parcels`` holds those that are
     not there, as pairs (number of the input, digest), and ``kept_rows`` for each worker pairs
-    (number of the column, digest). ``key`` begins the keys of the items that the workers hold.
+    (number of the field, digest). ``key`` begins the keys of the items that the workers hold.
     """
 
     summand: str
@@ -95,8 +95,8 @@ class Request:
         sent = [self._rows(each, of) for each, of in zip(sums, asked, strict=True)]
         jobs = tuple([self._job(each, rows) for each, rows in zip(sums, sent, strict=True)])
         self.point = pack(self._values)
-        self.rows = packed_rows(sent) if any(each.columns for each in sums) else {}
-        self.plan = planned(jobs, sums[0].spread.plans, asked, self._is_large(len(self.rows)))
+        self.rows = pack_rows(sent) if any(each.sent for each in sums) else {}
+        self.plan = make_plan(jobs, sums[0].spread.plans, asked, self._is_large(len(self.rows)))
 
     def _is_large(self, workers: int) -> bool:
         """Whether it costs less to pass the point on than to send it to each worker directly.
@@ -109,11 +109,11 @@ class Request:
 
     def _job(self, each: SpreadSum, rows: Mapping[str, "Rows"]) -> JobMessage:
         model = each.model._replace(fun=SentFunction.of(each.model))
-        parts = each.summand.parts
+        fields = each.summand.field_count
         kept: list[tuple[int, str]] = []
         inputs: list[int] = []
         for number, value in enumerate(each.inputs):
-            if not each.is_active(number + parts) and is_kept(value):
+            if not each.is_active(number + fields) and is_kept(value):
                 kept.append((len(inputs), self._add(Parcel.of(value), self._needed_by_all)))
                 inputs.append(0)
             else:
@@ -131,7 +131,7 @@ class Request:
 
     def _rows(self, each: SpreadSum, asked: Mapping[str, Asked]) -> dict[str, "Rows"]:
         """The rows for each worker."""
-        if not each.columns:
+        if not each.sent:
             return {}
         size = each.spread.block_items
         return {a: self._rows_of(each, a, of.runs, size) for a, of in asked.items()}
@@ -139,15 +139,15 @@ class Request:
     def _rows_of(self, each: SpreadSum, address: str, runs: Sequence[Run], size: int) -> "Rows":
         needed = self._needed_by.setdefault(address, {})
         kept: list[tuple[int, str]] = []
-        columns: list[Any] = []
-        for number, column in enumerate(each.columns):
-            rows = [column[run.start * size : run.stop * size] for run in runs]
-            if not each.is_active(each.part(number)) and is_kept(rows):
+        fields: list[Any] = []
+        for number, field in enumerate(each.sent):
+            rows = [field[run.start * size : run.stop * size] for run in runs]
+            if not each.is_active(each.field(number)) and is_kept(rows):
                 kept.append((number, self._add(Parcel.of(rows), needed)))
-                columns.append(None)
+                fields.append(None)
             else:
-                columns.append(rows)
-        return Rows(columns, tuple(kept))
+                fields.append(rows)
+        return Rows(fields, tuple(kept))
 
     def _add(self, parcel: Parcel, needed: dict[str, None]) -> str:
         self.parcels[parcel.digest] = parcel.frames
@@ -167,20 +167,20 @@ class Request:
 
 
 class Rows(NamedTuple):
-    """The items of a sum for one worker: for each column the rows of each run of blocks.
+    """The items of a sum for one worker: for each field the rows of each run of blocks.
 
-    ``kept`` are the columns that are parcels instead, as pairs (number of the column, digest).
+    ``kept`` are the fields that are parcels instead, as pairs (number of the field, digest).
     """
 
-    columns: list[Any]
+    fields: list[Any]
     kept: tuple[tuple[int, str], ...]
 
 
-def packed_rows(sums: Sequence[Mapping[str, Rows]]) -> dict[str, Frames]:
+def pack_rows(sums: Sequence[Mapping[str, Rows]]) -> dict[str, Frames]:
     """The rows of all sums, by worker."""
     there = dict.fromkeys(address for rows in sums for address in rows)
     return {
-        address: pack([rows[address].columns if address in rows else () for rows in sums])
+        address: pack([rows[address].fields if address in rows else () for rows in sums])
         for address in there
     }
 
@@ -193,7 +193,7 @@ def is_kept(value: Any) -> bool:
 PLANS = 32  # that are kept with the blocks of a request's first sum
 
 
-def planned(
+def make_plan(
     jobs: tuple[JobMessage, ...],
     plans: dict[Any, Plan],
     asked: Sequence[Mapping[str, Asked]],

@@ -46,7 +46,7 @@ class Shards(Placed):
     """Placed items; made by ``place``. A context manager, which closes them at its end.
 
     The workers drop the items when this is closed or garbage collected. ``slice_size`` is how many
-    items a sum of whole slices has in each.
+    items each slice has, where a sum runs over slices.
     """
 
     def __init__(self, items: Any, grainsize: int, slice_size: int, client: Client | None):
@@ -122,7 +122,7 @@ class Shards(Placed):
 
     @property
     def are_tuples(self) -> bool:
-        """Whether they are several columns, side by side."""
+        """Whether they are several collections, side by side."""
         return isinstance(self.items, Tuples)
 
     @property

@@ -87,7 +87,9 @@ class Spread:
             return self._asked
 
     def _asked_of(self, address: str, numbers: Sequence[int]) -> Asked:
-        return Asked(list(runs(numbers, [self._move_of(n) for n in numbers])), self.unit(address))
+        return Asked(
+            list(split_into_runs(numbers, [self._move_of(n) for n in numbers])), self.unit(address)
+        )
 
     def _move_of(self, number: int) -> int:
         """The number of the move that placed a block where it is."""
@@ -116,7 +118,7 @@ class Spread:
             if are_same and all(holder in workers for holder in self.holders):
                 return
             self._workers = dict(workers)
-            self._move(balance.assigned(self.costs(), workers))
+            self._move(balance.assign(self.costs(), workers))
 
     def _locate(self) -> None:
         """Finds out which worker has which blocks."""
@@ -157,7 +159,7 @@ class Spread:
         self._calls += 1
         return self._calls <= EVERY or self._calls % EVERY == 0
 
-    def measured(self, times: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
+    def record_times(self, times: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
         """Records the seconds of each block; after calls 2, 4, 8 ... rebalances.
 
         The first call of a worker, which loads models and has cold caches, only serves to choose
@@ -187,7 +189,7 @@ class Spread:
         return self._sizes if np.any(np.isnan(self._costs)) else self._costs
 
 
-def runs(numbers: Sequence[int], moves: Sequence[int]) -> Iterator[Run]:
+def split_into_runs(numbers: Sequence[int], moves: Sequence[int]) -> Iterator[Run]:
     """Cuts ascending numbers of blocks into runs, each of consecutive ones that one move placed."""
     start = 0
     for place in range(1, len(numbers) + 1):

@@ -19,11 +19,11 @@ from distributed import Worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from daskgrad.resident import allocator
-from daskgrad.resident.messages import Frames, all_framed, copied, framed, pack
+from daskgrad.resident.messages import Frames, copy_frames, frame_message, frame_messages, pack
 from daskgrad.resident.parcels import Parcels, Unopened
 from daskgrad.resident.presence import TOPIC
 from daskgrad.resident.routes import addresses
-from daskgrad.resident.worker_sums import CannotFinish, Job, Result, Unit, failed, merged
+from daskgrad.resident.worker_sums import CannotFinish, Job, Result, Unit, failed, merge_results
 from daskgrad.tasks.waiting import all_or_first_error
 
 EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
@@ -84,8 +84,8 @@ class SumsPlugin(WorkerPlugin):
         self._log.wake()
         try:
             message = {"call": call, "point": point, "parcels": parcels, "rows": rows}
-            result = await self._evaluated(pickle.loads(work), message)
-            return {"status": "OK", "result": framed(pack(result))}
+            result = await self._evaluate(pickle.loads(work), message)
+            return {"status": "OK", "result": frame_message(pack(result))}
         except CannotFinish as unfinished:
             return unfinished.reply
         except Exception as error:
@@ -97,12 +97,12 @@ class SumsPlugin(WorkerPlugin):
         """Begins no more blocks of a call that nobody waits for any more."""
         self._running.discard(call)
 
-    async def _evaluated(self, work: Mapping[str, Any], message: Mapping[str, Any]) -> Result:
+    async def _evaluate(self, work: Mapping[str, Any], message: Mapping[str, Any]) -> Result:
         rows = message["rows"].get(work["address"], NO_ROWS)
         jobs = self._jobs(work["jobs"], message["point"], message["parcels"], rows)
         below = [self._ask(child, message) for child in work["children"]]
         own, *others = await all_or_first_error([self._own(message["call"], jobs), *below])
-        return await self._in_thread(merged, work["jobs"], own, others) if others else own
+        return await self._in_thread(merge_results, work["jobs"], own, others) if others else own
 
     async def _ask(self, child: Mapping[str, Any], message: Mapping[str, Any]) -> Frames:
         """What a worker below returns; it gets the rows of those below it, too."""
@@ -113,9 +113,9 @@ class SumsPlugin(WorkerPlugin):
             self.name,
             call=message["call"],
             work=pickle.dumps(child),
-            point=framed(message["point"]),
-            parcels=all_framed(message["parcels"]),
-            rows=all_framed(rows),
+            point=frame_message(message["point"]),
+            parcels=frame_messages(message["parcels"]),
+            rows=frame_messages(rows),
         )
 
     def _jobs(
@@ -129,7 +129,7 @@ class SumsPlugin(WorkerPlugin):
         needed += [digest for job in messages for _, digest in job["parcels"]]
         needed += [digest for job in messages for _, digest in job["kept_rows"]]
         if parcels and self._is_with_client():
-            parcels = {digest: copied(frames) for digest, frames in parcels.items()}
+            parcels = {digest: copy_frames(frames) for digest, frames in parcels.items()}
         if self._parcels.receive(parcels, needed):
             raise CannotFinish("no parcels", address=self._worker.address)
         values, own_rows = Unopened(point), Unopened(rows)
@@ -146,7 +146,7 @@ class SumsPlugin(WorkerPlugin):
         await all_or_first_error([self._lane(call, units) for _ in range(lanes)])
         self._log.add([job for job in jobs if job.seconds], start, time.time())
         seconds = {self._worker.address: [job.seconds for job in jobs]}
-        return Result([job.sums() for job in jobs], [job.columns for job in jobs], seconds)
+        return Result([job.sums() for job in jobs], [job.item_cotangents for job in jobs], seconds)
 
     async def _lane(self, call: str, units: deque[Unit]) -> None:
         """Evaluates one unit after the other in one thread of the pool.

@@ -19,23 +19,24 @@ from daskgrad.values.memory import canonical
 from daskgrad.values.summation import Place
 
 Sums = dict[Place, Captured]
-Columns = dict[int, tuple[Leaves, ...]]  # by the number of the block, for each part of its items
+# By the number of the block, for each differentiated field of its items.
+ItemCotangents = dict[int, tuple[Leaves, ...]]
 
 
 class Result(NamedTuple):
     """The partial sums of each job, and by worker the seconds of each block of each job.
 
-    ``columns`` has the cotangents of each block's items, if these are differentiated.
+    ``item_cotangents`` has the cotangents of each block's items, if these are differentiated.
     """
 
     sums: list[Sums]
-    columns: list[Columns]
+    item_cotangents: list[ItemCotangents]
     seconds: dict[str, list[list[float]]]
 
     def __reduce__(self) -> tuple:
         """As plain tuples, in less than half the time: the client loads one for each worker."""
         sums = [as_tuples(sums) for sums in self.sums]
-        return load_result, (sums, self.columns, self.seconds)
+        return load_result, (sums, self.item_cotangents, self.seconds)
 
 
 def as_tuples(sums: Sums) -> tuple[list[tuple], list[tuple]]:
@@ -45,8 +46,8 @@ def as_tuples(sums: Sums) -> tuple[list[tuple], list[tuple]]:
     return [tuple(each) for each in seen], partial_sums
 
 
-def load_result(jobs: list[tuple], columns: list[Columns], seconds: dict) -> Result:
-    return Result([load_sums(*job) for job in jobs], canonical(columns), seconds)
+def load_result(jobs: list[tuple], item_cotangents: list[ItemCotangents], seconds: dict) -> Result:
+    return Result([load_sums(*job) for job in jobs], canonical(item_cotangents), seconds)
 
 
 def load_sums(seen: list[tuple], partial_sums: list[tuple]) -> Sums:
@@ -78,7 +79,7 @@ class Job:
     """One sum of a request: the blocks of it that this worker has.
 
     A parcel holds its model and its summand. ``rows`` are the items that come with the request,
-    for each sum, column and run of blocks. One thread evaluates a ``unit`` of blocks in one go.
+    for each sum, field and run of blocks. One thread evaluates a ``unit`` of blocks in one go.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Job:
         self._unit: int = message["unit"]
         self._opened: tuple[TracedSum, list[Any]] | None = None
         self._subtrees = CapturedSubtrees(self.count, message["summation"])
-        self.columns: Columns = {}
+        self.item_cotangents: ItemCotangents = {}
         self._lock = threading.Lock()
         self.seconds = [0.0] * len(self._blocks)
 
@@ -122,41 +123,41 @@ class Job:
         start = time.perf_counter()
         begin = (number - self._runs[run][0]) * self._block_items  # in the rows of its run
         rows = [runs[run][begin : begin + self._block_items] for runs in sent]
-        columns = traced.columns(rows, canonical(items))
-        captured = traced.capture(number * self._block_items, *columns)
+        fields = traced.fields(rows, canonical(items))
+        captured = traced.capture(number * self._block_items, *fields)
         self.seconds[place] = time.perf_counter() - start
         if not isinstance(captured.pullback, Gradient):
             raise CannotFinish("arrays", number=self._number)
         with self._lock:
             if isinstance(captured.pullback, ItemGradient):
-                self.columns[number] = captured.pullback.columns
+                self.item_cotangents[number] = captured.pullback.item_cotangents
             self._subtrees.put((0, number), without_items(captured))
 
     def sums(self) -> Sums:
         return self._subtrees.sums()
 
     def _open(self) -> tuple[TracedSum, list[Any]]:
-        """The sum, and for each column that was sent the rows of each run."""
+        """The sum, and for each field that was sent the rows of each run."""
         with self._lock:
             if self._opened is None:
                 model, summand = self._summand.value()
-                traced = TracedSum(model, summand, self._opened_inputs())
-                self._opened = traced, self._opened_rows()
+                traced = TracedSum(model, summand, self._open_inputs())
+                self._opened = traced, self._open_rows()
             return self._opened
 
-    def _opened_inputs(self) -> list[Any]:
+    def _open_inputs(self) -> list[Any]:
         values = self._values.value()
         return [
             self._kept[place].value() if place in self._kept else values[number]
             for place, number in enumerate(self._inputs)
         ]
 
-    def _opened_rows(self) -> list[Any]:
-        """The rows of each run, for each column that the request brings."""
-        rows = self._rows.value()
+    def _open_rows(self) -> list[Any]:
+        """The rows of each run, for each field that the request brings."""
+        sums = self._rows.value()
         return [
-            self._kept_rows[place].value() if place in self._kept_rows else column
-            for place, column in enumerate(rows[self._number] if rows else ())
+            self._kept_rows[place].value() if place in self._kept_rows else rows
+            for place, rows in enumerate(sums[self._number] if sums else ())
         ]
 
 
@@ -208,18 +209,20 @@ def merge_subtrees(sums: Iterable[Sums], count: int, summation: str) -> Captured
     return subtrees
 
 
-def merged(messages: Sequence[Mapping[str, Any]], own: Result, others: Sequence[Frames]) -> Result:
+def merge_results(
+    messages: Sequence[Mapping[str, Any]], own: Result, others: Sequence[Frames]
+) -> Result:
     """The results of several workers as one."""
     results: list[Result] = [own, *map(unpack, others)]
     sums = [
         merge_subtrees([each.sums[n] for each in results], job["block_count"], job["summation"])
         for n, job in enumerate(messages)
     ]
-    columns = [columns_of(results, n) for n in range(len(messages))]
+    item_cotangents = [merge_item_cotangents(results, n) for n in range(len(messages))]
     seconds = {a: times for result in results for a, times in result.seconds.items()}
-    return Result([each.sums() for each in sums], columns, seconds)
+    return Result([each.sums() for each in sums], item_cotangents, seconds)
 
 
-def columns_of(results: Iterable[Result], number: int) -> Columns:
-    """The columns of all blocks of one job."""
-    return {n: column for result in results for n, column in result.columns[number].items()}
+def merge_item_cotangents(results: Iterable[Result], number: int) -> ItemCotangents:
+    """The cotangents of the items of all blocks of one job."""
+    return {n: each for result in results for n, each in result.item_cotangents[number].items()}

@@ -103,14 +103,14 @@ def add_unscaled(
     unscaled = [each for each in blocks if isinstance(each, Unscaled) and not is_zero(each.leaves)]
     factors = [each.factor for each in unscaled]
     if not is_one_factor(factors, blocks):
-        blocks, factors = [scaled(each) for each in blocks], []
+        blocks, factors = [scale_by_factor(each) for each in blocks], []
     total = add_cotangents(blocks, (True,) * len(blocks), ADDITIONS[summation].cotangents, name)
     if not factors:
         return Cotangent(final_leaves(total.leaves), total.seen) if is_last else total
     waiting = Unscaled(total.leaves, total.seen, factors[0])
     if not is_last:
         return waiting
-    added = scaled(waiting)
+    added = scale_by_factor(waiting)
     if finite.is_required():
         what = f"backward pass: the sum of {len(blocks)} cotangents of one value"
         finite.require_sum(what, added.leaves)
@@ -124,7 +124,7 @@ def is_one_factor(factors: Sequence[Any], blocks: Sequence[Cotangent]) -> bool:
     return len(kinds) <= 1 and len(factors) in (0, nonzero)
 
 
-def scaled(cotangent: Cotangent) -> Cotangent:
+def scale_by_factor(cotangent: Cotangent) -> Cotangent:
     if isinstance(cotangent, Unscaled):
         leaves = final_leaves(cotangent.leaves)
         return Cotangent(cotangents.scale(leaves, cotangent.factor), cotangent.seen)

@@ -14,7 +14,7 @@ from daskgrad.values.summation import Add
 class Terms(Travelling):
     """The pullback of a sum of terms that are not scalars: each term's own, in order.
 
-    ``widths`` has for each term the numbers of leaves of its item's differentiated parts; ``add``
+    ``widths`` has for each term the numbers of leaves of its item's differentiated fields; ``add``
     adds two cotangents.
     """
 

@@ -38,42 +38,43 @@ class Summand(NamedTuple):
     """What a sum adds up, but for its model, which may be a key of its own: the same in a graph,
     here and on the workers.
 
-    The first inputs of a term are the ``parts`` of its item; ``placed`` is which of them is held
-    elsewhere, where one is. ``slices``: the model takes whole slices and not single items.
-    ``is_partial``: a block is not the whole sum, and is rounded when all have been added up.
+    The first ``field_count`` inputs of a term are the fields of its item: one for each collection
+    in a zip, or the item itself. ``placed`` is the number of the field that the workers hold, if
+    they hold one. ``slices``: the model takes slices of items instead of single items.
+    ``is_partial``: a block is not the sum of all terms; whoever adds up the blocks rounds.
     """
 
     call: Call
     active: tuple[Active, ...] = ()
     summation: str = "pairwise"
-    parts: int = 1
+    field_count: int = 1
     placed: int | None = None
     slices: bool = False
     is_partial: bool = False
 
 
-Term = tuple[Any, Any, Widths]  # value, pullback, the numbers of leaves of its item's parts
+Term = tuple[Any, Any, Widths]  # value, pullback, the numbers of leaves of its item's fields
 First = int | Partition  # the index of a block's first item, or the partition that is the block
 
 
 def evaluate_block(
-    model: Model, summand: Summand, first: First, inputs: Sequence[Any], *columns: Sequence[Any]
+    model: Model, summand: Summand, first: First, inputs: Sequence[Any], *fields: Sequence[Any]
 ) -> Any:
     """The sum of the block's terms; traces nothing.
 
-    The ``columns`` have the items, part by part; a term's inputs are the parts of its item, and
-    then the shared ones.
+    ``fields`` holds the items, field by field. The inputs of a term are the fields of its item, and
+    then the shared inputs.
     """
-    require_one_length(columns, first, model)
-    if not len(columns[0]):
+    require_one_length(fields, first, model)
+    if not len(fields[0]):
         return NOTHING
-    with Blame("value", model, summand.call, [*[None] * summand.parts, *inputs]):
+    with Blame("value", model, summand.call, [*[None] * summand.field_count, *inputs]):
         model = model._replace(fun=registry.prepare(registry.load(model.backend), model.fun))
     protected = protection(model)
-    inputs, columns = list(map(protected, inputs)), tuple(map(protected, columns))
+    inputs, fields = list(map(protected, inputs)), tuple(map(protected, fields))
     call = protected_call(summand.call, protected)
     values, is_checked = PairwiseSum(ADDITIONS[summand.summation].values), finite.is_required()
-    for offset, item in enumerate(zip(*columns, strict=True)):
+    for offset, item in enumerate(zip(*fields, strict=True)):
         of_term = [*item, *inputs]
         try:
             value = plain_value(model, call, of_term)
@@ -86,7 +87,7 @@ def evaluate_block(
             finite.require(where, "the value", value)
     total = values.total()
     if is_checked:
-        what = f"sum over {model.name!r}: the value of {describe_block(first, columns[0])}"
+        what = f"sum over {model.name!r}: the value of {describe_block(first, fields[0])}"
         finite.require_sum(what, flatten_sum(total)[0])
     return total if summand.is_partial else rounded_value(total)
 
@@ -105,10 +106,10 @@ def protected_call(call: Call, protected: Callable[[Any], Any]) -> Call:
 
 
 def capture_block(
-    model: Model, summand: Summand, first: First, inputs: Sequence[Any], *columns: Sequence[Any]
+    model: Model, summand: Summand, first: First, inputs: Sequence[Any], *fields: Sequence[Any]
 ) -> Captured:
     """The sum of the block's terms and its pullback with respect to the active inputs."""
-    return TracedSum(model, summand, inputs).capture(first, *columns)
+    return TracedSum(model, summand, inputs).capture(first, *fields)
 
 
 class TracedSum:
@@ -118,38 +119,38 @@ class TracedSum:
         self._model = model
         self._summand = summand
         self._add = ADDITIONS[summand.summation]
-        self._own = [number for number, _ in summand.active if number < summand.parts]
+        self._own = [number for number, _ in summand.active if number < summand.field_count]
         shared = summand.active[len(self._own) :]
-        padded = [*[None] * summand.parts, *inputs]
+        padded = [*[None] * summand.field_count, *inputs]
         with Blame("forward", model, summand.call, padded):
             self.protected = protection(model)
             self._inputs = list(map(self.protected, inputs))
-            padded = [*[None] * summand.parts, *self._inputs]
+            padded = [*[None] * summand.field_count, *self._inputs]
             call = protected_call(summand.call, self.protected)
             self._tracer = Tracer(model, call, shared, padded, in_sum=True)
         self._seen = seen_by(shared, padded)
         self._must_be_finite = finite.is_required()
 
-    def columns(self, others: list[Any], placed: Any) -> list[Any]:
-        """The parts of a block's items, or its slices of them; ``placed`` are those of the part
+    def fields(self, others: list[Any], placed: Any) -> list[Any]:
+        """The fields of a block's items, or its slices of them; ``placed`` are those of the field
         that is held where the block is evaluated, and ``others`` those of the others."""
-        columns = others
+        fields = others
         if self._summand.placed is not None:
-            columns = [*others[: self._summand.placed], placed, *others[self._summand.placed :]]
-        return [[as_slice(each)] for each in columns] if self._summand.slices else columns
+            fields = [*others[: self._summand.placed], placed, *others[self._summand.placed :]]
+        return [[as_slice(each)] for each in fields] if self._summand.slices else fields
 
-    def capture(self, first: First, *columns: Sequence[Any]) -> Captured:
+    def capture(self, first: First, *fields: Sequence[Any]) -> Captured:
         """The sum of the terms of a block."""
-        require_one_length(columns, first, self._model)
-        if not len(columns[0]):
+        require_one_length(fields, first, self._model)
+        if not len(fields[0]):
             width = sum([seen.width for seen in self._seen])
             return Captured(NOTHING, Gradient((None,) * width), self._seen, ())
-        columns = tuple(map(self.protected, columns))
-        are_rows = [isinstance(columns[number], np.ndarray) for number in self._own]
+        fields = tuple(map(self.protected, fields))
+        are_rows = [isinstance(fields[number], np.ndarray) for number in self._own]
         values = PairwiseSum(self._add.values)
         gradients = Gathered(are_rows, self._add.cotangents)
         kept, kept_widths, scalars = [], [], 0
-        for term in self.terms(first, columns):
+        for term in self.terms(first, fields):
             value, pullback, widths = term()
             values.push(value)
             is_gradient = isinstance(pullback, Gradient)
@@ -165,25 +166,25 @@ class TracedSum:
         elif scalars:
             raise TypeError(
                 f"the terms of a sum over {self._model.name!r} must be of one kind; {scalars} of "
-                f"{len(columns[0])} in one task returned one real number, and others something else"
+                f"{len(fields[0])} in one task returned one real number, and others something else"
             )
         else:
             pullback = Terms(kept, kept_widths, are_rows, self._add.cotangents)
         value = values.total()
         if self._must_be_finite:
-            what = f"the value or gradient of {describe_block(first, columns[0])}"
+            what = f"the value or gradient of {describe_block(first, fields[0])}"
             leaves = [*flatten_sum(value)[0], *getattr(pullback, "leaves", ())]
             finite.require_sum(f"sum over {self._model.name!r}: {what}", leaves)
         return captured_sum(value, pullback, self._seen, self._summand.is_partial)
 
-    def terms(self, first: First, columns: Sequence[Sequence[Any]]) -> Iterator[Callable[[], Term]]:
+    def terms(self, first: First, fields: Sequence[Sequence[Any]]) -> Iterator[Callable[[], Term]]:
         """The terms of a block, one after the other, each evaluated when it is called.
 
         A model's own ``StopIteration`` does not get through a generator.
         """
-        found = self._found_at_once(columns)
-        for offset, item in enumerate(zip(*columns, strict=True)):
-            yield functools.partial(self._next_term, found, first, offset, item, columns)
+        found = self._found_at_once(fields)
+        for offset, item in enumerate(zip(*fields, strict=True)):
+            yield functools.partial(self._next_term, found, first, offset, item, fields)
 
     def _next_term(
         self,
@@ -191,13 +192,13 @@ class TracedSum:
         first: First,
         offset: int,
         item: Sequence[Any],
-        columns: Sequence[Sequence[Any]],
+        fields: Sequence[Sequence[Any]],
     ) -> Term:
         """A term, of those that were evaluated at once if the backend has a way with these bits."""
         try:
             result = next(found)
         except Exception as error:
-            self._blame(error, first, offset, columns)
+            self._blame(error, first, offset, fields)
             raise
         if result is None:
             term = self._term(first, offset, item)
@@ -209,16 +210,16 @@ class TracedSum:
             finite.require_captured(where, self._summand.active, *term[:2])
         return term
 
-    def _found_at_once(self, columns: Sequence[Sequence[Any]]) -> Iterator[Any]:
+    def _found_at_once(self, fields: Sequence[Sequence[Any]]) -> Iterator[Any]:
         if not self._tracer.is_at_once:
             return itertools.repeat(None)
-        return self._tracer.block(TracedBlock(columns, self._call_on))
+        return self._tracer.block(TracedBlock(fields, self._call_on))
 
     def _call_on(self, item: Sequence[Any]) -> tuple[Any, list[Any]]:
         return self._tracer_of(item)[0].call([*item, *self._inputs])
 
     def _tracer_of(self, item: Sequence[Any]) -> tuple[Tracer, Widths]:
-        """What traces a term, and how many leaves the differentiated parts of its item have."""
+        """What traces a term, and how many leaves the differentiated fields of its item have."""
         if not self._own:
             return self._tracer, ()
         trees = [(number, *flatten(item[number])) for number in self._own]
@@ -238,22 +239,22 @@ class TracedSum:
         return Blame("forward", self._model, self._summand.call, inputs, place)
 
     def _blame(
-        self, error: Exception, first: First, start: int, columns: Sequence[Sequence[Any]]
+        self, error: Exception, first: First, start: int, fields: Sequence[Sequence[Any]]
     ) -> None:
         """Finds the item that an error came from, which was evaluated with others, and raises its
         own; says which items it may have been where it does not come again."""
-        items = [*zip(*columns, strict=True)][start:]
+        items = [*zip(*fields, strict=True)][start:]
         for offset, item in enumerate(items, start):
             self._term(first, offset, item)
-        described = [describe_block(first, columns[0]), *[None] * (len(columns) - 1)]
+        described = [describe_block(first, fields[0]), *[None] * (len(fields) - 1)]
         self._where([*described, *self._inputs]).note(error)
 
 
-def require_one_length(columns: Sequence[Sequence[Any]], first: First, model: Model) -> None:
+def require_one_length(fields: Sequence[Sequence[Any]], first: First, model: Model) -> None:
     """Partitions that are zipped have as many items as each other; elsewhere that is known."""
-    if isinstance(first, int) or len(columns) == 1:
+    if isinstance(first, int) or len(fields) == 1:
         return
-    lengths = [len(column[0]) if first.item is None else len(column) for column in columns]
+    lengths = [len(field[0]) if first.item is None else len(field) for field in fields]
     if len(set(lengths)) > 1:
         raise ValueError(
             f"the items of model {model.name!r} are zipped, and must be equally many; {first!s} "
@@ -276,16 +277,16 @@ def pull_back_block(
     first: First,
     inputs: Sequence[Any],
     value_elsewhere: Any,
-    *columns: Sequence[Any],
+    *fields: Sequence[Any],
 ) -> Cotangent | tuple[Cotangent, ...]:
     """The cotangents of the active inputs of a block; a single one is not wrapped.
 
     Those of the shared inputs come first, and then those of the items, side by side. Where the
-    block is a part of a sum, ``add_unscaled`` adds up what its blocks return for a shared input.
+    block is one of several, ``add_unscaled`` adds up what they return for a shared input.
     """
     if captured.value is NOTHING:
         return share_out(captured.pullback.leaves, captured.seen)
-    described = [describe_block(first, columns[0]), *[None] * (len(columns) - 1), *inputs]
+    described = [describe_block(first, fields[0]), *[None] * (len(fields) - 1), *inputs]
     with Blame("backward", model, summand.call, described):
         require_value_seen(captured, cotangent, value_elsewhere, model)
         pullback = captured.pullback
@@ -295,25 +296,27 @@ def pull_back_block(
                 model,
                 summand.call,
                 described,
-                lambda tape: capture_block(tape, summand, first, inputs, *columns),
+                lambda tape: capture_block(tape, summand, first, inputs, *fields),
             )
         leaves = seed(cotangent, rounded_value(captured.value), model)
         if not finite.is_required():
-            return pulled_back(pullback, cotangent, leaves, captured.seen, summand.is_partial)
+            return pull_back_leaves(pullback, cotangent, leaves, captured.seen, summand.is_partial)
 
         def look(offset: int, of_term: Leaves) -> None:
-            item = [column[offset] for column in columns]
+            item = [field[offset] for field in fields]
             where = Blame("backward", model, summand.call, [*item, *inputs], nth(first, offset))
             finite.require_pulled(where, summand.active, of_term)
 
-        pulled = pulled_back(pullback, cotangent, leaves, captured.seen, summand.is_partial, look)
+        pulled = pull_back_leaves(
+            pullback, cotangent, leaves, captured.seen, summand.is_partial, look
+        )
         for each in each_of(pulled):
             what = f"sum over {model.name!r}: the cotangent from {described[0]}"
             finite.require_sum(what, each.leaves)
         return pulled
 
 
-def pulled_back(
+def pull_back_leaves(
     pullback: Terms | Gradient,
     cotangent: Cotangent,
     leaves: Leaves,
@@ -332,10 +335,10 @@ def pulled_back(
 
 
 def with_items(
-    shared: Cotangent | tuple[Cotangent, ...], columns: Sequence[Leaves]
+    shared: Cotangent | tuple[Cotangent, ...], items: Sequence[Leaves]
 ) -> Cotangent | tuple[Cotangent, ...]:
     """The cotangents of the shared inputs and of the items; a single one is not wrapped."""
-    both = (*each_of(shared), *map(Cotangent, columns))
+    both = (*each_of(shared), *map(Cotangent, items))
     return both if len(both) > 1 else both[0]
 
 

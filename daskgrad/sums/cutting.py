@@ -23,7 +23,7 @@ Grainsize = int | Literal["auto"]
 
 
 class Block(NamedTuple):
-    """A run of items; ``first`` is the index of its first one in the whole."""
+    """A run of items; ``first`` is the index of its first item among all."""
 
     first: int
     items: Any
@@ -47,7 +47,7 @@ def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
     elif not isinstance(items, list | tuple | range):
         raise TypeError(
             f"{argument} must be a list, a tuple, a range, a NumPy array of at least one dimension "
-            f"or what dg.place returns; found {described(items)}"
+            f"or what dg.place returns; found {describe_items(items)}"
         )
     if not len(items):
         raise ValueError(f"{argument} is empty, and an empty sum has no shape; sum at least one")
@@ -71,7 +71,7 @@ def hold_arrays(items: Sequence[Any]) -> bool:
     return any(issubclass(kind, np.ndarray) for kind in set(map(type, flatten(list(items))[0])))
 
 
-def described(items: Any) -> str:
+def describe_items(items: Any) -> str:
     """What was found in the place of items, and how to make such of it."""
     kind = type(items)
     if hasattr(kind, "iloc"):

@@ -23,54 +23,57 @@ from daskgrad.values.cotangents import Cotangent, Leaves, Seed
 from daskgrad.values.rows import dense_leaf
 from daskgrad.values.summation import Add, PairwiseSum
 
-Widths = tuple[int, ...]  # how many leaves each differentiated part of an item has
+Widths = tuple[int, ...]  # how many leaves each differentiated field of an item has
 
 
 @carrier
 class ItemGradient(Gradient):
     """The gradient of the real scalar terms of a block.
 
-    ``leaves`` are those of the shared inputs, added up; ``columns`` has for each part of the items
-    that is differentiated the cotangents of its items, side by side.
+    ``leaves`` are those of the shared inputs, added up. ``item_cotangents`` holds, for each
+    differentiated field of the items, the cotangents of the items side by side.
     """
 
-    columns: tuple[Leaves, ...]
+    item_cotangents: tuple[Leaves, ...]
 
     def with_leaves(self, leaves: Leaves) -> "ItemGradient":
-        return ItemGradient(leaves, self.columns)
+        return ItemGradient(leaves, self.item_cotangents)
 
     def __sizeof__(self) -> int:
-        columns = sum([cotangents.nbytes(column) for column in self.columns])
-        return Gradient.__sizeof__(self) + columns
+        item_cotangents = sum([cotangents.nbytes(each) for each in self.item_cotangents])
+        return Gradient.__sizeof__(self) + item_cotangents
 
 
 class Gathered:
     """Takes the cotangents of terms as they come: adds up the shared ones, keeps the items'.
 
-    ``are_rows`` says of each differentiated part of the items whether it is an array, whose rows
+    ``are_rows`` says of each differentiated field of the items whether it is an array, whose rows
     are the items, or a list; ``add`` adds two cotangents.
     """
 
     def __init__(self, are_rows: Sequence[bool], add: Add = cotangents.add):
         self._are_rows = are_rows
         self._shared = PairwiseSum(add)
-        self._columns: list[list[Leaves]] = [[] for _ in are_rows]
+        self._items: list[list[Leaves]] = [[] for _ in are_rows]
 
     def push(self, leaves: Leaves, widths: Widths) -> None:
         if not widths:
             return self._shared.push(leaves)
         rest = iter(leaves)
-        for column, width in zip(self._columns, widths, strict=True):
-            column.append(tuple(map(dense_leaf, itertools.islice(rest, width))))
+        for item, width in zip(self._items, widths, strict=True):
+            item.append(tuple(map(dense_leaf, itertools.islice(rest, width))))
         self._shared.push(tuple(rest))
 
     def gradient(self) -> Gradient:
-        shared, columns = self.total()
-        return ItemGradient(shared, columns) if columns else Gradient(shared)
+        shared, item_cotangents = self.total()
+        return ItemGradient(shared, item_cotangents) if item_cotangents else Gradient(shared)
 
     def total(self) -> tuple[Leaves, tuple[Leaves, ...]]:
-        """The sum of the shared cotangents, and a column a part; at least one term was pushed."""
-        pairs = zip(self._columns, self._are_rows, strict=True)
+        """The sum of the shared cotangents, and the items' cotangents, field by field.
+
+        At least one term must have been pushed.
+        """
+        pairs = zip(self._items, self._are_rows, strict=True)
         return self._shared.total(), tuple([stack_items(*pair) for pair in pairs])
 
 
@@ -85,7 +88,7 @@ def stack_items(items: Sequence[Leaves], are_rows: bool) -> Leaves:
     return (np.stack([np.zeros_like(like) if row is None else row for row in rows]),)
 
 
-# ----------------------------------------------------------------------------- of a whole sum
+# ----------------------------------------------------------------------------- of all blocks
 
 
 def without_items(captured: Captured) -> Captured:
@@ -96,28 +99,30 @@ def without_items(captured: Captured) -> Captured:
     return Captured(captured.value, Gradient(gradient.leaves), captured.seen, captured.fingerprint)
 
 
-def column_of(captured: Captured, number: int, summed: Captured, model: Model) -> Leaves | None:
-    """The cotangents of a block's items, which wait for their factor; ``number`` of the parts.
+def item_cotangents_of(
+    captured: Captured, number: int, summed: Captured, model: Model
+) -> Leaves | None:
+    """The cotangents of a block's items, which wait for their factor; ``number`` of the fields.
 
     They must belong to the value that was ``summed``: the forward task may have run again. ``None``
     where the terms are no scalars, which is an error that the sum of the blocks raises.
     """
     require_same_value(captured, summed.fingerprint, model)
     gradient = captured.pullback
-    return gradient.columns[number] if isinstance(gradient, ItemGradient) else None
+    return gradient.item_cotangents[number] if isinstance(gradient, ItemGradient) else None
 
 
-def with_columns(captured: Captured, blocks: Sequence[tuple[Leaves, ...]]) -> Captured:
-    """A whole sum, with the cotangents of the items of all its blocks, if there are any."""
+def with_item_cotangents(captured: Captured, blocks: Sequence[tuple[Leaves, ...]]) -> Captured:
+    """A sum that was added up, with the cotangents of the items of all its blocks."""
     if not blocks:
         return captured
     gradient = ItemGradient(captured.pullback.leaves, tuple(zip(*blocks, strict=True)))
     return Captured(captured.value, gradient, captured.seen, captured.fingerprint)
 
 
-def columns_in(captured: Captured, number: int) -> tuple[Leaves, ...]:
-    """The cotangents of the items of a whole sum, block by block; ``number`` of the parts."""
-    return captured.pullback.columns[number]
+def item_cotangents_in(captured: Captured, number: int) -> tuple[Leaves, ...]:
+    """The cotangents of the items of a sum, block by block, for the field with this number."""
+    return captured.pullback.item_cotangents[number]
 
 
 def pull_back_items(
@@ -132,7 +137,7 @@ def pull_back_items(
     """The cotangents of all items of a sum that was added up: joined, and scaled once."""
     require_value_seen(captured, cotangent, value_elsewhere, model)
     (factor,) = seed(cotangent, captured.value, model)
-    joined = scaled(concatenate(blocks, sizes, are_rows), factor)
+    joined = scale_items(concatenate(blocks, sizes, are_rows), factor)
     if finite.is_required():
         finite.require_sum(f"sum over {model.name!r}: the cotangent of its items", joined)
     return Cotangent(joined)
@@ -160,17 +165,17 @@ def concatenate(blocks: Sequence[Leaves], sizes: Sequence[int], are_rows: bool) 
     return (np.concatenate(filled),)
 
 
-def scaled(leaves: Leaves, factor: Any) -> Leaves:
+def scale_items(leaves: Leaves, factor: Any) -> Leaves:
     if cotangents.is_zero(leaves):  # also where the terms are arrays, and there is no one factor
         return leaves
     return (None,) * len(leaves) if factor is None else cotangents.scale(leaves, factor)
 
 
 def items_of(gradient: Gradient, factor: Any) -> tuple[Leaves, ...]:
-    """The cotangents of a block's items, part by part, from what its scalar terms kept."""
+    """The cotangents of a block's items, field by field, from what its scalar terms kept."""
     if not isinstance(gradient, ItemGradient):
         return ()
-    return tuple([scaled(column, factor) for column in gradient.columns])
+    return tuple([scale_items(each, factor) for each in gradient.item_cotangents])
 
 
 def factor_of_terms(cotangent: Cotangent, seeded: Leaves) -> Any:

@@ -10,7 +10,7 @@ from daskgrad.models.model import Model, identity
 from daskgrad.models.tracing import Active
 from daskgrad.sums.block_tasks import Summand, evaluate_block
 from daskgrad.sums.node_sum import AddedNode, build_sum
-from daskgrad.sums.sources import Column, as_column
+from daskgrad.sums.sources import Source, as_source
 from daskgrad.sums.zipping import Items
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.caches import drop_oldest
@@ -22,8 +22,8 @@ _array_valued: dict[Any, None] = {}  # those whose items are sent to the workers
 class ReductionNode(AddedNode):
     """The sum of ``model(item, *shared)`` over blocks of items.
 
-    A term's inputs are the parts of its item (one, or those of a zip), and then the nodes in
-    ``shared``. ``inputs`` are the nodes in ``shared``, and then the variables among the parts.
+    A term's inputs are the fields of its item (one, or those of a zip), and then the nodes in
+    ``shared``. ``inputs`` are the nodes in ``shared``, and then the variables among the fields.
     """
 
     def __init__(
@@ -35,13 +35,13 @@ class ReductionNode(AddedNode):
         summation: str = "pairwise",
     ):
         call, shared_inputs = make_call(model, (template, *shared), {})
-        parts = len(items.columns)
-        self.own = [n for n, column in enumerate(items.columns) if column.variable is not None]
-        variables = [column.variable for column in items.columns if column.variable is not None]
+        fields = len(items.sources)
+        self.own = [n for n, source in enumerate(items.sources) if source.variable is not None]
+        variables = [source.variable for source in items.sources if source.variable is not None]
         super().__init__(model.name, [*shared_inputs, *variables])
         self.model = model
-        own_holes = [(number, number) for number in range(parts)]
-        holes = [(position, number + parts) for position, number in call.holes]
+        own_holes = [(number, number) for number in range(fields)]
+        holes = [(position, number + fields) for position, number in call.holes]
         self.call = call._replace(holes=(*own_holes, *holes))
         self.items = items
         self.summation = summation
@@ -57,10 +57,10 @@ class ReductionNode(AddedNode):
                 summand,
                 first,
                 shared,
-                *columns,
+                *fields,
                 annotations=self.annotations,
             )
-            for first, columns in self.items.blocks(tasks, self.name)
+            for first, fields in self.items.blocks(tasks, self.name)
         ]
         return build_sum(self, tasks, values, self.key) if summand.is_partial else values[0]
 
@@ -71,8 +71,8 @@ class ReductionNode(AddedNode):
             self.call,
             active,
             self.summation,
-            len(items.columns),
-            items.placed_part,
+            len(items.sources),
+            items.placed_field,
             items.slices,
             len(items.firsts) > 1 or self.may_be_empty,
         )
@@ -83,10 +83,10 @@ class ReductionNode(AddedNode):
         return not self.items.is_counted
 
     def is_on(self, client: Any) -> bool:
-        """Whether one part of its items is on the cluster of a client, and the others are here."""
+        """Whether one field of its items is on the cluster of a client, and the others are here."""
         placed, others = self.items.placed, self.items.beside_placed
         is_there = len(placed) == 1 and placed[0].is_on(client)
-        return is_there and all([column.is_here for column in others])
+        return is_there and all([source.is_here for source in others])
 
     def is_sent(self, client: Any) -> bool:
         """Whether its items are variables', perhaps beside others that are here, and can go to the
@@ -112,17 +112,17 @@ class ReductionNode(AddedNode):
         """Which inputs of a term are differentiated; none of a sum that is not active itself."""
         if self not in graph.active:  # behind stop_gradient, or beside the output
             return ()
-        parts = len(self.items.columns)
-        own = [Active(number, watched=False) for number in self.active_parts(graph)]
+        fields = len(self.items.sources)
+        own = [Active(number, watched=False) for number in self.active_fields(graph)]
         shared = [
-            active._replace(number=active.number + parts)
+            active._replace(number=active.number + fields)
             for active in graph.active_inputs(self)
             if active.number < self.width
         ]
         return (*own, *shared)
 
-    def active_parts(self, graph: Graph) -> list[int]:
-        """Which parts of an item are differentiated."""
+    def active_fields(self, graph: Graph) -> list[int]:
+        """Which fields of an item are differentiated."""
         if self not in graph.active:
             return []
         pairs = zip(self.own, self.inputs[self.width :], strict=True)
@@ -159,41 +159,41 @@ class ReductionNode(AddedNode):
 
 @dual_node.register
 def _(node: ReductionNode, tangents: Tangents) -> ReductionNode:
-    return pushed_sum(node, tangents, tangent_only=False)
+    return push_sum_forward(node, tangents, tangent_only=False)
 
 
 @tangent_node.register
 def _(node: ReductionNode, tangents: Tangents) -> ReductionNode:
-    return pushed_sum(node, tangents, tangent_only=True)
+    return push_sum_forward(node, tangents, tangent_only=True)
 
 
-def pushed_sum(node: ReductionNode, tangents: Tangents, tangent_only: bool) -> ReductionNode:
+def push_sum_forward(node: ReductionNode, tangents: Tangents, tangent_only: bool) -> ReductionNode:
     """The sum of the terms' duals, or of their tangents; differentiated items become duals, too."""
     shared = tangents.arguments(node)[: node.width]
-    parts = [None] * len(node.items.columns)
-    (template, *rest), _ = node.call.arguments([*parts, *shared])
-    columns, duals = dual_columns(node, tangents)
+    fields = [None] * len(node.items.sources)
+    (template, *rest), _ = node.call.arguments([*fields, *shared])
+    sources, duals = dual_sources(node, tangents)
     item = (template,) if template is None else template
-    item = tuple([dual if dual else part for dual, part in zip(duals, item, strict=True)])
+    item = tuple([dual if dual else field for dual, field in zip(duals, item, strict=True)])
     return ReductionNode(
         tangents.model(node.model, tangent_only),
         tuple(rest),
-        node.items.with_columns(columns),
+        node.items.with_sources(sources),
         item[0] if template is None else item,
         node.summation,
     )
 
 
-def dual_columns(node: ReductionNode, tangents: Tangents) -> tuple[list[Column], list[Any]]:
-    """The columns with those of the tangents, and for each part of an item the place of its dual.
+def dual_sources(node: ReductionNode, tangents: Tangents) -> tuple[list[Source], list[Any]]:
+    """The sources with those of the tangents, and for each field of an item the place of its dual.
 
-    The place is ``None`` where a part is not differentiated.
+    The place is ``None`` where a field is not differentiated.
     """
-    active = node.active_parts(tangents.graph)
-    columns, duals = [], []
-    for number, column in enumerate(node.items.columns):
-        columns.append(column)
+    active = node.active_fields(tangents.graph)
+    sources, duals = [], []
+    for number, source in enumerate(node.items.sources):
+        sources.append(source)
         of = tangents.of_variable(node.items.variable(number)) if number in active else ()
-        columns.extend([as_column(each, "a tangent of the items", False) for each in of])
+        sources.extend([as_source(each, "a tangent of the items", False) for each in of])
         duals.append(Dual(None, (None,) * len(of)) if of else None)
-    return columns, duals
+    return sources, duals

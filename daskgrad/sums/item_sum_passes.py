@@ -14,9 +14,9 @@ from daskgrad.graph.nodes import Node
 from daskgrad.sums.adding import add_captured, add_unscaled
 from daskgrad.sums.block_tasks import Summand, capture_block, pull_back_block, pull_back_sum
 from daskgrad.sums.item_cotangents import (
-    column_of,
-    columns_in,
     concatenate_items,
+    item_cotangents_in,
+    item_cotangents_of,
     pull_back_items,
     without_items,
 )
@@ -29,13 +29,13 @@ from daskgrad.tasks.task_graph import TaskGraph
 class FusedBlocks(NamedTuple):
     """Blocks whose values and gradients are added up together, or a sum without tasks.
 
-    ``total`` refers to the sum, and ``columns``, for each differentiated part of the items, to the
-    cotangents of each block's items.
+    ``total`` refers to the sum. ``item_cotangents`` refers, for each differentiated field of the
+    items, to the cotangents of each block's items.
     """
 
     node: ReductionNode
     total: Any
-    columns: list[Any]
+    item_cotangents: list[Any]
 
     def build_value(self, forward: Forward) -> None:
         pass_value_on(self.node, forward, self.total)
@@ -49,10 +49,10 @@ class FusedBlocks(NamedTuple):
             pulled = [node.build_task(tasks, "backward", pull_back_sum, *args)]
             for number, source in enumerate(shared):
                 backward.send(source, pick_each(node, tasks, pulled, number, len(shared))[0])
-        for number, part in enumerate(node.active_parts(backward.graph)):
-            items = (self.columns[number], node.items.sizes, node.items.are_rows(part))
+        for number, field in enumerate(node.active_fields(backward.graph)):
+            items = (self.item_cotangents[number], node.items.sizes, node.items.are_rows(field))
             joined = node.build_task(tasks, "backward", pull_back_items, *items, *args)
-            backward.send(node.items.variable(part), joined)
+            backward.send(node.items.variable(field), joined)
 
 
 class KeptBlocks(NamedTuple):
@@ -73,16 +73,16 @@ class KeptBlocks(NamedTuple):
 
     def build_cotangents(self, backward: Backward, arrived: Contribution) -> None:
         node, tasks, pulled = self.node, backward.tasks, self._pull_back(backward, arrived)
-        shared, parts = node.active_shared(backward.graph), node.active_parts(backward.graph)
-        count = len(shared) + len(parts)
+        shared, fields = node.active_shared(backward.graph), node.active_fields(backward.graph)
+        count = len(shared) + len(fields)
         for number, source in enumerate(shared):
             terms = pick_each(node, tasks, pulled, number, count)
             backward.send(source, build_cotangent_sum(node, source, tasks, terms))
-        for number, part in enumerate(parts, len(shared)):
-            columns = pick_each(node, tasks, pulled, number, count)
-            items = (columns, node.items.sizes, node.items.are_rows(part))
+        for number, field in enumerate(fields, len(shared)):
+            pulled_items = pick_each(node, tasks, pulled, number, count)
+            items = (pulled_items, node.items.sizes, node.items.are_rows(field))
             joined = node.build_task(tasks, "cotangent", concatenate_items, *items)
-            backward.send(node.items.variable(part), joined)
+            backward.send(node.items.variable(field), joined)
 
     def _pull_back(self, backward: Backward, arrived: Contribution) -> list[Any]:
         node, tasks = self.node, backward.tasks
@@ -91,9 +91,9 @@ class KeptBlocks(NamedTuple):
         blocks = node.items.placed_now(tasks, self.blocks)
         return [
             node.build_task(
-                tasks, "backward", pull_back_block, each, *args, first, inputs, elsewhere, *columns
+                tasks, "backward", pull_back_block, each, *args, first, inputs, elsewhere, *fields
             )
-            for each, (first, columns), elsewhere in zip(self.captured, blocks, seen, strict=True)
+            for each, (first, fields), elsewhere in zip(self.captured, blocks, seen, strict=True)
         ]
 
     def _seen(self, backward: Backward, arrived: Contribution) -> list[Any]:
@@ -129,28 +129,31 @@ def build_direct_sum(node: ReductionNode, forward: Forward, direct: DirectSums) 
     tasks, key = forward.tasks, forward.tasks.key("forward", node.name)
     direct[key] = node
     total = tasks.add(key, list, shared_values(node, forward))
-    columns = [
-        node.build_task(tasks, "cotangent", columns_in, total, number)
-        for number in range(len(node.active_parts(forward.graph)))
+    item_cotangents = [
+        node.build_task(tasks, "cotangent", item_cotangents_in, total, number)
+        for number in range(len(node.active_fields(forward.graph)))
     ]
-    return FusedBlocks(node, total, columns)
+    return FusedBlocks(node, total, item_cotangents)
 
 
 def build_fused_blocks(node: ReductionNode, forward: Forward) -> FusedBlocks:
-    tasks, parts = forward.tasks, range(len(node.active_parts(forward.graph)))
+    tasks, fields = forward.tasks, range(len(node.active_fields(forward.graph)))
     args = (node.summand(forward.graph), shared_values(node, forward))
     blocks = build_blocks(node, tasks, *args, node.items.blocks(tasks, node.name))
-    if not parts:
+    if not fields:
         return FusedBlocks(node, build_captured_sum(node, tasks, blocks), [])
     model = tasks.shared(node.model)
     add = functools.partial(tasks.add, annotations=node.annotations)
     summed = [add(tasks.key("forward", node.name), without_items, block) for block in blocks]
     pairs = list(zip(blocks, summed, strict=True))
-    columns = [
-        [add(tasks.key("cotangent", node.name), column_of, b, n, of, model) for b, of in pairs]
-        for n in parts
+    item_cotangents = [
+        [
+            add(tasks.key("cotangent", node.name), item_cotangents_of, b, n, of, model)
+            for b, of in pairs
+        ]
+        for n in fields
     ]
-    return FusedBlocks(node, build_captured_sum(node, tasks, summed), columns)
+    return FusedBlocks(node, build_captured_sum(node, tasks, summed), item_cotangents)
 
 
 def build_kept_blocks(node: ReductionNode, forward: Forward) -> KeptBlocks:
@@ -172,8 +175,8 @@ def build_blocks(
     args = (capture_block, tasks.shared(node.model), summand)
     add = functools.partial(tasks.add, annotations=node.annotations)
     return [
-        add(tasks.key("forward", node.name), *args, first, inputs, *columns)
-        for first, columns in blocks
+        add(tasks.key("forward", node.name), *args, first, inputs, *fields)
+        for first, fields in blocks
     ]
 
 

@@ -11,17 +11,17 @@ from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.nested import nested_sum
 from daskgrad.sums.node_sum import SumNode
-from daskgrad.sums.sources import Column
+from daskgrad.sums.sources import Source
 from daskgrad.sums.zipping import (
     Items,
     Zip,
-    as_columns,
+    as_sources,
     cut_alike,
     holds_nodes,
     interleave,
     nested_items,
     nested_slices,
-    require_columns_alike,
+    require_sources_alike,
 )
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.addition import ADDITIONS
@@ -91,12 +91,12 @@ def map_sum(
     if inside_model() and not involves_node(items, shared):
         require_plain_additions(summation)
         return nested_sum(model.fun, model.name, nested_items(items, "items"), shared)
-    columns = as_columns(items, "items", slices=False)
-    if not holds_nodes(columns):
-        each = cut_alike(columns, grainsize, slices=False)
+    sources = as_sources(items, "items", slices=False)
+    if not holds_nodes(sources):
+        each = cut_alike(sources, grainsize, slices=False)
         return reduction(model, each, shared, isinstance(items, Zip), summation)
-    require_columns_alike(columns)
-    singles = [column.one_by_one() for column in columns]
+    require_sources_alike(sources)
+    singles = [source.one_by_one() for source in sources]
     terms = interleave(singles) if isinstance(items, Zip) else singles[0]
     return sum([CallNode(model, (item, *shared), {}) for item in terms], summation, name)
 
@@ -135,11 +135,11 @@ def reduce_sum(
         require_plain_additions(summation)
         slices = nested_slices(sliced, "sliced", grainsize)
         return nested_sum(model.fun, model.name, slices, shared)
-    columns = as_columns(sliced, "sliced", slices=True)
-    if not holds_nodes(columns):
-        blocks = cut_alike(columns, grainsize, slices=True)
+    sources = as_sources(sliced, "sliced", slices=True)
+    if not holds_nodes(sources):
+        blocks = cut_alike(sources, grainsize, slices=True)
         return reduction(model, blocks, shared, isinstance(sliced, Zip), summation)
-    singles = [Column(column.one_by_one()) for column in columns]
+    singles = [Source(source.one_by_one()) for source in sources]
     slices = [
         tuple([run for (run,) in block]) if isinstance(sliced, Zip) else block[0][0]
         for _, block in cut_alike(singles, grainsize, slices=True).blocks(TaskGraph(), model.name)
@@ -181,11 +181,11 @@ def require_summation(summation: Any) -> None:
 def reduction(
     model: Model, items: Items, shared: tuple, is_zip: bool, summation: Summation
 ) -> ReductionNode:
-    for column in items.columns:
-        if type(column) is Column:
-            require_no_node_in(column.items, f"the items of model {model.name!r}")
-            require_no_iterators(column.items, model.name)
-    template = (None,) * len(items.columns) if is_zip else None
+    for source in items.sources:
+        if type(source) is Source:
+            require_no_node_in(source.items, f"the items of model {model.name!r}")
+            require_no_iterators(source.items, model.name)
+    template = (None,) * len(items.sources) if is_zip else None
     return ReductionNode(model, shared, items, template, summation)
 
 

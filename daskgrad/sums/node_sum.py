@@ -154,5 +154,5 @@ def as_dual(source: Node, tangents: Tangents) -> Node:
 def _(node: SumNode, tangents: Tangents) -> SumNode:
     active = [source for source in node.inputs if source in tangents.graph.active]
     inactive = [source for source in node.inputs if source not in tangents.graph.active]
-    tangents.unseen.update(dict.fromkeys(inactive))
+    tangents.constant_terms.update(dict.fromkeys(inactive))
     return SumNode([tangents.tangent(source) for source in active], node.name, node.summation)

@@ -12,8 +12,8 @@ from daskgrad.tasks.task_graph import TaskGraph
 class Placed(OnlyItems, ABC):
     """Items that were cut once and put where sums over them are evaluated.
 
-    ``slice_size`` is how many items a sum of whole slices has in each. ``array_valued`` are the
-    models (``daskgrad.models.model.identity``) whose terms turned out not to be numbers.
+    ``slice_size`` is how many items each slice has, where a sum runs over slices. ``array_valued``
+    holds the models (``daskgrad.models.model.identity``) whose terms turned out not to be numbers.
     """
 
     grainsize: int
@@ -36,7 +36,7 @@ class Placed(OnlyItems, ABC):
     @property
     @abstractmethod
     def are_tuples(self) -> bool:
-        """Whether they are several columns, side by side."""
+        """Whether they are several collections, side by side."""
 
     @property
     @abstractmethod

@@ -14,7 +14,7 @@ import numpy as np
 
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
-from daskgrad.sums.cutting import as_block, as_items, described
+from daskgrad.sums.cutting import as_block, as_items, describe_items
 from daskgrad.sums.placed import Placed
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
@@ -24,12 +24,12 @@ from daskgrad.values.trees import flatten
 from daskgrad.values.tuples import as_slice
 
 
-class Column:
+class Source:
     """One collection that a sum runs over; this kind is in this process.
 
     ``count`` is ``None`` where it is unknown before anything is computed: ``partitions`` says then
     in how many blocks it comes. ``starts`` are the places where it is cut, if it cannot be cut
-    elsewhere; ``own_starts`` those where a sum of whole slices cuts it, if nobody asks otherwise.
+    elsewhere; ``own_starts`` those where a sum over slices cuts it, if nobody asks otherwise.
     ``is_here``: the items are in this process, and not results of tasks or on a cluster.
     """
 
@@ -55,14 +55,14 @@ class Column:
 
     def one_by_one(self) -> list[Any]:
         """The items of a sum that is recorded as one node an item."""
-        return list(self.items) if self.variable is None else [*iterated(self.variable)]
+        return list(self.items) if self.variable is None else [*items_of(self.variable)]
 
 
-class NodeColumn(Column):
+class NodeSource(Source):
     """A list that holds nodes, or other collections within its items."""
 
 
-class PlacedColumn(Column):
+class PlacedSource(Source):
     """Items that were placed; the cut of a sum is known when it is recorded."""
 
     def __init__(self, placed: Placed, slices: bool):
@@ -98,19 +98,19 @@ class PlacedColumn(Column):
         raise cannot_be_single("what dg.place returned")
 
 
-class ComputedColumn(Column):
+class ComputedSource(Source):
     """A list of Delayed objects or futures, each of them an item."""
 
     is_here = False
 
     def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
         return [
-            tasks.add(tasks.key("value", name), as_block, [included(tasks, item) for item in block])
+            tasks.add(tasks.key("value", name), as_block, [include(tasks, item) for item in block])
             for block in blocks
         ]
 
 
-class RowColumn(Column):
+class RowSource(Source):
     """A dask Array, whose rows are the items."""
 
     is_here = False
@@ -131,7 +131,7 @@ class RowColumn(Column):
         raise cannot_be_single("a dask Array")
 
 
-class PartitionColumn(Column):
+class PartitionSource(Source):
     """A collection whose partitions are taken as they are; ``prepare`` is applied to each."""
 
     count = None
@@ -159,7 +159,7 @@ def delayed_blocks(collection: Any) -> list[Any]:
     return np.ravel(np.asarray(collection.to_delayed(optimize_graph=False), dtype=object)).tolist()
 
 
-def included(tasks: TaskGraph, item: Any) -> Any:
+def include(tasks: TaskGraph, item: Any) -> Any:
     return tasks.include(item) if is_collection(item) else item
 
 
@@ -169,7 +169,7 @@ def build_prepared(
     return [tasks.add(tasks.key("value", name), prepare, tasks.include(block)) for block in blocks]
 
 
-def iterated(variable: Variable) -> Sequence[Node]:
+def items_of(variable: Variable) -> Sequence[Node]:
     """The items of a variable, each a node of its own."""
     return [variable[number] for number in range(len(variable.primal))]
 
@@ -177,8 +177,8 @@ def iterated(variable: Variable) -> Sequence[Node]:
 # ------------------------------------------------------------------- which kind something is
 
 
-def as_column(items: Any, argument: str, slices: bool) -> Column:
-    """The kind of column that ``items`` is.
+def as_source(items: Any, argument: str, slices: bool) -> Source:
+    """The kind of source that ``items`` is.
 
     Raises
     ------
@@ -188,11 +188,11 @@ def as_column(items: Any, argument: str, slices: bool) -> Column:
         for no items, or a dask Array whose rows are not counted yet.
     """
     if isinstance(items, Placed):
-        return PlacedColumn(items, slices)
+        return PlacedSource(items, slices)
     if isinstance(items, Variable):
         require_items_in(items, argument)
         items.own_arrays()  # blocks may be used later than the call that records them
-        return Column(as_items(items.primal, argument), items)
+        return Source(as_items(items.primal, argument), items)
     if isinstance(items, Node):
         raise TypeError(
             f"{argument} is {items!r}, and how many items it will have is not known while the sum "
@@ -200,28 +200,29 @@ def as_column(items: Any, argument: str, slices: bool) -> Column:
             f"all: dg.delayed(lambda items, *shared: dg.map_sum(model, items, *shared))"
         )
     if hasattr(type(items), "rechunk"):
-        return array_column(items, argument, slices)
+        return array_source(items, argument, slices)
     if hasattr(type(items), "foldby"):
-        return PartitionColumn(items, as_block)
+        return PartitionSource(items, as_block)
     if hasattr(type(items), "divisions"):
         require_slices(items, argument, slices)
-        return PartitionColumn(items, None)
+        return PartitionSource(items, None)
     require_sequence(items, argument)
     items = as_items(items, argument)
     if isinstance(items, np.ndarray) or not any(map(holds_node, items)):
-        return Column(items)
-    return NodeColumn(items) if any(map(needs_node, items)) else ComputedColumn(items)
+        return Source(items)
+    return NodeSource(items) if any(map(needs_node, items)) else ComputedSource(items)
 
 
 def require_sequence(items: Any, argument: str) -> None:
     if not isinstance(items, list | tuple | range | np.ndarray):
         raise TypeError(
             f"{argument} must be a list, a tuple, a range, a NumPy or dask Array, a dask Bag, a "
-            f"variable, what dg.place returned, or one dg.zip of such; found {described(items)}"
+            f"variable, what dg.place returned, or one dg.zip of such; "
+            f"found {describe_items(items)}"
         )
 
 
-def array_column(array: Any, argument: str, slices: bool) -> Column:
+def array_source(array: Any, argument: str, slices: bool) -> Source:
     if not array.ndim or array.dtype == object:
         raise TypeError(
             f"{argument} is a dask Array of dtype {array.dtype} and {array.ndim} dimensions; it "
@@ -230,9 +231,9 @@ def array_column(array: Any, argument: str, slices: bool) -> Column:
     if array.shape[0] == 0:
         raise ValueError(f"{argument} is empty, and an empty sum has no shape; sum at least one")
     if not np.isnan(array.shape[0]):
-        return RowColumn(array)
+        return RowSource(array)
     if slices:
-        return PartitionColumn(array.rechunk(dict.fromkeys(range(1, array.ndim), -1)), row_major)
+        return PartitionSource(array.rechunk(dict.fromkeys(range(1, array.ndim), -1)), row_major)
     raise ValueError(
         f"{argument} is a dask Array whose rows are not counted; call its compute_chunk_sizes(), "
         f"or sum over its blocks as they are with reduce_sum"

@@ -25,19 +25,19 @@ class SingleTerms(NamedTuple):
 
 
 def norms_of_block(
-    model: Model, summand: Summand, first: First, inputs: Sequence[Any], *columns: Sequence[Any]
+    model: Model, summand: Summand, first: First, inputs: Sequence[Any], *fields: Sequence[Any]
 ) -> SingleTerms:
     """The values of the terms of a block, and the 2-norms of their gradients."""
-    values, gradients = single_terms(model, summand, first, inputs, columns)
+    values, gradients = single_terms(model, summand, first, inputs, fields)
     return SingleTerms(as_row(values), as_row(list(map(norm_of, gradients))))
 
 
 def gradients_of_block(
-    model: Model, summand: Summand, first: First, inputs: Sequence[Any], *columns: Sequence[Any]
+    model: Model, summand: Summand, first: First, inputs: Sequence[Any], *fields: Sequence[Any]
 ) -> SingleTerms:
     """The values of the terms of a block, and their gradients: for each leaf an array of rows."""
-    values, gradients = single_terms(model, summand, first, inputs, columns)
-    own = [inputs[number - summand.parts] for number, _ in summand.active]
+    values, gradients = single_terms(model, summand, first, inputs, fields)
+    own = [inputs[number - summand.field_count] for number, _ in summand.active]
     primals = [leaf for value in own for leaf in flatten(value)[0]]
     rows = [[gradient[place] for gradient in gradients] for place in range(len(primals))]
     stacked = [stack_rows(*pair) for pair in zip(rows, primals, strict=True)]
@@ -49,13 +49,13 @@ def single_terms(
     summand: Summand,
     first: First,
     inputs: Sequence[Any],
-    columns: Sequence[Sequence[Any]],
+    fields: Sequence[Sequence[Any]],
 ) -> tuple[list[Any], list[Leaves]]:
-    require_one_length(columns, first, model)
+    require_one_length(fields, first, model)
     traced = TracedSum(model._replace(keep="auto"), summand, inputs)
     values, gradients = [], []
-    columns = list(map(traced.protected, columns))
-    for offset, term in enumerate(traced.terms(first, columns)):
+    fields = list(map(traced.protected, fields))
+    for offset, term in enumerate(traced.terms(first, fields)):
         value, pullback, _ = term()
         require_real_number(value, model, nth(first, offset))
         values.append(value)

@@ -17,11 +17,11 @@ from daskgrad.models.model import inside_model
 from daskgrad.sums.block_tasks import First
 from daskgrad.sums.cutting import Grainsize, aligned_grainsize, as_items, slice_size
 from daskgrad.sums.placed import Placed
-from daskgrad.sums.sources import Column, NodeColumn, PlacedColumn, as_column
+from daskgrad.sums.sources import NodeSource, PlacedSource, Source, as_source
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.tuples import as_slice
 
-ZippedBlock = tuple[First, list[Any]]  # where it begins, and what each column has in it
+ZippedBlock = tuple[First, list[Any]]  # where it begins, and what each source has in it
 
 
 class Zip(OnlyItems):
@@ -62,25 +62,25 @@ def zip(*collections: Any) -> Zip:
     if inside_model():
         require_one_length([len(collection) for collection in collections])
     else:
-        require_columns_alike(as_columns(zipped, "an argument of dg.zip", slices=True))
+        require_sources_alike(as_sources(zipped, "an argument of dg.zip", slices=True))
     return zipped
 
 
 class Items:
-    """Columns cut alike: what a reduction needs to know of the items it runs over.
+    """Sources cut alike: what a reduction needs to know of the items it runs over.
 
     ``firsts`` has for each block the index of its first item, or which partition it is; ``sizes``
-    how many items it has, where that is known; ``placed`` what is placed, of all columns,
-    ``placed_part`` the number of the first such column, and ``beside_placed`` the others.
+    how many items it has, where that is known; ``placed`` what is placed, of all sources,
+    ``placed_field`` the number of the first such source, and ``beside_placed`` the others.
     """
 
-    def __init__(self, columns: Sequence[Column], starts: Sequence[int], slices: bool):
-        self.columns = columns
-        self.placed = [column.placed for column in columns if isinstance(column, PlacedColumn)]
-        self.beside_placed = [each for each in columns if not isinstance(each, PlacedColumn)]
-        placed_parts = [n for n, each in enumerate(columns) if isinstance(each, PlacedColumn)]
-        self.placed_part = placed_parts[0] if placed_parts else None
-        self.is_counted = columns[0].count is not None
+    def __init__(self, sources: Sequence[Source], starts: Sequence[int], slices: bool):
+        self.sources = sources
+        self.placed = [source.placed for source in sources if isinstance(source, PlacedSource)]
+        self.beside_placed = [each for each in sources if not isinstance(each, PlacedSource)]
+        placed_fields = [n for n, each in enumerate(sources) if isinstance(each, PlacedSource)]
+        self.placed_field = placed_fields[0] if placed_fields else None
+        self.is_counted = sources[0].count is not None
         self.slices = slices
         self._starts = starts
         item = None if slices else 0
@@ -90,101 +90,101 @@ class Items:
 
     @cached_property
     def sizes(self) -> list[int]:
-        return np.diff([*self._starts, self.columns[0].count]).tolist() if self.is_counted else []
+        return np.diff([*self._starts, self.sources[0].count]).tolist() if self.is_counted else []
 
     @cached_property
     def _blocks(self) -> list[list[Any]]:
-        """Each column's blocks; not cut where the workers evaluate those that they hold."""
-        return [column.cut(self._starts) for column in self.columns]
+        """Each source's blocks; not cut where the workers evaluate those that they hold."""
+        return [source.cut(self._starts) for source in self.sources]
 
     def blocks(self, tasks: TaskGraph, name: str, used_twice: bool = False) -> list[ZippedBlock]:
-        """For each block where it begins, and what each column has in it or a reference to that."""
-        columns = [
-            self._column(tasks, number, name, used_twice) for number in range(len(self.columns))
+        """For each block where it begins, and what each source has in it or a reference to that."""
+        sources = [
+            self._data(tasks, number, name, used_twice) for number in range(len(self.sources))
         ]
         return [
-            (first, [column[row] for column in columns]) for row, first in enumerate(self.firsts)
+            (first, [source[row] for source in sources]) for row, first in enumerate(self.firsts)
         ]
 
     def placed_now(self, tasks: TaskGraph, blocks: list[ZippedBlock]) -> list[ZippedBlock]:
         """The blocks of an earlier pass; what is placed may have been lost and placed again."""
         placed = {
-            number: self._column(tasks, number, "", used_twice=False)
-            for number, column in enumerate(self.columns)
-            if isinstance(column, PlacedColumn)
+            number: self._data(tasks, number, "", used_twice=False)
+            for number, source in enumerate(self.sources)
+            if isinstance(source, PlacedSource)
         }
         return [
-            (first, [placed[n][row] if n in placed else part for n, part in enumerate(parts)])
-            for row, (first, parts) in enumerate(blocks)
+            (first, [placed[n][row] if n in placed else field for n, field in enumerate(fields)])
+            for row, (first, fields) in enumerate(blocks)
         ]
 
-    def _column(self, tasks: TaskGraph, number: int, name: str, used_twice: bool) -> list[Any]:
-        """What each block has of one column; a whole slice is the one item of its block."""
-        data = self.columns[number].data(tasks, self._blocks[number], name, used_twice)
+    def _data(self, tasks: TaskGraph, number: int, name: str, used_twice: bool) -> list[Any]:
+        """What each block has of one source; a slice is the only item of its block."""
+        data = self.sources[number].data(tasks, self._blocks[number], name, used_twice)
         return [[slice_] for slice_ in data] if self.slices else data
 
-    def variable(self, part: int) -> Variable:
-        """The variable whose items are one part of these."""
-        variable = self.columns[part].variable
+    def variable(self, field: int) -> Variable:
+        """The variable whose items are one field of these."""
+        variable = self.sources[field].variable
         assert variable is not None
         return variable
 
-    def are_rows(self, part: int) -> bool:
-        """Whether a part is an array, whose rows are the items, and not a list."""
-        return isinstance(self.variable(part).primal, np.ndarray)
+    def are_rows(self, field: int) -> bool:
+        """Whether a field is an array, whose rows are the items, and not a list."""
+        return isinstance(self.variable(field).primal, np.ndarray)
 
-    def with_columns(self, columns: Sequence[Column]) -> "Items":
-        """Other columns, as long as these and cut alike."""
-        if list(columns) == self.columns:
+    def with_sources(self, sources: Sequence[Source]) -> "Items":
+        """Other sources, as long as these and cut alike."""
+        if list(sources) == self.sources:
             return self
-        return Items(columns, self._starts, self.slices)
+        return Items(sources, self._starts, self.slices)
 
     @property
     def is_here(self) -> bool:
         """Whether all items are in this process, and not results of tasks or on a cluster."""
-        return all(column.is_here for column in self.columns)
+        return all(source.is_here for source in self.sources)
 
     def here(self, start: int, stop: int) -> list[list[Any]]:
-        """What each column has in a run of blocks whose items are in this process."""
+        """What each source has in a run of blocks whose items are in this process."""
         runs = [blocks[start:stop] for blocks in self._blocks]
         return runs if self.slices else [[*chain.from_iterable(run)] for run in runs]
 
 
-def as_columns(items: Any, argument: str, slices: bool) -> list[Column]:
+def as_sources(items: Any, argument: str, slices: bool) -> list[Source]:
     collections = items.collections if isinstance(items, Zip) else (items,)
-    return [as_column(collection, argument, slices) for collection in collections]
+    return [as_source(collection, argument, slices) for collection in collections]
 
 
-def cut_alike(columns: Sequence[Column], grainsize: Grainsize, slices: bool) -> Items:
-    """Cuts columns into blocks: where one of them must be cut, else in runs of ``grainsize``."""
-    require_columns_alike(columns)
-    count = columns[0].count
+def cut_alike(sources: Sequence[Source], grainsize: Grainsize, slices: bool) -> Items:
+    """Cuts sources into blocks: where one of them must be cut, else in runs of ``grainsize``."""
+    require_sources_alike(sources)
+    count = sources[0].count
     if count is None:
-        require_auto(grainsize, columns[0])
-        return Items(columns, range(columns[0].partitions or 0), slices)
-    starts = fixed_starts(columns, grainsize)
+        require_auto(grainsize, sources[0])
+        return Items(sources, range(sources[0].partitions or 0), slices)
+    starts = fixed_starts(sources, grainsize)
     if starts is None and slices and grainsize == "auto":
-        starts = one_cut({column.own_starts for column in columns if column.own_starts})
+        starts = one_cut({source.own_starts for source in sources if source.own_starts})
     if starts is None:
-        starts = tuple(range(0, count, chosen_size(columns, grainsize, count, slices)))
-    return Items(columns, starts, slices)
+        starts = tuple(range(0, count, chosen_size(sources, grainsize, count, slices)))
+    return Items(sources, starts, slices)
 
 
-def chosen_size(columns: Sequence[Column], grainsize: Grainsize, count: int, slices: bool) -> int:
+def chosen_size(sources: Sequence[Source], grainsize: Grainsize, count: int, slices: bool) -> int:
     """How many items are in a block that may be cut anywhere."""
     if not slices:
         return aligned_grainsize(grainsize, count)
     if grainsize == "auto":
-        return slice_size([column.items for column in columns], count)
+        return slice_size([source.items for source in sources], count)
     return int(grainsize)
 
 
-def fixed_starts(columns: Sequence[Column], grainsize: Grainsize) -> tuple[int, ...] | None:
-    """Where columns must be cut since they are placed."""
-    for column in columns:
-        if isinstance(column, PlacedColumn):
-            require_same_grainsize(grainsize, column.placed)
-    return one_cut({column.starts for column in columns if column.starts is not None})
+def fixed_starts(sources: Sequence[Source], grainsize: Grainsize) -> tuple[int, ...] | None:
+    """Where sources must be cut since they are placed."""
+    for source in sources:
+        if isinstance(source, PlacedSource):
+            require_same_grainsize(grainsize, source.placed)
+    return one_cut({source.starts for source in sources if source.starts is not None})
 
 
 def one_cut(cuts: set) -> tuple[int, ...] | None:
@@ -205,20 +205,20 @@ def require_same_grainsize(grainsize: Grainsize, placed: Placed) -> None:
         )
 
 
-def require_auto(grainsize: Grainsize, column: Column) -> None:
+def require_auto(grainsize: Grainsize, source: Source) -> None:
     if grainsize != "auto":
         raise ValueError(
-            f"the items come in {column.partitions} partitions, which are the blocks, and "
+            f"the items come in {source.partitions} partitions, which are the blocks, and "
             f"grainsize={grainsize} was asked for; leave it out, or repartition the collection"
         )
 
 
-def require_columns_alike(columns: Sequence[Column]) -> None:
-    counts = [column.count for column in columns]
+def require_sources_alike(sources: Sequence[Source]) -> None:
+    counts = [source.count for source in sources]
     if None not in counts:
         require_one_length(counts)
         return
-    partitions = [column.partitions for column in columns]
+    partitions = [source.partitions for source in sources]
     if any(count is not None for count in counts):
         raise TypeError(
             "a collection whose items are not counted before they are computed (a bag, a "
@@ -240,8 +240,8 @@ def require_one_length(counts: Sequence[int | None]) -> None:
         )
 
 
-def holds_nodes(columns: Sequence[Column]) -> bool:
-    return any(isinstance(column, NodeColumn) for column in columns)
+def holds_nodes(sources: Sequence[Source]) -> bool:
+    return any(isinstance(source, NodeSource) for source in sources)
 
 
 def interleave(parts: Sequence[Sequence[Any]]) -> list[tuple]:

@@ -10,8 +10,8 @@ from samples import decades
 from schedulers import schedulers_in_turn
 
 import daskgrad as dg
-from daskgrad.derivatives.evaluation import repeated
-from daskgrad.derivatives.groups import groups
+from daskgrad.derivatives.evaluation import evaluate_again_if_lost
+from daskgrad.derivatives.groups import task_groups
 from daskgrad.graph.activity import Graph
 from daskgrad.models.batches import Batch, entry, for_each, unit_cotangents
 from daskgrad.tasks.supervision import LostError
@@ -167,12 +167,12 @@ def test_64_rows_run_each_model_forward_once_on_a_cluster(client, log):
     model = dg.delayed(logged)
     dg.jacobian(lambda x: model(model(x, log), log))(np.ones(64))
     retraced = len(lines(log)) - 2
-    assert 0 <= retraced <= 2 * len(groups(64))  # a pullback that moved is traced again
+    assert 0 <= retraced <= 2 * len(task_groups(64))  # a pullback that moved is traced again
 
 
 def test_64_columns_run_each_model_once_a_group(log):
     dg.jacobian(lambda x: dg.delayed(logged)(x, log), mode="forward")(np.ones(64))
-    assert len(lines(log)) == len(groups(64))
+    assert len(lines(log)) == len(task_groups(64))
 
 
 def test_a_stack_runs_no_model_again(log):
@@ -184,7 +184,7 @@ def test_a_stack_runs_no_model_again(log):
 
 def test_groups_cover_all_directions_once():
     for count in (0, 1, 3, 64, 1000):
-        runs = groups(count)
+        runs = task_groups(count)
         assert [n for start, stop in runs for n in range(start, stop)] == list(range(count))
         assert all(start < stop for start, stop in runs)
 
@@ -255,5 +255,5 @@ def test_what_is_lost_while_it_is_made_again_is_made_once_more():
             raise LostError("lost")
         return 5
 
-    assert repeated(Graph(node, []), evaluate, prepare) == 5
+    assert evaluate_again_if_lost(Graph(node, []), evaluate, prepare) == 5
     assert len(prepared) == 2

@@ -168,7 +168,7 @@ SPEC = Structure(flatten((1.0, 1.0))[1])
         (Cotangent((Z, None)), lambda c: c.leaves),
         (Unscaled((Z, None), factor=1.0), lambda c: c.leaves),
         (Gradient((Z, None)), lambda c: c.leaves),
-        (ItemGradient((Z,), ((Z, Z),)), lambda c: (c.leaves, c.columns)),
+        (ItemGradient((Z,), ((Z, Z),)), lambda c: (c.leaves, c.item_cotangents)),
         (Unrounded(Z, Z), lambda c: (c.high, c.low)),
         (UnroundedValue((Z, Z), SPEC), lambda c: c.leaves),
     ],

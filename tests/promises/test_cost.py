@@ -17,7 +17,7 @@ from probes import lines, write
 
 import daskgrad as dg
 from daskgrad.derivatives import in_line
-from daskgrad.derivatives.groups import groups
+from daskgrad.derivatives.groups import task_groups
 from daskgrad.models import determinism, tracing
 from daskgrad.models.captured import Captured
 from daskgrad.tasks.task_graph import TaskGraph
@@ -489,7 +489,7 @@ def tall(x, log):
     return dg.delayed(counted_tall)(dg.delayed(counted)(x, log), log)
 
 
-GROUPS = len(groups(X.size))
+GROUPS = len(task_groups(X.size))
 DERIVATIVES = {
     "tangent": (lambda fun: dg.jvp(fun, (X,), (X,)), all_kinds, 1),
     "Hessian-vector product": (lambda fun: dg.hvp(fun, (X,), (X,)), all_kinds, 1),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskgrad.resident.balance import assigned, loads, rebalancing, run_stops, unit_blocks
+from daskgrad.resident.balance import assign, loads, rebalancing, run_stops, unit_blocks
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_costly_blocks_count_for_more():
 )
 def test_every_block_has_one_holder_and_no_worker_is_far_off_its_share(costs, threads):
     workers = {f"w{number}": count for number, count in enumerate(threads)}
-    holders = assigned(np.array(costs), workers)
+    holders = assign(np.array(costs), workers)
     assert len(holders) == len(costs)
     assert holders == sorted(holders, key=list(workers).index), "runs, in the order of the workers"
     share = np.sum(costs) / np.sum(threads)
@@ -58,7 +58,7 @@ def test_nothing_is_moved_where_the_largest_load_would_not_be_less():
     holders = list(workers)
     costs = np.full(16, 0.1)
     costs[[2, 3, 12]] = 0.16, 0.16, 0.2  # slow once, by chance
-    assert len(set(assigned(costs, workers))) < 16, "two blocks on one worker"
+    assert len(set(assign(costs, workers))) < 16, "two blocks on one worker"
     assert rebalancing(costs, holders, workers) is None
 
 

@@ -19,7 +19,7 @@ from daskgrad.resident.messages import (
     LARGE,
     SMALL,
     OnePickle,
-    framed,
+    frame_message,
     pack,
     unpack,
 )
@@ -55,7 +55,7 @@ def arrived(value):
 
     return [
         deserialize(*serialize(frame.data)) if hasattr(frame, "data") else frame
-        for frame in framed(pack(value))
+        for frame in frame_message(pack(value))
     ]
 
 

@@ -15,8 +15,8 @@ import daskgrad as dg
 from daskgrad.resident import balance
 from daskgrad.resident.connection import connection_of
 from daskgrad.resident.messages import unpack
-from daskgrad.resident.requests import Rows, packed_rows
-from daskgrad.resident.spread import Spread, runs
+from daskgrad.resident.requests import Rows, pack_rows
+from daskgrad.resident.spread import Spread, split_into_runs
 from daskgrad.values.trees import flatten
 
 pytestmark = [
@@ -298,9 +298,9 @@ def test_a_slow_worker_gets_fewer_blocks():
 
 
 def test_runs_of_blocks_end_where_others_lie_between_or_they_came_by_another_move():
-    assert list(runs([], [])) == []
-    assert list(runs([3], [0])) == [(3, 4, 0)]
-    assert list(runs([0, 1, 2, 5, 6, 7], [0, 0, 1, 1, 1, 0])) == [
+    assert list(split_into_runs([], [])) == []
+    assert list(split_into_runs([3], [0])) == [(3, 4, 0)]
+    assert list(split_into_runs([0, 1, 2, 5, 6, 7], [0, 0, 1, 1, 1, 0])) == [
         (0, 2, 0),
         (2, 3, 1),
         (5, 7, 1),
@@ -357,7 +357,7 @@ def test_several_sums_of_one_model_are_told_apart_by_their_blocks(client):
 
 
 def test_rows_frames_are_those_of_the_columns():
-    frames = packed_rows([{"a": Rows([[ROWS]], ())}, {"b": Rows([None], ((0, "digest"),))}])
+    frames = pack_rows([{"a": Rows([[ROWS]], ())}, {"b": Rows([None], ((0, "digest"),))}])
     (((first,),), empty) = unpack(frames["a"])
     assert_array_equal(first, ROWS)
     assert not empty

@@ -15,7 +15,7 @@ from samples import decades
 
 import daskgrad as dg
 from daskgrad.sums.cutting import as_block
-from daskgrad.sums.sources import as_column
+from daskgrad.sums.sources import as_source
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -405,6 +405,6 @@ def test_computed_items_are_in_row_order():
 
 
 def test_what_is_in_this_process_is_cut_without_a_task():
-    column = as_column(list(ROWS), "items", slices=False)
+    column = as_source(list(ROWS), "items", slices=False)
     assert [len(block) for block in column.cut([0, 16, 32])] == [16, 16, 5]
     assert column.data(None, column.cut([0]), "name", used_twice=False)[0] == column.items

@@ -17,8 +17,8 @@ from daskgrad.models.tracing import Active
 from daskgrad.sums.block_tasks import Summand, capture_block
 from daskgrad.sums.item_cotangents import (
     ItemGradient,
-    column_of,
     concatenate,
+    item_cotangents_of,
     stack_items,
     without_items,
 )
@@ -387,7 +387,7 @@ def test_single_precision_stays():
 def test_a_gradient_by_item_moves_and_tells_its_size():
     kept = ItemGradient((X,), ((X, X), (X,)))
     moved = pickle.loads(pickle.dumps(kept))
-    assert bits((moved.leaves, moved.columns)) == bits((kept.leaves, kept.columns))
+    assert bits((moved.leaves, moved.item_cotangents)) == bits((kept.leaves, kept.item_cotangents))
     assert kept.__sizeof__() >= 4 * X.nbytes
 
 
@@ -410,9 +410,9 @@ def test_a_model_that_changes_its_mind_is_found():
     node = dg.map_sum(changing, dg.variable(ROWS))
     summand = Summand(node.call, (Active(0, watched=False),))
     first, second = [capture_block(node.model, summand, 0, [], ROWS) for _ in ("once", "again")]
-    column_of(first, 0, without_items(first), node.model)
+    item_cotangents_of(first, 0, without_items(first), node.model)
     with pytest.raises(NondeterministicModelError, match="'changing' returned another value"):
-        column_of(second, 0, without_items(first), node.model)
+        item_cotangents_of(second, 0, without_items(first), node.model)
 
 
 # ----------------------------------------------------------------------------------------- cost

@@ -328,7 +328,7 @@ ROWS = {
     ("place", "items", "a variable among columns"): (
         lambda: dg.place(dg.zip([1.0], dg.variable([1.0]))),
         TypeError,
-        r"a column of the items must be .* of data; found <Variable.*zip the data with it",
+        r"an argument of dg.zip must be .* of data; found <Variable.*zip the data with it",
     ),
     ("place", "items", "columns of several lengths"): (
         lambda: dg.place(dg.zip([1.0], np.ones(2))),
