@@ -132,12 +132,12 @@ class RowColumn(Column):
 
 
 class PartitionColumn(Column):
-    """A collection whose partitions are taken as they are; ``prepare`` is applied to each."""
+    """A collection whose partitions are taken as they are; ``prepare`` may be applied to each."""
 
     count = None
     is_here = False
 
-    def __init__(self, collection: Any, prepare: Callable[[Any], Any] | None):
+    def __init__(self, collection: Any, prepare: Callable[[Any], Any] | None = None):
         self.blocks = delayed_blocks(collection)
         self.partitions = len(self.blocks)
         self.kind = type(collection).__name__
@@ -202,10 +202,10 @@ def as_column(items: Any, argument: str, slices: bool) -> Column:
     if hasattr(type(items), "rechunk"):
         return array_column(items, argument, slices)
     if hasattr(type(items), "foldby"):
-        return PartitionColumn(items, as_block)
+        return PartitionColumn(read_once(items))
     if hasattr(type(items), "divisions"):
         require_slices(items, argument, slices)
-        return PartitionColumn(items, None)
+        return PartitionColumn(items)
     require_sequence(items, argument)
     items = as_items(items, argument)
     if isinstance(items, np.ndarray) or not any(map(holds_node, items)):
@@ -219,6 +219,14 @@ def require_sequence(items: Any, argument: str) -> None:
             f"{argument} must be a list, a tuple, a range, a NumPy or dask Array, a dask Bag, a "
             f"variable, what dg.place returned, or one dg.zip of such; found {described(items)}"
         )
+
+
+def read_once(bag: Any) -> Any:
+    """A bag of the same items whose partitions any number of tasks may read: none is an iterator.
+
+    Its keys are the same wherever it is asked for.
+    """
+    return bag.map_partitions(as_block)
 
 
 def array_column(array: Any, argument: str, slices: bool) -> Column:
