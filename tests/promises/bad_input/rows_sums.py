@@ -358,6 +358,11 @@ ROWS = {
         ValueError,
         r"grainsize is .*found 1\.5",
     ),
+    ("per_item", "name", "a number"): (
+        lambda: dg.per_item(term, [1.0], name=3),
+        TypeError,
+        "the name of a sum is a string; found 3",
+    ),
     ("per_item", "terms", "vectors"): (
         lambda: dg.per_item(double.model.fun, [1.0])(),
         ValueError,
