@@ -26,7 +26,7 @@ from daskgrad.resident.placing import place
 from daskgrad.resident.shards import Shards
 from daskgrad.rules.custom_vjp import custom_vjp
 from daskgrad.rules.implicit import implicit
-from daskgrad.sums.map_sum import map_sum, reduce_sum, sum
+from daskgrad.sums.map_sum import map_mean, map_sum, reduce_sum, sum
 from daskgrad.sums.zipping import zip
 from daskgrad.tasks import settings, spilling
 
@@ -53,6 +53,7 @@ __all__ = [
     "implicit",
     "jacobian",
     "jvp",
+    "map_mean",
     "map_sum",
     "per_item",
     "place",

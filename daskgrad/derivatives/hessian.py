@@ -114,7 +114,7 @@ def second_order(products: Sequence[Product]) -> list[tuple[list[Any], list[Any]
         value, others, arrived = evaluate_graph(
             Graph(total, variables, constants, output_is_scalar=True), constants
         )
-        for number in (value, *others):
+        for number in (value, *[other for other in others if not is_integer(other)]):
             require_real_scalar(number, products[0].recorded.name)
     return [each.results(arrived) for each in products]
 

@@ -35,6 +35,7 @@ def per_item(
     argnums: Argnums = 0,
     gradient: str = "norm",
     grainsize: Grainsize = "auto",
+    name: str | None = None,
 ) -> Callable[..., tuple[np.ndarray, Any]]:
     """A function that returns for each item the value of ``model(item, *shared)`` and its gradient.
 
@@ -56,6 +57,8 @@ def per_item(
         "full": the gradients; all of them are held in this process.
     grainsize:
         as for ``map_sum``; the results do not depend on it.
+    name:
+        what task keys, errors and the dashboard call it; the model's if not given.
 
     Returns
     -------
@@ -67,11 +70,12 @@ def per_item(
     Raises
     ------
     TypeError
-        for variables or nodes as items, within a model, and where a term is not one real number.
+        for variables or nodes as items, within a model, where a term is not one real number, and
+        for a name that is not a string.
     ValueError
         for an unknown ``gradient``, and as ``map_sum``.
     """
-    model = as_model(model)
+    model = as_model(model, name)
     require_grainsize(grainsize)
     require_choice(gradient, KINDS, "gradient")
     require_argnums_kind(argnums, model.name)

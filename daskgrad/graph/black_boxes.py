@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from daskgrad.graph.delayed import DelayedModel
+from daskgrad.graph.delayed import DelayedModel, require_name
 from daskgrad.graph.forward import Forward, forward_tasks
 from daskgrad.graph.nodes import CallNode, Node
 from daskgrad.graph.variables import Variable
@@ -19,7 +19,10 @@ UNCOUNTED_TASKS = 32  # where the arguments are counted when they are there: som
 
 
 def finite_difference(
-    fun: Callable, method: str = "central", step: float | None = None
+    fun: Callable,
+    method: str = "central",
+    step: float | None = None,
+    name: str | None = None,
 ) -> "BlackBox":
     """Makes a model of a black box, which is differentiated by differences of its values.
 
@@ -42,6 +45,8 @@ def finite_difference(
         that of the coarser of the argument's and the value's dtype (the error is then of the order
         of ε^(2/3) for functions of order one), and 1e-20 for "complex-step". Scale arguments that
         are much smaller than one, or give a smaller step.
+    name:
+        what task keys, errors and the dashboard call it; the function's name if not given.
 
     Forward mode evaluates in one direction. There are first derivatives only: second ones are an
     error that says so (``dg.gnvp`` needs none of its residuals). Complex arguments count twice, and
@@ -50,8 +55,8 @@ def finite_difference(
     Raises
     ------
     TypeError
-        where ``fun`` is no function; when it runs, where a complex step is asked of a function that
-        returns real numbers for complex ones, or of complex arguments.
+        where ``fun`` is no function, or the name no string; when it runs, where a complex step is
+        asked of a function that returns real numbers for complex ones, or of complex arguments.
     ValueError
         for an unknown method, a step that is no positive number, and a value whose size changes
         with the arguments.
@@ -61,7 +66,8 @@ def finite_difference(
     require_choice(method, METHODS, "method")
     if step is not None:
         require_number(step, "step", is_positive=True)
-    box = Differenced(fun, Scheme(method, step))
+    require_name(name, "a model")
+    box = Differenced(fun, Scheme(method, step), name)
     return BlackBox(Model(box, box.name), box.scheme)
 
 

@@ -241,8 +241,9 @@ class Differenced(Rule):
     is_first_order = True
     kind = "finite differences"
 
-    def __init__(self, fun: Callable, scheme: Scheme):
+    def __init__(self, fun: Callable, scheme: Scheme, name: str | None = None):
         super().__init__(fun, "dg.finite_difference")
+        self.name = self.__name__ = name or self.name
         self.scheme = scheme
 
     def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:

@@ -1,4 +1,7 @@
-"""Adding: the sums of blocks, in a tree; values, gradients, and the cotangents of shared inputs."""
+"""Adding: the sums of blocks, in a tree; values, gradients, and the cotangents of shared inputs.
+
+What a mean divides is here, too.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +19,7 @@ from daskgrad.values.compensated import final_leaves, flatten_sum, rounded_value
 from daskgrad.values.cotangents import ONE_REAL_NUMBER, Cotangent, Unscaled, is_zero
 from daskgrad.values.descriptions import describe
 from daskgrad.values.summation import Add, Subtrees, pairwise
+from daskgrad.values.trees import map_leaves
 
 
 class Nothing:
@@ -158,6 +162,11 @@ def with_fingerprint(value: Any) -> SumWithFingerprints:
     if isinstance(value, SumWithFingerprints):
         return value
     return SumWithFingerprints(value, (() if value is NOTHING else fingerprint_of(value),))
+
+
+def divide_leaves(value: Any, count: int) -> Any:
+    """A value divided by a number, leaf by leaf; leaves may be boxes of a trace."""
+    return map_leaves(lambda leaf: leaf / count, value)
 
 
 def require_items(is_last: bool, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Sums: what users call to add up models: over items, over slices of them, over nodes."""
+"""Sums and means: what users call to add up models: over items, over slices of them, over nodes."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
@@ -6,12 +6,14 @@ from typing import Any, Literal
 from daskgrad.graph.delayed import as_model, require_name
 from daskgrad.graph.hidden_nodes import LOOKED_AT
 from daskgrad.graph.nodes import CallNode, Node, require_no_node_in
-from daskgrad.models.model import Model, inside_model
+from daskgrad.graph.variables import Variable
+from daskgrad.models.model import Model, Operator, inside_model
+from daskgrad.sums.adding import divide_leaves
 from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.nested import nested_sum
 from daskgrad.sums.node_sum import SumNode
-from daskgrad.sums.sources import Source
+from daskgrad.sums.sources import Source, read_once
 from daskgrad.sums.zipping import (
     Items,
     Zip,
@@ -30,6 +32,8 @@ from daskgrad.values.protection import USED_UP
 from daskgrad.values.trees import flatten
 
 Summation = Literal["pairwise", "compensated"]
+
+MEAN = Model(divide_leaves, "mean", operator=Operator(linear_in=(0,)))
 
 
 def map_sum(
@@ -99,6 +103,27 @@ def map_sum(
     singles = [source.one_by_one() for source in sources]
     terms = interleave(singles) if isinstance(items, Zip) else singles[0]
     return sum([CallNode(model, (item, *shared), {}) for item in terms], summation, name)
+
+
+def map_mean(
+    model: Any,
+    items: Any,
+    *shared: Any,
+    grainsize: Grainsize = "auto",
+    summation: Summation = "pairwise",
+    name: str | None = None,
+) -> Any:
+    """The mean of ``model(item, *shared)`` over the items: ``map_sum``, divided by their number.
+
+    Parameters, errors and promises are those of ``map_sum``: the bits are its own, divided leaf by
+    leaf in a node after it, whose tasks are called "mean" if no ``name`` is given. The elements of
+    a bag are counted in tasks beside the sum's. The mean of integers and booleans is a float. All
+    items count equally: a weighted mean is a quotient of two sums.
+    """
+    total = map_sum(model, items, *shared, grainsize=grainsize, summation=summation, name=name)
+    if not isinstance(total, Node):
+        return divide_leaves(total, count_of(items))
+    return CallNode(MEAN._replace(name=name or MEAN.name), (total, count_of(items)), {})
 
 
 def reduce_sum(
@@ -176,6 +201,15 @@ def sum(nodes: Iterable[Node], summation: Summation = "pairwise", name: str | No
 
 def require_summation(summation: Any) -> None:
     require_choice(summation, ADDITIONS, "summation")
+
+
+def count_of(items: Any) -> Any:
+    """How many items a sum has run over; of a bag what Dask will count."""
+    if isinstance(items, Zip):
+        return count_of(items.collections[0])
+    if hasattr(type(items), "foldby"):
+        return read_once(items).count().to_delayed(optimize_graph=False)
+    return len(items.primal if isinstance(items, Variable) else items)
 
 
 def reduction(

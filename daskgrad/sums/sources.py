@@ -132,12 +132,12 @@ class RowSource(Source):
 
 
 class PartitionSource(Source):
-    """A collection whose partitions are taken as they are; ``prepare`` is applied to each."""
+    """A collection whose partitions are taken as they are; ``prepare`` may be applied to each."""
 
     count = None
     is_here = False
 
-    def __init__(self, collection: Any, prepare: Callable[[Any], Any] | None):
+    def __init__(self, collection: Any, prepare: Callable[[Any], Any] | None = None):
         self.blocks = delayed_blocks(collection)
         self.partitions = len(self.blocks)
         self.kind = type(collection).__name__
@@ -202,10 +202,10 @@ def as_source(items: Any, argument: str, slices: bool) -> Source:
     if hasattr(type(items), "rechunk"):
         return array_source(items, argument, slices)
     if hasattr(type(items), "foldby"):
-        return PartitionSource(items, as_block)
+        return PartitionSource(read_once(items))
     if hasattr(type(items), "divisions"):
         require_slices(items, argument, slices)
-        return PartitionSource(items, None)
+        return PartitionSource(items)
     require_sequence(items, argument)
     items = as_items(items, argument)
     if isinstance(items, np.ndarray) or not any(map(holds_node, items)):
@@ -220,6 +220,14 @@ def require_sequence(items: Any, argument: str) -> None:
             f"variable, what dg.place returned, or one dg.zip of such; "
             f"found {describe_items(items)}"
         )
+
+
+def read_once(bag: Any) -> Any:
+    """A bag of the same items whose partitions any number of tasks may read: none is an iterator.
+
+    Its keys are the same wherever it is asked for.
+    """
+    return bag.map_partitions(as_block)
 
 
 def array_source(array: Any, argument: str, slices: bool) -> Source:

@@ -64,6 +64,7 @@ PROGRAMS = {
     "one model": lambda x: dg.delayed(lambda x: np.dot(ROWS[0] * x, np.exp(x)))(x),
     "a list": lambda x: dg.map_sum(ragged, RAGGED, x),
     "rows": lambda x: dg.map_sum(dot, ROWS, x, grainsize=4),
+    "a mean": lambda x: dg.map_mean(dot, ROWS, x, grainsize=4),
     "one item": lambda x: dg.map_sum(dot, ROWS[:1], x),
     "a zip": lambda x: dg.map_sum(weighted, dg.zip(ROWS, list(NUMBERS)), x),
     "slices": lambda x: dg.reduce_sum(slice_sum, ROWS, x, grainsize=7),

@@ -9,6 +9,7 @@ import dask.dataframe
 import numpy as onp
 import pytest
 from clusters import kill
+from dask.callbacks import Callback
 from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
@@ -198,6 +199,17 @@ def test_a_term_is_one_real_number(value, found, gradient):
 
     with pytest.raises(TypeError, match=f"model 'model' returned {found}.* for item 1; return one"):
         dg.per_item(model, [1.0, 2.0], gradient=gradient)(X)
+
+
+def test_a_name_is_in_keys_and_errors():
+    keys = []
+    with Callback(pretask=lambda key, *_: keys.append(key[0])):
+        dg.per_item(lambda item, x: item * x, [1.0, 2.0], name="influence")(3.0)
+    assert any(key.startswith("backward-influence") for key in keys)
+    with pytest.raises(TypeError, match="model 'influence' returned 3"):
+        dg.per_item(lambda item, x: 3, [1.0], name="influence")(X)
+    with pytest.raises(ValueError, match="argnums=1 of 'influence'"):
+        dg.per_item(term, ITEMS, argnums=1, name="influence")(X)
 
 
 @pytest.mark.parametrize(

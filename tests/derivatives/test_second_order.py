@@ -372,6 +372,15 @@ def test_constants_that_make_the_value_no_number_are_an_error(fun):
         dg.hvp(fun, (1.0,), (1.0,))
 
 
+def test_an_integer_of_a_node_may_divide_or_be_added():
+    count = dg.delayed(lambda: 18)()
+    for fun, factor in ((lambda y: y / count, 1 / 18), (lambda y: y * count + count, 18)):
+        gradient, product = dg.hvp(lambda x, fun=fun: fun(prior_(x)), (X,), (V,))
+        expected, plain = dg.hvp(prior_, (X,), (V,))
+        assert_allclose(gradient[0], factor * expected[0])
+        assert_allclose(product[0], factor * plain[0])
+
+
 def test_a_hessian_with_respect_to_complex_numbers_is_an_error():
     with pytest.raises(TypeError, match="with respect to complex numbers; pass real and"):
         dg.hessian(dg.delayed(lambda z: np.abs(np.sum(z))))(X + 1j)

@@ -19,6 +19,7 @@ from daskgrad.graph.operators import (
     UFUNCS,
 )
 from daskgrad.models.tracing import Active
+from daskgrad.sums.map_sum import MEAN
 
 X = np.linspace(0.2, 1.3, 4)
 
@@ -132,7 +133,7 @@ def test_only_elementwise_nodes_keep_scalars(make, keeps):
 
 
 @pytest.mark.parametrize(
-    "model", [ADD, SUBTRACT, MULTIPLY, DIVIDE, POWER, NEGATIVE], ids=lambda model: model.name
+    "model", [ADD, SUBTRACT, MULTIPLY, DIVIDE, POWER, NEGATIVE, MEAN], ids=lambda model: model.name
 )
 def test_operators_declare_all_that_they_are(model):
     """What is forgotten would cost speed without a word."""

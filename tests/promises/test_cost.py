@@ -364,6 +364,17 @@ def test_a_fused_sum_has_one_forward_task_a_block_and_one_backward_task(seen, it
     }
 
 
+def test_a_mean_is_a_fused_sum_and_one_node(seen):
+    blocks = 5
+    counts = tasks_of(seen, lambda x: dg.map_mean(term, list(range(20)), x, grainsize=4), X)
+    assert counts == {
+        "forward": blocks + adders(blocks) + 1,
+        "value": 1 + 1,
+        "backward": 1 + 1,
+        "cotangent": 0,
+    }
+
+
 def test_a_fused_sum_with_two_shared_inputs_has_two_selectors(seen):
     def objective(x, y):
         return dg.map_sum(lambda a, x, y: np.sum(a * x * y), [1.0] * 20, x, y, grainsize=4) * 2.0
@@ -791,6 +802,18 @@ def test_how_many_calls_one_small_model_costs_in_line():
     derivative = dg.value_and_grad(energy)
     with dask.config.set({"daskgrad.inline.seconds": 60}):
         assert calls_of(autograd.value_and_grad(plain_energy), X) < calls_of(derivative, X) <= 280
+
+
+def test_a_mean_costs_one_node_more_than_its_sum_in_line_however_many_items():
+    def more(count):
+        with dask.config.set({"daskgrad.inline.seconds": 60}):
+            found = [
+                calls_of(dg.value_and_grad(lambda x, over=over: over(term, [1.0] * count, x)), X)
+                for over in (dg.map_mean, dg.map_sum)
+            ]
+        return found[0] - found[1]
+
+    assert 0 < more(40) == more(400) <= 300
 
 
 def test_in_line_no_fingerprint_is_taken(monkeypatch):

@@ -62,6 +62,7 @@ X = numpy.linspace(-1.0, 1.0, 6)
 
 PROGRAMS = {
     "a sum": lambda place, x: dg.map_sum(dot, place(WEIGHTS), x),
+    "a mean": lambda place, x: dg.map_mean(dot, place(WEIGHTS), x),
     "a sum over slices": lambda place, x: dg.reduce_sum(slice_sum, place(WEIGHTS, 7), x),
     "ragged items": lambda place, x: dg.map_sum(ragged, place(RAGGED), x),
     "one item": lambda place, x: dg.map_sum(dot, place(WEIGHTS[:1]), x),
@@ -150,9 +151,10 @@ def test_parameters_in_a_dict_several_arguments_and_an_auxiliary(client):
 # ------------------------------------------------------------------------------ no graph at all
 
 
-def test_a_call_makes_no_tasks(client):
+@pytest.mark.parametrize("over", [dg.map_sum, dg.map_mean])
+def test_a_call_makes_no_tasks(over, client):
     shards = dg.place(WEIGHTS)
-    gradient = dg.value_and_grad(lambda x: dg.map_sum(dot, shards, x) + dg.delayed(prior)(x))
+    gradient = dg.value_and_grad(lambda x: over(dot, shards, x) + dg.delayed(prior)(x))
     gradient(X)
     before = tasks_run(client)
     for _ in range(5):

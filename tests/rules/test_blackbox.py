@@ -8,6 +8,7 @@ import dask
 import numpy as np
 import pytest
 from autograd.differential_operators import make_jvp
+from dask.callbacks import Callback
 from dask.sizeof import sizeof
 from numpy.testing import assert_allclose, assert_array_equal
 from probes import lines, write
@@ -393,6 +394,26 @@ def test_an_error_of_the_function_names_the_model_and_its_arguments(scheduler):
         dg.grad(lambda x: box(x, -0.7))(X)
     notes = " ".join(error.value.__notes__)
     assert "in the forward pass of model 'fails', called with (float64[3], -0.7)" in notes
+
+
+def test_a_name_is_in_keys_notes_and_errors():
+    def fails(x):
+        raise OSError("the program failed")
+
+    keys = []
+    with Callback(pretask=lambda key, *_: keys.append(key[0])):
+        dg.grad(dg.finite_difference(lambda x: np.sum(x), name="solver"))(X)
+    assert {"value-solver", "forward-solver", "backward-solver"} <= {
+        key.rpartition("-")[0] for key in keys
+    }
+    box = dg.finite_difference(fails, name="solver")
+    with pytest.raises(OSError, match="failed") as error:
+        dg.grad(box)(X)
+    assert "model 'solver'" in " ".join(error.value.__notes__)
+    second = dg.finite_difference(lambda x: np.sum(x**3), name="solver")
+    for fun in (second, dg.delayed(second)):
+        with pytest.raises(TypeError, match="second derivative of 'solver' was asked for"):
+            dg.hvp(fun, (X,), (X,))
 
 
 @pytest.mark.parametrize(

@@ -329,6 +329,15 @@ def test_delayed_items_are_taken_in_blocks():
 # --------------------------------------------------------------------------------------- errors
 
 
+@pytest.mark.parametrize("name", ["sync", "threads"])
+def test_a_bag_of_iterators_is_for_several_sums(name):
+    """Who reads one leaves nothing of it for the others, or half of it on threads."""
+    bag = db.from_sequence(list(ROWS), npartitions=4).map_partitions(iter)
+    with dask.config.set(scheduler=name):
+        gradient = dg.grad(lambda x: dg.map_sum(dot, bag, x) + dg.map_sum(dot, bag, 2.0 * x))(X)
+    assert_allclose(gradient, np.sum(ROWS, 0) * (np.cos(X) + 2.0 * np.cos(2.0 * X)), rtol=1e-9)
+
+
 def test_a_bag_is_not_cut():
     with pytest.raises(ValueError, match=r"come in 3 partitions, .* and grainsize=2 was asked for"):
         dg.map_sum(dot, db.from_sequence(list(ROWS), npartitions=3), X, grainsize=2)

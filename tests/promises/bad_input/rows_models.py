@@ -417,6 +417,11 @@ ROWS = {
         TypeError,
         "'real' returned real .*use method='central'",
     ),
+    ("finite_difference", "name", "a number"): (
+        lambda: dg.finite_difference(len, name=3),
+        TypeError,
+        "the name of a model is a string; found 3",
+    ),
     ("finite_difference", "step", "zero"): (
         lambda: dg.finite_difference(len, step=0),
         ValueError,

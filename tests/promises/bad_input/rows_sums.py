@@ -6,6 +6,7 @@ import decimal
 import autograd.numpy as anp
 import dask
 import dask.array as da
+import dask.bag
 import dask.dataframe as dd
 import numpy as np
 import pandas
@@ -37,6 +38,58 @@ from inputs import (
 import daskgrad as dg
 
 ROWS = {
+    # ----------------------------------------------------------------------------------- means
+    ("map_mean", "model", "a string"): (
+        lambda: dg.map_mean("model", [1.0]),
+        TypeError,
+        "model comes first, and is a function; found 'model'",
+    ),
+    ("map_mean", "items", "a set"): (lambda: dg.map_mean(term, {1.0}), TypeError, ITEMS + "set"),
+    ("map_mean", "items", "none"): (
+        lambda: dg.map_mean(term, []),
+        ValueError,
+        "items is empty.*sum at least one",
+    ),
+    ("map_mean", "items", "a bag without elements"): (
+        lambda: dg.map_mean(len, dask.bag.from_sequence(["a"]).remove(len)).compute(),
+        ValueError,
+        "no partition of the items of model 'len' holds an item",
+    ),
+    ("map_mean", "items", "none, inside a model"): (
+        lambda: dg.delayed(lambda: dg.map_mean(term, []))().compute(),
+        ValueError,
+        "items is empty.*sum at least one",
+    ),
+    ("map_mean", "shared", "an iterator"): (
+        lambda: dg.map_mean(term, [1.0], iter([1.0])),
+        TypeError,
+        ONCE,
+    ),
+    ("map_mean", "grainsize", "zero"): (
+        lambda: dg.map_mean(term, [1.0], X, grainsize=0),
+        ValueError,
+        "grainsize is the number of items in one task.*found 0",
+    ),
+    ("map_mean", "summation", "unknown"): (
+        lambda: dg.map_mean(term, [1.0], X, summation="kahan"),
+        ValueError,
+        "summation is one of 'pairwise', 'compensated'; found 'kahan'",
+    ),
+    ("map_mean", "name", "a number"): (
+        lambda: dg.map_mean(term, [1.0], X, name=3),
+        TypeError,
+        "the name of a sum is a string; found 3",
+    ),
+    ("map_mean", "terms", "strings"): (
+        lambda: dg.map_mean(lambda item: "text", [1, 2]).compute(),
+        TypeError,
+        "the terms of a sum must be numbers; found 'text'",
+    ),
+    ("map_mean", "terms", "a string"): (
+        lambda: dg.map_mean(lambda item: "text", [1]).compute(),
+        TypeError,
+        "model 'mean'",
+    ),
     # ------------------------------------------------------------------------------------ sums
     ("map_sum", "model", "a string"): (
         lambda: dg.map_sum("model", [1.0]),
@@ -304,6 +357,11 @@ ROWS = {
         lambda: dg.per_item(term, [1.0], grainsize=1.5),
         ValueError,
         r"grainsize is .*found 1\.5",
+    ),
+    ("per_item", "name", "a number"): (
+        lambda: dg.per_item(term, [1.0], name=3),
+        TypeError,
+        "the name of a sum is a string; found 3",
     ),
     ("per_item", "terms", "vectors"): (
         lambda: dg.per_item(double.model.fun, [1.0])(),
