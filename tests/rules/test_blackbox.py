@@ -402,11 +402,11 @@ def test_an_error_of_the_function_names_the_model_and_its_arguments(scheduler):
         (
             (plain, "forward"),
             ValueError,
-            r"method is one of 'central', 'complex-step'; foun",
+            r"method must be one of 'central', 'complex-step'; foun",
         ),
-        ((plain, "central", 0.0), ValueError, r"step is a positive number.*found 0.0"),
-        ((plain, "central", "1e-3"), ValueError, r"step is a positive number.*found '1e-3'"),
-        ((plain, "central", np.inf), ValueError, r"step is a positive number.*found inf"),
+        ((plain, "central", 0.0), ValueError, r"step must be a positive number.*found 0.0"),
+        ((plain, "central", "1e-3"), ValueError, r"step must be a positive number.*found '1e-3'"),
+        ((plain, "central", np.inf), ValueError, r"step must be a positive number.*found inf"),
     ],
 )
 def test_bad_arguments(args, error, message):

@@ -103,7 +103,7 @@ ROWS = {
     ("delayed", "keep", "unknown"): (
         lambda: dg.delayed(len, keep="all"),
         ValueError,
-        "keep is one of 'auto', 'gradient'.*found 'all'",
+        "keep must be one of 'auto', 'gradient'.*found 'all'",
     ),
     ("delayed", "keep", "a gradient of a vector"): (
         lambda: dg.grad(lambda x: energy(node_of(identity, keep="gradient")(x)))(X),
@@ -326,12 +326,12 @@ ROWS = {
     ("custom_vjp", "backward", "complex"): (
         ruled(backward=lambda r, c: (1j * X,)),
         TypeError,
-        "take the real part of a complex one",
+        "with .real if it is complex",
     ),
     ("custom_vjp", "backward", "masked"): (
         ruled(backward=lambda r, c: (MASKED,)),
         TypeError,
-        "cotangent of 'x' of 'ruled': a masked array would lose its mask",
+        "cotangent of 'x' of 'ruled': found a masked array, whose mask would be lost",
     ),
     ("implicit", "solver", "a string"): (
         lambda: dg.implicit("a", identity),
@@ -401,12 +401,12 @@ ROWS = {
     ("finite_difference", "method", "unknown"): (
         lambda: dg.finite_difference(len, method="forward"),
         ValueError,
-        "method is one of 'central', 'complex-step'; found 'forward'",
+        "method must be one of 'central', 'complex-step'; found 'forward'",
     ),
     ("finite_difference", "method", "an array"): (
         lambda: dg.finite_difference(len, method=X),
         ValueError,
-        r"method is one of .*found float64\[3\]",
+        r"method must be one of .*found float64\[3\]",
     ),
     ("finite_difference", "method", "complex steps of a real function"): (
         lambda: dg.grad(
@@ -420,16 +420,16 @@ ROWS = {
     ("finite_difference", "step", "zero"): (
         lambda: dg.finite_difference(len, step=0),
         ValueError,
-        "step is a positive number.*found 0",
+        "step must be a positive number.*found 0",
     ),
     ("finite_difference", "step", "True"): (
         lambda: dg.finite_difference(len, step=True),
         ValueError,
-        "step is a positive number.*found True",
+        "step must be a positive number.*found True",
     ),
     ("finite_difference", "step", "NaN"): (
         lambda: dg.finite_difference(len, step=np.nan),
         ValueError,
-        "step is a positive number.*found nan",
+        "step must be a positive number.*found nan",
     ),
 }
