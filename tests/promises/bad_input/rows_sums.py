@@ -420,6 +420,6 @@ ROWS = {
     ("NondeterministicModelError", "run again", "random numbers"): (
         gradient(lambda x: anp.sum(x) * np.random.random(), keep="recompute"),
         dg.NondeterministicModelError,
-        "draw random numbers from a generator with a seed that is an argument",
+        "instead of drawing from global state",
     ),
 }
