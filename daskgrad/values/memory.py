@@ -102,7 +102,6 @@ def require_room(array: np.ndarray, what: str = "an array") -> None:
     """Raises if the copy of a broadcast array, which itself takes no memory, would be huge."""
     if array.nbytes > BROADCAST and 0 in array.strides:
         raise ValueError(
-            f"{what} would take {array.nbytes / 2**30:.0f} GiB: it is {describe(array)}, broadcast "
-            f"from fewer numbers, and must be copied; pass the numbers, and broadcast them in the "
-            f"model"
+            f"{what} is {describe(array)}, broadcast from fewer numbers, and would be copied to "
+            f"{array.nbytes / 2**30:.0f} GiB; pass the numbers, and broadcast them in the model"
         )

@@ -134,7 +134,7 @@ def test_the_model_is_named(write):
         with pytest.raises((ValueError, TypeError)) as caught:
             ask()
         assert "model 'reactor' may have written into an argument" in notes(caught.value)
-        assert "copy it first" in notes(caught.value)
+        assert "copy the array first" in notes(caught.value)
     np.testing.assert_array_equal(given, C)
 
 
@@ -195,4 +195,4 @@ def test_other_errors_are_not_explained():
     for fun in (full, locked, opened, own):
         with pytest.raises((OSError, ValueError)) as caught:
             dg.grad(dg.delayed(fun))(X)
-        assert "copy it first" not in notes(caught.value)
+        assert "copy the array first" not in notes(caught.value)

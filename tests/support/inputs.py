@@ -126,8 +126,8 @@ def used_up():
 
 ITEMS = r"must be a list, a tuple.*found "
 NO_NUMBERS = r"'model' returned {}; expected numbers or arrays"
-MANY = "would take .* GiB.*broadcast from fewer numbers"
-ONCE = "which one run of the model uses up.*pass a list"
+MANY = "broadcast from fewer numbers, and would be copied to .* GiB"
+ONCE = "one run of the model uses up.*pass a list"
 NESTED = "cannot be flattened: it is nested too deep, or holds itself"
 PARAMETER = "argument 'x' of 'energy' is {}, which has no derivative.*np.asarray makes them"
 HOLDS = r"'{}' holds {}"

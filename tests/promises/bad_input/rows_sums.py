@@ -87,12 +87,12 @@ ROWS = {
     ("map_sum", "items", "generators"): (
         summed([[1.0], used_up()]),
         TypeError,
-        f"item 1 of model 'term' is generator, which is {ONCE}",
+        f"item 1 of model 'term' is generator, which {ONCE}",
     ),
     ("map_sum", "items", "tuples of generators"): (
         lambda: dg.grad(lambda x: dg.map_sum(term, [(1.0, used_up())], x))(X),
         TypeError,
-        f"an argument holds a generator, which is {ONCE}",
+        f"an argument holds a generator, which {ONCE}",
     ),
     ("map_sum", "items", "one that holds itself"): (summed([ITSELF]), RecursionError, NESTED),
     ("map_sum", "items", "written into"): (
@@ -103,7 +103,7 @@ ROWS = {
     ("map_sum", "shared", "an iterator"): (
         lambda: dg.map_sum(term, [1.0], iter([1.0])),
         TypeError,
-        f"is list_iterator, which is {ONCE}",
+        f"is list_iterator, which {ONCE}",
     ),
     ("map_sum", "shared", "broadcast"): (
         lambda: dg.map_sum(term, [1.0], BROADCAST),
