@@ -1,1 +1,1 @@
-"""Backends: the libraries that can differentiate one model; ``protocol`` tells what each has."""
+"""Backends: the libraries that can differentiate one model; ``protocol`` describes them."""

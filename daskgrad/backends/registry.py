@@ -1,4 +1,4 @@
-"""The registry: which backends there are, by name, and how registered ones travel with models."""
+"""The registry: finds backends by name, and sends registered ones along with models."""
 
 import importlib
 import platform
@@ -11,11 +11,11 @@ import cloudpickle
 
 from daskgrad.backends.protocol import Backend
 
-EXTRAS = {"jax": "jax", "torch": "torch"}  # optional backends, and what they import
+EXTRAS = {"jax": "jax", "torch": "torch"}  # optional backends, and the libraries that they need
 NAMES = ("autograd", *EXTRAS)
 FUNCTIONS = tuple([name for name in vars(Backend) if not name.startswith("_")])
 
-_loaded: dict[Any, Any] = {}  # by name, those of the package and those that were registered
+_loaded: dict[Any, Any] = {}  # backends of the package and registered ones, by name
 
 
 class SentBackend(NamedTuple):
@@ -35,9 +35,9 @@ def load(which: str | SentBackend) -> Backend:
     Raises
     ------
     ValueError
-        where there is none; the message lists those there are.
+        if no backend has this name; the message lists the names.
     ModuleNotFoundError
-        where its library is not installed here; the message names the extra.
+        if its library is not installed here; the message names the extra.
     """
     if type(which) is SentBackend:
         return _load_sent(which)
@@ -47,7 +47,7 @@ def load(which: str | SentBackend) -> Backend:
     if not is_name or which not in NAMES:
         names = ", ".join(dict.fromkeys((*NAMES, *_loaded)))
         raise ValueError(
-            f"unknown backend {which!r}; choose one of {names}, or make one known with "
+            f"unknown backend {which!r}; choose one of {names}, or register one with "
             f"dg.register_backend"
         )
     _loaded[which] = _load_own(which)
@@ -77,7 +77,7 @@ def _load_sent(sent: SentBackend) -> Any:
 
 
 def sent(which: str | SentBackend) -> str | SentBackend:
-    """What stands for a backend in other processes, where it need not be registered."""
+    """A backend as it travels to other processes, where it need not be registered."""
     if isinstance(which, SentBackend) or which in NAMES:
         return which
     backend = load(which)
@@ -87,22 +87,22 @@ def sent(which: str | SentBackend) -> str | SentBackend:
 
 
 def register_backend(name: str, backend: Any) -> None:
-    """Makes a backend known as ``dg.delayed(fun, backend=name)``, in place of an earlier one.
+    """Registers a backend for ``dg.delayed(fun, backend=name)``; replaces one of the same name.
 
     ``backend`` is a module or any other object with the functions that are described in
     ``daskgrad.backends.protocol``. It is registered in this process only, and travels with the
-    models: a module by its import path, so that the workers must have it; any other object by
-    value, pickled as it is when a model is sent.
+    models: a module by its import path, so the workers must have it; any other object by value,
+    pickled in its state when a model is sent.
 
     Raises
     ------
     ValueError
-        where the name is one of daskgrad's own backends.
+        if the name is that of one of daskgrad's own backends.
     TypeError
-        where the name is no string, a function is missing, or a module cannot be imported by name.
+        if the name is not a string, a function is missing, or a module cannot be imported by name.
     """
     if not isinstance(name, str):
-        raise TypeError(f"the name of a backend is a string; found {name!r}")
+        raise TypeError(f"the name of a backend must be a string; found {name!r}")
     if name in NAMES:
         raise ValueError(f"backend {name!r} is daskgrad's own; choose another name")
     missing = [each for each in FUNCTIONS if not callable(getattr(backend, each, None))]
@@ -124,18 +124,18 @@ def _is_importable(module: ModuleType) -> bool:
 
 
 def prepare(backend: Backend, fun: Callable) -> Callable:
-    """A model's function as its backend wants it for many calls."""
+    """A model's function, prepared by its backend for many calls."""
     own = getattr(backend, "prepare", None)
     return fun if own is None else own(fun)
 
 
 def finds_writes(backend: Backend) -> bool:
-    """Whether a backend is given arrays that can be written into, and says so when they were."""
+    """Whether a backend gets writeable arrays, and itself raises if a model writes into them."""
     return getattr(backend, "finds_writes", False)
 
 
 def hint(which: str | SentBackend, error: Exception, stage: str) -> str | None:
-    """What the backend, if it is there at all, has to say about an error of a model."""
+    """The hint of a backend, if it is loaded, for an error of a model."""
     if isinstance(which, str):
         backend = _loaded.get(which)
     else:
@@ -147,7 +147,7 @@ def hint(which: str | SentBackend, error: Exception, stage: str) -> str | None:
 def of_leaves(name: str) -> list[Callable[[Any], Any]]:
     """The functions of this name, ``stop_gradient`` or ``value``, of backends that may own a leaf.
 
-    Nothing can belong to a library that this process has not imported.
+    No leaf can belong to a library that this process has not imported.
     """
     own = [load(each) for each in NAMES if each in sys.modules]
     registered = [backend for each, backend in _loaded.items() if each not in NAMES]

@@ -1,4 +1,4 @@
-"""Calls: what backends trace, and how those take it apart that turn all its arrays into theirs."""
+"""Traced calls: a call of a model as a backend traces it, and the calls on a block of items."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -10,9 +10,9 @@ from daskgrad.values.trees import flatten
 
 
 class Layout(NamedTuple):
-    """The arguments of a call: all leaves, their structure, and where the traced arrays stand.
+    """The arguments of a call: all leaves, their structure, and the places of traced arrays.
 
-    ``places`` has for each leaf the number of the traced array that stands there, or ``None``.
+    ``places`` has for each leaf the number of the traced array at its place, or ``None``.
     """
 
     leaves: Sequence[Any]
@@ -20,7 +20,7 @@ class Layout(NamedTuple):
     places: Sequence[int | None]
 
     def fill(self, boxes: Sequence[Any], converted: Callable[[Any], Any]) -> list[Any]:
-        """All leaves, with boxes for the traced arrays, and the others converted."""
+        """All leaves: boxes for the traced arrays, all others converted."""
         return [
             converted(leaf) if place is None else boxes[place]
             for leaf, place in zip(self.leaves, self.places, strict=True)
@@ -30,9 +30,9 @@ class Layout(NamedTuple):
 class TracedCall:
     """A call of a model as a function of those leaves of its inputs that are traced.
 
-    It can be called like any function. A backend that turns all arrays of a call into its own takes
-    the ``layout()``, calls the model's function ``fun``, and hands the value to ``leaves_of``; one
-    that has compiled the model, and does not run it, sets the value's ``structure``.
+    It can be called like any function. A backend that converts all arrays of a call takes the
+    ``layout()``, calls the model's function ``fun``, and passes the value to ``leaves_of``; a
+    backend that has compiled the model, and does not run it, sets the value's ``structure``.
     """
 
     __slots__ = ("_inputs", "_tracer", "fun", "structure")
@@ -49,25 +49,25 @@ class TracedCall:
         return self.leaves_of(self.fun(*args, **kwargs))
 
     def leaves_of(self, value: Any) -> list[Any]:
-        """The leaves of the value, whose structure is kept."""
+        """The leaves of the value; keeps its structure."""
         leaves, self.structure = flatten(value)
         return leaves
 
     def layout(self) -> Layout:
-        """All arguments, taken apart, and where the traced leaves stand among them."""
+        """All arguments, flattened, and the places of the traced leaves."""
         return self._tracer.layout(self._inputs)
 
     def origins(self) -> list[tuple[int, int] | None]:
-        """For each leaf of the arguments the number of the input that it is of, and which leaf of
-        that it is; ``None`` for a constant."""
+        """For each leaf of the arguments the number of its input, and of the leaf in that input;
+        ``None`` for a constant."""
         return self._tracer.origins(self._inputs)
 
 
 class TracedBlock:
     """The calls of a model on the items of a block.
 
-    The first inputs of a call are the parts of its item; ``columns`` have them, each a list, or an
-    array whose rows they are.
+    The first inputs of a call are the parts of its item. ``columns`` has a list for each part, or
+    an array with a row for each item.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class TracedBlock:
         self._call = call
 
     def call(self, number: int) -> tuple[TracedCall, list[Any]]:
-        """The call on one item, and the arrays that it is a function of."""
+        """The call on one item, and its traced arrays."""
         return self._call([column[number] for column in self.columns])
 
 
 def is_numeric(leaf: Any) -> bool:
-    """Whether a leaf is an array or NumPy number that other libraries may have a type for."""
+    """Whether a leaf is a NumPy array or number of a dtype that other libraries may have."""
     is_plain = type(leaf) in (np.ndarray, np.memmap) or isinstance(leaf, np.generic)
     return is_plain and leaf.dtype.kind in "biufc"

@@ -15,9 +15,9 @@ def add_cotangents(
     add: Add = cotangents.add,
     name: str = "",
 ) -> Cotangent:
-    """The sum of the cotangents that the consumers of one value return; ``name``: of its model.
+    """The sum of the cotangents from the consumers of one value of the model ``name``.
 
-    Those that worked on the value itself (``saw_value``) must have seen the same one.
+    Consumers that worked on the value itself (``saw_value``) must have seen the same value.
     """
     pairs = zip(terms, saw_value, strict=True)
     seen = [term.seen for term, saw in pairs if saw and term.seen is not None]
@@ -25,7 +25,7 @@ def add_cotangents(
         require_same_input(seen[0], other, name)
     seeds = [term for term in terms if isinstance(term, Seed)]
     like: Leaves = next((term.leaves for term in terms if not is_zero(term.leaves)), ())
-    if seeds and not like:  # nothing else than seeds and symbolic zeros
+    if seeds and not like:  # only seeds and symbolic zeros
         return Seed(sum([term.times for term in seeds]))
     leaves = [(s.as_like(like[0]),) if isinstance(s, Seed) else s.leaves for s in terms]
     total = pairwise(leaves, add)

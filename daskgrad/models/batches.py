@@ -10,7 +10,7 @@ from daskgrad.values.vectors import unit
 
 
 class Batch(NamedTuple):
-    """What a task returns for a batch of cotangents: an entry for each."""
+    """The results of a task for a batch of cotangents, one entry each."""
 
     entries: tuple[Any, ...]
 
@@ -24,7 +24,7 @@ def for_each(fun: Callable, *args: Any) -> Any:
 
 
 def entries_in(arg: Any) -> int | None:
-    """How many entries the batches in an argument have."""
+    """The number of entries of the batches in an argument; None without batches."""
     if isinstance(arg, Batch):
         return len(arg.entries)
     if isinstance(arg, list):
@@ -41,10 +41,10 @@ def entry(arg: Any, number: int) -> Any:
 
 
 def unit_cotangents(value: Any, start: int, stop: int, seen: Fingerprint | None = None) -> Batch:
-    """The cotangents of a value that are one in one entry, for a run of its entries.
+    """The unit cotangents of a value for its entries ``start`` to ``stop``.
 
-    The entries are those of its differentiable leaves, one leaf after another, in C order. ``seen``
-    is the fingerprint of the value as the caller has it.
+    Entries are counted over the differentiable leaves, one after another, in C order. ``seen`` is
+    the fingerprint of the caller's value.
     """
     leaves = flatten(value)[0]
     return Batch(tuple([Cotangent(unit(leaves, place), seen) for place in range(start, stop)]))

@@ -1,7 +1,7 @@
 """Captured: the value of one call and its pullback, as a worker keeps them until the backward pass.
 
 A pullback that leaves its process takes its tape along as bytes, or arrives empty (``policy``
-decides) and is traced again at its first use. Loading one runs no code of the user's and cannot
+decides) and is traced again at its first use. Loading one runs none of the user's code and cannot
 fail: a task result that cannot be loaded would hang Dask's cluster.
 """
 
@@ -23,7 +23,7 @@ from daskgrad.values.trees import flatten
 
 
 class Seen(NamedTuple):
-    """What a call saw of one active input: its fingerprint, if watched, and how many leaves."""
+    """One active input as a call saw it: its fingerprint, if watched, and its number of leaves."""
 
     fingerprint: Fingerprint | None
     width: int
@@ -33,8 +33,7 @@ class Seen(NamedTuple):
 class Captured:
     """The value of one call and its pullback, with fingerprints of the value and of its inputs.
 
-    The value's is taken where it is compared, or where the call leaves its process: where nothing
-    runs twice neither happens.
+    The value's fingerprint is made only when it is compared, or when the call leaves its process.
     """
 
     value: Any
@@ -61,9 +60,9 @@ class Captured:
 
 @carrier
 class Gradient:
-    """The pullback of a real scalar: its gradient, which only waits for a factor.
+    """The pullback of a real scalar: its gradient, to be scaled by the cotangent.
 
-    With no leaf but ``None`` it is the pullback of any value that has no derivative.
+    If all leaves are ``None`` it is the pullback of a value without derivative.
     """
 
     leaves: Leaves
@@ -72,7 +71,7 @@ class Gradient:
         return "Gradient()"
 
     def with_leaves(self, leaves: Leaves) -> "Gradient":
-        """This gradient with other leaves in the places of its own, rounded ones for instance."""
+        """This gradient with different leaves, for example rounded ones."""
         return Gradient(leaves)
 
     def __sizeof__(self) -> int:
@@ -93,9 +92,9 @@ class Gradient:
 class Travelling:
     """A pullback that leaves its process with its tapes packed, or empty, as the policy decides.
 
-    What is packed is unpacked at its first use. A class of such pullbacks makes an empty one if
-    called without arguments, and says what its ``tapes`` and ``contents`` are, what is ``measured``
-    of them, and how to ``restore`` it from the contents.
+    Packed tapes are unpacked at the first use. A subclass makes an empty pullback when called
+    without arguments, and defines its ``tapes`` and ``contents``, how they are ``measured``, and
+    how to ``restore`` the pullback from the contents.
     """
 
     __slots__ = ("__weakref__", "_packed", "_policy")
@@ -112,7 +111,7 @@ class Travelling:
 
     @classmethod
     def arrived(cls, packed: Sealed, sent: Sealed | None) -> "Travelling":
-        """One whose tapes came along."""
+        """A pullback whose tapes came along."""
         pullback = cls()
         pullback._packed = packed
         pullback._policy = sent
@@ -125,7 +124,7 @@ class Travelling:
         return (kind, ()) if packed is None else (kind.arrived, (packed, self._policy))
 
     def unpack(self) -> None:
-        """Unpacks the tapes that came along; where that cannot be done, the pullback is empty."""
+        """Unpacks the tapes that came along; if that fails, the pullback is empty."""
         packed = self._packed
         contents = None if packed is None else packing.unpack(packed)
         if contents is not None:
@@ -134,7 +133,7 @@ class Travelling:
 
 
 class Pullback(Travelling):
-    """The pullback of one call, from its tape; ``seconds`` is what tracing took."""
+    """The pullback of one call, from its tape; ``seconds`` is the time that tracing took."""
 
     __slots__ = ("_nbytes", "_places", "_primals", "_seconds", "tape")
 
@@ -163,7 +162,7 @@ class Pullback(Travelling):
         return [self.tape]
 
     def contents(self) -> tuple[Any, ...]:
-        """What makes a pullback of the same bits in another process."""
+        """The objects from which another process makes a pullback of the same bits."""
         return self.tape, tuple(map(without_memory, self._primals)), self._places, self._seconds
 
     def measured(self) -> policy.Measured:
@@ -190,14 +189,14 @@ class Pullback(Travelling):
         return pull_tape(self.tape, cotangent, self._primals, self._places)
 
     def of_term(self, cotangent: Leaves) -> Leaves:
-        """The same, as rows where few were used."""
+        """The same, as rows where few rows were used."""
         return pull_tape(self.tape, cotangent, self._primals, self._places, as_rows=True)
 
 
 def pull_tape(
     tape: Any, cotangent: Leaves, primals: Leaves, places: Sequence[int], as_rows: bool = False
 ) -> Leaves:
-    """The cotangents of the primals' leaves; ``as_rows``: as ``Rows`` where the tape has such."""
+    """The cotangents of the primals' leaves; ``as_rows``: as ``Rows`` if the tape can do so."""
     pull = getattr(tape, "pull_rows", tape.pull) if as_rows else tape.pull
     return put_in_places(pull(cotangent), primals, places)
 

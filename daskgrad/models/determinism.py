@@ -1,8 +1,8 @@
-"""Determinism: values and pullbacks belong together, also where Dask has run a model again.
+"""Determinism: checks that a value and its pullback belong together if Dask ran a model again.
 
 A forward task runs again when its worker died, and a pullback without its tape is traced again. A
-model that is not deterministic then returns another value, while the first one may have been used
-elsewhere: no gradient belongs to both. Fingerprints tell.
+model that is not deterministic then returns a different value, while other tasks may have used the
+first: no gradient belongs to both. Fingerprints find this.
 """
 
 from typing import Any
@@ -16,21 +16,21 @@ from daskgrad.values.trees import flatten
 
 
 class NondeterministicModelError(RuntimeError):
-    """A model returned another value when it was run again: no gradient belongs to both."""
+    """A model is not deterministic: run again on the same arguments, it returned another value."""
 
 
 def fingerprint_of(value: Any) -> Fingerprint:
-    """The fingerprint of a value, or of what a sum will be when it is rounded."""
+    """The fingerprint of a value, or of a sum as it will be once rounded."""
     return fingerprint(flatten(rounded_value(value))[0])
 
 
 def require_value_seen(
     captured: Any, cotangent: Cotangent, value_elsewhere: Any, model: Model
 ) -> None:
-    """Value and pullback still belong together: Dask may have run the forward task again.
+    """Checks that value and pullback still belong together: the forward task may have run again.
 
-    ``value_elsewhere`` is the value as others have it; or what sums have seen of it
-    (``SeenInSums``); or None, and then the cotangent has its fingerprint.
+    ``value_elsewhere`` is the value that others used; or fingerprints of it that sums have seen
+    (``SeenInSums``); or None if the cotangent has its fingerprint.
     """
     if value_elsewhere is None:
         if cotangent.seen is not None:
@@ -49,18 +49,19 @@ def require_same_value(captured: Any, other: Fingerprint, model: Model) -> None:
 def require_agreement(first: Fingerprint, second: Fingerprint, what: str) -> None:
     if not agree(first, second):
         raise NondeterministicModelError(
-            f"{what} returned another value when it was run again, so no gradient belongs to both; "
-            f"draw random numbers from a generator with a seed that is an argument"
+            f"{what} is not deterministic: run again on the same arguments, it returned a "
+            f"different value; pass it a generator (dg.random.generators) instead of drawing from "
+            f"global state"
         )
 
 
 def require_same_input(first: Fingerprint, second: Fingerprint, name: str) -> None:
-    """The consumers of one value, whose cotangents are added, have seen the same value."""
+    """Checks that the consumers of one value, whose cotangents are added, saw the same value."""
     if not agree(first, second):
         raise NondeterministicModelError(
-            f"two consumers of the value of model {name!r} saw different values: it was run twice, "
-            f"and returned another value; draw random numbers from a generator with a seed that is "
-            f"an argument"
+            f"model {name!r} is not deterministic: it was run twice, and two consumers of its "
+            f"value saw different values; pass it a generator (dg.random.generators) instead of "
+            f"drawing from global state"
         )
 
 
@@ -69,7 +70,7 @@ def require_same_input(first: Fingerprint, second: Fingerprint, name: str) -> No
 
 @carrier
 class SumWithFingerprints:
-    """A sum, and the fingerprints of the values that were added up."""
+    """A sum, and the fingerprints of its terms."""
 
     value: Any
     terms: tuple[Fingerprint, ...]
@@ -80,12 +81,12 @@ class SumWithFingerprints:
 
 @carrier
 class Fingerprints:
-    """The fingerprints of the values that a sum has seen, in their order."""
+    """The fingerprints of the terms of a sum, in order."""
 
     terms: tuple[Fingerprint, ...]
 
 
-# whether the cotangent has a fingerprint, too, and pairs: Fingerprints, and which of them
+# First whether the cotangent has a fingerprint, too; then pairs of Fingerprints and a number there.
 SeenInSums = list[Any]
 
 
@@ -95,7 +96,7 @@ def is_seen_in_sums(value_elsewhere: Any) -> bool:
 
 
 def fingerprints_in(cotangent: Cotangent, in_sums: SeenInSums) -> list[Fingerprint]:
-    """What consumers of a value, sums among them, have seen of it."""
+    """The fingerprints of a value that its consumers, sums among them, have seen."""
     saw_value, *pairs = in_sums
     seen = [cotangent.seen] if saw_value and cotangent.seen is not None else []
     return [*seen, *[of.terms[place] for of, place in zip(pairs[::2], pairs[1::2], strict=True)]]
@@ -104,9 +105,9 @@ def fingerprints_in(cotangent: Cotangent, in_sums: SeenInSums) -> list[Fingerpri
 def fingerprints_of(
     added: SumWithFingerprints, cotangent: Cotangent, in_sums: SeenInSums, names: str
 ) -> Fingerprints:
-    """What a sum has seen of its terms; the consumers of the sum must have seen this one.
+    """The fingerprints of a sum's terms; checks that the sum's consumers saw this sum.
 
-    ``names`` are those of the models of its terms.
+    ``names`` are the names of the models of its terms.
     """
     own = fingerprint_of(added.value)
     for other in fingerprints_in(cotangent, in_sums):

@@ -1,7 +1,7 @@
 """Duals: values with their tangents, and models that push both forward.
 
-A model that takes duals in the place of some arguments and returns one is a model like any other:
-it runs in a task, adds up in a sum, and is pulled back. The gradient of a tangent is a
+A model that takes duals for some arguments and returns one is a model like any other: it runs in a
+task, adds up in a sum, and is pulled back. The gradient of a tangent is a
 Hessian-vector product: of <∇f(x), v> it is H v with respect to x, and ∇f(x) with respect to v
 (reverse over forward mode).
 """
@@ -25,8 +25,8 @@ from daskgrad.values.trees import NAMESPACE, flatten, map_leaves
 class Dual(NamedTuple):
     """A value and its tangents, one for each direction.
 
-    A tangent is in the value's structure. That of an integer is zero, so that duals can be added
-    up; strings and other leaves without derivative have ``None``.
+    A tangent has the value's structure. The tangent of an integer is zero, so that duals can be
+    added; strings and other leaves without derivative have ``None``.
     """
 
     value: Any
@@ -41,7 +41,7 @@ def is_dual(value: Any) -> bool:
 class Pushforward:
     """The function of a model that takes duals among its arguments, and returns one.
 
-    ``tangent_only``: it returns the only tangent alone.
+    ``tangent_only``: there is one tangent, and it returns that alone.
     """
 
     model: Model
@@ -73,13 +73,13 @@ class Pushforward:
 def require_tangent(tangent: Any, outputs: Sequence[Any], model: Model) -> None:
     if any(leaf is None for leaf in flatten(tangent)[0]):
         raise TypeError(
-            f"a derivative of {model.name!r} was asked for, but its value is "
-            f"{', '.join(map(describe, outputs))}; it needs one real number"
+            f"{model.name!r} cannot be differentiated: its value must be one real number; found "
+            f"{', '.join(map(describe, outputs))}"
         )
 
 
 class DualArguments:
-    """The arguments of a call, with the duals among them taken apart.
+    """The arguments of a call, with the duals among them flattened.
 
     ``values`` are the leaves that have tangents, and ``directions`` their tangents.
     """
@@ -106,7 +106,7 @@ class DualArguments:
         self.directions = [list(compress(direction, self._there)) for direction in directions]
 
     def with_values(self, arrays: Sequence[Any]) -> Any:
-        """The arguments with arrays in the place of ``values``, and no duals."""
+        """The arguments with ``arrays`` for ``values``, and without duals."""
         given, mixed = iter(arrays), list(self._leaves)
         pairs = zip(self._flat, self._there, strict=True)
         rest = iter([next(given) if is_there else leaf for leaf, is_there in pairs])
@@ -116,7 +116,7 @@ class DualArguments:
 
 
 def can_move(leaf: Any) -> bool:
-    """Whether a leaf, or a box, tracer or tensor in its place, is a float or complex number."""
+    """Whether a leaf, or a box, tracer or tensor of one, is a float or complex number."""
     dtype = getattr(leaf, "dtype", None)
     if dtype is None:
         return isinstance(leaf, float | complex)
@@ -125,7 +125,7 @@ def can_move(leaf: Any) -> bool:
 
 
 def or_zeros(tangent: Any, output: Any) -> Any:
-    """The tangent of an output that a backend has none for: zeros, if it is a number at all."""
+    """A tangent; if the backend has none for an output that is a number, zeros."""
     is_number = isinstance(output, bool | int | float | complex) or hasattr(output, "dtype")
     if tangent is not None or not is_number:
         return tangent
@@ -133,13 +133,13 @@ def or_zeros(tangent: Any, output: Any) -> Any:
 
 
 def with_zero_tangents(value: Any, count: int) -> Dual:
-    """A dual of what depends on no variable."""
+    """The dual of a value that depends on no variable."""
     zero = map_leaves(lambda leaf: or_zeros(zeros(leaf), leaf), value)
     return Dual(value, (zero,) * count)
 
 
 def tangent_in_place(value: Any, tangent: Any) -> Any:
-    """A tangent for users: ``None`` in the place of integers, too, which have no derivative."""
+    """A tangent for users: ``None`` for integers, too, which have no derivative."""
     return map_leaves(lambda leaf, t: t if is_differentiable(leaf) else None, value, tangent)
 
 
@@ -149,7 +149,7 @@ def tangent_of(dual: Dual) -> Any:
 
 
 def push_forward(model: Model, tangent_only: bool = False) -> Model:
-    """The model that takes duals. Its tape is kept where its value is no single number."""
+    """The model on duals. It keeps its tape unless its value is a single number."""
     fun: Callable = Pushforward(model, tangent_only)
     keep = model.keep if tangent_only or model.keep == "recompute" else "tape"
     return model._replace(fun=fun, keep=keep)

@@ -1,4 +1,4 @@
-"""Failures: which stage of which model an exception came from."""
+"""Failures: notes on exceptions that name the stage, the model and the arguments."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,9 +13,9 @@ from daskgrad.values.trees import flatten
 
 
 class Partition(NamedTuple):
-    """A partition of a collection whose items are not counted before it is computed.
+    """A partition of a collection whose number of items is unknown before it is computed.
 
-    ``item``: one of the items in it; ``None`` stands for the partition as a whole.
+    ``item``: one of its items; ``None`` stands for the whole partition.
     """
 
     number: int
@@ -31,7 +31,7 @@ class Mark:
 
 
 def argument_label(call: Call, number: int) -> str:
-    """What the argument of a model is called that an input is, or is a part of."""
+    """The name of the model's argument that an input is, or is a part of."""
     marks = [Mark() for _ in range(1 + max([number for _, number in call.holes]))]
     args, kwargs = call.arguments(marks)
     named = [*[(f"argument {n}", arg) for n, arg in enumerate(args)], *kwargs.items()]
@@ -40,19 +40,19 @@ def argument_label(call: Call, number: int) -> str:
 
 
 def term_at(place: int | Partition | None) -> str:
-    """Which term of a sum stands at a place; nothing for a call that is no term."""
+    """The term of a sum at a place, for messages; empty for a call that is not a term."""
     if place is None:
         return ""
     return f"item {place}" if isinstance(place, int) else str(place)
 
 
 def at(place: int | Partition | None) -> str:
-    """The same after a comma."""
+    """The same, after a comma."""
     return "" if place is None else f", {term_at(place)}"
 
 
 class Blame(NamedTuple):
-    """Adds to an exception which stage of which model it came from, and on what arguments."""
+    """Adds notes to an exception: stage and model that it came from, and the arguments' shapes."""
 
     stage: str
     model: Model
@@ -84,9 +84,9 @@ class Blame(NamedTuple):
         make_portable(error)
 
 
-# ------------------------------------------------------------------------------- what it may mean
+# ---------------------------------------------------------------------------- possible reasons
 
-SIGNS = (  # of a write into a read-only array: what NumPy, Python and Cython say
+SIGNS = (  # of a write into a read-only array, in messages of NumPy, Python and Cython
     *("destination is read-only", "array is read-only", "COPY base is read-only"),
     *("flag set is read-only", "swapped is read-only", "read-only memory", "readonly arrays"),
     *("buffer is not writable", "contiguous, writable", "must be read-write"),
@@ -94,9 +94,9 @@ SIGNS = (  # of a write into a read-only array: what NumPy, Python and Cython sa
 )
 
 WRITE = (
-    "may have written into what it was given, or handed it to compiled code that may; arguments, "
-    "and what the rules of dg.custom_vjp are given, are read-only while a model runs, since others "
-    "use the same arrays: copy it first"
+    "may have written into an argument, or passed it to compiled code that may; the arguments of "
+    "models, and of the rules of dg.custom_vjp, are read-only while a model runs, since others use "
+    "the same arrays: copy the array first"
 )
 
 
@@ -107,7 +107,7 @@ def is_write(error: Exception) -> bool:
 
 
 def note_of_foreign(model: Model, args: tuple, kwargs: dict) -> str | None:
-    """Which arguments of a model that has failed are arrays of another library than NumPy."""
+    """A note on the arguments of a failed model that are arrays of libraries other than NumPy."""
     fun = plain_function(model.fun)
     named = [(argument_name(fun, number), arg) for number, arg in enumerate(args)]
     foreign = [
@@ -119,8 +119,8 @@ def note_of_foreign(model: Model, args: tuple, kwargs: dict) -> str | None:
         return None
     backend = getattr(model.backend, "name", model.backend)
     return (
-        f"{', '.join(foreign)}: arrays of other libraries are handed over as they are; pass NumPy "
-        f"arrays, which backend {backend!r} has use for"
+        f"{', '.join(foreign)}: arrays of other libraries are passed on unchanged; pass NumPy "
+        f"arrays, which backend {backend!r} can use"
     )
 
 

@@ -1,8 +1,7 @@
-"""Finite: a number that is not finite is an error where it is made: of a model, an item, a sum.
+"""Finite: NaNs and infinities are errors where they arise: of a model, an item or a sum.
 
-While ``debug_nans`` is active, tasks are put into graphs with a flag, which travels with them, so
-that it does not matter who runs them. Where it is set, whoever runs a model, pulls back or adds
-looks at what comes of it.
+While ``debug_nans`` is active, tasks carry a flag, so that it does not matter who runs them. If it
+is set, each run of a model, pullback and addition checks its result.
 """
 
 import itertools
@@ -26,17 +25,17 @@ _DEBUGGING: ContextVar[bool] = ContextVar("non-finite numbers are errors", defau
 
 @contextmanager
 def debug_nans() -> Iterator[None]:
-    """A context in which a value, cotangent or gradient that is not finite is an error.
+    """A context in which NaNs and infinities in values, cotangents and gradients are errors.
 
-    The error names the model, the pass (forward, value, backward), the item of a sum, what is not
-    finite and which arguments are, of the first such task on its path through the graph. Not finite
-    is NaN, and infinity, too, also where a model means it (a log density of zero): arguments and
-    items may be infinite or NaN, as long as values and derivatives are not.
+    The error is of the first task on its path through the graph that makes one. It names the model,
+    the pass (forward, value, backward), the item of a sum, the entry that is not finite, and which
+    arguments are finite. Infinity counts even if the model intends it (a log density of zero).
+    Arguments and items may be infinite or NaN, as long as values and derivatives are not.
 
-    Works on every scheduler, and for plain values as for gradients; all is evaluated as tasks
-    meanwhile, also small evaluations and placed items, with the same bits. Holds for what is asked
-    for in this thread, in this context: a collection that ``differentiate`` returned before is not
-    watched. Costs nothing elsewhere.
+    Works on every scheduler, for plain values and for gradients. Meanwhile everything is evaluated
+    as tasks, small evaluations and placed items, too, with the same bits. Holds for evaluations in
+    this thread within the context: a collection that ``differentiate`` returned before it is not
+    watched. Costs nothing outside the context.
 
     Raises
     ------
@@ -64,7 +63,7 @@ is_required = REQUIRED.get  # a call in C: it is asked at each run of a model
 
 
 def require(where: Blame, what: str, tree: Any) -> None:
-    """``where``: the pass of a call, or of one term of a sum, that the tree comes from."""
+    """Raises unless a tree is finite; ``where``: the call, or the term of a sum, that made it."""
     found = trouble(tree)
     if found is None:
         return
@@ -77,7 +76,7 @@ def require(where: Blame, what: str, tree: Any) -> None:
 
 
 def require_captured(where: Blame, active: Sequence[Any], value: Any, pullback: Any) -> None:
-    """The value, and the gradient of a real number, which was pulled back at once."""
+    """Checks the value, and the gradient if it was computed at once."""
     require(where, "the value", value)
     if isinstance(pullback, Gradient):
         backward = where._replace(stage="backward")
@@ -87,7 +86,7 @@ def require_captured(where: Blame, active: Sequence[Any], value: Any, pullback: 
 def require_pulled(
     where: Blame, active: Sequence[Any], leaves: Leaves, what: str = "cotangent of"
 ) -> None:
-    """The cotangents of the active inputs, leaf after leaf."""
+    """Checks the cotangents of the active inputs, leaf by leaf."""
     rest = iter(final_leaves(leaves))
     for number, _ in active:
         own, structure = flatten(where.inputs[number])
@@ -96,7 +95,7 @@ def require_pulled(
 
 
 def require_arrived(cotangent: Cotangent, value: Any, model: Model) -> None:
-    """The cotangent of a value, which users may hand in."""
+    """Checks the cotangent of a value, which users may pass in."""
     found = trouble(optree.tree_unflatten(flatten(value)[1], list(cotangent.leaves)))
     if found is not None:
         raise FloatingPointError(
@@ -105,15 +104,15 @@ def require_arrived(cotangent: Cotangent, value: Any, model: Model) -> None:
 
 
 def require_sum(what: str, leaves: Sequence[Any]) -> None:
-    """A sum of finite terms, of blocks for instance, or a multiple of one."""
+    """Checks a sum of finite terms or blocks, or a multiple of one."""
     if trouble(list(final_leaves(tuple(leaves)))) is not None:
         raise FloatingPointError(
-            f"{what} is not finite, and each of its terms is; they overflow, or an infinite factor "
-            f"arrived"
+            f"{what} is not finite, but each of its terms is: they overflow, or their factor is "
+            f"infinite"
         )
 
 
-# --------------------------------------------------------------------------------- what is found
+# ---------------------------------------------------------------------------------- in words
 
 
 def trouble_in(leaf: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""Models and calls of them, as they travel to the workers."""
+"""Models and their calls, as they travel to the workers."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -16,10 +16,10 @@ KEEP = ("auto", "gradient", "tape", "recompute")
 
 
 class Operator(NamedTuple):
-    """What the passes over a graph may know of an elementwise model without running it.
+    """What a pass over a graph knows about an elementwise model without running it.
 
-    ``signs``: it is the sum of its operands with these signs; ``linear_in``: the operands in each
-    of which alone it is linear.
+    ``signs``: the model is the sum of its operands with these signs; ``linear_in``: the operands in
+    each of which it is linear if the others are constant.
     """
 
     signs: tuple[int, ...] = ()
@@ -32,11 +32,11 @@ class Operator(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A function that daskgrad may differentiate, and how; of an operator also what it is."""
+    """A function that daskgrad may differentiate, and how; ``operator`` if it is one."""
 
     fun: Callable[..., Any]
     name: str
-    backend: Any = "autograd"  # a name, or on a worker what stands for a registered one
+    backend: Any = "autograd"  # a name, or on a worker a registered backend as it was sent
     keep: str = "auto"
     operator: Operator | None = None
 
@@ -47,9 +47,9 @@ class Model(NamedTuple):
 
 
 class SentFunction(Sealed):
-    """A model's function, loaded by its backend where it is first called.
+    """A model's function, which its backend loads when it is first called.
 
-    One that cannot be loaded is an error of its own task.
+    If it cannot be loaded, its own task fails.
     """
 
     __slots__ = ("_digest", "backend")
@@ -68,7 +68,7 @@ class SentFunction(Sealed):
 
     @property
     def daskgrad_digest(self) -> bytes:
-        """What a backend that keeps compiled functions knows this one by."""
+        """The key of this function for a backend that keeps compiled functions."""
         if self._digest is None:
             self._digest = digest(self.data)
         return self._digest
@@ -91,12 +91,11 @@ class Call(NamedTuple):
     holes: tuple[tuple[int, int], ...]
 
     def arguments(self, inputs: Sequence[Any]) -> tuple[tuple, dict]:
-        """The arguments, with the inputs as they are."""
+        """The arguments, with the inputs unprotected."""
         return self.structure.unflatten(self._fill(inputs))
 
     def arguments_of_run(self, inputs: Sequence[Any], are_writeable: bool) -> tuple[tuple, dict]:
-        """The arguments of one run, which cannot write into the inputs, and has generators of
-        random numbers of its own."""
+        """The arguments of one run: inputs are read-only, and random generators are copies."""
         return self.structure.unflatten(protect(self._fill(inputs), are_writeable))
 
     def _fill(self, inputs: Sequence[Any]) -> list[Any]:
@@ -107,7 +106,7 @@ class Call(NamedTuple):
 
 
 def plain_function(fun: Any) -> Callable:
-    """The function that the user wrote, where another one stands for it; loads nothing."""
+    """The function that the user wrote, out of its wrappers; loads nothing."""
     if isinstance(fun, SentFunction):
         return fun if fun.loaded is None else plain_function(fun.loaded)
     inner = getattr(fun, "model", None)
@@ -115,7 +114,7 @@ def plain_function(fun: Any) -> Callable:
 
 
 def identity(model: Model) -> tuple[str, Any]:
-    """What tells a model from others of its name, in whichever call a function is made anew."""
+    """A key that tells models of one name apart, and is stable if a function is defined again."""
     fun: Any = plain_function(model.fun)
     while isinstance(fun, functools.partial):
         fun = fun.func
@@ -126,13 +125,13 @@ _RUNNING: ContextVar[bool] = ContextVar("a model of daskgrad is running", defaul
 
 
 def load(model: Model) -> None:
-    """Loads a function that was sent, before it counts as running: what it imports is no model."""
+    """Loads a function that was sent before it counts as running: imports are not models."""
     if isinstance(model.fun, SentFunction):
         model.fun.load()
 
 
 def run_as_model(fun: Callable, *args: Any) -> Any:
-    """What a function returns that runs a model."""
+    """Calls a function that runs a model; ``inside_model()`` is true meanwhile."""
     before = _RUNNING.get()
     try:
         _RUNNING.set(True)  # not before "try": Ctrl-C may come as it returns
@@ -150,13 +149,13 @@ def run(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
 
 
 def trace_block(backend: Any, block: Any) -> Iterator[list[Any]]:
-    """What a backend that evaluates many items at once finds for runs of a block's items."""
+    """The results of a backend that evaluates many items at once, for runs of a block's items."""
     found = backend.trace_block(block)
     return iter(lambda: run_as_model(next, found, None), None)
 
 
 def inside_model() -> bool:
-    """Whether this is called, in this thread, by a model that runs: nothing is recorded then."""
+    """Whether a model runs in this thread: then nothing is recorded."""
     return _RUNNING.get()
 
 

@@ -1,4 +1,4 @@
-"""Portable: exceptions that arrive in other processes with their types, notes and reasons."""
+"""Portable errors: exceptions that arrive in other processes with types, notes and causes."""
 
 import copyreg
 import pickle
@@ -8,14 +8,14 @@ from typing import Any
 
 import cloudpickle
 
-LONG = 200  # frames in a traceback: pickle can do some 300
-ENDS = 30  # frames that are left at each end of a longer one
+LONG = 200  # frames in a traceback: pickle can take about 300
+ENDS = 30  # frames to keep at each end of a longer traceback
 
 
 def shorten(error: BaseException) -> None:
-    """Takes frames out of the middle of a traceback that is too long to be pickled.
+    """Removes frames from the middle of a traceback that is too long to be pickled.
 
-    Such are those of endless recursions. Dask sends the text of one in its place, which its client
+    Endless recursions have long tracebacks. Dask would send the text instead, which its client
     cannot load: it would wait for the result for ever.
     """
     for each in linked(error):
@@ -23,11 +23,11 @@ def shorten(error: BaseException) -> None:
         if len(frames) > LONG:
             frames[ENDS - 1].tb_next = frames[-ENDS]
             left_out = len(frames) - 2 * ENDS
-            each.add_note(f"daskgrad: {left_out} frames are left out of a traceback this long")
+            each.add_note(f"daskgrad: {left_out} frames were removed from this long traceback")
 
 
 def linked(error: BaseException) -> list[BaseException]:
-    """An exception and those that its traceback shows."""
+    """An exception, and all others that its traceback shows."""
     found: list[BaseException] = [error]
     for each in found:
         parts = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
@@ -46,11 +46,11 @@ def traceback_of(error: BaseException) -> list[types.TracebackType]:
 
 
 def make_portable(error: Exception) -> None:
-    """Sees to it that an exception arrives in another process, with its type and its notes.
+    """Makes sure that an exception arrives in another process with its type and notes.
 
-    One whose ``__init__`` takes something else than ``args`` cannot be loaded, and one that holds a
-    lock or a file cannot be sent: Dask would raise another one in its place, or lose the process.
-    Dask's workers have a way of their own to send exceptions: see ``make_plain``.
+    An exception whose ``__init__`` does not take ``args`` cannot be loaded, and one that holds a
+    lock or a file cannot be sent: Dask would raise a different one, or lose the process. Dask's
+    workers send exceptions in their own way: see ``make_plain``.
     """
     if not is_portable(error):
         copyreg.pickle(type(error), reduce_exception)
@@ -65,7 +65,7 @@ def is_portable(value: Any) -> bool:
 
 
 def portable_args(error: BaseException) -> tuple:
-    """Its arguments, with texts in the place of those that cannot be sent."""
+    """An exception's arguments; those that cannot be sent as text."""
     return tuple([arg if is_portable(arg) else repr(arg) for arg in error.args])
 
 
@@ -82,9 +82,9 @@ def load_exception(cls: type[Exception], args: tuple, state: dict) -> Exception:
 
 
 def make_plain(error: Exception) -> None:
-    """Puts texts in the place of what an exception, or another linked to it, has and cannot send.
+    """Replaces attributes that cannot be sent by their text, in an exception and in linked ones.
 
-    For those that a worker of a cluster is about to send: it would send the text alone.
+    For exceptions that a cluster's worker is about to send: it would send only their text.
     """
     for each in linked(error):
         each.args = portable_args(each)

@@ -1,8 +1,8 @@
-"""Portions: items of a list, tuple or dict that a model returned, each taken out by its own node.
+"""Portions: cotangents of single items of a list, tuple or dict that a model returned.
 
-What is sent back to a container by a node that took one item out of it is of that item alone. Such
-portions are put together by item, and become the cotangent of the container once: with as many
-items as nodes, whole cotangents full of zeros would take the square of their number.
+A node that takes one item out of a container sends back a cotangent of that item alone, a portion.
+Portions are added item by item, and become the cotangent of the container once: for n items with a
+node each, full cotangents with zeros would take n² space.
 """
 
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def evaluate_item(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
 def capture_item(
     model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]
 ) -> Captured:
-    """Takes an item out of a container, of which nothing else is looked at; else as ``capture``."""
+    """Takes an item out of a container without reading the others; otherwise as ``capture``."""
     container = inputs[0]
     if type(container) not in CONTAINERS:
         return capture(model, call, active, canonical(inputs))
@@ -81,9 +81,9 @@ def pull_back_item(
     value_elsewhere: Any = None,
     is_alone: bool = False,
 ) -> Any:
-    """What an item's node sends back: a portion, or what ``pull_back`` returns.
+    """The cotangent that an item's node sends back: a portion, or the result of ``pull_back``.
 
-    ``is_alone``: nobody else sends anything back to the container, of which this is the cotangent.
+    ``is_alone``: no other node sends anything back, so return the cotangent of the container.
     """
     container = inputs[0]
     if type(container) not in CONTAINERS:
@@ -99,25 +99,25 @@ def pull_back_item(
 
 
 def index_in(call: Call) -> Any:
-    """The index that an item's node was recorded with, beside the container."""
+    """The index of an item's node: the constant argument beside the container."""
     return next(leaf for leaf in call.leaves if leaf is not None)
 
 
 def entry_of(index: Any, container: Any) -> Any:
-    """The entry that a pytree has for what stands under an index: counted from the front."""
+    """The pytree's entry for an index: negative ones are counted from the front."""
     return index if type(container) is dict else range(len(container))[index]
 
 
-# ------------------------------------------------------------------------------- put together
+# ------------------------------------------------------------------------------------ adding
 
 
 @takes_as_arrived
 def add_sent_back(
     terms: Sequence[Any], saw_value: Sequence[bool], add: Add, name: str, container: Any = None
 ) -> Any:
-    """The sum of what the consumers of one value return, portions among them.
+    """The sum of the cotangents, portions among them, from the consumers of one value.
 
-    ``container``: the value itself, where the sum must be a cotangent of all of it.
+    ``container``: the value itself, if the sum must be a cotangent of all of it.
     """
     portions = [term for term in terms if isinstance(term, Portion)]
     if len(portions) == len(terms):
@@ -139,7 +139,7 @@ def merge(first: Portion, second: Portion, name: str) -> Portion:
 
 
 def as_cotangent(portion: Portion, container: Any, name: str) -> Cotangent:
-    """The cotangent of a container: symbolic zeros where nothing was sent back to an item."""
+    """The cotangent of a container; symbolic zeros for items that got no cotangent."""
     leaves, structure = flatten(container)
     prints, children = fingerprint(leaves), children_of(structure)
     total: list[Any] = [None] * len(leaves)

@@ -1,7 +1,7 @@
 """Pullbacks: one call of a model, captured with the map from its cotangent to its inputs'.
 
 ``capture`` is the forward task of a call and ``pull_back`` its backward task. Between them the
-worker keeps a ``Captured``: the value and its pullback. A pullback that arrived empty in another
+worker keeps a ``Captured``: the value and its pullback. A pullback that arrives empty in another
 process is traced again from the arguments, which the backward task has as dependencies.
 """
 
@@ -38,7 +38,7 @@ def evaluate(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
 
 
 def plain_value(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
-    """What a model returns when it is not traced: anything but a node, as it would be moved."""
+    """The value of a model that is not traced, in C order; it may be anything but a node."""
     value = run(model, call, inputs)
     if hasattr(value, "__dask_graph__"):
         raise TypeError(f"model {model.name!r} returned {describe(value)}; {CALL_THE_FUNCTION}")
@@ -69,8 +69,8 @@ def pull_back(
 ) -> Cotangent | tuple[Cotangent, ...]:
     """The cotangents of the active inputs; a single one is not wrapped in a tuple.
 
-    ``value_elsewhere`` is the value as others have it, where the cotangent carries no fingerprint
-    of it, or what sums have seen of it.
+    ``value_elsewhere`` is the value that others used, if the cotangent carries no fingerprint of
+    it, or the fingerprints that sums have seen.
     """
     try:
         require_value_seen(captured, cotangent, value_elsewhere, model)
@@ -91,7 +91,7 @@ def pull_back(
 def trace_again(
     model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]
 ) -> Captured:
-    """A call that is traced again: its value and pullback."""
+    """Traces a call again: its value and pullback."""
     return Captured(*Tracer(model, call, active, inputs).run(inputs), ())
 
 
@@ -102,11 +102,11 @@ def unpack_or_trace(
     inputs: Sequence[Any],
     capture_again: Callable[[Model], Captured],
 ) -> Any:
-    """The pullback of ``captured``, whose tapes came along packed; or else it is traced again.
+    """The pullback of ``captured``, unpacked; if its tapes did not come along, it is traced again.
 
-    Then the value must come out as it did at first, and the pullback is kept for further cotangents
-    as far as the policy says: Dask has counted the empty one. One record of the logger a model that
-    runs again; ``client.forward_logging("daskgrad")`` collects them.
+    Then the value must be the same as the first time, and the policy decides whether the pullback
+    is kept for further cotangents, since Dask has counted the empty one. The logger gets a record
+    for each model that runs again; ``client.forward_logging("daskgrad")`` collects them.
     """
     pullback = captured.pullback
     pullback.unpack()
@@ -127,7 +127,7 @@ def unpack_or_trace(
 
 
 def share_out(leaves: Leaves, seen: Sequence[Seen]) -> Cotangent | tuple[Cotangent, ...]:
-    """Cuts the cotangents of all active leaves into one ``Cotangent`` an active input."""
+    """Splits the cotangents of all active leaves into one ``Cotangent`` per active input."""
     if len(seen) == 1:
         return Cotangent(tuple(leaves), seen[0].fingerprint)
     parts, rest = [], iter(leaves)
@@ -137,14 +137,14 @@ def share_out(leaves: Leaves, seen: Sequence[Seen]) -> Cotangent | tuple[Cotange
 
 
 def each_of(pulled: Cotangent | tuple[Cotangent, ...]) -> tuple[Cotangent, ...]:
-    """What ``share_out`` returned, as a tuple also where it is of one input."""
+    """The result of ``share_out`` as a tuple, also for one input."""
     return (pulled,) if isinstance(pulled, Cotangent) else pulled
 
 
 def seed(cotangent: Cotangent, value: Any, model: Model) -> Leaves:
     """The cotangent of a value, leaf by leaf, in the value's shapes and dtypes.
 
-    A sum passes the cotangent of its own value on, which may be complex where a term is real.
+    A sum passes on the cotangent of its own value, which may be complex where a term is real.
     """
     leaves = flatten(value)[0]
     if isinstance(cotangent, Seed):

@@ -1,4 +1,4 @@
-"""Tracing: one run of a model on inputs, some of them traced, and what it may return."""
+"""Tracing: runs a model on inputs, some of them traced, and checks the value that it returns."""
 
 import copy
 import itertools
@@ -22,7 +22,7 @@ from daskgrad.values.trees import flatten, unflatten
 
 
 class Active(NamedTuple):
-    """An input that is differentiated; ``watched`` where it may differ when computed again."""
+    """An input that is differentiated; ``watched`` if it may differ when computed again."""
 
     number: int
     watched: bool
@@ -37,12 +37,12 @@ def as_moved(value: Any) -> Any:
 
 
 def release_leaf(leaf: Any) -> Any:
-    """A leaf of a model's value: in C order, and no longer read-only where it is an argument."""
+    """A leaf of a model's value in C order; a copy if it is a read-only view of an argument."""
     return release_view(row_major(leaf)) if isinstance(leaf, np.ndarray) else leaf
 
 
 class Tracer:
-    """Runs one model on inputs, some of them traced; their leaves are taken apart only once.
+    """Runs one model on inputs, some of them traced; flattens these only once.
 
     ``in_sum``: the call is a term of a sum, where gradients add up and tapes do not.
     """
@@ -82,14 +82,14 @@ class Tracer:
         return other
 
     def _leaves_of(self, trees: Sequence[tuple[int, list[Any], Any]]) -> Leaves:
-        """The leaves of active inputs, which the model cannot write into."""
+        """The leaves of active inputs, read-only for the model."""
         leaves = []
         for _, own, _ in trees:
             leaves += own
         return tuple(leaves if self._are_writeable else map(read_only_leaf, leaves))
 
     def seen(self, active: Sequence[Active]) -> tuple[Seen, ...]:
-        """What it has seen of the active inputs of the constructor."""
+        """Fingerprints and widths of the constructor's active inputs."""
         pairs = zip(active, self._trees, strict=True)
         return tuple([seen_of(leaves, each.watched) for each, (_, leaves, _) in pairs])
 
@@ -109,8 +109,7 @@ class Tracer:
 
     @property
     def is_at_once(self) -> bool:
-        """Whether the backend may evaluate many terms of a sum at once: their gradients are kept,
-        if they are numbers."""
+        """Whether the backend may evaluate many terms of a sum at once, and keep gradients."""
         return (
             self._in_sum
             and self._model.keep in ("auto", "gradient")
@@ -122,11 +121,11 @@ class Tracer:
         return TracedCall(self, inputs), self._arrays
 
     def block(self, block: TracedBlock) -> Iterator[Any]:
-        """What the backend finds for each item of a block: value and gradient, or ``None``."""
+        """The backend's result for each item of a block: value and gradient, or ``None``."""
         return itertools.chain.from_iterable(trace_block(self._backend, block))
 
     def captured(self, value: Any, gradient: Sequence[Any]) -> tuple[Any, Gradient]:
-        """What was found for an item, as ``run`` returns it."""
+        """Value and gradient of an item, as ``run`` returns them."""
         return value, Gradient(put_in_places(gradient, self._primals, self._places))
 
     def _trace(self, inputs: Sequence[Any]) -> tuple[Any, list[Any], Any]:
@@ -141,7 +140,7 @@ class Tracer:
         return self._call.arguments_of_run(self._box(inputs, boxes), self._are_writeable)
 
     def layout(self, inputs: Sequence[Any]) -> Layout:
-        """The arguments of the call on ``inputs``, taken apart."""
+        """The arguments of the call on ``inputs``, flattened."""
         leaves, structure = flatten(self._call.arguments_of_run(inputs, self._are_writeable))
         return Layout(leaves, structure, self._numbers_of_arrays(inputs))
 
@@ -152,7 +151,7 @@ class Tracer:
         return tuple([numbers.get(origin) for origin in self.origins(inputs)])
 
     def origins(self, inputs: Sequence[Any]) -> list[tuple[int, int] | None]:
-        """For each leaf of the arguments, the number of its input and its own in that, or None."""
+        """For each leaf of the arguments its input's number and its place there, or None."""
         holes = dict(self._call.holes)
         found: list[tuple[int, int] | None] = []
         for position in range(len(self._call.leaves)):
@@ -173,7 +172,7 @@ class Tracer:
         return boxed
 
     def _pullback(self, leaves: Sequence[Any], tape: Any) -> Pullback | Gradient:
-        """What to keep of a value that is not one real number."""
+        """The pullback to keep if the value is not one real number."""
         if not any(map(cotangents.is_differentiable, leaves)):
             return self._zero()
         if self._model.keep == "gradient":
@@ -187,7 +186,7 @@ class Tracer:
         return Pullback(tape, self._primals, self._places, self._seconds)
 
     def _pullback_of_scalar(self, value: Any, tape: Any) -> Pullback | Gradient:
-        """What to keep: decided by ``keep`` and by shapes alone, or the last bits would vary."""
+        """The pullback to keep: ``keep`` and shapes alone decide, or the last bits would vary."""
         if not self._keeps_gradient(tape):
             return self._of_tape(tape)
         try:
@@ -195,8 +194,8 @@ class Tracer:
             return Gradient(pull_tape(tape, seed, self._primals, self._places, self._in_sum))
         except Exception as error:
             error.add_note(
-                f"daskgrad: in the backward pass of model {self._model.name!r}, which is run at "
-                f"once, in the forward task, because the model returned one real number"
+                f"daskgrad: in the backward pass of model {self._model.name!r}, which runs in the "
+                f"forward task, because the model returned one real number"
             )
             raise
 
@@ -215,7 +214,7 @@ class Tracer:
 SEED = Seed()
 
 
-SMALL = 2**16  # bytes of a gradient that are kept rather than counting what the tape holds
+SMALL = 2**16  # bytes: a smaller gradient is kept without counting the bytes of the tape
 
 
 def is_real_scalar(leaves: Sequence[Any]) -> bool:
@@ -236,7 +235,7 @@ def is_plain_array(value: Any) -> bool:
 
 
 def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
-    """A model that is differentiated returns numbers, or containers of numbers and strings."""
+    """Checks that a model that is differentiated returned numbers, or containers of them."""
     require_no_objects(leaves, model)
     for leaf in leaves:
         if type(leaf) is np.ndarray:
@@ -257,11 +256,11 @@ def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
 
 
 def require_no_mask(leaf: Any, model: Model) -> None:
-    """A cotangent is a plain array: what makes an array more than that would be lost."""
+    """Raises for a masked array: its cotangent would be a plain array, without the mask."""
     if isinstance(leaf, np.ma.MaskedArray):
         raise TypeError(
             f"model {model.name!r} returned a masked array, {describe(leaf)}, whose mask a "
-            f"derivative would lose; fill it, or return what is not masked"
+            f"derivative would lose; fill it, or return the entries that are not masked"
         )
 
 
@@ -270,7 +269,7 @@ def require_no_objects(leaves: Sequence[Any], model: Model) -> None:
         if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "O":
             raise TypeError(
                 f"model {model.name!r} returned an array of Python objects; "
-                f"write it with autograd.numpy, which keeps derivatives, in the place of numpy"
+                f"write it with autograd.numpy, which keeps derivatives, instead of numpy"
             )
 
 
@@ -282,4 +281,4 @@ def seen_of(leaves: Sequence[Any], watched: bool) -> Seen:
     return Seen(fingerprint(leaves) if watched else None, len(leaves))
 
 
-CALL_THE_FUNCTION = "inside a model, call the plain function, not what dg.delayed made of it"
+CALL_THE_FUNCTION = "inside a model, call the plain function, not the one from dg.delayed"

@@ -1,6 +1,6 @@
-"""Rules: derivatives that users bring along instead of a trace.
+"""Rules: derivatives that users define instead of a trace.
 
-``custom_vjp`` brings a pullback and a tangent, ``implicit`` the equation that a result solves, and
-``differences`` ask a black box for its values alone. A function with a rule is one node of a trace,
-whatever it does inside. All of it runs on workers.
+``custom_vjp`` takes a pullback and a tangent, ``implicit`` the equation that a result solves, and
+``differences`` needs only the values of a black box. A function with a rule is one node of a trace,
+whatever it does inside. All of this runs on workers.
 """

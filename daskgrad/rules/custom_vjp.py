@@ -1,4 +1,4 @@
-"""custom_vjp: functions that bring their derivative along."""
+"""custom_vjp: functions whose derivative the user defines."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from daskgrad.values.descriptions import describe, require_pair
 
 
 class custom_vjp(Rule):
-    """Makes a function whose derivative is what you say it is; a decorator.
+    """Gives a function a derivative that you define; a decorator.
 
     For code that cannot be traced (a solver in C or Fortran, a sparse factorisation), or that has a
     better derivative than its steps::
@@ -30,21 +30,21 @@ class custom_vjp(Rule):
 
         solve.defvjp(forward, backward)
 
-    The result is called as the function was: on plain arrays it is the function. It is a model
+    Call the result as you called the function: on plain arrays it is the function. It is a model
     (``dg.delayed(solve)``, ``dg.map_sum(solve, ...)``), and may be called within models, and within
-    ``autograd.grad`` and nested derivatives. In a model of another backend than autograd it is not
-    supported.
+    ``autograd.grad`` and nested derivatives. Models of backends other than autograd do not support
+    it.
 
-    Positional arguments and values are pytrees; integers, strings and other leaves that are no
-    floating-point numbers are passed along and have no derivative. So are keyword arguments, which
-    ``forward`` and ``jvp`` are given, too. It must depend on nothing else that is differentiated.
+    Positional arguments and values are pytrees; integers, strings and other leaves that are not
+    floating-point numbers have no derivative. Nor have keyword arguments, which ``forward`` and
+    ``jvp`` get, too. The function must not depend on any other value that is differentiated.
 
-    While a derivative is taken ``forward`` runs in the place of the function, once; what it returns
-    for the value is the value. Rules see plain arrays. Within nested derivatives they are
-    differentiated themselves, and then see autograd's boxes: write them with autograd.numpy, and
-    let them call the decorated function where they need its value. That the rules are right is not
-    promised: ``dg.check_grads`` tells (with ``modes=["reverse"]`` where there is no ``jvp``).
-    Complex numbers follow autograd's convention. Source of the interface: JAX's ``custom_vjp``.
+    While a derivative is taken, ``forward`` runs once instead of the function and returns its
+    value. Rules see plain arrays. Within nested derivatives they are differentiated themselves, and
+    then see autograd's boxes: write them with autograd.numpy, and call the decorated function where
+    they need its value. That the rules are right is not promised: check it with ``dg.check_grads``
+    (with ``modes=["reverse"]`` if there is no ``jvp``). Complex numbers follow autograd's
+    convention. Source of the interface: JAX's ``custom_vjp``.
     """
 
     def __init__(self, fun: Callable):
@@ -56,10 +56,10 @@ class custom_vjp(Rule):
     def defvjp(self, forward: Callable, backward: Callable) -> None:
         """Defines the rule for reverse mode.
 
-        ``forward(*args) -> (value, residuals)``, where the residuals are a pytree, and
-        ``backward(residuals, cotangent)`` returns a tuple of cotangents, one a positional argument:
-        in the argument's structure and shapes, or ``None`` where there is no derivative. Its
-        cotangent has the structure of the value, and ``None`` where that has no derivative.
+        ``forward(*args)`` returns ``(value, residuals)``; the residuals are a pytree.
+        ``backward(residuals, cotangent)`` returns a tuple with a cotangent for each positional
+        argument, in the argument's structure and shapes, or ``None`` for no derivative. Its
+        ``cotangent`` has the structure of the value, with ``None`` for leaves without derivative.
         """
         self.forward = self._function(forward, "defvjp")
         self.backward = self._function(backward, "defvjp")
@@ -67,8 +67,8 @@ class custom_vjp(Rule):
     def defjvp(self, jvp: Callable) -> None:
         """Defines the rule for forward mode: ``jvp(primals, tangents) -> (value, tangent)``.
 
-        ``primals`` and ``tangents`` are tuples, one entry a positional argument; the tangents have
-        zeros for what is not differentiated, and ``None`` for leaves without derivative.
+        ``primals`` and ``tangents`` are tuples with an entry for each positional argument; tangents
+        are zero for leaves that are not differentiated, ``None`` for leaves without derivative.
         """
         self.jvp = self._function(jvp, "defjvp")
 
@@ -77,7 +77,10 @@ class custom_vjp(Rule):
 
     def _function(self, rule: Any, asked: str) -> Callable:
         if not callable(rule):
-            raise TypeError(f"{asked} of {self.name!r} takes functions; found {describe(rule)}")
+            raise TypeError(
+                f"the arguments of {asked} of {self.name!r} must be functions; found "
+                f"{describe(rule)}"
+            )
         return rule
 
     def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
@@ -104,6 +107,5 @@ class custom_vjp(Rule):
 
     def _has_no_rule(self, asked: str, missing: str) -> NotImplementedError:
         return NotImplementedError(
-            f"{asked} of {self.name!r} was asked for, but the function has no rule for it; define "
-            f"one with {self.name}.{missing}"
+            f"{self.name!r} has no rule for {asked}; define one with {self.name}.{missing}"
         )

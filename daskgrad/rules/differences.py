@@ -2,7 +2,7 @@
 
 Central differences err by O(h²) plus rounding of O(ε / h); h = ε^(1/3), relative to max(1, |x|),
 balances the two to O(ε^(2/3)) (W. Press et al., Numerical Recipes, section 5.7). A complex step
-errs by O(h²) alone, as nothing is subtracted, and h = 1e-20 leaves nothing of that (W. Squire and
+errs by O(h²) alone, as it subtracts nothing, and for h = 1e-20 this error vanishes (W. Squire and
 G. Trapp, Using complex variables to estimate derivatives of real functions, SIAM Review 40, 1998,
 110-112).
 """
@@ -42,7 +42,7 @@ COMPLEX_STEP = 1e-20
 
 
 class Scheme(NamedTuple):
-    """How a derivative is approximated; ``step`` is relative, and ``None`` the best for a dtype."""
+    """How a derivative is approximated; ``step`` is relative; ``None``: the best for the dtype."""
 
     method: str
     step: float | None
@@ -52,7 +52,7 @@ class Scheme(NamedTuple):
         return self.method == "complex-step"
 
     def width(self, entry: Any, epsilon: float) -> float:
-        """How far an entry is displaced."""
+        """The displacement of an entry."""
         best = COMPLEX_STEP if self.is_complex else epsilon ** (1 / 3)
         return (best if self.step is None else self.step) * max(1.0, abs(float(entry)))
 
@@ -61,10 +61,10 @@ class Scheme(NamedTuple):
 
 
 class Differences:
-    """Differences of a function of some leaves: a column of its Jacobian a real number in them.
+    """Differences of a function of some leaves: a column of its Jacobian for each real number.
 
-    ``evaluate`` takes other leaves in their places. Values that are coarser than the leaves (single
-    precision from double, say) set the step from when one is seen.
+    ``evaluate`` takes displaced leaves. Once a value is coarser than the leaves (single precision
+    from double, for example), its precision sets the step.
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class Differences:
         self._evaluate = evaluate
         self._leaves = [np.asarray(leaf) for leaf in leaves]
         self._epsilon = epsilon(leaves)
-        self._real_places: list[int] = []  # leaves of the value that no argument moves
+        self._real_places: list[int] = []  # leaves of the value that depend on no argument
         self._starts = np.cumsum([0, *[Kind.of(leaf).size for leaf in leaves]])
         if scheme.is_complex:
             self._require_real()
 
     @property
     def size(self) -> int:
-        """How many columns there are."""
+        """The number of columns."""
         return int(self._starts[-1])
 
     def columns(self, numbers: Sequence[int]) -> np.ndarray:
@@ -154,9 +154,10 @@ class Differences:
         return concatenate([np.imag(leaf).reshape(-1) for leaf in found])
 
     def _require_unmoved(self, found: Sequence[Any], places: Sequence[int]) -> None:
-        """What is real for complex arguments must not depend on them: compared at other real ones.
+        """Checks that leaves that stay real for complex arguments do not depend on the arguments.
 
-        Each entry is moved by another amount, so that what depends on differences is moved, too.
+        Compares them at different real arguments. Entries move by different amounts, so that
+        functions of their differences change, too.
         """
         amounts = [1 + np.arange(leaf.size).reshape(leaf.shape) % 7 for leaf in self._leaves]
         pairs = zip(self._leaves, amounts, strict=True)
@@ -167,17 +168,17 @@ class Differences:
         for place in places:
             if not np.array_equal(found[place], others[place], equal_nan=True):
                 raise TypeError(
-                    f"a complex step was asked for, but {self._name!r} returned real "
-                    f"{describe(found[place])} for complex arguments: it drops the imaginary part, "
-                    f"and the derivative with it; use method='central'"
+                    f"{self._name!r} cannot take a complex step: for complex arguments it returned "
+                    f"real {describe(found[place])}, and so lost the derivative with the imaginary "
+                    f"part; use method='central'"
                 )
 
     def _require_real(self) -> None:
         for leaf in self._leaves:
             if leaf.dtype.kind == "c":
                 raise TypeError(
-                    f"a complex step was asked for, but {self._name!r} is differentiated with "
-                    f"respect to complex {describe(leaf)}; use method='central'"
+                    f"{self._name!r} cannot take a complex step: it is differentiated with respect "
+                    f"to complex {describe(leaf)}; use method='central'"
                 )
 
 
@@ -189,8 +190,8 @@ def as_complex(leaf: np.ndarray) -> np.ndarray:
 def require_one_size(found: int, expected: int, name: str) -> None:
     if found != expected:
         raise ValueError(
-            f"the value of {name!r} has {found} real numbers at displaced arguments, and "
-            f"{expected} elsewhere; a derivative needs one shape"
+            f"the value of {name!r} must have one shape: it has {found} real numbers at displaced "
+            f"arguments, and {expected} elsewhere"
         )
 
 
@@ -232,11 +233,11 @@ def jacobian_of(value: Any, arguments: Sequence[Any], matrix: np.ndarray, name: 
     return made
 
 
-# ----------------------------------------------------------------- in the place of rules of its own
+# ------------------------------------------------------------------------ rules for black boxes
 
 
 class Differenced(Rule):
-    """A black box whose rules are differences of its values; all of them in one task."""
+    """A black box whose rules are differences of its values, all in one task."""
 
     is_first_order = True
     kind = "finite differences"
@@ -287,7 +288,7 @@ class Differenced(Rule):
 
 
 class Linear(Rule):
-    """A linear function of leaves: it is its own tangent."""
+    """A linear function of leaves, which is its own tangent."""
 
     def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
         return self(*args), None
@@ -317,10 +318,9 @@ class Product(Linear):
 
 
 class Slope(Linear):
-    """The tangent of a black box at one point: a difference in one direction, linear in that.
+    """The tangent of a black box at one point: a difference along a direction, linear in it.
 
-    Where the direction is differentiated, as it is for a Gauss-Newton product, the whole Jacobian
-    is wanted.
+    If the direction is differentiated, as for a Gauss-Newton product, the full Jacobian is made.
     """
 
     def __init__(self, function: Differenced, call: RuleCall):
@@ -369,7 +369,7 @@ def active_leaves(active: Sequence[Active], inputs: Sequence[Any]) -> tuple[list
 def replace_active(
     inputs: Sequence[Any], active: Sequence[Active], structure: Any, leaves: Sequence[Any]
 ) -> list[Any]:
-    """The inputs, the active ones with other leaves."""
+    """The inputs, with different leaves for the active ones."""
     others = list(inputs)
     trees = optree.tree_unflatten(structure, leaves)
     for (number, _), tree in zip(active, trees, strict=True):
@@ -385,7 +385,7 @@ def collect(
     value: Any,
     parts: Sequence[np.ndarray],
 ) -> Captured:
-    """The captured call, from its value and its Jacobian's columns, dealt out to the ``parts``."""
+    """The captured call, from its value and its Jacobian's columns, spread over ``parts``."""
     with Blame("forward", model, call, inputs):
         outputs = flatten(value)[0]
         require_numbers(outputs, value, model)
@@ -398,7 +398,7 @@ def collect(
 def pullback_of(
     value: Any, leaves: Sequence[Any], parts: Sequence[np.ndarray], name: str
 ) -> Jacobian | Gradient:
-    """The Jacobian; of one real number its gradient, as everywhere."""
+    """The Jacobian; for a value of one real number its gradient, as everywhere."""
     outputs = flatten(value)[0]
     if not (any(map(is_differentiable, outputs)) and any(part.size for part in parts)):
         return Gradient((None,) * len(leaves))
@@ -409,7 +409,7 @@ def pullback_of(
 
 
 def interleave(parts: Sequence[np.ndarray], name: str) -> np.ndarray:
-    """The matrix whose columns were dealt out in turn; further parts may be without a column."""
+    """The matrix whose columns are spread over ``parts`` in turn; some parts may have none."""
     parts = [part for part in parts if part.shape[1]]
     width = sum([part.shape[1] for part in parts])
     matrix = np.empty((len(parts[0]), width), np.result_type(*parts))

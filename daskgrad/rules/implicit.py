@@ -1,4 +1,4 @@
-"""Roots: implicit functions and fixed points, differentiated without their iterations."""
+"""implicit: roots and fixed points, differentiated without the solver's iterations."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -20,22 +20,22 @@ def implicit(
     """The function that a solver computes, with the derivative of the root that it finds.
 
     ``x = solver(*args)`` is a root: ``residual(x, *args) = 0``. A fixed point ``x = g(x, *args)``
-    is one of ``residual = lambda x, *args: g(x, *args) - x``. The derivative follows from the
+    is a root of ``residual = lambda x, *args: g(x, *args) - x``. The derivative follows from the
     implicit function theorem: the solver's iterations are not differentiated, and it runs once for
     a value and its derivative, in both modes.
 
     Parameters
     ----------
     solver:
-        any function that returns x: a real array, or a pytree of such; other leaves in it (the
-        number of steps, say) have no derivative. It need not be written with autograd.numpy.
+        any function that returns x: a real array, or a pytree of real arrays; other leaves in it
+        (the number of steps, for example) have no derivative. It need not use autograd.numpy.
     residual:
         a function of x and the solver's arguments, written with autograd.numpy. It returns as many
         real numbers as x has, in any structure.
     linear_solver:
-        a function of (product, rhs) that returns the solution v of ``product(v) = rhs``, for large
-        x: ``product`` multiplies a vector by ∂F/∂x in forward mode, and by its transpose in reverse
-        mode, for the cost of a tangent or a pullback of the residual. For example::
+        for large x, a function of (product, rhs) that returns the vector v with ``product(v) =
+        rhs``: ``product`` multiplies a vector by ∂F/∂x in forward mode, and by its transpose in
+        reverse mode, for the cost of a tangent or a pullback of the residual. For example::
 
             def linear_solver(product, rhs):
                 operator = scipy.sparse.linalg.LinearOperator((len(rhs),) * 2, product)
@@ -45,16 +45,16 @@ def implicit(
 
     Returns
     -------
-    A function that is called as the solver was: a model (``dg.delayed``, ``dg.map_sum``), plain on
-    plain arrays, and for use within models, ``autograd.grad`` and nested derivatives, as what
-    ``dg.custom_vjp`` makes. Positional arguments are pytrees, and may be differentiated; keyword
-    arguments are passed to solver and residual as they are.
+    A function that is called as the solver was. It is a model (``dg.delayed``, ``dg.map_sum``), the
+    solver on plain arrays, and may be called within models, ``autograd.grad`` and nested
+    derivatives, as a ``dg.custom_vjp`` may. Positional arguments are pytrees, and may be
+    differentiated; keyword arguments are passed to solver and residual unchanged.
 
-    That x is a root is not checked, nor that the residual's arguments stand in this order:
-    ``dg.check_grads`` finds both. The derivative is that of the root near x: as good as the
+    Not checked: that x is a root, and that the residual takes its arguments in this order;
+    ``dg.check_grads`` finds both. The derivative is that of the root near x: as accurate as the
     tolerances of the solver and the ``linear_solver``, to first order. For n numbers in x the dense
-    matrix costs n pullbacks of the residual and some n³ operations. Within a model of another
-    backend than autograd it is not supported.
+    matrix costs n pullbacks of the residual and about n³ operations. Models of backends other than
+    autograd do not support it.
 
     Source: the implicit function theorem; in reverse mode B. Christianson, "Reverse accumulation
     and implicit functions", Optimization Methods and Software 9, 1998.
@@ -62,10 +62,12 @@ def implicit(
     Raises
     ------
     LinAlgError
-        where ∂F/∂x is singular, to working precision: x is no isolated root there. Whether it is,
-        a ``linear_solver`` has to tell.
-    ValueError, TypeError
-        where the residual has another number of entries than x, or either is not real.
+        if ∂F/∂x is singular to working precision: then x is not an isolated root. With a
+        ``linear_solver``, it must find this itself.
+    ValueError
+        if the number of entries differs between the residual and x.
+    TypeError
+        if the residual or x is not real.
     """
     return Implicit(solver, residual, linear_solver)
 
@@ -87,7 +89,7 @@ class Implicit(Rule):
         return [fun for fun in (self.residual, self.linear_solver) if fun is not None]
 
     def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
-        """The root; in an outer trace, where the arguments are boxes, a node of that."""
+        """The root; if the arguments are boxes of an outer trace, a node of that trace."""
         return self(*args, **kwargs), None
 
     def pullback(self, call: Call, active: Sequence[int]) -> Callable[[Any], Any]:
@@ -106,9 +108,9 @@ class Implicit(Rule):
 
 
 class LinearSystem:
-    """Systems with ∂F/∂x or its transpose: their solutions are implicit functions, too.
+    """Systems with ∂F/∂x or its transpose, whose solutions are implicit functions, too.
 
-    So what the user's linear solver returns can be differentiated again.
+    So the result of the user's linear solver can be differentiated again.
     """
 
     def __init__(self, function: Implicit, linear_solver: Callable, transposed: bool):
@@ -129,7 +131,7 @@ class LinearSystem:
         return found
 
     def _require_no_tuple(self, given: Any, shape: tuple) -> None:
-        """Many of SciPy's solvers return a pair, with what became of them."""
+        """Many of SciPy's solvers return a pair of the solution and a status."""
         if isinstance(given, tuple):
             raise TypeError(f"{self._must_return(shape, given)}: take the solution out of it")
 

@@ -1,4 +1,4 @@
-"""Rules: functions that bring their derivative along, in the place of one that a trace finds."""
+"""Rule: the base of functions that define their own derivative instead of being traced."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -12,10 +12,10 @@ from daskgrad.values.trees import flatten
 
 
 class Rule:
-    """A function with rules of its own: plain on plain arrays, one node of a trace on boxes.
+    """A function with its own rules: called on plain arrays it just runs, on boxes it is one node.
 
     ``is_first_order``: it has no second derivatives, and below its trace its arguments are never
-    boxes; ``kind`` is what an error says of such functions.
+    boxes; ``kind`` names these functions in errors.
     """
 
     is_first_order = False
@@ -23,10 +23,11 @@ class Rule:
 
     def __init__(self, fun: Callable, asked: str):
         if not callable(fun):
-            raise TypeError(f"{asked} takes a function; found {describe(fun)}")
+            raise TypeError(f"the argument of {asked} must be a function; found {describe(fun)}")
         if isinstance(getattr(fun, "model", None), Model):
             raise TypeError(
-                f"{asked} takes a plain function; found {fun!r}: apply dg.delayed to the result"
+                f"the argument of {asked} must be a plain function; found {fun!r}; apply "
+                f"dg.delayed to the result instead"
             )
         functools.update_wrapper(self, fun)
         self.fun = fun
@@ -45,30 +46,30 @@ class Rule:
         return call_rule(self, args, kwargs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """By name where its module has it and its rules, as functions are."""
+        """By name if its module has it and its rules, as for plain functions."""
         modules = {getattr(rule, "__module__", "") for rule in self.rules()}
         if is_named(self) and modules <= {self.__module__}:
             return self.__qualname__  # type: ignore[attr-defined]
         return super().__reduce_ex__(protocol)
 
     def rules(self) -> list[Callable]:
-        """The functions that were given beside the function itself."""
+        """The user's functions that define the derivative."""
         return []
 
     def argument(self, number: int) -> str:
         """A positional argument, for an error."""
         return f"{argument_name(self.fun, number)!r} of {self.name!r}"
 
-    # ---- what a trace asks for
+    # ---- called by a trace
 
     def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
-        """The value, and what the pullback needs besides it; arguments may be boxes."""
+        """The value, and the residuals for the pullback; arguments may be boxes."""
         raise NotImplementedError
 
     def pullback(self, call: Call, active: Sequence[int]) -> Callable[[Any], Any]:
-        """From a cotangent of the value to one of each positional argument, or ``None``.
+        """Maps a cotangent of the value to one for each positional argument, or ``None``.
 
-        ``active`` are the places of those leaves of the arguments that are differentiated.
+        ``active`` are the places of the arguments' leaves that are differentiated.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""Clients: the one that Dask would compute with, and whether it is connected."""
+"""Clients: finds the client that Dask would compute with, and checks that it is connected."""
 
 import dask
 import dask.base
@@ -16,8 +16,8 @@ def active_client() -> Client | None:
     except RuntimeError as error:
         if "asynchronous" in str(error):
             error.add_note(
-                "daskgrad: derivatives are waited for; make a synchronous Client, and call them "
-                "from a thread of their own where an event loop runs (asyncio.to_thread)"
+                "daskgrad: derivatives block until they are computed: make a synchronous Client; "
+                "where an event loop runs, call them in another thread (asyncio.to_thread)"
             )
         raise
     owner = getattr(scheduler, "__self__", None)
@@ -25,14 +25,14 @@ def active_client() -> Client | None:
 
 
 def is_alone() -> bool:
-    """Whether there is no client, no worker and no chosen scheduler; twice as fast as Dask."""
+    """Whether this process has no client, worker or chosen scheduler; twice as fast as Dask."""
     if dask.config.get("scheduler", None):
         return False
     return not (has_client() or in_worker())
 
 
 def has_client() -> bool:
-    if not Client._instances:  # nearly always, where there is none: ten times as fast to ask
+    if not Client._instances:  # ten times as fast where no client exists
         return False
     try:
         Client.current()
@@ -44,7 +44,7 @@ def has_client() -> bool:
 def require_connected(client: Client, what: str) -> None:
     if client.status not in CONNECTED:
         raise ConnectionError(
-            f"{what}: the client is {client.status}, since somebody closed it or its scheduler at "
+            f"{what}: the client is {client.status}: somebody closed it, or its scheduler at "
             f"{address_of(client)} was lost"
         )
 

@@ -19,7 +19,7 @@ from daskgrad.tasks.keys import watched_key
 
 
 def what_stands_at(single: Any) -> TaskRef:
-    """The key of a collection, or of the task that it is an alias of, as a dataframe's key is.
+    """The key of a collection; if that is an alias, as for dataframes, the key of its task.
 
     Dask's process scheduler loses an alias when it fuses tasks.
     """
@@ -49,7 +49,7 @@ def _flat(keys: Iterable[Any]) -> Iterable[Key]:
 class Collection(DaskMethodsMixin):
     """A Dask collection with one key.
 
-    ``is_settled``: it was given its graph, persisted or cloned, and builds none from nodes.
+    ``is_settled``: it has a fixed graph, since it was persisted or cloned, and builds none.
     """
 
     key: Key
@@ -60,7 +60,7 @@ class Collection(DaskMethodsMixin):
         raise NotImplementedError
 
     def __dask_graph__(self) -> HighLevelGraph:
-        """The graph that it was given, or the one that it builds; a different one while watched."""
+        """The fixed graph, or the one that it builds; a different one within ``debug_nans``."""
         if self._graph is not None:
             return self._graph
         built, is_watched = self.__dict__.setdefault("_built", {}), is_debugging()
@@ -103,7 +103,7 @@ class Collection(DaskMethodsMixin):
 
 
 def _held(key: Key, value: Any) -> Any:
-    """A persisted value as a node of a graph: data, whatever it looks like, unless a future."""
+    """A persisted value as a node of a graph: data, unless it is a future."""
     return value if isinstance(value, TaskRef | GraphNode) else DataNode(key, value)
 
 

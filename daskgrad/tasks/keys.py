@@ -1,6 +1,6 @@
 """Keys: names of tasks, by which Dask's dashboard groups and colours them by stage and model.
 
-A key reads ``(<stage>-<model name>-<token>, number)``. Every evaluation has a token of its own:
+A key is ``(<stage>-<model name>-<token>, process, number)``. Every evaluation has its own token:
 Dask returns the old result for a key that it knows.
 """
 
@@ -24,8 +24,8 @@ LETTERS = str.maketrans(string.digits, string.ascii_lowercase[:10])
 def dashboard_name(name: str) -> str:
     """A model's name in letters and hyphens, as Dask keeps it: log_lik → log-lik, m1 → m-b.
 
-    Dask's ``key_split`` drops everything from the first word on that is not all letters, or that
-    is eight letters long and, since it begins with one of a to f, may be a hash.
+    Dask's ``key_split`` drops the rest from the first word that is not all letters, or that has
+    eight letters, the first from a to f: it might be a hash.
     """
     parts = ["".join(group) for _, group in itertools.groupby(name, _kind)]
     words = [part.translate(LETTERS) for part in parts if part.isalnum()]
@@ -49,7 +49,7 @@ _named: dict[str, str] = {}  # the latest, by their dashboard names
 
 
 class Names:
-    """Hands out keys under one token, of hexadecimal digits as Dask's own."""
+    """Makes keys with one token, of hexadecimal digits as in Dask's own."""
 
     def __init__(self) -> None:
         self._token = f"{PROCESS}{next(tokens):012x}"
@@ -74,10 +74,10 @@ def task_label(key: Key) -> str:
 
 
 def watched_key(key: Key) -> Key:
-    """The key of a watched task: under its usual key, Dask may know the result already."""
+    """The key of a task within ``debug_nans``: for its usual key Dask may know the result."""
     return (*key, "watched") if isinstance(key, tuple) else key
 
 
 def is_of_pullbacks(key: Key) -> bool:
-    """Whether the task of a key captures a call, or pulls back."""
+    """Whether the key's task captures a call or pulls back."""
     return isinstance(key, tuple) and str(key[0]).startswith(("forward-", "backward-"))

@@ -1,8 +1,8 @@
-"""Progress: whether tasks can progress. Runs in the process of Dask's scheduler.
+"""Progress: finds out whether tasks can progress; runs in the process of Dask's scheduler.
 
 A task can progress if a running worker has it, or if it is queued behind any tasks of running
-workers, or if it waits for a task that can. Otherwise nobody can run it: there is no worker, all
-workers are paused or closing, or the task may run on none of them.
+workers, or if it waits for a task that can. Otherwise nobody can run it: no worker exists, all
+workers are paused or closing, or the task's restrictions exclude them all.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,13 +12,13 @@ SHOWN = 3  # tasks that a message names
 
 
 def standing(keys: Sequence[Any], dask_scheduler: Any) -> dict[str, Any]:
-    """Whether any task that the keys still need can progress; if none can, what is there.
+    """Whether any task that the keys still need can progress; if none can, tasks and workers.
 
     Stops at the first task that can, so that it takes no time where all is well.
     """
     wanted = [dask_scheduler.tasks.get(key) for key in keys]
     if any(task is None or task.state == "erred" for task in wanted):
-        return {"can_progress": True}  # not there yet, or about to be told
+        return {"can_progress": True}  # they arrive yet, or the client will be told of the error
     todo = [task for task in wanted if task.state != "memory"]
     seen: set[Any] = set()
     while todo:
@@ -30,7 +30,7 @@ def standing(keys: Sequence[Any], dask_scheduler: Any) -> dict[str, Any]:
             return {"can_progress": True}
         todo.extend(task.waiting_on or ())
     return {
-        "can_progress": not seen,  # all are there: they are on their way
+        "can_progress": not seen,  # without unfinished tasks, the results are on their way
         "count": len(seen),
         "tasks": first_tasks(seen),
         "workers": {ws.address: ws.status.name for ws in dask_scheduler.workers.values()},
@@ -47,7 +47,7 @@ def can_progress(task: Any, scheduler: Any) -> bool:
 def is_busy(worker: Any) -> bool:
     """Whether a worker that takes no new tasks still runs its last ones.
 
-    Dask counts those apart that left their thread to wait for tasks of their own.
+    Dask counts separately the tasks that left their thread to wait for tasks that they started.
     """
     return (
         bool(worker.long_running) or worker.metrics.get("task_counts", {}).get("executing", 0) > 0

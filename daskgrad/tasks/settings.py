@@ -1,4 +1,4 @@
-"""Settings: what ``dask.config`` has under ``daskgrad``; ``daskgrad.yaml`` explains each."""
+"""Settings: reads ``daskgrad`` in ``dask.config``; ``daskgrad.yaml`` explains each setting."""
 
 import math
 import pathlib
@@ -13,21 +13,21 @@ DEFAULTS = yaml.safe_load((pathlib.Path(__file__).parents[1] / "daskgrad.yaml").
 
 
 def install() -> None:
-    """Shows the defaults to whoever looks into Dask's configuration."""
+    """Puts the defaults into Dask's configuration, where users can see them."""
     dask.config.update_defaults(DEFAULTS)
 
 
 def setting(name: str) -> Any:
-    """What the user has set, or the default; KeyError if ``daskgrad.yaml`` does not name it."""
+    """The user's setting, or the default; KeyError if ``daskgrad.yaml`` does not name it."""
     key = f"daskgrad.{name}"
     try:
         return dask.config.get(key)
-    except KeyError:  # the user has set the mapping that it is in
+    except KeyError:  # the user has replaced the mapping that holds it
         return dask.config.get(key, config=DEFAULTS)
 
 
 def limit(of: str) -> float:
-    """How many seconds something may take."""
+    """A limit in seconds; infinity for None."""
     require_limits(setting("wait"))
     given = setting(f"wait.{of}")
     if given is None:
@@ -38,8 +38,8 @@ def limit(of: str) -> float:
         seconds = math.nan
     if not seconds > 0:
         raise ValueError(
-            f"dask.config has daskgrad.wait.{of} = {given!r}; a positive number of seconds, a "
-            f"duration like '5 minutes', or None is needed"
+            f"daskgrad.wait.{of} in dask.config must be a positive number of seconds, a duration "
+            f"like '5 minutes', or None; found {given!r}"
         )
     return seconds
 
@@ -48,9 +48,12 @@ def require_limits(given: Any) -> None:
     known = DEFAULTS["daskgrad"]["wait"]
     if not isinstance(given, Mapping) or not known.keys() >= given.keys():
         names = ", ".join([f"daskgrad.wait.{name}" for name in known])
-        raise ValueError(f"dask.config has daskgrad.wait = {given!r}; the limits are {names}")
+        raise ValueError(
+            f"daskgrad.wait in dask.config must hold the limits {names} and no others; found "
+            f"{given!r}"
+        )
 
 
 def limit_named(of: str) -> str:
-    """A limit for messages, with what it is called."""
+    """A limit and its name in the configuration, for messages."""
     return f"{limit(of):g} s (dask.config: daskgrad.wait.{of})"

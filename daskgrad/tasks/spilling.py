@@ -1,7 +1,7 @@
-"""Spilling: what Dask's workers write to disk is told from what they send.
+"""Spilling: tells the policy whether Dask's workers write a pullback to disk or send it.
 
-Dask hands a context to the serializers of its messages, and none to those of its spill files. Were
-that to change, the policy would be asked about the other of its two rates.
+Dask passes a context to the serializers of its messages, and none to those of its spill files. If
+that changed, the policy would use the wrong one of its two rates.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from daskgrad.models.travel.policy import spilling
 
 
 def install() -> None:
-    """Makes the two functions those that Dask calls for pullbacks."""
+    """Registers the two functions with Dask, for pullbacks."""
     dask_serialize.register(Captured, serialize)
     dask_deserialize.register(Captured, deserialize)
 

@@ -1,8 +1,8 @@
-"""Supervision: waits for results of a cluster as long as it can compute them, and no longer.
+"""Supervision: waits for results of a cluster only as long as it can compute them.
 
-``Supervised`` takes the place of ``Client.get``. While it waits it asks, twice a second at first,
-whether any task that is still needed can progress (``progress``). Whatever ends the wait, an
-interrupt included, releases the futures, so that the cluster drops what nobody else wants.
+``Supervised`` replaces ``Client.get``. While it waits it asks, twice a second at first, whether any
+task that is still needed can progress (``progress``). Whatever ends the wait, an interrupt
+included, releases the futures, so that the cluster drops the tasks that nobody else wants.
 """
 
 import time
@@ -19,14 +19,14 @@ from daskgrad.tasks.settings import limit, limit_named
 from daskgrad.tasks.waiting import PERIOD, in_loop, is_done, result_of, seceded
 
 SELDOM = 5.0  # seconds at most between two looks
-RESTART = "scheduler-restart"  # Dask's reasons for which futures are cancelled
+RESTART = "scheduler-restart"  # two of Dask's reasons for cancelling futures
 DISCONNECTED = "scheduler-connection-lost"
 
 
 class LostError(RuntimeError):
-    """The cluster lost what an evaluation computed or used, through no fault of a model.
+    """The cluster lost results that an evaluation computed or used, through no fault of a model.
 
-    ``is_restart``: all of it, since somebody restarted the cluster.
+    ``is_restart``: it lost all of them, since somebody restarted the cluster.
     """
 
     def __init__(self, message: str, is_restart: bool = False):
@@ -43,7 +43,7 @@ class Supervised:
 
     def __call__(self, graph: Any, keys: Sequence[Any], **kwargs: Any) -> Any:
         """The results of the keys, as ``Client.get`` gives them to ``dask.compute``."""
-        clients.require_connected(self._client, "a graph was to be computed")
+        clients.require_connected(self._client, "a graph cannot be computed")
         packed = self._client.get(graph, keys, sync=False, **kwargs)
         futures = futures_of(packed)
         try:
@@ -65,8 +65,8 @@ class Supervised:
             raise self._lost(error, watch.wanted) from error
         except KilledWorker as error:
             error.add_note(
-                f"daskgrad: that is the {task_label(error.task)}; it may have ended the workers' "
-                f"processes, or needed more memory than they have"
+                f"daskgrad: the task is the {task_label(error.task)}; it may have ended the "
+                f"workers' processes, or needed more memory than they have"
             )
             raise
         finally:
@@ -78,7 +78,7 @@ class Supervised:
         where = self._where
         if reason == DISCONNECTED or self._client.status == "connecting":
             return ConnectionError(
-                f"the scheduler at {where} was lost, or the connection to it, while {wanted} was "
+                f"the scheduler at {where}, or the connection to it, was lost while {wanted} was "
                 f"computed; see its log, and call again once it is back"
             )
         if self._client.status != "running":
@@ -89,7 +89,7 @@ class Supervised:
         if reason == RESTART:
             return LostError(f"the cluster was restarted while {wanted} was computed", True)
         return LostError(
-            f"{wanted} could not be computed at {where}: what it uses is gone from the cluster, or "
+            f"{wanted} could not be computed at {where}: the cluster lost data that it uses, or "
             f"somebody cancelled it ({reason})"
         )
 
@@ -103,13 +103,13 @@ class Watch:
         self._keys = list(keys)
         self._asked: Any = None
         self._next = time.monotonic()
-        self._unheard_since: float | None = None  # the time of the first question without an answer
+        self._unheard_since: float | None = None  # the time of the first unanswered question
         self._pause = PERIOD
         self._stuck_since: float | None = None
 
     @property
     def wanted(self) -> str:
-        """What the call waits for, for messages."""
+        """The tasks that the call waits for, for messages."""
         names = list(dict.fromkeys(map(task_label, self._keys[:3])))
         more = f" and {len(self._keys) - 3} more" if len(self._keys) > 3 else ""
         return "the " + ", the ".join(names) + more
@@ -153,14 +153,14 @@ class Watch:
         tasks = found["tasks"]
         first = ", ".join([f"the {task_label(key)}" for key, _ in tasks])
         return (
-            f"nothing could run for {limit_named('workers')} while {self.wanted} was waited for; "
+            f"no task could run for {limit_named('workers')} while {self.wanted} was waited for; "
             f"{found['count']} tasks wait, first of all {first}. {self._obstacle(found)}"
         )
 
     def _obstacle(self, found: dict[str, Any]) -> str:
         workers, where = found["workers"], self._where
         if not workers:
-            return f"There is no worker at {where}: see the workers' logs, or scale the cluster up"
+            return f"{where} has no worker: see the workers' logs, or scale the cluster up"
         if "running" not in workers.values():
             states = ", ".join([f"{address} is {state}" for address, state in workers.items()])
             return (
@@ -172,6 +172,6 @@ class Watch:
         )
         there = ", ".join([f"{address} ({state})" for address, state in workers.items()])
         return (
-            f"None of the workers at {where} may run them: {asked}. There are {there}: change the "
-            f"annotation (dask.annotate), or start such a worker"
+            f"None of the workers at {where} may run them: {asked}. Found {there}: change the "
+            f"annotation (dask.annotate), or start a suitable worker"
         )

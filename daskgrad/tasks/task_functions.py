@@ -1,4 +1,4 @@
-"""Task functions: what a task calls, and what Dask is given for it."""
+"""Task functions: the callables of tasks, references to results, and tasks as Dask has them."""
 
 from collections.abc import Callable
 from contextvars import copy_context
@@ -19,7 +19,7 @@ from daskgrad.values.sealed import Sealed
 
 
 class KeptTask(Task):
-    """A task that other collections' optimisers must not merge with its neighbours."""
+    """A task that the optimisers of other collections must not merge with its neighbours."""
 
     __slots__ = ()
 
@@ -30,11 +30,12 @@ class KeptTask(Task):
 
 @carrier
 class TaskFunction:
-    """What a task calls: a function, and what holds while it runs.
+    """The callable of a task: a function, and settings for its run.
 
-    ``policy``: that of pullbacks, if it is not the default one. ``must_be_finite``: all numbers.
-    ``is_batched``: it is called for each entry of the batches among its arguments.
-    ``brings_classes``: it registers, where it arrives, the classes that are sent by value.
+    ``policy``: the policy for pullbacks, None for the default. ``must_be_finite``: NaNs and
+    infinities are errors. ``is_batched``: the function is called for each entry of the batches
+    among its arguments. ``brings_classes``: it registers the classes that are sent by value in the
+    process where it arrives.
     """
 
     fun: Callable
@@ -56,7 +57,7 @@ class TaskFunction:
             raise
 
     def run(self, args: tuple) -> Any:
-        """Calls it with arrays as they were before they came in a message."""
+        """Calls the function, with arrays as they were before they were sent."""
         args = canonical_for(self.fun, args)
         if self.policy is None and not self.must_be_finite:
             return self._run(args)
@@ -78,7 +79,7 @@ def load_function(classes: Registrations | None, *own: Any) -> TaskFunction:
 
 
 class Picked(NamedTuple):
-    """A reference to ``fun(result, *args)``, which costs nothing: each consumer calls it anew."""
+    """A reference to ``fun(result, *args)``, so cheap that each consumer calls it again."""
 
     source: TaskRef
     fun: Callable
@@ -86,7 +87,7 @@ class Picked(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """That of the task whose result it is taken out of."""
+        """The key of the task whose result it is taken from."""
         return self.source.key
 
     def of(self, result: Any) -> Any:
@@ -97,7 +98,7 @@ REFERENCES = (TaskRef, Picked)
 
 
 class Planned:
-    """The task ``fun(*args)`` before Dask has it; ``inputs`` are the keys that it refers to.
+    """The task ``fun(*args)`` before it is Dask's; ``inputs`` are the keys that it refers to.
 
     References are arguments, or items of lists that are arguments.
     """
@@ -115,7 +116,7 @@ class Planned:
                 self.inputs += [item.key for item in arg if isinstance(item, REFERENCES)]
 
     def run(self, values: dict[Key, Any]) -> Any:
-        """What the function returns, given the results of all that it refers to."""
+        """The function's result, given the results of all tasks that it refers to."""
         if not self.inputs:
             return self.fun.run(self.args)
         return self.fun.run(tuple([_fill(arg, values) for arg in self.args]))
@@ -127,7 +128,7 @@ class Planned:
 
 
 def _fill(arg: Any, values: dict[Key, Any]) -> Any:
-    """An argument with results in the places of references."""
+    """An argument with references replaced by results."""
     if isinstance(arg, TaskRef):
         return values[arg.key]
     if isinstance(arg, Picked):

@@ -27,7 +27,7 @@ from daskgrad.values.registrations import sent_by_value
 
 class Where(Enum):
     """Where tasks run: in this process, where results do not travel; on a cluster, which runs a
-    task where what it takes in is; or as whoever computes them later decides."""
+    task where its inputs are; or wherever a later caller computes them."""
 
     HERE = auto()
     CLUSTER = auto()
@@ -35,7 +35,7 @@ class Where(Enum):
 
 
 class TaskGraph:
-    """The tasks of one evaluation, while they are put together; ``where`` they will run."""
+    """The tasks of one evaluation while its graph is built; ``where`` they will run."""
 
     def __init__(self, where: Where = Where.ANYWHERE) -> None:
         self.key = Names().key  # a new key of this evaluation: (stage, name of a model)
@@ -64,7 +64,7 @@ class TaskGraph:
 
     @property
     def is_for_cluster(self) -> bool:
-        """Whether a task will run where what it takes in is."""
+        """Whether a task will run where its inputs are."""
         return self._where is Where.CLUSTER
 
     def pick(
@@ -79,8 +79,8 @@ class TaskGraph:
     ) -> Any:
         """A reference to a part of a result, ``fun(result, *args)``, which takes no time.
 
-        It is a task of its own where results travel, so that the part travels without the rest.
-        ``stays``: it need not travel, since its one consumer runs where the result is.
+        It is a separate task if results travel, so that the part travels without the rest.
+        ``stays``: it need not travel, since its only consumer runs where the result is.
         """
         if stays or self._where is Where.HERE:
             fun = functools.partial(for_each, fun) if self._is_batched else fun
@@ -88,7 +88,7 @@ class TaskGraph:
         return self.add(self.key(stage, name), fun, source, *args, annotations=annotations)
 
     def keep(self, stage: Stage, name: str, reference: Any) -> Any:
-        """A reference to a result that the caller wants: a task, even if it is part of another's.
+        """A reference to a result for the caller: a task, even if it is part of another's result.
 
         So Dask drops the rest once it is used up.
         """
@@ -97,7 +97,7 @@ class TaskGraph:
         return self.add(self.key(stage, name), reference.fun, reference.source, *reference.args)
 
     def function(self, key: Key, fun: Callable) -> TaskFunction:
-        """What the task of a key calls."""
+        """The callable of the task of a key."""
         policy = self._policy if self._policy is not None and is_of_pullbacks(key) else None
         return TaskFunction(fun, policy, self._is_watched, self._is_batched)
 
@@ -113,16 +113,16 @@ class TaskGraph:
         """Puts a constant into the graph, prepared; the same object gets the same key."""
         if id(value) not in self._constants:
             ref = self.data(self.key("value", name), prepare(value))
-            self._constants[id(value)] = (value, ref)  # holds it, so that its id stays its own
+            self._constants[id(value)] = (value, ref)  # holds the value, so that its id stays valid
         return self._constants[id(value)][1]
 
     def share(self, models: Iterable[Any]) -> None:
-        """Announces models: one that several tasks use becomes a key of its own."""
+        """Announces models: one that several tasks use gets its own key."""
         for model in models:
             (self._used_twice if id(model) in self._used else self._used).add(id(model))
 
     def shared(self, model: Any) -> Any:
-        """The model itself, or a reference to it where several nodes use it."""
+        """The model itself, or a reference to it if several nodes use it."""
         return self.constant(model, model.name) if id(model) in self._used_twice else model
 
     def include(self, collection: Any) -> TaskRef:
@@ -137,7 +137,7 @@ class TaskGraph:
     # ---- in line
 
     def needed(self, keys: Iterable[Key], done: Container[Key]) -> list[Key]:
-        """The tasks that the keys need and that are not done, in the order of addition."""
+        """The tasks that the keys need and that are not done, in the order they were added."""
         wanted = {key for key in keys if key not in done}
         for key in reversed(self._tasks):
             if key in wanted:
@@ -155,7 +155,7 @@ class TaskGraph:
         return task.run(values) if isinstance(task, Planned) else task()
 
     def rest(self, keys: Iterable[Key], done: dict[Key, Any]) -> "TaskGraph":
-        """A graph of the tasks that the keys need, and of the results that these use."""
+        """A graph of the tasks that the keys still need, and of the results that these use."""
         other = TaskGraph()
         other._annotations = self._annotations
         for key in self.needed(keys, done):
@@ -176,7 +176,7 @@ class TaskGraph:
     def persist(self) -> "TaskGraph":
         """Runs all tasks where Dask would; returns a graph that holds their results.
 
-        Tasks added to a ``copy`` of that graph may refer to everything in this one.
+        Tasks that are added to a ``copy`` of that graph may refer to all tasks of this one.
         """
         built = self.high_level_graph()
         wanted = [Result(key, built) for key in (*self._tasks, *self._collections)]
@@ -194,14 +194,13 @@ class TaskGraph:
     def release(self) -> None:
         """Releases the results that this graph, or the one it is a copy of, holds on a cluster.
 
-        Dask does not run any more the tasks that only they need.
+        Dask then cancels the tasks that only these results need.
         """
         for future in self._futures:
             future.release()
 
     def copy(self, is_batched: bool = False) -> "TaskGraph":
-        """A graph to add tasks to, which leaves this one as it is; ``is_batched``: these go
-        through batches of cotangents."""
+        """A copy to add tasks to; ``is_batched``: the new tasks take batches of cotangents."""
         other = TaskGraph(self._where)
         other._is_batched = is_batched
         other._tasks = dict(self._tasks)
@@ -224,7 +223,7 @@ class TaskGraph:
         return HighLevelGraph.from_collections(name, layer, list(self._collections.values()))
 
     def _annotation(self, kind: str, current: Any) -> Callable[[Key], Any]:
-        """One kind of annotation, by key: the call's own, else the current one."""
+        """One kind of annotation, by key: the call's annotation, else the current one."""
         others = {} if current is None else {key: _at(key, current) for key in self._tasks}
         return {**others, **self._annotations[kind]}.get
 
@@ -246,5 +245,5 @@ def supervised() -> Supervised | None:
 
 
 def _at(key: Key, value: Any) -> Any:
-    """What an annotation, which may be a function of the key, is for one key."""
+    """An annotation for one key; it may be a function of the key."""
     return value(key) if callable(value) else value

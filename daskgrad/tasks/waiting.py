@@ -1,4 +1,4 @@
-"""Waiting: asks a cluster in the client's event loop, and waits for a limited time."""
+"""Waiting: sends requests from the client's event loop, and waits for a limited time."""
 
 import asyncio
 import concurrent.futures
@@ -34,8 +34,8 @@ def in_loop(client: Client, ask: Callable[[], Awaitable[Any]]) -> concurrent.fut
 
 
 async def all_or_first_error(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """What all coroutines return. The first error, or to cancel this, ends the others."""
-    if len(coroutines) == 1:  # without a task of its own: a trip through the loop less
+    """The results of all coroutines. The first error, or cancelling this, cancels the others."""
+    if len(coroutines) == 1:  # without a task: one trip through the loop less
         return [await coroutines[0]]
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
@@ -70,7 +70,7 @@ def ends(future: concurrent.futures.Future, seconds: float) -> bool:
 
 
 def result_of(future: concurrent.futures.Future) -> Any:
-    """Returns or raises what an ended future has; callers drop the future then."""
+    """Returns the result of an ended future, or raises its error; then callers drop the future."""
     error = None if future.cancelled() else future.exception()
     if error is None:
         return future.result()
@@ -83,8 +83,8 @@ def result_of(future: concurrent.futures.Future) -> Any:
 def without_locals(error: BaseException) -> BaseException:
     """Clears the local variables of the frames that passed an error on, through Dask.
 
-    The error is one of them. This cycle would keep alive whatever the caller's frames refer to,
-    results on the cluster included, until Python's garbage collector runs.
+    The error is one of these variables. This cycle would keep alive all objects of the caller's
+    frames, results on the cluster included, until Python's garbage collector runs.
     """
     for frame, _ in traceback.walk_tb(error.__traceback__):
         drop_locals(frame)
@@ -110,7 +110,7 @@ def answer(
     of: str = "answers",
     look: Callable[[], Any] | None = None,
 ) -> Any:
-    """What the scheduler or workers answer to a question, in limited time."""
+    """The answer of the scheduler or workers to a question, in limited time."""
     require_connected(client, what)
     future = in_loop(client, ask)
     try:
@@ -119,11 +119,11 @@ def answer(
     finally:
         future.cancel()
         del future
-    raise LateError(f"{what}: there was no answer for {limit_named(of)}")
+    raise LateError(f"{what}: no answer came for {limit_named(of)}")
 
 
 def ask_scheduler(client: Client, ask: Callable[[], Any], what: str) -> Any:
-    """What the scheduler answers; a ConnectionError if it cannot be reached."""
+    """The scheduler's answer; ConnectionError if it cannot be reached."""
     where = address_of(client)
     asked = f"the scheduler at {where} was asked {what}"
     require_connected(client, asked)
@@ -139,7 +139,7 @@ def ask_scheduler(client: Client, ask: Callable[[], Any], what: str) -> Any:
 
 @contextlib.contextmanager
 def seceded() -> Iterator[None]:
-    """Frees the worker's thread that this is, if it is one, for the tasks that this waits for."""
+    """A context that frees this thread, if it is a worker's, for the tasks that it waits for."""
     has_left = leave_pool()
     try:
         yield
@@ -151,8 +151,8 @@ def seceded() -> Iterator[None]:
 def leave_pool() -> bool:
     """Takes this thread out of a worker's pool; False if it is in none, or has left before.
 
-    The thread runs a task, or evaluates placed items, of which Dask knows nothing. The main thread
-    is in no pool; to ask for it would cost two exceptions a call.
+    The thread runs a task, or evaluates placed items, which Dask does not know about. The main
+    thread is in no pool; asking for its pool would cost two exceptions per call.
     """
     if threading.current_thread() is threading.main_thread():
         return False

@@ -1,4 +1,4 @@
-"""Workers: which workers of a cluster take work, and how many threads they have."""
+"""Workers: lists the workers of a cluster that take work, and their threads."""
 
 import time
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def workers_of(client: Client) -> dict[str, int]:
     while not (workers := running_workers(client)):
         if time.monotonic() > deadline:
             there = ", ".join(present_workers(client))
-            found = f"all there are ({there}) are paused or closing" if there else "there is none"
+            found = f"all of them ({there}) are paused or closing" if there else "it has none"
             raise TimeoutError(
                 f"no worker of {address_of(client)} has taken work for {limit_named('workers')}: "
                 f"{found}; see the logs of the cluster's workers, or scale it up"

@@ -29,7 +29,7 @@ def add_values(first: Any, second: Any, owned: bool = False) -> Any:
 
 
 def add_anew(first: Any, second: Any, owned: bool = False) -> Any:
-    """As ``add_values``, in new arrays, and of whatever can be added: boxes of a trace."""
+    """As ``add_values``, in new arrays; also adds the boxes of a trace."""
     leaves, others, structure = flatten_pair(first, second, flatten)
     sums = map(operator.add, map(as_summand, leaves), map(as_summand, others))
     return optree.tree_unflatten(structure, list(sums))
@@ -72,7 +72,7 @@ def require_numbers(leaves: Sequence[Any]) -> None:
         if isinstance(leaf, np.ma.MaskedArray):
             raise TypeError(
                 f"the terms of a sum must be numbers; found a masked array, {describe(leaf)}, "
-                f"whose mask would be lost: fill it, or sum what is not masked"
+                f"whose mask would be lost; fill it, or sum the entries that are not masked"
             )
 
 

@@ -1,4 +1,4 @@
-"""Caches: dicts that keep what was put into them last, and that several threads use."""
+"""Caches: dicts of limited size that drop their oldest entries, shared by threads."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -8,7 +8,7 @@ Made = TypeVar("Made")
 
 
 def kept_or_made(kept: dict[Key, Made], key: Key, make: Callable[[], Made], count: int) -> Made:
-    """The entry of a key, which is made where it is missing; at most ``count`` are kept."""
+    """The entry of a key, made if it is missing; the cache keeps at most ``count`` entries."""
     found = kept.get(key)
     if found is None:
         found = kept[key] = make()

@@ -1,4 +1,4 @@
-"""Carriers: objects that only carry fields, and are made of these again where they arrive."""
+"""Carriers: objects that only carry fields, and are rebuilt from them where they arrive."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ Made = TypeVar("Made")
 def carrier(cls: type[Made]) -> type[Made]:
     """A class with a slot for each annotated field; an object of it is equal to itself alone.
 
-    It is pickled by its fields, unless it has a ``__reduce__`` of its own. Arrays among them, and
-    in lists and tuples, are canonical where they arrive; no code of the user's runs for that.
-    Methods name a base class in the place of ``super()``.
+    It is pickled by its fields, unless it defines ``__reduce__``. Arrays among the fields, and in
+    lists and tuples there, are canonical where they arrive; unpickling runs none of the user's
+    code. Methods must name a base class instead of calling ``super()``.
     """
     made: Any = dataclass(slots=True, eq=False, repr=False)(cls)
     if "__reduce__" not in vars(cls):

@@ -1,4 +1,4 @@
-"""Closures: what functions hold besides their code, and what modules have under its own name."""
+"""Closures: the objects that a function holds, and whether a module has an object by name."""
 
 import sys
 import types
@@ -8,7 +8,7 @@ EMPTY = types.CellType()
 
 
 def held_by(function: types.FunctionType) -> list[Any]:
-    """What a function's defaults and its closure hold."""
+    """The objects in a function's defaults and closure."""
     if not (function.__defaults__ or function.__kwdefaults__ or function.__closure__):
         return []
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]

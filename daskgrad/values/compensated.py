@@ -1,10 +1,10 @@
-"""Compensation: the rounding errors of a sum are added up beside it, and to it at the very end.
+"""Compensation: sums that add up their rounding errors separately, and add them at the very end.
 
-An addition of two floats makes an error that is itself a float, and six additions find it (TwoSum:
-D. E. Knuth, "The Art of Computer Programming", vol. 2, section 4.2.2, theorem B). The errors of all
-additions along the tree are added in the plain way, along the same tree. So a sum is as accurate as
-if it were computed in twice the precision and rounded once (Sum2: T. Ogita, S. M. Rump and
-S. Oishi, "Accurate sum and dot product", SIAM J. Sci. Comput. 26, 2005, algorithms 3.1 and 4.4).
+The rounding error of adding two floats is itself a float, and six additions find it (TwoSum:
+D. E. Knuth, "The Art of Computer Programming", vol. 2, section 4.2.2, theorem B). Plain addition
+sums the errors of all additions along the same tree. So a sum is as accurate as if it were computed
+in twice the precision and rounded once (Sum2: T. Ogita, S. M. Rump and S. Oishi, "Accurate sum and
+dot product", SIAM J. Sci. Comput. 26, 2005, algorithms 3.1 and 4.4).
 Their bound, proposition 4.5, is for a loop. Along a tree of L = ceil(log2 n) levels a term passes
 through L additions, whose errors are at most γ(L) Σ|x| together, and an error passes through 2L
 (N. J. Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., 2002, equation 4.6 and
@@ -33,9 +33,9 @@ from daskgrad.values.trees import flatten
 
 @carrier
 class Unrounded:
-    """A sum of numbers, or of arrays: as plain addition rounds it, and the errors of that, added.
+    """A sum of numbers or arrays as plain addition rounds it, and the sum of its rounding errors.
 
-    A term that has not been added yet stands for itself, and so does a sum of integers.
+    A single term, or a sum of integers, is not wrapped.
     """
 
     high: Any
@@ -58,7 +58,7 @@ class Unrounded:
 
 @carrier
 class UnroundedValue:
-    """A sum of values, leaf by leaf; the values' own containers hold only what a model returned."""
+    """A sum of values, leaf by leaf: the user's containers may not take unrounded leaves."""
 
     leaves: Sequence[Any]
     structure: Structure
@@ -75,12 +75,12 @@ class UnroundedValue:
 
 
 def final_leaves(leaves: Leaves) -> Leaves:
-    """A cotangent to which nothing is added any more: each leaf rounded once, rows as arrays."""
+    """A complete cotangent: each leaf rounded once, and rows as arrays."""
     return tuple([x.rounded() if isinstance(x, Unrounded) else dense_leaf(x) for x in leaves])
 
 
 def rounded_value(value: Any) -> Any:
-    """A value, each of its leaves rounded once; nothing happens to one that is no such sum."""
+    """A value with each leaf rounded once; a value that is not an unrounded sum is unchanged."""
     if isinstance(value, UnroundedValue):
         return value.structure.unflatten(list(final_leaves(tuple(value.leaves))))
     return value
@@ -117,10 +117,10 @@ def _high(leaf: Any) -> Any:
 
 
 def two_sum(first: Any, second: Any) -> tuple[Any, Any]:
-    """``first + second`` as it is rounded, and the rounding error.
+    """``first + second``, rounded, and the rounding error.
 
-    The error is exact, also among subnormals; zero where the sum is not finite, so that it stays
-    what plain addition makes of it; and ``None`` where the sum is of integers.
+    The error is exact, also among subnormals. It is zero where the sum is not finite, so that the
+    result is that of plain addition, and ``None`` for a sum of integers.
     """
     total = first + second
     if not is_differentiable(total):
@@ -148,7 +148,7 @@ def _rounding_error(first: Any, second: Any, total: Any) -> Any:
 
 
 def _finite(error: Any, swapped: Any) -> Any:
-    """An error, that with the operands swapped where it is not finite, or else zero."""
+    """An error; where it is not finite that of the swapped operands, or zero if neither is."""
     if np.iscomplexobj(error):
         return _finite(error.real, swapped.real) + 1j * _finite(error.imag, swapped.imag)
     error = np.where(np.isfinite(error), error, swapped)

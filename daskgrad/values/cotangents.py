@@ -1,7 +1,7 @@
 """Cotangents: the derivative of the output with respect to a value, leaf by leaf.
 
 A value is a pytree; its cotangent is a tuple with one entry a leaf, in ``optree``'s order: an array
-of the leaf's shape and dtype, or ``None``. ``None`` is a symbolic zero, or stands where there is no
+of the leaf's shape and dtype, or ``None``. ``None`` is a symbolic zero, or the leaf has no
 derivative (integers, booleans, strings). Nothing here changes an array that it was given.
 """
 
@@ -37,7 +37,7 @@ class Cotangent:
 class Seed(Cotangent):
     """The cotangent of a real scalar output before its dtype is known: the number ``times``.
 
-    That is one for a gradient, and more where the output is used several times over in a sum.
+    ``times`` is one for a gradient, and more if a sum uses the output several times.
     """
 
     __slots__ = ("times",)
@@ -61,9 +61,9 @@ class Seed(Cotangent):
 
 @carrier
 class Unscaled(Cotangent):
-    """The gradient of a block of a sum, which waits for its factor until all have been added up.
+    """The gradient of a block of a sum, to be scaled after all blocks have been added.
 
-    Scaled block by block, the bits would depend on how the sum was cut.
+    If each block were scaled, the bits would depend on how the sum is cut.
     """
 
     factor: Any = 1.0
@@ -80,7 +80,7 @@ def is_differentiable(leaf: Any) -> bool:
 
 
 def as_summand(leaf: Any) -> Any:
-    """Booleans and short integers as ``np.sum`` adds them up, in 64 bits; others as they are."""
+    """Booleans and short integers in 64 bits, as ``np.sum`` adds them; other leaves unchanged."""
     dtype = getattr(leaf, "dtype", None)
     if getattr(dtype, "kind", "") in ("b", "i", "u") and dtype.itemsize < 8:  # type: ignore[union-attr]
         return leaf.astype(np.uint64 if dtype.kind == "u" else np.int64)  # type: ignore[union-attr]
@@ -93,8 +93,8 @@ def nbytes(leaves: Sequence[Any]) -> int:
 
 
 ONE_REAL_NUMBER = (
-    "a gradient needs one real number: sum arrays up, return floats and no integers, or use vjp or "
-    "jacobian"
+    "a gradient needs one real number: sum arrays up, return floats rather than integers, or use "
+    "vjp or jacobian"
 )
 
 
@@ -102,7 +102,7 @@ ONE_REAL_NUMBER = (
 
 
 def is_zero(leaves: Sequence[Any]) -> bool:
-    """Whether a cotangent is a symbolic zero: nothing arrived, or nothing has a derivative."""
+    """Whether a cotangent is a symbolic zero: nothing arrived, or no leaf has a derivative."""
     for leaf in leaves:  # a loop: the first leaf decides nearly always
         if leaf is not None:
             return False
@@ -117,7 +117,7 @@ def zeros(leaf: Any) -> Any:
 
 
 def add(first: Leaves, second: Leaves, owned: bool = False) -> Leaves:
-    """The sum of two cotangents of one value, in arrays of its own.
+    """The sum of two cotangents of one value, in new arrays.
 
     ``owned`` says that the first is a result of this function, and may be overwritten.
     """
@@ -176,10 +176,10 @@ def project(cotangent: Any, leaf: Any) -> Any:
 def assemble(
     leaves: Sequence[Any], parts: Sequence[tuple[int, Cotangent]], are_owned: bool = False
 ) -> Leaves:
-    """The cotangent of a value from those of its parts: (number of the part's first leaf, its).
+    """The cotangent of a value from those of its parts: (number of the first leaf, cotangent).
 
-    The parts are added in the order given; ``None`` where nothing arrived. It is in arrays of its
-    own; ``are_owned``: those of the parts are the caller's, and are used.
+    Parts are added in the order given; the result is ``None`` where nothing arrived. The result has
+    its own arrays; ``are_owned``: the parts' arrays belong to the caller, and are reused.
     """
     total: list[Any] = [None] * len(leaves)
     for start, part in parts:
@@ -191,36 +191,36 @@ def assemble(
 
 
 def gradient(leaves: Sequence[Any], structure: Any, cotangent: Leaves) -> Any:
-    """A cotangent in its value's structure, with zeros in the place of symbolic ones."""
+    """A cotangent in its value's structure, with arrays of zeros for symbolic zeros."""
     dense = [zeros(leaf) if c is None else c for leaf, c in zip(leaves, cotangent, strict=True)]
     return unflatten(structure, dense)
 
 
 def check(derivative: Any, leaf: Any, what: str) -> Any:
-    """A derivative that was handed in, in its leaf's dtype, or an error that says ``what`` it is.
+    """A derivative from outside, in its leaf's dtype; ``what`` names it in errors.
 
     Raises
     ------
     ValueError
-        where the shape is not the leaf's.
+        if the shape differs from the leaf's.
     TypeError
-        where the leaf has no derivative, or the dtype cannot be cast to the leaf's without loss of
-        kind (complex to real, anything but numbers).
+        if the leaf has no derivative, or the dtype cannot be cast to the leaf's (complex to real,
+        or not numbers).
     """
     if derivative is None:
         return None
     if hasattr(derivative, "__dask_graph__"):
-        raise TypeError(f"{what}: {describe(derivative)} has no value yet; take it with .compute()")
+        raise TypeError(f"{what}: {describe(derivative)} has no value yet; get it with .compute()")
     if not is_differentiable(leaf):
-        raise TypeError(f"{what}: {describe(leaf)} has no derivative; give None in its place")
+        raise TypeError(f"{what}: {describe(leaf)} has no derivative; pass None for it")
     if isinstance(derivative, np.ma.MaskedArray):
-        raise TypeError(f"{what}: a masked array would lose its mask; fill it first")
+        raise TypeError(f"{what}: found a masked array, whose mask would be lost; fill it first")
     found, dtype = np.asarray(derivative), np.asarray(leaf).dtype
     if found.shape != np.shape(leaf):
         raise ValueError(f"{what}: expected shape {np.shape(leaf)}, found {found.shape}")
     if found.dtype.kind not in "biufc" or not np.can_cast(found.dtype, dtype, "same_kind"):
         raise TypeError(
-            f"{what}: expected dtype {dtype}, found {found.dtype}; convert it first, and take the "
-            f"real part of a complex one"
+            f"{what}: expected dtype {dtype}, found {found.dtype}; convert it first, with .real if "
+            f"it is complex"
         )
     return found.astype(dtype, copy=False)[()]

@@ -1,4 +1,4 @@
-"""Descriptions: what values, functions and arguments are called, for errors and for task keys."""
+"""Descriptions: names of values, functions and arguments, for errors and task keys."""
 
 import functools
 import inspect
@@ -39,7 +39,7 @@ def function_name(fun: Any) -> str:
 
 
 def path_of(function: Any) -> str:
-    """Where a function that NumPy hands over is found, as users write it: ``np.linalg.norm``."""
+    """The path of a function of NumPy or SciPy, as users write it: ``np.linalg.norm``."""
     name = function.__name__
     module = module_of(function, name)
     if module is None:
@@ -48,7 +48,7 @@ def path_of(function: Any) -> str:
 
 
 def module_of(function: Any, name: str) -> str | None:
-    """The module of NumPy or SciPy that has a function; ufuncs do not tell where they are from."""
+    """The module of NumPy or SciPy that has a function; ufuncs do not know their module."""
     if not isinstance(function, np.ufunc):
         return function.__module__
     modules = ("numpy", "scipy.special")
@@ -56,14 +56,14 @@ def module_of(function: Any, name: str) -> str | None:
 
 
 def traceable(path: str) -> str:
-    """The path of the function that takes the place of one of NumPy or SciPy in models."""
+    """The path of the function to use in models instead of one of NumPy or SciPy."""
     if path.startswith("np."):
         return path.replace("np.", "autograd.numpy.", 1)
     return f"autograd.{path}" if path.startswith("scipy.") else "lambda x: ..."
 
 
 def argument_name(fun: Callable, number: int) -> str:
-    """The name of a positional argument; read off the code where that is at hand, for speed."""
+    """The name of a positional argument, read from the function's code if possible, for speed."""
     inner = fun if type(fun) is types.FunctionType else getattr(fun, "__wrapped__", None)
     if type(inner) is types.FunctionType and not OTHERS.intersection(vars(inner)):
         code = inner.__code__
@@ -77,7 +77,7 @@ def argument_name(fun: Callable, number: int) -> str:
     return named[number] if number < len(named) else f"argument {number}"
 
 
-OTHERS = {"__wrapped__", "__signature__"}  # where these say what the arguments are
+OTHERS = {"__wrapped__", "__signature__"}  # these name the arguments instead
 
 
 NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -99,15 +99,15 @@ def is_number(given: Any) -> bool:
 
 
 def require_number(given: Any, argument: str, is_positive: bool = False) -> None:
-    """Raises a ``ValueError`` where ``given`` is no finite number of at least zero, or above it."""
+    """Raises a ``ValueError`` unless ``given`` is a finite number >= 0, or > 0."""
     if not (is_number(given) and 0 <= given < np.inf and (given or not is_positive)):
         least = "a positive number" if is_positive else "a number, zero or more"
-        raise ValueError(f"{argument} is {least}; found {describe(given)}")
+        raise ValueError(f"{argument} must be {least}; found {describe(given)}")
 
 
 def require_choice(given: Any, choices: Iterable[str], argument: str) -> None:
-    """Raises a ``ValueError`` that lists the words there are, where ``given`` is none of them."""
+    """Raises a ``ValueError`` that lists the choices unless ``given`` is one of them."""
     words = list(choices)
     if not (isinstance(given, str) and given in words):
         told = ", ".join(map(repr, words))
-        raise ValueError(f"{argument} is one of {told}; found {describe(given)}")
+        raise ValueError(f"{argument} must be one of {told}; found {describe(given)}")

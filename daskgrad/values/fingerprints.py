@@ -1,8 +1,8 @@
-"""Fingerprints: is this the value that was seen before?
+"""Fingerprints: a few numbers by which a value is recognised.
 
 A value and its pullback belong together. Dask may run a forward task twice (its worker died, or its
-tape stayed behind), and a model that draws random numbers then returns another value. A fingerprint
-is a few numbers of every leaf, small enough to travel with each cotangent.
+tape stayed behind), and a model that draws random numbers then returns a different value. A
+fingerprint has a few numbers for every leaf, few enough to travel with each cotangent.
 """
 
 import functools

@@ -12,12 +12,12 @@ OWN_DTYPES = {code: np.dtype(code) for code in "?" + np.typecodes["AllInteger"] 
 
 
 def canonical(value: Any) -> Any:
-    """A pytree with its arrays as NumPy makes them, which those that came in a message are not.
+    """A pytree with its arrays aligned and in NumPy's own dtypes, unlike arrays from a message.
 
-    Such an array begins wherever in the message it stood: NumPy adds it up in another order, and
-    SciPy refuses some. And its dtype is equal to NumPy's own, but another object, as is that of all
-    arrays that are computed from it: ``np.add.at`` takes 25 times as long. What begins at a
-    multiple of its items is not copied.
+    An array from a message may start at any byte: NumPy adds it up in a different order, and SciPy
+    refuses some. Its dtype equals NumPy's own but is a different object, as are the dtypes of all
+    arrays that are computed from it: ``np.add.at`` takes 25 times as long. Aligned arrays are not
+    copied.
     """
     leaves, structure = flatten(value)
     if all(map(is_canonical, leaves)):
@@ -41,42 +41,41 @@ def is_canonical(leaf: Any) -> bool:
 
 
 def of_its_own(value: Any) -> Any:
-    """A copy for the caller, who may write into it; a pullback may hold the array itself."""
+    """A copy that the caller may write into; a pullback may hold the original arrays."""
     return map_leaves(lambda x: canonical_leaf(x).copy() if isinstance(x, np.ndarray) else x, value)
 
 
 def without_memory(leaf: Any) -> Any:
-    """A leaf of one shape and dtype with this one, which is all that its cotangent must fit."""
+    """A leaf of the same shape and dtype that takes no memory."""
     if isinstance(leaf, np.ndarray):
         return np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
     return leaf
 
 
 def own_dtype(dtype: np.dtype) -> np.dtype:
-    """NumPy's own object for a dtype; the same where there is none that says as much."""
+    """NumPy's own object for a dtype; the dtype itself if NumPy has no equal one."""
     own = OWN_DTYPES.get(dtype.char, dtype)
     return own if own == dtype and dtype.metadata is None else dtype
 
 
 def takes_as_arrived(fun: Callable) -> Callable:
-    """Marks the function of a task that makes those parts of its arguments canonical that it uses.
+    """Marks a task's function that itself makes the parts of its arguments that it uses canonical.
 
-    Looking through all of a large container for each of its items would take the square of its
-    size.
+    To look through a large container for each of its items would take the square of its size.
     """
     fun.takes_as_arrived = True  # type: ignore[attr-defined]
     return fun
 
 
 def canonical_for(fun: Callable, args: tuple) -> tuple:
-    """The arguments of a task, canonical unless its function sees to that itself."""
+    """The arguments of a task, made canonical unless its function does so itself."""
     return args if getattr(fun, "takes_as_arrived", False) else canonical(args)
 
 
 def row_major(leaf: Any) -> Any:
-    """A leaf in C order, a copy where need be: so it arrives in another process.
+    """A leaf in C order, as it would arrive in another process; a copy if necessary.
 
-    Strided arrays give other bits in BLAS and in sums than their copies.
+    BLAS and sums give different bits for strided arrays than for their copies.
     """
     if isinstance(leaf, np.ndarray):
         flags = leaf.flags
@@ -87,7 +86,7 @@ def row_major(leaf: Any) -> Any:
 
 
 def contiguous(leaf: Any, what: str = "an array") -> Any:
-    """A leaf in C or Fortran order, both of which survive a move; a C copy where need be."""
+    """A leaf in C or Fortran order, both of which survive a move; a copy if necessary."""
     if isinstance(leaf, np.ndarray):
         flags = leaf.flags
         if not (flags.forc and flags.aligned):
@@ -100,7 +99,7 @@ BROADCAST = 2**30  # bytes that the copy of a broadcast array may take
 
 
 def require_room(array: np.ndarray, what: str = "an array") -> None:
-    """A broadcast array, which takes no memory, is not copied into more than there may be."""
+    """Raises if the copy of a broadcast array, which itself takes no memory, would be huge."""
     if array.nbytes > BROADCAST and 0 in array.strides:
         raise ValueError(
             f"{what} is {describe(array)}, broadcast from fewer numbers, and would be copied to "

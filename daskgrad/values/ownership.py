@@ -1,9 +1,9 @@
-"""Ownership: what nobody else holds may be given away as it is.
+"""Ownership: whether the caller may have an array itself, or needs a copy.
 
-A pullback may return what it was given, what it keeps, or one array for two inputs, and a cotangent
-belongs to all its consumers. So a gradient is copied before the user may write into it, unless
-Python's count of references says that nobody else has it. NumPy decides by the same count whether
-an operation may write into its operand (``numpy/_core/src/multiarray/temp_elide.c``).
+A pullback may return its argument, an array that it keeps, or one array for two inputs, and a
+cotangent belongs to all its consumers. So a gradient is copied before the user may write into it,
+unless Python's reference counts say that nobody else has it. NumPy uses the same counts to decide
+whether an operation may write into its operand (``numpy/_core/src/multiarray/temp_elide.c``).
 """
 
 from collections.abc import MutableMapping
@@ -16,9 +16,9 @@ from daskgrad.values.cotangents import Cotangent, Leaves, Seed
 
 
 def take_cotangent(arrived: MutableMapping[Any, Cotangent], key: Any) -> Cotangent:
-    """A cotangent, taken out of ``arrived``, whose arrays are the caller's alone.
+    """Takes a cotangent out of ``arrived``; its arrays belong to the caller alone.
 
-    They are copied where anybody else holds them, the memory that they show, or the cotangent.
+    They are copied if anybody else holds them, the memory that they show, or the cotangent.
     """
     if isinstance(arrived[key], Seed):
         return arrived.pop(key)
@@ -31,8 +31,8 @@ def take_cotangent(arrived: MutableMapping[Any, Cotangent], key: Any) -> Cotange
 def count_references(
     arrived: MutableMapping[Any, Cotangent], key: Any
 ) -> tuple[Leaves, tuple[int, int], list[tuple[int, int]]]:
-    """The leaves of a cotangent, and how many references there are: to it and to their tuple; and
-    for each leaf to it and to the array whose memory it shows.
+    """The leaves of a cotangent, and numbers of references: to the cotangent and to the tuple of
+    its leaves; and for each leaf, to it and to the array whose memory it shows.
     """
     cotangent = arrived.pop(key)
     leaves = cotangent.leaves
@@ -41,13 +41,13 @@ def count_references(
     return leaves, holders, of_leaves
 
 
-# As this version of Python counts them, where nobody else holds anything.
+# The counts of this version of Python if nobody else holds anything.
 _, ALONE, (ALONE_LEAF,) = count_references({"": Cotangent((np.zeros(2).reshape(1, 2),))}, "")
 SHARED = (-1, -1)
 
 
 def own_leaf(leaf: Any, holders: tuple[int, int]) -> Any:
-    """An array itself if it is held by nobody else and shows all of its memory, or a copy."""
+    """An array itself if nobody else holds it and it shows all of its memory; else a copy."""
     if not isinstance(leaf, np.ndarray):
         return leaf
     memory = leaf if leaf.base is None else leaf.base

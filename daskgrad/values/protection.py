@@ -1,15 +1,13 @@
-"""Protection: what a run of a model is given, so that nothing it does to it reaches anybody else.
+"""Protection: arguments that one run of a model may have without changing anybody else's.
 
-Arrays are shared: by the terms of a sum, by threads, by the run that a pullback is traced in again
-later. So a run sees read-only views of them; the arrays' own flags are never touched, since other
-threads look at them. Lists and dicts are made anew; sets, rows of structured arrays, and sparse
-matrices that SciPy would put in order are copied. Tables of pandas are shallow copies, whose
-columns are copied when they are written to. Generators of random numbers are copied in the state
-in which they were handed over.
+Arrays are shared by the terms of a sum, by threads, and by a later run that traces a pullback
+again. So a run sees read-only views of them; the arrays' own flags stay as they are, since other
+threads read them. Lists and dicts are new; sets, rows of structured arrays, and sparse matrices
+that SciPy would sort are copied. Tables of pandas are shallow copies, which copy a column when it
+is written to. Random generators are copied in the state in which they were handed over.
 
-NumPy's flag does not stop ``np.add.at``, LAPACK behind ``overwrite_a=True``, and C code that does
-not ask for it; nor is what objects of the user's own classes hold protected, or an array's Python
-objects.
+NumPy's flag does not stop ``np.add.at``, LAPACK behind ``overwrite_a=True``, or C code that ignores
+it; objects inside the user's own classes, and the Python objects in an array, are not protected.
 """
 
 import copy
@@ -22,18 +20,18 @@ import optree
 from daskgrad.random import STATEFUL
 from daskgrad.values.trees import flatten
 
-# Classes whose objects are leaves that nobody can write into, and hold nothing; those of the
-# libraries, with the boxes of their traces, are added when they are met.
+# Classes of leaves that nobody can write into and that hold nothing else; classes of the libraries,
+# boxes of their traces among them, are added when the first object of each arrives.
 BARE: set[type] = {np.float64, float, int, bool, str, bytes, complex, type(None)}
 LIBRARIES = ("numpy", "autograd", "jax", "jaxlib", "torch")
 
-USED_UP = "which is used up when a model has run once, and models may run again; pass a list"
+USED_UP = "which one run of the model uses up, and models may run again; pass a list"
 
 
 def protect(leaves: list[Any], are_writeable: bool = False) -> list[Any]:
     """The arguments of one run of a model.
 
-    ``are_writeable``: arrays are handed over as they are, to a backend that finds writes itself.
+    ``are_writeable``: arrays are not protected, since the backend itself finds writes.
     """
     if BARE.issuperset(map(type, leaves)):
         return leaves
@@ -50,7 +48,7 @@ def protect(leaves: list[Any], are_writeable: bool = False) -> list[Any]:
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
-    """A view that cannot be written into; the array itself where it cannot, either."""
+    """A read-only view of an array; the array itself if it is read-only."""
     if array.flags.writeable:
         array = array.view()
         array.setflags(write=False)
@@ -66,7 +64,7 @@ def protect_mask(view: np.ndarray) -> None:
 
 
 def read_only_leaf(leaf: Any) -> Any:
-    """A leaf as a run sees it, if it is an array; anything else as it is."""
+    """A read-only view of a leaf that is an array; any other leaf unchanged."""
     return read_only(leaf) if isinstance(leaf, np.ndarray) else leaf
 
 
@@ -108,7 +106,7 @@ def protect_leaf(argument: Any, memo: dict[int, Any], array: Any) -> Any:
 
 
 def protect_object(argument: Any, array: Any) -> Any:
-    """A table or a sparse matrix as one run sees it; other objects as they are."""
+    """A table or a sparse matrix as one run sees it; other objects unchanged."""
     kind = type(argument)
     if isinstance(argument, Iterator):
         raise TypeError(f"an argument holds a {kind.__name__}, {USED_UP}")
@@ -118,9 +116,9 @@ def protect_object(argument: Any, array: Any) -> Any:
 
 
 def protect_matrix(matrix: Any, array: Any) -> Any:
-    """A sparse matrix with read-only entries; a copy where SciPy may change more than these.
+    """A sparse matrix with read-only entries; a copy if SciPy may change more than the entries.
 
-    It puts the entries of a matrix in order, where they are, before it solves with it.
+    SciPy sorts the entries of a matrix in place before it solves with it.
     """
     entries = entries_of(matrix)
     if entries is None or (hasattr(matrix, "indptr") and not matrix.has_canonical_format):
@@ -135,7 +133,7 @@ def is_sparse(kind: type) -> bool:
 
 
 def entries_of(matrix: Any) -> np.ndarray | None:
-    """The numbers of a sparse matrix; ``None`` where they are in lists or a dict."""
+    """The numbers of a sparse matrix; ``None`` if it keeps them in lists or a dict."""
     data = getattr(matrix, "data", None)
     return data if isinstance(data, np.ndarray) and data.dtype.kind != "O" else None
 
@@ -144,12 +142,12 @@ def entries_of(matrix: Any) -> np.ndarray | None:
 
 
 def release_view(leaf: np.ndarray) -> np.ndarray:
-    """An array of a model's value; a copy of what is a read-only view of an argument of its run.
+    """An array of a model's value; a copy if it is a read-only view of an argument of the run.
 
     So a user may write into it, and it does not keep the whole argument in memory. Consumers see a
     read-only view of it again.
     """
     memory = leaf.base
     if leaf.flags.writeable or not isinstance(memory, np.ndarray) or not memory.flags.writeable:
-        return leaf  # it is its own, or it was read-only before
+        return leaf  # it has its own memory, or was read-only before
     return leaf.copy()

@@ -1,6 +1,7 @@
-"""Registrations: structures that travel, also where their classes are not imported. A class of the
-user's own is a node of a pytree once it is registered with ``optree``; that of a script is sent to
-the workers by value, and its registration is sent along.
+"""Registrations: pytree structures that can be sent to processes that lack their classes.
+
+A user's class is a node of a pytree once it is registered with ``optree``. A class that a script
+defines is sent to the workers by value, together with its registration.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from daskgrad.values.trees import NAMESPACE
 
 @carrier
 class Structure:
-    """The structure of a pytree, which can be sent to a process that has not its classes."""
+    """The structure of a pytree, which can be sent to a process that lacks its classes."""
 
     spec: optree.PyTreeSpec
 
@@ -26,14 +27,14 @@ class Structure:
 
 
 class Registrations:
-    """Registers, where it is loaded, the classes that are sent by value."""
+    """Registers the classes that are sent by value in the process that loads it."""
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return register, (sent_by_value(),)
 
 
 def sent_by_value() -> list[tuple]:
-    """The classes of scripts and functions that are registered here, and how."""
+    """The registered classes that are defined in scripts or functions, with their registrations."""
     entries: Any = optree.register_pytree_node.get
     entries = entries(namespace=NAMESPACE)
     return [

@@ -1,9 +1,9 @@
-"""Rows: the cotangent of an array of which only some rows were used; zero in all others.
+"""Rows: the cotangent of an array of which only some rows were used; all other rows are zero.
 
-Terms of a sum that index a shared array each touch few of its rows. Their cotangents are added up
-as rows and become an array once, when all have been added. The bits are those of arrays: the
-entries of a row were added to zeros, so none is -0.0, and x + 0.0 is x for all others. What is kept
-as rows, and from when on as an array, is therefore free, and decided by what is quicker.
+Each term of a sum that indexes a shared array touches few of its rows. Their cotangents are added
+as rows, and become an array once all have been added. The bits are those of arrays: the entries of
+a row were added to zeros, so none is -0.0, and x + 0.0 is x for all others. So speed alone decides
+when rows become an array.
 """
 
 import math
@@ -13,8 +13,8 @@ import numpy as np
 
 from daskgrad.values.carriers import carrier
 
-SMALL = 2**16  # bytes of an array that is added up as quickly as its rows are found
-MANY = 4  # times the number of rows is more than an array has: then an array is as quick
+SMALL = 2**16  # bytes: a smaller array is added as quickly as its rows are found
+MANY = 4  # if this many times the rows are more than the array has, an array is as quick
 
 
 def are_many(count: int, shape: tuple[int, ...]) -> bool:
@@ -28,7 +28,7 @@ def is_small(array: Any) -> bool:
 
 @carrier
 class Rows:
-    """``values[n]`` is the row number ``rows[n]``; these are in order, each once."""
+    """``values[n]`` is row ``rows[n]`` of the array; ``rows`` is sorted, without duplicates."""
 
     rows: np.ndarray
     values: np.ndarray
@@ -42,7 +42,7 @@ class Rows:
         return self.rows.nbytes + self.values.nbytes
 
     def copy(self) -> "Rows":
-        """Nothing is ever written into them."""
+        """Itself: nobody writes into rows."""
         return self
 
     def dense(self) -> np.ndarray:
@@ -52,7 +52,7 @@ class Rows:
 
 
 def merge(first: Rows, second: Rows) -> Any:
-    """The sum: rows, or an array where these are many."""
+    """The sum of two: rows, or an array if the rows are many."""
     rows = np.union1d(first.rows, second.rows)
     if are_many(len(rows), first.shape):
         return first.dense() + second.dense()
@@ -63,5 +63,5 @@ def merge(first: Rows, second: Rows) -> Any:
 
 
 def dense_leaf(leaf: Any) -> Any:
-    """An array in the place of rows; other leaves as they are."""
+    """Rows as an array; other leaves unchanged."""
     return leaf.dense() if isinstance(leaf, Rows) else leaf

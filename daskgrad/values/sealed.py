@@ -1,8 +1,8 @@
-"""Sealed: an object as bytes, which become the object where it is first asked for.
+"""Sealed: an object as bytes, which are unpickled when the object is first asked for.
 
-So Dask's scheduler, which loads all graphs and sends the tasks on, need not import what the object
-needs, and loading what holds it runs no code of the user's and cannot fail: a task result that
-cannot be loaded would hang Dask's cluster.
+So Dask's scheduler, which loads all graphs and sends the tasks on, need not import the modules that
+the object needs. Loading a task or result that holds it runs none of the user's code and cannot
+fail: a task result that cannot be loaded would hang Dask's cluster.
 """
 
 import pickle
@@ -15,7 +15,7 @@ ALIGNMENT = 16  # of the memory of arrays, in bytes, as where it is allocated
 
 
 class Sealed:
-    """A pickle, and the memory of the arrays in it beside it, which is not copied."""
+    """A pickle, and the memory of its arrays beside it, which is not copied."""
 
     __slots__ = ("buffers", "data", "loaded")
 
@@ -43,7 +43,7 @@ class Sealed:
 
 
 def out_of_band(buffer: Any, protocol: int) -> Any:
-    """Bytes for a pickle: not copied, and not read again where pickles are searched for names."""
+    """Bytes for a pickle that are not copied, nor read when a pickle is searched for names."""
     if protocol >= 5:
         return pickle.PickleBuffer(buffer)
     view = memoryview(buffer)
@@ -51,7 +51,7 @@ def out_of_band(buffer: Any, protocol: int) -> Any:
 
 
 def align(buffer: Any) -> Any:
-    """A buffer where an array may begin; those in a message begin wherever they stood in it."""
+    """A buffer that is aligned for an array; a buffer in a message may start at any byte."""
     here = np.frombuffer(buffer, np.uint8)
     if here.ctypes.data % ALIGNMENT == 0:
         return buffer

@@ -4,13 +4,13 @@ A sum of n terms is added along one binary tree over 0 ... n-1: split at the lar
 below n, then each half in the same way (pairwise summation; N. J. Higham, "The accuracy of floating
 point summation", SIAM J. Sci. Comput. 14, 1993, section 3: the error grows with log n). A block of
 2**k terms that starts at a multiple of 2**k is a subtree. So the bits of a sum do not depend on how
-the terms are cut into such blocks, nor on who adds which block or when.
+the terms are cut into blocks of this kind, nor on who adds which block or when.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-FAN_IN = 8  # partial sums one task adds up: a power of two, or the tree would change
+FAN_IN = 8  # partial sums that one task adds: must be a power of two, or the tree would change
 
 Add = Callable[[Any, Any, bool], Any]
 Place = tuple[int, int]
@@ -24,10 +24,10 @@ class Addition(NamedTuple):
 
 
 class PairwiseSum:
-    """Adds terms as they come, along the tree, holding one partial sum a level.
+    """Adds terms as they come, along the tree; holds one partial sum per level.
 
-    ``add(a, b, owned)`` returns a + b; ``owned`` says that ``a`` was made by an earlier ``add`` of
-    this sum, and may be overwritten.
+    ``add(a, b, owned)`` returns a + b; ``owned`` says that an earlier ``add`` of this sum made
+    ``a``, so it may be overwritten.
     """
 
     def __init__(self, add: Add):
@@ -60,10 +60,10 @@ def pairwise(terms: Iterable[Any], add: Add) -> Any:
 
 
 class Subtrees:
-    """Partial sums of ``count`` terms, put in in any order; siblings are added up as they meet.
+    """Partial sums of ``count`` terms, put in in any order; siblings are added when both are here.
 
-    A partial sum stands at a place (level, index): the terms from index * 2**level on, as many as
-    2**level, or as there are. ``add(a, b, owned)`` is as in ``PairwiseSum``.
+    The partial sum at a place (level, index) is of the next 2**level terms from index * 2**level
+    on, or of the remaining ones. ``add(a, b, owned)`` is as in ``PairwiseSum``.
     """
 
     def __init__(self, count: int, add: Add):
@@ -89,22 +89,22 @@ class Subtrees:
         self._sums[level, index] = (partial, owned)
 
     def sums(self) -> dict[Place, Any]:
-        """What is there so far, in as few subtrees as it makes."""
+        """The partial sums so far, in as few subtrees as possible."""
         return {place: partial for place, (partial, _) in self._sums.items()}
 
     def total(self) -> Any:
-        """The sum of all terms, which have all been put in, each once."""
+        """The sum of all terms; each must have been put in once."""
         places = list(self._sums)
         if len(places) != 1 or (1 << places[0][0]) < self._count:
-            raise RuntimeError(f"{self._count} terms were to be added up; found the sums {places}")
+            raise RuntimeError(f"{self._count} terms must be added up; found the sums {places}")
         return self._sums[places[0]][0]
 
 
 def in_groups(terms: Sequence[Any], add: Callable[[Sequence[Any], bool], Any]) -> Any:
-    """Makes one of many terms, level by level along the tree, at most ``FAN_IN`` at a time.
+    """Adds many terms level by level along the tree, at most ``FAN_IN`` at a time.
 
-    ``add(group, is_last)`` returns what stands for the sum of two to ``FAN_IN`` terms: a task, say.
-    Every group starts at a multiple of ``FAN_IN`` on its level, so it is a subtree.
+    ``add(group, is_last)`` returns the sum of two to ``FAN_IN`` terms, or a task for it. Every
+    group starts at a multiple of ``FAN_IN`` on its level, so it is a subtree.
     """
     while len(terms) > 1:
         is_last = len(terms) <= FAN_IN

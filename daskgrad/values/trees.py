@@ -1,4 +1,4 @@
-"""Trees: pytrees taken apart and put together, by ``optree`` in the namespace "daskgrad"."""
+"""Trees: flattens and unflattens pytrees, by ``optree`` in the namespace "daskgrad"."""
 
 import itertools
 import pickle
@@ -18,14 +18,14 @@ LEAF_TYPES = {np.ndarray, np.float64, float, type(None)}  # and a backend's boxe
 
 def flatten(value: Any) -> tuple[list[Any], optree.PyTreeSpec]:
     """The leaves of a pytree and its structure; ``None`` counts as a leaf."""
-    if type(value) in LEAF_TYPES:  # by far the most frequent ones, in a tenth of the time
+    if type(value) in LEAF_TYPES:  # most values are leaves: a tenth of the time
         return [value], LEAF
     try:
         return optree.tree_flatten(value, none_is_leaf=True, namespace=NAMESPACE)
     except RecursionError:
         raise RecursionError(
-            f"a {type(value).__name__} is nested too deep to be taken apart, or holds itself; "
-            f"pytrees of arrays are some levels deep"
+            f"a {type(value).__name__} cannot be flattened: it is nested too deep, or holds "
+            f"itself; a pytree of arrays should be some levels deep"
         ) from None
 
 
@@ -35,7 +35,7 @@ def unflatten(structure: optree.PyTreeSpec, leaves: Sequence[Any]) -> Any:
 
 
 def map_leaves(fun: Callable, value: Any, *others: Any) -> Any:
-    """The pytree of what a function makes of each leaf, and of those of others in its place."""
+    """The pytree of a function's results for each leaf, and the others' leaves at its place."""
     leaves, structure = flatten(value)
     if not others:
         return unflatten(structure, list(map(fun, leaves)))
@@ -44,19 +44,19 @@ def map_leaves(fun: Callable, value: Any, *others: Any) -> Any:
 
 
 def children_of(structure: optree.PyTreeSpec) -> dict[Any, tuple[int, optree.PyTreeSpec]]:
-    """For each child of a container, by its entry: its first leaf, and its structure."""
+    """For each child of a container, by its entry: the number of its first leaf; its structure."""
     children = structure.children()
     firsts = itertools.accumulate([child.num_leaves for child in children], initial=0)
     return dict(zip(structure.entries(), zip(firsts, children, strict=False), strict=True))
 
 
 def exactly(structure: optree.PyTreeSpec) -> bytes | None:
-    """What tells structures apart that are equal, or None where nothing does.
+    """Bytes that tell structures apart that are equal; None if a structure cannot be pickled.
 
-    They may differ in the order of a dict's keys, which a model may go by, and in keys like 1 and
-    True. Equality is wanted, too: two classes of one name may have the same bytes here.
+    Equal structures may differ in the order of a dict's keys, which a model may use, and in keys
+    like 1 and True. Compare structures, too: two classes of one name may have the same bytes.
     """
-    for dumps in (pickle.dumps, cloudpickle.dumps):  # which may do what pickle cannot
+    for dumps in (pickle.dumps, cloudpickle.dumps):  # cloudpickle takes more
         try:
             return dumps(structure)
         except Exception:

@@ -1,6 +1,6 @@
 """Tuples: items that are tuples, kept column by column.
 
-So a row of numbers and its label are an item of a sum, and a run of such items is two arrays.
+So a row of numbers and its label are one item of a sum, and a run of these items is two arrays.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ from daskgrad.values.trees import NAMESPACE, flatten
 
 
 class Tuples(Sequence):
-    """Columns of one length as a sequence of tuples; a slice of it is one of each column."""
+    """Columns of equal length as a sequence of tuples; a slice takes a slice of each column."""
 
     __slots__ = ("columns",)
 
@@ -49,10 +49,10 @@ optree.register_pytree_node(Tuples, flatten_tuples, unflatten_tuples, namespace=
 
 
 def columns_of(items: Any) -> tuple:
-    """What is side by side in items."""
+    """The columns of items: one unless they are tuples."""
     return items.columns if isinstance(items, Tuples) else (items,)
 
 
 def as_slice(items: Any) -> Any:
-    """Items as a function that takes a whole slice gets them: of tuples a tuple of columns."""
+    """Items as an argument of a function that takes a slice: a tuple of columns for tuples."""
     return items.columns if isinstance(items, Tuples) else items

@@ -1,4 +1,4 @@
-"""Vectors: a pytree as a vector of the numbers in its leaves with a derivative, one after another.
+"""Vectors: a pytree as the vector of the numbers in its differentiable leaves.
 
 A unit or random vector is a pytree in the shape of a value, with ``None`` for other leaves.
 """
@@ -19,12 +19,12 @@ def differentiable(value: Any) -> list[Any]:
 
 
 def entries(value: Any) -> int:
-    """How many numbers a value is made of, complex ones counted once."""
+    """The number of entries in the differentiable leaves; a complex number is one entry."""
     return sum(map(np.size, differentiable(value)))
 
 
 def epsilon(value: Any) -> float:
-    """That of the coarsest dtype."""
+    """The epsilon of the coarsest dtype."""
     dtypes = [np.asarray(leaf).dtype for leaf in differentiable(value)]
     return max([float(np.finfo(dtype).eps) for dtype in dtypes], default=0.0)
 
@@ -35,7 +35,7 @@ def is_double(value: Any) -> bool:
 
 
 def unit(leaves: Sequence[Any], place: int) -> Leaves:
-    """Arrays like the leaves that are one in one entry, in C order."""
+    """Arrays in the shapes of the leaves, with one entry one and all others zero, in C order."""
     made = []
     for leaf in leaves:
         zero = zeros(leaf)
@@ -53,7 +53,7 @@ def unit(leaves: Sequence[Any], place: int) -> Leaves:
 
 
 def random_like(value: Any, random: np.random.Generator) -> Any:
-    """A random pytree in the shape of a value, of norm about one."""
+    """A random pytree in the shape of a value, with norm about one."""
     scale = np.sqrt(entries(value))
 
     def draw(leaf: Any) -> Any:
@@ -95,7 +95,7 @@ def inner(first: Any, second: Any) -> float:
 
 
 def size(first: Any, second: Any) -> float:
-    """What the rounding error of the inner product is relative to."""
+    """The scale of the inner product's rounding error: the sum of absolute products."""
     return float(sum([np.sum(np.abs(product)) for product in products(first, second)]))
 
 
@@ -118,11 +118,11 @@ class Kind(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many real numbers it is made of."""
+        """The number of real numbers; a complex number has two."""
         return math.prod(self.shape) * self.dtype.itemsize // self.real.itemsize
 
     def leaf(self, numbers: np.ndarray) -> Any:
-        """The leaf that is made of these real numbers."""
+        """The leaf of these real numbers."""
         return numbers.astype(self.real, copy=False).view(self.dtype).reshape(self.shape)[()]
 
 
@@ -134,12 +134,12 @@ def kinds(leaves: Sequence[Any]) -> tuple[Kind | None, ...]:
 
 
 def count(kinds: Kinds) -> int:
-    """How many real numbers leaves of these kinds are made of."""
+    """The number of real numbers in leaves of these kinds."""
     return sum([kind.size for kind in kinds if kind is not None])
 
 
 def reals(leaf: Any) -> np.ndarray:
-    """The real numbers that a leaf is made of, as a vector."""
+    """The real numbers of a leaf, as a vector."""
     flat = np.ascontiguousarray(leaf).reshape(-1)
     return flat.view(flat.real.dtype)
 
@@ -160,7 +160,7 @@ def in_reals(leaves: Sequence[Any], kinds: Kinds) -> np.ndarray:
 
 
 def split(numbers: np.ndarray, kinds: Kinds) -> Leaves:
-    """The leaves of these kinds that the real numbers make."""
+    """The leaves of these kinds with these real numbers."""
     ends = np.cumsum([0 if kind is None else kind.size for kind in kinds])[:-1]
     pairs = zip(np.split(numbers, ends), kinds, strict=True)
     return tuple([None if kind is None else kind.leaf(part) for part, kind in pairs])

@@ -380,7 +380,7 @@ def test_a_backend_that_lacks_a_function_is_an_error_that_names_it():
 
 
 def test_a_backends_name_is_a_string():
-    with pytest.raises(TypeError, match="the name of a backend is a string; found 3"):
+    with pytest.raises(TypeError, match="the name of a backend must be a string; found 3"):
         dg.register_backend(3, Halving())
 
 

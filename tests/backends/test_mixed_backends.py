@@ -144,7 +144,7 @@ def test_plain_numbers_within_models():
         assert_allclose(dg.hvp(lambda x: model(x), (X,), (V,))[1][0], [0, 0, 0, 4.0])
         model = dg.delayed(in_jax, backend="jax")
         with pytest.raises(
-            TypeError, match=r"dg.value was asked within a model of the JAX backend"
+            TypeError, match=r"dg.value cannot be used within a model of the JAX backend"
         ):
             dg.grad(lambda x: model(x))(X)
 

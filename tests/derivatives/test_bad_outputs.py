@@ -332,7 +332,7 @@ def test_a_cotangent_has_the_structure_of_the_value(cotangent):
 
 def test_a_cotangent_for_what_has_no_derivative_is_none():
     _, pullback = dg.vjp(dg.delayed(lambda x: [3, x], name="model"), X)
-    with pytest.raises(TypeError, match="cotangent of 'model': 3 has no derivative; give None"):
+    with pytest.raises(TypeError, match="cotangent of 'model': 3 has no derivative; pass None"):
         pullback([1.0, X])
     assert_array_equal(pullback([None, X])[0], X)
 

@@ -237,7 +237,7 @@ def test_annotations_hold_for_the_tasks_of_tangents():
         ((X,), (V[:2],), ValueError, r"tangent of 'x': expected shape \(4,\).*found \(2,\)"),
         ((X,), ({"a": V},), ValueError, "tangent of 'x': expected the structure of the primal"),
         ((X,), (V * 1j,), TypeError, "tangent of 'x': expected dtype float64.*complex128"),
-        ((3,), (1.0,), TypeError, "tangent of .*has no derivative; give None"),
+        ((3,), (1.0,), TypeError, "tangent of .*has no derivative; pass None"),
     ],
 )
 def test_what_is_asked_wrongly_is_said(primals, tangents, kind, says):

@@ -104,7 +104,9 @@ def test_arrays_without_entries(mode):
 
 
 def test_an_unknown_mode_is_an_error():
-    with pytest.raises(ValueError, match="mode is one of 'auto', 'forward', 'reverse'; found 'up'"):
+    with pytest.raises(
+        ValueError, match="mode must be one of 'auto', 'forward', 'reverse'; found 'up'"
+    ):
         dg.jacobian(squash_, mode="up")
 
 

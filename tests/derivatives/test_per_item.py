@@ -226,7 +226,7 @@ def test_items_are_no_variables(items):
 
 
 def test_other_bad_input_is_told():
-    with pytest.raises(ValueError, match=r"gradient is one of 'norm', 'full'.*found 'all'"):
+    with pytest.raises(ValueError, match=r"gradient must be one of 'norm', 'full'.*found 'all'"):
         dg.per_item(term, ITEMS, gradient="all")
     with pytest.raises(ValueError, match="grainsize is"):
         dg.per_item(term, ITEMS, grainsize=0)

@@ -210,7 +210,9 @@ class Derived(numpy.ndarray):
 
 def test_a_derived_class_whose_pickle_would_lose_strides_stays_behind():
     strided = BASE.transpose(2, 0, 3, 1).view(Derived)
-    with pytest.raises(pickle.PicklingError, match=r"the pickle of a Derived with strides \("):
+    with pytest.raises(
+        pickle.PicklingError, match=r"a Derived with strides \(.* cannot be pickled"
+    ):
         seal(strided, TapePickler)
     contiguous = BASE.view(Derived)
     assert type(packed_again(contiguous)) is Derived

@@ -133,8 +133,8 @@ def test_the_model_is_named(write):
     ):
         with pytest.raises((ValueError, TypeError)) as caught:
             ask()
-        assert "model 'reactor' may have written into what it was given" in notes(caught.value)
-        assert "copy it first" in notes(caught.value)
+        assert "model 'reactor' may have written into an argument" in notes(caught.value)
+        assert "copy the array first" in notes(caught.value)
     np.testing.assert_array_equal(given, C)
 
 
@@ -174,7 +174,7 @@ def test_compiled_code_that_only_wants_memory_to_write_into_is_told_so():
     matrix = scipy.sparse.csr_array(np.triu(np.arange(9, dtype=np.int32).reshape(3, 3), 1))
     with pytest.raises(ValueError, match="buffer source array is read-only") as caught:
         dg.grad(lambda x: dg.delayed(model)(x, matrix))(X)
-    assert "or handed it to compiled code that may" in notes(caught.value)
+    assert "or passed it to compiled code that may" in notes(caught.value)
 
 
 def test_other_errors_are_not_explained():
@@ -195,4 +195,4 @@ def test_other_errors_are_not_explained():
     for fun in (full, locked, opened, own):
         with pytest.raises((OSError, ValueError)) as caught:
             dg.grad(dg.delayed(fun))(X)
-        assert "copy it first" not in notes(caught.value)
+        assert "copy the array first" not in notes(caught.value)

@@ -272,7 +272,7 @@ def test_a_model_that_draws_other_numbers_when_traced_again_is_an_error(pool):
     with (
         dask.config.set(scheduler="processes", pool=pool),
         under(Never()),
-        pytest.raises(NondeterministicModelError, match="'drawing' returned another value"),
+        pytest.raises(NondeterministicModelError, match="'drawing' is not deterministic"),
     ):
         dg.grad(lambda x: outer(dg.delayed(drawing)(x)))(np.ones(3))
 

@@ -693,7 +693,7 @@ def test_a_block_whose_value_others_saw_differently_is_an_error():
     block = Block(scaled)
     captured = block.capture()
     other = Block(lambda item, x: 1.001 * item * x).capture().value
-    with pytest.raises(NondeterministicModelError, match="'scaled' returned another value"):
+    with pytest.raises(NondeterministicModelError, match="'scaled' is not deterministic"):
         block.pull_back(captured, other)
 
 

@@ -166,7 +166,7 @@ def test_a_pullback_without_any_worker_is_an_error_that_says_so():
         _, pullback = dg.vjp(lambda x: vector(None, x), X)
         client.cluster.scale(0)
         wait_until(lambda: not client.ncores())
-        with pytest.raises(TimeoutError, match=r"nothing could run.*There is no worker at"):
+        with pytest.raises(TimeoutError, match=r"no task could run.*has no worker"):
             pullback(V)
         client.cluster.scale(1)
         assert_array_equal(pullback(V)[0], quiet_gradient(vector))

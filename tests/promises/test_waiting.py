@@ -92,7 +92,7 @@ def test_limits_are_seconds_durations_or_none(given, seconds):
 def test_a_limit_that_is_none_is_an_error(given):
     with (
         dask.config.set({"daskgrad.wait.placing": given}),
-        pytest.raises(ValueError, match=r"daskgrad\.wait\.placing = .*'5 minutes', or None"),
+        pytest.raises(ValueError, match=r"daskgrad\.wait\.placing in .*'5 minutes', or None"),
     ):
         limit("placing")
 
@@ -102,7 +102,7 @@ def test_a_limit_that_does_not_exist_is_an_error(given):
     (key, value), *_ = given.items()
     with (
         dask.config.set({f"daskgrad.{key}": value}),
-        pytest.raises(ValueError, match=r"; the limits are daskgrad\.wait\.workers, "),
+        pytest.raises(ValueError, match=r"must hold the limits daskgrad\.wait\.workers, "),
     ):
         limit("answers")
 
@@ -121,7 +121,7 @@ def test_a_graph_that_nobody_can_run_is_an_error_that_says_why():
         with pytest.raises(TimeoutError) as caught:
             in_place(workers=["tcp://127.0.0.1:1"])
         message = str(caught.value)
-        assert "nothing could run for 0.4 s (dask.config: daskgrad.wait.workers)" in message
+        assert "no task could run for 0.4 s (dask.config: daskgrad.wait.workers)" in message
         assert "while the value of 'small_model'" in message
         assert "tasks wait, first of all the forward of 'small_model'" in message
         assert "asks for {'workers': ['tcp://127.0.0.1:1']}" in message
@@ -133,18 +133,18 @@ def test_a_graph_that_nobody_can_run_is_an_error_that_says_why():
         set_status(client, Status.paused)
         with pytest.raises(TimeoutError, match=r"No worker at .* takes work: .* is paused"):
             gradient()
-        with pytest.raises(TimeoutError, match=r"all there are \(.*\) are paused or closing"):
+        with pytest.raises(TimeoutError, match=r"all of them \(.*\) are paused or closing"):
             dg.place(ITEMS)
         set_status(client, Status.running)
         assert_right(gradient())
 
         client.cluster.scale(0)
         wait_until(lambda: not client.ncores())
-        with pytest.raises(TimeoutError, match=r"There is no worker at .*scale the cluster up"):
+        with pytest.raises(TimeoutError, match=r"has no worker: .*scale the cluster up"):
             gradient()
-        with pytest.raises(TimeoutError, match="There is no worker at"):
+        with pytest.raises(TimeoutError, match="has no worker"):
             dg.vjp(small_model, X)
-        with pytest.raises(TimeoutError, match=r"no worker of .* there is none"):
+        with pytest.raises(TimeoutError, match=r"no worker of .* it has none"):
             dg.place(ITEMS)
         wait_until(lambda: tasks_of(client) == 0)
 
@@ -322,7 +322,7 @@ def test_a_scheduler_that_dies_is_an_error_that_says_so(what, tmp_path):
 
 
 LOST = {
-    "graph": "the scheduler at tcp.* was lost, .* while the value of 'slow'",
+    "graph": "the scheduler at tcp.*, was lost while the value of 'slow'",
     "placed items": r"the scheduler at tcp.* cannot be reached|the client is closed",
 }
 
@@ -457,7 +457,7 @@ def test_a_model_that_kills_its_worker_in_a_graph_is_an_error_that_names_it(frai
     killed = pytest.raises(Exception, match=r"KilledWorker|died while running it")
     with allowed_failures(frail, 0), killed as caught:
         dg.grad(dg.delayed(deadly_model))(X)
-    assert "that is the forward of 'deadly_model'" in caught.value.__notes__[0]
+    assert "the task is the forward of 'deadly_model'" in caught.value.__notes__[0]
     assert_right(gradient())
 
 

@@ -343,7 +343,9 @@ def test_a_jacobian_tells_its_size():
 
 def test_a_complex_step_needs_a_function_of_complex_numbers(scheduler):
     box = dg.finite_difference(lambda x: np.sum(np.abs(x) ** 2), "complex-step")
-    message = r"complex step was asked for, but '<lambda>' returned real float64\[\] for compl"
+    message = (
+        r"'<lambda>' cannot take a complex step: for complex arguments it returned real float64\[\]"
+    )
     with pytest.raises(TypeError, match=message):
         dg.grad(box)(X)
 
@@ -373,7 +375,7 @@ def test_second_derivatives_are_an_error_that_says_so():
 
 def test_second_derivatives_of_a_graph_are_an_error_that_says_so():
     box = dg.finite_difference(lambda x: np.sum(x**3))
-    with pytest.raises(TypeError, match="second derivative of '<lambda>' was asked for"):
+    with pytest.raises(TypeError, match="'<lambda>' has no second derivative"):
         dg.hvp(box, (X,), (X,))
 
 
@@ -419,15 +421,15 @@ def test_a_name_is_in_keys_notes_and_errors():
 @pytest.mark.parametrize(
     ("args", "error", "message"),
     [
-        ((3,), TypeError, r"dg.finite_difference takes a function; found 3"),
+        ((3,), TypeError, r"argument of dg.finite_difference must be a function; found 3"),
         (
             (plain, "forward"),
             ValueError,
-            r"method is one of 'central', 'complex-step'; foun",
+            r"method must be one of 'central', 'complex-step'; foun",
         ),
-        ((plain, "central", 0.0), ValueError, r"step is a positive number.*found 0.0"),
-        ((plain, "central", "1e-3"), ValueError, r"step is a positive number.*found '1e-3'"),
-        ((plain, "central", np.inf), ValueError, r"step is a positive number.*found inf"),
+        ((plain, "central", 0.0), ValueError, r"step must be a positive number.*found 0.0"),
+        ((plain, "central", "1e-3"), ValueError, r"step must be a positive number.*found '1e-3'"),
+        ((plain, "central", np.inf), ValueError, r"step must be a positive number.*found inf"),
     ],
 )
 def test_bad_arguments(args, error, message):

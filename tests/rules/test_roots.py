@@ -276,7 +276,7 @@ def test_a_linear_solver_returns_a_vector():
 
 
 def test_it_takes_two_functions():
-    with pytest.raises(TypeError, match=r"dg.implicit takes a function; found 3"):
+    with pytest.raises(TypeError, match=r"argument of dg.implicit must be a function; found 3"):
         dg.implicit(3, residual)
     with pytest.raises(TypeError, match=r"residual of 'solver' must be a function; found None"):
         dg.implicit(solver, None)

@@ -375,7 +375,9 @@ def test_a_rule_that_is_off_by_a_thousandth_is_caught():
     right = dg.custom_vjp(lambda x: np.sin(x))
     right.defvjp(lambda x: (right(x), x), lambda x, g: (np.cos(x) * g,))
     dg.check_grads(dg.delayed(right), modes=["reverse"])(RHS)
-    with pytest.raises(NotImplementedError, match="has no rule for it") as caught:
+    with pytest.raises(
+        NotImplementedError, match="has no rule for a derivative in forward mode"
+    ) as caught:
         dg.check_grads(dg.delayed(right))(RHS)
     assert any("modes=('reverse',)" in note for note in caught.value.__notes__)
 
@@ -395,7 +397,9 @@ def gradient(fun):
 
 
 def test_without_rules_a_derivative_is_an_error_that_names_them():
-    with pytest.raises(NotImplementedError, match=r"derivative of 'product'.*product.defvjp\(forw"):
+    with pytest.raises(
+        NotImplementedError, match=r"'product' has no rule for a derivative; .*product.defvjp\(forw"
+    ):
         gradient(product())
     assert_array_equal(product()(RHS, RHS, 2), 2 * RHS**2)
 
@@ -405,7 +409,8 @@ def test_each_mode_names_the_rule_that_it_misses():
     forward_only.defjvp(lambda p, t: (p[0] * p[1] * 2, (t[0] * p[1] + p[0] * t[1]) * 2))
     reverse_only.defvjp(lambda a, b, n: (a * b * n, 0), lambda kept, g: (g, g, None))
     with pytest.raises(
-        NotImplementedError, match=r"reverse mode of 'product'.*product.defvjp\(for"
+        NotImplementedError,
+        match=r"'product' has no rule for .* reverse mode; .*product.defvjp\(for",
     ):
         gradient(forward_only)
     with pytest.raises(NotImplementedError, match=r"forward mode of 'product'.*defjvp\(jvp\)"):
@@ -483,9 +488,7 @@ def test_a_differentiated_value_in_a_closure_is_an_error():
         inner.defvjp(lambda y: (x * y, None), lambda kept, g: (x * g,))
         return anp.sum(inner(2.0 * x))
 
-    with pytest.raises(
-        TypeError, match="depends on a differentiated value that is none of its arg"
-    ):
+    with pytest.raises(TypeError, match="depends on a differentiated value that is not an arg"):
         autograd.grad(objective)(RHS)
 
 
@@ -526,11 +529,11 @@ def test_objects_are_functions_too():
 
 
 def test_only_plain_functions_are_decorated_and_only_arrays_passed():
-    with pytest.raises(TypeError, match=r"dg.custom_vjp takes a function; found 3"):
+    with pytest.raises(TypeError, match=r"argument of dg.custom_vjp must be a function; found 3"):
         dg.custom_vjp(3)
-    with pytest.raises(TypeError, match=r"plain function; found <model sum>: apply dg.delayed to"):
+    with pytest.raises(TypeError, match=r"plain function; found <model sum>; apply dg.delayed to"):
         dg.custom_vjp(dg.delayed(anp.sum, name="sum"))
     with pytest.raises(TypeError, match=r"'solve' was called on Variable.*with dg.delayed"):
         solve(MATRIX, dg.variable(RHS))
-    with pytest.raises(TypeError, match=r"defvjp of 'product' takes functions; found None"):
+    with pytest.raises(TypeError, match=r"defvjp of 'product' must be functions; found None"):
         product().defvjp(lambda *args: None, None)

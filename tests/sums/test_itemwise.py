@@ -411,7 +411,7 @@ def test_a_model_that_changes_its_mind_is_found():
     summand = Summand(node.call, (Active(0, watched=False),))
     first, second = [capture_block(node.model, summand, 0, [], ROWS) for _ in ("once", "again")]
     item_cotangents_of(first, 0, without_items(first), node.model)
-    with pytest.raises(NondeterministicModelError, match="'changing' returned another value"):
+    with pytest.raises(NondeterministicModelError, match="'changing' is not deterministic"):
         item_cotangents_of(second, 0, without_items(first), node.model)
 
 

@@ -127,11 +127,11 @@ def used_up():
 ITEMS = r"must be a list, a tuple.*found "
 NO_NUMBERS = r"'model' returned {}; expected numbers or arrays"
 MANY = "broadcast from fewer numbers, and would be copied to .* GiB"
-ONCE = "used up when a model has run once.*pass a list"
-NESTED = "nested too deep to be taken apart, or holds itself"
+ONCE = "one run of the model uses up.*pass a list"
+NESTED = "cannot be flattened: it is nested too deep, or holds itself"
 PARAMETER = "argument 'x' of 'energy' is {}, which has no derivative.*np.asarray makes them"
 HOLDS = r"'{}' holds {}"
-SEED = r"the seed of dg\.{} is an integer or a sequence of integers.*found "
+SEED = r"the seed of dg\.{} must be an integer or a sequence of integers.*found "
 
 
 def debugged(ask):

@@ -222,7 +222,7 @@ def test_a_sum_that_lacks_a_term_is_an_error():
     subtrees = Subtrees(3, lambda first, second, owned: first + second)
     subtrees.put((0, 0), 1.0)
     subtrees.put((0, 1), 2.0)  # the first two are a subtree, and the third is still to come
-    with pytest.raises(RuntimeError, match="3 terms were to be added up"):
+    with pytest.raises(RuntimeError, match="3 terms must be added up"):
         subtrees.total()
     subtrees.put((0, 2), 4.0)
     assert subtrees.total() == 7.0

@@ -12,9 +12,9 @@ from daskgrad.backends.autograd.unboxing import stop_gradient as stop_gradient
 from daskgrad.backends.autograd.unboxing import value as value
 
 finds_writes = False
-prepare = None  # to find that a module has it not takes a microsecond, for each node
+prepare = None  # defined, since a failed lookup in a module takes a microsecond per node
 
 
 def run(fun: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
-    """The value of a call, whose arrays are NumPy's anyway."""
+    """The value of a call; its arrays are NumPy's."""
     return fun(*args, **kwargs)

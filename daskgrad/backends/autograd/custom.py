@@ -1,9 +1,9 @@
-"""Functions with rules of their own: a call of one is a single node of a trace.
+"""Functions with their own rules: a call of one is a single node of a trace.
 
-A call on boxes enters the trace as one of autograd's primitives does, but the function is an object
-(``daskgrad.rules.rule.Rule``), its arguments and its value are pytrees, and what its pullback
-needs is kept by the run that makes the value. What runs below a trace sees no boxes of it, only
-those of outer traces: so derivatives nest as autograd's do.
+A call on boxes enters the trace as autograd's primitives do, but the function is an object
+(``daskgrad.rules.rule.Rule``), its arguments and value are pytrees, and the run that makes the
+value keeps the residuals for the pullback. The function runs below the trace and sees no boxes of
+it, only those of outer traces: so derivatives nest as autograd's do.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,10 +24,10 @@ from daskgrad.values.trees import flatten, map_leaves
 
 
 class Call(NamedTuple):
-    """One call of a function, as it is below the trace that the call belongs to.
+    """One call of a function, below the trace that the call belongs to.
 
-    ``leaves`` and ``structure`` are of the positional arguments; ``value`` is what the run returned
-    and ``residuals`` what it left for the pullback.
+    ``leaves`` and ``structure`` are those of the positional arguments; the run returned ``value``
+    and ``residuals``.
     """
 
     function: Any
@@ -42,12 +42,12 @@ class Call(NamedTuple):
         return self.with_leaves(self.leaves)
 
     def with_leaves(self, leaves: Sequence[Any]) -> Any:
-        """Other leaves in the places of the arguments' own."""
+        """The arguments with different leaves."""
         return optree.tree_unflatten(self.structure, leaves)
 
 
 def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
-    """Calls a function with rules of its own, on boxes or on plain arrays."""
+    """Calls a function with its own rules, on boxes or on plain arrays."""
     require_plain_keywords(function, kwargs)
     leaves, structure = flatten_arguments(args)
     boxes, number, node_type, _ = find_top_boxed_args(leaves)
@@ -55,7 +55,7 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
         return function.fun(*args, **kwargs)
     for place, box in boxes:
         leaves[place] = box._value
-    leaves = list(map(read_only_leaf, leaves))  # the trace goes on with them
+    leaves = list(map(read_only_leaf, leaves))  # the trace still uses them
     if function.is_first_order:
         require_no_box(function, leaves)
     value, residuals = map(
@@ -78,7 +78,7 @@ def read_only_leaves(tree: Any) -> Any:
 
 
 def traced_value(call: Call, number: int, enter: Callable[[Any], Any]) -> Any:
-    """The value of a call, its leaves with a derivative in boxes of the trace."""
+    """The value of a call, with differentiable leaves in boxes of the trace."""
     outputs, structure = flatten(call.value)
     places = with_derivative(outputs)
     for place in places:
@@ -98,7 +98,7 @@ def with_derivative(leaves: Sequence[Any]) -> list[int]:
 
 
 def pack(leaves: Sequence[Any]) -> Any:
-    """What a trace takes for the value of a call: its only leaf, or a tuple of several."""
+    """The value of a call for a trace: its only leaf, or a tuple of several leaves."""
     return leaves[0] if len(leaves) == 1 else tuple(leaves)
 
 
@@ -110,7 +110,7 @@ def unpack(bundle: Any, count: int) -> list[Any]:
 
 
 def flatten_arguments(args: tuple) -> tuple[list[Any], Any]:
-    """The leaves and the structure of arguments, those in boxes of dicts and tuples among them."""
+    """The leaves and the structure of arguments, including those in boxes of dicts and tuples."""
     leaves, structure = flatten(args)
     if not any(isinstance(leaf, DictBox | SequenceBox) for leaf in leaves):
         return leaves, structure
@@ -118,7 +118,7 @@ def flatten_arguments(args: tuple) -> tuple[list[Any], Any]:
 
 
 def unbox_container(leaf: Any) -> Any:
-    """A dict, list or tuple of boxes in the place of a box of one."""
+    """A box of a dict, list or tuple as a dict, list or tuple of boxes; other leaves unchanged."""
     if isinstance(leaf, DictBox):
         return {key: unbox_container(leaf[key]) for key in leaf}
     if isinstance(leaf, SequenceBox):
@@ -131,9 +131,9 @@ def unbox_container(leaf: Any) -> Any:
 
 
 def pullback_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    """The rule for reverse mode: the function's own, whose results are checked.
+    """The rule for reverse mode: the function's own, with its results checked.
 
-    It holds nothing of the call but what the function's pullback does.
+    It keeps no more of the call alive than the function's pullback does.
     """
     call: Call = args[0]
     function, value = call.function, Space(call.value)
@@ -155,7 +155,7 @@ def pullback_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callab
 
 
 def push_rule(argnums: tuple, gs: Sequence[Any], ans: Any, args: tuple, kwargs: dict) -> Any:
-    """The rule for forward mode: the function's own, whose results are checked."""
+    """The rule for forward mode: the function's own, with its results checked."""
     call: Call = args[0]
     tangents = list(map(cotangents.zeros, map(shape_of, call.leaves)))
     for argnum, tangent in zip(argnums, gs, strict=True):
@@ -171,7 +171,7 @@ defjvp_argnums(call_rule, push_rule)
 
 
 class Space:
-    """What derivatives of a value are like; holds none of its arrays."""
+    """Structure, shapes and dtypes of the derivatives of a value; holds none of its arrays."""
 
     def __init__(self, value: Any):
         leaves, self._structure = flatten(value)
@@ -181,7 +181,7 @@ class Space:
     def in_structure(self, bundle: Any) -> Any:
         """The derivatives of the traced leaves in the value's structure; ``None`` elsewhere.
 
-        They are read-only: others may pull the same ones back.
+        They are read-only: others may use the same arrays.
         """
         leaves: list[Any] = [None] * len(self._leaves)
         for place, leaf in zip(self.places, unpack(bundle, len(self.places)), strict=True):
@@ -189,7 +189,7 @@ class Space:
         return optree.tree_unflatten(self._structure, leaves)
 
     def check(self, derivative: Any, what: str) -> list[Any]:
-        """The leaves of what a rule returned, in their shapes and dense, or an error."""
+        """The leaves of a rule's result, dense; raises if structure, shapes or dtypes differ."""
         if derivative is None:
             return list(map(cotangents.zeros, self._leaves))
         leaves, structure = flatten(derivative)
@@ -207,14 +207,14 @@ def shape_of(leaf: Any) -> Any:
 
 
 def fit(derivative: Any, leaf: Any, what: str) -> Any:
-    """A derivative in its leaf's dtype, or an error; one in a box keeps its dtype."""
+    """A derivative in its leaf's dtype, or an error; a derivative in a box keeps its dtype."""
     if derivative is None:
         return cotangents.zeros(leaf)
     checked = cotangents.check(getval(derivative), leaf, what)
     return derivative if isbox(derivative) else checked
 
 
-# ------------------------------------------------------------------------------------------ demands
+# ------------------------------------------------------------------------------------------- checks
 
 
 def require_one_each(function: Any, pulled: Any, count: int) -> None:
@@ -226,12 +226,12 @@ def require_one_each(function: Any, pulled: Any, count: int) -> None:
     if len(pulled) != count:
         raise ValueError(
             f"the backward function of {function.name!r} returned {len(pulled)} cotangents for "
-            f"{count} positional arguments; give None for those without derivative"
+            f"{count} positional arguments; return None for those without derivative"
         )
 
 
 def require_plain_keywords(function: Any, kwargs: dict) -> None:
-    """A keyword argument has no rule, and its derivative would be lost."""
+    """Raises if a keyword argument is differentiated: rules would lose its derivative."""
     for name, value in kwargs.items():
         if any(map(isbox, flatten(value)[0])):
             raise TypeError(
@@ -241,7 +241,7 @@ def require_plain_keywords(function: Any, kwargs: dict) -> None:
 
 
 def require_plain_array(function: Any, leaf: Any) -> None:
-    """No subclass of NumPy's array, such as the matrices that old sparse ones make."""
+    """Raises for subclasses of NumPy's array, such as the np.matrix of old sparse matrices."""
     if isinstance(leaf, np.ndarray) and type(leaf) is not np.ndarray:
         raise TypeError(
             f"{function.name!r} returned a {type(leaf).__name__}, which cannot be differentiated; "
@@ -250,17 +250,17 @@ def require_plain_array(function: Any, leaf: Any) -> None:
 
 
 def require_from_arguments(function: Any, leaf: Any, number: int) -> None:
-    """A box of the trace, below it, came through a closure or a global: the rules miss it."""
+    """Raises if a box of the trace came in through a closure or a global: the rules miss it."""
     if isbox(leaf) and leaf._trace >= number:
         raise TypeError(
-            f"{function.name!r} depends on a differentiated value that is none of its arguments, "
-            f"and its rules know nothing of that; pass it as an argument"
+            f"{function.name!r} depends on a differentiated value that is not an argument, "
+            f"so its rules cannot differentiate it; pass it as an argument"
         )
 
 
 def require_no_box(function: Any, leaves: Sequence[Any]) -> None:
     if any(map(isbox, leaves)):
         raise TypeError(
-            f"a second derivative of {function.name!r} was asked for, but {function.kind} have "
-            f"first derivatives only"
+            f"{function.name!r} has no second derivative: {function.kind} have first derivatives "
+            f"only"
         )

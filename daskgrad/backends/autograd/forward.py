@@ -1,8 +1,8 @@
-"""Linearizing: the record of one call for forward mode.
+"""Forward mode: records the primitives of one call, and pushes tangents along the record.
 
-The primitives are recorded in the order in which they ran, with what they ran on. Tangents are
+The primitives are recorded in the order in which they ran, with their arguments. Tangents are
 pushed forward along the record, any number of times, and no model runs again. The rules are
-autograd's where it has one, and else the transposes of those of the tape: a pullback is linear in
+autograd's if it has one, and otherwise the transposes of the tape's rules: a pullback is linear in
 its cotangent, so its own pullback maps tangents (J. Townsend, "A new trick for calculating Jacobian
 vector products", 2017). All of it is written in autograd's primitives, and can be differentiated.
 """
@@ -105,7 +105,7 @@ def linearize(
         outputs.append(output._value if ours else output)
         ends.append(output._node.place if ours else None)
 
-    settle()  # the model may have imported what is corrected
+    settle()  # the model may have imported functions whose rules are corrected
 
     def push(tangents: Sequence[Any]) -> list[Any]:
         pushed = list(tangents)
@@ -140,11 +140,11 @@ def require_array(box: Any) -> None:
 
 # ------------------------------------------------------------------------------------- rules
 
-RULES: dict[Callable, Callable] = {}  # the declared ones, of the primitives that were met
+RULES: dict[Callable, Callable] = {}  # declared rules of the primitives used so far
 
 
 def rule_of(fun: Callable) -> Callable:
-    """The rule of a primitive that was not met before, or whose rule is autograd's."""
+    """The rule of a primitive that is new, or whose rule is autograd's."""
     known = DECLARED.get(fun)
     if known is None or not (known.adjoint or known.program or known.refused or known.tangent):
         return primitive_jvps.get(fun) or transpose(fun)
@@ -157,11 +157,11 @@ def rule_of(fun: Callable) -> Callable:
 
 
 def transpose(fun: Callable) -> Callable:
-    """The rule for tangents from that for cotangents."""
+    """The rule for tangents, from the rule for cotangents."""
 
     def rule(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
         pullback = pullback_of(fun, argnums, ans, args, kwargs)
-        ones = vspace(ans).ones()  # some rules leave out what comes of zeros
+        ones = vspace(ans).ones()  # some rules skip zeros
         _, tape = trace(lambda cotangent: list(pullback(cotangent)), [ones])
         (tangent,) = tape.pull(tangents)
         return tangent
@@ -170,7 +170,7 @@ def transpose(fun: Callable) -> Callable:
 
 
 def rule_by_program(fun: Callable, program: Callable, needed: Callable, arrays: int) -> Callable:
-    """The rule of a function that a program stands for in some of its calls."""
+    """The rule of a function that a program replaces in some of its calls."""
 
     def rule(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
         if argnums[-1] >= arrays:

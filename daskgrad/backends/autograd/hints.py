@@ -1,16 +1,16 @@
-"""Hints: what to do where a model is not written for autograd."""
+"""Hints: advice for errors of models that are not written for autograd."""
 
 HINT = (
-    "while it is differentiated, a model sees autograd's boxes in the place of arrays: "
-    "use autograd.numpy in the place of numpy and math, and autograd.scipy in that of scipy "
-    "(autograd.scipy.special.gammaln; what it lacks gets a rule with dg.custom_vjp), make new "
-    "arrays (np.concatenate, np.where) in the place of assigning into one, and see autograd's "
-    "tutorial for what it covers; "
-    "a derivative inside a model is autograd's own, of a plain function: autograd.grad, not dg.grad"
+    "while it is differentiated, a model sees autograd's boxes instead of arrays: use "
+    "autograd.numpy instead of numpy and math, and autograd.scipy instead of scipy (for example "
+    "autograd.scipy.special.gammaln; give other functions a rule with dg.custom_vjp); make new "
+    "arrays (np.concatenate, np.where) instead of assigning into one; inside a model, take "
+    "derivatives of plain functions with autograd.grad, not dg.grad. autograd's tutorial tells "
+    "what it covers"
 )
 
 
-BOX_SIGNS = (  # what plain NumPy and SciPy say when they meet a box, or an array of boxes
+BOX_SIGNS = (  # in messages of plain NumPy and SciPy about a box, or an array of boxes
     "ArrayBox",
     "array element with a sequence",
     "dtype('O')",
@@ -25,7 +25,7 @@ BOX_SIGNS = (  # what plain NumPy and SciPy say when they meet a box, or an arra
 
 
 def hint(error: Exception, stage: str) -> str | None:
-    """What an error that plain NumPy raised over a box means; boxes are there while tracing."""
+    """The hint for an error of plain NumPy on a box; boxes exist only while tracing."""
     if stage == "forward" and any(sign in str(error) for sign in BOX_SIGNS):
         return HINT
     return None

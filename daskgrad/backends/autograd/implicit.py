@@ -1,4 +1,4 @@
-"""Derivatives of roots by the implicit function theorem.
+"""Implicit: derivatives of roots by the implicit function theorem.
 
 Where F(x, θ) = 0 and ∂F/∂x is regular, dx = -(∂F/∂x)⁻¹ (∂F/∂θ) dθ; so a cotangent g of x pulls back
 to -(∂F/∂θ)ᵀ w with (∂F/∂x)ᵀ w = g. Source: A. Griewank and A. Walther, Evaluating Derivatives,
@@ -37,7 +37,7 @@ class Root:
         self._vector = concatenate(arrays, f"the value of {call.function.name!r}")
 
     def pullback(self, active: Sequence[int], solve: Solve) -> Callable[[Any], tuple]:
-        """From a cotangent of x to those of the arguments; ``solve`` is with the transpose."""
+        """Maps a cotangent of x to those of the arguments; ``solve`` takes the transpose."""
         call = self._call
         _, tape = trace(self._residual_of(active), [call.leaves[place] for place in active])
 
@@ -62,7 +62,7 @@ class Root:
     # ---- linear systems with the Jacobian
 
     def dense(self, transposed: bool) -> Solve:
-        """The Jacobian, made and inverted as a matrix."""
+        """Solves with the Jacobian as a dense matrix."""
         matrix = self._jacobian().T if transposed else self._jacobian()
         return functools.partial(anp.linalg.solve, matrix)
 
@@ -111,7 +111,7 @@ class Root:
         return concatenate([leaves[place] for place in self._places], "a cotangent")
 
     def _in_structure(self, vector: Any, others: Sequence[Any] = ()) -> Any:
-        """A vector in the structure of x; its leaves without derivative are the ``others``."""
+        """A vector in the structure of x, with ``others`` for leaves without derivative."""
         leaves = list(others) or [None] * len(self._leaves)
         start = 0
         for place, shape in zip(self._places, self._shapes, strict=True):

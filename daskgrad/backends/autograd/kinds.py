@@ -1,4 +1,4 @@
-"""Kinds of numbers: real ones, complex ones, and those without derivative."""
+"""Kinds of numbers: real, complex, and without derivative."""
 
 from typing import Any
 

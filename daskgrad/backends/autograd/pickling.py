@@ -1,9 +1,9 @@
-"""Sending models to other processes, with autograd's primitives in them.
+"""Pickling: sends models to other processes, with autograd's primitives in them.
 
 A primitive is a closure, so cloudpickle sends it by value, and the copy that arrives has no rule:
-rules are kept in a table under the primitive itself. That meets every script that imports one by
-name (``from autograd.scipy.special import logsumexp``) or defines one. Here a primitive that a
-module has under its own name is sent as that name, and any other one with its rules.
+autograd's table of rules has the primitive itself as key. This affects every script that imports a
+primitive by name (``from autograd.scipy.special import logsumexp``) or defines one. Here a
+primitive that a module has under its name is sent by that name, and any other one with its rules.
 """
 
 import importlib
@@ -41,13 +41,13 @@ class ModelPickler(cloudpickle.Pickler):
 
 
 class TapePickler(ModelPickler):
-    """As for models; the arrays keep their strides, and a file is never read to the end."""
+    """As for models; but arrays keep their strides, and an open file is refused."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, np.ndarray):
             return reduce_array(obj)
         if isinstance(obj, io.IOBase):
-            raise pickle.PicklingError(f"a tape holds the file {obj!r}")
+            raise pickle.PicklingError(f"a tape cannot be pickled: it holds the file {obj!r}")
         return super().reducer_override(obj)
 
 
@@ -59,7 +59,7 @@ def is_primitive(obj: Any) -> bool:
 
 
 def is_wrapped(obj: Any) -> bool:
-    """Whether an object is a closure that autograd made, and so has not its own name."""
+    """Whether an object is a closure that autograd made, and so may have a different name."""
     code = getattr(obj, "__code__", None)
     return code is not None and (getattr(obj, "__module__", None) or "").startswith("autograd.")
 
@@ -85,7 +85,7 @@ _primitives: dict[str, Callable] = {}  # those that arrived here, so that each a
 
 
 def token_of(obj: Any) -> str:
-    """What tells a primitive from all others, in every process."""
+    """A key of a primitive that is unique across processes."""
     if not hasattr(obj, "daskgrad_token"):
         obj.daskgrad_token = uuid.uuid4().hex
     return obj.daskgrad_token

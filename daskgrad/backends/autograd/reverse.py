@@ -1,8 +1,8 @@
-"""The tape: autograd's record of one call, kept flat.
+"""Reverse mode: a flat tape of autograd's record of one call.
 
-Each array is boxed alone (one box around a dict or tuple makes autograd densify it at every use).
-The nodes are kept as a list in the order of the backward pass, which is autograd's own order, so
-that cotangents are added in the same order and have the same bits.
+Each array has its own box (autograd would make a box of a dict or tuple dense at every use). The
+tape is a list of nodes in the order of autograd's backward pass, so that cotangents are added in
+the same order and have the same bits.
 """
 
 import functools
@@ -33,9 +33,9 @@ from daskgrad.backends.autograd.trace_numbers import trace_numbers
 from daskgrad.values.closures import held_by
 from daskgrad.values.trees import LEAF_TYPES
 
-LEAF_TYPES.add(ArrayBox)  # optree would find out as much, in ten times the time
+LEAF_TYPES.add(ArrayBox)  # optree would find this, too, in ten times the time
 
-RULES: dict[Callable, Callable] = {}  # the declared ones, of the primitives that were met
+RULES: dict[Callable, Callable] = {}  # declared rules of the primitives used so far
 
 
 class TapeNode(Node):
@@ -60,7 +60,7 @@ class TapeNode(Node):
         try:
             self.pullback = rule(parent_argnums, value, args, kwargs)
         except (KeyError, NotImplementedError, TypeError) as error:
-            if fun is not call_rule:  # what that raises is the user's, or says what is missing
+            if fun is not call_rule:  # its errors are the user's, or clear already
                 explain(error, fun, parent_argnums)
             raise
 
@@ -76,7 +76,7 @@ def pullback_of(fun: Callable, argnums: tuple, value: Any, args: tuple, kwargs: 
 
 
 def rule_of(fun: Callable, argnums: tuple) -> Callable:
-    """The rule of a primitive that was not met before, or whose rule is autograd's."""
+    """The rule of a primitive that is new, or whose rule is autograd's."""
     settle()
     known = DECLARED.get(fun)
     if known is not None and (known.adjoint or known.program or known.refused):
@@ -117,11 +117,11 @@ class Tape:
 
     @property
     def steps(self) -> int:
-        """How many operations were recorded."""
+        """The number of recorded operations."""
         return len(self._order)
 
     def __reduce__(self) -> tuple:
-        """Flat, as the tape is: a chain of nodes that hold each other is too deep for a pickle."""
+        """As flat lists: a chain of nodes that refer to each other is too deep for pickle."""
         nodes = list(dict.fromkeys([*self._order, *self._roots]))
         places = {node: place for place, node in enumerate(nodes)}
         parents = [[places[parent] for parent in node.parents] for node in nodes]
@@ -132,11 +132,11 @@ class Tape:
         return make_tape, (parents, pullbacks, are_real, len(self._order), ends, roots)
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
-        """One cotangent (or None) an output in, one an array out; None where nothing arrived."""
+        """Maps a cotangent (or None) per output to one per array; None where nothing arrived."""
         return self._pull(cotangents, Cotangents())
 
     def pull_rows(self, cotangents: Sequence[Any]) -> list[Any]:
-        """The same, with ``Rows`` in the place of large arrays of which few were used."""
+        """The same, with ``Rows`` for large arrays of which few rows were used."""
         pulled = self._pull(cotangents, Cotangents(set(self._roots)))
         return [each.total() if type(each) is Pieces else each for each in pulled]
 
@@ -151,7 +151,7 @@ class Tape:
             for parent, cotangent in zip(
                 node.parents, node.pullback(arrived.pop(node)), strict=True
             ):
-                kind = type(cotangent)  # what most are is told without a call
+                kind = type(cotangent)  # most are recognised without a call
                 is_plain = kind is float64 or (kind is ndarray and cotangent.dtype.kind == "f")
                 if is_plain and parent not in arrived:
                     arrived[parent] = cotangent
@@ -186,7 +186,7 @@ def make_tape(
 
 
 def require_own_roots(order: Sequence[TapeNode], roots: Sequence[TapeNode]) -> None:
-    """Whatever the outputs depend on began at the roots; a copy of a box began elsewhere."""
+    """Raises if the outputs depend on other roots: then a box was copied."""
     beginnings = {node for node in order if node.pullback is None}
     if not beginnings.issubset(roots):
         raise copied_box_error()
@@ -194,8 +194,8 @@ def require_own_roots(order: Sequence[TapeNode], roots: Sequence[TapeNode]) -> N
 
 def copied_box_error() -> TypeError:
     return TypeError(
-        "an ArrayBox was copied with copy.deepcopy or pickle, and its copy has lost its "
-        "derivative; copy arrays with np.array(x)"
+        "an ArrayBox was copied with copy.deepcopy or pickle, so the copy has no derivative; copy "
+        "arrays with np.array(x)"
     )
 
 
@@ -205,9 +205,9 @@ NUMBERS = (np.ndarray, np.generic, float, complex, int)
 class Cotangents:
     """The cotangents of all nodes of a tape, while it is pulled back.
 
-    Adds in place only into arrays that it made itself: a pullback may return the very object that
-    it was given (that of ``a + 1.0`` does). At the nodes ``in_pieces`` pieces stay such, as long as
-    nothing else arrives.
+    Adds in place only into arrays that it made itself: a pullback may return its very argument
+    (that of ``a + 1.0`` does). At the nodes ``in_pieces`` pieces stay pieces, as long as no other
+    cotangent arrives.
     """
 
     __slots__ = ("_in_pieces", "_ours", "value")
@@ -286,7 +286,7 @@ def backward_order(ends: Sequence[TapeNode]) -> list[TapeNode]:
             children[node] = 1
             stack.extend(node.parents)
     for end in ends:
-        children[end] -= 1  # an end counts as nobody's child, unless a node uses it
+        children[end] -= 1  # the loop counted each end once without a node that uses it
     order = []
     ready = [end for end in dict.fromkeys(ends) if not children[end]]
     while ready:
@@ -340,7 +340,7 @@ def declared_rule(fun: Callable, known: Declaration) -> Callable:
 
 
 def rule_by_program(fun: Callable, program: Callable, needed: Callable, arrays: int) -> Callable:
-    """The rule of a function that a program stands for in some of its calls."""
+    """The rule of a function that a program replaces in some of its calls."""
 
     def rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
         if argnums[-1] >= arrays:
@@ -355,7 +355,7 @@ def rule_by_program(fun: Callable, program: Callable, needed: Callable, arrays: 
 def program_pullback(
     program: Callable, argnums: tuple, ans: Any, args: tuple, kwargs: dict
 ) -> Callable[[Any], tuple]:
-    """The pullback of a program, which is traced here and now."""
+    """The pullback of a program, which is traced now."""
     active = [args[argnum] for argnum in argnums]
     outputs, tape = trace(program_of(program, argnums, args, kwargs), active)
     is_list, count = isinstance(plain(ans), list | tuple), len(outputs)

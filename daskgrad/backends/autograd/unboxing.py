@@ -1,4 +1,4 @@
-"""Out of the boxes: the plain numbers in what a model is called with while it is traced.
+"""Unboxing: the plain numbers in the boxes of a trace.
 
 They have no derivative in any of the traces that they come from, nested ones included.
 """
@@ -12,10 +12,10 @@ from daskgrad.values.trees import map_leaves
 
 
 def unboxed(leaf: Any) -> Any:
-    """What is in a box, through all traces; anything else as it is.
+    """The plain value in a box, through all traces; any other leaf unchanged.
 
-    Arrays are copies, since the trace goes on with those in the boxes. autograd's own boxes of
-    dicts, lists and tuples hold boxes of outer traces.
+    Arrays are copies, since the trace still uses those in the boxes. autograd's boxes of dicts,
+    lists and tuples hold boxes of outer traces.
     """
     if not isbox(leaf):
         return leaf

@@ -1,4 +1,4 @@
-"""Blocks: the items of a block of a sum go through loops, those of one kind together."""
+"""Blocks: evaluates the items of a block of a sum in loops, items of one kind together."""
 
 import itertools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -42,7 +42,7 @@ def trace_block(block: TracedBlock) -> Iterator[list[Result | None]]:
 def runs_of_one_kind(
     parts: Sequence["Part"],
 ) -> Iterator[tuple[tuple[Hashable, ...], int, int]]:
-    """Items one after the other that are of one kind: the kind, and the numbers of the items."""
+    """Runs of consecutive items of one kind: the kind, first number and end."""
     start = 0
     for kind, run in itertools.groupby(zip(*[part.kinds for part in parts], strict=True)):
         stop = start + len(list(run))
@@ -51,7 +51,7 @@ def runs_of_one_kind(
 
 
 def results_of(groups: Iterable["Group"], start: int, stop: int) -> list[Result | None]:
-    """What the groups find for the items that were put into them, those from start to stop."""
+    """The results of the groups for items ``start`` to ``stop``."""
     found: list[Result | None] = [None] * (stop - start)
     for group in groups:
         for number, result in group.results():
@@ -80,17 +80,17 @@ class Group:
                 self._loop = loop_of(self._compiled, self._layout, self._arrays, is_own)
 
     def _is_own(self, place: int) -> bool:
-        """Whether a leaf of a call is the item's, and no shared input's or constant."""
+        """Whether a leaf of a call is the item's, not a shared input's or a constant."""
         origin = self._origins[place]
         return origin is not None and origin[0] < len(self._parts)
 
     @property
     def nbytes(self) -> int:
-        """What an item takes while it is held."""
+        """The bytes of an item while it is held."""
         return 0 if self._loop is None else self._loop.nbytes
 
     def results(self) -> Iterable[tuple[int, Result]]:
-        """What its items have; nothing where there is no loop. The group is empty then."""
+        """The results of its items, which are then removed; none if the kind has no loop."""
         numbers, self.numbers = self.numbers, []
         if self._loop is None or self._compiled is None or not numbers:
             return ()
@@ -102,7 +102,7 @@ class Group:
         return zip(numbers, found, strict=True)
 
     def _rows(self, place: int, numbers: Sequence[int], length: int) -> np.ndarray:
-        """What items have in the place of a leaf of a call, in as many rows as a loop takes."""
+        """The items' leaves at a place of the call, padded to the rows of a loop."""
         origin = self._origins[place]
         assert origin is not None
         part, leaf = origin
@@ -145,14 +145,14 @@ def part_of(column: Sequence[Any] | np.ndarray) -> Part:
 
 
 def tree_kind(leaves: Sequence[Any], structure: Any) -> Hashable:
-    """What items have in common that go through one loop; ``None`` for one that goes alone."""
+    """The kind of items that share a loop; ``None`` for an item that is evaluated alone."""
     order = b"" if structure is LEAF else exactly(structure)
     kinds = tuple([leaf_kind(leaf) for leaf in leaves])
     return None if order is None or None in kinds else (structure, order, kinds)
 
 
 def leaf_kind(leaf: Any) -> Hashable:
-    """As in the kind of a call; ``None`` for what a loop does not take."""
+    """As in the kind of a call; ``None`` for a leaf that a loop cannot take."""
     cls = type(leaf)
     if is_numeric(leaf):
         return leaf.shape, leaf.dtype

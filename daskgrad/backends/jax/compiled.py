@@ -1,10 +1,10 @@
-"""Programs: models compiled once for each kind of call.
+"""Compiled: models compiled once for each kind of call.
 
-JAX runs a function's Python code only when it compiles it. What a call and its result are made of
-besides arrays is kept with the program; so a program belongs to one kind of call: one function, the
-structure of the arguments, the leaves that are no arrays, and the shapes and dtypes of those that
-are. A function is known by its bytes, since what it refers to may have changed, and since a worker
-loads it anew with every evaluation.
+JAX runs a function's Python code only when it compiles it. The parts of a call and its result that
+are not arrays are kept with the program; so a program belongs to one kind of call: one function,
+the structure of the arguments, the leaves that are not arrays, and the shapes and dtypes of those
+that are. A function is known by its bytes, since objects that it refers to may have changed, and
+since a worker loads it again with every evaluation.
 """
 
 import logging
@@ -31,11 +31,11 @@ logger = logging.getLogger("daskgrad")
 MOST_KEPT = 4096  # programs: a sum of models may have as many shapes
 
 STATIC = frozenset({bool, int, str, bytes, type(None)})
-WEAK = frozenset({float, complex})  # traced: another number is no other kind of call
+WEAK = frozenset({float, complex})  # traced: a different number is the same kind of call
 
 
 class Prepared:
-    """A model's function and the digest of its bytes; ``None`` where it cannot be pickled."""
+    """A model's function and the digest of its bytes; ``None`` if it cannot be pickled."""
 
     __slots__ = ("digest", "fun")
 
@@ -52,8 +52,8 @@ def prepare(fun: Callable) -> Prepared:
 
 
 def digest_of(fun: Callable) -> bytes | None:
-    """The digest of a function's bytes; ``None`` where it cannot be pickled."""
-    known = getattr(fun, "daskgrad_digest", None)  # of one that came from another process
+    """The digest of a function's bytes; ``None`` if it cannot be pickled."""
+    known = getattr(fun, "daskgrad_digest", None)  # of a function from another process
     if known is not None:
         return known
     try:
@@ -63,7 +63,7 @@ def digest_of(fun: Callable) -> bytes | None:
 
 
 class Kind(NamedTuple):
-    """What calls of a program have in common: everything but the entries of arrays."""
+    """The key of a program: all about a call but the entries of its arrays."""
 
     structure: optree.PyTreeSpec
     exactly: bytes
@@ -72,7 +72,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(layout: Layout) -> Kind | None:
-    """The kind of a call; ``None`` where an argument is neither array nor plain constant."""
+    """The kind of a call; ``None`` if an argument is neither an array nor a plain constant."""
     structure = exactly(layout.structure)
     if structure is None:
         logger.info("not compiled by JAX: the structure of its arguments cannot be pickled")
@@ -101,7 +101,7 @@ def is_traced(leaf: Any) -> bool:
 class Compiled:
     """One function, compiled for one kind of call: its value, its forward pass and its pullback.
 
-    Where several threads are the first to call it, JAX compiles it in one of them.
+    If several threads are the first to call it, JAX compiles it in one of them.
     """
 
     def __init__(self, fun: Callable, layout: Layout):
@@ -116,7 +116,7 @@ class Compiled:
         self.structure: Any = None
         self.reached: list[bool] = []  # for each array, whether an output depends on it
         self.loops: dict[Any, Any] = {}  # over items, by which leaves are theirs
-        self.lock = threading.RLock()  # for who makes a loop
+        self.lock = threading.RLock()  # held while a loop is made
         self._value = jax.jit(self._traced_value)
         self._forward = jax.jit(self._traced_forward)
         self._pull = jax.jit(self._traced_pull)
@@ -135,12 +135,12 @@ class Compiled:
         return self.of_reached(self._pull(pullback, list(cotangents)))
 
     def of_reached(self, pulled: Sequence[Any]) -> list[Any]:
-        """What was pulled back, and ``None`` for arrays that no output depends on."""
+        """The cotangents of the arrays; ``None`` for arrays that no output depends on."""
         pairs = zip(pulled, self.reached, strict=True)
         return [each if is_reached else None for each, is_reached in pairs]
 
     def constants(self, leaves: Sequence[Any]) -> list[Any]:
-        """Of something for each leaf, that of those that are traced and not differentiated."""
+        """Selects the leaves, or entries for them, that are traced and not differentiated."""
         pairs = zip(leaves, self._is_constant, strict=True)
         return [leaf for leaf, is_constant in pairs if is_constant]
 
@@ -188,14 +188,14 @@ def same(leaf: Any) -> Any:
     return leaf
 
 
-# ------------------------------------------------------------------------------ those that are kept
+# ------------------------------------------------------------------------------------- the cache
 
 _compiled: dict[tuple[bytes, Kind], Compiled] = {}
 _lock = threading.Lock()
 
 
 def compiled_of(fun: Callable, layout: Layout) -> Compiled | None:
-    """The program of a kind of call, or ``None`` where its calls cannot be told apart."""
+    """The program of a kind of call, or ``None`` if the kind cannot be determined."""
     function = prepare(fun)
     if function.digest is None:
         return None

@@ -1,6 +1,6 @@
-"""Reach: which arrays the outputs of a traced function depend on.
+"""Dependence: finds the arrays that the outputs of a traced function depend on.
 
-JAX's own pullback returns zeros for the others, and nobody could tell them from derivatives.
+JAX's own pullback returns zeros for the others, which look like derivatives.
 """
 
 from typing import Any

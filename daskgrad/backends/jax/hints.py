@@ -1,4 +1,4 @@
-"""Hints: what to do where a model is not written for JAX."""
+"""Hints: advice for errors of models that are not written for JAX."""
 
 import jax
 
@@ -12,14 +12,13 @@ ERRORS = (
 
 HINT = (
     "a model of backend 'jax' is compiled: all its arrays and floating-point arguments are traced, "
-    "those that are not differentiated, too. Use jax.numpy in the place of numpy and math, "
-    "jnp.where and jax.lax in the place of Python's if and loops over values, and "
-    "x.at[i].set(y) in the place of x[i] = y; what decides on shapes or branches is passed as a "
-    "Python int, bool or str"
+    "also those that are not differentiated. Use jax.numpy instead of numpy and math, jnp.where "
+    "and jax.lax instead of Python's if and loops over values, and x.at[i].set(y) instead of "
+    "x[i] = y; pass arguments that decide on shapes or branches as Python int, bool or str"
 )
 
 
 def hint(error: Exception, stage: str) -> str | None:
-    """What an error means that JAX raises where a traced array is used as a NumPy array."""
+    """The hint for an error of JAX about a traced array that is used as a NumPy array."""
     is_assignment = "in-place item assignment" in str(error)
     return HINT if isinstance(error, ERRORS) or is_assignment else None

@@ -54,8 +54,8 @@ class Loop:
 
     @property
     def is_right(self) -> bool:
-        """Whether it may stand for single calls: their value is nothing but one real number, they
-        have no effects, whose order would change, and they are small."""
+        """Whether it may replace single calls: their value is one real number, they are small, and
+        have no effects, whose order would change."""
         outputs = self._compiled.outputs
         is_number = len(outputs.slots) == 1 and outputs.is_real_scalar()
         return is_number and not self._traced.effects and self.length >= SHORTEST
@@ -65,7 +65,7 @@ class Loop:
     ) -> Iterator[tuple[Any, tuple[Any, ...]]]:
         """The value of each item, and its gradient: an entry, or None, for each array.
 
-        ``rows(place, numbers, length)`` has what these items have in the place of a leaf.
+        ``rows(place, numbers, length)`` returns these items' leaves at a place.
         """
         constants = self._compiled.constants(layout.leaves)
         for start in range(0, len(numbers), self.length):
@@ -119,9 +119,9 @@ class Loop:
 def loop_of(
     compiled: Compiled, layout: Layout, arrays: list[Any], is_own: Sequence[bool]
 ) -> Loop | None:
-    """The loop of a program over the leaves that are the items' own; ``None`` where it has none.
+    """The loop of a program over the leaves that are the items' own; ``None`` if it has none.
 
-    That is decided by the program and the shapes, and never by data: the bits would depend on it.
+    The program and the shapes decide this, never data: the bits would depend on it.
     """
     which = tuple(is_own)
     with compiled.lock:  # so that one of several threads runs the function

@@ -26,9 +26,9 @@ OTHER = Other()
 
 
 class Outputs:
-    """The outputs of a function that JAX traces: which are arrays, and what the others are.
+    """The outputs of a function that JAX traces: the places of arrays, and the other leaves.
 
-    ``split`` is called while the function is traced, which is not at every call.
+    ``split`` runs only while the function is traced, not at every call.
     """
 
     __slots__ = ("slots",)
@@ -44,23 +44,23 @@ class Outputs:
         return ends, [leaf for leaf, slot in pairs if slot is OTHER]
 
     def join(self, ends: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-        """All leaves again, with these arrays in their places."""
+        """All leaves, with these arrays at their places."""
         rest = {End: iter(ends), Other: iter(others)}
         return [
             next(rest[type(slot)]) if type(slot) in rest else copy.copy(slot) for slot in self.slots
         ]
 
     def tangents(self, ends: Sequence[Any]) -> list[Any]:
-        """What the ends have, and ``None`` for all other leaves."""
+        """The tangents of the ends, and ``None`` for all other leaves."""
         rest = iter(ends)
         return [next(rest) if isinstance(slot, End) else None for slot in self.slots]
 
     def count(self) -> int:
-        """How many outputs have a derivative."""
+        """The number of outputs with a derivative."""
         return sum([isinstance(slot, End) for slot in self.slots])
 
     def is_real_scalar(self) -> bool:
-        """Whether one real number is all that has a derivative."""
+        """Whether a single real number has a derivative, and no other output."""
         likes = [like for like in self.likes() if like is not None]
         return len(likes) == 1 and likes[0].shape == () and likes[0].dtype.kind == "f"
 
@@ -69,7 +69,7 @@ class Outputs:
         return [slot.like if isinstance(slot, End) else None for slot in self.slots]
 
     def dense(self, cotangents: Sequence[Any]) -> list[Any]:
-        """The cotangents of the ends as JAX demands them: zeros in the place of ``None``."""
+        """The cotangents of the ends as JAX demands them: zeros instead of ``None``."""
         likes = [like for like in self.likes() if like is not None]
         return [with_shape(c, like) for c, like in zip(cotangents, likes, strict=True)]
 

@@ -1,8 +1,8 @@
-"""Sending models to other processes, with JAX's functions in them.
+"""Pickling: sends models to other processes, with JAX's functions in them.
 
-Functions with rules of their own (``jax.custom_vjp``) are objects, which cloudpickle makes without
-arguments where it loads them; they do not allow that. Here one that a module has under its own name
-is sent as that name, and any other one is made from its function.
+Functions with their own rules (``jax.custom_vjp``) are objects that cannot be made without
+arguments, as cloudpickle does when it loads them. Here an object that a module has under its name
+is sent by that name, and any other one is made from its function.
 """
 
 import pickle

@@ -1,4 +1,4 @@
-"""The tape of a JAX model: JAX's own pullback, which is a pytree of residuals.
+"""Reverse mode of a JAX model: the tape is JAX's own pullback, a pytree of residuals.
 
 Everything runs in double precision where the arrays are, by JAX's thread-local switch: the
 process's own setting is left alone.
@@ -16,7 +16,7 @@ from daskgrad.values.trees import flatten, unflatten
 
 
 def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
-    """The value of a call, compiled where that can be."""
+    """The value of a call, compiled if possible."""
     leaves, structure = flatten((args, kwargs))
     layout = Layout(leaves, structure, (None,) * len(leaves))
     with jax.enable_x64(True):
@@ -36,7 +36,7 @@ def plain(value: Any) -> Any:
 
 
 def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape | GradientTape"]:
-    """Runs ``fun`` once, compiled where that can be (see ``backends.protocol``)."""
+    """Runs ``fun`` once, compiled if possible (see ``backends.protocol``)."""
     with jax.enable_x64(True):
         if not isinstance(fun, TracedCall):
             return trace_anew(fun, arrays)
@@ -81,7 +81,7 @@ class Tape:
         self._count = count
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
-        """One cotangent (or None) an output in, one an array out."""
+        """Maps a cotangent (or None) per output to one per array."""
         pairs = zip(cotangents, self._is_end, strict=True)
         arrived = [cotangent for cotangent, is_end in pairs if is_end]
         if all(cotangent is None for cotangent in arrived):
@@ -96,7 +96,7 @@ class Tape:
 
 
 class GradientTape:
-    """The gradient of one real number, which was computed with it: only a factor is missing."""
+    """The gradient of one real number, computed with it, to be scaled by the cotangent."""
 
     __slots__ = ("_end", "_gradient")
 
@@ -105,7 +105,7 @@ class GradientTape:
         (self._end,) = [number for number, like in enumerate(likes) if like is not None]
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
-        """One cotangent (or None) an output in, one (or None) an array out."""
+        """Maps a cotangent (or None) per output to one (or None) per array."""
         factor = cotangents[self._end]
         if factor is None:
             return [None] * len(self._gradient)

@@ -1,4 +1,4 @@
-"""What cuts derivatives within a JAX model."""
+"""Unboxing: numbers without derivative within a JAX model."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ def stop_gradient(leaf: Any) -> Any:
 
 
 def value(leaf: Any) -> Any:
-    """The plain array in one of JAX's; there is none while a model is compiled."""
+    """A JAX array as a plain array; an error while a model is compiled."""
     if isinstance(leaf, jax.core.Tracer):
         raise TypeError(
-            "dg.value was asked within a model of the JAX backend, where arrays have shapes and no "
-            "values, since the model is compiled; use jax.lax.stop_gradient, jax.lax.cond and "
-            "jax.debug.print, or another backend"
+            "dg.value cannot be used within a model of the JAX backend: the model is compiled, so "
+            "its arrays have no values; use jax.lax.stop_gradient, jax.lax.cond and "
+            "jax.debug.print, or a different backend"
         )
     return np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf

@@ -1,1 +1,1 @@
-"""Functions and arrays as bytes that become the same again, to the last bit."""
+"""Pickling: functions and arrays as bytes, which load as the same, to the last bit."""

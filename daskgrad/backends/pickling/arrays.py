@@ -1,8 +1,8 @@
-"""Layouts: arrays as bytes, which become arrays with the same strides, and so the same bits.
+"""Arrays as bytes: pickles arrays with their strides, so that results keep their bits.
 
 NumPy pickles an array that is neither in C nor in Fortran order as a copy in C order, and sums and
-products of the copy may differ in the last bits. Here the memory that an array shows is pickled,
-once for all arrays that show it, and how the array looks at it.
+products of the copy may differ in the last bits. Here the array's memory is pickled, once for all
+arrays that share it, together with shape, strides and offset.
 """
 
 import pickle
@@ -15,10 +15,10 @@ from daskgrad.values.memory import OWN_DTYPES, own_dtype
 
 
 def reduce_array(array: np.ndarray) -> Any:
-    """What a pickler's ``reducer_override`` returns for an array.
+    """The result of a pickler's ``reducer_override`` for an array.
 
-    Raises ``pickle.PicklingError`` where its entries lie in memory with gaps or overlaps, and no
-    other array owns that; and for a strided one of a class derived from NumPy's.
+    Raises ``pickle.PicklingError`` if its entries have gaps or overlap in memory that no array
+    owns; and for a strided array of a class derived from NumPy's.
     """
     if array.dtype.hasobject:
         return NotImplemented
@@ -33,11 +33,13 @@ def reduce_array(array: np.ndarray) -> Any:
 
 
 def with_axes_in_order(array: np.ndarray) -> tuple[Callable, tuple]:
-    """An array as one in C order, whose axes are then put back into their sequence."""
+    """An array as an array in C order, whose axes are then permuted back."""
     sequence = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
     ordered = array.transpose(sequence)
     if not ordered.flags.c_contiguous:
-        raise pickle.PicklingError(f"an array with strides {array.strides} does not own its memory")
+        raise pickle.PicklingError(
+            f"an array with strides {array.strides} cannot be pickled: it does not own its memory"
+        )
     back = [sequence.index(axis) for axis in range(array.ndim)]
     return load_transposed, (*np.ndarray.__reduce_ex__(ordered, 5)[:2], back)
 
@@ -47,11 +49,11 @@ def load_transposed(load: Callable, args: tuple, sequence: list[int]) -> np.ndar
 
 
 def as_numpy_does(array: np.ndarray) -> Any:
-    """An array of a class of its own, whose pickle is its own matter, unless it loses strides."""
+    """Leaves an array of a derived class to its own pickling, unless that loses strides."""
     if not array.flags.forc:
         kind = type(array).__name__
         raise pickle.PicklingError(
-            f"the pickle of a {kind} with strides {array.strides} has others"
+            f"a {kind} with strides {array.strides} cannot be pickled: it would lose them"
         )
     return NotImplemented
 
@@ -59,7 +61,7 @@ def as_numpy_does(array: np.ndarray) -> Any:
 def show_memory(
     owner: np.ndarray, start: int, shape: tuple, strides: tuple, dtype: Any, is_writeable: bool
 ) -> np.ndarray:
-    """The array that shows the memory of another one, ``start`` bytes from its beginning."""
+    """An array on the memory of another one, from ``start`` bytes after its beginning."""
     memory = owner_of(owner).reshape(-1, order="A").view(np.uint8)
     array = np.ndarray(shape, dtype, memory, start, strides)
     array.flags.writeable &= is_writeable
@@ -67,13 +69,13 @@ def show_memory(
 
 
 def reduce_dtype(dtype: np.dtype) -> Any:
-    """As ``reduced``, for a dtype: one that is equal to NumPy's own arrives as NumPy's own."""
+    """As ``reduce_array``, for a dtype: one equal to NumPy's own arrives as NumPy's own."""
     own = own_dtype(dtype)
     return (np.dtype, (own.str,)) if own is OWN_DTYPES.get(own.char) else NotImplemented
 
 
 def owner_of(array: np.ndarray) -> np.ndarray:
-    """The array whose memory an array shows; itself where that is no array's."""
+    """The array that owns an array's memory; the array itself if none does."""
     while type(array.base) is np.ndarray:
         array = array.base
     return array

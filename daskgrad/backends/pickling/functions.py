@@ -1,9 +1,9 @@
-"""Unchanged functions: those whose pickle is known to be what it was.
+"""Functions as bytes: pickles functions, and reuses a pickle if the function has not changed.
 
-A model's function is sent with every evaluation, since what it refers to may have changed; pickling
-one of a script takes longer than a small gradient. But most refer to nothing that can change in
-place: to modules, to numbers, and to functions of that kind. What such a function refers to is
-compared by identity, which takes some microseconds.
+A model's function is sent with every evaluation, since objects that it refers to may have changed;
+pickling a script's function takes longer than a small gradient. But most functions refer only to
+objects that cannot change in place: modules, numbers, and functions of this kind. These references
+are compared by identity, which takes some microseconds.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ MOST_KEPT = 128  # pickles of functions
 
 
 class Pickles:
-    """Functions as bytes, made by a pickler where a function may have changed since."""
+    """Pickles functions, again only if a function may have changed since."""
 
     def __init__(self, pickler: type[cloudpickle.Pickler] = cloudpickle.Pickler):
         self._pickler = pickler
@@ -64,12 +64,12 @@ class Pickles:
 
 
 def digest(pickled: bytes) -> bytes:
-    """What tells a function from all others, and from what it was before it changed."""
+    """A key of a function's pickle, different after each change of the function."""
     return hashlib.blake2b(pickled, digest_size=16).digest()
 
 
 def parts_of(fun: Callable) -> Parts | None:
-    """All that a function's pickle is made of, or None where some of that can change in place."""
+    """All objects in a function's pickle, or None if one of them can change in place."""
     waiting, seen = [fun], {id(fun)}
     parts: Parts = [len(sys.modules)]  # a submodule that was imported since belongs to the pickle
     while waiting:

@@ -1,4 +1,4 @@
-"""The PyTorch backend: models get CPU tensors, and may move them wherever they like."""
+"""The PyTorch backend: models get CPU tensors, and may move them to any device."""
 
 import pickle
 

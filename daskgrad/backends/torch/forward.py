@@ -14,7 +14,7 @@ def linearize(
     """The outputs of ``fun``, and the map from the arrays' tangents to theirs; in tensors.
 
     ``fun`` runs once: a pullback is linear in its cotangent, and so its own pullback maps tangents.
-    PyTorch's forward mode would run it again for every push, and does not look at ``no_grad``.
+    PyTorch's forward mode would run it again for every push, and ignores ``no_grad``.
     """
     with torch.inference_mode(False), torch.enable_grad():
         primals = [each if is_traced(each) else tensor_of(each).requires_grad_() for each in arrays]

@@ -1,6 +1,6 @@
-"""Hints: what to do where a model is not written for PyTorch."""
+"""Hints: advice for errors of models that are not written for PyTorch."""
 
-SIGNS = (  # what PyTorch and NumPy say when they meet each other's arrays
+SIGNS = (  # in messages of PyTorch and NumPy about each other's arrays
     "Can't call numpy() on Tensor",
     "'numpy.ndarray' and 'Tensor'",
     "'Tensor' and 'numpy.ndarray'",
@@ -11,12 +11,12 @@ SIGNS = (  # what PyTorch and NumPy say when they meet each other's arrays
 )
 
 HINT = (
-    "all arrays that a model of backend 'torch' is called with are tensors: use torch's functions "
-    "in the place of NumPy's, and torch.as_tensor for arrays of the model's own; .detach() and "
-    ".numpy() would cut the derivative off"
+    "all array arguments of a model of backend 'torch' are tensors: use torch's functions instead "
+    "of NumPy's, and torch.as_tensor for the model's own arrays; .detach() and .numpy() would lose "
+    "the derivative"
 )
 
 
 def hint(error: Exception, stage: str) -> str | None:
-    """What an error means that comes from mixing tensors and NumPy arrays."""
+    """The hint for an error from mixing tensors and NumPy arrays."""
     return HINT if any(sign in str(error) for sign in SIGNS) else None

@@ -1,4 +1,4 @@
-"""The tape of a PyTorch model: PyTorch's own graph, which is kept after it was pulled back.
+"""Reverse mode of a PyTorch model: the tape is PyTorch's own graph, kept for further pullbacks.
 
 PyTorch's cotangents of complex numbers are the conjugates of autograd's, in and out.
 
@@ -67,7 +67,7 @@ class Tape:
         ]
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
-        """One cotangent (or None) an output in, one (or None) an array out."""
+        """Maps a cotangent (or None) per output to one (or None) per array."""
         pairs = zip(self._ends, cotangents, strict=True)
         arrived = [(end, c) for end, c in pairs if end is not None and c is not None]
         if not arrived:
@@ -98,7 +98,7 @@ class Tape:
 
 
 def saved_tensors(functions: Sequence[Any]) -> list[torch.Tensor]:
-    """What the functions of a graph, and those before them, have saved for the backward pass."""
+    """The tensors that the functions of a graph have saved for the backward pass."""
     found: list[torch.Tensor] = []
     seen, waiting = set(), list(functions)
     while waiting:

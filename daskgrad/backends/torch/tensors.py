@@ -1,4 +1,4 @@
-"""Tensors: NumPy arrays as PyTorch has them, and back."""
+"""Tensors: converts NumPy arrays to PyTorch's tensors and back."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,7 +21,7 @@ def as_tensor(leaf: Any) -> Any:
 
 
 def as_numpy(leaf: Any) -> Any:
-    """An output as a NumPy array or number, from whatever device; what is no tensor as it is."""
+    """An output as a NumPy array or number, from any device; unchanged if it is not a tensor."""
     if not isinstance(leaf, torch.Tensor):
         return leaf
     if leaf.dtype == torch.bfloat16:  # which NumPy does not have
@@ -34,7 +34,7 @@ def has_derivative(leaf: Any) -> bool:
 
 
 def as_like(value: Any, primal: torch.Tensor) -> torch.Tensor:
-    """A tangent or cotangent in the shape and dtype of its primal, where that is."""
+    """A tangent or cotangent in the shape and dtype of its primal, on its device."""
     if value is None:
         return torch.zeros_like(primal)
     tensor = value if isinstance(value, torch.Tensor) else tensor_of(value)
@@ -42,7 +42,7 @@ def as_like(value: Any, primal: torch.Tensor) -> torch.Tensor:
 
 
 class Unchanged:
-    """Within this context, nothing writes into tensors: their memory is that of others' arrays."""
+    """A context that raises if a model has written into tensors: they share others' memory."""
 
     def __init__(self, leaves: Iterable[Any]):
         self._tensors = [
@@ -61,6 +61,6 @@ class Unchanged:
             if tensor._version != version:
                 raise RuntimeError(
                     f"a model of backend 'torch' has written into one of its arguments, a tensor "
-                    f"of shape {tuple(tensor.shape)}, whose memory others share; write into "
+                    f"of shape {tuple(tensor.shape)}, which shares its memory; write into "
                     f"x.clone()"
                 )

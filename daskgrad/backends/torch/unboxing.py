@@ -1,4 +1,4 @@
-"""What cuts derivatives within a PyTorch model."""
+"""Unboxing: numbers without derivative within a PyTorch model."""
 
 from typing import Any
 

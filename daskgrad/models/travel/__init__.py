@@ -1,5 +1,5 @@
 """Travel: whether a pullback that leaves its process takes its tape along, and how.
 
-What is sent is bytes, which become a tape at their first use. A pullback without them is traced
-again. No gradient depends on what is decided here, only time and memory do.
+A tape is sent as bytes, which are unpickled at the first use. A pullback without its tape is traced
+again. The decision changes time and memory only, never a gradient.
 """

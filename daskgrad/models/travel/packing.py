@@ -1,4 +1,4 @@
-"""Packing: tapes as bytes, which are tapes again where they are first used."""
+"""Packing: tapes as bytes, which are unpickled when the tape is first used."""
 
 import io
 import logging
@@ -17,9 +17,9 @@ def pack(
     measured: Callable[[], Measured],
     policy: Sealed | None,
 ) -> Sealed | None:
-    """Contents with tapes in them as bytes; ``None`` where their models are to run again.
+    """Contents with their tapes as bytes; ``None`` if the models shall run again instead.
 
-    Raises nothing: Dask's cluster would hang.
+    Never raises: Dask's cluster would hang.
     """
     picklers = {getattr(tape, "pickler", None) for tape in tapes}
     if len(picklers) != 1 or None in picklers:
@@ -39,7 +39,7 @@ def seal(contents: Any, pickler: Any) -> Sealed:
 
 
 def unpack(packed: Sealed) -> Any:
-    """The contents; ``None`` where they cannot be loaded here."""
+    """The contents; ``None`` if they cannot be loaded here."""
     try:
         return packed.load()
     except Exception as error:

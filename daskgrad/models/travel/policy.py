@@ -1,6 +1,6 @@
-"""Policy: does a pullback that leaves its process take its tape along, or is it traced again?
+"""Policy: decides whether a pullback that leaves its process takes its tape along.
 
-Decided from what was measured when the model was traced. Both ways give the same bits.
+Otherwise it is traced again, with the same bits. Measurements of the first trace decide.
 """
 
 import collections
@@ -17,11 +17,11 @@ import cloudpickle
 from daskgrad.values.descriptions import is_number
 from daskgrad.values.sealed import Sealed
 
-CONFIG = "daskgrad.pullbacks"  # where Dask's configuration has the policy
+CONFIG = "daskgrad.pullbacks"  # the key of the policy in Dask's configuration
 
 
 class Measured(NamedTuple):
-    """What a tape costs: its arrays in bytes, its operations, and the seconds that tracing took."""
+    """The cost of a tape: bytes of its arrays, its operations, and the seconds of tracing."""
 
     nbytes: int
     steps: int
@@ -30,37 +30,38 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class PullbackPolicy:
-    """Decides what happens to a pullback that leaves its process, and to one that was traced again.
+    """Decides whether a pullback that moves takes its tape along, and if a new tape is kept.
 
     A pullback that Dask moves to another worker, or spills to disk, either takes its tape along or
-    leaves it behind, and then its model runs again where the pullback is used. Set a policy for the
-    evaluations that begin within a block::
+    leaves it behind; then its model runs again where the pullback is used. The derivatives have the
+    same bits either way. Set a policy for the evaluations that begin within a block::
 
         with dask.config.set({"daskgrad.pullbacks": dg.PullbackPolicy(disk_rate=2e9)}):
             dg.grad(objective)(x)
 
-    or derive a class with other methods, which is sent to the workers; a ``tape`` has ``nbytes``,
-    ``steps`` and ``seconds``. Where ``sends`` raises, the tape is left behind; where ``keeps``
-    does, that is an error of the backward pass. The derivatives have the same bits whatever is
-    decided. Tapes that cannot be sent (they hold locks, generators or files; JAX's and PyTorch's)
-    are traced again, and nothing is asked.
+    or derive a class with your own ``sends`` and ``keeps``, which is sent to the workers; a
+    ``tape`` has ``nbytes``, ``steps`` and ``seconds``. If ``sends`` raises, the tape is left
+    behind; an error in ``keeps`` is an error of the backward pass. Tapes that cannot be sent (those
+    that hold locks, generators or files; those of JAX and PyTorch) are always traced again.
 
     Parameters
     ----------
     pack_seconds, step_seconds:
-        what it takes to pack a tape and to unpack it, and this for each operation that it recorded.
-        The defaults were measured.
+        seconds to pack and unpack any tape, and for each operation that it recorded. The defaults
+        were measured.
     network_rate, disk_rate:
-        bytes a second, from one worker to another, and onto a disk and back. The defaults are what
-        Dask's scheduler takes for a network, and what was measured on a local disk.
+        bytes per second from one worker to another, and to a disk and back. The defaults are the
+        rate that Dask's scheduler assumes for a network, and a rate measured on a local disk.
     unseen_bytes:
-        how many bytes of tapes that were traced again a process keeps, for further calls of a
-        ``vjp`` pullback; Dask's memory limits know nothing of them.
+        bytes of tapes that were traced again that a process may keep for further calls of a
+        ``vjp`` pullback; Dask's memory limits do not count them.
 
     Raises
     ------
-    TypeError, ValueError
-        for what is no number, is negative, or is a rate of zero.
+    TypeError
+        if a field is not a number.
+    ValueError
+        if a field is negative, or a rate is zero.
     """
 
     pack_seconds: float = 5e-4
@@ -74,29 +75,31 @@ class PullbackPolicy:
             require_amount(field.name, getattr(self, field.name))
 
     def sends(self, tape: Measured, to_disk: bool) -> bool:
-        """Whether a tape goes along, or its model runs again: whichever takes less time."""
+        """True if to send a tape takes less time than to run its model again."""
         rate = self.disk_rate if to_disk else self.network_rate
         packing = self.pack_seconds + self.step_seconds * tape.steps
         return packing + tape.nbytes / rate < tape.seconds
 
     def keeps(self, tape: Measured, unseen: int) -> bool:
-        """Whether a tape that was traced again is kept; ``unseen`` bytes are kept already."""
+        """True if a process keeps a new tape beside ``unseen`` bytes of others."""
         return unseen + tape.nbytes <= self.unseen_bytes
 
 
 def require_amount(name: str, found: Any) -> None:
-    asked = f"{name} of a dg.PullbackPolicy is a number; found {found!r}"
+    is_rate = name.endswith("_rate")
+    least = "a positive number" if is_rate else "a number, zero or more"
+    asked = f"{name} of a dg.PullbackPolicy must be {least}; found {found!r}"
     if not is_number(found):
         raise TypeError(asked)
-    if not found >= 0 or (found == 0 and name.endswith("_rate")):
-        raise ValueError(f"{asked}, which is no amount")
+    if not found >= 0 or (found == 0 and is_rate):
+        raise ValueError(asked)
 
 
 DEFAULT = PullbackPolicy()
 
 
 def sent(policy: Any) -> Sealed | None:
-    """A policy as it travels with tasks; None, the default one, needs not."""
+    """A policy as it travels with tasks; None for the default policy."""
     if policy is None or policy == DEFAULT:
         return None
     if not isinstance(policy, PullbackPolicy):
@@ -106,13 +109,13 @@ def sent(policy: Any) -> Sealed | None:
     return Sealed(cloudpickle.dumps(policy))
 
 
-# ------------------------------------------------------------------------- the one that holds here
+# ---------------------------------------------------------------------------- the current policy
 
 CURRENT: ContextVar[Sealed | None] = ContextVar("the policy of this evaluation", default=None)
 
 
 def current() -> Sealed | None:
-    """The policy of the task that runs here, as it was sent; ``None`` is the default one."""
+    """The policy of the current task, as it was sent; ``None`` for the default policy."""
     return CURRENT.get()
 
 
@@ -125,7 +128,7 @@ _TO_DISK: ContextVar[bool] = ContextVar("what is pickled goes to disk", default=
 
 @contextlib.contextmanager
 def spilling() -> Iterator[None]:
-    """Within it, what is pickled is written to a disk; elsewhere it goes to another process."""
+    """A context in which pickles are written to a disk; elsewhere they go to other processes."""
     token = _TO_DISK.set(True)
     try:
         yield
@@ -138,11 +141,11 @@ def sends(sent: Sealed | None, tape: Measured) -> bool:
     return loaded(sent).sends(tape, to_disk=_TO_DISK.get())
 
 
-# --------------------------------------------------------------------- what Dask does not know of
+# -------------------------------------------------------------------- memory unknown to Dask
 
 
 class Unseen:
-    """The bytes of tapes in this process that Dask does not know of: it counted them as empty."""
+    """Counts the bytes of this process's tapes that Dask counted as empty."""
 
     def __init__(self) -> None:
         self._nbytes = 0
@@ -160,7 +163,7 @@ class Unseen:
         return self._nbytes
 
     def admits(self, pullback: Any, tape: Measured) -> bool:
-        """Whether the current policy keeps a pullback that was traced again, which then counts."""
+        """Whether the current policy keeps a pullback that was traced again; if so, counts it."""
         policy = loaded(current())
         with self._lock:
             if not policy.keeps(tape, self._counted()):

@@ -154,13 +154,13 @@ def test_plain_numpy_that_does_not_work_is_an_error_with_a_hint(usage):
     with pytest.raises((TypeError, ValueError, AttributeError)) as caught:
         dg.grad(lambda x: energy(x) + model(x))(X)
     assert "forward pass of model 'model', called with (float64[3])" in notes(caught.value)
-    assert "use autograd.numpy in the place of numpy" in notes(caught.value)
+    assert "use autograd.numpy instead of numpy" in notes(caught.value)
 
 
 def test_the_hint_names_what_takes_the_place_of_scipy():
     with pytest.raises(TypeError) as caught:
         dg.grad(dg.delayed(lambda x: anp.sum(scipy.special.spence(x))))(X)
-    for told in ("autograd.scipy in that of scipy", "autograd.scipy.special.gammaln", "custom_vjp"):
+    for told in ("autograd.scipy instead of scipy", "autograd.scipy.special.gammaln", "custom_vjp"):
         assert told in notes(caught.value)
     right = dg.grad(dg.delayed(lambda x: anp.sum(autograd.scipy.special.gammaln(x))))(X)
     assert_allclose(right, scipy.special.digamma(X))

@@ -463,7 +463,7 @@ def test_a_model_that_is_not_written_for_jax_gets_a_hint(mistake, scheduler):
             compute()
         notes = "".join(caught.value.__notes__)
         assert f"{stage} pass of model 'mistaken', called with (float64[5])" in notes
-        assert "Use jax.numpy in the place of numpy" in notes
+        assert "Use jax.numpy instead of numpy" in notes
         assert type(caught.value).__module__ == "jax.errors"
 
 

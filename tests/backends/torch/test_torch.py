@@ -276,7 +276,7 @@ def test_a_model_that_is_not_written_for_torch_gets_a_hint(mistake, scheduler):
         dg.grad(lambda x: model(x))(X)
     notes = "".join(caught.value.__notes__)
     assert "forward pass of model 'mistaken', called with (float64[5])" in notes
-    assert "use torch's functions in the place of NumPy's" in notes
+    assert "use torch's functions instead of NumPy's" in notes
 
 
 def test_an_error_of_the_models_own_gets_no_hint(synchronously):

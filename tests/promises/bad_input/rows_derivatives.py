@@ -216,11 +216,15 @@ ROWS = {
         r"expected shape \(3,\).*found \(1000000000000,\)",
     ),
     ("vjp", "cotangent", "complex"): (pulled(1j * X), TypeError, "found complex128"),
-    ("vjp", "cotangent", "masked"): (pulled(MASKED), TypeError, "would lose its mask; fill it"),
+    ("vjp", "cotangent", "masked"): (
+        pulled(MASKED),
+        TypeError,
+        "whose mask would be lost; fill it",
+    ),
     ("vjp", "cotangent", "masked, stacked"): (
         pulled(np.ma.masked_array(np.ones((2, 3)), [[0, 1, 0], [0, 0, 0]])),
         TypeError,
-        "would lose its mask; fill it",
+        "whose mask would be lost; fill it",
     ),
     ("vjp", "cotangent", "a string"): (pulled("1", anp.sum), TypeError, "found <U1"),
     ("vjp", "cotangent", "dates"): (pulled(np.zeros(3, "M8[D]")), TypeError, "found datetime64"),
@@ -234,7 +238,7 @@ ROWS = {
     ("vjp", "cotangent", "a Dask array"): (
         pulled(da.ones(3)),
         TypeError,
-        r"cotangent of 'model': Array has no value yet; take it with \.compute\(\)",
+        r"cotangent of 'model': Array has no value yet; get it with \.compute\(\)",
     ),
     ("vjp", "cotangent", "a node"): (
         pulled(V),
@@ -285,7 +289,7 @@ ROWS = {
     ("jvp", "primals", "an integer"): (
         lambda: dg.jvp(energy, (3,), (1.0,)),
         TypeError,
-        "3 has no derivative; give None in its place",
+        "3 has no derivative; pass None for it",
     ),
     ("jvp", "tangents", "None"): (
         lambda: dg.jvp(energy, (X,), None),
@@ -297,7 +301,7 @@ ROWS = {
         ValueError,
         "found 1 primals and 2 tangents",
     ),
-    ("jvp", "tangents", "masked"): (pushed(MASKED), TypeError, "would lose its mask"),
+    ("jvp", "tangents", "masked"): (pushed(MASKED), TypeError, "whose mask would be lost"),
     ("jvp", "tangents", "complex"): (pushed(1j * X), TypeError, "tangent of 'x': .*complex128"),
     ("jvp", "tangents", "broadcast"): (pushed(BROADCAST), ValueError, "found .1000000000000"),
     ("jvp", "tangents", "a Dask array"): (pushed(da.ones(3)), TypeError, "Array has no value yet"),
@@ -374,12 +378,12 @@ ROWS = {
     ("jacobian", "mode", "unknown"): (
         lambda: dg.jacobian(double, mode="up"),
         ValueError,
-        "mode is one of 'auto', 'forward', 'reverse'; found 'up'",
+        "mode must be one of 'auto', 'forward', 'reverse'; found 'up'",
     ),
     ("jacobian", "mode", "an array"): (
         lambda: dg.jacobian(double, mode=X),
         ValueError,
-        r"mode is one of .*found float64\[3\]",
+        r"mode must be one of .*found float64\[3\]",
     ),
     # -------------------------------------------------------------------------------- checks
     ("check_grads", "fun", "an array"): (
@@ -415,17 +419,17 @@ ROWS = {
     ("check_grads", "rtol", "a string"): (
         lambda: dg.check_grads(energy, rtol="1e-3"),
         ValueError,
-        "rtol is a number, zero or more; found '1e-3'",
+        "rtol must be a number, zero or more; found '1e-3'",
     ),
     ("check_grads", "rtol", "NaN"): (
         lambda: dg.check_grads(energy, rtol=np.nan),
         ValueError,
-        "rtol is a number, zero or more; found nan",
+        "rtol must be a number, zero or more; found nan",
     ),
     ("check_grads", "atol", "negative"): (
         lambda: dg.check_grads(energy, atol=-1e-8),
         ValueError,
-        "atol is a number, zero or more; found -1e-08",
+        "atol must be a number, zero or more; found -1e-08",
     ),
     ("check_grads", "seed", "a string"): (
         lambda: dg.check_grads(energy, seed="a"),

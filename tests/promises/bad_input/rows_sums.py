@@ -140,12 +140,12 @@ ROWS = {
     ("map_sum", "items", "generators"): (
         summed([[1.0], used_up()]),
         TypeError,
-        f"item 1 of model 'term' is generator, which is {ONCE}",
+        f"item 1 of model 'term' is generator, which {ONCE}",
     ),
     ("map_sum", "items", "tuples of generators"): (
         lambda: dg.grad(lambda x: dg.map_sum(term, [(1.0, used_up())], x))(X),
         TypeError,
-        f"an argument holds a generator, which is {ONCE}",
+        f"an argument holds a generator, which {ONCE}",
     ),
     ("map_sum", "items", "one that holds itself"): (summed([ITSELF]), RecursionError, NESTED),
     ("map_sum", "items", "written into"): (
@@ -156,7 +156,7 @@ ROWS = {
     ("map_sum", "shared", "an iterator"): (
         lambda: dg.map_sum(term, [1.0], iter([1.0])),
         TypeError,
-        f"is list_iterator, which is {ONCE}",
+        f"is list_iterator, which {ONCE}",
     ),
     ("map_sum", "shared", "broadcast"): (
         lambda: dg.map_sum(term, [1.0], BROADCAST),
@@ -176,12 +176,12 @@ ROWS = {
     ("map_sum", "summation", "unknown"): (
         summed([1.0], summation="kahan"),
         ValueError,
-        "summation is one of 'pairwise', 'compensated'; found 'kahan'",
+        "summation must be one of 'pairwise', 'compensated'; found 'kahan'",
     ),
     ("map_sum", "summation", "an array"): (
         summed([1.0], summation=X),
         ValueError,
-        "summation is one of",
+        "summation must be one of",
     ),
     ("map_sum", "terms", "strings"): (
         sum_of_terms("a", "b"),
@@ -267,7 +267,7 @@ ROWS = {
     ("reduce_sum", "summation", "None"): (
         lambda: dg.reduce_sum(sum, [1.0], summation=None),
         ValueError,
-        "summation is one of .*found None",
+        "summation must be one of .*found None",
     ),
     ("reduce_sum", "name", "bytes"): (
         lambda: dg.reduce_sum(sum, [1.0], name=b"total"),
@@ -303,7 +303,7 @@ ROWS = {
     ("sum", "summation", "unknown"): (
         lambda: dg.sum([energy(X)], summation="exact"),
         ValueError,
-        "summation is one of .*found 'exact'",
+        "summation must be one of .*found 'exact'",
     ),
     ("zip", "collections", "none"): (lambda: dg.zip(), ValueError, "zip at least one collection"),
     ("zip", "collections", "of other lengths"): (
@@ -351,7 +351,7 @@ ROWS = {
     ("per_item", "gradient", "unknown"): (
         lambda: dg.per_item(term, [1.0], gradient="all"),
         ValueError,
-        "gradient is one of 'norm', 'full'.*found 'all'",
+        "gradient must be one of 'norm', 'full'.*found 'all'",
     ),
     ("per_item", "grainsize", "a fraction"): (
         lambda: dg.per_item(term, [1.0], grainsize=1.5),
@@ -433,12 +433,12 @@ ROWS = {
     ("random", "seed", "a generator"): (
         lambda: dg.random.generators(np.random.default_rng(0), 3),
         TypeError,
-        SEED.format("random.generators") + r"Generator.*draw one from it, with \.integers",
+        SEED.format("random.generators") + r"Generator.*draw a seed from it with \.integers",
     ),
     ("random", "seed", "a RandomState"): (
         lambda: dg.random.generators(np.random.RandomState(0), 3),
         TypeError,
-        "draw one from it",
+        "draw a seed from it",
     ),
     ("random", "seed", "negative"): (
         lambda: dg.random.generators(-1, 3),
@@ -468,16 +468,16 @@ ROWS = {
     ("random", "n", "a generator"): (
         lambda: dg.random.generators(0, np.random.default_rng(0)),
         ValueError,
-        "makes n generators, n = 0, 1, .*found n=Generator",
+        "n of dg.random.generators must be an integer.*found Generator",
     ),
     ("random", "n", "negative"): (
         lambda: dg.random.generators(0, -1),
         ValueError,
-        "makes n generators.*found n=-1",
+        "n of dg.random.generators must be an integer.*found -1",
     ),
     ("NondeterministicModelError", "run again", "random numbers"): (
         gradient(lambda x: anp.sum(x) * np.random.random(), keep="recompute"),
         dg.NondeterministicModelError,
-        "draw random numbers from a generator with a seed that is an argument",
+        "instead of drawing from global state",
     ),
 }

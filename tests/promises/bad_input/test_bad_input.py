@@ -115,7 +115,7 @@ def test_arrays_of_other_libraries_are_no_parameters_and_no_items(kind):
 @pytest.mark.parametrize("kind", ["torch", "meta"])
 def test_a_model_that_fails_on_tensors_is_told_what_they_are(kind):
     value = foreign(*LIBRARIES[kind])
-    told = "argument 'c': arrays of other libraries are handed over as they are; pass NumPy arrays"
+    told = "argument 'c': arrays of other libraries are passed on unchanged; pass NumPy arrays"
     for ask in (
         lambda: dg.grad(lambda x: node_of(lambda x, c: anp.sum(x * c))(x, value))(X),
         lambda: dg.grad(lambda x: dg.map_sum(lambda c, x: anp.sum(x * c), [value], x))(X),
