@@ -129,7 +129,7 @@ NO_NUMBERS = r"'model' returned {}; expected numbers or arrays"
 MANY = "broadcast from fewer numbers, and would be copied to .* GiB"
 ONCE = "used up when a model has run once.*pass a list"
 NESTED = "nested too deep to be taken apart, or holds itself"
-PARAMETER = "argument 'x' of 'energy' is {}, which has no derivative.*np.asarray makes them"
+PARAMETER = "argument 'x' of 'energy' is {}, which has no derivative.*np.asarray converts"
 HOLDS = r"'{}' holds {}"
 SEED = r"the seed of dg\.{} is an integer or a sequence of integers.*found "
 
