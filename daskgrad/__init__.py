@@ -1,6 +1,13 @@
 """daskgrad: gradients of programs made of many models, on Dask.
 
-``ARCHITECTURE.md`` tells what is where.
+models:       delayed, variable, stop_gradient, value, random, register_backend
+rules:        custom_vjp, implicit, finite_difference
+sums:         map_sum, reduce_sum, sum, zip, place, Shards
+derivatives:  value_and_grad, grad, vjp, jvp, hvp, gnvp, hessian, jacobian, per_item, differentiate
+checks:       check_grads, taylor_rates, debug_nans
+settings:     PullbackPolicy, NondeterministicModelError
+
+``docs/which_function.md`` says which one to call, and ``ARCHITECTURE.md`` where it is defined.
 """
 
 from daskgrad import random

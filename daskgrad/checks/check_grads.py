@@ -1,4 +1,4 @@
-"""Checks: is a derivative right? And if it is not, which model's rule is wrong?"""
+"""Checks whether a derivative is right and, if it is not, which model's rule is wrong."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ def check_grads(
     Raises
     ------
     AssertionError
-        where they differ. The message has the argument, both numbers, the rates of Taylor's test
+        if they differ. The message has the argument, both numbers, the rates of Taylor's test
         (``taylor_rates``), and the first model of the graph whose own derivative is wrong: each
         active call, and each item of a sum, is checked alone, in this process.
     """
@@ -78,18 +78,18 @@ def check_grads(
 
 
 def explain(fault: Fault, fun: Callable, args: tuple, settings: Settings) -> str:
-    """What is wrong, at which rates the remainders fall, and which model it is."""
+    """A message: the wrong derivative, the rates of Taylor's test, and the model to blame."""
     try:
         rates = describe_rates(fault, fun, args, settings)
         culprit = find_wrong_rule(fault.program, functools.partial(first_fault, settings=settings))
     except Exception as error:
-        error.add_note(f"daskgrad: while it was looked for why {fault}")
+        error.add_note(f"daskgrad: this error arose while daskgrad looked for why {fault}")
         raise
     return f"{fault}{rates}\n{culprit}"
 
 
 def describe_rates(fault: Fault, fun: Callable, args: tuple, settings: Settings) -> str:
-    """The rates of Taylor's test, where the derivative in question is one that it is about."""
+    """The rates of Taylor's test, or nothing where that does not use the wrong derivative."""
     order = 2 if fault.what == SECOND else 1
     if fault.what == FORWARD or not is_double((args, fault.program.evaluate(*args))):
         return ""
@@ -102,5 +102,5 @@ def describe_rates(fault: Fault, fun: Callable, args: tuple, settings: Settings)
 def require_modes(modes: Any) -> tuple[str, ...]:
     named = tuple(modes) if isinstance(modes, list | tuple | set | frozenset) else (modes,)
     if not named or not all(isinstance(mode, str) and mode in MODES for mode in named):
-        raise ValueError(f"modes are some of {', '.join(map(repr, MODES))}; found {modes!r}")
+        raise ValueError(f"modes must be some of {', '.join(map(repr, MODES))}; found {modes!r}")
     return named

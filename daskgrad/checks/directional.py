@@ -27,7 +27,7 @@ REVERSE, FORWARD, SECOND = "pullback", "tangent", "Hessian-vector product"
 def require_order(order: Any) -> None:
     if not is_integer(order) or order not in (1, 2):
         raise ValueError(
-            f"order is 1 (gradients) or 2 (Hessian-vector products, too); found "
+            f"order must be 1 (gradients) or 2 (Hessian-vector products, too); found "
             f"{describe(order)}; arguments go in a second call, as in dg.check_grads(fun)(x)"
         )
 
@@ -48,7 +48,7 @@ class Program(NamedTuple):
 
     @classmethod
     def of(cls, fun: Callable, args: tuple) -> "Program":
-        """A function of the user's."""
+        """The program of a function that calls models."""
         if not any(map(has_derivative, args)):
             raise TypeError(
                 f"no argument of {function_name(fun)!r} has a derivative to check; pass float or "
@@ -93,7 +93,7 @@ def compute_value(node: Node) -> Any:
 
 
 class Fault(NamedTuple):
-    """A derivative along a random line that is not what differences give."""
+    """A derivative along a random line that differs from what differences give."""
 
     what: str
     program: Program
@@ -212,7 +212,7 @@ def tangent_of(program: Program, direction: dict[int, Any]) -> Any:
         return jvp(program.fun, program.args, program.tangents(direction))[1]
     except NotImplementedError as error:
         error.add_note(
-            "daskgrad: check_grads checks forward mode, too; where only gradients are wanted, "
+            "daskgrad: check_grads checks forward mode, too; if you need only gradients, "
             "leave it out with modes=('reverse',)"
         )
         raise

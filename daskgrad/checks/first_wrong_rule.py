@@ -31,10 +31,10 @@ Check = Callable[[Program], Fault | None]
 
 
 def find_wrong_rule(program: Program, check: Check) -> str:
-    """A sentence on the first call whose derivative is wrong by itself."""
+    """A sentence that names the first call whose own derivative is wrong."""
     graph, calls = recorded_calls(program)
     with dask.config.set(scheduler="sync"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a term may not depend on every argument
+        warnings.simplefilter("ignore", UserWarning)  # a term need not depend on every argument
         for call in calls:
             fault = check(call.program())
             if fault is not None:
@@ -63,7 +63,7 @@ class SingleCall(NamedTuple):
     def describe(self, fault: Fault) -> str:
         label = fault.program.labels[fault.number]
         return (
-            f"the first rule that is wrong is that of model {self.model.name!r}{at(self.place)}, "
+            f"the first wrong rule is that of model {self.model.name!r}{at(self.place)}, "
             f"{label}: by itself, {fault.numbers}"
         )
 
@@ -116,7 +116,7 @@ def compute_inputs(nodes: Sequence[Node]) -> dict[Any, Any]:
 
 
 def as_tuple(*fields: Any) -> tuple:
-    """What a block has of each field: references are found in lists that are arguments alone."""
+    """The fields of a block: Dask finds references in a task's own list arguments only."""
     return fields
 
 

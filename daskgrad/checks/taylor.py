@@ -21,8 +21,8 @@ def taylor_rates(fun: Callable, order: int = 1, seed: int = 0) -> Callable[..., 
 
     Along a random direction v of all float arguments, with the gradient g and the Hessian H, the
     remainders |f(x+εv) - f(x)| and |f(x+εv) - f(x) - ε⟨g, v⟩| fall as ε and ε², and with
-    ε²⟨Hv, v⟩/2 taken off as ε³: the rates are near 1, 2 and 3. A last one that is lower tells of a
-    wrong derivative. Of a value that is not one real number, f is its product with a random
+    ε²⟨Hv, v⟩/2 subtracted as ε³: the rates are near 1, 2 and 3. If the last one is lower, a
+    derivative is wrong. If the value is not one real number, f is its product with a random
     cotangent. Source: P. E. Farrell et al., "Automated derivation of the adjoint of high-level
     transient finite element programs", SIAM J. Sci. Comput. 35, 2013, section 5.
 
@@ -38,14 +38,13 @@ def taylor_rates(fun: Callable, order: int = 1, seed: int = 0) -> Callable[..., 
     Returns
     -------
     A function of ``fun``'s arguments that returns the rates, one a remainder. Each is that of the
-    last halving of ε at which the remainder stands out from rounding errors; ``inf`` where it never
-    does, as for the second remainder of a linear function. Where a derivative vanishes a rate is
-    higher than it must be.
+    last halving of ε at which the remainder exceeds rounding errors; ``inf`` if it never does, as
+    for the second remainder of a linear function. A rate is higher where a derivative vanishes.
 
     Raises
     ------
     TypeError
-        for arguments or values that are not real and in double precision.
+        if arguments or values are not real numbers in double precision.
     """
     require_function(fun, "taylor_rates")
     require_order(order)

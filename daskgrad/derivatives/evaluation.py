@@ -1,4 +1,4 @@
-"""Running what was built, in the calling thread or where Dask would, and again what was lost."""
+"""Evaluation: runs graphs in the calling thread or with Dask, and repeats what was lost."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -45,7 +45,7 @@ def evaluate_once(graph: Graph, extras: Sequence[Node]) -> tuple[Any, Sequence[A
 
 
 def one_call(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
-    """Both passes of one model on variables: there is nothing to hand over, or to do meanwhile."""
+    """Both passes of one model called on variables, without any graph."""
     graph.is_watched = False
     node: Any = graph.output
     inputs = [source.primal for source in node.inputs]
@@ -63,7 +63,7 @@ def both_passes(
     direct: DirectSums | None = None,
     compute: Callable[[list[Any]], Sequence[Any]] | None = None,
 ) -> tuple[Any, Sequence[Any], Arrived]:
-    """Builds the tasks of both passes, and computes them where they have not run at once."""
+    """Builds the tasks of both passes, and computes those that did not run when they were added."""
     forward = build_forward(graph, tasks, direct)
     arrived = build_backward(graph, forward, tasks, Seed())
     references = [forward.values[node] for node in (graph.output, *extras)]
@@ -75,9 +75,10 @@ def both_passes(
 def compute_unknown(
     compute: Callable[[list[Any]], Sequence[Any]], references: Sequence[Any]
 ) -> list[Any]:
-    """What references stand for: computed, unless it is known already.
+    """The values of references; computes those that are not known yet.
 
-    That is what has been run at once, and the cotangent of an output that is itself a variable.
+    Known are the results of tasks that ran when they were added, and the cotangent of an output
+    that is itself a variable.
     """
     keys = [ref.key for ref in references if not isinstance(ref, Cotangent | Known)]
     computed = iter(compute(keys) if keys else ())
@@ -93,10 +94,10 @@ def known(reference: Any) -> Any:
 def evaluate_again_if_lost(
     graph: Graph, evaluate: Callable[[], Any], prepare: Callable[[], Any] | None = None
 ) -> Any:
-    """Evaluates; where something was lost with workers, or in a restart, makes it good and repeats.
+    """Evaluates, and repeats that if results were lost with workers or in a restart.
 
-    That is where items were placed, which are placed again, or where the evaluation uses what
-    ``prepare`` computes, which is called before each repetition. What else is lost is not ours.
+    Before it repeats, it places lost items again and calls ``prepare``, which computes again what
+    the evaluation uses. Raises the error if nothing can be restored.
     """
     sums = [node for node in graph.order if isinstance(node, ReductionNode)]
     placed = [shards for node in sums for shards in node.items.placed]
@@ -106,7 +107,7 @@ def evaluate_again_if_lost(
             if is_lost and prepare is not None:
                 prepare()
             return evaluate()
-        except ArrayTermsError:  # which is remembered: all is a graph from now on
+        except ArrayTermsError:  # remembered: this sum is a graph from now on
             continue
         except LostError as error:
             if not (placed or prepare or error.is_restart):

@@ -1,4 +1,4 @@
-"""Gradients: what users call. Record the nodes, build both graphs, run them, collect."""
+"""Gradients: records the nodes of a function, runs both passes and collects the gradients."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,11 +38,11 @@ def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -
     Returns
     -------
     A function of ``fun``'s arguments. The gradient has the arguments' structure, and each leaf the
-    shape and dtype of its argument's; ``None`` stands in the place of integers, booleans and
-    strings. An argument that the output does not depend on gets zeros, and a warning.
+    shape and dtype of its argument's; ``None`` replaces integers, booleans and strings. An
+    argument that the output does not depend on gets zeros, and a warning.
 
     The gradient of a complex argument follows autograd's convention: for z = x + iy it is
-    df/dx - i df/dy. Runs where Dask would run: the active client, or the configured scheduler.
+    df/dx - i df/dy. Runs on Dask's active client, or else on its configured scheduler.
 
     Arguments are not copied: no other thread may write into them before the call returns. Gradients
     share memory with nothing else.
@@ -50,11 +50,11 @@ def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -
     Raises
     ------
     TypeError
-        where ``fun`` is no function, its output is not one real number, or an argument to
-        differentiate holds no float or complex number. Errors of models keep their type, and get a
-        note with the model's name.
+        if ``fun`` is not a function, its output is not one real number, or an argument to
+        differentiate holds neither float nor complex numbers. Errors of models keep their type, and
+        get a note with the model's name.
     ValueError
-        for ``argnums`` that the call has no arguments for.
+        if ``argnums`` names an argument that the call does not have.
     """
     require_function(fun, "value_and_grad")
     name = function_name(fun)
@@ -90,7 +90,7 @@ def compute_gradients(recorded: Recording, output: Any, aux: Any) -> tuple[Any, 
 def grad(fun: Callable, argnums: Argnums = 0) -> Callable:
     """A function that returns the gradient of ``fun`` alone.
 
-    It costs as much as ``value_and_grad``, which tells of arguments, results and errors.
+    It costs as much as ``value_and_grad``, which documents the arguments, results and errors.
     """
     both = value_and_grad(fun, argnums)
 

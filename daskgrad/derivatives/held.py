@@ -61,10 +61,10 @@ class HeldForwardPass:
             value, anew = self._run()
             if not agree(fingerprint(flatten(value)[0]), self._fingerprint):
                 raise NondeterministicModelError(
-                    f"the forward pass of {self._graph.output.name!r} was run again for its "
-                    f"pullback, since its results were lost, and returned another value: one of "
-                    f"its models depends on something else than its arguments. Random numbers are "
-                    f"the same in every run with dg.random.generators"
+                    f"the forward pass of {self._graph.output.name!r} is not deterministic: run "
+                    f"again for its pullback, since its results were lost, it returned a different "
+                    f"value. Pass its models generators (dg.random.generators) instead of drawing "
+                    f"from global state."
                 )
             self._latest = anew
 

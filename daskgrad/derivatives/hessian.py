@@ -1,4 +1,4 @@
-"""Second order: Hessian-vector products along the graph.
+"""Hessians: products with vectors, along the graph, and what follows from them.
 
 The Hessian-vector product of a function f is the gradient of its tangent <∇f(x), v>: H v with
 respect to x, and ∇f(x) with respect to v. The tangent is a graph like any other, with one node for
@@ -24,7 +24,7 @@ from daskgrad.derivatives.inputs import (
     require_tangents,
 )
 from daskgrad.derivatives.jvp import dual_of, tangent_variables
-from daskgrad.derivatives.matrices import blocks
+from daskgrad.derivatives.matrices import submatrices
 from daskgrad.derivatives.notices import warn_of_independent
 from daskgrad.derivatives.outputs import (
     as_number,
@@ -151,7 +151,7 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
             for _, row in second_order([along(place) for place in range(start, stop)])
         ]
         tree = flatten(own[0])[1] if is_integer(argnums) else structure
-        return blocks(leaves, leaves, tree, tree, rows)
+        return submatrices(leaves, leaves, tree, tree, rows)
 
     return document(hessian_of, fun, "hessian")
 

@@ -1,4 +1,4 @@
-"""What derivatives demand of functions, arguments and cotangents, and the errors that say so."""
+"""Inputs: checks of functions, arguments and tangents, and the errors that they raise."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,7 +33,7 @@ def require_argnums(argnums: Argnums, count: int, name: str) -> list[int]:
 
 
 def require_argnums_kind(argnums: Any, name: str) -> None:
-    """Numbers of arguments; what stands there by mistake is often an argument itself."""
+    """Raises unless these are numbers of arguments; by mistake they often are an argument."""
     numbers = argnums if isinstance(argnums, list | tuple | range | np.ndarray) else [argnums]
     if np.ndim(argnums) > 1 or not len(numbers) or not all(map(is_integer, numbers)):
         raise ValueError(
@@ -45,7 +45,7 @@ def require_argnums_kind(argnums: Any, name: str) -> None:
 def require_function(fun: Any, asked: str, place: str = "first") -> None:
     if not callable(fun):
         raise TypeError(
-            f"the {place} argument of dg.{asked} is a function that calls models; "
+            f"the {place} argument of dg.{asked} must be a function that calls models; "
             f"found {describe(fun)}"
         )
 
@@ -59,8 +59,8 @@ def require_derivative(value: Any, argument: str, name: str) -> None:
         return
     raise TypeError(
         f"argument {argument!r} of {name!r} is {describe(value)}, which has no derivative; "
-        f"pass float or complex numbers or NumPy arrays of such (np.asarray makes them of others', "
-        f"x.astype(float) of integers; a dataclass must be registered with optree: "
+        f"pass float or complex numbers or NumPy arrays of them (np.asarray converts others, "
+        f"x.astype(float) integers; a dataclass must be registered with optree: "
         f"optree.dataclasses.register_node(its_class, namespace='daskgrad')), or leave it out"
     )
 
@@ -72,7 +72,7 @@ def require_no_node(value: Any, argument: str) -> None:
 
 
 def require_own_variables(graph: Graph, variables: Sequence[Variable], name: str) -> None:
-    """A derivative inside another one would take the variables of the other for constants."""
+    """Raises for a derivative inside another one, whose variables would be constants here."""
     own = set(variables)
     for node in graph.order:
         if isinstance(node, Variable) and node.root not in own and node.root.is_recorded:

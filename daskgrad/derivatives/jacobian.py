@@ -1,4 +1,4 @@
-"""Jacobians: many tangents pushed, or cotangents pulled, several in each of some parallel tasks."""
+"""Jacobians: pushes many tangents, or pulls many cotangents back, in parallel tasks."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from daskgrad.derivatives.inputs import (
     require_function,
 )
 from daskgrad.derivatives.jvp import dual_of
-from daskgrad.derivatives.matrices import blocks
+from daskgrad.derivatives.matrices import submatrices
 from daskgrad.derivatives.notices import warn_of_independent
 from daskgrad.derivatives.outputs import as_output
 from daskgrad.derivatives.recording import Recording, document, gather_gradients
@@ -49,18 +49,18 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
     -------
     A function of ``fun``'s arguments. For a value of shape s and an argument of shape a the
     Jacobian is an array of shape s + a. Where they are pytrees, it is the value's tree with the
-    argument's in the place of each leaf (a tuple of them for several ``argnums``). ``None`` stands
-    in the place of leaves without derivative. A complex function is taken for holomorphic.
+    argument's in the place of each leaf (a tuple of them for several ``argnums``). ``None``
+    replaces leaves without derivative. A complex function is assumed to be holomorphic.
 
     The products are computed in parallel tasks, several in each.
 
     Raises
     ------
     TypeError
-        where ``fun`` is no function, an argument to differentiate holds no float or complex number,
-        or of value and arguments some are real and some complex.
+        if ``fun`` is not a function, an argument to differentiate holds neither float nor complex
+        numbers, or the value and the arguments mix real and complex numbers.
     ValueError
-        for an unknown mode, and ``argnums`` that the call has no arguments for.
+        if the mode is unknown, or ``argnums`` names an argument that the call does not have.
     """
     require_function(fun, "jacobian")
     name = function_name(fun)
@@ -92,8 +92,8 @@ def require_one_kind(value: Any, argument: Any, name: str) -> None:
     kinds = {np.iscomplexobj(leaf) for tree in (value, argument) for leaf in differentiable(tree)}
     if len(kinds) > 1:
         raise TypeError(
-            f"the Jacobian of {name!r} was asked for, of {describe(value)} with respect to "
-            f"{describe(argument)}; both must be real or both complex: pass and return real and "
+            f"the Jacobian of {name!r} mixes real and complex numbers: it is that of "
+            f"{describe(value)} with respect to {describe(argument)}; pass and return real and "
             f"imaginary parts, or use jvp and vjp"
         )
 
@@ -115,7 +115,7 @@ def pull_rows(recorded: Recording, held: HeldForwardPass, argument: Any) -> Any:
         ]
         for arrived in held.pull_units(entries(outer))
     ]
-    return blocks(outer, inner, outer_tree, inner_tree, rows)
+    return submatrices(outer, inner, outer_tree, inner_tree, rows)
 
 
 def push_columns(recorded: Recording, graph: Graph, argument: Any) -> Any:
@@ -129,7 +129,7 @@ def push_columns(recorded: Recording, graph: Graph, argument: Any) -> Any:
     require_one_kind(first.value, argument, recorded.name)
     outer, outer_tree = flatten(first.value)
     columns = [flatten(tangent)[0] for dual in (first, *rest) for tangent in dual.tangents]
-    return blocks(outer, inner, outer_tree, inner_tree, columns, are_columns=True)
+    return submatrices(outer, inner, outer_tree, inner_tree, columns, are_columns=True)
 
 
 def unit_directions(recorded: Recording, leaves: Sequence[Any], start: int, stop: int) -> dict:

@@ -32,21 +32,21 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
         ordinary Python that calls models on its arguments and returns a node or a pytree of nodes.
     primals, tangents:
         a tuple or list with an entry for each argument. A tangent is in the structure, shapes and
-        dtypes of its primal, with ``None`` in the place of leaves without derivative; ``None`` in
-        the place of a whole tangent is zero.
+        dtypes of its primal, with ``None`` for leaves without derivative; ``None`` instead of a
+        tangent means zero.
 
     Returns
     -------
-    The value, and the tangent in its structure, shapes and dtypes; ``None`` stands in the place of
-    integers, booleans and strings.
+    The value, and the tangent in its structure, shapes and dtypes; ``None`` replaces integers,
+    booleans and strings.
 
     Raises
     ------
     TypeError, ValueError
-        where ``fun`` is no function, the two tuples are none or of several lengths, or a tangent
-        has not its primal's structure, shapes or kinds of numbers.
+        if ``fun`` is not a function, ``primals`` and ``tangents`` are not two tuples of one length,
+        or a tangent differs from its primal in structure, shapes or kinds of numbers.
     NotImplementedError
-        where a model has a rule of its own for gradients alone (``custom_vjp``).
+        if a model has a rule of its own for gradients only (``custom_vjp``).
     """
     require_function(fun, "jvp")
     name = function_name(fun)
@@ -67,7 +67,7 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
 def tangent_variables(
     recorded: Recording, tangents: Sequence[Any]
 ) -> dict[Variable, tuple[Variable, ...]]:
-    """For each variable one that has its tangent."""
+    """For each variable a second one, which holds its tangent."""
     return {
         own: (variable(checked_tangent(tangent, own.primal, own.name), f"tangent of {own.name}"),)
         for own, tangent in zip(recorded.variables, tangents, strict=True)

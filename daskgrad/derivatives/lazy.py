@@ -65,10 +65,10 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
 def overlapping(
     wrt: Variable, parts: Sequence[Variable], arrived: dict[Variable, Any]
 ) -> list[tuple[int, Any]]:
-    """What arrived at a variable, at what it is a part of and at its parts, outermost first.
+    """The cotangents that arrived at a variable, at its containers and at its parts.
 
-    With each the number of its first leaf, counted from the variable's. ``parts`` are those of the
-    root that something arrived at, sorted by their leaves.
+    Outermost first, each with the number of its first leaf, counted from the variable's first.
+    ``parts`` are the parts of the root that a cotangent arrived at, sorted by their leaves.
     """
     first, last = wrt.first_leaf, wrt.first_leaf + len(wrt.leaves)
     begin = bisect_left(parts, first, key=lambda part: part.first_leaf)
@@ -101,9 +101,10 @@ def collect_gradient(value: Any, starts: Sequence[int], arrived: Sequence[Cotang
 
 
 def cut(cotangent: Cotangent, start: int, count: int) -> tuple[int, Cotangent]:
-    """What of a cotangent is of ``count`` leaves, of which its own first is number ``start``.
+    """The part of a cotangent that belongs to ``count`` leaves, and where among them it begins.
 
-    That of what the leaves are a part of may begin before them, and end after them.
+    The first leaf of the cotangent is number ``start`` of these. The cotangent of a container may
+    begin before them and end after them.
     """
     if start >= 0 and start + len(cotangent.leaves) <= count:
         return start, cotangent
@@ -111,7 +112,7 @@ def cut(cotangent: Cotangent, start: int, count: int) -> tuple[int, Cotangent]:
 
 
 def build_cotangent(cotangent: Any, output: Node, tasks: TaskGraph, forward: Forward) -> Any:
-    """Builds the task that compares a cotangent that was handed in to the value."""
+    """Builds the task that checks a given cotangent against the value."""
     given = tasks.constant(cotangent, output.name)
     key = tasks.key("cotangent", output.name)
     return tasks.add(key, checked_cotangent, given, forward.values[output], output.name)

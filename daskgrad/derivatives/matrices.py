@@ -1,4 +1,4 @@
-"""Matrices: trees of trees of blocks, which Jacobians and Hessians are."""
+"""Matrices: Jacobians and Hessians as trees of trees of submatrices."""
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
@@ -11,7 +11,7 @@ from daskgrad.values.cotangents import is_differentiable
 from daskgrad.values.vectors import entries
 
 
-def blocks(
+def submatrices(
     outer: Sequence[Any],
     inner: Sequence[Any],
     outer_tree: Any,
@@ -19,14 +19,14 @@ def blocks(
     found: Sequence[Sequence[Any]],
     are_columns: bool = False,
 ) -> Any:
-    """A tree of trees of blocks, from the rows of a matrix.
+    """A tree of trees of submatrices, from the rows of a matrix.
 
-    A row is of one entry of the ``outer`` leaves, and has the ``inner`` leaves' shapes. For
-    ``are_columns`` it is the other way round.
+    A row belongs to one entry of the ``outer`` leaves and has the shapes of the ``inner`` leaves;
+    with ``are_columns`` it is the other way round.
     """
     runs = list(pairwise(accumulate(map(entries, inner if are_columns else outer), initial=0)))
 
-    def block(place: int, other: int) -> Any:
+    def submatrix(place: int, other: int) -> Any:
         leaf, inner_leaf = outer[place], inner[other]
         if not is_differentiable(inner_leaf):
             return None
@@ -39,7 +39,7 @@ def blocks(
         return np.ascontiguousarray(stacked).reshape(shape)
 
     made = [
-        optree.tree_unflatten(inner_tree, [block(place, other) for other in range(len(inner))])
+        optree.tree_unflatten(inner_tree, [submatrix(place, other) for other in range(len(inner))])
         if is_differentiable(leaf)
         else None
         for place, leaf in enumerate(outer)

@@ -1,4 +1,4 @@
-"""Notices: what a user is warned of."""
+"""Notices: warnings for users."""
 
 import sys
 import warnings
@@ -17,7 +17,7 @@ from daskgrad.sums.sources import Source
 from daskgrad.values.cotangents import nbytes
 from daskgrad.values.trees import flatten
 
-TIMES = 3  # how often the same items are sent before it is worth a word
+TIMES = 3  # how often the same items are sent before the user is warned
 HEAVY = 2**20  # bytes in all
 
 _sent: weakref.WeakKeyDictionary[Any, dict] = weakref.WeakKeyDictionary()  # by clients
@@ -32,8 +32,11 @@ def warn_of_independent(variables: Sequence[Variable], name: str) -> None:
 
 
 def warn_of_shipping(graph: Graph, client: Any) -> None:
-    """Says when the items of a sum are sent to a cluster for the third time, known by the sum's
-    name and the first array among them; while ``debug_nans`` watches, all are sent."""
+    """Warns when the items of a sum are sent to a cluster for the third time.
+
+    The sum's name and the first array among the items identify them. While ``debug_nans`` watches,
+    items are always sent, and nothing is said.
+    """
     if client is None or is_debugging():
         return
     sent = _sent.setdefault(client, {})
@@ -56,7 +59,7 @@ def warn_of_shipping(graph: Graph, client: Any) -> None:
 
 
 def items_sent(graph: Graph) -> Iterator[tuple[str, Any]]:
-    """What goes with the tasks of sums; a variable's items change from call to call anyway."""
+    """The items that travel with the tasks of sums, except those of variables, which change."""
     for node in graph.order:
         for source in node.items.sources if isinstance(node, ReductionNode) else ():
             if type(source) is Source and source.variable is None:

@@ -1,4 +1,4 @@
-"""Outputs: what a function that is differentiated returns, and the cotangents of that."""
+"""Outputs: checks of what a differentiated function returns, and of its cotangents."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from daskgrad.values.trees import flatten
 
 
 def require_real_scalar(value: Any, name: str) -> None:
-    """The value of an output that no backward task has looked at."""
+    """Raises unless a value, which no backward task may have checked, is one real number."""
     if not is_real_scalar([value]):
         raise TypeError(
             f"the gradient of {name!r} was asked for, but its value is {describe(value)}; "
@@ -78,7 +78,7 @@ def unstack(cotangent: Any, value: Any, name: str) -> list[Cotangent] | None:
     leaves, structure = flatten(cotangent)
     primals, expected = flatten(value)
     if structure != expected or any(hasattr(leaf, "__dask_graph__") for leaf in leaves):
-        return None  # which is an error, or none
+        return None  # ``checked_cotangent`` decides whether that is an error
     pairs = zip(leaves, primals, strict=True)
     there = [(np.shape(c), np.shape(p)) for c, p in pairs if c is not None]
     counts = {shape[0] for shape, _ in there if shape}
@@ -88,6 +88,6 @@ def unstack(cotangent: Any, value: Any, name: str) -> list[Cotangent] | None:
         return None
     (count,) = counts
     if not count:
-        raise ValueError(f"the cotangents of {name!r} are stacked, and there is none of them")
+        raise ValueError(f"the stack of cotangents of {name!r} is empty; pass at least one")
     rows = [[None if leaf is None else leaf[n] for leaf in leaves] for n in range(count)]
     return [checked_cotangent(optree.tree_unflatten(structure, row), value, name) for row in rows]

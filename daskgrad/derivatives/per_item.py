@@ -40,16 +40,15 @@ def per_item(
     """A function that returns for each item the value of ``model(item, *shared)`` and its gradient.
 
     For clipping, influence and Fisher information, and to find the item whose value or gradient is
-    NaN: its norm is NaN, and the others are as ever. Each term is evaluated and pulled back once,
-    in one task a block of items, as in ``map_sum``; results come back item by item.
+    NaN: its norm is NaN, and the other norms are not affected. Each term is evaluated and pulled
+    back once, in one task a block of items, as in ``map_sum``; results come back item by item.
 
     Parameters
     ----------
     model:
         a plain function, or what ``delayed`` made of one; returns one real number.
     items:
-        what ``map_sum`` takes, but variables and lists of nodes: their items would be
-        differentiated, or one task each.
+        what ``map_sum`` takes, except variables and lists of nodes.
     argnums:
         which of the shared arguments to differentiate, counted from 0 after the item.
     gradient:
@@ -65,15 +64,15 @@ def per_item(
     A function of the shared arguments, which returns a pair in the order of the items: the values,
     of shape (n,), and the norms, of shape (n,), or the gradients. These have the structure of the
     argument (a tuple of such where ``argnums`` is a sequence), and each leaf has a row an item, of
-    shape (n, *shape of the leaf); ``None`` stands in the place of integers, booleans and strings.
+    shape (n, *shape of the leaf); ``None`` replaces integers, booleans and strings.
 
     Raises
     ------
     TypeError
-        for variables or nodes as items, within a model, where a term is not one real number, and
-        for a name that is not a string.
+        if the items are variables or nodes, if it is called within a model, if a term is not one
+        real number, or if the name is not a string.
     ValueError
-        for an unknown ``gradient``, and as ``map_sum``.
+        if ``gradient`` is unknown, and as ``map_sum`` does.
     """
     model = as_model(model, name)
     require_grainsize(grainsize)
@@ -83,7 +82,7 @@ def per_item(
     sources = as_sources(items, "items", slices=False)
     if holds_nodes(sources) or any(source.variable is not None for source in sources):
         raise TypeError(
-            f"dg.per_item of model {model.name!r} differentiates the shared arguments alone, and "
+            f"dg.per_item of model {model.name!r} differentiates only the shared arguments, but "
             f"its items are or hold nodes or variables; pass plain items"
         )
     each = cut_alike(sources, grainsize, slices=False)

@@ -28,8 +28,8 @@ from daskgrad.values.ownership import take_cotangent
 class Recording:
     """One call of a user's function with variables in the place of some arguments.
 
-    ``borrows``: it ends, with ``give_back``, before the caller can write into the arguments again;
-    so they are not copied. ``skipped``: how many of the function's arguments come before ``args``.
+    ``borrows``: does not copy the arguments, since ``give_back`` ends the recording before the
+    caller can write into them. ``skipped``: how many arguments of the function precede ``args``.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ def gather_gradients(
 
 
 def in_places(results: Sequence[Any], wrt: Sequence[int], primals: Sequence[Any]) -> tuple:
-    """One entry a primal, with nothing for those without derivative."""
+    """One entry for each primal, with ``None`` leaves for those without derivative."""
     rest = iter(results)
     return tuple([next(rest) if i in wrt else nothing(p) for i, p in enumerate(primals)])
 
@@ -118,7 +118,7 @@ def record_variable(value: Any, name: str, is_borrowed: bool) -> Variable:
 
 
 def by_root(nodes: Iterable[Variable]) -> dict[Variable, list[Variable]]:
-    """For each variable itself and its parts, as far as they are there, by their leaves."""
+    """For each root those of the nodes that are it or its parts, in the order of their leaves."""
     found: dict[Variable, list[Variable]] = defaultdict(list)
     for node in nodes:
         found[node.root].append(node)
@@ -128,7 +128,7 @@ def by_root(nodes: Iterable[Variable]) -> dict[Variable, list[Variable]]:
 
 
 def document(derivative: Callable, fun: Callable, what: str) -> Callable:
-    """A derivative that carries the name and the docstring of its function."""
+    """Gives a derivative the name and the docstring of its function."""
     name = function_name(fun)
     functools.update_wrapper(derivative, fun, ("__module__",), ())
     derivative.__name__ = f"{what.replace(' ', '_')}_of_{name}"

@@ -24,19 +24,19 @@ def vjp(fun: Callable, *primals: Any) -> tuple[Any, Callable[[Any], tuple]]:
     they are pulled back in parallel tasks, several in each. It can be called any number of times
     and runs no model again, unless what the model kept was lost with its worker or moved; it holds
     what the forward pass kept until it is garbage collected. Where all of that is gone (the cluster
-    was restarted, its client is closed, another one is active) the forward pass runs again, and
+    was restarted, its client is closed, another client is active) the forward pass runs again, and
     must have the same value. Only the primals are copied: do not write into other arrays that the
-    models use while the pullback is wanted.
+    models use as long as you need the pullback.
 
     Raises
     ------
     TypeError
-        where ``fun`` is no function or returns neither a node nor a pytree of nodes, and of the
-        pullback for a cotangent of a kind of number that the value is not.
+        if ``fun`` is not a function or returns neither a node nor a pytree of nodes. From the
+        pullback: if the cotangent holds a different kind of number than the value.
     ValueError
-        of the pullback, for a cotangent in another structure or shape.
+        from the pullback, if the cotangent has a different structure or shape than the value.
     NondeterministicModelError
-        of the pullback, where the forward pass ran again and had another value.
+        from the pullback, if the forward pass ran again and its value was different.
     """
     require_function(fun, "vjp")
     name = function_name(fun)

@@ -1,4 +1,4 @@
-"""The graph of recorded nodes as both passes see it: which nodes are active, which are scalars."""
+"""Activity: which nodes of a recorded graph are active, and which are scalars."""
 
 import functools
 from collections import Counter
@@ -14,9 +14,9 @@ class Graph:
 
     ``active`` are those on a path from a variable in ``wrt`` to ``output`` that nothing stops: they
     depend on a variable and matter to the output. ``extras`` are other outputs, of which only the
-    value is wanted. ``scalars`` are nodes whose value is one real number if the output's is, which
-    is known before anything runs; empty unless ``output_is_scalar``. ``is_watched``: a value may be
-    computed again, and is compared with what its consumers have seen.
+    value is wanted. ``scalars`` are the nodes whose value must be one real number because the
+    output's is, known before anything runs; empty unless ``output_is_scalar``. ``is_watched``: a
+    value may be computed again, and is then compared with the one that its consumers have seen.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Graph:
         return isinstance(node, Variable) and node.root in self.wrt
 
     def active_inputs(self, node: Node) -> tuple[Active, ...]:
-        """Which inputs are differentiated; all but variables are watched, if any are."""
+        """Which inputs are differentiated, and which of them are watched: all but variables."""
         return tuple(
             [
                 Active(number, watched=self.is_watched and not isinstance(source, Variable))
@@ -53,7 +53,7 @@ class Graph:
 
     @property
     def is_one_call(self) -> bool:
-        """Whether it is one model called on variables, one of them active, and nothing else."""
+        """Whether it is a single active call of a model on variables."""
         return (
             type(self.output) is CallNode
             and self.output in self.active
@@ -62,12 +62,11 @@ class Graph:
         )
 
     def is_used_once(self, node: Node) -> bool:
-        """Whether one active node alone takes a value in."""
+        """Whether exactly one active node takes a value in."""
         return self._uses[node] == 1
 
     def is_for_one_call(self, node: Node) -> bool:
-        """Whether a value goes to one model alone, which takes in nothing else and may run where
-        the value is."""
+        """Whether a value goes to one model only, which takes in nothing else and may run there."""
         return node in self._inputs_of_one_call
 
     @functools.cached_property
@@ -86,7 +85,7 @@ class Graph:
         }
 
     def _is_there(self, node: Node) -> bool:
-        """Whether a value is there already, and need not be differentiated."""
+        """Whether a value has been computed already and is not differentiated."""
         return node.is_settled and node not in self.active
 
     def _active(self, reached: Iterable[Node]) -> set[Node]:

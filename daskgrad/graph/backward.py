@@ -27,12 +27,12 @@ from daskgrad.values.summation import in_groups
 
 
 class Contribution(NamedTuple):
-    """A reference to (or, where it is known, the) cotangent that one consumer returns for a value.
+    """The cotangent that one consumer returns for a value, or a reference to it.
 
-    ``saw_value``: the consumer worked on the value itself. A sum passes the cotangent of its own
-    value on, and the fingerprint in that is not of its input: ``sums`` are references to what each
-    of these has seen (``Fingerprints``), and which of its inputs the value is. ``is_item``: it may
-    be of an item of the value alone, a ``Portion``.
+    ``saw_value``: the consumer worked on the value itself. A sum only passes on the cotangent of
+    its own value, whose fingerprint is not that of its input. So ``sums`` refers to what each sum
+    has seen (``Fingerprints``), with the number of the input that the value is. ``is_item``: it may
+    be a ``Portion``, the cotangent of one item of the value.
     """
 
     cotangent: Any
@@ -58,7 +58,7 @@ class Backward:
         sums: tuple[tuple[Any, int], ...] = (),
         is_item: bool = False,
     ) -> None:
-        """Hands a cotangent to an input, if that is active."""
+        """Hands a cotangent to an input if that is active."""
         if node in self.graph.active:
             self.contributions[node].append(Contribution(cotangent, saw_value, sums, is_item))
 
@@ -74,13 +74,13 @@ class Backward:
             self.send(source, pick)
 
     def value_elsewhere(self, node: Node, arrived: Contribution) -> Any:
-        """What others have seen of a value, where the cotangent carries no fingerprint of it."""
+        """What others have seen of a value, if the cotangent carries no fingerprint of it."""
         if arrived.sums:
             return seen_in_sums(arrived)
         return None if arrived.saw_value else self.forward.values[node]
 
     def build_fingerprints(self, node: Node, arrived: Contribution, names: str) -> Any:
-        """Builds a task that tells what a sum has seen, which its consumers must have seen, too."""
+        """Builds a task that compares what a sum and its consumers have seen, and returns it."""
         return self.tasks.add(
             self.tasks.key("cotangent", node.name),
             fingerprints_of,
@@ -106,7 +106,7 @@ def build_backward(
 ) -> dict[Variable, Any]:
     """Builds the tasks of the backward pass, from the cotangent of the output.
 
-    ``saw_value``: it has the fingerprint of the output's value, as the caller has that.
+    ``saw_value``: the cotangent carries the fingerprint of the output's value.
     Returns a reference to the cotangent of each variable, or part of one, that a cotangent reached.
     """
     backward = Backward(graph, forward, tasks)
@@ -123,7 +123,7 @@ def build_backward(
 
 
 def accumulate(node: Node, backward: Backward) -> Contribution:
-    """The sum of what the consumers of a value returned, in their order, along the tree."""
+    """Adds what the consumers of a value returned, in their order, along the tree."""
 
     def add(group: Sequence[Contribution], is_last: bool) -> Contribution:
         are_items = [term.is_item for term in group]

@@ -14,8 +14,8 @@ from daskgrad.values.descriptions import require_choice, require_number
 from daskgrad.values.trees import flatten
 from daskgrad.values.vectors import count, kinds
 
-MOST_TASKS = 64  # of one call's differences
-UNCOUNTED_TASKS = 32  # where the arguments are counted when they are there: some may find no work
+MOST_TASKS = 64  # for the differences of one call
+UNCOUNTED_TASKS = 32  # if the size of the arguments is unknown: some may find no work
 
 
 def finite_difference(
@@ -28,9 +28,9 @@ def finite_difference(
 
     ``fun`` is any function of arrays and other arguments: one that starts a program, or calls
     Fortran. Where a call of the model stands in a graph and is differentiated, the forward pass
-    evaluates it at displaced arguments in tasks of their own, at most 64, and the pullback is the
+    evaluates it at displaced arguments in separate tasks, at most 64, and the pullback is the
     transposed Jacobian. In a sum (``dg.map_sum``) the evaluations of a term run in the task of its
-    block; within a model they run there and then.
+    block; within a model they run at once.
 
     Parameters
     ----------
@@ -41,8 +41,8 @@ def finite_difference(
         no conjugates, no comparisons of imaginary parts. (W. Squire and G. Trapp, SIAM Review 40,
         1998.)
     step:
-        h, relative to max(1, |x|) for each number x. If not given ε^(1/3) for "central", where ε is
-        that of the coarser of the argument's and the value's dtype (the error is then of the order
+        h, relative to max(1, |x|) for each number x. The default is ε^(1/3) for "central", with ε
+        of the coarser of the argument's and the value's dtype (the error is then of the order
         of ε^(2/3) for functions of order one), and 1e-20 for "complex-step". Scale arguments that
         are much smaller than one, or give a smaller step.
     name:
@@ -55,11 +55,12 @@ def finite_difference(
     Raises
     ------
     TypeError
-        where ``fun`` is no function, or the name no string; when it runs, where a complex step is
-        asked of a function that returns real numbers for complex ones, or of complex arguments.
+        if ``fun`` is not a function, or the name is not a string. When it runs: if a complex step
+        is used with complex arguments, or with a function that returns real numbers for complex
+        ones.
     ValueError
-        for an unknown method, a step that is no positive number, and a value whose size changes
-        with the arguments.
+        if the method is unknown, the step is not a positive number, or the size of the value
+        changes with the arguments.
     """
     if isinstance(fun, DelayedModel):
         fun = fun.model.fun
@@ -96,7 +97,7 @@ class BlackBoxNode(CallNode):
 
 @forward_tasks.register
 def _(node: BlackBoxNode, forward: Forward) -> None:
-    """The value's task is the consumers' alone: they need not wait for the differences."""
+    """Builds a separate task for the value, so that consumers do not wait for the differences."""
     tasks, active = forward.tasks, forward.graph.active_inputs(node)
     tasks.share([node.model, node.model])  # it is in every task
     model, inputs, notes = tasks.shared(node.model), forward.inputs(node), node.annotations
@@ -126,7 +127,7 @@ def _(node: BlackBoxNode, forward: Forward) -> None:
 
 
 def stride_of(active: Sequence[Node]) -> int:
-    """The number of tasks, each of which takes every such number of the arguments' entries."""
+    """The number of tasks; with n tasks, each takes every n-th entry of the arguments."""
     variables = [source for source in active if isinstance(source, Variable)]
     if len(variables) < len(active):
         return UNCOUNTED_TASKS

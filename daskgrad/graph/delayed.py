@@ -52,19 +52,19 @@ def delayed(
         the library that it is written for, which differentiates it: "autograd", "jax", "torch", or
         the name of one that ``register_backend`` made known.
     keep:
-        what stays between the forward and the backward pass: the "tape"; the "gradient" (of a model
-        that returns one real number); nothing ("recompute": the model runs again in the backward
+        what is kept between the two passes: the "tape"; the "gradient" (of a model that
+        returns one real number); nothing ("recompute": the model runs again in the backward
         pass); or "auto": the gradient of a real number where it is no larger than what the tape
         holds, or than 64 kB, and in sums; else the tape.
 
     Raises
     ------
     TypeError
-        where ``fun`` cannot be called, is async or yields, or the name is no string.
+        if ``fun`` cannot be called, is async or yields, or the name is not a string.
     ValueError
         for an unknown backend or ``keep``.
     ModuleNotFoundError
-        where the backend's library is not installed; the message names the extra.
+        if the backend's library is not installed; the message names the extra.
     """
     if fun is None:
         return functools.partial(delayed, name=name, backend=backend, keep=keep)
@@ -85,13 +85,15 @@ def delayed(
 
 def require_name(name: Any, of: str) -> None:
     if not (name is None or isinstance(name, str)):
-        raise TypeError(f"the name of {of} is a string; found {describe(name)}")
+        raise TypeError(f"the name of {of} must be a string; found {describe(name)}")
 
 
 def as_model(fun: Any, name: str | None = None) -> Model:
-    """The model that a plain function or the result of ``delayed`` stands for, under a name."""
+    """The model of a plain function or of a result of ``delayed``, with a name if one is given."""
     if not callable(fun):
-        raise TypeError(f"the model comes first, and is a function; found {describe(fun)}")
+        raise TypeError(
+            f"the first argument must be a model, which is a function; found {describe(fun)}"
+        )
     require_name(name, "a sum")
     model = fun.model if isinstance(fun, DelayedModel) else delayed(fun).model
     return model if name is None else model._replace(name=name)

@@ -1,7 +1,7 @@
 """The forward graph: one task a node that keeps its pullback, one that passes its value on.
 
-A consumer depends on the value task alone, and so never pulls residuals over the network. Within
-one process there is none: consumers take the value out of what was captured themselves.
+A consumer depends only on the value task, and so never pulls residuals over the network. Within one
+process there is no value task: consumers take the value out of the captured call themselves.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,11 @@ from daskgrad.values.memory import takes_as_arrived
 
 
 class DirectSums(dict[Any, Any]):
-    """The nodes of sums that are evaluated outside of the graph, by the keys of the tasks that
-    gather their inputs.
+    """The nodes of sums that are evaluated outside of the graph.
 
-    ``client`` is the one that Dask would compute with, or None without a cluster. Where it is not
-    open any more the other sums are tasks.
+    The keys are those of the tasks that gather the inputs of a sum. ``client`` is the one that Dask
+    would compute with, or None without a cluster. When this is no longer open, further sums become
+    tasks.
     """
 
     def __init__(self, client: Any):
@@ -58,7 +58,7 @@ class Forward:
 
 
 class Values(dict[Node, Any]):
-    """A reference to each value. That of a variable enters the graph when it is first asked for.
+    """A reference to each value; a variable's value enters the graph when it is first asked for.
 
     Nobody asks for a variable whose items are summed over: its blocks are sent instead.
     """
@@ -82,7 +82,7 @@ def build_forward(graph: Graph, tasks: TaskGraph, direct: DirectSums | None = No
             forward_tasks(node, forward)
         elif not isinstance(node, Variable):
             forward.values[node] = value_of_node(node, tasks, forward.values)
-    for node in (graph.output, *graph.extras):  # in the graph, also where it is a variable
+    for node in (graph.output, *graph.extras):  # in the graph, even if it is a variable
         forward.values[node] = tasks.keep("value", node.name, forward.values[node])
     return forward
 
@@ -95,7 +95,7 @@ def forward_tasks(node: Node, forward: Forward) -> None:
 
 @forward_tasks.register
 def _(node: Variable, forward: Forward) -> None:
-    """Its value enters the graph when it is first asked for."""
+    """Nothing to build: its value enters the graph when it is first asked for."""
 
 
 @forward_tasks.register
@@ -123,9 +123,9 @@ def build_captured_call(node: CallNode, forward: Forward, fun: Callable) -> None
 
 
 def pass_value_on(node: Node, forward: Forward, captured: Any) -> None:
-    """Builds the task that takes the value out of what was captured.
+    """Builds the task that takes the value out of the captured call.
 
-    The one model that takes in a value and nothing else runs where that is, and needs none.
+    A single model that takes in this value and nothing else runs beside it, and needs no such task.
     """
     forward.values[node] = forward.tasks.pick(
         "value",

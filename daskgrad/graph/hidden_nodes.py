@@ -1,4 +1,4 @@
-"""Hidden objects: what functions, containers and objects hold where a pytree does not show it."""
+"""Hidden nodes: those that functions, containers and objects hold and a pytree does not show."""
 
 import functools
 import itertools
@@ -11,7 +11,7 @@ import numpy as np
 
 from daskgrad.values.closures import held_by
 
-LOOKED_AT = 100  # objects within one thing that are looked at
+LOOKED_AT = 100  # objects examined within one
 
 PLAIN = (str, bytes, int, float, complex, np.generic, type, types.ModuleType, type(None))
 NESTED = {list, tuple, dict}
@@ -23,7 +23,7 @@ def find_hidden(kind: type, thing: Any) -> Any:
     if isinstance(thing, PLAIN) or (type(thing) is types.FunctionType and not held_by(thing)):
         return None
     found = [thing]
-    for part in found:  # grows while it is gone through
+    for part in found:  # grows during the loop
         if isinstance(part, kind):
             return part
         room = LOOKED_AT - len(found)
@@ -35,7 +35,7 @@ def find_hidden(kind: type, thing: Any) -> Any:
 def containers_in(thing: Any) -> list[Any]:
     """A tuple and the lists, tuples and dicts in it, among the first 100 that are met."""
     found = [thing]
-    for container in found:  # grows while it is gone through
+    for container in found:  # grows during the loop
         parts = container.values() if isinstance(container, dict) else container
         inner = [part for part in itertools.islice(parts, LOOKED_AT) if type(part) in NESTED]
         found.extend(inner[: LOOKED_AT - len(found)])
@@ -43,7 +43,7 @@ def containers_in(thing: Any) -> list[Any]:
 
 
 def parts_of(thing: Any) -> Iterable[Any]:
-    """What an object is made of, as far as models meet it."""
+    """The objects that an object holds, as far as models may reach them."""
     if type(thing) is types.FunctionType:
         return held_by(thing)
     if isinstance(thing, PLAIN):

@@ -58,7 +58,7 @@ class Node(Collection, ArrayOperators):
         return False
 
     def own_arrays(self) -> None:
-        """Copies what is borrowed, because it may be used when what records it has ended."""
+        """Copies borrowed arrays, since the node may outlive the call that recorded it."""
 
     def build_graph(self) -> Any:
         tasks = TaskGraph()
@@ -77,7 +77,7 @@ class Node(Collection, ArrayOperators):
 
 
 class Constant(Node):
-    """Something that is not differentiated: a large array, or another Dask collection."""
+    """A value that is not differentiated: a large array, or a Dask collection of another kind."""
 
     def __init__(self, value: Any):
         super().__init__("constant", ())
@@ -105,13 +105,13 @@ class CallNode(Node):
 
 
 class ItemNode(CallNode):
-    """What stands under one index or key: an item of a container, or a part of an array."""
+    """One index or key of a node: an item of a container, or a part of an array."""
 
     evaluate = staticmethod(evaluate_item)
 
 
 def make_call(model: Model, args: tuple, kwargs: dict) -> tuple[Call, list[Node]]:
-    """The arguments as a pytree of constants with holes, and the nodes that go into the holes."""
+    """The arguments as a pytree of constants with holes, and the nodes that fill the holes."""
     require_no_node_in(model.fun, f"the function of model {model.name!r}")
     leaves, structure = arguments_apart(args, kwargs, model.name)
     inputs: dict[int, tuple[int, Node]] = {}
@@ -141,7 +141,7 @@ def arguments_apart(args: tuple, kwargs: dict, name: str) -> tuple[list[Any], St
 
 @functools.lru_cache(maxsize=64)
 def structure_of_leaves(count: int) -> Structure:
-    """That of positional arguments none of which is a container."""
+    """The structure of positional arguments if none of them is a container."""
     return Structure(flatten(((0.0,) * count, {}))[1])
 
 
@@ -156,14 +156,14 @@ def as_node(leaf: Any) -> Node | None:
 
 
 class OnlyItems:
-    """A collection that sums run over, and no argument of a model."""
+    """A collection that sums run over; it cannot be an argument of a model."""
 
 
 def require_no_node_in(leaf: Any, where: str) -> None:
-    """A node that hides where it is not found would be a constant, and its derivative zero."""
+    """Raises if a leaf hides a node: that would be a constant, and its derivative zero."""
     if isinstance(leaf, OnlyItems):
         raise TypeError(
-            f"{where} is {describe(leaf)}, of which models see single items; sum over it with "
+            f"{where} is {describe(leaf)}, whose items models get one by one; sum over it with "
             f"dg.map_sum, or pass the list that it was made of"
         )
     if isinstance(leaf, Iterator):
@@ -195,7 +195,7 @@ def order(
 
 
 def require_no_node_as_key(arguments: tuple[tuple, dict], name: str) -> None:
-    """A node that is a key of a dict is no leaf, and its derivative would be lost."""
+    """Raises if a dict has a node for a key, which is not a leaf: its derivative would be lost."""
     args, kwargs = arguments
     if NESTED.isdisjoint(map(type, (*args, *kwargs.values()))):  # nearly always
         return
@@ -218,7 +218,7 @@ def build_values(tasks: TaskGraph, outputs: Iterable[Node]) -> dict[Node, Any]:
 
 
 def unsettled(outputs: Iterable[Node]) -> list[Node]:
-    """All nodes that the outputs depend on, inputs first, as far as their values are not there."""
+    """All nodes that the outputs depend on and whose values are not there yet, inputs first."""
     return order(outputs, is_leaf=lambda node: node.is_settled)
 
 

@@ -1,4 +1,4 @@
-"""Operators: what Python's operators and NumPy do with a node. They record a call, or refuse."""
+"""Operators: Python's operators and NumPy's functions on nodes. They record a call, or refuse."""
 
 import operator
 from collections.abc import Callable
@@ -33,7 +33,7 @@ BRANCH = "what depends on the value, such as an if, stands in that function"
 
 
 def records(model: Model) -> tuple[Callable, Callable]:
-    """An operator that records a call of a model, and the same with its operands swapped."""
+    """Methods for an operator that record a call of a model, as is and with operands swapped."""
 
     def method(self: Any, other: Any) -> Any:
         return self.record(model, self, other)
@@ -45,7 +45,7 @@ def records(model: Model) -> tuple[Callable, Callable]:
 
 
 def refuses(asked: str, instead: str = "") -> Callable:
-    """A method that is an error, since it needs a value; ``instead``: what to write for it."""
+    """A method that raises, since it needs a value; ``instead``: what to write."""
 
     def method(self: Any, *_: Any, **__: Any) -> Any:
         raise refusal(self, asked, instead)
@@ -62,7 +62,7 @@ def refusal(node: Any, asked: str, instead: str = "") -> TypeError:
 
 
 class ArrayOperators:
-    """What a node does where an array is meant."""
+    """The operators of arrays, for nodes."""
 
     def record(self, model: Model, *args: Any) -> Any:
         raise NotImplementedError

@@ -38,13 +38,13 @@ def stop_gradient(x: Any) -> Any:
     Parameters
     ----------
     x:
-        a node or a variable (the result has the same value, and no backward tasks are built for
-        what lies only behind it); within a model whatever it works on; anything else is returned
-        as it is.
+        a node or a variable (the result has the same value, and what lies only behind it gets no
+        backward tasks); within a model any array or number of its backend. Anything else is
+        returned as it is.
 
-    What is not noticed: that a derivative is zero since everything was stopped is only told where
-    the output does not depend on an argument in the graph (a warning); within a model it is not.
-    Whatever reaches a model through a closure or a global is a constant without ``stop_gradient``.
+    Not noticed: that a derivative is zero because everything was stopped. There is a warning if the
+    output does not depend on an argument in the graph, and none within a model. Whatever reaches a
+    model through a closure or a global is a constant without ``stop_gradient``.
     """
     return map_leaves(stop_leaf, x)
 
@@ -56,14 +56,14 @@ def value(x: Any) -> Any:
     tracers of a backend; this takes out what is in them, through all nested derivatives, leaf by
     leaf of a pytree. Plain values are returned as they are.
 
-    Whatever is computed with it has no derivative, and nobody warns of that: ``x * dg.value(x)``
-    has the derivative ``dg.value(x)``. ``dg.check_grads`` finds it.
+    Whatever is computed with it has no derivative, and there is no warning: ``x * dg.value(x)`` has
+    the derivative ``dg.value(x)``. ``dg.check_grads`` finds it.
 
     Raises
     ------
     TypeError
-        for a node, which has no value yet (outside of models take it with ``.compute()``), and
-        within a model of JAX, which runs on shapes alone when it is compiled.
+        if ``x`` is a node, which has no value yet (outside of models call ``.compute()``), and
+        within a JAX model, which is compiled for shapes without values.
     """
     return map_leaves(plain_leaf, x)
 
@@ -79,7 +79,7 @@ def stop_leaf(leaf: Any) -> Any:
 
 
 def constant_variable(variable: Variable) -> Variable:
-    """A variable that nobody differentiates, of the same key: its value enters a graph once."""
+    """An inactive variable with the same key, so that its value enters a graph once."""
     constant = Variable(variable.primal, variable.name)
     constant.key = variable.key
     return constant

@@ -28,10 +28,9 @@ PAIR = delayed(Dual, name="pair")
 
 
 class Tangents:
-    """Records the nodes of duals and tangents along a graph; ``variables`` are those of the roots.
+    """Records the nodes of duals and tangents along a graph.
 
-    Of each variable that is differentiated they are the tangents, in as many directions as there
-    are.
+    ``variables`` holds, for each variable that is differentiated, its tangents: one a direction.
     """
 
     def __init__(self, graph: Graph, variables: dict[Variable, tuple[Variable, ...]]):
@@ -44,13 +43,13 @@ class Tangents:
         self.constant_terms: dict[Node, None] = {}  # no tangent depends on them; must be numbers
 
     def dual(self, node: Node) -> Any:
-        """What stands for an active node where its value and tangents are wanted."""
+        """Stands for an active node whose value and tangents are wanted."""
         if node not in self._duals:
             self._record({node}, set())
         return self._duals[node]
 
     def tangent(self, node: Node) -> Any:
-        """What stands for an active node where its only tangent alone is wanted."""
+        """Stands for an active node of which only the one tangent is wanted."""
         if node not in self._tangents:
             self._record(set(), {node})
         return self._tangents[node]
@@ -101,7 +100,7 @@ def part(of: Variable, root: Variable) -> Variable:
 
 
 def annotate(made: Any, node: Node) -> Any:
-    """A node that was made for another one, with its annotations, and keys that tell its stage."""
+    """Gives a node made for another one its annotations, and keys of the stage ``tangent``."""
     if isinstance(made, Node) and not isinstance(made, Variable) and made.stage != "tangent":
         made.annotations = dict(node.annotations)
         made.stage = "tangent"
@@ -114,19 +113,19 @@ def annotate(made: Any, node: Node) -> Any:
 
 @singledispatch
 def dual_node(node: Node, tangents: Tangents) -> Any:
-    """What stands for a node where its value and its tangents are wanted."""
+    """Stands for a node whose value and tangents are wanted."""
     raise NotImplementedError(f"no tangents for {node!r}")
 
 
 @singledispatch
 def tangent_node(node: Node, tangents: Tangents) -> Any:
-    """What stands for a node where its only tangent alone is wanted."""
+    """Stands for a node of which only the one tangent is wanted."""
     raise NotImplementedError(f"no tangent for {node!r}")
 
 
 @singledispatch
 def is_linear(node: Node, graph: Graph) -> bool:
-    """Whether the tangent of a node needs the tangents of its active inputs alone."""
+    """Whether the tangent of a node needs only the tangents of its active inputs."""
     return False
 
 
@@ -154,7 +153,7 @@ def call_with(node: CallNode, inputs: Sequence[Any], model: Model) -> CallNode:
 
 @is_linear.register
 def _(node: CallNode, graph: Graph) -> bool:
-    """Of real numbers alone: elsewhere a tangent would have to be broadcast."""
+    """Only for real numbers: other tangents would have to be broadcast."""
     if node not in graph.scalars:
         return False
     operator = node.model.operator
@@ -162,7 +161,7 @@ def _(node: CallNode, graph: Graph) -> bool:
 
 
 def require_numbers_left_out(node: CallNode, tangents: Tangents) -> None:
-    """What a tangent does not depend on is a number, too, or the value is none."""
+    """Raises unless the operands that the tangent does not depend on are numbers, too."""
     args, _ = node.call.arguments(node.inputs)
     for arg in args:
         if isinstance(arg, Node):

@@ -1,4 +1,4 @@
-"""Variables: what is differentiated. Leaves of graphs, and containers of such."""
+"""Variables: the leaves of a graph that it is differentiated with respect to."""
 
 import dataclasses
 import weakref
@@ -65,7 +65,7 @@ class Variable(Node):
         return tasks.data(self.key, self.primal)
 
     def __dask_postcompute__(self) -> tuple[Callable, tuple]:
-        """What the user gets is a copy: the graph, which is kept, holds the arrays themselves."""
+        """Gives the user a copy, since the graph keeps the arrays themselves."""
         take, args = super().__dask_postcompute__()
         return own_result, (take, *args)
 
@@ -79,7 +79,7 @@ class Variable(Node):
             self.is_borrowed = False
 
     def _show(self, leaves: list[Any]) -> None:
-        """Takes other arrays of the same numbers, and so do the parts that there are."""
+        """Replaces its arrays by others with the same numbers, in its parts, too."""
         self.leaves = leaves
         self.primal = optree.tree_unflatten(self.structure, leaves)
         for part in list((self._parts or {}).values()):
@@ -155,32 +155,32 @@ def variable(value: Any, name: str | None = None) -> Variable:
     Raises
     ------
     TypeError
-        where the value is or holds a node, an array of Python objects, or a subclass of NumPy's
-        array such as a masked array, and where the name is no string.
+        if the value is or holds a node, an array of Python objects, or a subclass of NumPy's array
+        such as a masked array, or if the name is not a string.
     ValueError
         for a broadcast array whose copy would take more than a gigabyte.
     """
     if not (name is None or isinstance(name, str)):
-        raise TypeError(f"the name of a variable is a string; found {describe(name)}")
+        raise TypeError(f"the name of a variable must be a string; found {describe(name)}")
     name = name or "variable"
     return Variable(map_leaves(lambda leaf: checked_leaf(leaf, name, copy=True), value), name)
 
 
 def borrow_variable(value: Any, name: str) -> Variable:
-    """A variable whose arrays are the caller's, who must not write into them while it is used."""
+    """A variable with the caller's own arrays, which nobody may write into while it is used."""
     made = Variable(map_leaves(lambda leaf: checked_leaf(leaf, name, copy=None), value), name)
     made.is_borrowed = True
     return made
 
 
 OTHER_DERIVATIVE = (
-    "depends on the variables of another derivative; second derivatives of a graph are for hvp, "
-    "not for a gradient of a gradient; within one model, autograd.grad may be nested"
+    "depends on the variables of another derivative; for second derivatives of a graph call dg.hvp "
+    "instead of a gradient of a gradient; within one model, autograd.grad may be nested"
 )
 
 
 def checked_leaf(leaf: Any, name: str, copy: bool | None) -> Any:
-    """A leaf as models are given it; ``copy`` is ``np.array``'s."""
+    """A leaf as models get it; ``copy`` is an argument of ``np.array``."""
     if isinstance(leaf, Node):
         raise TypeError(f"{name!r} holds {leaf!r}, which {OTHER_DERIVATIVE}")
     if is_collection(leaf):

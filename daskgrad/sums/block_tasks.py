@@ -165,8 +165,8 @@ class TracedSum:
             pullback = gradients.gradient()
         elif scalars:
             raise TypeError(
-                f"the terms of a sum over {self._model.name!r} must be of one kind; {scalars} of "
-                f"{len(fields[0])} in one task returned one real number, and others something else"
+                f"the terms of a sum over {self._model.name!r} must be of the same kind: {scalars} "
+                f"of {len(fields[0])} in one task returned one real number, and the others did not"
             )
         else:
             pullback = Terms(kept, kept_widths, are_rows, self._add.cotangents)
@@ -257,8 +257,8 @@ def require_one_length(fields: Sequence[Sequence[Any]], first: First, model: Mod
     lengths = [len(field[0]) if first.item is None else len(field) for field in fields]
     if len(set(lengths)) > 1:
         raise ValueError(
-            f"the items of model {model.name!r} are zipped, and must be equally many; {first!s} "
-            f"has {' and '.join(map(str, lengths))} items"
+            f"the zipped items of model {model.name!r} must have the same length; {first!s} has "
+            f"{' and '.join(map(str, lengths))} items"
         )
 
 

@@ -30,15 +30,16 @@ class Block(NamedTuple):
 
 
 def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
-    """The items as a list or as an array whose rows they are, C-contiguous: a strided row gives
-    other bits in BLAS than its copy.
+    """The items as a list, or as a C-contiguous array of rows.
+
+    A strided row gives different bits in BLAS than its copy.
 
     Raises
     ------
     TypeError
         for anything but a list, a tuple, a range or a plain NumPy array of at least one dimension.
     ValueError
-        where there are none: an empty sum has no structure and no shape.
+        if there are none: an empty sum has no structure and no shape.
     """
     if isinstance(items, np.ndarray) and items.ndim:
         require_plain(items, argument)
@@ -57,7 +58,7 @@ def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
 
 
 def as_block(items: Any) -> Sequence[Any] | np.ndarray:
-    """Computed items as they would be handed over: rows of a contiguous array, or a list."""
+    """Computed items as rows of a contiguous array, or as a list."""
     if isinstance(items, np.ndarray):
         require_plain(items, "a block of the items")
         return row_major(items)
@@ -65,14 +66,14 @@ def as_block(items: Any) -> Sequence[Any] | np.ndarray:
 
 
 def hold_arrays(items: Sequence[Any]) -> bool:
-    """Whether there are arrays among the leaves of items, all taken apart at once."""
-    if set(map(type, items)) <= {float, int}:  # in a tenth of the time
+    """Whether any leaf of the items is an array."""
+    if set(map(type, items)) <= {float, int}:  # takes a tenth of the time
         return False
     return any(issubclass(kind, np.ndarray) for kind in set(map(type, flatten(list(items))[0])))
 
 
 def describe_items(items: Any) -> str:
-    """What was found in the place of items, and how to make such of it."""
+    """What was found in the place of items, and how to convert it."""
     kind = type(items)
     if hasattr(kind, "iloc"):
         return f"{describe(items)}; pass its rows: .to_numpy() or .to_dict('records')"
@@ -92,7 +93,7 @@ def in_row_order(item: Any) -> Any:
 
 
 def require_plain(items: np.ndarray, argument: str) -> None:
-    """A subclass would lose what makes it one: a masked array its mask, a quantity its unit."""
+    """Raises for subclasses, since a masked array would lose its mask and a quantity its unit."""
     if type(items) not in (np.ndarray, np.memmap, np.recarray):
         raise TypeError(
             f"{argument} is {type(items).__name__} {describe(items)}; convert it to a plain array "
@@ -112,7 +113,7 @@ def require_grainsize(grainsize: Any) -> None:
     is_auto = isinstance(grainsize, str) and grainsize == "auto"
     if not is_auto and not (is_integer(grainsize) and grainsize >= 1):
         raise ValueError(
-            f"grainsize is the number of items in one task, at least 1, or 'auto'; "
+            f"grainsize must be the number of items in one task, at least 1, or 'auto'; "
             f"found {grainsize!r}"
         )
 

@@ -1,4 +1,4 @@
-"""Zipping: what a sum runs over: one collection, or several of one length side by side.
+"""Zipping: the items that a sum runs over, of one collection or of several side by side.
 
 Nothing here uses Python's own ``zip``, since the public ``zip`` has its name.
 """
@@ -44,8 +44,8 @@ def zip(*collections: Any) -> Zip:
     ----------
     collections:
         whatever is summed over alone: lists, tuples, ranges, arrays, dask Arrays, lists of Delayed,
-        placed items, and variables, whose items are differentiated. Bags and dataframes go with one
-        another alone, with as many partitions; their items are counted when they are computed.
+        placed items, and variables, whose items are differentiated. Bags and dataframes can be
+        zipped only with each other, if they have the same number of partitions.
 
     Beside placed items, what is in this process travels with every evaluation, or once where it is
     large and stays the same. With several placed collections the sum is a task graph: place what
@@ -54,7 +54,7 @@ def zip(*collections: Any) -> Zip:
     Raises
     ------
     ValueError
-        for no collections, and where the lengths, or the numbers of partitions, differ.
+        if there are no collections, or their lengths or numbers of partitions differ.
     """
     if not collections:
         raise ValueError("dg.zip of nothing has no items; zip at least one collection")
@@ -190,8 +190,8 @@ def fixed_starts(sources: Sequence[Source], grainsize: Grainsize) -> tuple[int, 
 def one_cut(cuts: set) -> tuple[int, ...] | None:
     if len(cuts) > 1:
         raise ValueError(
-            "the collections that are zipped are cut at other places; place them with one "
-            "grainsize, rechunk them alike, or give a grainsize"
+            "the zipped collections are split at different places; place them with one grainsize, "
+            "rechunk them alike, or give a grainsize"
         )
     return next(iter(cuts), None)
 
@@ -227,7 +227,7 @@ def require_sources_alike(sources: Sequence[Source]) -> None:
         )
     if len(set(partitions)) > 1:
         raise ValueError(
-            f"collections that are zipped must have equally many partitions; found "
+            f"the zipped collections must have the same number of partitions; found "
             f"{' and '.join(map(str, partitions))}; repartition them, or use dask.bag.zip"
         )
 
@@ -235,7 +235,7 @@ def require_sources_alike(sources: Sequence[Source]) -> None:
 def require_one_length(counts: Sequence[int | None]) -> None:
     if len(set(counts)) > 1:
         raise ValueError(
-            f"collections that are zipped must be of one length; found lengths "
+            f"the zipped collections must have the same length; found lengths "
             f"{' and '.join(map(str, counts))}"
         )
 
@@ -269,7 +269,7 @@ def nested_part(items: Any, argument: str) -> Any:
 
 
 def is_boxed(items: Any) -> bool:
-    """Whether this is a sequence of which as_items knows nothing: a backend's box of an array."""
+    """Whether this is a sequence that ``as_items`` does not know: a backend's box of an array."""
     is_plain = isinstance(items, list | tuple | range | str | bytes | dict)
     is_plain = is_plain or hasattr(items, "__array__")
     return not is_plain and hasattr(items, "__len__") and hasattr(items, "__getitem__")

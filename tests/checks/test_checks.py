@@ -186,7 +186,7 @@ def test_right_second_derivatives_pass(name):
 
 @pytest.mark.parametrize("modes", [(), "backward", ("forward", "sideways")])
 def test_modes_are_forward_and_reverse(modes):
-    with pytest.raises(ValueError, match="modes are some of 'forward', 'reverse'; found"):
+    with pytest.raises(ValueError, match="modes must be some of 'forward', 'reverse'; found"):
         dg.check_grads(model_of(np.sin), modes=modes)
 
 

@@ -104,5 +104,5 @@ def test_second_derivatives_need_real_numbers_in_double_precision(args):
 
 @pytest.mark.parametrize("order", [0, 3, "1", True, None])
 def test_orders_are_one_and_two(order):
-    with pytest.raises(ValueError, match=r"order is 1 \(gradients\) or 2 .*; found"):
+    with pytest.raises(ValueError, match=r"order must be 1 \(gradients\) or 2 .*; found"):
         require_order(order)

@@ -80,5 +80,5 @@ def test_rates_need_real_numbers_in_double_precision(x):
     model = dg.delayed(lambda x: x * x, name="model")
     with pytest.raises(TypeError, match=r"rates need real numbers in double precision; 'model'"):
         dg.taylor_rates(model)(x)
-    with pytest.raises(ValueError, match="order is 1"):
+    with pytest.raises(ValueError, match="order must be 1"):
         dg.taylor_rates(model, order=3)

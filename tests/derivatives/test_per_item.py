@@ -221,14 +221,14 @@ def test_a_name_is_in_keys_and_errors():
     ],
 )
 def test_items_are_no_variables(items):
-    with pytest.raises(TypeError, match=r"differentiates the shared arguments alone.*plain"):
+    with pytest.raises(TypeError, match=r"differentiates only the shared arguments.*plain"):
         dg.per_item(term, items())
 
 
 def test_other_bad_input_is_told():
     with pytest.raises(ValueError, match=r"gradient must be one of 'norm', 'full'.*found 'all'"):
         dg.per_item(term, ITEMS, gradient="all")
-    with pytest.raises(ValueError, match="grainsize is"):
+    with pytest.raises(ValueError, match="grainsize must be"):
         dg.per_item(term, ITEMS, grainsize=0)
     with pytest.raises(ValueError, match="items is empty"):
         dg.per_item(term, [])

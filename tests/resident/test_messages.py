@@ -128,10 +128,10 @@ def test_a_summand_is_packed_again_only_where_something_differs():
         assert summand_parcel(*other) is summand_parcel(*other)
 
 
-@pytest.mark.parametrize(("placed", "parts"), [(None, [0, 1]), (0, [1, 2]), (1, [0, 2])])
-def test_columns_that_are_not_placed_have_the_numbers_of_an_items_parts(placed, parts):
+@pytest.mark.parametrize(("placed", "fields"), [(None, [0, 1]), (0, [1, 2]), (1, [0, 2])])
+def test_what_is_sent_has_the_numbers_of_an_items_fields(placed, fields):
     each = SpreadSum(None, None, Summand(None, placed=placed), ["a", "b"], ["c"])
-    assert list(map(each.part, range(2))) == parts
+    assert list(map(each.field, range(2))) == fields
 
 
 def test_a_summand_with_an_array_is_packed_every_time():

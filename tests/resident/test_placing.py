@@ -222,7 +222,7 @@ def test_a_dask_collection_alone(client):
 
 def test_bags_of_several_lengths():
     numbers = db.range(9, 3)
-    with pytest.raises(ValueError, match="of one length; found lengths 9 and 8"):
+    with pytest.raises(ValueError, match="the same length; found lengths 9 and 8"):
         dg.place(dg.zip(numbers, numbers.filter(lambda n: n != 7)))
 
 

@@ -600,7 +600,7 @@ def test_who_is_asked_what_is_planned_again_only_where_it_has_changed(client):
     gradient(X, slice_sum)
     assert len(held.plans) == 2
     held._calls = 64  # a power of two: units are chosen anew
-    held.measured({})
+    held.record_times({})
     assert not held.plans
     gradient(X)
     with held._lock:

@@ -289,7 +289,7 @@ def test_a_slow_worker_gets_fewer_blocks():
         spread.is_measured_now()
         asked = spread.asked().items()
         times = {a: (of.numbers, [seconds[a]] * len(of.numbers)) for a, of in asked}
-        spread.measured(times)
+        spread.record_times(times)
     few, many = [len(of.numbers) for of in spread.asked().values()]
     assert few + many == 64
     assert many > 2 * few

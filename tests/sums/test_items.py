@@ -181,13 +181,17 @@ def test_nodes_side_by_side_are_one_node_an_item():
     ("parts", "error", "told"),
     [
         ((), ValueError, "zip at least one"),
-        (([1.0], [1.0, 2.0]), ValueError, "of one length; found lengths 1 and 2"),
+        (([1.0], [1.0, 2.0]), ValueError, "the same length; found lengths 1 and 2"),
         ((ROWS, da.ones((5, 2))), ValueError, "found lengths 21 and 5"),
         ((dg.variable(ROWS), dg.variable([1.0])), ValueError, "found lengths 21 and 1"),
         ((ROWS, 3.0), TypeError, "an argument of dg.zip must be a list, .* found 3.0"),
         ((ROWS, []), ValueError, "an argument of dg.zip is empty"),
         ((db.range(4, 2), [1, 2, 3, 4]), TypeError, "with one in other blocks; .* dask.bag.zip"),
-        ((db.range(4, 2), db.range(4, 4)), ValueError, "equally many partitions; found 2 and 4"),
+        (
+            (db.range(4, 2), db.range(4, 4)),
+            ValueError,
+            "same number of partitions; found 2 and 4",
+        ),
     ],
 )
 def test_what_cannot_be_zipped(parts, error, told):
@@ -199,7 +203,7 @@ def test_what_cannot_be_zipped(parts, error, told):
 def test_bags_whose_partitions_are_not_of_one_length(reduce):
     numbers = db.range(9, 3)
     pairs = dg.zip(numbers, numbers.filter(lambda n: n != 7))
-    told = "items of model 'never' are zipped, .*; partition 2 has 3 and 2 items"
+    told = "zipped items of model 'never' must .*; partition 2 has 3 and 2 items"
 
     def never(item, x):
         return x
@@ -210,8 +214,8 @@ def test_bags_whose_partitions_are_not_of_one_length(reduce):
         dg.grad(lambda x: reduce(never, pairs, x))(1.0)
 
 
-def test_zips_that_are_cut_at_other_places():
-    with pytest.raises(ValueError, match="are cut at other places; place them with one grainsize"):
+def test_zips_that_are_split_at_different_places():
+    with pytest.raises(ValueError, match="are split at different places; place them"):
         dg.map_sum(term, dg.zip(dg.place(ROWS, 4), dg.place(ROWS, 8)), X)
     chunks = [da.from_array(ROWS, chunks=(size, 4)) for size in (5, 7)]
     with pytest.raises(ValueError, match="rechunk them alike, or give a grainsize"):

@@ -174,7 +174,7 @@ def test_a_derivative_of_a_graph_inside_a_model_is_recorded():
         (lambda x: x[:0], ValueError, "items is empty"),
         (lambda x: 3.0, TypeError, "items must be a list"),
         (lambda x: {"a": x}, TypeError, "items must be a list"),
-        (lambda x: dg.zip(x, [1.0]), ValueError, "of one length; found lengths 4 and 1"),
+        (lambda x: dg.zip(x, [1.0]), ValueError, "the same length; found lengths 4 and 1"),
         (lambda x: dg.zip(), ValueError, "zip at least one"),
     ],
 )
@@ -189,7 +189,7 @@ def test_the_errors_are_those_of_every_other_sum(items, error, told, differentia
 def test_terms_of_several_shapes_inside_a_model():
     with pytest.raises(ValueError, match="one structure and shape"):
         dg.grad(dg.delayed(lambda x: dg.map_sum(lambda n, x: x[:n], [1, 2], x)[0]))(X)
-    with pytest.raises(ValueError, match="grainsize is the number of items"):
+    with pytest.raises(ValueError, match="grainsize must be the number of items"):
         dg.grad(dg.delayed(lambda x: dg.map_sum(dot, ROWS, x, grainsize=0)))(X)
 
 

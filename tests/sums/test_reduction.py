@@ -456,9 +456,9 @@ def test_an_empty_sum_is_an_error():
 
 @pytest.mark.parametrize("grainsize", [0, -1, 1.5, True, "all", None])
 def test_a_grainsize_is_a_number_of_items(grainsize):
-    with pytest.raises(ValueError, match="grainsize is the number of items"):
+    with pytest.raises(ValueError, match="grainsize must be the number of items"):
         dg.map_sum(dot, LIST, X, grainsize=grainsize)
-    with pytest.raises(ValueError, match="grainsize is the number of items"):
+    with pytest.raises(ValueError, match="grainsize must be the number of items"):
         dg.reduce_sum(slice_of_list, LIST, X, grainsize=grainsize)
 
 

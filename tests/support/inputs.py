@@ -129,7 +129,7 @@ NO_NUMBERS = r"'model' returned {}; expected numbers or arrays"
 MANY = "broadcast from fewer numbers, and would be copied to .* GiB"
 ONCE = "one run of the model uses up.*pass a list"
 NESTED = "cannot be flattened: it is nested too deep, or holds itself"
-PARAMETER = "argument 'x' of 'energy' is {}, which has no derivative.*np.asarray makes them"
+PARAMETER = "argument 'x' of 'energy' is {}, which has no derivative.*np.asarray converts"
 HOLDS = r"'{}' holds {}"
 SEED = r"the seed of dg\.{} must be an integer or a sequence of integers.*found "
 

@@ -88,7 +88,7 @@ ROWS = {
     ("delayed", "name", "bytes"): (
         lambda: dg.delayed(len, name=b"a"),
         TypeError,
-        "name of a model is a string; found bytes",
+        "name of a model must be a string; found bytes",
     ),
     ("delayed", "backend", "unknown"): (
         lambda: dg.delayed(len, backend="tensorflow"),
@@ -260,7 +260,7 @@ ROWS = {
     ("variable", "name", "a number"): (
         lambda: dg.variable(X, name=3),
         TypeError,
-        "name of a variable is a string; found 3",
+        "name of a variable must be a string; found 3",
     ),
     ("value", "x", "a node"): (
         lambda: dg.value(V),

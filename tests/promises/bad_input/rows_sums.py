@@ -94,7 +94,7 @@ ROWS = {
     ("map_sum", "model", "a string"): (
         lambda: dg.map_sum("model", [1.0]),
         TypeError,
-        "model comes first, and is a function; found 'model'",
+        "first argument must be a model, which is a function; found 'model'",
     ),
     ("map_sum", "model", "async"): (
         lambda: dg.map_sum(waiting, [1.0]),
@@ -166,12 +166,12 @@ ROWS = {
     ("map_sum", "grainsize", "zero"): (
         summed([1.0], grainsize=0),
         ValueError,
-        "grainsize is the number of items in one task.*found 0",
+        "grainsize must be the number of items in one task.*found 0",
     ),
     ("map_sum", "name", "a number"): (
         summed([1.0], name=3),
         TypeError,
-        "the name of a sum is a string; found 3",
+        "the name of a sum must be a string; found 3",
     ),
     ("map_sum", "summation", "unknown"): (
         summed([1.0], summation="kahan"),
@@ -237,7 +237,7 @@ ROWS = {
     ("reduce_sum", "partial_sum", "None"): (
         lambda: dg.reduce_sum(None, [1.0]),
         TypeError,
-        "model comes first, and is a function; found None",
+        "first argument must be a model, which is a function; found None",
     ),
     ("reduce_sum", "sliced", "a set"): (
         lambda: dg.reduce_sum(sum, {1.0}),
@@ -262,7 +262,7 @@ ROWS = {
     ("reduce_sum", "grainsize", "a string"): (
         lambda: dg.reduce_sum(sum, [1.0], grainsize="large"),
         ValueError,
-        "grainsize is .*found 'large'",
+        "grainsize must be .*found 'large'",
     ),
     ("reduce_sum", "summation", "None"): (
         lambda: dg.reduce_sum(sum, [1.0], summation=None),
@@ -272,12 +272,12 @@ ROWS = {
     ("reduce_sum", "name", "bytes"): (
         lambda: dg.reduce_sum(sum, [1.0], name=b"total"),
         TypeError,
-        "the name of a sum is a string; found bytes",
+        "the name of a sum must be a string; found bytes",
     ),
     ("sum", "name", "a node"): (
         lambda: dg.sum([energy(X)], name=energy(X)),
         TypeError,
-        "the name of a sum is a string; found",
+        "the name of a sum must be a string; found",
     ),
     ("sum", "nodes", "a node"): (
         lambda: dg.sum(energy(X)),
@@ -309,7 +309,7 @@ ROWS = {
     ("zip", "collections", "of other lengths"): (
         lambda: dg.zip([1.0], [1.0, 2.0]),
         ValueError,
-        "of one length; found lengths 1 and 2",
+        "the same length; found lengths 1 and 2",
     ),
     ("zip", "collections", "a number"): (
         lambda: dg.zip([1.0], 3),
@@ -330,12 +330,12 @@ ROWS = {
     ("per_item", "model", "a number"): (
         lambda: dg.per_item(3, [1.0]),
         TypeError,
-        "model comes first, and is a function; found 3",
+        "first argument must be a model, which is a function; found 3",
     ),
     ("per_item", "items", "a variable"): (
         lambda: dg.per_item(term, dg.variable([1.0])),
         TypeError,
-        "differentiates the shared arguments alone",
+        "differentiates only the shared arguments",
     ),
     ("per_item", "items", "a set"): (lambda: dg.per_item(term, {1.0}), TypeError, ITEMS + "set"),
     ("per_item", "argnums", "a string"): (
@@ -356,7 +356,7 @@ ROWS = {
     ("per_item", "grainsize", "a fraction"): (
         lambda: dg.per_item(term, [1.0], grainsize=1.5),
         ValueError,
-        r"grainsize is .*found 1\.5",
+        r"grainsize must be .*found 1\.5",
     ),
     ("per_item", "name", "a number"): (
         lambda: dg.per_item(term, [1.0], name=3),
@@ -391,7 +391,7 @@ ROWS = {
     ("place", "items", "columns of several lengths"): (
         lambda: dg.place(dg.zip([1.0], np.ones(2))),
         ValueError,
-        "of one length; found lengths 1 and 2",
+        "the same length; found lengths 1 and 2",
     ),
     ("place", "items", "placed columns"): (
         lambda: dg.place(dg.zip([1.0], dg.place([1.0]))),
@@ -412,7 +412,7 @@ ROWS = {
     ("place", "grainsize", "negative"): (
         lambda: dg.place([1.0], grainsize=-1),
         ValueError,
-        "grainsize is .*found -1",
+        "grainsize must be .*found -1",
     ),
     ("Shards", "use", "after they were closed"): (
         lambda: closed(dg.place([1.0])),

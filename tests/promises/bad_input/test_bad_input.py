@@ -97,7 +97,7 @@ def test_arrays_of_other_libraries_are_no_parameters_and_no_items(kind):
     found = type(value).__name__
     model = node_of(lambda x: x.sum(), backend=LIBRARIES[kind][0])
     for ask in (dg.grad(energy), dg.grad(lambda x: dg.map_sum(term, [1.0], x)), dg.grad(model)):
-        with pytest.raises(TypeError, match=f"argument 'x' of .* is {found}, .*np.asarray makes"):
+        with pytest.raises(TypeError, match=f"argument 'x' of .* is {found}, .*np.asarray"):
             ask(value)
     with pytest.raises(TypeError, match=f"argument 'x' of 'term' is {found}"):
         dg.per_item(term, [1.0])(value)
