@@ -111,7 +111,7 @@ def test_a_block_that_returns_another_value_when_it_is_traced_again_is_an_error(
         return x * len(calls)
 
     block = Block(changing)
-    moved = pickle.loads(pickle.dumps(block.capture()))
+    moved = pickle.loads(pickle.dumps(TaskFunction(block.capture, sent(Never()))()))
     with pytest.raises(NondeterministicModelError, match="'changing' is not deterministic"):
         block.pull_back(moved, Cotangent((np.ones(4),)))
 

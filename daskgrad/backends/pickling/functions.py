@@ -43,6 +43,9 @@ class Pickles:
         self._pickler = pickler
         self._kept: dict[types.CodeType, tuple[Parts, bytes]] = {}
 
+    def __reduce__(self) -> tuple:  # a backend of a user's own may bring ``dumps`` along
+        return Pickles, (self._pickler,)
+
     def __len__(self) -> int:
         return len(self._kept)
 
