@@ -356,5 +356,8 @@ def test_the_consumers_of_a_value_that_saw_different_ones_are_told_whose_it_was(
     def cotangent(seen):
         return Cotangent((np.ones(1),), fingerprint([np.array([seen])]))
 
-    with pytest.raises(NondeterministicModelError, match="the value of model 'piece'"):
+    with pytest.raises(
+        NondeterministicModelError,
+        match=r"model 'piece' is not deterministic: .*saw different values",
+    ):
         add_cotangents([cotangent(1.0), cotangent(2.0)], (True, True), name="piece")

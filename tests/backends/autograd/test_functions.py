@@ -327,5 +327,5 @@ def test_the_sweep_finds_a_rule_that_is_wrong_in_either_mode(monkeypatch):
 
 
 def test_the_rules_of_a_primitive_stand_in_one_place():
-    with pytest.raises(ValueError, match="the rules of 'sinc' stand in two places"):
+    with pytest.raises(ValueError, match="the rules of 'sinc' are declared twice"):
         declare(anp.sinc, keywords="x")

@@ -1,6 +1,6 @@
-"""Rules: what is known of each primitive, adjoint, tangent and refusals, in one place of one file.
+"""Rules: adjoint, tangent and refusals of each primitive, declared in one place of one file.
 
-The files are grouped by field. A rule stands here where autograd's is wrong or missing for some
-calls, or slow: found by a sweep over all differentiated functions and their parameters, which runs
-with the tests. What a declaration may say is in ``declaration``.
+The files are grouped by field. A rule is here if autograd's is wrong or missing for some calls, or
+slow; a sweep over all differentiated functions and their parameters, which runs with the tests,
+finds these calls. ``declaration`` describes the fields of a declaration.
 """

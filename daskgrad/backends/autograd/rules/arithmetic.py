@@ -22,7 +22,7 @@ BOTH = (0, 1)
 
 
 def arithmetic_rule(fun: Callable, pullback_of: Callable[..., Any]) -> Callable:
-    """The rule with ``pullback_of(argnums, x, y)`` where that holds, and autograd's elsewhere."""
+    """The rule with ``pullback_of(argnums, x, y)`` where that holds, otherwise autograd's."""
     autograds = primitive_vjps[fun]
 
     def rule(argnums: Argnums, ans: Any, args: tuple, kwargs: dict) -> Any:
@@ -52,7 +52,7 @@ def are_like(operands: Sequence[Any], result: Any) -> bool:
 
 
 def unbroadcast_after(pullback: Callable, shapes: Sequence[tuple]) -> Callable:
-    """A pullback, and then the sums over what was broadcast."""
+    """A pullback followed by the sums over broadcast axes."""
 
     def summed_pullback(g: Any) -> tuple:
         return tuple([fit(c, shape) for c, shape in zip(pullback(g), shapes, strict=True)])

@@ -1,4 +1,4 @@
-"""Functions each entry of whose value is an entry of their argument: it is taken from there."""
+"""Arrangements: functions whose value has only entries of the argument, in other places."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from daskgrad.backends.autograd.rules.declaration import Refusal, always, declar
 
 
 def places_of(x: Any) -> np.ndarray:
-    """The place of every entry in the flat array; in the array's own layout, which orders tell."""
+    """The place of every entry in the flat array, in the array's own memory layout."""
     places = np.empty_like(plain(x), dtype=np.intp, subok=False)
     places[...] = np.arange(places.size).reshape(places.shape)
     return places
@@ -48,7 +48,7 @@ def rot90_needed(m: Any, k: int = 1, axes: Any = (0, 1)) -> bool:
 
 
 def ravel_needed(a: Any, order: str = "C") -> bool:
-    """autograd hands the order on to a reshape of the cotangent, which has a layout of its own."""
+    """autograd reshapes the cotangent in this order, but its memory layout may differ."""
     return order not in ("C", "F")
 
 
@@ -122,8 +122,8 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
     if mode not in PADDING or kwargs.get("reflect_type", "even") != "even":
         options = "".join([f", {name}={value!r}" for name, value in kwargs.items()])
         raise Refusal(
-            f"np.pad has no derivative rule for mode={mode!r}{options}; concatenate what is to be "
-            f"around the array, or use mode='constant' or one of {PADDING}"
+            f"np.pad has no derivative rule for mode={mode!r}{options}; concatenate the padding "
+            f"and the array, or use mode='constant' or one of {PADDING}"
         )
     return anp.ravel(array)[np.pad(places_of(array), pad_width, mode, **kwargs)]
 
@@ -143,7 +143,7 @@ def triu(m: Any, k: int = 0) -> Any:
 
 @equivalent(anp.tril, needed=lambda m, k=0: np.ndim(plain(m)) == 1, keywords="k")
 def tril(m: Any, k: int = 0) -> Any:
-    """So, too."""
+    """As for ``triu``."""
     return m * np.tril(np.ones(2 * np.shape(plain(m)), plain(m).dtype), k)
 
 

@@ -1,21 +1,21 @@
-"""The declaration of a rule: all that is known of one primitive, in one call.
+"""Declarations: rules and refusals of one primitive, declared in one call.
 
-autograd's rules hold where nothing else is declared. A primitive may have
+autograd's rules hold for all primitives without a declaration. A declaration may have
 
 ``adjoint``, ``tangent``
     rules of our own: ``(argnums, ans, args, kwargs) -> pullback`` and ``(argnums, tangents, ans,
     args, kwargs) -> tangent``, as autograd's. Without a tangent, forward mode transposes the
     adjoint.
 ``program``
-    a few lines in other functions, which give the same value and whose rules are right; they are
-    traced when a call is recorded, so that both modes and all orders follow from theirs. They stand
-    for the calls that are ``needed``, where autograd's own rule is wrong or missing. The first
-    ``arrays`` arguments have derivatives.
+    a few lines of other functions that give the same value and whose rules are right; they are
+    traced when a call is recorded, so that both modes and all orders follow from their rules. The
+    program replaces calls for which it is ``needed``: those for which autograd's own rule is wrong
+    or missing. The first ``arrays`` arguments have derivatives.
 ``keywords``
-    the parameters that its rule looks at, and that may be given by keyword; a call with any other
-    one is refused.
+    the parameters that its rule uses and that may be passed by keyword; a call with any other
+    keyword is refused.
 ``refused``
-    positions of arguments whose derivative nobody knows, each with its name; autograd has zero.
+    positions and names of arguments whose derivative is not implemented; autograd returns zero.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ from autograd.tracer import getval, isbox
 
 
 class Refusal(NotImplementedError):
-    """A call has no rule, and the message says what to write instead."""
+    """A call has no rule; the message tells what to write instead."""
 
 
 def always(*args: Any, **kwargs: Any) -> bool:
@@ -47,15 +47,15 @@ DECLARED: dict[Callable, Declaration] = {}
 
 
 def declare(*funs: Callable, keywords: str = "", **rules: Any) -> None:
-    """Enters all that is known of a primitive, or of some to which the same applies."""
+    """Declares the rules of a primitive, or of several with the same rules."""
     for fun in funs:
         if fun in DECLARED:
-            raise ValueError(f"the rules of {fun.__name__!r} stand in two places; keep them in one")
+            raise ValueError(f"the rules of {fun.__name__!r} are declared twice; declare them once")
         DECLARED[fun] = Declaration(keywords=frozenset(keywords.split()), **rules)
 
 
 def equivalent(*funs: Callable, **rules: Any) -> Callable:
-    """Declares the decorated function as the ``program`` of a primitive, and what else is known."""
+    """Declares the decorated function as the ``program`` of a primitive, with further rules."""
 
     def enter(program: Callable) -> Callable:
         declare(*funs, program=program, **rules)
@@ -65,12 +65,12 @@ def equivalent(*funs: Callable, **rules: Any) -> Callable:
 
 
 def plain(value: Any) -> Any:
-    """What is in a box, through all traces."""
+    """The value in a box, through all traces."""
     while isbox(value):
         value = getval(value)
     return value
 
 
 def is_plain(g: Any) -> bool:
-    """Whether a cotangent is an array or number of NumPy's that nobody differentiates."""
+    """Whether a cotangent is a NumPy array or number, not a box or a subclass."""
     return type(g) is np.ndarray or type(g) is np.float64

@@ -1,4 +1,4 @@
-"""SciPy's distributions; imported when autograd's modules of them are."""
+"""SciPy's distributions; imported once autograd's modules for them are."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ declare(stats.poisson.pmf, stats.poisson.logpmf, stats.poisson.cdf, refused={0: 
 
 
 def chi2_adjoint(is_log: bool) -> Callable:
-    """Of the density at x, for any number of degrees of freedom: autograd's is zero for halves."""
+    """For the density at x and any degrees of freedom; autograd's is zero for halves."""
 
     def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
         x, df = args

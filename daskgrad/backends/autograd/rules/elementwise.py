@@ -1,4 +1,4 @@
-"""Functions of single entries, and what puts numbers into arrays."""
+"""Elementwise: functions of single entries, and functions that fill arrays with numbers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -59,7 +59,7 @@ def tanh_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwar
 
 declare(anp.tanh, tangent=tanh_tangent)
 
-NEAR = 1e-3  # so near zero, autograd's rule cancels
+NEAR = 1e-3  # nearer to zero, autograd's rule suffers from cancellation
 
 
 @equivalent(anp.sinc, needed=lambda x: bool(np.any(np.abs(plain(x)) < NEAR)))
@@ -84,7 +84,7 @@ def real_if_close(a: Any, tol: float = 100) -> Any:
 
 @equivalent(anp.nan_to_num, keywords="nan posinf neginf")
 def nan_to_num(x: Any, *args: Any, **kwargs: Any) -> Any:
-    """autograd's rule does not take the numbers that are put in."""
+    """autograd's rule does not take the replacement numbers."""
     return anp.where(np.isfinite(plain(x)), x, 0.0)
 
 
@@ -107,7 +107,7 @@ declare(anp.full_like, adjoint=full_like_adjoint, keywords="dtype order subok sh
 
 
 def full_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    """autograd adds up the whole cotangent, also of an array that is broadcast."""
+    """autograd adds up the full cotangent, also for an array that is broadcast."""
     fill = anp.metadata(args[1])
 
     def full_pullback(g: Any) -> tuple:
@@ -120,7 +120,7 @@ declare(anp.full, adjoint=full_adjoint, keywords="dtype order")
 
 
 def astype_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    """autograd keeps what is imaginary in the cotangent of a real array."""
+    """autograd keeps the imaginary part of the cotangent of a real array."""
     is_real, dtype = not anp.iscomplexobj(args[0]), plain(args[0]).dtype
 
     def astype_pullback(g: Any) -> tuple:
@@ -144,7 +144,7 @@ def linspace(
     *,
     device: Any = None,
 ) -> Any:
-    """A line between two points at each of the ends' places."""
+    """A line between two points for each entry of the ends."""
     shape = np.broadcast_shapes(np.shape(plain(start)), np.shape(plain(stop)))
     places, step = np.linspace(0.0, 1.0, num, endpoint, retstep=True)
     places = places.reshape((num,) + (1,) * len(shape))

@@ -1,4 +1,4 @@
-"""Fourier transforms of real arrays, and back, from those of complex ones.
+"""Fourier: real transforms and their inverses, written with complex transforms.
 
 autograd's rules for these hold for ``norm=None`` and even lengths alone; for other calls they
 are wrong without an error, or missing.
@@ -17,7 +17,7 @@ LINE, LINES = "n axis norm", "s axes norm"  # the keywords of one transform, and
 
 
 def line_needed(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> bool:
-    """autograd does not look at ``norm``, and is right for even lengths that are not changed."""
+    """autograd ignores ``norm``, and is right only for even lengths that ``n`` does not change."""
     size = np.shape(plain(a))[axis]
     return norm is not None or n is not None or size % 2 == 1
 
@@ -40,7 +40,7 @@ def half(spectrum: Any, size: int, axis: int) -> Any:
 
 
 def inverse_line_needed(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> bool:
-    """So, too."""
+    """As for ``rfft``."""
     return norm is not None or n is not None
 
 

@@ -1,4 +1,4 @@
-"""Indexing: adjoints that keep what was indexed.
+"""Indexing: adjoints that keep the index and the cotangent instead of a dense array.
 
 autograd's adjoint of ``A[index]`` adds with ``np.add.at`` into dense zeros. For slices and single
 masks, which name no entry twice, ``zeros[index] += g`` gives the same bits, four to five times
@@ -46,7 +46,7 @@ class Piece:
         return array
 
     def rows(self) -> np.ndarray | None:
-        """The numbers of the rows that are indexed; ``None`` where it is not so simple."""
+        """The numbers of the indexed rows; ``None`` if the index does not select rows."""
         first, rest = self._apart()
         count = self.space.shape[0] if self.space.shape else 0
         if isinstance(first, slice):
@@ -75,10 +75,10 @@ def is_slice(part: Any) -> bool:
 
 
 class Pieces(list):
-    """What has arrived at an array of which only pieces were used, in its order."""
+    """The pieces that have arrived at an array, in order of arrival."""
 
     def total(self) -> Rows | np.ndarray:
-        """Their sum: rows, if these are few, or an array, of the same bits."""
+        """Their sum: rows if these are few, otherwise an array, with the same bits."""
         space = self[0].space
         if is_small(space):
             return self.dense()
@@ -109,7 +109,7 @@ def piece_pullback(array: Any, index: Any) -> Callable[[Any], tuple]:
     space, distinct = vspace(array), names_no_entry_twice(index)
 
     def indexing_pullback(g: Any) -> tuple:
-        if isbox(g):  # somebody differentiates this pullback: autograd's own rules go on from here
+        if isbox(g):  # this pullback is differentiated: use autograd's own rule
             return (untake(g, index, space),)
         return (Piece(space, index, distinct, g),)
 
@@ -131,8 +131,8 @@ def take_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[
 def require_plain_index(argnums: tuple) -> None:
     if argnums != (0,):
         raise TypeError(
-            "an index depends on a variable, and an index has no derivative; take the plain number "
-            "out first, with dg.value(index)"
+            "an index depends on a variable, but an index has no derivative; pass the plain "
+            "number, dg.value(index)"
         )
 
 

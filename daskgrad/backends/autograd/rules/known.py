@@ -1,7 +1,7 @@
-"""The functions whose rules are known; those of SciPy's are declared when autograd has them.
+"""Known functions: imports the modules with our rules when autograd has rules of their functions.
 
-SciPy need not be there, and takes long to import: the modules with rules of its functions are
-imported after autograd's modules of them.
+SciPy is optional, and takes long to import: the modules with rules of its functions are imported
+after autograd's modules for them.
 """
 
 import functools
@@ -29,16 +29,16 @@ _settling = threading.Lock()
 
 
 def settle() -> None:
-    """Imports the rules of what autograd has got rules for since.
+    """Imports our rules for functions that autograd has got rules for since the last call.
 
-    It is asked wherever a function is met whose rule is not at hand, and where autograd's table is
-    as long as it was, nothing is to be done.
+    Called for each function whose rule is not known yet; does nothing if autograd's table has not
+    grown.
     """
     global _rules
     count = len(primitive_vjps)
     if count == _rules:
         return
-    with _settling:  # nobody goes on before all rules are there
+    with _settling:  # other threads wait until all rules are declared
         names = [name for name in list(_awaited) if name in sys.modules]
         for name in names:
             for field in _awaited[name].split():
@@ -66,8 +66,8 @@ def has_rule(thing: object) -> bool:
 
 
 def without_derivative() -> set[Callable]:
-    """autograd's functions without derivative, as they are now, save those that have one."""
-    return _of_these(len(notrace_primitives[VJPNode]))  # others may be added, and none taken away
+    """autograd's current functions without derivative, except those with an adjoint of ours."""
+    return _of_these(len(notrace_primitives[VJPNode]))  # the set only grows
 
 
 @functools.lru_cache(maxsize=1)

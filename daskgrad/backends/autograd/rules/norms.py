@@ -18,7 +18,7 @@ from daskgrad.backends.autograd.rules.declaration import Refusal, declare, plain
 
 
 class Norm(NamedTuple):
-    """One call; ``axes`` are those of the norm, and ``kept`` its shape with them."""
+    """One call; ``axes`` are those of the norm, ``kept_shape`` its shape with ``keepdims``."""
 
     ans: Any
     x: Any
@@ -28,7 +28,7 @@ class Norm(NamedTuple):
     kept_shape: tuple[int, ...]
 
     def slope(self) -> tuple[Any, Any]:
-        """The slope at each entry, and what the whole is divided by."""
+        """The slope at each entry, and the common divisor."""
         value = anp.reshape(self.ans, self.kept_shape)
         if self.ord in (None, "fro") or (self.ord == 2 and len(self.axes) == 1):
             return anp.conj(self.x), value
@@ -43,7 +43,7 @@ class Norm(NamedTuple):
         return direction(self.x) * size ** (self.ord - 1), value ** (self.ord - 1)
 
     def _shares(self, sizes: Any) -> Any:
-        """One for the largest, or smallest, of the sizes, and less where there are several."""
+        """One for the largest (or smallest) size; equal shares if several are largest."""
         sizes, extreme = plain(sizes), np.max if self.ord > 0 else np.min
         are_chosen = sizes == extreme(sizes, axis=self.axes, keepdims=True)
         return are_chosen / np.sum(are_chosen, axis=self.axes, keepdims=True, dtype=sizes.dtype)

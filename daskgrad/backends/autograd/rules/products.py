@@ -30,7 +30,7 @@ def product_rule(fun: Callable, *adjoints: Callable) -> Callable:
 
     def dot_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
         if len(args) != 2 or kwargs or not is_simple(*args):
-            if are_mixed(args):  # autograd drops what is imaginary, right, but with a warning
+            if are_mixed(args):  # autograd drops imaginary parts: right, but with a warning
                 args = tuple([arg + 0j for arg in args])
             return autograds(argnums, ans, args, kwargs)
         metas = tuple(map(meta, args))
@@ -149,7 +149,7 @@ def outer(a: Any, b: Any) -> Any:
 
 
 def cross_needed(a: Any, b: Any, *args: Any, **kwargs: Any) -> bool:
-    """autograd does not add up what was broadcast."""
+    """autograd does not sum over broadcast axes."""
     return np.shape(plain(a)) != np.shape(plain(b))
 
 
@@ -186,7 +186,7 @@ def einsum(*operands: Any, **kwargs: Any) -> Any:
 
 
 def read_subscripts(operands: tuple) -> tuple[list[str], str, list[Any]]:
-    """Subscripts as letters, those of ellipses among them, as NumPy reads them; and the arrays."""
+    """Subscripts as letters, as NumPy reads them, ellipses included; and the arrays."""
     terms, result, _ = anp.parse_einsum_input(*map(plain, operands))
     if isinstance(operands[0], str):
         arrays = list(operands[1:])
@@ -196,7 +196,7 @@ def read_subscripts(operands: tuple) -> tuple[list[str], str, list[Any]]:
 
 
 def take_diagonals(term: str, array: Any) -> tuple[str, Any]:
-    """An operand without the second place of an index that it has twice."""
+    """An operand's diagonals over the indices that it has twice, and its remaining subscripts."""
     for letter in set(term):
         while term.count(letter) > 1:
             first = term.index(letter)

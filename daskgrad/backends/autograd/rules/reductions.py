@@ -166,7 +166,7 @@ def is_given(value: Any) -> bool:
 def diff_needed(
     a: Any, n: int = 1, axis: int = -1, prepend: Given = np._NoValue, append: Given = np._NoValue
 ) -> bool:
-    """autograd does not look at what is put before and after."""
+    """autograd ignores ``prepend`` and ``append``."""
     return is_given(prepend) or is_given(append) or not 0 < n < np.shape(plain(a))[axis]
 
 
@@ -187,7 +187,7 @@ def diff(
 
 
 def gradient_needed(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> bool:
-    """autograd has equal distances of one, and arrays that are long enough for all cases."""
+    """autograd supposes a spacing of one, and arrays that are long enough for all cases."""
     shape, axes = np.shape(plain(f)), gradient_axes(f, axis)
     return bool(spacing) or edge_order != 1 or len(axes) > 1 or any(shape[n] < 4 for n in axes)
 
@@ -211,13 +211,13 @@ def gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> An
 def plain_spacing(gap: Any) -> Any:
     if gap is not plain(gap):
         raise Refusal(
-            "np.gradient has no derivative rule for its spacing varargs; write the differences"
+            "np.gradient has no derivative rule for its spacing varargs; write out the differences"
         )
     return gap
 
 
 def along(f: Any, gap: Any, axis: int, edge_order: int) -> Any:
-    """The differences along one axis: NumPy's weights, times what they reach.
+    """The differences along one axis: NumPy's weights, times the entries in reach.
 
     An entry of the value depends on those up to ``reach`` from it; so its weights are what NumPy
     makes of unit vectors, and those too far apart to meet share an array.
@@ -239,7 +239,7 @@ def along(f: Any, gap: Any, axis: int, edge_order: int) -> Any:
 
 
 def trace_needed(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> bool:
-    """autograd looks at neither axes nor stacks."""
+    """autograd ignores axes and stacks."""
     return (axis1, axis2) != (0, 1) or np.ndim(plain(a)) != 2
 
 

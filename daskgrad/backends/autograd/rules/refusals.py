@@ -1,4 +1,4 @@
-"""Calls that are refused, since no rule looks at all of them, and errors of rules, explained."""
+"""Refusals: raises for calls whose rule would be wrong, and explains errors of rules."""
 
 import inspect
 from collections.abc import Callable
@@ -22,7 +22,7 @@ INSTEAD = {
 
 
 def require_seen(fun: Any, kwargs: dict) -> None:
-    """The rule of a primitive of NumPy's or SciPy's looks at all keywords of the call."""
+    """Raises unless the rule of a primitive of NumPy or SciPy uses all keywords of the call."""
     settle()
     strange = kwargs.keys() - DECLARED.get(fun, NOTHING).keywords
     if not strange or fun not in KNOWN:
@@ -37,7 +37,7 @@ def require_seen(fun: Any, kwargs: dict) -> None:
 
 
 def is_default(fun: Any, name: str, value: Any) -> bool:
-    """NumPy hands on some of these; ``where=True`` leaves nothing out."""
+    """Whether a keyword has no effect; NumPy itself passes some with their defaults."""
     if value is None or value is np._NoValue or (name == "where" and value is True):
         return True
     parameter = inspect.signature(fun.fun).parameters.get(name)
@@ -45,14 +45,14 @@ def is_default(fun: Any, name: str, value: Any) -> bool:
 
 
 def require_derivative(fun: Any, argnums: tuple) -> None:
-    """No argument is differentiated whose derivative nobody knows."""
+    """Raises if an argument is differentiated whose derivative is not implemented."""
     refused = DECLARED[fun].refused
     for argnum in argnums:
         if argnum in refused:
             raise Refusal(
-                f"the derivative of {fun.__name__!r} with respect to {refused[argnum]}, is "
-                f"not written; pass the plain number, dg.value(...), where it is none of what is "
-                f"asked for, and else use dg.finite_difference"
+                f"the derivative of {fun.__name__!r} with respect to {refused[argnum]}, is not "
+                f"implemented; pass the plain number, dg.value(...), if you do not need this "
+                f"derivative; otherwise use dg.finite_difference"
             )
 
 
@@ -61,7 +61,7 @@ def missing(fun: Callable, argnums: tuple) -> Callable:
 
 
 def explain(error: Exception, fun: Callable, argnums: tuple) -> None:
-    """Raises a clearer error where a rule has failed since it is not made for a call."""
+    """Raises a clearer error if a rule has failed because it does not support the call."""
     if isinstance(error, Refusal):
         return
     if isinstance(error, NotImplementedError) and not str(error).startswith(UNDEFINED):
@@ -71,10 +71,10 @@ def explain(error: Exception, fun: Callable, argnums: tuple) -> None:
     ):
         raise NotImplementedError(missing_rule(fun, argnums)) from error
     if isinstance(error, TypeError) and "argument" in str(error):
-        raise TypeError(narrow_rule(fun, error)) from error  # np.clip(box) goes another way on
+        raise TypeError(narrow_rule(fun, error)) from error  # np.clip(box) falls back on TypeError
 
 
-UNDEFINED = ("VJP of ", "JVP of ")  # how autograd begins to say that there is no rule
+UNDEFINED = ("VJP of ", "JVP of ")  # autograd's messages for missing rules begin so
 
 
 def missing_rule(fun: Callable, argnums: tuple) -> str:

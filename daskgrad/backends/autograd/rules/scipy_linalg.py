@@ -1,4 +1,4 @@
-"""SciPy's linear algebra; imported when autograd's module of it is."""
+"""SciPy's linear algebra; imported once autograd's module for it is."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ def solve_triangular_needed(
 def solve_triangular(
     a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False, **kwargs: Any
 ) -> Any:
-    """With the diagonal, and conjugated, that SciPy supposes."""
+    """With the unit diagonal written out, and conjugated explicitly."""
     if unit_diagonal:
         size = np.shape(plain(a))[-1]
         a = a * (1.0 - np.eye(size)) + np.eye(size)
@@ -51,7 +51,7 @@ def shift(row: Any, by: int) -> Any:
 def solve_banded_adjoint(
     argnums: tuple, ans: Any, args: tuple, kwargs: dict
 ) -> Callable[[Any], tuple]:
-    """Of ``A x = b`` with A by its diagonals: row r of ``ab`` has ``A[j + r - upper, j]`` at j."""
+    """For ``A x = b`` with A by its diagonals: row r of ``ab`` has ``A[j + r - upper, j]`` at j."""
     (lower, upper), ab, *_ = args
     rows = lower + upper + 1
     flipped = anp.array([shift(ab[rows - 1 - r], r - lower) for r in range(rows)])
@@ -72,7 +72,7 @@ declare(linalg.solve_banded, adjoint=solve_banded_adjoint, keywords="check_finit
 
 
 def sqrtm_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    """autograd's, which drops what is imaginary, for complex matrices, too."""
+    """autograd's rule, extended to complex matrices, of which it drops the imaginary part."""
     turned = anp.transpose(ans)
 
     def sqrtm_pullback(g: Any) -> tuple:

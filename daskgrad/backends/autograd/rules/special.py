@@ -1,4 +1,4 @@
-"""SciPy's special functions; imported when autograd's module of them is."""
+"""SciPy's special functions; imported once autograd's module for them is."""
 
 from collections.abc import Callable
 from typing import Any
