@@ -1,9 +1,9 @@
-"""At once: tasks that run as they are added, in the calling thread, as long as there is time.
+"""At once: runs tasks in the calling thread when they are added, as long as there is time.
 
 A graph is for those who run it elsewhere or later. Where the next task runs here and now, nothing
 is planned, looked up or sent: a small model costs little more than its own run. The functions and
 their arguments are those of the tasks, and so are the bits. What is added when the time is up is
-for Dask, with the results there are as data.
+for Dask, with the results so far as data.
 """
 
 from collections.abc import Callable

@@ -48,7 +48,7 @@ LOCAL = (dask.threaded.get, dask.local.get_sync, dask.multiprocessing.get)
 
 
 def seconds_in_line(graph: Graph, client: Client | None) -> float:
-    """How long an evaluation may run in the calling thread; zero: not at all.
+    """How many seconds an evaluation may run in the calling thread; zero: not at all.
 
     Nodes with annotations and other Dask collections are for Dask, and so are sums over items that
     are results of tasks or on a cluster, unless the workers evaluate them directly. Nothing runs
@@ -91,7 +91,7 @@ def is_placed(node: Node, client: Client | None) -> bool:
 
 
 def is_there(node: ReductionNode, client: Client | None) -> bool:
-    """Whether a sum that is evaluated directly is so by the workers."""
+    """Whether the workers evaluate a sum that is evaluated directly."""
     return node.is_on(client) or node.is_sent(client)
 
 
@@ -111,11 +111,11 @@ class Clock:
         return time.perf_counter() > self.deadline
 
     def put_off(self) -> None:
-        """A task has run, for which Dask would have taken as long."""
+        """Allows for a task that has run, for which Dask would have taken as long."""
         self.deadline += TASK_SECONDS
 
     def beside(self, evaluate: Callable[..., Any], *args: Any) -> Any:
-        """Calls what has a limit of its own, or only waits: the time is not that of the tasks."""
+        """Calls something whose time does not count: it has its own limit, or only waits."""
         begin = time.perf_counter()
         result = evaluate(*args)
         self.deadline += time.perf_counter() - begin
@@ -141,7 +141,7 @@ class InLine:
         return [self._values[key] for key in keys]
 
     def _independent(self, undone: Sequence[Any]) -> Sequence[Any]:
-        """Those of some sums that depend on no other of them."""
+        """The sums among these that do not depend on another of them."""
         if len(undone) == 1:
             return undone
         others = set(undone)
@@ -152,7 +152,7 @@ class InLine:
         ]
 
     def _evaluate(self, waiting: Sequence[Any], keys: Sequence[Any]) -> None:
-        """Evaluates sums: those on the cluster are sent off first, the others run meanwhile."""
+        """Evaluates sums: sends off those on the cluster, and runs the others meanwhile."""
         self._run([source for key in waiting for source in self._tasks.inputs(key)], keys)
         there = [key for key in waiting if is_there(self._direct[key], self._direct.client)]
         call = self._clock.beside(self._start, there)

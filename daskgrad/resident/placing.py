@@ -42,22 +42,22 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     (``Shards.plan`` tells). The items stay in the client's memory, too, and are placed again when a
     worker that held them is gone.
 
-    Columns are placed together, whatever their dtypes, and summed over as their ``zip`` is::
+    Collections of one length are placed together, and summed over as their ``zip`` is::
 
         shards = dg.place(dg.zip(counts, rows, groups))
-        dg.reduce_sum(lambda columns, x: ..., shards, x)  # (counts, rows, groups) of a slice
+        dg.reduce_sum(lambda fields, x: ..., shards, x)  # (counts, rows, groups) of a slice
 
     So are sums over a ``zip`` of shards with what is in this process, variables for instance, whose
     items' gradients come back then: ``dg.zip(p, shards)`` has items ``(p_i, item)``, where an item
-    of columns is a tuple. A sum over a ``zip`` of several shards, or with a Dask collection or
+    of a placed zip is a tuple. A sum over a ``zip`` of several shards, or with a Dask collection or
     future among its items or arguments, is a task graph, as it is over other items: several tasks a
-    block, each about a millisecond. Place columns together in the place of zipping shards.
+    block, each about a millisecond. Place collections together instead of zipping shards.
 
     Parameters
     ----------
     items:
         a list, a tuple, a range, or a NumPy array of rows; a dask Array, a Bag or a list of
-        Delayed, which are computed once; or a ``zip`` of several such columns, whose items are
+        Delayed, which are computed once; or a ``zip`` of several of these, whose items are
         tuples.
     grainsize:
         items in one block, rounded down to a power of two, and in one slice of ``reduce_sum``. With
@@ -70,14 +70,14 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
 
     Returns
     -------
-    The shards, for ``map_sum``, ``reduce_sum``, ``per_item`` and ``zip``: a context manager, whose
-    end releases the items, as ``close()`` does.
+    The shards, for ``map_sum``, ``reduce_sum``, ``per_item`` and ``zip``. As a context manager they
+    release the items at its end, as ``close()`` does.
 
     Raises
     ------
     TypeError, ValueError
-        for anything else in the place of the items or columns (variables, nodes, what is placed
-        already), no items, columns of several lengths, and a grainsize that is no number of items.
+        if the items, or a collection in the zip, are anything else (variables, nodes, shards),
+        there are no items, lengths differ, or the grainsize is not a number of items.
     """
     require_grainsize(grainsize)
     here = bring_here(items)

@@ -23,7 +23,7 @@ from daskgrad.values.trees import map_leaves
 
 
 class Nothing:
-    """The value of a block without items, of which there is one: adding it changes nothing."""
+    """The value of a block without items, a singleton: adding it changes nothing."""
 
     def __reduce__(self) -> str:
         return "NOTHING"
@@ -65,7 +65,7 @@ def add_captured(
 
 
 def addition_of_captured(summation: str) -> Add:
-    """How blocks whose terms are scalars are added; without fingerprints, as partial sums are."""
+    """Adds blocks whose terms are scalars; like all partial sums they have no fingerprints."""
     addition = ADDITIONS[summation]
 
     def add(first: Captured, second: Captured, owned: bool) -> Captured:
@@ -101,8 +101,8 @@ def add_unscaled(
 ) -> Cotangent:
     """The sum of the cotangents that the blocks of a sum return; the last one rounds and scales it.
 
-    Blocks whose terms are of other dtypes have other factors: they are scaled one by one, and the
-    last bits depend on how the sum was cut.
+    Blocks whose terms have different dtypes have different factors: they are scaled one by one, and
+    the last bits depend on how the sum was cut.
     """
     unscaled = [each for each in blocks if isinstance(each, Unscaled) and not is_zero(each.leaves)]
     factors = [each.factor for each in unscaled]
@@ -152,7 +152,7 @@ def sum_values(
 def add_with_fingerprints(
     values: Sequence[Any], summation: str = "pairwise", is_last: bool = True, name: str = "sum"
 ) -> SumWithFingerprints:
-    """As ``sum_values``, with the fingerprints of what was added up, which may be such sums."""
+    """As ``sum_values``, with the fingerprints of all terms; a value may be such a sum itself."""
     sums = list(map(with_fingerprint, values))
     total = sum_values([each.value for each in sums], summation, is_last, name)
     return SumWithFingerprints(total, tuple([term for each in sums for term in each.terms]))

@@ -129,13 +129,13 @@ def aligned_grainsize(grainsize: Grainsize, count: int, blocks: int = BLOCKS) ->
 
 
 def slice_size(parts: Sequence[Any], count: int) -> int:
-    """The items in a slice where nobody says: of ``parts`` side by side, ``count`` of them each.
+    """The default number of items in a slice, of ``parts`` side by side with ``count`` items each.
 
     A slice costs some tenths of a millisecond besides the work on its rows, and the bits of a sum
     depend on the slices. So the size follows from the shapes alone. Arrays are cut into equal
     slices, a power of two of them: as many as each has ``SLICE_ROWS`` rows or ``SLICE_BYTES`` bytes
     at the least, from ``FEW`` on as the square root of that, and ``SLICES`` at the most. The items
-    of a list may be of any size: with one among the parts it is that of a block.
+    of a list may be of any size: with a list among the parts, the size is that of a block.
     """
     nbytes = [rows_nbytes(column) for part in parts for column in columns_of(part)]
     if None in nbytes:

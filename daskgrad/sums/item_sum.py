@@ -89,8 +89,10 @@ class ReductionNode(AddedNode):
         return is_there and all([source.is_here for source in others])
 
     def is_sent(self, client: Any) -> bool:
-        """Whether its items are variables', perhaps beside others that are here, and can go to the
-        workers of a client with a request."""
+        """Whether its items can go to a client's workers with a request.
+
+        They are those of variables, perhaps zipped with others that are in this process.
+        """
         is_apart = client is not None and bool(self.own) and not self.items.placed
         return is_apart and self.items.is_here
 
@@ -109,7 +111,7 @@ class ReductionNode(AddedNode):
         return self.items.placed[0].array_valued if self.items.placed else _array_valued
 
     def active_terms(self, graph: Graph) -> tuple[Active, ...]:
-        """Which inputs of a term are differentiated; none of a sum that is not active itself."""
+        """Which inputs of a term are differentiated: none if the sum itself is not active."""
         if self not in graph.active:  # behind stop_gradient, or beside the output
             return ()
         fields = len(self.items.sources)
@@ -134,8 +136,8 @@ class ReductionNode(AddedNode):
     def is_fused(self, graph: Graph) -> bool:
         """Whether the blocks' values and gradients are added up together.
 
-        Known before anything runs: the value is one real number, since the output is and depends on
-        it elementwise, or since ``keep`` says so.
+        Known before anything runs: the value is one real number because the output is and depends
+        on it elementwise, or because ``keep`` says so.
         """
         return self.model.keep == "gradient" or (
             self in graph.scalars and self.model.keep == "auto"
@@ -144,7 +146,7 @@ class ReductionNode(AddedNode):
     def is_direct(self, graph: Graph, client: Any) -> bool:
         """Whether its value and gradient can be evaluated directly, outside of a graph.
 
-        By the workers also where it may turn out not to be one real number: it usually is.
+        The workers also evaluate it if it may turn out not to be one real number: it usually is.
         """
         if not (self.is_on(client) or self.is_sent(client)):
             is_plain = self.items.is_here and not self.own

@@ -48,8 +48,8 @@ def map_sum(
 
     The terms must have one structure and shape. They are added along a binary tree over the items'
     indices: the bits of value and gradient depend neither on the grainsize nor on the scheduler.
-    Booleans and short integers are added in 64 bits, as ``np.sum`` does; masked arrays are none.
-    Inside a model nothing is recorded: it returns the sum itself, and derivatives flow through it.
+    Booleans and short integers are added in 64 bits, as ``np.sum`` does; masked arrays are refused.
+    Inside a model it records nothing and returns the sum itself; derivatives flow through it.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def map_sum(
         what every term sees; may hold variables and other nodes at any depth.
     grainsize:
         items in one task, rounded down to a power of two; "auto" makes 32 to 64 tasks of a long
-        list. Placed items and bags have theirs.
+        list. Placed items and bags have their own.
     summation:
         "pairwise" rounds every addition: the error of a sum s of n terms x is at most
         u log2(n) Σ|x| to first order, where u is half the dtype's epsilon. "compensated" adds up
@@ -82,12 +82,12 @@ def map_sum(
     Raises
     ------
     ValueError
-        for no items, collections of several lengths, a grainsize that is no number of items or not
-        that of the shards, a dask Array whose rows are not counted, an unknown summation, and a
-        compensated one inside a model.
+        if there are no items, zipped collections have different lengths, the grainsize is not a
+        number of items or not that of the shards, the rows of a dask Array are not counted, the
+        summation is unknown, or it is compensated inside a model.
     TypeError
-        for anything else in the place of the items, iterators among the items or arguments, terms
-        that are no numbers, and a name that is not a string.
+        if ``items`` is anything else, items or arguments hold iterators, terms are not numbers, or
+        the name is not a string.
     """
     model = as_model(model, name)
     require_grainsize(grainsize)
@@ -230,7 +230,7 @@ def require_no_iterators(items: Any, name: str) -> None:
 
 
 def involves_node(items: Any, shared: tuple) -> bool:
-    """Whether a sum inside a model is one of an inner derivative, which is recorded."""
+    """Whether a sum inside a model belongs to an inner derivative, and is recorded."""
     items = items.collections if isinstance(items, Zip) else items
     return any(isinstance(leaf, Node) for leaf in flatten((items, shared))[0])
 

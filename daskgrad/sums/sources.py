@@ -27,8 +27,8 @@ from daskgrad.values.tuples import as_slice
 class Source:
     """One collection that a sum runs over; this kind is in this process.
 
-    ``count`` is ``None`` where it is unknown before anything is computed: ``partitions`` says then
-    in how many blocks it comes. ``starts`` are the places where it is cut, if it cannot be cut
+    ``count`` is ``None`` if it is unknown before anything is computed; ``partitions`` is then the
+    number of its blocks. ``starts`` are the places where it is cut, if it cannot be cut
     elsewhere; ``own_starts`` those where a sum over slices cuts it, if nobody asks otherwise.
     ``is_here``: the items are in this process, and not results of tasks or on a cluster.
     """
@@ -178,14 +178,14 @@ def items_of(variable: Variable) -> Sequence[Node]:
 
 
 def as_source(items: Any, argument: str, slices: bool) -> Source:
-    """The kind of source that ``items`` is.
+    """The source for a collection of items.
 
     Raises
     ------
     TypeError
-        for what is no collection of items, with what to pass in its place.
+        if ``items`` is not a collection of items; the message says what to pass instead.
     ValueError
-        for no items, or a dask Array whose rows are not counted yet.
+        if there are no items, or the rows of a dask Array are not counted yet.
     """
     if isinstance(items, Placed):
         return PlacedSource(items, slices)
