@@ -420,7 +420,7 @@ ROWS = {
     ("finite_difference", "name", "a number"): (
         lambda: dg.finite_difference(len, name=3),
         TypeError,
-        "the name of a model is a string; found 3",
+        "the name of a model must be a string; found 3",
     ),
     ("finite_difference", "step", "zero"): (
         lambda: dg.finite_difference(len, step=0),

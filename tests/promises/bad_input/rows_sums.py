@@ -42,7 +42,7 @@ ROWS = {
     ("map_mean", "model", "a string"): (
         lambda: dg.map_mean("model", [1.0]),
         TypeError,
-        "model comes first, and is a function; found 'model'",
+        "the first argument must be a model, which is a function; found 'model'",
     ),
     ("map_mean", "items", "a set"): (lambda: dg.map_mean(term, {1.0}), TypeError, ITEMS + "set"),
     ("map_mean", "items", "none"): (
@@ -68,17 +68,17 @@ ROWS = {
     ("map_mean", "grainsize", "zero"): (
         lambda: dg.map_mean(term, [1.0], X, grainsize=0),
         ValueError,
-        "grainsize is the number of items in one task.*found 0",
+        "grainsize must be the number of items in one task.*found 0",
     ),
     ("map_mean", "summation", "unknown"): (
         lambda: dg.map_mean(term, [1.0], X, summation="kahan"),
         ValueError,
-        "summation is one of 'pairwise', 'compensated'; found 'kahan'",
+        "summation must be one of 'pairwise', 'compensated'; found 'kahan'",
     ),
     ("map_mean", "name", "a number"): (
         lambda: dg.map_mean(term, [1.0], X, name=3),
         TypeError,
-        "the name of a sum is a string; found 3",
+        "the name of a sum must be a string; found 3",
     ),
     ("map_mean", "terms", "strings"): (
         lambda: dg.map_mean(lambda item: "text", [1, 2]).compute(),
@@ -361,7 +361,7 @@ ROWS = {
     ("per_item", "name", "a number"): (
         lambda: dg.per_item(term, [1.0], name=3),
         TypeError,
-        "the name of a sum is a string; found 3",
+        "the name of a sum must be a string; found 3",
     ),
     ("per_item", "terms", "vectors"): (
         lambda: dg.per_item(double.model.fun, [1.0])(),
