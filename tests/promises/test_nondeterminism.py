@@ -80,7 +80,7 @@ def test_a_model_that_is_traced_again_and_draws_other_numbers_is_an_error(draw):
     with (
         dask.config.set(scheduler=moving),
         under(Never()),
-        pytest.raises(NondeterministicModelError, match=f"'{draw.__name__}' returned another"),
+        pytest.raises(NondeterministicModelError, match=f"'{draw.__name__}' is not deterministic"),
     ):
         drawn_once(draw)
 

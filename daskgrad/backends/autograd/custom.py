@@ -86,8 +86,8 @@ def traced_value(call: Call, number: int, enter: Callable[[Any], Any]) -> Any:
         require_from_arguments(call.function, outputs[place], number)
     if not places:
         return call.value
-    box = enter(pack([outputs[place] for place in places]))
-    for place, leaf in zip(places, unpack(box, len(places)), strict=True):
+    box = enter(bundle([outputs[place] for place in places]))
+    for place, leaf in zip(places, unbundle(box, len(places)), strict=True):
         outputs[place] = leaf
     return optree.tree_unflatten(structure, outputs)
 
@@ -97,13 +97,13 @@ def with_derivative(leaves: Sequence[Any]) -> list[int]:
     return [place for place, leaf in enumerate(leaves) if is_differentiable(getval(leaf))]
 
 
-def pack(leaves: Sequence[Any]) -> Any:
+def bundle(leaves: Sequence[Any]) -> Any:
     """The value of a call for a trace: its only leaf, or a tuple of several leaves."""
     return leaves[0] if len(leaves) == 1 else tuple(leaves)
 
 
-def unpack(bundle: Any, count: int) -> list[Any]:
-    return [bundle] if count == 1 else [bundle[number] for number in range(count)]
+def unbundle(value: Any, count: int) -> list[Any]:
+    return [value] if count == 1 else [value[number] for number in range(count)]
 
 
 # ------------------------------------------------------------------------------ boxes of containers
@@ -163,7 +163,7 @@ def push_rule(argnums: tuple, gs: Sequence[Any], ans: Any, args: tuple, kwargs: 
     pushed = call.function.push(call, call.with_leaves(tangents))
     space = Space(call.value)
     leaves = space.check(pushed, f"tangent of the value of {call.function.name!r}")
-    return pack([leaves[place] for place in space.places])
+    return bundle([leaves[place] for place in space.places])
 
 
 defvjp_argnums(call_rule, pullback_rule)
@@ -184,7 +184,7 @@ class Space:
         They are read-only: others may use the same arrays.
         """
         leaves: list[Any] = [None] * len(self._leaves)
-        for place, leaf in zip(self.places, unpack(bundle, len(self.places)), strict=True):
+        for place, leaf in zip(self.places, unbundle(bundle, len(self.places)), strict=True):
             leaves[place] = read_only_leaf(leaf)
         return optree.tree_unflatten(self._structure, leaves)
 
