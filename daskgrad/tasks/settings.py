@@ -22,7 +22,7 @@ def setting(name: str) -> Any:
     key = f"daskgrad.{name}"
     try:
         return dask.config.get(key)
-    except KeyError:  # the user has replaced the mapping that holds it
+    except (KeyError, TypeError):  # the user has replaced the mapping that holds it
         return dask.config.get(key, config=DEFAULTS)
 
 
@@ -46,6 +46,7 @@ def limit(of: str) -> float:
 
 def require_limits(given: Any) -> None:
     known = DEFAULTS["daskgrad"]["wait"]
+    given = {} if given is None else given
     if not isinstance(given, Mapping) or not known.keys() >= given.keys():
         names = ", ".join([f"daskgrad.wait.{name}" for name in known])
         raise ValueError(

@@ -110,6 +110,8 @@ def test_a_limit_that_does_not_exist_is_an_error(given):
 def test_a_limit_that_is_not_set_has_its_default():
     with dask.config.set({"daskgrad.wait": {"workers": 5}}):
         assert (limit("workers"), limit("answers"), limit("evaluation")) == (5.0, 60.0, np.inf)
+    with dask.config.set({"daskgrad.wait": None}):  # a heading of a YAML file without entries
+        assert (limit("workers"), limit("answers"), limit("evaluation")) == (30.0, 60.0, np.inf)
 
 
 # ------------------------------------------------------------------- nothing of it can be run

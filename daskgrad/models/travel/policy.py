@@ -100,13 +100,13 @@ DEFAULT = PullbackPolicy()
 
 def sent(policy: Any) -> Sealed | None:
     """A policy as it travels with tasks; None for the default policy."""
-    if policy is None or policy == DEFAULT:
+    if policy is None:
         return None
     if not isinstance(policy, PullbackPolicy):
         raise TypeError(
             f"the configuration {CONFIG!r} must be a dg.PullbackPolicy; found {policy!r}"
         )
-    return Sealed(cloudpickle.dumps(policy))
+    return None if policy == DEFAULT else Sealed(cloudpickle.dumps(policy))
 
 
 # ---------------------------------------------------------------------------- the current policy
