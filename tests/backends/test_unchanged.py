@@ -119,8 +119,8 @@ def test_a_changed_function_that_it_calls_is_seen(monkeypatch):
 
 
 def test_only_so_many_pickles_are_kept():
-    for number in range(300):
-        namespace = {"np": np}
+    for number in range(MOST_KEPT + 9):
+        namespace = {"np": np, "__name__": __name__}
         exec(f"def made(x):\n    return np.sum(x) * {number}\n", namespace)
         pickling.dumps(namespace["made"])
     assert len(pickling.dumps.__self__) == MOST_KEPT

@@ -13,6 +13,7 @@ import dask.local
 import numpy
 import pytest
 from dask.callbacks import Callback
+from lengths import in_short
 from numpy.testing import assert_allclose
 from samples import askew
 
@@ -108,7 +109,17 @@ def bits(found):
     return value.tobytes(), gradient.tobytes()
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+SHORT = {  # the other programs run at length
+    "one model",
+    "slices of a zip",
+    "a zip with placed items",
+    "a compensated zip",
+    "terms that are arrays",
+    "two sums and a node",
+}
+
+
+@in_short("name", PROGRAMS, *SHORT)
 def test_the_bits_are_those_of_every_scheduler(name, every_scheduler):
     gradient = dg.value_and_grad(PROGRAMS[name])
     with in_line(0):

@@ -12,6 +12,7 @@ import dask.bag
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from lengths import in_short
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
@@ -548,7 +549,7 @@ def value_gradient_value_and_pulled(term, rows, items):
     return [np.asarray(found) for found in (value, gradient, waves, pullback(ONES)[0])]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@in_short("kind", KINDS, "a zip of dask Arrays", "a zip with placed items")
 def test_every_kind_of_items_is_within_the_bound_with_the_same_bits(kind, every_scheduler):
     plain = value_gradient_value_and_pulled(paired, paired_rows, dg.zip(list(ROWS), list(NUMBERS)))
     assert all_within(plain[1], columns(ROWS))
@@ -634,7 +635,7 @@ def compensated_sums(grainsize, items=ROWS):
 
 
 def test_the_bits_do_not_depend_on_the_grainsize():
-    found = {compensated_sums(grainsize) for grainsize in (1, 2, 3, 8, 16, 64, 128, 1000, "auto")}
+    found = {compensated_sums(grainsize) for grainsize in (1, 3, 64, 1000, "auto")}
     assert len(found) == 1
 
 

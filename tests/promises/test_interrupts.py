@@ -15,6 +15,7 @@ import dask
 import probes
 import pytest
 from clusters import wait_until
+from lengths import in_short
 from probes import lines, write
 
 import daskgrad as dg
@@ -243,7 +244,7 @@ SHORT = {  # the others are long
     ("sync", "backward"),
     ("threads", "sum"),
     ("processes", "forward"),
-    *[("cluster", name) for name in (*EVERYWHERE, "vjp", "pushed jacobian", "finite difference")],
+    *[("cluster", name) for name in (*EVERYWHERE, "vjp")],
 }
 
 
@@ -424,7 +425,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("scheduler", ["cluster", "processes", "threads"])
+@in_short("scheduler", ["cluster", "processes", "threads"], "cluster", "threads")
 def test_ctrl_c_in_a_terminal(scheduler, log, tmp_path):
     """It reaches every process of the group. The first is caught, the second ends the program.
 
@@ -498,11 +499,12 @@ FAILING = {
 }
 
 
-FAILURES = [  # of each operation on the cluster, and of one on every scheduler
+ON_THREADS = ("threads", "value_and_grad")
+FAILURES = [  # of each operation on the cluster, of one on threads; the others at length
     pytest.param(
         scheduler,
         name,
-        marks=[pytest.mark.long] * (scheduler != "cluster" and name != "value_and_grad"),
+        marks=[pytest.mark.long] * (scheduler != "cluster" and (scheduler, name) != ON_THREADS),
     )
     for scheduler in ("in line", "sync", "threads", "processes", "cluster")
     for name in FAILING

@@ -136,7 +136,7 @@ CALLS = {
     "placed items in a graph": placed_in_a_graph,
 }
 COLLECTED = "a persisted node"  # after an error: ``.compute()`` is Dask's own wait
-TIMES = 9  # each call, succeeding and failing
+TIMES = 3  # each call, succeeding and failing
 
 
 @pytest.fixture

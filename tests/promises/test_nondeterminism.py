@@ -315,11 +315,9 @@ def drawn(draw, other, short):
 DRAWN_ANEW = drawn(
     from_numpys_state,
     from_pythons_state,
-    [a_call, a_sum_of_nodes, a_sum_that_is_not_lost, a_sum_of_arrays, a_held_pullback],
+    [a_call, a_sum_that_is_not_lost, a_held_pullback],
 )
-DRAWN_AGAIN = drawn(
-    from_a_generator, from_a_seed, [a_call, several_consumers, a_sum_of_numbers, items]
-)
+DRAWN_AGAIN = drawn(from_a_generator, from_a_seed, [several_consumers, a_sum_of_numbers])
 
 
 def error_of(case, fate, draw):

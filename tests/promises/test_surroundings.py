@@ -16,6 +16,7 @@ import numpy
 import pytest
 from clusters import cluster
 from distributed import Client, get_client, worker_client
+from lengths import in_short
 from numpy.testing import assert_allclose
 
 import daskgrad as dg
@@ -114,15 +115,16 @@ def beside_get_client():
         return everything()
 
 
-@pytest.mark.parametrize("fun", [everything, beside_worker_client, beside_get_client])
+@in_short("fun", [everything, beside_worker_client, beside_get_client], everything)
 def test_inside_a_task_of_a_cluster(fun, client, expected):
     """The tasks that it waits for run on the same two threads."""
     assert client.submit(fun, pure=False).result(timeout=60) == expected
 
 
 def test_inside_as_many_tasks_as_there_are_threads(client, expected):
-    futures = [client.submit(everything, pure=False) for _ in range(4)]
-    assert client.gather(futures) == [expected] * 4
+    names = ("value_and_grad", "a held pullback", "a sum", "placed items")
+    futures = [client.submit(everything, names, pure=False) for _ in range(4)]
+    assert client.gather(futures) == [{name: expected[name] for name in names}] * 4
 
 
 def test_inside_a_delayed_function(every_scheduler, expected):
@@ -236,7 +238,7 @@ def test_after_the_cluster_closed_under_its_client():
 
 
 @pytest.mark.parametrize("name", [name for name in ASKED if name not in ("per item", "a sum")])
-@pytest.mark.parametrize("in_line", [0.0, 60.0])
+@in_short("in_line", [0.0, 60.0], 0.0)
 def test_inside_a_model_with_constants(name, in_line, every_scheduler, expected):
     """Derivatives of what does not depend on the model's arguments are constants."""
 

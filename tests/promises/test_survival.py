@@ -8,6 +8,7 @@ import numpy
 import pytest
 from clusters import client_of, cluster, wait_until, whole_again
 from distributed import Client
+from lengths import in_short
 from numpy.testing import assert_array_equal
 from survivors import (
     ITEMS,
@@ -49,25 +50,17 @@ def placed(frail):
 # ------------------------------------------------------------------------------- in either pass
 
 
-def in_short(names, *short):
-    marked = [pytest.param(name, marks=[pytest.mark.long] * (name not in short)) for name in names]
-    return pytest.mark.parametrize("name", marked)
-
-
-@in_short(
-    PROGRAMS,
-    *("graph", "placed", "jvp of a graph", "hvp over placed items", "vjp over placed items"),
-)
+@in_short("name", PROGRAMS, "graph", "jvp of a graph", "hvp over placed items")
 def test_a_worker_that_is_killed_costs_only_time(name, frail, placed):
     assert_survived(name, ["one killed"], frail, placed)
 
 
-@in_short(["graph", "placed", "zip", "vjp of a graph"], "zip", "vjp of a graph")
+@in_short("name", ["graph", "placed", "zip", "vjp of a graph"], "zip", "vjp of a graph")
 def test_workers_that_are_all_killed_cost_only_time(name, frail, placed):
     assert_survived(name, ["all killed"], frail, placed)
 
 
-@in_short(["graph", "placed", "vjp over placed items"], "graph", "placed")
+@in_short("name", ["graph", "placed", "vjp over placed items"], "placed")
 def test_workers_that_leave_rest_and_join_cost_nothing(name, frail, placed):
     events = ["one retired", "one paused", "one joins", "one restarted"]
     assert_survived(name, events, frail, placed)
@@ -98,13 +91,17 @@ def restart(client, chance):
     client.restart(timeout=60)
 
 
-@pytest.mark.parametrize("objective", [vector, vector_sum])
-def test_a_pullback_that_is_held_survives_its_workers(objective, frail):
+@pytest.mark.parametrize(
+    ("objective", "events"),
+    [(vector, [kill_one, restart]), (vector_sum, [retire_one, kill_all])],
+    ids=["a model", "a sum"],
+)
+def test_a_pullback_that_is_held_survives_its_workers(objective, events, frail):
     """And the cluster's restart; the value comes from the time before."""
     items, chance = dg.place(ITEMS), random.Random(0)
     value, pullback = dg.vjp(lambda x: objective(items, x), X)
     expected = quiet_gradient(objective)
-    for event in (retire_one, kill_one, kill_all, restart):
+    for event in events:
         whole_again(frail)
         event(frail, chance)
         assert_array_equal(pullback(V)[0], expected)

@@ -19,6 +19,7 @@ import pytest
 from clusters import allowed_failures, cluster, wait_until
 from distributed import Client
 from distributed.core import Status
+from lengths import in_short
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
@@ -167,7 +168,10 @@ def test_workers_that_come_late_are_waited_for():
         assert_right(gradient())
 
 
-@pytest.mark.parametrize("how", ["asleep", "without letting go of the interpreter"])
+UNBROKEN = "without letting go of the interpreter"
+
+
+@in_short("how", ["asleep", UNBROKEN], "asleep")
 def test_a_long_model_is_no_reason_to_give_up(how):
     def long(x):
         if how == "asleep":
@@ -306,7 +310,7 @@ def slow(x, path):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("what", ["graph", "placed items"])
+@in_short("what", ["graph", "placed items"], "graph")
 def test_a_scheduler_that_dies_is_an_error_that_says_so(what, tmp_path):
     path = tmp_path / "log"
     path.touch()

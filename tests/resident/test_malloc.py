@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from clusters import cluster
+from lengths import in_short
 
 import daskgrad as dg
 
@@ -64,7 +65,7 @@ def is_given_back(numbers):
 
 
 @ON_GLIBC
-@pytest.mark.parametrize("is_on", [True, False])
+@in_short("is_on", [True, False], True)
 def test_the_workers_have_it_while_shards_are_open(is_on):
     with cluster({"daskgrad.worker.malloc": is_on}, n_workers=1) as client:
         with dg.place([1.0, 2.0]) as shards:

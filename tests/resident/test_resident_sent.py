@@ -8,6 +8,7 @@ import dask
 import numpy
 import pytest
 from clusters import cluster, kill, kill_when, tasks_run
+from lengths import in_short
 from numpy.testing import assert_array_equal
 from probes import write
 
@@ -119,7 +120,20 @@ def assert_same(found, expected):
         assert getattr(one, "dtype", None) == getattr(other, "dtype", None)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+SHORT = {  # the other programs run at length
+    "rows alone",
+    "rows and their prior",
+    "items of a list",
+    "beside a large array",
+    "slices",
+    "exact sums",
+    "a sum that depends on a sum",
+    "behind stop_gradient",
+    "beside placed items",
+}
+
+
+@in_short("name", PROGRAMS, *SHORT)
 def test_items_of_variables_make_no_tasks_and_the_same_bits(name, client):
     program, p = PROGRAMS[name], given(name)
     expected = in_one_thread(program, p)
@@ -308,6 +322,7 @@ def test_runs_of_blocks_end_where_others_lie_between_or_they_came_by_another_mov
     ]
 
 
+@pytest.mark.long
 def test_workers_killed_between_and_in_calls_cost_only_time(tmp_path, frail):
     path = tmp_path / "log"
     path.touch()

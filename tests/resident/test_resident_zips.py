@@ -7,6 +7,7 @@ import optree
 import pytest
 from clusters import kill, kill_when, tasks_run
 from distributed import Client, LocalCluster
+from lengths import in_short
 from numpy.testing import assert_array_equal
 from probes import write
 
@@ -176,7 +177,22 @@ def keeping():
     return place
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+SHORT = {  # the other programs run at length
+    "weights",
+    "a large array",
+    "numbers that are drawn",
+    "slices",
+    "beside a sum that is evaluated here",
+    "effects and their prior",
+    "effects twice",
+    "effects in slices",
+    "effects in exact sums",
+    "large effects",
+    "ragged effects",
+}
+
+
+@in_short("name", PROGRAMS, *SHORT)
 def test_what_is_zipped_with_placed_items_makes_no_tasks_and_the_same_bits(
     name, client, monkeypatch
 ):
@@ -369,6 +385,7 @@ def test_threads_of_one_process_as_workers():
                 assert_same(everything(PROGRAMS[name], place, p), in_one_thread(name, p))
 
 
+@pytest.mark.long
 def test_a_worker_killed_between_and_in_calls_costs_only_time(tmp_path, frail):
     path = tmp_path / "log"
     path.touch()

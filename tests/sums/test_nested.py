@@ -7,6 +7,7 @@ import autograd
 import autograd.numpy as np
 import dask
 import pytest
+from lengths import in_short
 from numpy.testing import assert_allclose, assert_array_equal
 from samples import decades
 
@@ -93,7 +94,7 @@ def of_model(model):
     return tuple([leaf.tobytes() for pair in (single, twice) for leaf in (pair[0], *pair[1])])
 
 
-@pytest.mark.parametrize("name", NESTED)
+@in_short("name", NESTED, "trees", "slices", "a sum of sums")
 def test_a_sum_inside_a_model_has_the_bits_of_plain_additions(name, every_scheduler):
     ours, plain = NESTED[name]
     expected = of_model(plain)
