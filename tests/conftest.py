@@ -40,7 +40,7 @@ def quick_switches():
 @pytest.fixture(autouse=True, scope="module")
 def on_schedulers(request):
     """Small evaluations run on Dask's schedulers, too, except where a module is about others."""
-    if request.module.__name__ in ("test_inline", "test_resident", "test_resident_cluster"):
+    if request.module.__name__ in ("test_in_line", "test_resident", "test_resident_cluster"):
         yield
     else:
         with dask.config.set({"daskgrad.inline.seconds": 0}):

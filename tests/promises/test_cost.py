@@ -246,7 +246,7 @@ def test_an_auxiliary_value_is_a_task_on_a_cluster(submitted):
 
 
 def test_one_model_needs_no_task(monkeypatch):
-    """In line it is called as it is; with the bits of tasks, which test_inline compares."""
+    """In line it is called as it is; with the bits of tasks, which test_in_line compares."""
     monkeypatch.setattr(TaskGraph, "add", None)
     with dask.config.set({"daskgrad.inline.seconds": 60}):
         value, gradient = dg.value_and_grad(energy)(X)

@@ -182,7 +182,7 @@ ELSEWHERE = {  # differentiated functions of autograd that are no functions of N
     "fixed_point": "its arguments are functions; users have dg.implicit",
     "odeint": "its arguments are functions: tests of its own",
     "rvs": "draws random numbers",
-    "call_rule": "functions of the user's own: test_rules",
+    "call_rule": "functions of the user's own: test_custom_vjp",
 }
 
 

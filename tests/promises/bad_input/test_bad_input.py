@@ -2,7 +2,7 @@
 
 A row is (public name, parameter, what stands there): (call, exception, pattern); the pattern is
 looked for in the message and its notes. Other subjects of bad input have files of their own:
-``test_bad_outputs``, ``test_hidden``, ``test_plain_numpy``, ``test_model_errors``,
+``test_outputs``, ``test_hidden_nodes``, ``test_plain_numpy``, ``test_model_errors``,
 ``test_arguments``, ``test_writes``. What looks odd and is right is in ``test_odd_input``.
 """
 
