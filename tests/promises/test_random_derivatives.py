@@ -76,6 +76,14 @@ def test_a_jacobian_and_its_transpose_agree(program):
 
 
 @pytest.mark.long
+@settings(max_examples=100, **with_fixture)
+@given(programs.programs())
+def test_a_jacobian_and_its_transpose_agree_at_length(program):
+    with dask.config.set(scheduler="sync"):
+        require_transpose(program, np.random.default_rng(0))
+
+
+@pytest.mark.long
 @settings(max_examples=30, **with_fixture)
 @given(program=programs.programs())
 def test_a_jacobian_and_its_transpose_agree_on_every_scheduler(scheduler, program):
@@ -92,9 +100,7 @@ def product_by_autograd(program, directions):
     return autograd.grad(lambda v: np.dot(autograd.grad(plain)(v), along))(flat(program.arguments))
 
 
-@settings(max_examples=30, **with_fixture)
-@given(programs.programs())
-def test_a_hessian_vector_product_is_autograds_and_the_hessian_is_symmetric(program):
+def require_symmetric_hessian(program):
     random, primals = np.random.default_rng(0), program.arguments
     one, other = like(primals, random), like(primals, random)
     with dask.config.set(scheduler="sync"):
@@ -111,11 +117,35 @@ def test_a_hessian_vector_product_is_autograds_and_the_hessian_is_symmetric(prog
     assert close(tangent, inner(gradients, one), magnitude(gradients, one))
 
 
-@settings(max_examples=4, **with_fixture)
-@given(program=programs.programs())
-def test_hessian_vector_products_are_the_same_bits_on_every_scheduler(every_scheduler, program):
+@settings(max_examples=30, **with_fixture)
+@given(programs.programs())
+def test_a_hessian_vector_product_is_autograds_and_the_hessian_is_symmetric(program):
+    require_symmetric_hessian(program)
+
+
+@pytest.mark.long
+@settings(max_examples=100, **with_fixture)
+@given(programs.programs())
+def test_a_hessian_vector_product_is_autograds_at_length(program):
+    require_symmetric_hessian(program)
+
+
+def require_same_bits(program, every_scheduler):
     directions = like(program.arguments, np.random.default_rng(0))
     results = every_scheduler(
         lambda: flat(dg.hvp(program, program.arguments, directions)).tobytes()
     )
     assert len(set(results.values())) == 1
+
+
+@settings(max_examples=4, **with_fixture)
+@given(program=programs.programs())
+def test_hessian_vector_products_are_the_same_bits_on_every_scheduler(every_scheduler, program):
+    require_same_bits(program, every_scheduler)
+
+
+@pytest.mark.long
+@settings(max_examples=12, **with_fixture)
+@given(program=programs.programs())
+def test_hessian_vector_products_are_the_same_bits_at_length(every_scheduler, program):
+    require_same_bits(program, every_scheduler)
