@@ -12,6 +12,7 @@ import dask
 import numpy
 import pytest
 from clusters import cluster
+from lengths import in_short
 from numpy.testing import assert_array_equal
 from policies import under
 
@@ -20,7 +21,7 @@ import daskgrad as dg
 pytestmark = pytest.mark.timeout(180)
 
 LIMIT = 2**29
-TAPES = 64  # of 16 MiB each: twice the limit
+TAPES = 128  # of 16 MiB each: four times the limit
 
 STRICT = {
     "distributed.worker.memory.target": 0.3,
@@ -46,21 +47,20 @@ def mixed(values):
     return np.sum(np.tanh(sum(values) * 1e-3))
 
 
-def objective(keep):
+def objective(keep, count=TAPES):
     """Every cotangent depends on every value, so that all tapes are needed after all models ran."""
 
     def of_x(x):
         model = dg.delayed(heavy, keep=keep)
-        return dg.delayed(mixed)([model(x, number) for number in range(TAPES)])
+        return dg.delayed(mixed)([model(x, number) for number in range(count)])
 
     return of_x
 
 
-@pytest.fixture(scope="module")
-def undisturbed():
+def undisturbed(count=TAPES):
     """Value and gradient without tapes in memory."""
     with dask.config.set(scheduler="sync"):
-        return dg.value_and_grad(objective("recompute"))(X)
+        return dg.value_and_grad(objective("recompute", count))(X)
 
 
 @pytest.fixture(scope="module")
@@ -79,17 +79,20 @@ def surviving(small):
     assert not small.get_events("worker-restart-memory")
 
 
-def test_tapes_of_twice_the_memory(surviving, undisturbed):
+@in_short("count", [TAPES // 2, TAPES], TAPES // 2)
+def test_tapes_of_several_times_the_memory(count, surviving):
+    expected = undisturbed(count)
     with under(dg.PullbackPolicy(disk_rate=SLOW_DISK)):
-        value, gradient = dg.value_and_grad(objective("auto"))(X)
-    assert value == undisturbed[0]
-    assert_array_equal(gradient, undisturbed[1])
+        value, gradient = dg.value_and_grad(objective("auto", count))(X)
+    assert value == expected[0]
+    assert_array_equal(gradient, expected[1])
 
 
 @pytest.mark.long
-def test_a_pullback_of_twice_the_memory_is_called_twice(surviving, undisturbed):
+def test_a_pullback_of_four_times_the_memory_is_called_twice(surviving):
+    expected = undisturbed()
     with under(dg.PullbackPolicy(disk_rate=SLOW_DISK)):
         value, pullback = dg.vjp(objective("auto"), X)
-    assert value == undisturbed[0]
-    assert_array_equal(pullback(1.0)[0], undisturbed[1])
-    assert_array_equal(pullback(2.0)[0], 2.0 * undisturbed[1])
+    assert value == expected[0]
+    assert_array_equal(pullback(1.0)[0], expected[1])
+    assert_array_equal(pullback(2.0)[0], 2.0 * expected[1])
