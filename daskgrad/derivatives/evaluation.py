@@ -50,8 +50,9 @@ def one_call(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     node: Any = graph.output
     inputs = [source.primal for source in node.inputs]
     active = graph.active_inputs(node)
-    captured = capture(node.model, node.call, active, inputs)
-    pulled = each_of(pull_back(captured, Seed(), node.model, node.call, active, inputs))
+    called = (node.model, node.call, active, inputs)
+    captured = capture(*called)
+    pulled = each_of(pull_back(captured, Seed(), *called))
     sources = [node.inputs[each.number] for each in active]
     return captured.value, (), dict(zip(sources, pulled, strict=True))
 
@@ -65,7 +66,7 @@ def both_passes(
 ) -> tuple[Any, Sequence[Any], Arrived]:
     """Builds the tasks of both passes, and computes those that did not run when they were added."""
     forward = build_forward(graph, tasks, direct)
-    arrived = build_backward(graph, forward, tasks, Seed())
+    arrived = build_backward(forward, tasks, Seed())
     references = [forward.values[node] for node in (graph.output, *extras)]
     value, *rest = compute_unknown(compute or tasks.compute, [*references, *arrived.values()])
     computed, pulled = rest[: len(extras)], rest[len(extras) :]

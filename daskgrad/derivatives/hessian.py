@@ -38,7 +38,7 @@ from daskgrad.graph.nodes import Node
 from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable
 from daskgrad.models.duals import tangent_in_place
-from daskgrad.sums.node_sum import SumNode
+from daskgrad.sums.node_sum import sum_of
 from daskgrad.values import cotangents
 from daskgrad.values.descriptions import function_name, is_integer
 from daskgrad.values.trees import flatten
@@ -108,11 +108,10 @@ def second_order(products: Sequence[Product]) -> list[tuple[list[Any], list[Any]
     tangents = [each.tangent for each in products if each.tangent is not None]
     arrived: dict = {}
     if tangents:
-        total = SumNode(tangents) if tangents[1:] else tangents[0]
         variables = [own for each in products for own in (*each.recorded.variables, *each.pushed)]
         constants = list(dict.fromkeys([node for each in products for node in each.constant_terms]))
         value, others, arrived = evaluate_graph(
-            Graph(total, variables, constants, output_is_scalar=True), constants
+            Graph(sum_of(tangents), variables, constants, output_is_scalar=True), constants
         )
         for number in (value, *[other for other in others if not is_integer(other)]):
             require_real_scalar(number, products[0].recorded.name)

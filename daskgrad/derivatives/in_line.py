@@ -30,10 +30,11 @@ from daskgrad.resident.connection import connection_of
 from daskgrad.resident.requests import SpreadSum
 from daskgrad.resident.shards import Shards
 from daskgrad.resident.spread import Spread
-from daskgrad.sums.adding import CapturedSubtrees, require_gradient
+from daskgrad.sums.adding import CapturedSubtrees, add_captured, require_gradient
 from daskgrad.sums.block_tasks import Summand, TracedSum
 from daskgrad.sums.item_sum import ReductionNode
-from daskgrad.sums.item_sum_passes import build_blocks, build_captured_sum
+from daskgrad.sums.item_sum_passes import build_captures
+from daskgrad.sums.node_sum import build_sum
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.settings import setting
 from daskgrad.tasks.task_graph import TaskGraph
@@ -252,7 +253,7 @@ def capture_here(
         if done and now + (now - begin) > deadline:
             break
         captured = traced.capture(firsts[start], *node.items.here(start, stop))
-        require_gradient(captured, node.model)
+        require_gradient(captured, node.name)
         subtrees.put(place, captured)
         done = stop
     if done < len(firsts):
@@ -270,9 +271,10 @@ def capture_with_dask(
     data = node.items.blocks(tasks, node.name)
     places, keys = [], []
     for start, stop, place in subtrees_from(done, len(data)):
-        blocks = build_blocks(node, tasks, summand, given, data[start:stop])
+        blocks = build_captures(node, tasks, summand, given, data[start:stop])
         places.append(place)
-        keys.append(build_captured_sum(node, tasks, blocks, are_all=False).key)
+        total = build_sum(node, tasks, blocks, "forward", add_captured, are_all=False)
+        keys.append(total.key)
     return list(zip(places, tasks.compute(keys), strict=True))
 
 

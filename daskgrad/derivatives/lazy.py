@@ -51,7 +51,7 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
         node.own_arrays()  # the collections may be computed when a call that borrows has ended
     forward = build_forward(graph, tasks)
     seed = Seed() if cotangent is None else build_cotangent(cotangent, output, tasks, forward)
-    arrived = build_backward(graph, forward, tasks, seed)
+    arrived = build_backward(forward, tasks, seed)
     parts = by_root(arrived)
     found = [overlapping(v, parts[v.root], arrived) for v in variables]
     pairs = list(zip(variables, found, strict=True))

@@ -21,7 +21,7 @@ from daskgrad.models.failures import Blame, Partition
 from daskgrad.models.model import Call, Model
 from daskgrad.models.pullbacks import each_of, plain_value, seed, share_out, unpack_or_trace
 from daskgrad.models.tracing import Active, Tracer, seen_by
-from daskgrad.sums.adding import NOTHING, captured_sum
+from daskgrad.sums.adding import NOTHING, round_sum
 from daskgrad.sums.block_pullback import Terms
 from daskgrad.sums.item_cotangents import Gathered, Widths, factor_of_terms, items_of
 from daskgrad.values.addition import ADDITIONS
@@ -175,7 +175,8 @@ class TracedSum:
             what = f"the value or gradient of {describe_block(first, fields[0])}"
             leaves = [*flatten_sum(value)[0], *getattr(pullback, "leaves", ())]
             finite.require_sum(f"sum over {self._model.name!r}: {what}", leaves)
-        return captured_sum(value, pullback, self._seen, self._summand.is_partial)
+        captured = Captured(value, pullback, self._seen)
+        return captured if self._summand.is_partial else round_sum(captured)
 
     def terms(self, first: First, fields: Sequence[Sequence[Any]]) -> Iterator[Callable[[], Term]]:
         """The terms of a block, one after the other, each evaluated when it is called.

@@ -1,5 +1,6 @@
 """Item sums: sums over models. A reduction is recorded as one node, and so are its tangents."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from daskgrad.graph.activity import Graph
@@ -11,7 +12,8 @@ from daskgrad.models.tracing import Active
 from daskgrad.sums.block_tasks import Summand, evaluate_block
 from daskgrad.sums.node_sum import AddedNode, build_sum
 from daskgrad.sums.sources import Source, as_source
-from daskgrad.sums.zipping import Items
+from daskgrad.sums.zipping import Items, ZippedBlock
+from daskgrad.tasks.keys import Stage
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.caches import drop_oldest
 
@@ -48,21 +50,39 @@ class ReductionNode(AddedNode):
         self.width = len(shared_inputs)
 
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
-        model, summand, shared = tasks.shared(self.model), self.summand(), inputs[: self.width]
-        values = [
+        summand, blocks = self.summand(), self.items.blocks(tasks, self.name)
+        args = (evaluate_block, summand, inputs[: self.width], blocks)
+        if not summand.is_partial:
+            return self.build_blocks(tasks, self.stage, *args, self.key)[0]
+        values = self.build_blocks(tasks, self.stage, *args)
+        return build_sum(self, tasks, values, self.stage, key=self.key)
+
+    def build_blocks(
+        self,
+        tasks: TaskGraph,
+        stage: Stage,
+        fun: Callable,
+        summand: Summand,
+        inputs: list[Any],
+        blocks: Sequence[ZippedBlock],
+        key: Any = None,
+    ) -> list[Any]:
+        """Builds the task ``fun(model, summand, first, inputs, *fields)`` of each of some blocks.
+
+        ``inputs`` are the shared ones. The task of a single block may have a ``key`` of its own.
+        """
+        args = (fun, tasks.shared(self.model), summand)
+        return [
             tasks.add(
-                tasks.key(self.stage, self.name) if summand.is_partial else self.key,
-                evaluate_block,
-                model,
-                summand,
+                key or tasks.key(stage, self.name),
+                *args,
                 first,
-                shared,
+                inputs,
                 *fields,
                 annotations=self.annotations,
             )
-            for first, fields in self.items.blocks(tasks, self.name)
+            for first, fields in blocks
         ]
-        return build_sum(self, tasks, values, self.key) if summand.is_partial else values[0]
 
     def summand(self, graph: Graph | None = None) -> Summand:
         """What it adds up, differentiated as ``graph`` says."""

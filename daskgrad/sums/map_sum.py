@@ -12,7 +12,7 @@ from daskgrad.sums.adding import divide_leaves
 from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.nested import nested_sum
-from daskgrad.sums.node_sum import SumNode
+from daskgrad.sums.node_sum import sum_of
 from daskgrad.sums.sources import Source, read_once
 from daskgrad.sums.zipping import (
     Items,
@@ -193,7 +193,7 @@ def sum(nodes: Iterable[Node], summation: Summation = "pairwise", name: str | No
             )
     if not nodes:
         raise ValueError("dg.sum of no nodes has no shape; sum at least one")
-    return SumNode(nodes, name or "sum", summation) if len(nodes) > 1 else nodes[0]
+    return sum_of(nodes, name or "sum", summation)
 
 
 # ------------------------------------------------------------------------------ what they need
