@@ -6,16 +6,11 @@ from typing import Any
 import numpy as np
 
 from daskgrad.derivatives.evaluation import evaluate_graph
-from daskgrad.derivatives.inputs import (
-    Argnums,
-    require_argnums,
-    require_argnums_kind,
-    require_function,
-)
+from daskgrad.derivatives.inputs import Argnums, as_argnums, require_both
 from daskgrad.derivatives.outputs import as_number, require_real_scalar
 from daskgrad.derivatives.recording import Recording, document
 from daskgrad.graph.nodes import Node
-from daskgrad.values.descriptions import function_name, is_integer
+from daskgrad.values.descriptions import require_pair
 from daskgrad.values.memory import of_its_own
 from daskgrad.values.trees import flatten, unflatten
 
@@ -56,21 +51,23 @@ def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -
     ValueError
         if ``argnums`` names an argument that the call does not have.
     """
-    require_function(fun, "value_and_grad")
-    name = function_name(fun)
-    require_argnums_kind(argnums, name)
+    name = require_both(fun, argnums, "value_and_grad")
 
     def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        numbers = require_argnums(argnums, len(args), name)
-        recorded = Recording(fun, name, numbers, args, borrows=True)
+        recorded = Recording(fun, name, argnums, args, borrows=True)
         try:
-            value, aux, gradients = compute_gradients(recorded, *recorded.run(kwargs, has_aux))
+            output, aux = recorded.run(**kwargs), None
+            if has_aux:
+                output, aux = require_pair(output, f"{name!r} must return {PAIR}")
+            value, aux, gradients = compute_gradients(recorded, output, aux)
         finally:
             recorded.give_back()
-        gradient = gradients[0] if is_integer(argnums) else tuple(gradients)
-        return ((value, aux) if has_aux else value), gradient
+        return ((value, aux) if has_aux else value), as_argnums(gradients, argnums)
 
     return document(value_and_grad_of, fun, "value and gradient")
+
+
+PAIR = "a pair (output, auxiliary), since has_aux=True"
 
 
 def compute_gradients(recorded: Recording, output: Any, aux: Any) -> tuple[Any, Any, list[Any]]:

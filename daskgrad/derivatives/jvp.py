@@ -48,20 +48,30 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
     NotImplementedError
         if a model has a rule of its own for gradients only (``custom_vjp``).
     """
-    require_function(fun, "jvp")
+    recorded = record_at(primals, tangents, fun, "jvp", with_zeros=False)
+    graph = recorded.graph(as_output(recorded.run(), recorded.name))
+    directions = tangent_variables(recorded, [tangents[n] for n in recorded.numbers])
+    dual = evaluate_graph(Graph(dual_of(graph, directions), []))[0]
+    tangent = tangent_in_place(dual.value, dual.tangents[0])
+    return of_its_own(dual.value), of_its_own(tangent)
+
+
+def record_at(
+    primals: Any, tangents: Any, fun: Callable, asked: str, with_zeros: bool = True
+) -> Recording:
+    """A call of ``fun`` with variables for the primals that have a derivative.
+
+    Without ``with_zeros`` those whose tangent is ``None`` are constants.
+    """
+    require_function(fun, asked)
     name = function_name(fun)
-    require_tangents(primals, tangents, "jvp", name)
+    require_tangents(primals, tangents, asked, name)
     wrt = [
         number
         for number, (primal, tangent) in enumerate(zip(primals, tangents, strict=True))
-        if tangent is not None and has_derivative(primal)
+        if (with_zeros or tangent is not None) and has_derivative(primal)
     ]
-    recorded = Recording(fun, name, wrt, primals)
-    output = as_output(recorded.run({}, has_aux=False)[0], name)
-    directions = tangent_variables(recorded, [tangents[number] for number in wrt])
-    dual = evaluate_graph(Graph(dual_of(recorded.graph(output), directions), []))[0]
-    tangent = tangent_in_place(dual.value, dual.tangents[0])
-    return of_its_own(dual.value), of_its_own(tangent)
+    return Recording(fun, name, wrt, primals)
 
 
 def tangent_variables(

@@ -83,14 +83,10 @@ def build_gradient(wrt: Variable, tasks: TaskGraph, forward: Forward, found: Any
     return tasks.add(
         tasks.key("cotangent", wrt.name),
         collect_gradient,
-        value_of_variable(wrt, tasks, forward),
+        forward.values[wrt],
         tuple([start for start, _ in found]),
         [cotangent for _, cotangent in found],
     )
-
-
-def value_of_variable(wrt: Variable, tasks: TaskGraph, forward: Forward) -> Any:
-    return forward.values[wrt] if wrt in forward.values else wrt.build_value(tasks, [])
 
 
 def collect_gradient(value: Any, starts: Sequence[int], arrived: Sequence[Cotangent]) -> Any:
