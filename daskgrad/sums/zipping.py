@@ -150,9 +150,13 @@ class Items:
         return runs if self.slices else [[*chain.from_iterable(run)] for run in runs]
 
 
+def side_by_side(items: Any) -> tuple:
+    """The collections that a sum runs over: several in a zip."""
+    return items.collections if isinstance(items, Zip) else (items,)
+
+
 def as_sources(items: Any, argument: str, slices: bool) -> list[Source]:
-    collections = items.collections if isinstance(items, Zip) else (items,)
-    return [as_source(collection, argument, slices) for collection in collections]
+    return [as_source(collection, argument, slices) for collection in side_by_side(items)]
 
 
 def cut_alike(sources: Sequence[Source], grainsize: Grainsize, slices: bool) -> Items:
@@ -244,21 +248,24 @@ def holds_nodes(sources: Sequence[Source]) -> bool:
     return any(isinstance(source, NodeSource) for source in sources)
 
 
-def interleave(parts: Sequence[Sequence[Any]]) -> list[tuple]:
+def terms_of(parts: Sequence[Any], is_zip: bool, slices: bool, grainsize: Grainsize) -> Any:
+    """What a model gets in each term: items, or slices of them; of a zip tuples of these.
+
+    ``parts`` are collections in this process, whose entries may be nodes or a backend's boxes.
+    """
+    count = len(parts[0])
+    require_one_length([len(part) for part in parts])
+    if slices:
+        size = slice_size(parts, count) if grainsize == "auto" else int(grainsize)
+        starts = range(0, count, size)
+        parts = [[as_slice(part[start : start + size]) for start in starts] for part in parts]
+    if not is_zip:
+        return parts[0]
     return [tuple([part[number] for part in parts]) for number in range(len(parts[0]))]
 
 
-# ------------------------------------------------------------------------------- inside a model
-
-
-def nested_items(items: Any, argument: str) -> Sequence[Any]:
-    """Items inside a model: values, or boxes in their places."""
-    if isinstance(items, Zip):
-        return interleave([nested_items(part, argument) for part in items.collections])
-    return nested_part(items, argument)
-
-
 def nested_part(items: Any, argument: str) -> Any:
+    """A collection inside a model: values, or boxes in their places."""
     if isinstance(items, Placed):
         return items.items
     if not is_boxed(items):
@@ -273,15 +280,3 @@ def is_boxed(items: Any) -> bool:
     is_plain = isinstance(items, list | tuple | range | str | bytes | dict)
     is_plain = is_plain or hasattr(items, "__array__")
     return not is_plain and hasattr(items, "__len__") and hasattr(items, "__getitem__")
-
-
-def nested_slices(items: Any, argument: str, grainsize: Grainsize) -> list[Any]:
-    """Runs of ``grainsize`` items inside a model."""
-    is_zip = isinstance(items, Zip)
-    parts = [nested_part(part, argument) for part in (items.collections if is_zip else (items,))]
-    count = len(parts[0])
-    size = slice_size(parts, count) if grainsize == "auto" else int(grainsize)
-    runs = [
-        [as_slice(part[start : start + size]) for part in parts] for start in range(0, count, size)
-    ]
-    return [tuple(run) if is_zip else run[0] for run in runs]
