@@ -5,7 +5,7 @@ from typing import Any
 
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node, make_call
-from daskgrad.graph.tangents import Tangents, dual_node, tangent_node
+from daskgrad.graph.tangents import Tangents, push_node
 from daskgrad.models.duals import Dual
 from daskgrad.models.model import Model, identity
 from daskgrad.models.tracing import Active
@@ -116,6 +116,10 @@ class ReductionNode(AddedNode):
         is_apart = client is not None and bool(self.own) and not self.items.placed
         return is_apart and self.items.is_here
 
+    def is_for_workers(self, client: Any) -> bool:
+        """Whether a client's workers evaluate it where it is evaluated directly."""
+        return self.is_on(client) or self.is_sent(client)
+
     @property
     def has_array_terms(self) -> bool:
         """Whether the model's terms over these items turned out not to be numbers."""
@@ -168,7 +172,7 @@ class ReductionNode(AddedNode):
 
         The workers also evaluate it if it may turn out not to be one real number: it usually is.
         """
-        if not (self.is_on(client) or self.is_sent(client)):
+        if not self.is_for_workers(client):
             is_plain = self.items.is_here and not self.own
             return is_plain and self in graph.active and self.is_fused(graph)
         if self.has_array_terms:
@@ -179,17 +183,8 @@ class ReductionNode(AddedNode):
 # ------------------------------------------------------------------------------------ tangents
 
 
-@dual_node.register
-def _(node: ReductionNode, tangents: Tangents) -> ReductionNode:
-    return push_sum_forward(node, tangents, tangent_only=False)
-
-
-@tangent_node.register
-def _(node: ReductionNode, tangents: Tangents) -> ReductionNode:
-    return push_sum_forward(node, tangents, tangent_only=True)
-
-
-def push_sum_forward(node: ReductionNode, tangents: Tangents, tangent_only: bool) -> ReductionNode:
+@push_node.register
+def _(node: ReductionNode, tangents: Tangents, tangent_only: bool) -> ReductionNode:
     """The sum of the terms' duals, or of their tangents; differentiated items become duals, too."""
     shared = tangents.arguments(node)[: node.width]
     fields = [None] * len(node.items.sources)

@@ -11,9 +11,8 @@ from daskgrad.graph.tangents import (
     PAIR,
     ZERO_TANGENTS,
     Tangents,
-    dual_node,
     is_linear,
-    tangent_node,
+    push_node,
 )
 from daskgrad.sums.adding import add_with_fingerprints, sum_values
 from daskgrad.tasks.keys import Stage
@@ -130,10 +129,15 @@ def _(node: SumNode, graph: Graph) -> bool:
     return True
 
 
-@dual_node.register
-def _(node: SumNode, tangents: Tangents) -> SumNode:
-    duals = [as_dual(source, tangents) for source in node.inputs]
-    return SumNode(duals, node.name, node.summation)
+@push_node.register
+def _(node: SumNode, tangents: Tangents, tangent_only: bool) -> Node:
+    if not tangent_only:
+        duals = [as_dual(source, tangents) for source in node.inputs]
+        return SumNode(duals, node.name, node.summation)
+    active = [source for source in node.inputs if source in tangents.graph.active]
+    inactive = [source for source in node.inputs if source not in tangents.graph.active]
+    tangents.constant_terms.update(dict.fromkeys(inactive))
+    return sum_of([tangents.tangent(source) for source in active], node.name, node.summation)
 
 
 def as_dual(source: Node, tangents: Tangents) -> Node:
@@ -141,11 +145,3 @@ def as_dual(source: Node, tangents: Tangents) -> Node:
         return ZERO_TANGENTS(source, tangents.count)
     dual = tangents.dual(source)
     return dual if isinstance(dual, Node) else PAIR(*dual)
-
-
-@tangent_node.register
-def _(node: SumNode, tangents: Tangents) -> Node:
-    active = [source for source in node.inputs if source in tangents.graph.active]
-    inactive = [source for source in node.inputs if source not in tangents.graph.active]
-    tangents.constant_terms.update(dict.fromkeys(inactive))
-    return sum_of([tangents.tangent(source) for source in active], node.name, node.summation)
