@@ -72,28 +72,16 @@ def is_resident(graph: Graph, client: Client) -> bool:
     """
     sums = [node for node in graph.order if isinstance(node, ReductionNode)]
     sums = [node for node in sums if node.is_on(client)] or sums
-    return bool(sums) and all(is_called(node, graph, client) for node in sums)
-
-
-def is_called(node: ReductionNode, graph: Graph, client: Client) -> bool:
-    """Whether the workers evaluate a sum, called directly."""
-    return is_there(node, client) and node.is_direct(graph, client)
+    return bool(sums) and all(
+        [node.is_for_workers(client) and node.is_direct(graph, client) for node in sums]
+    )
 
 
 def is_plain(node: Node, client: Client | None) -> bool:
     is_from_elsewhere = isinstance(node, Constant) and is_collection(node.value)
     if isinstance(node, ReductionNode):
-        is_from_elsewhere = not (is_placed(node, client) or node.items.is_here)
+        is_from_elsewhere = not (node.is_on(client) or node.items.is_here)
     return not (node.annotations or node.is_settled or is_from_elsewhere)
-
-
-def is_placed(node: Node, client: Client | None) -> bool:
-    return isinstance(node, ReductionNode) and node.is_on(client)
-
-
-def is_there(node: ReductionNode, client: Client | None) -> bool:
-    """Whether the workers evaluate a sum that is evaluated directly."""
-    return node.is_on(client) or node.is_sent(client)
 
 
 # --------------------------------------------------------------------------------------- running
@@ -155,7 +143,8 @@ class InLine:
     def _evaluate(self, waiting: Sequence[Any], keys: Sequence[Any]) -> None:
         """Evaluates sums: sends off those on the cluster, and runs the others meanwhile."""
         self._run([source for key in waiting for source in self._tasks.inputs(key)], keys)
-        there = [key for key in waiting if is_there(self._direct[key], self._direct.client)]
+        client = self._direct.client
+        there = [key for key in waiting if self._direct[key].is_for_workers(client)]
         call = self._clock.beside(self._start, there)
         try:
             for key in waiting:
