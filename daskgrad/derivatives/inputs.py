@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import optree
 
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import OTHER_DERIVATIVE, Variable
 from daskgrad.values import cotangents
+from daskgrad.values.cotangents import Leaves
 from daskgrad.values.descriptions import describe, function_name, is_integer
 from daskgrad.values.trees import flatten
 from daskgrad.values.vectors import still
@@ -110,19 +110,25 @@ def require_variables(wrt: Sequence[Any]) -> None:
             )
 
 
-def checked_tangent(tangent: Any, primal: Any, argument: str) -> Any:
-    """A tangent in the structure, shapes and dtypes of its primal; zeros where it is ``None``."""
-    leaves, structure = flatten(still(primal) if tangent is None else tangent)
-    primals, expected = flatten(primal)
+def checked_leaves(derivative: Any, value: Any, what: str, of: str) -> Leaves:
+    """The leaves of a tangent or cotangent in the structure, shapes and dtypes of a value."""
+    leaves, structure = flatten(derivative)
+    primals, expected = flatten(value)
     if structure != expected:
         raise ValueError(
-            f"tangent of {argument!r}: expected the structure of the primal, {describe(primal)}; "
-            f"found {describe(tangent)}"
+            f"{what}: expected the structure of the {of}, {describe(value)}; "
+            f"found {describe(derivative)}"
         )
     pairs = zip(leaves, primals, strict=True)
-    checked = [cotangents.check(t, p, f"tangent of {argument!r}") for t, p in pairs]
-    full = [cotangents.zeros(p) if t is None else t for t, p in zip(checked, primals, strict=True)]
-    return optree.tree_unflatten(structure, full)
+    return tuple([cotangents.check(leaf, primal, what) for leaf, primal in pairs])
+
+
+def checked_tangent(tangent: Any, primal: Any, argument: str) -> Any:
+    """A tangent in the structure, shapes and dtypes of its primal; zeros where it is ``None``."""
+    if tangent is None:
+        return still(primal)
+    checked = checked_leaves(tangent, primal, f"tangent of {argument!r}", "primal")
+    return cotangents.gradient(*flatten(primal), checked)
 
 
 def require_tangents(primals: Any, tangents: Any, asked: str, name: str) -> None:

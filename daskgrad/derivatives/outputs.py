@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import optree
 
+from daskgrad.derivatives.inputs import checked_leaves
 from daskgrad.graph.delayed import delayed
 from daskgrad.graph.nodes import Constant, Node
 from daskgrad.graph.stopping import same
@@ -55,16 +56,9 @@ PACK = delayed(same, name="output")
 
 def checked_cotangent(cotangent: Any, value: Any, name: str) -> Cotangent:
     """A cotangent in the structure, shapes and dtypes of the value."""
-    leaves, structure = flatten(cotangent)
-    primals, expected = flatten(value)
-    if structure != expected:
-        raise ValueError(
-            f"cotangent of {name!r}: expected the structure of the value, {describe(value)}; "
-            f"found {describe(cotangent)}"
-        )
-    what, pairs = f"cotangent of {name!r}", zip(leaves, primals, strict=True)
-    checked = [cotangents.check(c, leaf, what) for c, leaf in pairs]
-    return Cotangent(tuple(of_its_own(checked)))
+    return Cotangent(
+        of_its_own(checked_leaves(cotangent, value, f"cotangent of {name!r}", "value"))
+    )
 
 
 def unstack(cotangent: Any, value: Any, name: str) -> list[Cotangent] | None:

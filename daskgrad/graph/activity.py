@@ -37,10 +37,6 @@ class Graph:
         self.order = reached
         self.scalars = self._scalars() if output_is_scalar else set()
 
-    def is_wrt(self, node: Node) -> bool:
-        """Whether a node is one of the variables, or a part of one."""
-        return isinstance(node, Variable) and node.root in self.wrt
-
     def active_inputs(self, node: Node) -> tuple[Active, ...]:
         """Which inputs are differentiated, and which of them are watched: all but variables."""
         return tuple(
@@ -92,7 +88,8 @@ class Graph:
         active: set[Node] = set()
         for node in reached:
             sources = () if node.is_stopped else node.inputs
-            if self.is_wrt(node) or any(source in active for source in sources):
+            is_own = isinstance(node, Variable) and node.root in self.wrt
+            if is_own or any(source in active for source in sources):
                 active.add(node)
         return active
 
