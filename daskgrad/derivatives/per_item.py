@@ -20,7 +20,7 @@ from daskgrad.derivatives.recording import Recording
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import as_model
 from daskgrad.graph.nodes import build_values
-from daskgrad.models.model import Model, inside_model
+from daskgrad.models.model import inside_model
 from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.map_sum import reduction
@@ -82,7 +82,11 @@ def per_item(
     require_grainsize(grainsize)
     require_choice(gradient, KINDS, "gradient")
     require_argnums_kind(argnums, model.name)
-    require_outside(model)
+    if inside_model():
+        raise TypeError(
+            f"dg.per_item of model {model.name!r} was called inside a model, where nothing is "
+            f"recorded; call it outside of models"
+        )
     sources = as_sources(items, "items", slices=False)
     if holds_nodes(sources) or any(source.variable is not None for source in sources):
         raise TypeError(
@@ -128,11 +132,3 @@ def evaluate_terms(
 def concatenate(blocks: Sequence[np.ndarray]) -> np.ndarray:
     """Blocks one after the other; a block without items has no dtype of its own."""
     return np.concatenate([block for block in blocks if len(block)] or blocks[:1])
-
-
-def require_outside(model: Model) -> None:
-    if inside_model():
-        raise TypeError(
-            f"dg.per_item of model {model.name!r} was called inside a model, where nothing is "
-            f"recorded; call it outside of models"
-        )

@@ -105,7 +105,7 @@ def pass_value_on(node: Node, forward: Forward, captured: Any) -> None:
 
     A single model that takes in this value and nothing else runs beside it, and needs no such task.
     """
-    stays = forward.tasks.is_for_cluster and forward.graph.is_for_one_call(node)
+    stays = forward.tasks.is_for_cluster and node in forward.graph.inputs_of_one_call
     forward.values[node] = node.build_pick(forward.tasks, "value", value_of, captured, stays=stays)
 
 

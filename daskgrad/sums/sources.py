@@ -107,25 +107,21 @@ class PlacedSource(Source):
 
 
 class ComputedSource(Source):
-    """A list of Delayed objects or futures, each of them an item."""
+    """A list of Delayed objects or futures, each an item; ``prepare`` is applied to each block."""
 
     is_here = False
+    prepare: Callable[[Any], Any] | None = staticmethod(as_block)
 
     def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
-        return [
-            tasks.add(
-                tasks.key("value", name),
-                as_block,
-                [tasks.include(item) if is_collection(item) else item for item in block],
-            )
-            for block in blocks
-        ]
+        computed = [refer(tasks, block) for block in blocks]
+        if self.prepare is None:
+            return computed
+        return [tasks.add(tasks.key("value", name), self.prepare, each) for each in computed]
 
 
-class RowSource(Source):
+class RowSource(ComputedSource):
     """A dask Array, whose rows are the items."""
 
-    is_here = False
     kind = "a dask Array"
 
     def __init__(self, array: Any):
@@ -137,15 +133,11 @@ class RowSource(Source):
         sizes = tuple([stop - start for start, stop in pairwise([*starts, self.rows])])
         return delayed_blocks(self.array.rechunk({0: sizes}))
 
-    def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
-        return build_prepared(tasks, blocks, name, as_block)
 
-
-class PartitionSource(Source):
-    """A collection whose partitions are taken as they are; ``prepare`` may be applied to each."""
+class PartitionSource(ComputedSource):
+    """A collection whose partitions are taken as they are, unless there is something to prepare."""
 
     count = None
-    is_here = False
 
     def __init__(self, collection: Any, prepare: Callable[[Any], Any] | None = None):
         self.blocks = delayed_blocks(collection)
@@ -156,20 +148,16 @@ class PartitionSource(Source):
     def cut(self, starts: Sequence[int]) -> list[Any]:
         return self.blocks
 
-    def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
-        if self.prepare is None:
-            return [tasks.include(block) for block in blocks]
-        return build_prepared(tasks, blocks, name, self.prepare)
-
 
 def delayed_blocks(collection: Any) -> list[Any]:
     return np.ravel(np.asarray(collection.to_delayed(optimize_graph=False), dtype=object)).tolist()
 
 
-def build_prepared(
-    tasks: TaskGraph, blocks: Sequence[Any], name: str, prepare: Callable[[Any], Any]
-) -> list[Any]:
-    return [tasks.add(tasks.key("value", name), prepare, tasks.include(block)) for block in blocks]
+def refer(tasks: TaskGraph, block: Any) -> Any:
+    """A reference to a block that is a collection; a list of items with references in it."""
+    if not isinstance(block, list):
+        return tasks.include(block)
+    return [tasks.include(item) if is_collection(item) else item for item in block]
 
 
 # ------------------------------------------------------------------- which kind something is

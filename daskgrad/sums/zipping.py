@@ -166,7 +166,10 @@ def cut_alike(sources: Sequence[Source], grainsize: Grainsize, slices: bool) -> 
     if count is None:
         require_auto(grainsize, sources[0])
         return Items(sources, range(sources[0].partitions or 0), slices)
-    starts = fixed_starts(sources, grainsize)
+    for source in sources:
+        if isinstance(source, PlacedSource):
+            require_same_grainsize(grainsize, source.placed)
+    starts = one_cut({source.starts for source in sources if source.starts is not None})
     if starts is None and slices and grainsize == "auto":
         starts = one_cut({source.own_starts for source in sources if source.own_starts})
     if starts is None:
@@ -181,14 +184,6 @@ def chosen_size(sources: Sequence[Source], grainsize: Grainsize, count: int, sli
     if grainsize == "auto":
         return slice_size([source.items for source in sources], count)
     return int(grainsize)
-
-
-def fixed_starts(sources: Sequence[Source], grainsize: Grainsize) -> tuple[int, ...] | None:
-    """Where sources must be cut since they are placed."""
-    for source in sources:
-        if isinstance(source, PlacedSource):
-            require_same_grainsize(grainsize, source.placed)
-    return one_cut({source.starts for source in sources if source.starts is not None})
 
 
 def one_cut(cuts: set) -> tuple[int, ...] | None:
