@@ -16,7 +16,7 @@ from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.groups import evaluation_groups
 from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import Argnums, as_argnums, require_both, require_function
-from daskgrad.derivatives.jvp import dual_of, record_at, tangent_variables
+from daskgrad.derivatives.jvp import record_at, tangent_variables
 from daskgrad.derivatives.matrices import submatrices
 from daskgrad.derivatives.notices import warn_of_independent
 from daskgrad.derivatives.outputs import (
@@ -163,7 +163,7 @@ def gnvp(
     graph = recorded.graph(as_output(recorded.run(), recorded.name))
     directions = tangent_variables(recorded, [tangents[number] for number in recorded.numbers])
     pushed = [direction for (direction,) in directions.values()]
-    held = HeldForwardPass(Graph(dual_of(graph, directions), pushed))
+    held = HeldForwardPass(Graph(Tangents(graph, directions).dual_as_node(graph.output), pushed))
     value, (moved,) = held.value
     tangent = tangent_in_place(value, moved)
 

@@ -10,12 +10,12 @@ from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.groups import task_groups
 from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import Argnums, as_argnums, require_both
-from daskgrad.derivatives.jvp import dual_of
 from daskgrad.derivatives.matrices import submatrices
 from daskgrad.derivatives.notices import warn_of_independent
 from daskgrad.derivatives.outputs import as_output
 from daskgrad.derivatives.recording import Recording, document, gather_gradients
 from daskgrad.graph.activity import Graph
+from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable, variable
 from daskgrad.values.descriptions import describe, require_choice
 from daskgrad.values.trees import flatten
@@ -107,7 +107,7 @@ def push_columns(recorded: Recording, graph: Graph, argument: Any) -> Any:
     """The Jacobian by columns, from the tangents of the arguments' entries."""
     leaves = flatten(argument)[0]
     duals = [
-        dual_of(graph, unit_directions(recorded, leaves, start, stop), stop - start)
+        Tangents(graph, unit_directions(recorded, leaves, start, stop)).dual_as_node(graph.output)
         for start, stop in task_groups(entries(leaves))
     ]
     first, rest, _ = evaluate_graph(Graph(duals[0], [], duals[1:]), duals[1:])

@@ -34,7 +34,7 @@ class Tangents:
 
     def __init__(self, graph: Graph, variables: dict[Variable, tuple[Variable, ...]]):
         self.graph = graph
-        self.count = len(next(iter(variables.values())))
+        self._count = len(next(iter(variables.values()), (None,)))  # of directions
         self._variables = variables
         self._duals: dict[Node, Any] = {}
         self._tangents: dict[Node, Any] = {}
@@ -46,6 +46,13 @@ class Tangents:
         if node not in self._duals:
             self._record({node}, set())
         return self._duals[node]
+
+    def dual_as_node(self, node: Node) -> Node:
+        """A node whose value is the dual of any node."""
+        if node not in self.graph.active:
+            return ZERO_TANGENTS(node, self._count)
+        dual = self.dual(node)
+        return PAIR(*dual) if isinstance(dual, Dual) else dual
 
     def tangent(self, node: Node) -> Any:
         """Stands for an active node of which only the one tangent is wanted."""

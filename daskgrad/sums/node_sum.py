@@ -7,13 +7,7 @@ from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import Backward, Contribution, backward_tasks
 from daskgrad.graph.forward import Forward, forward_tasks, pass_value_on
 from daskgrad.graph.nodes import Node
-from daskgrad.graph.tangents import (
-    PAIR,
-    ZERO_TANGENTS,
-    Tangents,
-    is_linear,
-    push_node,
-)
+from daskgrad.graph.tangents import Tangents, is_linear, push_node
 from daskgrad.sums.adding import add_with_fingerprints, sum_values
 from daskgrad.tasks.keys import Stage
 from daskgrad.tasks.task_graph import TaskGraph
@@ -132,16 +126,9 @@ def _(node: SumNode, graph: Graph) -> bool:
 @push_node.register
 def _(node: SumNode, tangents: Tangents, tangent_only: bool) -> Node:
     if not tangent_only:
-        duals = [as_dual(source, tangents) for source in node.inputs]
+        duals = [tangents.dual_as_node(source) for source in node.inputs]
         return SumNode(duals, node.name, node.summation)
     active = [source for source in node.inputs if source in tangents.graph.active]
     inactive = [source for source in node.inputs if source not in tangents.graph.active]
     tangents.constant_terms.update(dict.fromkeys(inactive))
     return sum_of([tangents.tangent(source) for source in active], node.name, node.summation)
-
-
-def as_dual(source: Node, tangents: Tangents) -> Node:
-    if source not in tangents.graph.active:
-        return ZERO_TANGENTS(source, tangents.count)
-    dual = tangents.dual(source)
-    return dual if isinstance(dual, Node) else PAIR(*dual)
