@@ -1,9 +1,8 @@
-"""Itemwise: the cotangents of the items of a sum, where the items are differentiated themselves.
+"""Item cotangents: those of the items of a sum, where the items are differentiated themselves.
 
-The pullback of a term returns the cotangents of its item, and then those of the shared inputs. The
-latter are added up; the former are put side by side, first in a block and then over all blocks. A
-factor that is known late scales what was put together, entry by entry: so the bits do not depend on
-how the sum was cut.
+The pullback of a term returns the cotangents of its item, and then those of the shared inputs.
+The shared ones are added up; the items' are joined, first in a block and then over all blocks, and
+scaled at the end, entry by entry: so the bits do not depend on how the sum was cut.
 """
 
 import itertools
@@ -114,7 +113,7 @@ def item_cotangents_of(
     """The cotangents of a block's items, which wait for their factor; ``number`` of the fields.
 
     They must belong to the value that was ``summed``: the forward task may have run again. ``None``
-    where the terms are no scalars, which is an error that the sum of the blocks raises.
+    if the terms are not scalars: the sum of the blocks raises that error.
     """
     require_same_value(captured, summed.fingerprint, model)
     gradient = captured.pullback

@@ -25,7 +25,7 @@ from daskgrad.tasks.task_graph import TaskGraph
 
 
 class FusedBlocks(NamedTuple):
-    """Blocks whose values and gradients are added up together, or a sum without tasks.
+    """Blocks whose values and gradients are added up together, or a sum that is evaluated directly.
 
     ``total`` refers to the sum. ``item_cotangents`` refers, for each differentiated field of the
     items, to the cotangents of each block's items.
@@ -55,8 +55,10 @@ class FusedBlocks(NamedTuple):
 
 
 class KeptBlocks(NamedTuple):
-    """Blocks that keep their pullbacks until the backward pass: references to what was captured
-    and to the values, and what they were evaluated on."""
+    """Blocks that keep their pullbacks until the backward pass.
+
+    ``captured`` and ``values`` refer to their results; ``blocks`` are what they were evaluated on.
+    """
 
     node: ReductionNode
     summand: Summand
@@ -97,7 +99,7 @@ class KeptBlocks(NamedTuple):
         ]
 
     def _seen(self, backward: Backward, arrived: Contribution) -> list[Any]:
-        """What the sum of the blocks has seen of each, or what others have of it."""
+        """The ``value_elsewhere`` of each block."""
         if not self.summand.is_partial:
             return [backward.value_elsewhere(self.node, arrived)]
         if not waits_for_value(self.node, backward, arrived):
@@ -125,7 +127,7 @@ def _(node: ReductionNode, backward: Backward, arrived: Contribution) -> None:
 
 
 def build_direct_sum(node: ReductionNode, forward: Forward, direct: DirectSums) -> FusedBlocks:
-    """Builds a task that only gathers the inputs of a sum, whose result is put in its place."""
+    """Builds a task that only gathers the sum's inputs; the sum replaces its result."""
     tasks, key = forward.tasks, forward.tasks.key("forward", node.name)
     direct[key] = node
     total = tasks.add(key, list, shared_values(node, forward))

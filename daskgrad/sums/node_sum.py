@@ -1,4 +1,4 @@
-"""Sums of nodes: balanced, and with at most one task in the backward pass."""
+"""Sums of nodes: added along a tree, with at most one task in the backward pass."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ class AddedNode(Node):
 class SumNode(AddedNode):
     """The sum of nodes of one structure and shape.
 
-    Its backward pass hands the cotangent on; a task tells what the sum has seen of its terms.
+    It passes its cotangent on to its terms, with fingerprints of the values that it added up.
     """
 
     is_elementwise = True
@@ -84,10 +84,10 @@ def build_sum_with_fingerprints(node: AddedNode, forward: Forward, values: Seque
 
 
 def waits_for_value(node: AddedNode, backward: Backward, arrived: Contribution) -> bool:
-    """Whether the cotangent of a sum comes after its value, as that of a consumer does.
+    """Whether the cotangent of a sum arrives after its value.
 
-    What is known before must not wait: terms would be pulled back when all have run, and the tapes
-    that they depend on would all be held until then.
+    One that is known earlier must not wait: no term would be pulled back before all have run, and
+    all their tapes would be held until then.
     """
     is_known = isinstance(arrived.cotangent, Cotangent) and not arrived.saw_value
     return node in backward.forward.added and not is_known
