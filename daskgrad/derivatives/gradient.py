@@ -56,10 +56,7 @@ def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -
     def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         recorded = Recording(fun, name, argnums, args, borrows=True)
         try:
-            output, aux = recorded.run(**kwargs), None
-            if has_aux:
-                output, aux = require_pair(output, f"{name!r} must return {PAIR}")
-            value, aux, gradients = compute_gradients(recorded, output, aux)
+            value, aux, gradients = compute_gradients(recorded, kwargs, has_aux)
         finally:
             recorded.give_back()
         return ((value, aux) if has_aux else value), as_argnums(gradients, argnums)
@@ -67,11 +64,14 @@ def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -
     return document(value_and_grad_of, fun, "value and gradient")
 
 
-PAIR = "a pair (output, auxiliary), since has_aux=True"
-
-
-def compute_gradients(recorded: Recording, output: Any, aux: Any) -> tuple[Any, Any, list[Any]]:
+def compute_gradients(
+    recorded: Recording, kwargs: dict, has_aux: bool
+) -> tuple[Any, Any, list[Any]]:
     """Value, auxiliary and gradients, computed; the output must be one real number."""
+    output, aux = recorded.run(**kwargs), None
+    if has_aux:
+        asked = f"{recorded.name!r} must return a pair (output, auxiliary), since has_aux=True"
+        output, aux = require_pair(output, asked)
     output = as_number(output, recorded.name)
     aux_leaves, aux_structure = flatten(aux)
     extras = [leaf for leaf in aux_leaves if isinstance(leaf, Node)]

@@ -99,9 +99,10 @@ class Clock:
     def is_late(self) -> bool:
         return time.perf_counter() > self.deadline
 
-    def put_off(self) -> None:
-        """Allows for a task that has run, for which Dask would have taken as long."""
+    def put_off(self) -> bool:
+        """Allows for a task that has run, for which Dask would have taken as long; is it late?"""
         self.deadline += TASK_SECONDS
+        return time.perf_counter() > self.deadline
 
     def beside(self, evaluate: Callable[..., Any], *args: Any) -> Any:
         """Calls something whose time does not count: it has its own limit, or only waits."""

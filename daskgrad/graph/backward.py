@@ -149,7 +149,6 @@ def build_pull_back(
     node: CallNode, backward: Backward, arrived: Contribution, fun: Callable, *more: Any
 ) -> Any:
     tasks, forward, active = backward.tasks, backward.forward, backward.graph.active_inputs(node)
-    called = (tasks.shared(node.model), node.call, active, forward.inputs(node))
-    args = (*called, backward.value_elsewhere(node, arrived), *more)
-    captured = forward.captured[node]
+    captured, elsewhere = forward.captured[node], backward.value_elsewhere(node, arrived)
+    args = (tasks.shared(node.model), node.call, active, forward.inputs(node), elsewhere, *more)
     return node.build_task(tasks, "backward", fun, captured, arrived.cotangent, *args)

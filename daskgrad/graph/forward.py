@@ -41,6 +41,7 @@ class Forward:
         self.tasks = tasks
         self.direct = direct
         self.values = Values(tasks)
+        self.staying = graph.inputs_of_one_call if tasks.is_for_cluster else ()  # need not travel
         self.captured: dict[Node, Any] = {}
         self.added: dict[Node, Any] = {}  # sums, with what they have seen of their terms
 
@@ -105,8 +106,10 @@ def pass_value_on(node: Node, forward: Forward, captured: Any) -> None:
 
     A single model that takes in this value and nothing else runs beside it, and needs no such task.
     """
-    stays = forward.tasks.is_for_cluster and node in forward.graph.inputs_of_one_call
-    forward.values[node] = node.build_pick(forward.tasks, "value", value_of, captured, stays=stays)
+    stays = node in forward.staying
+    forward.values[node] = forward.tasks.pick(
+        "value", node.name, value_of, captured, stays=stays, annotations=node.annotations
+    )
 
 
 @takes_as_arrived

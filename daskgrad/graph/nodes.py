@@ -57,11 +57,9 @@ class Node(Collection, ArrayOperators):
         """Builds a task with the node's name and annotations."""
         return tasks.add(tasks.key(stage, self.name), fun, *args, annotations=self.annotations)
 
-    def build_pick(
-        self, tasks: TaskGraph, stage: Stage, fun: Callable, *args: Any, stays: bool = False
-    ) -> Any:
+    def build_pick(self, tasks: TaskGraph, stage: Stage, fun: Callable, *args: Any) -> Any:
         """As ``build_task``, for a part of a result: see ``TaskGraph.pick``."""
-        return tasks.pick(stage, self.name, fun, *args, stays=stays, annotations=self.annotations)
+        return tasks.pick(stage, self.name, fun, *args, annotations=self.annotations)
 
     def is_direct(self, graph: Any, client: Any) -> bool:
         """Whether it is a sum that can be evaluated directly, outside of a graph."""
