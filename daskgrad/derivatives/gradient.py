@@ -76,7 +76,7 @@ def compute_gradients(
     aux_leaves, aux_structure = flatten(aux)
     extras = [leaf for leaf in aux_leaves if isinstance(leaf, Node)]
     graph = recorded.graph(output, extras, output_is_scalar=True)
-    value, computed, arrived = evaluate_graph(graph, extras)
+    value, computed, arrived = evaluate_graph(graph)
     require_real_scalar(value, output.name)
     rest = iter(map(of_its_own, computed))
     aux = [next(rest) if isinstance(leaf, Node) else leaf for leaf in aux_leaves]

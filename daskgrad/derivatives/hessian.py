@@ -99,9 +99,8 @@ def second_order(products: Sequence[Product]) -> list[tuple[list[Any], list[Any]
     if tangents:
         variables = [own for each in products for own in (*each.recorded.variables, *each.pushed)]
         constants = list(dict.fromkeys([node for each in products for node in each.constant_terms]))
-        value, others, arrived = evaluate_graph(
-            Graph(sum_of(tangents), variables, constants, output_is_scalar=True), constants
-        )
+        graph = Graph(sum_of(tangents), variables, constants, output_is_scalar=True)
+        value, others, arrived = evaluate_graph(graph)
         for number in (value, *[other for other in others if not is_integer(other)]):
             require_real_scalar(number, products[0].recorded.name)
     return [each.results(arrived) for each in products]

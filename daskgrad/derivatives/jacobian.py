@@ -110,7 +110,7 @@ def push_columns(recorded: Recording, graph: Graph, argument: Any) -> Any:
         Tangents(graph, unit_directions(recorded, leaves, start, stop)).dual_as_node(graph.output)
         for start, stop in task_groups(entries(leaves))
     ]
-    first, rest, _ = evaluate_graph(Graph(duals[0], [], duals[1:]), duals[1:])
+    first, rest, _ = evaluate_graph(Graph(duals[0], [], duals[1:]))
     require_one_kind(first.value, argument, recorded.name)
     columns = [flatten(tangent)[0] for dual in (first, *rest) for tangent in dual.tangents]
     return submatrices(first.value, argument, columns, are_columns=True)
