@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from daskgrad.derivatives.evaluation import evaluate_graph
-from daskgrad.derivatives.inputs import Argnums, as_argnums, require_both
+from daskgrad.derivatives.inputs import Argnums, as_argnums, require_differentiable
 from daskgrad.derivatives.outputs import as_number, require_real_scalar
 from daskgrad.derivatives.recording import Recording, document
 from daskgrad.graph.nodes import Node
@@ -51,7 +51,7 @@ def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -
     ValueError
         if ``argnums`` names an argument that the call does not have.
     """
-    name = require_both(fun, argnums, "value_and_grad")
+    name = require_differentiable(fun, argnums, "value_and_grad")
 
     def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         recorded = Recording(fun, name, argnums, args, borrows=True)

@@ -15,7 +15,12 @@ import optree
 from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.groups import evaluation_groups
 from daskgrad.derivatives.held import HeldForwardPass
-from daskgrad.derivatives.inputs import Argnums, as_argnums, require_both, require_function
+from daskgrad.derivatives.inputs import (
+    Argnums,
+    as_argnums,
+    require_differentiable,
+    require_function,
+)
 from daskgrad.derivatives.jvp import record_at, tangent_variables
 from daskgrad.derivatives.matrices import submatrices
 from daskgrad.derivatives.notices import warn_of_independent
@@ -114,7 +119,7 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
     Costs a Hessian-vector product for each entry of the arguments, and so as many runs of each
     model; some for each thread are evaluated at once. Errors are those of ``value_and_grad``.
     """
-    name = require_both(fun, argnums, "hessian")
+    name = require_differentiable(fun, argnums, "hessian")
 
     def hessian_of(*args: Any, **kwargs: Any) -> Any:
         numbers = Recording(fun, name, argnums, args).numbers  # an error without derivatives

@@ -51,7 +51,7 @@ def require_function(fun: Any, asked: str, place: str = "first") -> None:
         )
 
 
-def require_both(fun: Any, argnums: Any, asked: str) -> str:
+def require_differentiable(fun: Any, argnums: Any, asked: str) -> str:
     """Checks a function and which arguments to differentiate; returns the function's name."""
     require_function(fun, asked)
     name = function_name(fun)

@@ -9,7 +9,7 @@ import optree
 from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.groups import task_groups
 from daskgrad.derivatives.held import HeldForwardPass
-from daskgrad.derivatives.inputs import Argnums, as_argnums, require_both
+from daskgrad.derivatives.inputs import Argnums, as_argnums, require_differentiable
 from daskgrad.derivatives.matrices import submatrices
 from daskgrad.derivatives.notices import warn_of_independent
 from daskgrad.derivatives.outputs import as_output
@@ -57,7 +57,7 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
     ValueError
         if the mode is unknown, or ``argnums`` names an argument that the call does not have.
     """
-    name = require_both(fun, argnums, "jacobian")
+    name = require_differentiable(fun, argnums, "jacobian")
     require_choice(mode, MODES, "mode")
 
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:

@@ -35,8 +35,7 @@ from daskgrad.values.tuples import as_slice
 
 
 class Summand(NamedTuple):
-    """What a sum adds up, but for its model, which may be a key of its own: the same in a graph,
-    here and on the workers.
+    """What a sum adds up, in a graph, here and on the workers; its model is passed beside it.
 
     The first ``field_count`` inputs of a term are the fields of its item: one for each collection
     in a zip, or the item itself. ``placed`` is the number of the field that the workers hold, if
