@@ -54,11 +54,9 @@ class AtOnce(TaskGraph):
             args = (self._direct[key], self._graph, *given, self._clock)
             return Known(key, self._clock.beside(capture_here, *args))
         value = fun(*given) if self._policy is None else self.function(key, fun).run(tuple(given))
-        found = Known(key, value)
-        self._clock.put_off()
-        if self._clock.is_late():
+        if self._clock.put_off():
             self._hand_over()
-        return found
+        return Known(key, value)
 
     def pick(
         self, stage: Stage, name: str, fun: Callable, source: Any, *args: Any, **how: Any

@@ -9,7 +9,6 @@ from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import build_backward
 from daskgrad.graph.forward import DirectSums, build_forward
-from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
 from daskgrad.models.pullbacks import capture, each_of, pull_back
 from daskgrad.resident.call import ArrayTermsError
@@ -24,24 +23,24 @@ ATTEMPTS = 10  # how often an evaluation is repeated after placed items were los
 Arrived = dict[Variable, Cotangent]  # what arrived at each variable, or part of one
 
 
-def evaluate_graph(graph: Graph, extras: Sequence[Node] = ()) -> tuple[Any, Sequence[Any], Arrived]:
+def evaluate_graph(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     """The output's value, those of the extras, and the cotangents that arrive at variables."""
-    return evaluate_again_if_lost(graph, lambda: evaluate_once(graph, extras))
+    return evaluate_again_if_lost(graph, lambda: evaluate_once(graph))
 
 
-def evaluate_once(graph: Graph, extras: Sequence[Node]) -> tuple[Any, Sequence[Any], Arrived]:
+def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     client = active_client()
     seconds = seconds_in_line(graph, client)
     if not seconds:
         warn_of_shipping(graph, client)
-        return both_passes(graph, extras, TaskGraph(where()))
+        return both_passes(graph, TaskGraph(where()))
     if client is None and graph.is_one_call:
         return one_call(graph)
     direct = DirectSums(client)
     if client is None:
-        return both_passes(graph, extras, AtOnce(graph, direct, seconds), direct)
+        return both_passes(graph, AtOnce(graph, direct, seconds), direct)
     tasks = TaskGraph(Where.CLUSTER)
-    return both_passes(graph, extras, tasks, direct, InLine(graph, tasks, direct, seconds).compute)
+    return both_passes(graph, tasks, direct, InLine(graph, tasks, direct, seconds).compute)
 
 
 def one_call(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
@@ -50,26 +49,26 @@ def one_call(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     node: Any = graph.output
     inputs = [source.primal for source in node.inputs]
     active = graph.active_inputs(node)
-    captured = capture(node.model, node.call, active, inputs)
-    pulled = each_of(pull_back(captured, Seed(), node.model, node.call, active, inputs))
+    called = (node.model, node.call, active, inputs)
+    captured = capture(*called)
+    pulled = each_of(pull_back(captured, Seed(), *called))
     sources = [node.inputs[each.number] for each in active]
     return captured.value, (), dict(zip(sources, pulled, strict=True))
 
 
 def both_passes(
     graph: Graph,
-    extras: Sequence[Node],
     tasks: TaskGraph,
     direct: DirectSums | None = None,
     compute: Callable[[list[Any]], Sequence[Any]] | None = None,
 ) -> tuple[Any, Sequence[Any], Arrived]:
     """Builds the tasks of both passes, and computes those that did not run when they were added."""
     forward = build_forward(graph, tasks, direct)
-    arrived = build_backward(graph, forward, tasks, Seed())
-    references = [forward.values[node] for node in (graph.output, *extras)]
+    arrived = build_backward(forward, tasks, Seed())
+    references = [forward.values[node] for node in (graph.output, *graph.extras)]
     value, *rest = compute_unknown(compute or tasks.compute, [*references, *arrived.values()])
-    computed, pulled = rest[: len(extras)], rest[len(extras) :]
-    return value, computed, dict(zip(arrived, pulled, strict=True))
+    count = len(graph.extras)
+    return value, rest[:count], dict(zip(arrived, rest[count:], strict=True))
 
 
 def compute_unknown(

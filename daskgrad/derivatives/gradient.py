@@ -6,16 +6,11 @@ from typing import Any
 import numpy as np
 
 from daskgrad.derivatives.evaluation import evaluate_graph
-from daskgrad.derivatives.inputs import (
-    Argnums,
-    require_argnums,
-    require_argnums_kind,
-    require_function,
-)
+from daskgrad.derivatives.inputs import Argnums, as_argnums, require_differentiable
 from daskgrad.derivatives.outputs import as_number, require_real_scalar
 from daskgrad.derivatives.recording import Recording, document
 from daskgrad.graph.nodes import Node
-from daskgrad.values.descriptions import function_name, is_integer
+from daskgrad.values.descriptions import require_pair
 from daskgrad.values.memory import of_its_own
 from daskgrad.values.trees import flatten, unflatten
 
@@ -56,30 +51,32 @@ def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -
     ValueError
         if ``argnums`` names an argument that the call does not have.
     """
-    require_function(fun, "value_and_grad")
-    name = function_name(fun)
-    require_argnums_kind(argnums, name)
+    name = require_differentiable(fun, argnums, "value_and_grad")
 
     def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        numbers = require_argnums(argnums, len(args), name)
-        recorded = Recording(fun, name, numbers, args, borrows=True)
+        recorded = Recording(fun, name, argnums, args, borrows=True)
         try:
-            value, aux, gradients = compute_gradients(recorded, *recorded.run(kwargs, has_aux))
+            value, aux, gradients = compute_gradients(recorded, kwargs, has_aux)
         finally:
             recorded.give_back()
-        gradient = gradients[0] if is_integer(argnums) else tuple(gradients)
-        return ((value, aux) if has_aux else value), gradient
+        return ((value, aux) if has_aux else value), as_argnums(gradients, argnums)
 
     return document(value_and_grad_of, fun, "value and gradient")
 
 
-def compute_gradients(recorded: Recording, output: Any, aux: Any) -> tuple[Any, Any, list[Any]]:
+def compute_gradients(
+    recorded: Recording, kwargs: dict, has_aux: bool
+) -> tuple[Any, Any, list[Any]]:
     """Value, auxiliary and gradients, computed; the output must be one real number."""
+    output, aux = recorded.run(**kwargs), None
+    if has_aux:
+        asked = f"{recorded.name!r} must return a pair (output, auxiliary), since has_aux=True"
+        output, aux = require_pair(output, asked)
     output = as_number(output, recorded.name)
     aux_leaves, aux_structure = flatten(aux)
     extras = [leaf for leaf in aux_leaves if isinstance(leaf, Node)]
     graph = recorded.graph(output, extras, output_is_scalar=True)
-    value, computed, arrived = evaluate_graph(graph, extras)
+    value, computed, arrived = evaluate_graph(graph)
     require_real_scalar(value, output.name)
     rest = iter(map(of_its_own, computed))
     aux = [next(rest) if isinstance(leaf, Node) else leaf for leaf in aux_leaves]

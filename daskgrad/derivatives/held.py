@@ -88,7 +88,7 @@ class HeldForwardPass:
 
         def evaluate(run: ForwardPass) -> Arrived:
             tasks, of_value = run.tasks.copy(), self._of_value(cotangent)
-            arrived = build_backward(self._graph, run.forward, tasks, of_value, saw_value=True)
+            arrived = build_backward(run.forward, tasks, of_value, saw_value=True)
             computed = compute_unknown(tasks.compute, list(arrived.values()))
             return dict(zip(arrived, computed, strict=True))
 
@@ -128,13 +128,7 @@ class HeldForwardPass:
         def evaluate(run: ForwardPass) -> list[Arrived]:
             tasks = run.tasks.copy(is_batched=True)
             arrived = [
-                build_backward(
-                    self._graph,
-                    run.forward,
-                    tasks,
-                    seeds(run, tasks, start, stop),
-                    saw_value=True,
-                )
+                build_backward(run.forward, tasks, seeds(run, tasks, start, stop), saw_value=True)
                 for start, stop in runs
             ]
             computed = iter(tasks.compute([ref.key for each in arrived for ref in each.values()]))

@@ -17,13 +17,11 @@ from daskgrad.derivatives.groups import evaluation_groups
 from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import (
     Argnums,
-    has_derivative,
-    require_argnums,
-    require_argnums_kind,
+    as_argnums,
+    require_differentiable,
     require_function,
-    require_tangents,
 )
-from daskgrad.derivatives.jvp import dual_of, tangent_variables
+from daskgrad.derivatives.jvp import record_at, tangent_variables
 from daskgrad.derivatives.matrices import submatrices
 from daskgrad.derivatives.notices import warn_of_independent
 from daskgrad.derivatives.outputs import (
@@ -32,15 +30,15 @@ from daskgrad.derivatives.outputs import (
     checked_cotangent,
     require_real_scalar,
 )
-from daskgrad.derivatives.recording import Recording, document, gather_gradients, in_places
+from daskgrad.derivatives.recording import Recording, document, gather_gradients
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable
 from daskgrad.models.duals import tangent_in_place
-from daskgrad.sums.node_sum import SumNode
+from daskgrad.sums.node_sum import sum_of
 from daskgrad.values import cotangents
-from daskgrad.values.descriptions import function_name, is_integer
+from daskgrad.values.descriptions import is_integer
 from daskgrad.values.trees import flatten
 from daskgrad.values.vectors import entries, unit
 
@@ -60,15 +58,11 @@ def hvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
     Source: the gradient of ⟨∇f(x), v⟩ (A. Griewank and A. Walther, "Evaluating Derivatives", 2008,
     section 5.1).
     """
-    require_function(fun, "hvp")
-    name = function_name(fun)
-    require_tangents(primals, tangents, "hvp", name)
-    wrt = [number for number, primal in enumerate(primals) if has_derivative(primal)]
-    recorded = Recording(fun, name, wrt, primals)
-    output = as_number(recorded.run({}, has_aux=False)[0], name)
-    one = product(recorded, output, [tangents[number] for number in wrt])
+    recorded = record_at(primals, tangents, fun, "hvp")
+    output = as_number(recorded.run(), recorded.name)
+    one = product(recorded, output, [tangents[number] for number in recorded.numbers])
     ((gradients, products),) = second_order([one])
-    return in_places(gradients, wrt, primals), in_places(products, wrt, primals)
+    return recorded.in_places(gradients), recorded.in_places(products)
 
 
 class Product(NamedTuple):
@@ -108,12 +102,10 @@ def second_order(products: Sequence[Product]) -> list[tuple[list[Any], list[Any]
     tangents = [each.tangent for each in products if each.tangent is not None]
     arrived: dict = {}
     if tangents:
-        total = SumNode(tangents) if tangents[1:] else tangents[0]
         variables = [own for each in products for own in (*each.recorded.variables, *each.pushed)]
         constants = list(dict.fromkeys([node for each in products for node in each.constant_terms]))
-        value, others, arrived = evaluate_graph(
-            Graph(total, variables, constants, output_is_scalar=True), constants
-        )
+        graph = Graph(sum_of(tangents), variables, constants, output_is_scalar=True)
+        value, others, arrived = evaluate_graph(graph)
         for number in (value, *[other for other in others if not is_integer(other)]):
             require_real_scalar(number, products[0].recorded.name)
     return [each.results(arrived) for each in products]
@@ -127,31 +119,26 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
     Costs a Hessian-vector product for each entry of the arguments, and so as many runs of each
     model; some for each thread are evaluated at once. Errors are those of ``value_and_grad``.
     """
-    require_function(fun, "hessian")
-    name = function_name(fun)
-    require_argnums_kind(argnums, name)
+    name = require_differentiable(fun, argnums, "hessian")
 
     def hessian_of(*args: Any, **kwargs: Any) -> Any:
-        numbers = require_argnums(argnums, len(args), name)
-
-        Recording(fun, name, numbers, args)  # they all have derivatives, or it is an error
-        require_real(tuple([args[number] for number in numbers]), name)
+        numbers = Recording(fun, name, argnums, args).numbers  # an error without derivatives
+        own = [args[number] for number in numbers]
+        require_real(own, name)
+        leaves, structure = flatten(own)
 
         def along(place: int) -> Product:
             direction: Any = optree.tree_unflatten(structure, list(unit(leaves, place)))
             recorded = Recording(fun, name, numbers, args)
-            output = as_number(recorded.run(kwargs, has_aux=False)[0], name)
-            return product(recorded, output, direction)
+            return product(recorded, as_number(recorded.run(**kwargs), name), direction)
 
-        own = tuple([args[number] for number in numbers])
-        leaves, structure = flatten(own)
         rows = [
-            flatten(tuple(row))[0]
+            flatten(row)[0]
             for start, stop in evaluation_groups(entries(leaves))
             for _, row in second_order([along(place) for place in range(start, stop)])
         ]
-        tree = flatten(own[0])[1] if is_integer(argnums) else structure
-        return submatrices(leaves, leaves, tree, tree, rows)
+        argument = as_argnums(own, argnums)
+        return submatrices(argument, argument, rows)
 
     return document(hessian_of, fun, "hessian")
 
@@ -175,24 +162,20 @@ def gnvp(
     of nodes, and ``loss`` takes their values and returns one real number; both call models. The
     results are as those of ``hvp``, and so are errors. The models of the residuals run once.
     """
-    require_function(residuals, "gnvp")
     require_function(loss, "gnvp", "second")
-    name = function_name(residuals)
-    require_tangents(primals, tangents, "gnvp", name)
-    wrt = [number for number, primal in enumerate(primals) if has_derivative(primal)]
-    recorded = Recording(residuals, name, wrt, primals)
-    output = as_output(recorded.run({}, has_aux=False)[0], name)
-    directions = tangent_variables(recorded, [tangents[number] for number in wrt])
+    recorded = record_at(primals, tangents, residuals, "gnvp")
+    graph = recorded.graph(as_output(recorded.run(), recorded.name))
+    directions = tangent_variables(recorded, [tangents[number] for number in recorded.numbers])
     pushed = [direction for (direction,) in directions.values()]
-    held = HeldForwardPass(Graph(dual_of(recorded.graph(output), directions), pushed))
+    held = HeldForwardPass(Graph(Tangents(graph, directions).dual_as_node(graph.output), pushed))
     value, (moved,) = held.value
     tangent = tangent_in_place(value, moved)
 
     def pulled(cotangent: Any) -> tuple:
         """The transposed Jacobian times a cotangent: the tangent is linear in its directions."""
-        leaves = checked_cotangent(cotangent, value, name).leaves
+        leaves = checked_cotangent(cotangent, value, recorded.name).leaves
         of_dual = cotangents.Cotangent(((None,) * len(leaves)) + leaves)
-        return in_places(gather_gradients(pushed, held.pull(of_dual))[0], wrt, primals)
+        return recorded.in_places(gather_gradients(pushed, held.pull(of_dual))[0])
 
     (slope,), (curvature,) = hvp(loss, (value,), (tangent,))
     return pulled(slope), pulled(curvature)

@@ -30,10 +30,11 @@ from daskgrad.resident.connection import connection_of
 from daskgrad.resident.requests import SpreadSum
 from daskgrad.resident.shards import Shards
 from daskgrad.resident.spread import Spread
-from daskgrad.sums.adding import CapturedSubtrees, require_gradient
+from daskgrad.sums.adding import CapturedSubtrees, add_captured, require_gradient
 from daskgrad.sums.block_tasks import Summand, TracedSum
 from daskgrad.sums.item_sum import ReductionNode
-from daskgrad.sums.item_sum_passes import build_blocks, build_captured_sum
+from daskgrad.sums.item_sum_passes import build_captures
+from daskgrad.sums.node_sum import build_sum
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.settings import setting
 from daskgrad.tasks.task_graph import TaskGraph
@@ -71,28 +72,16 @@ def is_resident(graph: Graph, client: Client) -> bool:
     """
     sums = [node for node in graph.order if isinstance(node, ReductionNode)]
     sums = [node for node in sums if node.is_on(client)] or sums
-    return bool(sums) and all(is_called(node, graph, client) for node in sums)
-
-
-def is_called(node: ReductionNode, graph: Graph, client: Client) -> bool:
-    """Whether the workers evaluate a sum, called directly."""
-    return is_there(node, client) and node.is_direct(graph, client)
+    return bool(sums) and all(
+        [node.is_for_workers(client) and node.is_direct(graph, client) for node in sums]
+    )
 
 
 def is_plain(node: Node, client: Client | None) -> bool:
     is_from_elsewhere = isinstance(node, Constant) and is_collection(node.value)
     if isinstance(node, ReductionNode):
-        is_from_elsewhere = not (is_placed(node, client) or node.items.is_here)
+        is_from_elsewhere = not (node.is_on(client) or node.items.is_here)
     return not (node.annotations or node.is_settled or is_from_elsewhere)
-
-
-def is_placed(node: Node, client: Client | None) -> bool:
-    return isinstance(node, ReductionNode) and node.is_on(client)
-
-
-def is_there(node: ReductionNode, client: Client | None) -> bool:
-    """Whether the workers evaluate a sum that is evaluated directly."""
-    return node.is_on(client) or node.is_sent(client)
 
 
 # --------------------------------------------------------------------------------------- running
@@ -110,9 +99,10 @@ class Clock:
     def is_late(self) -> bool:
         return time.perf_counter() > self.deadline
 
-    def put_off(self) -> None:
-        """Allows for a task that has run, for which Dask would have taken as long."""
+    def put_off(self) -> bool:
+        """Allows for a task that has run, for which Dask would have taken as long; is it late?"""
         self.deadline += TASK_SECONDS
+        return time.perf_counter() > self.deadline
 
     def beside(self, evaluate: Callable[..., Any], *args: Any) -> Any:
         """Calls something whose time does not count: it has its own limit, or only waits."""
@@ -154,7 +144,8 @@ class InLine:
     def _evaluate(self, waiting: Sequence[Any], keys: Sequence[Any]) -> None:
         """Evaluates sums: sends off those on the cluster, and runs the others meanwhile."""
         self._run([source for key in waiting for source in self._tasks.inputs(key)], keys)
-        there = [key for key in waiting if is_there(self._direct[key], self._direct.client)]
+        client = self._direct.client
+        there = [key for key in waiting if self._direct[key].is_for_workers(client)]
         call = self._clock.beside(self._start, there)
         try:
             for key in waiting:
@@ -252,7 +243,7 @@ def capture_here(
         if done and now + (now - begin) > deadline:
             break
         captured = traced.capture(firsts[start], *node.items.here(start, stop))
-        require_gradient(captured, node.model)
+        require_gradient(captured, node.name)
         subtrees.put(place, captured)
         done = stop
     if done < len(firsts):
@@ -270,9 +261,10 @@ def capture_with_dask(
     data = node.items.blocks(tasks, node.name)
     places, keys = [], []
     for start, stop, place in subtrees_from(done, len(data)):
-        blocks = build_blocks(node, tasks, summand, given, data[start:stop])
+        blocks = build_captures(node, tasks, summand, given, data[start:stop])
         places.append(place)
-        keys.append(build_captured_sum(node, tasks, blocks, are_all=False).key)
+        total = build_sum(node, tasks, blocks, "forward", add_captured, are_all=False)
+        keys.append(total.key)
     return list(zip(places, tasks.compute(keys), strict=True))
 
 

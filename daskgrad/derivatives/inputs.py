@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import optree
 
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import OTHER_DERIVATIVE, Variable
 from daskgrad.values import cotangents
-from daskgrad.values.descriptions import describe, is_integer
-from daskgrad.values.trees import flatten, map_leaves
+from daskgrad.values.cotangents import Leaves
+from daskgrad.values.descriptions import describe, function_name, is_integer
+from daskgrad.values.trees import flatten
+from daskgrad.values.vectors import still
 
 Argnums = int | Sequence[int]
 
@@ -48,6 +49,19 @@ def require_function(fun: Any, asked: str, place: str = "first") -> None:
             f"the {place} argument of dg.{asked} must be a function that calls models; "
             f"found {describe(fun)}"
         )
+
+
+def require_differentiable(fun: Any, argnums: Any, asked: str) -> str:
+    """Checks a function and which arguments to differentiate; returns the function's name."""
+    require_function(fun, asked)
+    name = function_name(fun)
+    require_argnums_kind(argnums, name)
+    return name
+
+
+def as_argnums(found: Sequence[Any], argnums: Argnums) -> Any:
+    """The only one of these where ``argnums`` is a number, else a tuple."""
+    return found[0] if is_integer(argnums) else tuple(found)
 
 
 def has_derivative(value: Any) -> bool:
@@ -96,21 +110,25 @@ def require_variables(wrt: Sequence[Any]) -> None:
             )
 
 
-def checked_tangent(tangent: Any, primal: Any, argument: str) -> Any:
-    """A tangent in the structure, shapes and dtypes of its primal; zeros where it is ``None``."""
-    leaves, structure = flatten(tangent)
-    primals, expected = flatten(primal)
-    if tangent is None:
-        leaves, structure = [None] * len(primals), expected
+def checked_leaves(derivative: Any, value: Any, what: str, of: str) -> Leaves:
+    """The leaves of a tangent or cotangent in the structure, shapes and dtypes of a value."""
+    leaves, structure = flatten(derivative)
+    primals, expected = flatten(value)
     if structure != expected:
         raise ValueError(
-            f"tangent of {argument!r}: expected the structure of the primal, {describe(primal)}; "
-            f"found {describe(tangent)}"
+            f"{what}: expected the structure of the {of}, {describe(value)}; "
+            f"found {describe(derivative)}"
         )
     pairs = zip(leaves, primals, strict=True)
-    checked = [cotangents.check(t, p, f"tangent of {argument!r}") for t, p in pairs]
-    full = [cotangents.zeros(p) if t is None else t for t, p in zip(checked, primals, strict=True)]
-    return optree.tree_unflatten(structure, full)
+    return tuple([cotangents.check(leaf, primal, what) for leaf, primal in pairs])
+
+
+def checked_tangent(tangent: Any, primal: Any, argument: str) -> Any:
+    """A tangent in the structure, shapes and dtypes of its primal; zeros where it is ``None``."""
+    if tangent is None:
+        return still(primal)
+    checked = checked_leaves(tangent, primal, f"tangent of {argument!r}", "primal")
+    return cotangents.gradient(*flatten(primal), checked)
 
 
 def require_tangents(primals: Any, tangents: Any, asked: str, name: str) -> None:
@@ -129,8 +147,3 @@ def require_tangents(primals: Any, tangents: Any, asked: str, name: str) -> None
     for number, (primal, tangent) in enumerate(zip(primals, tangents, strict=True)):
         if tangent is not None and not has_derivative(primal):
             checked_tangent(tangent, primal, f"argument {number} of {name}")
-
-
-def nothing(primal: Any) -> Any:
-    """The gradient of an argument without derivative: None for every leaf."""
-    return map_leaves(lambda _: None, primal)

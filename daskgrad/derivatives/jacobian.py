@@ -9,20 +9,15 @@ import optree
 from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.groups import task_groups
 from daskgrad.derivatives.held import HeldForwardPass
-from daskgrad.derivatives.inputs import (
-    Argnums,
-    require_argnums,
-    require_argnums_kind,
-    require_function,
-)
-from daskgrad.derivatives.jvp import dual_of
+from daskgrad.derivatives.inputs import Argnums, as_argnums, require_differentiable
 from daskgrad.derivatives.matrices import submatrices
 from daskgrad.derivatives.notices import warn_of_independent
 from daskgrad.derivatives.outputs import as_output
 from daskgrad.derivatives.recording import Recording, document, gather_gradients
 from daskgrad.graph.activity import Graph
+from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable, variable
-from daskgrad.values.descriptions import describe, function_name, is_integer, require_choice
+from daskgrad.values.descriptions import describe, require_choice
 from daskgrad.values.trees import flatten
 from daskgrad.values.vectors import differentiable, entries, unit
 
@@ -62,20 +57,16 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
     ValueError
         if the mode is unknown, or ``argnums`` names an argument that the call does not have.
     """
-    require_function(fun, "jacobian")
-    name = function_name(fun)
-    require_argnums_kind(argnums, name)
+    name = require_differentiable(fun, argnums, "jacobian")
     require_choice(mode, MODES, "mode")
 
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
-        numbers = require_argnums(argnums, len(args), name)
-        recorded = Recording(fun, name, numbers, args)
-        output = as_output(recorded.run(kwargs, has_aux=False)[0], name)
-        graph = recorded.graph(output)
+        recorded = Recording(fun, name, argnums, args)
+        graph = recorded.graph(as_output(recorded.run(**kwargs), name))
         used = {node.root for node in graph.active if isinstance(node, Variable)}
         unused = [own for own in recorded.variables if own not in used]
         warn_of_independent(unused, name)
-        argument = args[numbers[0]] if is_integer(argnums) else tuple([args[n] for n in numbers])
+        argument = as_argnums([args[number] for number in recorded.numbers], argnums)
         if mode == "forward" and entries(argument):
             return push_columns(recorded, graph, argument)
         held = HeldForwardPass(graph)
@@ -105,31 +96,24 @@ def is_taller(value: Any, argument: Any) -> bool:
 
 def pull_rows(recorded: Recording, held: HeldForwardPass, argument: Any) -> Any:
     """The Jacobian by rows, from the cotangents of the value's entries."""
-    outer, outer_tree = flatten(held.value)
-    inner, inner_tree = flatten(argument)
     rows = [
-        [
-            leaf
-            for tree in gather_gradients(recorded.variables, arrived)[0]
-            for leaf in flatten(tree)[0]
-        ]
-        for arrived in held.pull_units(entries(outer))
+        flatten(gather_gradients(recorded.variables, arrived)[0])[0]
+        for arrived in held.pull_units(entries(held.value))
     ]
-    return submatrices(outer, inner, outer_tree, inner_tree, rows)
+    return submatrices(held.value, argument, rows)
 
 
 def push_columns(recorded: Recording, graph: Graph, argument: Any) -> Any:
     """The Jacobian by columns, from the tangents of the arguments' entries."""
-    inner, inner_tree = flatten(argument)
+    leaves = flatten(argument)[0]
     duals = [
-        dual_of(graph, unit_directions(recorded, inner, start, stop), stop - start)
-        for start, stop in task_groups(entries(inner))
+        Tangents(graph, unit_directions(recorded, leaves, start, stop)).dual_as_node(graph.output)
+        for start, stop in task_groups(entries(leaves))
     ]
-    first, rest, _ = evaluate_graph(Graph(duals[0], [], duals[1:]), duals[1:])
+    first, rest, _ = evaluate_graph(Graph(duals[0], [], duals[1:]))
     require_one_kind(first.value, argument, recorded.name)
-    outer, outer_tree = flatten(first.value)
     columns = [flatten(tangent)[0] for dual in (first, *rest) for tangent in dual.tangents]
-    return submatrices(outer, inner, outer_tree, inner_tree, columns, are_columns=True)
+    return submatrices(first.value, argument, columns, are_columns=True)
 
 
 def unit_directions(recorded: Recording, leaves: Sequence[Any], start: int, stop: int) -> dict:

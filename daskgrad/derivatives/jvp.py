@@ -13,10 +13,9 @@ from daskgrad.derivatives.inputs import (
 from daskgrad.derivatives.outputs import as_output
 from daskgrad.derivatives.recording import Recording
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.nodes import Node
-from daskgrad.graph.tangents import PAIR, ZERO_TANGENTS, Tangents
+from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable, variable
-from daskgrad.models.duals import Dual, tangent_in_place
+from daskgrad.models.duals import tangent_in_place
 from daskgrad.values.descriptions import function_name
 from daskgrad.values.memory import of_its_own
 
@@ -48,20 +47,31 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
     NotImplementedError
         if a model has a rule of its own for gradients only (``custom_vjp``).
     """
-    require_function(fun, "jvp")
+    recorded = record_at(primals, tangents, fun, "jvp", with_zeros=False)
+    graph = recorded.graph(as_output(recorded.run(), recorded.name))
+    directions = tangent_variables(recorded, [tangents[n] for n in recorded.numbers])
+    output = Tangents(graph, directions).dual_as_node(graph.output)
+    dual = evaluate_graph(Graph(output, []))[0]
+    tangent = tangent_in_place(dual.value, dual.tangents[0])
+    return of_its_own(dual.value), of_its_own(tangent)
+
+
+def record_at(
+    primals: Any, tangents: Any, fun: Callable, asked: str, with_zeros: bool = True
+) -> Recording:
+    """A call of ``fun`` with variables for the primals that have a derivative.
+
+    Without ``with_zeros`` those whose tangent is ``None`` are constants.
+    """
+    require_function(fun, asked)
     name = function_name(fun)
-    require_tangents(primals, tangents, "jvp", name)
+    require_tangents(primals, tangents, asked, name)
     wrt = [
         number
         for number, (primal, tangent) in enumerate(zip(primals, tangents, strict=True))
-        if tangent is not None and has_derivative(primal)
+        if (with_zeros or tangent is not None) and has_derivative(primal)
     ]
-    recorded = Recording(fun, name, wrt, primals)
-    output = as_output(recorded.run({}, has_aux=False)[0], name)
-    directions = tangent_variables(recorded, [tangents[number] for number in wrt])
-    dual = evaluate_graph(Graph(dual_of(recorded.graph(output), directions), []))[0]
-    tangent = tangent_in_place(dual.value, dual.tangents[0])
-    return of_its_own(dual.value), of_its_own(tangent)
+    return Recording(fun, name, wrt, primals)
 
 
 def tangent_variables(
@@ -72,11 +82,3 @@ def tangent_variables(
         own: (variable(checked_tangent(tangent, own.primal, own.name), f"tangent of {own.name}"),)
         for own, tangent in zip(recorded.variables, tangents, strict=True)
     }
-
-
-def dual_of(graph: Graph, directions: dict[Variable, tuple[Variable, ...]], count: int = 1) -> Node:
-    """The node of the dual of a graph's output."""
-    if graph.output not in graph.active:
-        return ZERO_TANGENTS(graph.output, count)
-    dual = Tangents(graph, directions).dual(graph.output)
-    return PAIR(*dual) if isinstance(dual, Dual) else dual

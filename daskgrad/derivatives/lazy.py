@@ -51,7 +51,7 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
         node.own_arrays()  # the collections may be computed when a call that borrows has ended
     forward = build_forward(graph, tasks)
     seed = Seed() if cotangent is None else build_cotangent(cotangent, output, tasks, forward)
-    arrived = build_backward(graph, forward, tasks, seed)
+    arrived = build_backward(forward, tasks, seed)
     parts = by_root(arrived)
     found = [overlapping(v, parts[v.root], arrived) for v in variables]
     pairs = list(zip(variables, found, strict=True))
@@ -83,14 +83,10 @@ def build_gradient(wrt: Variable, tasks: TaskGraph, forward: Forward, found: Any
     return tasks.add(
         tasks.key("cotangent", wrt.name),
         collect_gradient,
-        value_of_variable(wrt, tasks, forward),
+        forward.values[wrt],
         tuple([start for start, _ in found]),
         [cotangent for _, cotangent in found],
     )
-
-
-def value_of_variable(wrt: Variable, tasks: TaskGraph, forward: Forward) -> Any:
-    return forward.values[wrt] if wrt in forward.values else wrt.build_value(tasks, [])
 
 
 def collect_gradient(value: Any, starts: Sequence[int], arrived: Sequence[Cotangent]) -> Any:

@@ -8,22 +8,20 @@ import numpy as np
 import optree
 
 from daskgrad.values.cotangents import is_differentiable
+from daskgrad.values.trees import flatten
 from daskgrad.values.vectors import entries
 
 
 def submatrices(
-    outer: Sequence[Any],
-    inner: Sequence[Any],
-    outer_tree: Any,
-    inner_tree: Any,
-    found: Sequence[Sequence[Any]],
-    are_columns: bool = False,
+    value: Any, argument: Any, found: Sequence[Sequence[Any]], are_columns: bool = False
 ) -> Any:
     """A tree of trees of submatrices, from the rows of a matrix.
 
-    A row belongs to one entry of the ``outer`` leaves and has the shapes of the ``inner`` leaves;
-    with ``are_columns`` it is the other way round.
+    A row belongs to one entry of the value and has the shapes of the argument's leaves; with
+    ``are_columns`` it is the other way round.
     """
+    outer, outer_tree = flatten(value)
+    inner, inner_tree = flatten(argument)
     runs = list(pairwise(accumulate(map(entries, inner if are_columns else outer), initial=0)))
 
     def submatrix(place: int, other: int) -> Any:

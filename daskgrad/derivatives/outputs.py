@@ -5,8 +5,10 @@ from typing import Any
 import numpy as np
 import optree
 
+from daskgrad.derivatives.inputs import checked_leaves
 from daskgrad.graph.delayed import delayed
 from daskgrad.graph.nodes import Constant, Node
+from daskgrad.graph.stopping import same
 from daskgrad.models.tracing import is_real_scalar
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent
@@ -25,12 +27,9 @@ def require_real_scalar(value: Any, name: str) -> None:
 
 
 def as_number(output: Any, name: str) -> Node:
-    """The node of an output that is one real number."""
-    return output if isinstance(output, Node) else constant_output(output, name)
-
-
-def constant_output(output: Any, name: str) -> Node:
-    """A node for an output that depends on no model: a number, or an error."""
+    """The node of an output that is one real number; a constant one depends on no model."""
+    if isinstance(output, Node):
+        return output
     if is_number(output):
         return Constant(np.float64(output))
     raise TypeError(
@@ -52,25 +51,14 @@ def holds_node(value: Any) -> bool:
     return any(isinstance(leaf, Node) for leaf in flatten(value)[0])
 
 
-def pack_output(value: Any) -> Any:
-    return value
-
-
-PACK = delayed(pack_output, name="output")
+PACK = delayed(same, name="output")
 
 
 def checked_cotangent(cotangent: Any, value: Any, name: str) -> Cotangent:
     """A cotangent in the structure, shapes and dtypes of the value."""
-    leaves, structure = flatten(cotangent)
-    primals, expected = flatten(value)
-    if structure != expected:
-        raise ValueError(
-            f"cotangent of {name!r}: expected the structure of the value, {describe(value)}; "
-            f"found {describe(cotangent)}"
-        )
-    what, pairs = f"cotangent of {name!r}", zip(leaves, primals, strict=True)
-    checked = [cotangents.check(c, leaf, what) for c, leaf in pairs]
-    return Cotangent(tuple(of_its_own(checked)))
+    return Cotangent(
+        of_its_own(checked_leaves(cotangent, value, f"cotangent of {name!r}", "value"))
+    )
 
 
 def unstack(cotangent: Any, value: Any, name: str) -> list[Cotangent] | None:

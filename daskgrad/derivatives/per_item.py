@@ -1,6 +1,8 @@
 """Per item: the value and the gradient of each term of a sum, in one pass."""
 
+import functools
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -9,24 +11,26 @@ import optree
 from daskgrad.derivatives.evaluation import evaluate_again_if_lost
 from daskgrad.derivatives.inputs import (
     Argnums,
+    as_argnums,
     require_argnums,
     require_argnums_kind,
 )
 from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.derivatives.recording import Recording
+from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import as_model
 from daskgrad.graph.nodes import build_values
-from daskgrad.models.model import Model, inside_model
+from daskgrad.models.model import inside_model
 from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.map_sum import reduction
-from daskgrad.sums.term_gradients import SingleTerms, gradients_of_block, norms_of_block
-from daskgrad.sums.zipping import Items, Zip, as_sources, cut_alike, holds_nodes
+from daskgrad.sums.term_gradients import norms, rows, terms_of_block
+from daskgrad.sums.zipping import Zip, as_sources, cut_alike, holds_nodes
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values.descriptions import is_integer, require_choice
+from daskgrad.values.descriptions import require_choice
 
-KINDS = {"norm": norms_of_block, "full": gradients_of_block}
+KINDS = {"norm": norms, "full": rows}
 
 
 def per_item(
@@ -78,7 +82,11 @@ def per_item(
     require_grainsize(grainsize)
     require_choice(gradient, KINDS, "gradient")
     require_argnums_kind(argnums, model.name)
-    require_outside(model)
+    if inside_model():
+        raise TypeError(
+            f"dg.per_item of model {model.name!r} was called inside a model, where nothing is "
+            f"recorded; call it outside of models"
+        )
     sources = as_sources(items, "items", slices=False)
     if holds_nodes(sources) or any(source.variable is not None for source in sources):
         raise TypeError(
@@ -89,64 +97,38 @@ def per_item(
 
     def per_item_of(*shared: Any) -> tuple[np.ndarray, Any]:
         numbers = require_argnums(argnums, len(shared), model.name)
-        evaluation = ItemByItem(model, each, isinstance(items, Zip), shared, sorted(numbers))
-        values, gradients = evaluation.compute(gradient)
+        recorded = Recording(model.fun, model.name, sorted(numbers), shared, skipped=1)
+        node = reduction(model, each, tuple(recorded.args), isinstance(items, Zip), "pairwise")
+        graph = recorded.graph(node)
+        found = evaluate_again_if_lost(graph, lambda: evaluate_terms(node, graph, KINDS[gradient]))
+        values, gradients = zip(*found, strict=True)
         if gradient == "norm":
-            return values, gradients
-        ordered = [gradients[sorted(numbers).index(number)] for number in numbers]
-        return values, ordered[0] if is_integer(argnums) else tuple(ordered)
+            return concatenate(values), concatenate(gradients)
+        by_leaf = zip(*gradients, strict=True)
+        leaves = iter([None if own[0] is None else concatenate(own) for own in by_leaf])
+        trees = {
+            number: optree.tree_unflatten(own.structure, list(islice(leaves, len(own.leaves))))
+            for number, own in zip(recorded.numbers, recorded.variables, strict=True)
+        }
+        return concatenate(values), as_argnums([trees[number] for number in numbers], argnums)
 
     return per_item_of
 
 
-class ItemByItem:
-    """One evaluation of all items; ``numbers`` of the shared arguments are differentiated."""
-
-    def __init__(
-        self, model: Model, items: Items, is_zip: bool, shared: tuple, numbers: Sequence[int]
-    ):
-        recorded = Recording(model.fun, model.name, numbers, shared, skipped=1)
-        self._variables = recorded.variables
-        args = tuple(recorded.args)
-        self._node: ReductionNode = reduction(model, items, args, is_zip, "pairwise")
-        self._graph = recorded.graph(self._node)
-
-    def compute(self, kind: str) -> tuple[np.ndarray, Any]:
-        """The values, and the norms or, of each variable, the gradients."""
-        blocks: Sequence[SingleTerms] = evaluate_again_if_lost(self._graph, lambda: self._run(kind))
-        values = concatenate([block.values for block in blocks])
-        if kind == "norm":
-            return values, concatenate([block.gradients for block in blocks])
-        by_leaf = zip(*[block.gradients for block in blocks], strict=True)
-        leaves = iter([None if rows[0] is None else concatenate(rows) for rows in by_leaf])
-        return values, [
-            optree.tree_unflatten(v.structure, [next(leaves) for _ in v.leaves])
-            for v in self._variables
-        ]
-
-    def _run(self, kind: str) -> Sequence[SingleTerms]:
-        warn_of_shipping(self._graph, active_client())
-        node, tasks = self._node, TaskGraph()
-        values = build_values(tasks, node.inputs)
-        summand = node.summand(self._graph)
-        model = tasks.constant(node.model, node.name)
-        inputs = [values[source] for source in node.inputs]
-        blocks = node.items.blocks(tasks, node.name)
-        references = [
-            tasks.add(tasks.key("backward", node.name), KINDS[kind], model, summand, *block)
-            for block in [(first, inputs, *fields) for first, fields in blocks]
-        ]
-        return tasks.compute([reference.key for reference in references])
+def evaluate_terms(
+    node: ReductionNode, graph: Graph, collect: Callable
+) -> Sequence[tuple[np.ndarray, Any]]:
+    """For each block the values of its terms, and what ``collect`` makes of their gradients."""
+    warn_of_shipping(graph, active_client())
+    tasks = TaskGraph()
+    values = build_values(tasks, node.inputs)
+    tasks.share([node.model, node.model])  # it is in every task
+    args = (node.summand(graph), [values[source] for source in node.inputs])
+    fun, blocks = functools.partial(terms_of_block, collect), node.items.blocks(tasks, node.name)
+    references = node.build_blocks(tasks, "backward", fun, *args, blocks)
+    return tasks.compute([reference.key for reference in references])
 
 
 def concatenate(blocks: Sequence[np.ndarray]) -> np.ndarray:
     """Blocks one after the other; a block without items has no dtype of its own."""
     return np.concatenate([block for block in blocks if len(block)] or blocks[:1])
-
-
-def require_outside(model: Model) -> None:
-    if inside_model():
-        raise TypeError(
-            f"dg.per_item of model {model.name!r} was called inside a model, where nothing is "
-            f"recorded; call it outside of models"
-        )

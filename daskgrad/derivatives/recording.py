@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from daskgrad.derivatives.inputs import (
-    nothing,
+    Argnums,
+    require_argnums,
     require_derivative,
     require_no_node,
     require_own_variables,
@@ -21,22 +22,24 @@ from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable, borrow_variable, variable
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent
-from daskgrad.values.descriptions import argument_name, function_name, require_pair
+from daskgrad.values.descriptions import argument_name, function_name
 from daskgrad.values.ownership import take_cotangent
+from daskgrad.values.trees import map_leaves
 
 
 class Recording:
     """One call of a user's function with variables in the place of some arguments.
 
-    ``borrows``: does not copy the arguments, since ``give_back`` ends the recording before the
-    caller can write into them. ``skipped``: how many arguments of the function precede ``args``.
+    ``numbers`` are those of these arguments. ``borrows``: does not copy the arguments, since
+    ``give_back`` ends the recording before the caller can write into them. ``skipped``: how many
+    arguments of the function precede ``args``.
     """
 
     def __init__(
         self,
         fun: Callable,
         name: str,
-        argnums: Sequence[int],
+        argnums: Argnums,
         args: Sequence[Any],
         borrows: bool = False,
         skipped: int = 0,
@@ -44,13 +47,16 @@ class Recording:
         self.fun = fun
         self.name = name
         self.args = list(args)
+        self.numbers = require_argnums(argnums, len(args), name)
         self.variables: list[Variable] = []
-        for number in argnums:
+        for number in self.numbers:
             argument = argument_name(fun, skipped + number)
             require_no_node(args[number], argument)
             require_derivative(args[number], argument, name)
-            self.variables.append(record_variable(args[number], argument, borrows))
-            self.args[number] = self.variables[-1]
+            made = (borrow_variable if borrows else variable)(args[number], argument)
+            made.is_recorded = True
+            self.variables.append(made)
+            self.args[number] = made
 
     def graph(
         self, output: Node, extras: Sequence[Node] = (), output_is_scalar: bool = False
@@ -59,12 +65,15 @@ class Recording:
         require_own_variables(graph, self.variables, self.name)
         return graph
 
-    def run(self, kwargs: dict, has_aux: bool) -> tuple[Any, Any]:
-        result = self.fun(*self.args, **kwargs)
-        if not has_aux:
-            return result, None
-        asked = f"{self.name!r} must return a pair (output, auxiliary), since has_aux=True"
-        return require_pair(result, asked)
+    def run(self, **kwargs: Any) -> Any:
+        return self.fun(*self.args, **kwargs)
+
+    def in_places(self, results: Sequence[Any]) -> tuple:
+        """One entry for each argument, with ``None`` leaves for those that are not variables."""
+        rest, args = iter(results), enumerate(self.args)
+        return tuple(
+            [next(rest) if n in self.numbers else map_leaves(lambda _: None, x) for n, x in args]
+        )
 
     def gather(self, arrived: dict[Variable, Cotangent], is_last: bool = False) -> list[Any]:
         """The gradient of each variable, with a warning for those that nothing arrived at.
@@ -103,18 +112,6 @@ def gather_gradients(
             independent.append(root)
         gradients.append(cotangents.gradient(root.leaves, root.structure, leaves))
     return gradients, independent
-
-
-def in_places(results: Sequence[Any], wrt: Sequence[int], primals: Sequence[Any]) -> tuple:
-    """One entry for each primal, with ``None`` leaves for those without derivative."""
-    rest = iter(results)
-    return tuple([next(rest) if i in wrt else nothing(p) for i, p in enumerate(primals)])
-
-
-def record_variable(value: Any, name: str, is_borrowed: bool) -> Variable:
-    made = borrow_variable(value, name) if is_borrowed else variable(value, name)
-    made.is_recorded = True
-    return made
 
 
 def by_root(nodes: Iterable[Variable]) -> dict[Variable, list[Variable]]:

@@ -9,7 +9,7 @@ from daskgrad.derivatives.evaluation import Arrived
 from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import has_derivative, require_function, require_no_node
 from daskgrad.derivatives.outputs import as_output, checked_cotangent, unstack
-from daskgrad.derivatives.recording import Recording, in_places
+from daskgrad.derivatives.recording import Recording
 from daskgrad.values.descriptions import argument_name, function_name
 from daskgrad.values.memory import of_its_own
 from daskgrad.values.trees import map_leaves
@@ -44,11 +44,10 @@ def vjp(fun: Callable, *primals: Any) -> tuple[Any, Callable[[Any], tuple]]:
         require_no_node(primal, argument_name(fun, number))
     wrt = [i for i, primal in enumerate(primals) if has_derivative(primal)]
     recorded = Recording(fun, name, wrt, primals)
-    output = as_output(recorded.run({}, has_aux=False)[0], name)
-    held = HeldForwardPass(recorded.graph(output))
+    held = HeldForwardPass(recorded.graph(as_output(recorded.run(), name)))
 
     def by_primal(arrived: Arrived) -> tuple:
-        return in_places(recorded.gather(arrived), wrt, primals)
+        return recorded.in_places(recorded.gather(arrived))
 
     def pullback(cotangent: Any) -> tuple:
         batch = unstack(cotangent, held.value, name)

@@ -37,10 +37,6 @@ class Graph:
         self.order = reached
         self.scalars = self._scalars() if output_is_scalar else set()
 
-    def is_wrt(self, node: Node) -> bool:
-        """Whether a node is one of the variables, or a part of one."""
-        return isinstance(node, Variable) and node.root in self.wrt
-
     def active_inputs(self, node: Node) -> tuple[Active, ...]:
         """Which inputs are differentiated, and which of them are watched: all but variables."""
         return tuple(
@@ -61,20 +57,15 @@ class Graph:
             and all(isinstance(source, Variable) for source in self.output.inputs)
         )
 
-    def is_used_once(self, node: Node) -> bool:
-        """Whether exactly one active node takes a value in."""
-        return self._uses[node] == 1
-
-    def is_for_one_call(self, node: Node) -> bool:
-        """Whether a value goes to one model only, which takes in nothing else and may run there."""
-        return node in self._inputs_of_one_call
+    @functools.cached_property
+    def used_once(self) -> set[Node]:
+        """The nodes whose value exactly one active node takes in."""
+        uses = Counter([source for node in self.active for source in node.inputs])
+        return {source for source, count in uses.items() if count == 1}
 
     @functools.cached_property
-    def _uses(self) -> Counter[Node]:
-        return Counter([source for node in self.active for source in node.inputs])
-
-    @functools.cached_property
-    def _inputs_of_one_call(self) -> set[Node]:
+    def inputs_of_one_call(self) -> set[Node]:
+        """The nodes whose value one model takes in, and nothing else, so that it may run there."""
         uses = Counter([source for node in self.order for source in node.inputs])
         calls = [node for node in self.active if isinstance(node, CallNode)]
         pairs = [(node, *node.inputs) for node in calls if len(node.inputs) == 1]
@@ -92,7 +83,8 @@ class Graph:
         active: set[Node] = set()
         for node in reached:
             sources = () if node.is_stopped else node.inputs
-            if self.is_wrt(node) or any(source in active for source in sources):
+            is_own = isinstance(node, Variable) and node.root in self.wrt
+            if is_own or any(source in active for source in sources):
                 active.add(node)
         return active
 

@@ -50,28 +50,19 @@ class Backward:
     tasks: TaskGraph
     contributions: dict[Node, list[Contribution]] = field(default_factory=lambda: defaultdict(list))
 
-    def send(
-        self,
-        node: Node,
-        cotangent: Any,
-        saw_value: bool = True,
-        sums: tuple[tuple[Any, int], ...] = (),
-        is_item: bool = False,
-    ) -> None:
+    def send(self, node: Node, contribution: Contribution) -> None:
         """Hands a cotangent to an input if that is active."""
         if node in self.graph.active:
-            self.contributions[node].append(Contribution(cotangent, saw_value, sums, is_item))
+            self.contributions[node].append(contribution)
 
     def send_all(self, node: Node, cotangents: Any) -> None:
         """Hands the result of a node's backward task to its active inputs."""
         active = [source for source in node.inputs if source in self.graph.active]
         if len(active) == 1:
-            return self.send(active[0], cotangents)
+            return self.send(active[0], Contribution(cotangents))
         for number, source in enumerate(active):
-            pick = self.tasks.pick(
-                "cotangent", node.name, select, cotangents, number, annotations=node.annotations
-            )
-            self.send(source, pick)
+            pick = node.build_pick(self.tasks, "cotangent", select, cotangents, number)
+            self.send(source, Contribution(pick))
 
     def value_elsewhere(self, node: Node, arrived: Contribution) -> Any:
         """What others have seen of a value, if the cotangent carries no fingerprint of it."""
@@ -81,15 +72,8 @@ class Backward:
 
     def build_fingerprints(self, node: Node, arrived: Contribution, names: str) -> Any:
         """Builds a task that compares what a sum and its consumers have seen, and returns it."""
-        return self.tasks.add(
-            self.tasks.key("cotangent", node.name),
-            fingerprints_of,
-            self.forward.added[node],
-            arrived.cotangent,
-            seen_in_sums(arrived),
-            names,
-            annotations=node.annotations,
-        )
+        args = (self.forward.added[node], arrived.cotangent, seen_in_sums(arrived), names)
+        return node.build_task(self.tasks, "cotangent", fingerprints_of, *args)
 
 
 def seen_in_sums(arrived: Contribution) -> list[Any]:
@@ -98,19 +82,16 @@ def seen_in_sums(arrived: Contribution) -> list[Any]:
 
 
 def build_backward(
-    graph: Graph,
-    forward: Forward,
-    tasks: TaskGraph,
-    cotangent: Cotangent,
-    saw_value: bool = False,
+    forward: Forward, tasks: TaskGraph, cotangent: Cotangent, saw_value: bool = False
 ) -> dict[Variable, Any]:
     """Builds the tasks of the backward pass, from the cotangent of the output.
 
     ``saw_value``: the cotangent carries the fingerprint of the output's value.
     Returns a reference to the cotangent of each variable, or part of one, that a cotangent reached.
     """
+    graph = forward.graph
     backward = Backward(graph, forward, tasks)
-    backward.send(graph.output, cotangent, saw_value)
+    backward.send(graph.output, Contribution(cotangent, saw_value))
     arrived = {}
     for node in reversed(graph.order):
         if backward.contributions[node]:
@@ -131,12 +112,8 @@ def accumulate(node: Node, backward: Backward) -> Contribution:
         args = [[term.cotangent for term in group], saw_value, cotangents.add, node.name]
         if any(are_items) and (is_last or not all(are_items)):
             args.append(backward.forward.values[node])
-        total = backward.tasks.add(
-            backward.tasks.key("cotangent", node.name),
-            add_sent_back if any(are_items) else add_cotangents,
-            *args,
-            annotations=node.annotations,
-        )
+        fun = add_sent_back if any(are_items) else add_cotangents
+        total = node.build_task(backward.tasks, "cotangent", fun, *args)
         sums = tuple([pair for term in group for pair in term.sums])
         return Contribution(total, any(saw_value), sums, all(are_items) and not is_last)
 
@@ -163,25 +140,15 @@ def _(node: CallNode, backward: Backward, arrived: Contribution) -> None:
 @backward_tasks.register
 def _(node: ItemNode, backward: Backward, arrived: Contribution) -> None:
     (source,) = node.inputs
-    is_alone = backward.graph.is_used_once(source)
+    is_alone = source in backward.graph.used_once
     pulled = build_pull_back(node, backward, arrived, pull_back_item, is_alone)
-    backward.send(source, pulled, is_item=not is_alone)
+    backward.send(source, Contribution(pulled, is_item=not is_alone))
 
 
 def build_pull_back(
     node: CallNode, backward: Backward, arrived: Contribution, fun: Callable, *more: Any
 ) -> Any:
-    tasks, active = backward.tasks, backward.graph.active_inputs(node)
-    return tasks.add(
-        tasks.key("backward", node.name),
-        fun,
-        backward.forward.captured[node],
-        arrived.cotangent,
-        tasks.shared(node.model),
-        node.call,
-        active,
-        backward.forward.inputs(node),
-        backward.value_elsewhere(node, arrived),
-        *more,
-        annotations=node.annotations,
-    )
+    tasks, forward, active = backward.tasks, backward.forward, backward.graph.active_inputs(node)
+    captured, elsewhere = forward.captured[node], backward.value_elsewhere(node, arrived)
+    args = (tasks.shared(node.model), node.call, active, forward.inputs(node), elsewhere, *more)
+    return node.build_task(tasks, "backward", fun, captured, arrived.cotangent, *args)

@@ -100,29 +100,15 @@ def _(node: BlackBoxNode, forward: Forward) -> None:
     """Builds a separate task for the value, so that consumers do not wait for the differences."""
     tasks, active = forward.tasks, forward.graph.active_inputs(node)
     tasks.share([node.model, node.model])  # it is in every task
-    model, inputs, notes = tasks.shared(node.model), forward.inputs(node), node.annotations
-    key = tasks.key("value", node.name)
-    value = tasks.add(key, evaluate, model, node.call, inputs, annotations=notes)
+    model, call, inputs = tasks.shared(node.model), node.call, forward.inputs(node)
+    value = node.build_task(tasks, "value", evaluate, model, call, inputs)
     stride = stride_of([node.inputs[number] for number, _ in active])
+    args = (difference, node.scheme, model, call, active)
     parts = [
-        tasks.add(
-            tasks.key("forward", node.name),
-            difference,
-            node.scheme,
-            model,
-            node.call,
-            active,
-            first,
-            stride,
-            inputs,
-            annotations=notes,
-        )
-        for first in range(stride)
+        node.build_task(tasks, "forward", *args, first, stride, inputs) for first in range(stride)
     ]
-    captured = (collect, model, node.call, active, inputs, value, parts)
-    forward.captured[node] = tasks.add(
-        tasks.key("forward", node.name), *captured, annotations=notes
-    )
+    collected = (model, call, active, inputs, value, parts)
+    forward.captured[node] = node.build_task(tasks, "forward", collect, *collected)
     forward.values[node] = value
 
 

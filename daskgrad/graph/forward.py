@@ -4,17 +4,14 @@ A consumer depends only on the value task, and so never pulls residuals over the
 process there is no value task: consumers take the value out of the captured call themselves.
 """
 
-from collections.abc import Callable
 from functools import singledispatch
 from typing import Any
 
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.nodes import CallNode, ItemNode, Node, models, value_of_node
+from daskgrad.graph.nodes import CallNode, Node, models, value_of_node
 from daskgrad.graph.variables import Variable
 from daskgrad.models.captured import Captured
 from daskgrad.models.determinism import SumWithFingerprints
-from daskgrad.models.portions import capture_item
-from daskgrad.models.pullbacks import capture
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.memory import takes_as_arrived
 
@@ -44,6 +41,7 @@ class Forward:
         self.tasks = tasks
         self.direct = direct
         self.values = Values(tasks)
+        self.staying = graph.inputs_of_one_call if tasks.is_for_cluster else ()  # need not travel
         self.captured: dict[Node, Any] = {}
         self.added: dict[Node, Any] = {}  # sums, with what they have seen of their terms
 
@@ -78,9 +76,11 @@ def build_forward(graph: Graph, tasks: TaskGraph, direct: DirectSums | None = No
     forward = Forward(graph, tasks, direct)
     tasks.share(models(graph.order))
     for node in graph.order:
+        if isinstance(node, Variable):
+            continue  # its value enters the graph when it is first asked for
         if node in graph.active or forward.is_direct(node):
             forward_tasks(node, forward)
-        elif not isinstance(node, Variable):
+        else:
             forward.values[node] = value_of_node(node, tasks, forward.values)
     for node in (graph.output, *graph.extras):  # in the graph, even if it is a variable
         forward.values[node] = tasks.keep("value", node.name, forward.values[node])
@@ -94,32 +94,11 @@ def forward_tasks(node: Node, forward: Forward) -> None:
 
 
 @forward_tasks.register
-def _(node: Variable, forward: Forward) -> None:
-    """Nothing to build: its value enters the graph when it is first asked for."""
-
-
-@forward_tasks.register
 def _(node: CallNode, forward: Forward) -> None:
-    build_captured_call(node, forward, capture)
-
-
-@forward_tasks.register
-def _(node: ItemNode, forward: Forward) -> None:
-    build_captured_call(node, forward, capture_item)
-
-
-def build_captured_call(node: CallNode, forward: Forward, fun: Callable) -> None:
     tasks, active = forward.tasks, forward.graph.active_inputs(node)
-    forward.captured[node] = tasks.add(
-        tasks.key("forward", node.name),
-        fun,
-        tasks.shared(node.model),
-        node.call,
-        active,
-        forward.inputs(node),
-        annotations=node.annotations,
-    )
-    pass_value_on(node, forward, forward.captured[node])
+    args = (tasks.shared(node.model), node.call, active, forward.inputs(node))
+    captured = forward.captured[node] = node.build_task(tasks, "forward", node.capture, *args)
+    pass_value_on(node, forward, captured)
 
 
 def pass_value_on(node: Node, forward: Forward, captured: Any) -> None:
@@ -127,13 +106,9 @@ def pass_value_on(node: Node, forward: Forward, captured: Any) -> None:
 
     A single model that takes in this value and nothing else runs beside it, and needs no such task.
     """
+    stays = node in forward.staying
     forward.values[node] = forward.tasks.pick(
-        "value",
-        node.name,
-        value_of,
-        captured,
-        stays=forward.tasks.is_for_cluster and forward.graph.is_for_one_call(node),
-        annotations=node.annotations,
+        "value", node.name, value_of, captured, stays=stays, annotations=node.annotations
     )
 
 

@@ -14,8 +14,8 @@ from dask.typing import Key
 from daskgrad.graph.hidden_nodes import NESTED, containers_in, find_hidden
 from daskgrad.graph.operators import GETITEM, ArrayOperators
 from daskgrad.models.model import Call, Model
-from daskgrad.models.portions import evaluate_item
-from daskgrad.models.pullbacks import evaluate
+from daskgrad.models.portions import capture_item, evaluate_item
+from daskgrad.models.pullbacks import capture, evaluate
 from daskgrad.tasks.collections import Collection, is_collection
 from daskgrad.tasks.keys import Names, Stage
 from daskgrad.tasks.task_graph import TaskGraph
@@ -52,6 +52,14 @@ class Node(Collection, ArrayOperators):
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         """Builds the tasks that compute the value alone; returns a reference to it."""
         raise NotImplementedError
+
+    def build_task(self, tasks: TaskGraph, stage: Stage, fun: Callable, *args: Any) -> Any:
+        """Builds a task with the node's name and annotations."""
+        return tasks.add(tasks.key(stage, self.name), fun, *args, annotations=self.annotations)
+
+    def build_pick(self, tasks: TaskGraph, stage: Stage, fun: Callable, *args: Any) -> Any:
+        """As ``build_task``, for a part of a result: see ``TaskGraph.pick``."""
+        return tasks.pick(stage, self.name, fun, *args, annotations=self.annotations)
 
     def is_direct(self, graph: Any, client: Any) -> bool:
         """Whether it is a sum that can be evaluated directly, outside of a graph."""
@@ -98,6 +106,7 @@ class CallNode(Node):
         super().__init__(model.name, inputs)
 
     evaluate: Callable = staticmethod(evaluate)
+    capture: Callable = staticmethod(capture)
 
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         args = (self.evaluate, tasks.shared(self.model), self.call, inputs)
@@ -108,6 +117,7 @@ class ItemNode(CallNode):
     """One index or key of a node: an item of a container, or a part of an array."""
 
     evaluate = staticmethod(evaluate_item)
+    capture = staticmethod(capture_item)
 
 
 def make_call(model: Model, args: tuple, kwargs: dict) -> tuple[Call, list[Node]]:

@@ -64,8 +64,7 @@ def refusal(node: Any, asked: str, instead: str = "") -> TypeError:
 class ArrayOperators:
     """The operators of arrays, for nodes."""
 
-    def record(self, model: Model, *args: Any) -> Any:
-        raise NotImplementedError
+    record: Callable[..., Any]
 
     __add__, __radd__ = records(ADD)
     __sub__, __rsub__ = records(SUBTRACT)

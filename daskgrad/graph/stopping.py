@@ -70,19 +70,14 @@ def value(x: Any) -> Any:
 
 def stop_leaf(leaf: Any) -> Any:
     if isinstance(leaf, Variable):
-        return constant_variable(leaf)
+        constant = Variable(leaf.primal, leaf.name)
+        constant.key = leaf.key  # so that the value enters a graph once
+        return constant
     if isinstance(leaf, Node):
         return StopGradient(leaf)
     for function in registry.of_leaves("stop_gradient"):
         leaf = function(leaf)
     return leaf
-
-
-def constant_variable(variable: Variable) -> Variable:
-    """An inactive variable with the same key, so that its value enters a graph once."""
-    constant = Variable(variable.primal, variable.name)
-    constant.key = variable.key
-    return constant
 
 
 def plain_leaf(leaf: Any) -> Any:

@@ -6,7 +6,6 @@ Hessian-vector product. Where only the tangent of an output is wanted, nodes tha
 values of their inputs, and sums over items stay sums of single numbers.
 """
 
-from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
@@ -35,7 +34,7 @@ class Tangents:
 
     def __init__(self, graph: Graph, variables: dict[Variable, tuple[Variable, ...]]):
         self.graph = graph
-        self.count = len(next(iter(variables.values())))
+        self._count = len(next(iter(variables.values()), (None,)))  # of directions
         self._variables = variables
         self._duals: dict[Node, Any] = {}
         self._tangents: dict[Node, Any] = {}
@@ -47,6 +46,13 @@ class Tangents:
         if node not in self._duals:
             self._record({node}, set())
         return self._duals[node]
+
+    def dual_as_node(self, node: Node) -> Node:
+        """A node whose value is the dual of any node."""
+        if node not in self.graph.active:
+            return ZERO_TANGENTS(node, self._count)
+        dual = self.dual(node)
+        return PAIR(*dual) if isinstance(dual, Dual) else dual
 
     def tangent(self, node: Node) -> Any:
         """Stands for an active node of which only the one tangent is wanted."""
@@ -82,14 +88,11 @@ class Tangents:
                 duals.update(active)
         for node in self.graph.order:
             if node in duals:
-                self._duals[node] = annotate(dual_node(node, self), node)
+                self._duals[node] = annotate(push_node(node, self, False), node)
             if node in tangents:
-                self._tangents[node] = annotate(self._tangent(node), node)
-
-    def _tangent(self, node: Node) -> Any:
-        if isinstance(node, Variable):
-            return self.of_variable(node)[0]
-        return TANGENT(self._duals[node]) if node in self._duals else tangent_node(node, self)
+                takes_dual = node in self._duals and not isinstance(node, Variable)
+                made = TANGENT(self._duals[node]) if takes_dual else push_node(node, self, True)
+                self._tangents[node] = annotate(made, node)
 
 
 def part(of: Variable, root: Variable) -> Variable:
@@ -112,15 +115,9 @@ def annotate(made: Any, node: Node) -> Any:
 
 
 @singledispatch
-def dual_node(node: Node, tangents: Tangents) -> Any:
-    """Stands for a node whose value and tangents are wanted."""
+def push_node(node: Node, tangents: Tangents, tangent_only: bool) -> Any:
+    """Stands for a node's value and tangents, or only for its one tangent."""
     raise NotImplementedError(f"no tangents for {node!r}")
-
-
-@singledispatch
-def tangent_node(node: Node, tangents: Tangents) -> Any:
-    """Stands for a node of which only the one tangent is wanted."""
-    raise NotImplementedError(f"no tangent for {node!r}")
 
 
 @singledispatch
@@ -129,26 +126,18 @@ def is_linear(node: Node, graph: Graph) -> bool:
     return False
 
 
-@dual_node.register
-def _(node: Variable, tangents: Tangents) -> Any:
-    return Dual(node, tangents.of_variable(node))
+@push_node.register
+def _(node: Variable, tangents: Tangents, tangent_only: bool) -> Any:
+    directions = tangents.of_variable(node)
+    return directions[0] if tangent_only else Dual(node, directions)
 
 
-@dual_node.register
-def _(node: CallNode, tangents: Tangents) -> Any:
-    return call_with(node, tangents.arguments(node), tangents.model(node.model, False))
-
-
-@tangent_node.register
-def _(node: CallNode, tangents: Tangents) -> Any:
-    if is_linear(node, tangents.graph):
+@push_node.register
+def _(node: CallNode, tangents: Tangents, tangent_only: bool) -> Any:
+    if tangent_only and is_linear(node, tangents.graph):
         return linear_tangent(node, tangents)
-    return call_with(node, tangents.arguments(node), tangents.model(node.model, True))
-
-
-def call_with(node: CallNode, inputs: Sequence[Any], model: Model) -> CallNode:
-    args, kwargs = node.call.arguments(inputs)
-    return CallNode(model, args, kwargs)
+    args, kwargs = node.call.arguments(tangents.arguments(node))
+    return CallNode(tangents.model(node.model, tangent_only), args, kwargs)
 
 
 @is_linear.register

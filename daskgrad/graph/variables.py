@@ -33,9 +33,7 @@ class Variable(Node):
         super().__init__(name, ())
         self.primal = value
         self.leaves, self.structure = flatten(value)
-        self._container = (
-            container  # not itself: in a cycle, what it copied would wait for the collector
-        )
+        self._container = container  # not itself: a cycle would keep copies until it is collected
         self.first_leaf = first_leaf
         self._parts: weakref.WeakValueDictionary[Any, Variable] | None = None
         self._children: dict[Any, tuple[int, optree.PyTreeSpec]] | None = None

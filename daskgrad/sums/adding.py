@@ -10,9 +10,8 @@ import numpy as np
 
 from daskgrad.models import finite
 from daskgrad.models.accumulation import add_cotangents
-from daskgrad.models.captured import Captured, Gradient, Seen
+from daskgrad.models.captured import Captured, Gradient
 from daskgrad.models.determinism import SumWithFingerprints, fingerprint_of
-from daskgrad.models.model import Model
 from daskgrad.values import cotangents
 from daskgrad.values.addition import ADDITIONS
 from daskgrad.values.compensated import final_leaves, flatten_sum, rounded_value
@@ -35,33 +34,32 @@ class Nothing:
 NOTHING = Nothing()
 
 
-def captured_sum(value: Any, pullback: Any, seen: tuple[Seen, ...], is_partial: bool) -> Captured:
-    """A sum and its pullback, rounded unless ``is_partial``; fingerprints are of rounded values."""
-    if is_partial:
-        return Captured(value, pullback, seen)
+def round_sum(total: Captured) -> Captured:
+    """A sum with its pullback, both rounded; fingerprints are of rounded values."""
+    pullback = total.pullback
     if isinstance(pullback, Gradient):
         pullback = pullback.with_leaves(final_leaves(pullback.leaves))
-    return Captured(rounded_value(value), pullback, seen)
+    return Captured(rounded_value(total.value), pullback, total.seen)
 
 
 def add_captured(
-    model: Model, blocks: Sequence[Captured], summation: str = "pairwise", is_last: bool = True
+    blocks: Sequence[Captured], summation: str = "pairwise", is_last: bool = True, name: str = "sum"
 ) -> Captured:
     """The sum of blocks whose terms are scalars, with its gradient.
 
     The last one is of all blocks, and rounds it.
     """
     if all(block.value is NOTHING for block in blocks):
-        require_items(is_last, model.name)
+        require_items(is_last, name)
         return blocks[0]
     blocks = [block for block in blocks if block.value is not NOTHING]
     for block in blocks:
-        require_gradient(block, model)
+        require_gradient(block, name)
     total = pairwise(blocks, addition_of_captured(summation))
     if finite.is_required():
-        what = f"sum over {model.name!r}: the value or gradient"
+        what = f"sum over {name!r}: the value or gradient"
         finite.require_sum(what, [*flatten_sum(total.value)[0], *total.pullback.leaves])
-    return captured_sum(total.value, total.pullback, total.seen, is_partial=not is_last)
+    return round_sum(total) if is_last else total
 
 
 def addition_of_captured(summation: str) -> Add:
@@ -84,20 +82,19 @@ class CapturedSubtrees(Subtrees):
 
     def rounded(self) -> Captured:
         """The sum of all blocks, rounded."""
-        total = self.total()
-        return captured_sum(total.value, total.pullback, total.seen, is_partial=False)
+        return round_sum(self.total())
 
 
-def require_gradient(block: Captured, model: Model) -> None:
+def require_gradient(block: Captured, name: str) -> None:
     if not isinstance(block.pullback, Gradient):
         raise TypeError(
-            f"the gradient of a sum over {model.name!r} was asked for, but its terms are "
+            f"the gradient of a sum over {name!r} was asked for, but its terms are "
             f"{describe(rounded_value(block.value))}; {ONE_REAL_NUMBER}"
         )
 
 
 def add_unscaled(
-    blocks: Sequence[Cotangent], is_last: bool, summation: str = "pairwise", name: str = ""
+    blocks: Sequence[Cotangent], summation: str, is_last: bool, name: str = ""
 ) -> Cotangent:
     """The sum of the cotangents that the blocks of a sum return; the last one rounds and scales it.
 

@@ -21,7 +21,7 @@ from daskgrad.models.failures import Blame, Partition
 from daskgrad.models.model import Call, Model
 from daskgrad.models.pullbacks import each_of, plain_value, seed, share_out, unpack_or_trace
 from daskgrad.models.tracing import Active, Tracer, seen_by
-from daskgrad.sums.adding import NOTHING, captured_sum
+from daskgrad.sums.adding import NOTHING, round_sum
 from daskgrad.sums.block_pullback import Terms
 from daskgrad.sums.item_cotangents import Gathered, Widths, factor_of_terms, items_of
 from daskgrad.values.addition import ADDITIONS
@@ -35,8 +35,7 @@ from daskgrad.values.tuples import as_slice
 
 
 class Summand(NamedTuple):
-    """What a sum adds up, but for its model, which may be a key of its own: the same in a graph,
-    here and on the workers.
+    """What a sum adds up, in a graph, here and on the workers; its model is passed beside it.
 
     The first ``field_count`` inputs of a term are the fields of its item: one for each collection
     in a zip, or the item itself. ``placed`` is the number of the field that the workers hold, if
@@ -175,7 +174,8 @@ class TracedSum:
             what = f"the value or gradient of {describe_block(first, fields[0])}"
             leaves = [*flatten_sum(value)[0], *getattr(pullback, "leaves", ())]
             finite.require_sum(f"sum over {self._model.name!r}: {what}", leaves)
-        return captured_sum(value, pullback, self._seen, self._summand.is_partial)
+        captured = Captured(value, pullback, self._seen)
+        return captured if self._summand.is_partial else round_sum(captured)
 
     def terms(self, first: First, fields: Sequence[Sequence[Any]]) -> Iterator[Callable[[], Term]]:
         """The terms of a block, one after the other, each evaluated when it is called.
@@ -298,22 +298,20 @@ def pull_back_block(
                 described,
                 lambda tape: capture_block(tape, summand, first, inputs, *fields),
             )
-        leaves = seed(cotangent, rounded_value(captured.value), model)
-        if not finite.is_required():
-            return pull_back_leaves(pullback, cotangent, leaves, captured.seen, summand.is_partial)
+        is_checked = finite.is_required()
 
         def look(offset: int, of_term: Leaves) -> None:
             item = [field[offset] for field in fields]
             where = Blame("backward", model, summand.call, [*item, *inputs], nth(first, offset))
             finite.require_pulled(where, summand.active, of_term)
 
-        pulled = pull_back_leaves(
-            pullback, cotangent, leaves, captured.seen, summand.is_partial, look
-        )
-        for each in each_of(pulled):
+        leaves = seed(cotangent, rounded_value(captured.value), model)
+        args = (pullback, cotangent, leaves, captured.seen, summand.is_partial)
+        pulled = pull_back_leaves(*args, look if is_checked else None)
+        for each in pulled if is_checked else ():
             what = f"sum over {model.name!r}: the cotangent from {described[0]}"
             finite.require_sum(what, each.leaves)
-        return pulled
+        return pulled if len(pulled) > 1 else pulled[0]
 
 
 def pull_back_leaves(
@@ -323,27 +321,20 @@ def pull_back_leaves(
     seen: Sequence[Seen],
     is_partial: bool,
     look: Callable[[int, Leaves], None] | None = None,
-) -> Cotangent | tuple[Cotangent, ...]:
+) -> tuple[Cotangent, ...]:
     """What the pullback of a block returns for a cotangent, whose ``leaves`` fit the value."""
+    factor = None
     if isinstance(pullback, Terms):
         shared, own = pullback(leaves, look)
-        return with_items(share_out(shared if is_partial else final_leaves(shared), seen), own)
-    own = items_of(pullback, factor_of_terms(cotangent, leaves))
-    if is_partial and not pullback.is_zero and leaves[0] is not None:
-        return with_items(as_unscaled(share_out(pullback.leaves, seen), leaves[0]), own)
-    return with_items(share_out(pullback(leaves), seen), own)
-
-
-def with_items(
-    shared: Cotangent | tuple[Cotangent, ...], items: Sequence[Leaves]
-) -> Cotangent | tuple[Cotangent, ...]:
-    """The cotangents of the shared inputs and of the items; a single one is not wrapped."""
-    both = (*each_of(shared), *map(Cotangent, items))
-    return both if len(both) > 1 else both[0]
-
-
-def as_unscaled(shared: Cotangent | tuple[Cotangent, ...], factor: Any) -> tuple[Unscaled, ...]:
-    return tuple([Unscaled(each.leaves, each.seen, factor) for each in each_of(shared)])
+        shared = shared if is_partial else final_leaves(shared)
+    else:
+        own = items_of(pullback, factor_of_terms(cotangent, leaves))
+        factor = leaves[0] if is_partial and not pullback.is_zero else None
+        shared = pullback(leaves) if factor is None else pullback.leaves
+    each = each_of(share_out(shared, seen))
+    if factor is not None:
+        each = tuple([Unscaled(one.leaves, one.seen, factor) for one in each])
+    return (*each, *map(Cotangent, own))
 
 
 def pull_back_sum(

@@ -1,9 +1,8 @@
-"""Itemwise: the cotangents of the items of a sum, where the items are differentiated themselves.
+"""Item cotangents: those of the items of a sum, where the items are differentiated themselves.
 
-The pullback of a term returns the cotangents of its item, and then those of the shared inputs. The
-latter are added up; the former are put side by side, first in a block and then over all blocks. A
-factor that is known late scales what was put together, entry by entry: so the bits do not depend on
-how the sum was cut.
+The pullback of a term returns the cotangents of its item, and then those of the shared inputs.
+The shared ones are added up; the items' are joined, first in a block and then over all blocks, and
+scaled at the end, entry by entry: so the bits do not depend on how the sum was cut.
 """
 
 import itertools
@@ -74,18 +73,27 @@ class Gathered:
         At least one term must have been pushed.
         """
         pairs = zip(self._items, self._are_rows, strict=True)
-        return self._shared.total(), tuple([stack_items(*pair) for pair in pairs])
+        return self._shared.total(), tuple([join(*pair) for pair in pairs])
 
 
-def stack_items(items: Sequence[Leaves], are_rows: bool) -> Leaves:
-    """The cotangents of items as one: of an array whose rows they are, or leaf after leaf."""
+def join(parts: Sequence[Leaves], are_rows: bool, sizes: Sequence[int] | None = None) -> Leaves:
+    """The cotangents of items as one: of an array whose rows they are, or leaf after leaf.
+
+    Each is of one item, or of a block of them: ``sizes`` are the numbers of items in the blocks.
+    """
     if not are_rows:
-        return tuple(itertools.chain.from_iterable(items))
-    rows = [row for (row,) in items]
-    like = next((row for row in rows if row is not None), None)
+        return tuple(itertools.chain.from_iterable(parts))
+    arrays = [array for (array,) in parts]
+    like = next((array for array in arrays if array is not None), None)
     if like is None:
         return (None,)
-    return (np.stack([np.zeros_like(like) if row is None else row for row in rows]),)
+    if sizes is None:
+        return (np.stack([np.zeros_like(like) if row is None else row for row in arrays]),)
+    filled = [
+        np.zeros((size, *like.shape[1:]), like.dtype) if block is None else block
+        for block, size in zip(arrays, sizes, strict=True)
+    ]
+    return (np.concatenate(filled),)
 
 
 # ----------------------------------------------------------------------------- of all blocks
@@ -105,7 +113,7 @@ def item_cotangents_of(
     """The cotangents of a block's items, which wait for their factor; ``number`` of the fields.
 
     They must belong to the value that was ``summed``: the forward task may have run again. ``None``
-    where the terms are no scalars, which is an error that the sum of the blocks raises.
+    if the terms are not scalars: the sum of the blocks raises that error.
     """
     require_same_value(captured, summed.fingerprint, model)
     gradient = captured.pullback
@@ -137,7 +145,7 @@ def pull_back_items(
     """The cotangents of all items of a sum that was added up: joined, and scaled once."""
     require_value_seen(captured, cotangent, value_elsewhere, model)
     (factor,) = seed(cotangent, captured.value, model)
-    joined = scale_items(concatenate(blocks, sizes, are_rows), factor)
+    joined = scale_items(join(blocks, are_rows, sizes), factor)
     if finite.is_required():
         finite.require_sum(f"sum over {model.name!r}: the cotangent of its items", joined)
     return Cotangent(joined)
@@ -147,22 +155,7 @@ def concatenate_items(
     blocks: Sequence[Cotangent], sizes: Sequence[int], are_rows: bool
 ) -> Cotangent:
     """The cotangents of all items of a sum, from those of its blocks."""
-    return Cotangent(concatenate([block.leaves for block in blocks], sizes, are_rows))
-
-
-def concatenate(blocks: Sequence[Leaves], sizes: Sequence[int], are_rows: bool) -> Leaves:
-    """``sizes``: the numbers of items in the blocks."""
-    if not are_rows:
-        return tuple(itertools.chain.from_iterable(blocks))
-    rows = [block for (block,) in blocks]
-    like = next((block for block in rows if block is not None), None)
-    if like is None:
-        return (None,)
-    filled = [
-        np.zeros((size, *like.shape[1:]), like.dtype) if block is None else block
-        for block, size in zip(rows, sizes, strict=True)
-    ]
-    return (np.concatenate(filled),)
+    return Cotangent(join([block.leaves for block in blocks], are_rows, sizes))
 
 
 def scale_items(leaves: Leaves, factor: Any) -> Leaves:

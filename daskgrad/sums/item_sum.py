@@ -1,17 +1,19 @@
 """Item sums: sums over models. A reduction is recorded as one node, and so are its tangents."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node, make_call
-from daskgrad.graph.tangents import Tangents, dual_node, tangent_node
+from daskgrad.graph.tangents import Tangents, push_node
 from daskgrad.models.duals import Dual
 from daskgrad.models.model import Model, identity
 from daskgrad.models.tracing import Active
 from daskgrad.sums.block_tasks import Summand, evaluate_block
 from daskgrad.sums.node_sum import AddedNode, build_sum
 from daskgrad.sums.sources import Source, as_source
-from daskgrad.sums.zipping import Items
+from daskgrad.sums.zipping import Items, ZippedBlock
+from daskgrad.tasks.keys import Stage
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.caches import drop_oldest
 
@@ -48,21 +50,39 @@ class ReductionNode(AddedNode):
         self.width = len(shared_inputs)
 
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
-        model, summand, shared = tasks.shared(self.model), self.summand(), inputs[: self.width]
-        values = [
+        summand, blocks = self.summand(), self.items.blocks(tasks, self.name)
+        args = (evaluate_block, summand, inputs[: self.width], blocks)
+        if not summand.is_partial:
+            return self.build_blocks(tasks, self.stage, *args, self.key)[0]
+        values = self.build_blocks(tasks, self.stage, *args)
+        return build_sum(self, tasks, values, self.stage, key=self.key)
+
+    def build_blocks(
+        self,
+        tasks: TaskGraph,
+        stage: Stage,
+        fun: Callable,
+        summand: Summand,
+        inputs: list[Any],
+        blocks: Sequence[ZippedBlock],
+        key: Any = None,
+    ) -> list[Any]:
+        """Builds the task ``fun(model, summand, first, inputs, *fields)`` of each of some blocks.
+
+        ``inputs`` are the shared ones. The task of a single block may have a ``key`` of its own.
+        """
+        args = (fun, tasks.shared(self.model), summand)
+        return [
             tasks.add(
-                tasks.key(self.stage, self.name) if summand.is_partial else self.key,
-                evaluate_block,
-                model,
-                summand,
+                key or tasks.key(stage, self.name),
+                *args,
                 first,
-                shared,
+                inputs,
                 *fields,
                 annotations=self.annotations,
             )
-            for first, fields in self.items.blocks(tasks, self.name)
+            for first, fields in blocks
         ]
-        return build_sum(self, tasks, values, self.key) if summand.is_partial else values[0]
 
     def summand(self, graph: Graph | None = None) -> Summand:
         """What it adds up, differentiated as ``graph`` says."""
@@ -95,6 +115,10 @@ class ReductionNode(AddedNode):
         """
         is_apart = client is not None and bool(self.own) and not self.items.placed
         return is_apart and self.items.is_here
+
+    def is_for_workers(self, client: Any) -> bool:
+        """Whether a client's workers evaluate it where it is evaluated directly."""
+        return self.is_on(client) or self.is_sent(client)
 
     @property
     def has_array_terms(self) -> bool:
@@ -148,7 +172,7 @@ class ReductionNode(AddedNode):
 
         The workers also evaluate it if it may turn out not to be one real number: it usually is.
         """
-        if not (self.is_on(client) or self.is_sent(client)):
+        if not self.is_for_workers(client):
             is_plain = self.items.is_here and not self.own
             return is_plain and self in graph.active and self.is_fused(graph)
         if self.has_array_terms:
@@ -159,17 +183,8 @@ class ReductionNode(AddedNode):
 # ------------------------------------------------------------------------------------ tangents
 
 
-@dual_node.register
-def _(node: ReductionNode, tangents: Tangents) -> ReductionNode:
-    return push_sum_forward(node, tangents, tangent_only=False)
-
-
-@tangent_node.register
-def _(node: ReductionNode, tangents: Tangents) -> ReductionNode:
-    return push_sum_forward(node, tangents, tangent_only=True)
-
-
-def push_sum_forward(node: ReductionNode, tangents: Tangents, tangent_only: bool) -> ReductionNode:
+@push_node.register
+def _(node: ReductionNode, tangents: Tangents, tangent_only: bool) -> ReductionNode:
     """The sum of the terms' duals, or of their tangents; differentiated items become duals, too."""
     shared = tangents.arguments(node)[: node.width]
     fields = [None] * len(node.items.sources)

@@ -4,13 +4,11 @@ The blocks of a sum whose value is one real number return (value, gradient), and
 along one tree. The blocks of any other sum keep their pullbacks, and have a backward task each.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from daskgrad.graph.backward import Backward, Contribution, backward_tasks, select
 from daskgrad.graph.forward import DirectSums, Forward, forward_tasks, pass_value_on, value_of
-from daskgrad.graph.nodes import Node
 from daskgrad.sums.adding import add_captured, add_unscaled
 from daskgrad.sums.block_tasks import Summand, capture_block, pull_back_block, pull_back_sum
 from daskgrad.sums.item_cotangents import (
@@ -21,13 +19,13 @@ from daskgrad.sums.item_cotangents import (
     without_items,
 )
 from daskgrad.sums.item_sum import ReductionNode
-from daskgrad.sums.node_sum import build_sum_with_fingerprints, in_tree, waits_for_value
+from daskgrad.sums.node_sum import build_sum, build_sum_with_fingerprints, waits_for_value
 from daskgrad.sums.zipping import ZippedBlock
 from daskgrad.tasks.task_graph import TaskGraph
 
 
 class FusedBlocks(NamedTuple):
-    """Blocks whose values and gradients are added up together, or a sum without tasks.
+    """Blocks whose values and gradients are added up together, or a sum that is evaluated directly.
 
     ``total`` refers to the sum. ``item_cotangents`` refers, for each differentiated field of the
     items, to the cotangents of each block's items.
@@ -48,16 +46,19 @@ class FusedBlocks(NamedTuple):
         if shared:
             pulled = [node.build_task(tasks, "backward", pull_back_sum, *args)]
             for number, source in enumerate(shared):
-                backward.send(source, pick_each(node, tasks, pulled, number, len(shared))[0])
+                (each,) = pick_each(node, tasks, pulled, number, len(shared))
+                backward.send(source, Contribution(each))
         for number, field in enumerate(node.active_fields(backward.graph)):
             items = (self.item_cotangents[number], node.items.sizes, node.items.are_rows(field))
             joined = node.build_task(tasks, "backward", pull_back_items, *items, *args)
-            backward.send(node.items.variable(field), joined)
+            backward.send(node.items.variable(field), Contribution(joined))
 
 
 class KeptBlocks(NamedTuple):
-    """Blocks that keep their pullbacks until the backward pass: references to what was captured
-    and to the values, and what they were evaluated on."""
+    """Blocks that keep their pullbacks until the backward pass.
+
+    ``captured`` and ``values`` refer to their results; ``blocks`` are what they were evaluated on.
+    """
 
     node: ReductionNode
     summand: Summand
@@ -77,12 +78,13 @@ class KeptBlocks(NamedTuple):
         count = len(shared) + len(fields)
         for number, source in enumerate(shared):
             terms = pick_each(node, tasks, pulled, number, count)
-            backward.send(source, build_cotangent_sum(node, source, tasks, terms))
+            total = build_sum(node, tasks, terms, "cotangent", add_unscaled, of=source)
+            backward.send(source, Contribution(total))
         for number, field in enumerate(fields, len(shared)):
             pulled_items = pick_each(node, tasks, pulled, number, count)
             items = (pulled_items, node.items.sizes, node.items.are_rows(field))
             joined = node.build_task(tasks, "cotangent", concatenate_items, *items)
-            backward.send(node.items.variable(field), joined)
+            backward.send(node.items.variable(field), Contribution(joined))
 
     def _pull_back(self, backward: Backward, arrived: Contribution) -> list[Any]:
         node, tasks = self.node, backward.tasks
@@ -97,7 +99,7 @@ class KeptBlocks(NamedTuple):
         ]
 
     def _seen(self, backward: Backward, arrived: Contribution) -> list[Any]:
-        """What the sum of the blocks has seen of each, or what others have of it."""
+        """The ``value_elsewhere`` of each block."""
         if not self.summand.is_partial:
             return [backward.value_elsewhere(self.node, arrived)]
         if not waits_for_value(self.node, backward, arrived):
@@ -125,7 +127,7 @@ def _(node: ReductionNode, backward: Backward, arrived: Contribution) -> None:
 
 
 def build_direct_sum(node: ReductionNode, forward: Forward, direct: DirectSums) -> FusedBlocks:
-    """Builds a task that only gathers the inputs of a sum, whose result is put in its place."""
+    """Builds a task that only gathers the sum's inputs; the sum replaces its result."""
     tasks, key = forward.tasks, forward.tasks.key("forward", node.name)
     direct[key] = node
     total = tasks.add(key, list, shared_values(node, forward))
@@ -139,71 +141,38 @@ def build_direct_sum(node: ReductionNode, forward: Forward, direct: DirectSums) 
 def build_fused_blocks(node: ReductionNode, forward: Forward) -> FusedBlocks:
     tasks, fields = forward.tasks, range(len(node.active_fields(forward.graph)))
     args = (node.summand(forward.graph), shared_values(node, forward))
-    blocks = build_blocks(node, tasks, *args, node.items.blocks(tasks, node.name))
-    if not fields:
-        return FusedBlocks(node, build_captured_sum(node, tasks, blocks), [])
-    model = tasks.shared(node.model)
-    add = functools.partial(tasks.add, annotations=node.annotations)
-    summed = [add(tasks.key("forward", node.name), without_items, block) for block in blocks]
-    pairs = list(zip(blocks, summed, strict=True))
+    blocks = build_captures(node, tasks, *args, node.items.blocks(tasks, node.name))
+    summed = blocks
+    if fields:
+        summed = [node.build_task(tasks, "forward", without_items, block) for block in blocks]
+    model, pairs = tasks.shared(node.model), list(zip(blocks, summed, strict=True))
     item_cotangents = [
         [
-            add(tasks.key("cotangent", node.name), item_cotangents_of, b, n, of, model)
+            node.build_task(tasks, "cotangent", item_cotangents_of, b, n, of, model)
             for b, of in pairs
         ]
         for n in fields
     ]
-    return FusedBlocks(node, build_captured_sum(node, tasks, summed), item_cotangents)
+    total = build_sum(node, tasks, summed, "forward", add_captured)
+    return FusedBlocks(node, total, item_cotangents)
 
 
 def build_kept_blocks(node: ReductionNode, forward: Forward) -> KeptBlocks:
     tasks, summand = forward.tasks, node.summand(forward.graph)
     blocks = node.items.blocks(tasks, node.name, used_twice=True)
-    captured = build_blocks(node, tasks, summand, shared_values(node, forward), blocks)
-    values = [node.pick(tasks, "value", value_of, each) for each in captured]
+    captured = build_captures(node, tasks, summand, shared_values(node, forward), blocks)
+    values = [node.build_pick(tasks, "value", value_of, each) for each in captured]
     return KeptBlocks(node, summand, captured, values, blocks)
 
 
-def build_blocks(
+def build_captures(
     node: ReductionNode,
     tasks: TaskGraph,
     summand: Summand,
     inputs: list[Any],
     blocks: Sequence[ZippedBlock],
 ) -> list[Any]:
-    """Builds a task for each of these blocks, which captures it."""
-    args = (capture_block, tasks.shared(node.model), summand)
-    add = functools.partial(tasks.add, annotations=node.annotations)
-    return [
-        add(tasks.key("forward", node.name), *args, first, inputs, *fields)
-        for first, fields in blocks
-    ]
-
-
-def build_captured_sum(
-    node: ReductionNode, tasks: TaskGraph, blocks: Sequence[Any], are_all: bool = True
-) -> Any:
-    """Builds the tasks that add up captured blocks; ``are_all``: there are no others."""
-    model = tasks.shared(node.model)
-
-    def add(group: Sequence[Any], is_last: bool) -> Any:
-        args = (model, list(group), node.summation, is_last and are_all)
-        return node.build_task(tasks, "forward", add_captured, *args)
-
-    return in_tree(node, blocks, add)
-
-
-def build_cotangent_sum(
-    node: ReductionNode, source: Node, tasks: TaskGraph, parts: Sequence[Any]
-) -> Any:
-    """Builds the tasks that add up what the blocks returned for one input."""
-
-    def add(group: Sequence[Any], is_last: bool) -> Any:
-        key = tasks.key("cotangent", source.name)
-        args = (list(group), is_last, node.summation, source.name)
-        return tasks.add(key, add_unscaled, *args, annotations=source.annotations)
-
-    return in_tree(node, parts, add)
+    return node.build_blocks(tasks, "forward", capture_block, summand, inputs, blocks)
 
 
 def pick_each(
@@ -212,7 +181,7 @@ def pick_each(
     """What each task returned for one of ``count`` active inputs."""
     if count == 1:
         return pulled
-    return [node.pick(tasks, "cotangent", select, each, number) for each in pulled]
+    return [node.build_pick(tasks, "cotangent", select, each, number) for each in pulled]
 
 
 def shared_values(node: ReductionNode, forward: Forward) -> list[Any]:

@@ -12,7 +12,7 @@ from daskgrad.sums.adding import divide_leaves
 from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.nested import nested_sum
-from daskgrad.sums.node_sum import SumNode
+from daskgrad.sums.node_sum import sum_of
 from daskgrad.sums.sources import Source, read_once
 from daskgrad.sums.zipping import (
     Items,
@@ -20,12 +20,10 @@ from daskgrad.sums.zipping import (
     as_sources,
     cut_alike,
     holds_nodes,
-    interleave,
-    nested_items,
-    nested_slices,
-    require_sources_alike,
+    nested_part,
+    side_by_side,
+    terms_of,
 )
-from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.addition import ADDITIONS
 from daskgrad.values.descriptions import describe, require_choice
 from daskgrad.values.protection import USED_UP
@@ -89,20 +87,7 @@ def map_sum(
         if ``items`` is anything else, items or arguments hold iterators, terms are not numbers, or
         the name is not a string.
     """
-    model = as_model(model, name)
-    require_grainsize(grainsize)
-    require_summation(summation)
-    if inside_model() and not involves_node(items, shared):
-        require_plain_additions(summation)
-        return nested_sum(model.fun, model.name, nested_items(items, "items"), shared)
-    sources = as_sources(items, "items", slices=False)
-    if not holds_nodes(sources):
-        each = cut_alike(sources, grainsize, slices=False)
-        return reduction(model, each, shared, isinstance(items, Zip), summation)
-    require_sources_alike(sources)
-    singles = [source.one_by_one() for source in sources]
-    terms = interleave(singles) if isinstance(items, Zip) else singles[0]
-    return sum([CallNode(model, (item, *shared), {}) for item in terms], summation, name)
+    return add_up(model, items, "items", shared, grainsize, summation, name, slices=False)
 
 
 def map_mean(
@@ -153,23 +138,7 @@ def reduce_sum(
     memory layout, which pandas may change when a partition moves): with "auto" on neither workers
     nor scheduler. What is zipped with placed items is cut as these are.
     """
-    model = as_model(partial_sum, name)
-    require_grainsize(grainsize)
-    require_summation(summation)
-    if inside_model() and not involves_node(sliced, shared):
-        require_plain_additions(summation)
-        slices = nested_slices(sliced, "sliced", grainsize)
-        return nested_sum(model.fun, model.name, slices, shared)
-    sources = as_sources(sliced, "sliced", slices=True)
-    if not holds_nodes(sources):
-        blocks = cut_alike(sources, grainsize, slices=True)
-        return reduction(model, blocks, shared, isinstance(sliced, Zip), summation)
-    singles = [Source(source.one_by_one()) for source in sources]
-    slices = [
-        tuple([run for (run,) in block]) if isinstance(sliced, Zip) else block[0][0]
-        for _, block in cut_alike(singles, grainsize, slices=True).blocks(TaskGraph(), model.name)
-    ]
-    return sum([CallNode(model, (each, *shared), {}) for each in slices], summation, name)
+    return add_up(partial_sum, sliced, "sliced", shared, grainsize, summation, name, slices=True)
 
 
 def sum(nodes: Iterable[Node], summation: Summation = "pairwise", name: str | None = None) -> Node:
@@ -193,10 +162,38 @@ def sum(nodes: Iterable[Node], summation: Summation = "pairwise", name: str | No
             )
     if not nodes:
         raise ValueError("dg.sum of no nodes has no shape; sum at least one")
-    return SumNode(nodes, name or "sum", summation) if len(nodes) > 1 else nodes[0]
+    return sum_of(nodes, name or "sum", summation)
 
 
 # ------------------------------------------------------------------------------ what they need
+
+
+def add_up(
+    model: Any,
+    items: Any,
+    argument: str,
+    shared: tuple,
+    grainsize: Grainsize,
+    summation: Summation,
+    name: str | None,
+    slices: bool,
+) -> Any:
+    """The sum of a model over items, or over slices of them, as a node; inside a model itself."""
+    model = as_model(model, name)
+    require_grainsize(grainsize)
+    require_summation(summation)
+    is_zip = isinstance(items, Zip)
+    if inside_model() and not involves_node(items, shared):
+        require_plain_additions(summation)
+        parts = [nested_part(part, argument) for part in side_by_side(items)]
+        terms = terms_of(parts, is_zip, slices, grainsize)
+        return nested_sum(model.fun, model.name, terms, shared)
+    sources = as_sources(items, argument, slices)
+    if not holds_nodes(sources):
+        return reduction(model, cut_alike(sources, grainsize, slices), shared, is_zip, summation)
+    parts = [source.one_by_one() for source in sources]
+    terms = terms_of(parts, is_zip, slices, grainsize)
+    return sum([CallNode(model, (term, *shared), {}) for term in terms], summation, name)
 
 
 def require_summation(summation: Any) -> None:
@@ -205,8 +202,7 @@ def require_summation(summation: Any) -> None:
 
 def count_of(items: Any) -> Any:
     """How many items a sum has run over; of a bag what Dask will count."""
-    if isinstance(items, Zip):
-        return count_of(items.collections[0])
+    items = side_by_side(items)[0]
     if hasattr(type(items), "foldby"):
         return read_once(items).count().to_delayed(optimize_graph=False)
     return len(items.primal if isinstance(items, Variable) else items)
@@ -231,8 +227,7 @@ def require_no_iterators(items: Any, name: str) -> None:
 
 def involves_node(items: Any, shared: tuple) -> bool:
     """Whether a sum inside a model belongs to an inner derivative, and is recorded."""
-    items = items.collections if isinstance(items, Zip) else items
-    return any(isinstance(leaf, Node) for leaf in flatten((items, shared))[0])
+    return any(isinstance(leaf, Node) for leaf in flatten((side_by_side(items), shared))[0])
 
 
 def require_plain_additions(summation: Summation) -> None:

@@ -1,4 +1,4 @@
-"""Sums of nodes: balanced, and with at most one task in the backward pass."""
+"""Sums of nodes: added along a tree, with at most one task in the backward pass."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,14 +7,7 @@ from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import Backward, Contribution, backward_tasks
 from daskgrad.graph.forward import Forward, forward_tasks, pass_value_on
 from daskgrad.graph.nodes import Node
-from daskgrad.graph.tangents import (
-    PAIR,
-    ZERO_TANGENTS,
-    Tangents,
-    dual_node,
-    is_linear,
-    tangent_node,
-)
+from daskgrad.graph.tangents import Tangents, is_linear, push_node
 from daskgrad.sums.adding import add_with_fingerprints, sum_values
 from daskgrad.tasks.keys import Stage
 from daskgrad.tasks.task_graph import TaskGraph
@@ -28,17 +21,11 @@ class AddedNode(Node):
     may_be_empty = False
     summation: str
 
-    def build_task(self, tasks: TaskGraph, stage: Stage, fun: Callable, *args: Any) -> Any:
-        return tasks.add(tasks.key(stage, self.name), fun, *args, annotations=self.annotations)
-
-    def pick(self, tasks: TaskGraph, stage: Stage, fun: Callable, *args: Any) -> Any:
-        return tasks.pick(stage, self.name, fun, *args, annotations=self.annotations)
-
 
 class SumNode(AddedNode):
     """The sum of nodes of one structure and shape.
 
-    Its backward pass hands the cotangent on; a task tells what the sum has seen of its terms.
+    It passes its cotangent on to its terms, with fingerprints of the values that it added up.
     """
 
     is_elementwise = True
@@ -48,35 +35,39 @@ class SumNode(AddedNode):
         self.summation = summation
 
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
-        if len(inputs) == 1:
-            return inputs[0]
-        return build_sum(self, tasks, inputs, self.key)
+        return build_sum(self, tasks, inputs, self.stage, key=self.key)
+
+
+def sum_of(nodes: Sequence[Node], name: str = "sum", summation: str = "pairwise") -> Node:
+    """The sum of nodes; that of a single node is the node itself."""
+    return SumNode(nodes, name, summation) if len(nodes) > 1 else nodes[0]
 
 
 def build_sum(
     node: AddedNode,
     tasks: TaskGraph,
-    values: Sequence[Any],
-    key: Any,
+    terms: Sequence[Any],
+    stage: Stage = "value",
     fun: Callable = sum_values,
+    of: Node | None = None,
+    key: Any = None,
+    are_all: bool = True,
 ) -> Any:
-    """Builds the tasks that add up values; the last one has the ``key``."""
+    """Builds the tasks that add up terms; ``are_all``: there are no others.
+
+    ``fun(terms, summation, is_last, name)`` adds up some of them. The tasks have the name and the
+    annotations of ``of``, or else of the node; the last one has the ``key``, if there is one.
+    """
+    named = node if of is None else of
 
     def add(group: Sequence[Any], is_last: bool) -> Any:
-        this = key if is_last else tasks.key(node.stage, node.name)
-        args = (list(group), node.summation, is_last, node.name)
-        return tasks.add(this, fun, *args, annotations=node.annotations)
+        this = tasks.key(stage, named.name) if key is None or not is_last else key
+        args = (list(group), node.summation, is_last and are_all, named.name)
+        return tasks.add(this, fun, *args, annotations=named.annotations)
 
-    return in_tree(node, values, add)
-
-
-def in_tree(
-    node: AddedNode,
-    terms: Sequence[Any],
-    add: Callable[[Sequence[Any], bool], Any],
-) -> Any:
-    """As ``in_groups``; a single term is added up, too, if it may turn out to be of no items."""
-    return add(terms, True) if node.may_be_empty and len(terms) == 1 else in_groups(terms, add)
+    if node.may_be_empty and len(terms) == 1:  # the term may turn out to have no items
+        return add(terms, True)
+    return in_groups(terms, add)
 
 
 def build_sum_with_fingerprints(node: AddedNode, forward: Forward, values: Sequence[Any]) -> None:
@@ -84,19 +75,19 @@ def build_sum_with_fingerprints(node: AddedNode, forward: Forward, values: Seque
 
     The output of a gradient keeps nothing: see ``waits_for_value``.
     """
-    tasks, key = forward.tasks, forward.tasks.key("value", node.name)
     if node is forward.graph.output and node in forward.graph.scalars:
-        forward.values[node] = build_sum(node, tasks, values, key)
+        forward.values[node] = build_sum(node, forward.tasks, values)
     else:
-        forward.added[node] = build_sum(node, tasks, values, key, add_with_fingerprints)
-        pass_value_on(node, forward, forward.added[node])
+        added = build_sum(node, forward.tasks, values, fun=add_with_fingerprints)
+        forward.added[node] = added
+        pass_value_on(node, forward, added)
 
 
 def waits_for_value(node: AddedNode, backward: Backward, arrived: Contribution) -> bool:
-    """Whether the cotangent of a sum comes after its value, as that of a consumer does.
+    """Whether the cotangent of a sum arrives after its value.
 
-    What is known before must not wait: terms would be pulled back when all have run, and the tapes
-    that they depend on would all be held until then.
+    One that is known earlier must not wait: no term would be pulled back before all have run, and
+    all their tapes would be held until then.
     """
     is_known = isinstance(arrived.cotangent, Cotangent) and not arrived.saw_value
     return node in backward.forward.added and not is_known
@@ -105,13 +96,10 @@ def waits_for_value(node: AddedNode, backward: Backward, arrived: Contribution) 
 @forward_tasks.register
 def _(node: SumNode, forward: Forward) -> None:
     inputs = forward.inputs(node)
-    if not inputs[1:]:
-        forward.values[node] = inputs[0]
-    elif watched_terms(node, forward.graph):
+    if watched_terms(node, forward.graph):
         build_sum_with_fingerprints(node, forward, inputs)
     else:
-        key = forward.tasks.key("value", node.name)
-        forward.values[node] = build_sum(node, forward.tasks, inputs, key)
+        forward.values[node] = build_sum(node, forward.tasks, inputs)
 
 
 def watched_terms(node: SumNode, graph: Graph) -> set[int]:
@@ -121,15 +109,13 @@ def watched_terms(node: SumNode, graph: Graph) -> set[int]:
 
 @backward_tasks.register
 def _(node: SumNode, backward: Backward, arrived: Contribution) -> None:
-    if not node.inputs[1:]:
-        return backward.send(node.inputs[0], *arrived)
     watched, prints = watched_terms(node, backward.graph), None
     if waits_for_value(node, backward, arrived):
         names = ", ".join(dict.fromkeys([repr(node.inputs[n].name) for n in sorted(watched)]))
         prints = backward.build_fingerprints(node, arrived, names)
     for number, source in reversed(list(enumerate(node.inputs))):
         sums = ((prints, number),) if prints is not None and number in watched else ()
-        backward.send(source, arrived.cotangent, saw_value=False, sums=sums)
+        backward.send(source, Contribution(arrived.cotangent, saw_value=False, sums=sums))
 
 
 @is_linear.register
@@ -137,22 +123,12 @@ def _(node: SumNode, graph: Graph) -> bool:
     return True
 
 
-@dual_node.register
-def _(node: SumNode, tangents: Tangents) -> SumNode:
-    duals = [as_dual(source, tangents) for source in node.inputs]
-    return SumNode(duals, node.name, node.summation)
-
-
-def as_dual(source: Node, tangents: Tangents) -> Node:
-    if source not in tangents.graph.active:
-        return ZERO_TANGENTS(source, tangents.count)
-    dual = tangents.dual(source)
-    return dual if isinstance(dual, Node) else PAIR(*dual)
-
-
-@tangent_node.register
-def _(node: SumNode, tangents: Tangents) -> SumNode:
+@push_node.register
+def _(node: SumNode, tangents: Tangents, tangent_only: bool) -> Node:
+    if not tangent_only:
+        duals = [tangents.dual_as_node(source) for source in node.inputs]
+        return SumNode(duals, node.name, node.summation)
     active = [source for source in node.inputs if source in tangents.graph.active]
     inactive = [source for source in node.inputs if source not in tangents.graph.active]
     tangents.constant_terms.update(dict.fromkeys(inactive))
-    return SumNode([tangents.tangent(source) for source in active], node.name, node.summation)
+    return sum_of([tangents.tangent(source) for source in active], node.name, node.summation)

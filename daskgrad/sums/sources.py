@@ -30,7 +30,8 @@ class Source:
     ``count`` is ``None`` if it is unknown before anything is computed; ``partitions`` is then the
     number of its blocks. ``starts`` are the places where it is cut, if it cannot be cut
     elsewhere; ``own_starts`` those where a sum over slices cuts it, if nobody asks otherwise.
-    ``is_here``: the items are in this process, and not results of tasks or on a cluster.
+    ``is_here``: the items are in this process, and not results of tasks or on a cluster. ``kind``
+    names a collection whose items cannot be recorded as one node an item.
     """
 
     count: int | None
@@ -39,6 +40,7 @@ class Source:
     own_starts: tuple[int, ...] | None = None
     variable: Variable | None = None
     is_here: bool = True
+    kind: str | None = None
 
     def __init__(self, items: Sequence[Any] | np.ndarray, variable: Variable | None = None):
         self.items = items
@@ -55,7 +57,14 @@ class Source:
 
     def one_by_one(self) -> list[Any]:
         """The items of a sum that is recorded as one node an item."""
-        return list(self.items) if self.variable is None else [*items_of(self.variable)]
+        if self.kind is not None:
+            raise TypeError(
+                f"a list of nodes is summed with one node an item, and cannot be zipped with "
+                f"{self.kind}; zip it with lists and arrays, or sum over a variable that is a list"
+            )
+        if self.variable is None:
+            return list(self.items)
+        return [self.variable[number] for number in range(len(self.items))]
 
 
 class NodeSource(Source):
@@ -64,6 +73,8 @@ class NodeSource(Source):
 
 class PlacedSource(Source):
     """Items that were placed; the cut of a sum is known when it is recorded."""
+
+    kind = "what dg.place returned"
 
     def __init__(self, placed: Placed, slices: bool):
         self._placed = placed
@@ -94,26 +105,24 @@ class PlacedSource(Source):
             return held
         return [tasks.add(tasks.key("value", name), as_slice, each) for each in held]
 
-    def one_by_one(self) -> list[Any]:
-        raise cannot_be_single("what dg.place returned")
-
 
 class ComputedSource(Source):
-    """A list of Delayed objects or futures, each of them an item."""
+    """A list of Delayed objects or futures, each an item; ``prepare`` is applied to each block."""
 
     is_here = False
+    prepare: Callable[[Any], Any] | None = staticmethod(as_block)
 
     def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
-        return [
-            tasks.add(tasks.key("value", name), as_block, [include(tasks, item) for item in block])
-            for block in blocks
-        ]
+        computed = [refer(tasks, block) for block in blocks]
+        if self.prepare is None:
+            return computed
+        return [tasks.add(tasks.key("value", name), self.prepare, each) for each in computed]
 
 
-class RowSource(Source):
+class RowSource(ComputedSource):
     """A dask Array, whose rows are the items."""
 
-    is_here = False
+    kind = "a dask Array"
 
     def __init__(self, array: Any):
         self.array = array.rechunk(dict.fromkeys(range(1, array.ndim), -1))
@@ -124,54 +133,31 @@ class RowSource(Source):
         sizes = tuple([stop - start for start, stop in pairwise([*starts, self.rows])])
         return delayed_blocks(self.array.rechunk({0: sizes}))
 
-    def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
-        return build_prepared(tasks, blocks, name, as_block)
 
-    def one_by_one(self) -> list[Any]:
-        raise cannot_be_single("a dask Array")
-
-
-class PartitionSource(Source):
-    """A collection whose partitions are taken as they are; ``prepare`` may be applied to each."""
+class PartitionSource(ComputedSource):
+    """A collection whose partitions are taken as they are, unless there is something to prepare."""
 
     count = None
-    is_here = False
 
     def __init__(self, collection: Any, prepare: Callable[[Any], Any] | None = None):
         self.blocks = delayed_blocks(collection)
         self.partitions = len(self.blocks)
-        self.kind = type(collection).__name__
+        self.kind = f"a dask {type(collection).__name__}"
         self.prepare = prepare
 
     def cut(self, starts: Sequence[int]) -> list[Any]:
         return self.blocks
-
-    def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
-        if self.prepare is None:
-            return [tasks.include(block) for block in blocks]
-        return build_prepared(tasks, blocks, name, self.prepare)
-
-    def one_by_one(self) -> list[Any]:
-        raise cannot_be_single(f"a dask {self.kind}")
 
 
 def delayed_blocks(collection: Any) -> list[Any]:
     return np.ravel(np.asarray(collection.to_delayed(optimize_graph=False), dtype=object)).tolist()
 
 
-def include(tasks: TaskGraph, item: Any) -> Any:
-    return tasks.include(item) if is_collection(item) else item
-
-
-def build_prepared(
-    tasks: TaskGraph, blocks: Sequence[Any], name: str, prepare: Callable[[Any], Any]
-) -> list[Any]:
-    return [tasks.add(tasks.key("value", name), prepare, tasks.include(block)) for block in blocks]
-
-
-def items_of(variable: Variable) -> Sequence[Node]:
-    """The items of a variable, each a node of its own."""
-    return [variable[number] for number in range(len(variable.primal))]
+def refer(tasks: TaskGraph, block: Any) -> Any:
+    """A reference to a block that is a collection; a list of items with references in it."""
+    if not isinstance(block, list):
+        return tasks.include(block)
+    return [tasks.include(item) if is_collection(item) else item for item in block]
 
 
 # ------------------------------------------------------------------- which kind something is
@@ -204,7 +190,11 @@ def as_source(items: Any, argument: str, slices: bool) -> Source:
     if hasattr(type(items), "foldby"):
         return PartitionSource(read_once(items))
     if hasattr(type(items), "divisions"):
-        require_slices(items, argument, slices)
+        if not slices:
+            raise TypeError(
+                f"{argument} is a dask {type(items).__name__}, whose partitions are not split into "
+                f"items; use reduce_sum, whose function gets a partition at a time"
+            )
         return PartitionSource(items)
     require_sequence(items, argument)
     items = as_items(items, argument)
@@ -248,14 +238,6 @@ def array_source(array: Any, argument: str, slices: bool) -> Source:
     )
 
 
-def require_slices(frame: Any, argument: str, slices: bool) -> None:
-    if not slices:
-        raise TypeError(
-            f"{argument} is a dask {type(frame).__name__}, whose partitions are not split into "
-            f"items; use reduce_sum, whose function gets a partition at a time"
-        )
-
-
 def require_items_in(variable: Variable, argument: str) -> None:
     primal = variable.primal
     if not isinstance(primal, list | tuple) and not np.ndim(primal):
@@ -263,13 +245,6 @@ def require_items_in(variable: Variable, argument: str) -> None:
             f"{argument} is {variable!r}, which is {describe(primal)}; the variables that have "
             f"items are lists, tuples, and arrays of at least one dimension"
         )
-
-
-def cannot_be_single(kind: str) -> TypeError:
-    return TypeError(
-        f"a list of nodes is summed with one node an item, and cannot be zipped with {kind}; zip "
-        f"it with lists and arrays, or sum over a variable that is a list"
-    )
 
 
 def holds_node(item: Any) -> bool:

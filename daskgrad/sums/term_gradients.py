@@ -1,7 +1,7 @@
 """Term gradients: the value and the gradient of each term of a block, which are not added up."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,51 +16,28 @@ from daskgrad.values.fingerprints import norm
 from daskgrad.values.trees import flatten
 
 
-class SingleTerms(NamedTuple):
-    """The values of a block's terms, and the norms of their gradients or what these have, leaf by
-    leaf, in rows."""
-
-    values: np.ndarray
-    gradients: Any
-
-
-def norms_of_block(
-    model: Model, summand: Summand, first: First, inputs: Sequence[Any], *fields: Sequence[Any]
-) -> SingleTerms:
-    """The values of the terms of a block, and the 2-norms of their gradients."""
-    values, gradients = single_terms(model, summand, first, inputs, fields)
-    return SingleTerms(as_row(values), as_row(list(map(norm_of, gradients))))
-
-
-def gradients_of_block(
-    model: Model, summand: Summand, first: First, inputs: Sequence[Any], *fields: Sequence[Any]
-) -> SingleTerms:
-    """The values of the terms of a block, and their gradients: for each leaf an array of rows."""
-    values, gradients = single_terms(model, summand, first, inputs, fields)
-    own = [inputs[number - summand.field_count] for number, _ in summand.active]
-    primals = [leaf for value in own for leaf in flatten(value)[0]]
-    rows = [[gradient[place] for gradient in gradients] for place in range(len(primals))]
-    stacked = [stack_rows(*pair) for pair in zip(rows, primals, strict=True)]
-    return SingleTerms(as_row(values), tuple(stacked))
-
-
-def single_terms(
+def terms_of_block(
+    collect: Callable[[list[Leaves], list[Any]], Any],
     model: Model,
     summand: Summand,
     first: First,
     inputs: Sequence[Any],
-    fields: Sequence[Sequence[Any]],
-) -> tuple[list[Any], list[Leaves]]:
+    *fields: Sequence[Any],
+) -> tuple[np.ndarray, Any]:
+    """The values of the terms of a block, and what ``collect`` makes of their gradients.
+
+    It gets these, and the leaves that they are with respect to.
+    """
     require_one_length(fields, first, model)
     traced = TracedSum(model._replace(keep="auto"), summand, inputs)
     values, gradients = [], []
-    fields = list(map(traced.protected, fields))
-    for offset, term in enumerate(traced.terms(first, fields)):
+    for offset, term in enumerate(traced.terms(first, list(map(traced.protected, fields)))):
         value, pullback, _ = term()
         require_real_number(value, model, nth(first, offset))
         values.append(value)
         gradients.append(final_leaves(pullback.leaves))
-    return values, gradients
+    own = [inputs[number - summand.field_count] for number, _ in summand.active]
+    return np.array(values), collect(gradients, flatten(own)[0])
 
 
 def require_real_number(value: Any, model: Model, place: int | Partition) -> None:
@@ -72,6 +49,11 @@ def require_real_number(value: Any, model: Model, place: int | Partition) -> Non
         )
 
 
+def norms(gradients: Sequence[Leaves], primals: Sequence[Any]) -> np.ndarray:
+    """The 2-norms of gradients, over all leaves."""
+    return np.array(list(map(norm_of, gradients)))
+
+
 def norm_of(gradient: Leaves) -> float:
     """The 2-norm over all leaves; of complex ones that of real and imaginary parts."""
     leaves = [np.ravel(leaf) for leaf in gradient if leaf is not None]
@@ -79,17 +61,19 @@ def norm_of(gradient: Leaves) -> float:
     return norm(np.array(norms, dtype=np.float64))
 
 
-def as_row(numbers: Sequence[Any]) -> np.ndarray:
-    return np.array(numbers) if len(numbers) else np.zeros(0)
+def rows(gradients: Sequence[Leaves], primals: Sequence[Any]) -> tuple[np.ndarray | None, ...]:
+    """The gradients of many terms, leaf by leaf as rows of arrays."""
+    columns = [[gradient[place] for gradient in gradients] for place in range(len(primals))]
+    return tuple(map(stack_rows, columns, primals))
 
 
-def stack_rows(rows: Sequence[Any], primal: Any) -> np.ndarray | None:
+def stack_rows(column: Sequence[Any], primal: Any) -> np.ndarray | None:
     """The cotangents of one leaf as rows of an array; ``None`` for a leaf without derivative."""
     if not is_differentiable(primal):
         return None
     like = np.asarray(primal)
-    stacked = np.zeros((len(rows), *like.shape), like.dtype)
-    for number, row in enumerate(rows):
+    stacked = np.zeros((len(column), *like.shape), like.dtype)
+    for number, row in enumerate(column):
         if row is not None:
             stacked[number] = row
     return stacked

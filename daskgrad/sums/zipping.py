@@ -21,7 +21,7 @@ from daskgrad.sums.sources import NodeSource, PlacedSource, Source, as_source
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.tuples import as_slice
 
-ZippedBlock = tuple[First, list[Any]]  # where it begins, and what each source has in it
+ZippedBlock = tuple[First, list[Any]]  # its start, and its items in each source
 
 
 class Zip(OnlyItems):
@@ -67,11 +67,11 @@ def zip(*collections: Any) -> Zip:
 
 
 class Items:
-    """Sources cut alike: what a reduction needs to know of the items it runs over.
+    """The items of a sum: sources that are cut at the same places.
 
-    ``firsts`` has for each block the index of its first item, or which partition it is; ``sizes``
-    how many items it has, where that is known; ``placed`` what is placed, of all sources,
-    ``placed_field`` the number of the first such source, and ``beside_placed`` the others.
+    ``firsts`` has for each block the index of its first item, or its partition; ``sizes`` the
+    number of its items, if that is known. ``placed`` are the placed items, ``placed_field`` is the
+    number of the first source that has some, and ``beside_placed`` are the other sources.
     """
 
     def __init__(self, sources: Sequence[Source], starts: Sequence[int], slices: bool):
@@ -94,11 +94,11 @@ class Items:
 
     @cached_property
     def _blocks(self) -> list[list[Any]]:
-        """Each source's blocks; not cut where the workers evaluate those that they hold."""
+        """The blocks of each source; cut when they are needed, since workers may hold them."""
         return [source.cut(self._starts) for source in self.sources]
 
     def blocks(self, tasks: TaskGraph, name: str, used_twice: bool = False) -> list[ZippedBlock]:
-        """For each block where it begins, and what each source has in it or a reference to that."""
+        """For each block its start, and its items in each source, or a reference to these."""
         sources = [
             self._data(tasks, number, name, used_twice) for number in range(len(self.sources))
         ]
@@ -107,7 +107,7 @@ class Items:
         ]
 
     def placed_now(self, tasks: TaskGraph, blocks: list[ZippedBlock]) -> list[ZippedBlock]:
-        """The blocks of an earlier pass; what is placed may have been lost and placed again."""
+        """The blocks of an earlier pass, with the placed items as they are held now."""
         placed = {
             number: self._data(tasks, number, "", used_twice=False)
             for number, source in enumerate(self.sources)
@@ -119,7 +119,7 @@ class Items:
         ]
 
     def _data(self, tasks: TaskGraph, number: int, name: str, used_twice: bool) -> list[Any]:
-        """What each block has of one source; a slice is the only item of its block."""
+        """The items of one source in each block; a slice is the only item of its block."""
         data = self.sources[number].data(tasks, self._blocks[number], name, used_twice)
         return [[slice_] for slice_ in data] if self.slices else data
 
@@ -134,7 +134,7 @@ class Items:
         return isinstance(self.variable(field).primal, np.ndarray)
 
     def with_sources(self, sources: Sequence[Source]) -> "Items":
-        """Other sources, as long as these and cut alike."""
+        """Other sources of the same length, cut at the same places."""
         if list(sources) == self.sources:
             return self
         return Items(sources, self._starts, self.slices)
@@ -145,24 +145,31 @@ class Items:
         return all(source.is_here for source in self.sources)
 
     def here(self, start: int, stop: int) -> list[list[Any]]:
-        """What each source has in a run of blocks whose items are in this process."""
+        """The items of each source in a run of blocks; they must be in this process."""
         runs = [blocks[start:stop] for blocks in self._blocks]
         return runs if self.slices else [[*chain.from_iterable(run)] for run in runs]
 
 
+def side_by_side(items: Any) -> tuple:
+    """The collections that a sum runs over: several in a zip."""
+    return items.collections if isinstance(items, Zip) else (items,)
+
+
 def as_sources(items: Any, argument: str, slices: bool) -> list[Source]:
-    collections = items.collections if isinstance(items, Zip) else (items,)
-    return [as_source(collection, argument, slices) for collection in collections]
+    return [as_source(collection, argument, slices) for collection in side_by_side(items)]
 
 
 def cut_alike(sources: Sequence[Source], grainsize: Grainsize, slices: bool) -> Items:
-    """Cuts sources into blocks: where one of them must be cut, else in runs of ``grainsize``."""
+    """Cuts sources at the same places: where one must be cut, or into runs of ``grainsize``."""
     require_sources_alike(sources)
     count = sources[0].count
     if count is None:
         require_auto(grainsize, sources[0])
         return Items(sources, range(sources[0].partitions or 0), slices)
-    starts = fixed_starts(sources, grainsize)
+    for source in sources:
+        if isinstance(source, PlacedSource):
+            require_same_grainsize(grainsize, source.placed)
+    starts = one_cut({source.starts for source in sources if source.starts is not None})
     if starts is None and slices and grainsize == "auto":
         starts = one_cut({source.own_starts for source in sources if source.own_starts})
     if starts is None:
@@ -177,14 +184,6 @@ def chosen_size(sources: Sequence[Source], grainsize: Grainsize, count: int, sli
     if grainsize == "auto":
         return slice_size([source.items for source in sources], count)
     return int(grainsize)
-
-
-def fixed_starts(sources: Sequence[Source], grainsize: Grainsize) -> tuple[int, ...] | None:
-    """Where sources must be cut since they are placed."""
-    for source in sources:
-        if isinstance(source, PlacedSource):
-            require_same_grainsize(grainsize, source.placed)
-    return one_cut({source.starts for source in sources if source.starts is not None})
 
 
 def one_cut(cuts: set) -> tuple[int, ...] | None:
@@ -244,21 +243,24 @@ def holds_nodes(sources: Sequence[Source]) -> bool:
     return any(isinstance(source, NodeSource) for source in sources)
 
 
-def interleave(parts: Sequence[Sequence[Any]]) -> list[tuple]:
+def terms_of(parts: Sequence[Any], is_zip: bool, slices: bool, grainsize: Grainsize) -> Any:
+    """What a model gets in each term: items, or slices of them; of a zip tuples of these.
+
+    ``parts`` are collections in this process, whose entries may be nodes or a backend's boxes.
+    """
+    count = len(parts[0])
+    require_one_length([len(part) for part in parts])
+    if slices:
+        size = slice_size(parts, count) if grainsize == "auto" else int(grainsize)
+        starts = range(0, count, size)
+        parts = [[as_slice(part[start : start + size]) for start in starts] for part in parts]
+    if not is_zip:
+        return parts[0]
     return [tuple([part[number] for part in parts]) for number in range(len(parts[0]))]
 
 
-# ------------------------------------------------------------------------------- inside a model
-
-
-def nested_items(items: Any, argument: str) -> Sequence[Any]:
-    """Items inside a model: values, or boxes in their places."""
-    if isinstance(items, Zip):
-        return interleave([nested_items(part, argument) for part in items.collections])
-    return nested_part(items, argument)
-
-
 def nested_part(items: Any, argument: str) -> Any:
+    """A collection inside a model: values, or boxes in their places."""
     if isinstance(items, Placed):
         return items.items
     if not is_boxed(items):
@@ -273,15 +275,3 @@ def is_boxed(items: Any) -> bool:
     is_plain = isinstance(items, list | tuple | range | str | bytes | dict)
     is_plain = is_plain or hasattr(items, "__array__")
     return not is_plain and hasattr(items, "__len__") and hasattr(items, "__getitem__")
-
-
-def nested_slices(items: Any, argument: str, grainsize: Grainsize) -> list[Any]:
-    """Runs of ``grainsize`` items inside a model."""
-    is_zip = isinstance(items, Zip)
-    parts = [nested_part(part, argument) for part in (items.collections if is_zip else (items,))]
-    count = len(parts[0])
-    size = slice_size(parts, count) if grainsize == "auto" else int(grainsize)
-    runs = [
-        [as_slice(part[start : start + size]) for part in parts] for start in range(0, count, size)
-    ]
-    return [tuple(run) if is_zip else run[0] for run in runs]

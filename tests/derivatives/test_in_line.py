@@ -21,6 +21,7 @@ import daskgrad as dg
 from daskgrad.derivatives import in_line as inline
 from daskgrad.derivatives.at_once import AtOnce
 from daskgrad.derivatives.in_line import subtrees_from
+from daskgrad.graph.variables import Variable
 
 RANDOM = numpy.random.default_rng(5)
 N = 75
@@ -214,6 +215,17 @@ def test_quick_tasks_are_not_handed_over_however_many_there_are(seconds, are_her
 
     assert dg.grad(chain)(1.0) == 0.5**300
     assert bool(handed_over) is not are_here
+
+
+def test_no_variable_outlives_its_call(monkeypatch):
+    """It would get a copy of its argument."""
+    copied = []
+    monkeypatch.setattr(Variable, "own_arrays", lambda self: copied.append(self.name))
+    total = dg.delayed(np.sum, name="total")
+    with in_line(60):
+        dg.value_and_grad(total)(X)
+        dg.value_and_grad(lambda x: (total(x) * 2.0, {"again": total(x)}), has_aux=True)(X)
+    assert copied == []
 
 
 def test_nothing_runs_in_line_without_time(runs):

@@ -24,7 +24,7 @@ def built(output, *wrt, cotangent=None):
     tasks = TaskGraph()
     graph = Graph(output, wrt)
     forward = build_forward(graph, tasks)
-    arrived = build_backward(graph, forward, tasks, cotangent or Cotangent((np.ones(4),)))
+    arrived = build_backward(forward, tasks, cotangent or Cotangent((np.ones(4),)))
     dsk = dict(tasks.high_level_graph())
     needs = {
         short(key): sorted(map(short, task.dependencies))

@@ -119,7 +119,7 @@ def test_a_block_that_returns_another_value_when_it_is_traced_again_is_an_error(
 def test_blocks_of_scalars_are_added_to_the_bits_of_one_block():
     whole = Block(term, ITEMS).capture()
     blocks = [Block(term, ITEMS[n : n + 2], n).capture() for n in (0, 2, 4)]
-    total = add_captured(Block(term).model, blocks)
+    total = add_captured(blocks)
     assert total.value == whole.value
     assert_array_equal(total.pullback.leaves[0], whole.pullback.leaves[0])
     pulled = pull_back_sum(total, Cotangent((np.float64(3.0),)), Block(term).model)
@@ -128,7 +128,7 @@ def test_blocks_of_scalars_are_added_to_the_bits_of_one_block():
 
 def test_blocks_of_arrays_have_no_gradient():
     with pytest.raises(TypeError, match=r"its terms are float64\[4\]"):
-        add_captured(Block(wave).model, [Block(wave).capture()])
+        add_captured([Block(wave).capture()])
 
 
 def test_terms_of_two_kinds_are_an_error():

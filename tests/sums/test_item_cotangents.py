@@ -17,9 +17,8 @@ from daskgrad.models.tracing import Active
 from daskgrad.sums.block_tasks import Summand, capture_block
 from daskgrad.sums.item_cotangents import (
     ItemGradient,
-    concatenate,
     item_cotangents_of,
-    stack_items,
+    join,
     without_items,
 )
 
@@ -438,20 +437,20 @@ def test_each_term_runs_once():
 
 
 def test_cotangents_are_put_side_by_side():
-    assert stack_items([(1.0, None), (2.0, X)], are_rows=False) == (1.0, None, 2.0, X)
-    (rows,) = stack_items([(X,), (None,), (X,)], are_rows=True)
+    assert join([(1.0, None), (2.0, X)], are_rows=False) == (1.0, None, 2.0, X)
+    (rows,) = join([(X,), (None,), (X,)], are_rows=True)
     assert_array_equal(rows, [X, 0.0 * X, X])
-    assert stack_items([(None,)], are_rows=True) == (None,)
-    (numbers,) = stack_items([(np.float32(1.0),), (None,)], are_rows=True)
+    assert join([(None,)], are_rows=True) == (None,)
+    (numbers,) = join([(np.float32(1.0),), (None,)], are_rows=True)
     assert numbers.dtype == np.float32
     assert numbers.tolist() == [1.0, 0.0]
 
 
 def test_blocks_are_joined():
-    assert concatenate([(1.0, 2.0), (), (3.0,)], [2, 1, 1], are_rows=False) == (1.0, 2.0, 3.0)
-    (rows,) = concatenate([(np.ones((2, 3)),), (None,)], [2, 4], are_rows=True)
+    assert join([(1.0, 2.0), (), (3.0,)], False, [2, 1, 1]) == (1.0, 2.0, 3.0)
+    (rows,) = join([(np.ones((2, 3)),), (None,)], True, [2, 4])
     assert_array_equal(rows, [[1.0] * 3] * 2 + [[0.0] * 3] * 4)
-    assert concatenate([(None,), (None,)], [1, 1], are_rows=True) == (None,)
+    assert join([(None,), (None,)], True, [1, 1]) == (None,)
 
 
 def test_an_array_valued_sum_has_no_gradient():
