@@ -7,7 +7,7 @@ the same order and have the same bits.
 
 import functools
 import types
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -111,9 +111,6 @@ class Tape:
         require_own_roots(self._order, roots)
         self._ends = ends
         self._roots = roots
-
-    def __len__(self) -> int:
-        return len(self._order)
 
     @property
     def steps(self) -> int:
@@ -274,21 +271,19 @@ def add_in_place(array: np.ndarray, cotangent: Any) -> Any:
     return array
 
 
-def backward_order(ends: Sequence[TapeNode]) -> list[TapeNode]:
+def backward_order(ends: Iterable[TapeNode]) -> list[TapeNode]:
     """Every node that the ends depend on, each after all its children, in autograd's order."""
-    children: dict[TapeNode, int] = {}
-    stack = list(ends)
-    while stack:
-        node = stack.pop()
-        if node in children:
-            children[node] += 1
-        else:
-            children[node] = 1
-            stack.extend(node.parents)
-    for end in ends:
-        children[end] -= 1  # the loop counted each end once without a node that uses it
+    children = dict.fromkeys(ends, 0)
+    ends, waiting = list(children), list(children)
+    while waiting:
+        for parent in waiting.pop().parents:
+            if parent in children:
+                children[parent] += 1
+            else:
+                children[parent] = 1
+                waiting.append(parent)
+    ready = [end for end in ends if not children[end]]
     order = []
-    ready = [end for end in dict.fromkeys(ends) if not children[end]]
     while ready:
         node = ready.pop()
         order.append(node)
