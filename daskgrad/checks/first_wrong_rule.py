@@ -25,7 +25,7 @@ from daskgrad.sums.block_tasks import nth
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.cotangents import Cotangent, gradient
-from daskgrad.values.trees import flatten
+from daskgrad.values.trees import flatten, substitute
 
 Check = Callable[[Program], Fault | None]
 
@@ -68,10 +68,7 @@ class SingleCall(NamedTuple):
         )
 
     def _with(self, values: Sequence[Any]) -> list[Any]:
-        inputs = list(self.inputs)
-        for (number, _), value in zip(self.active, values, strict=True):
-            inputs[number] = value
-        return inputs
+        return substitute(self.inputs, [number for number, _ in self.active], values)
 
     def _evaluate(self, *values: Any) -> Any:
         return evaluate(self.model, self.call, self._with(values))

@@ -11,14 +11,13 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
-import optree
 from autograd.tracer import getval
 
 from daskgrad.backends.autograd.custom import Call, with_derivative
 from daskgrad.backends.autograd.forward import linearize
 from daskgrad.backends.autograd.reverse import trace
 from daskgrad.values.descriptions import describe, function_name
-from daskgrad.values.trees import flatten
+from daskgrad.values.trees import flatten, substitute, unflatten
 
 Solve = Callable[[Any], Any]  # of a linear system with ∂F/∂x, or with its transpose
 
@@ -42,11 +41,8 @@ class Root:
         _, tape = trace(self._residual_of(active), [call.leaves[place] for place in active])
 
         def root_pullback(cotangent: Any) -> tuple:
-            leaves: list[Any] = [None] * len(call.leaves)
             pulled = tape.pull([-solve(self._vector_of(cotangent))])
-            for place, leaf in zip(active, pulled, strict=True):
-                leaves[place] = leaf
-            return call.with_leaves(leaves)
+            return call.with_leaves(substitute([None] * len(call.leaves), active, pulled))
 
         return root_pullback
 
@@ -99,9 +95,7 @@ class Root:
         """F as a function of some of the arguments' leaves."""
 
         def residual(*boxes: Any) -> list[Any]:
-            leaves = list(self._call.leaves)
-            for place, box in zip(places, boxes, strict=True):
-                leaves[place] = box
+            leaves = substitute(self._call.leaves, places, boxes)
             return self._evaluate(self._call.value, self._call.with_leaves(leaves))
 
         return residual
@@ -118,7 +112,7 @@ class Root:
             stop = start + int(np.prod(shape))
             leaves[place] = anp.reshape(vector[start:stop], shape)
             start = stop
-        return optree.tree_unflatten(self._structure, leaves)
+        return unflatten(self._structure, leaves)
 
     def _residual_at(self, vector: Any) -> list[Any]:
         return self._evaluate(self._in_structure(vector, self._leaves), self._call.args)

@@ -31,7 +31,7 @@ from daskgrad.backends.autograd.rules.refusals import (
 )
 from daskgrad.backends.autograd.trace_numbers import trace_numbers
 from daskgrad.values.closures import held_by
-from daskgrad.values.trees import LEAF_TYPES
+from daskgrad.values.trees import LEAF_TYPES, substitute
 
 LEAF_TYPES.add(ArrayBox)  # optree would find this, too, in ten times the time
 
@@ -372,10 +372,7 @@ def program_of(program: Callable, argnums: tuple, args: tuple, kwargs: dict) -> 
     """A program as a function of the arguments ``argnums``, with its outputs in a list."""
 
     def outputs_of(*active: Any) -> list[Any]:
-        given = list(args)
-        for argnum, arg in zip(argnums, active, strict=True):
-            given[argnum] = arg
-        value = program(*given, **kwargs)
+        value = program(*substitute(args, argnums, active), **kwargs)
         plain_value = plain(value)
         return (
             [value[n] for n in range(len(plain_value))]
