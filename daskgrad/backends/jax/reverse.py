@@ -21,18 +21,12 @@ def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
     layout = Layout(leaves, structure, (None,) * len(leaves))
     with jax.enable_x64(True):
         compiled = compiled_of(fun, layout)
-        if compiled is None:
-            return plain(fun(*args, **kwargs))
-        ends, others = compiled.value(layout)
-        values = compiled.outputs.join(as_numpy(ends), as_numpy(others))
-        return unflatten(compiled.structure, values)
-
-
-def plain(value: Any) -> Any:
-    leaves, structure = flatten(value)
-    outputs = Outputs()
-    ends, others = outputs.split(leaves)
-    return unflatten(structure, outputs.join(as_numpy(ends), as_numpy(others)))
+        if compiled is not None:
+            values = compiled.outputs.join_as_numpy(*compiled.value(layout))
+            return unflatten(compiled.structure, values)
+        leaves, structure = flatten(fun(*args, **kwargs))
+        outputs = Outputs()
+        return unflatten(structure, outputs.join_as_numpy(*outputs.split(leaves)))
 
 
 def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape | GradientTape"]:
@@ -46,44 +40,36 @@ def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape | GradientT
             return trace_anew(fun, arrays)
         ends, pullback, others = compiled.forward(layout, arrays)
         fun.structure = compiled.structure
-        values = compiled.outputs.join(as_numpy(ends), as_numpy(others))
+        values = compiled.outputs.join_as_numpy(ends, others)
     if compiled.outputs.is_real_scalar():
         gradient = as_numpy(compiled.of_reached(pullback))
-        return values, GradientTape(gradient, compiled.outputs.likes())
+        return values, GradientTape(gradient, *compiled.outputs.places())
     return values, Tape(pullback, compiled.pull, compiled.outputs, len(arrays))
 
 
 def trace_anew(fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
     """Runs the Python code of ``fun``, operation by operation."""
     outputs = Outputs()
-
-    def of_arrays(*boxes: Any) -> tuple[list[Any], list[Any]]:
-        return outputs.split(fun(*boxes))
-
-    ends, pullback, others = jax.vjp(of_arrays, *arrays, has_aux=True)
-    values = outputs.join(as_numpy(ends), as_numpy(others))
-
-    def pull(pullback: Any, cotangents: Sequence[Any]) -> tuple[Any, ...]:
-        return pullback(outputs.dense(cotangents))
-
-    return values, Tape(pullback, pull, outputs, len(arrays))
+    found = jax.vjp(lambda *boxes: outputs.split(fun(*boxes)), *arrays, has_aux=True)
+    ends, pullback, others = found
+    values = outputs.join_as_numpy(ends, others)
+    return values, Tape(pullback, outputs.pull, outputs, len(arrays))
 
 
 class Tape:
     """The residuals of one call: ``pull`` maps cotangents of the outputs to those of the arrays."""
 
-    __slots__ = ("_count", "_is_end", "_pull", "_pullback")
+    __slots__ = ("_count", "_ends", "_pull", "_pullback")
 
     def __init__(self, pullback: Any, pull: Callable, outputs: Outputs, count: int):
         self._pullback = pullback
         self._pull = pull
-        self._is_end = [like is not None for like in outputs.likes()]
+        self._ends = outputs.places()
         self._count = count
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """Maps a cotangent (or None) per output to one per array."""
-        pairs = zip(cotangents, self._is_end, strict=True)
-        arrived = [cotangent for cotangent, is_end in pairs if is_end]
+        arrived = [cotangents[place] for place in self._ends]
         if all(cotangent is None for cotangent in arrived):
             return [None] * self._count
         with jax.enable_x64(True):
@@ -100,9 +86,9 @@ class GradientTape:
 
     __slots__ = ("_end", "_gradient")
 
-    def __init__(self, gradient: list[Any], likes: Sequence[Any]):
+    def __init__(self, gradient: list[Any], end: int):
         self._gradient = gradient
-        (self._end,) = [number for number, like in enumerate(likes) if like is not None]
+        self._end = end
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """Maps a cotangent (or None) per output to one (or None) per array."""
