@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optree
 from jax.extend.core import jaxpr_as_fun
 
@@ -79,21 +78,24 @@ def kind_of(layout: Layout) -> Kind | None:
     if structure is None:
         logger.info("not compiled by JAX: the structure of its arguments cannot be pickled")
         return None
-    leaves: list[tuple] = []
-    for leaf in layout.leaves:
-        cls = type(leaf)
-        if is_numeric(leaf):
-            leaves.append((np.ndarray, leaf.shape, leaf.dtype.str))
-        elif isinstance(leaf, jax.Array):
-            leaves.append((jax.Array, leaf.shape, str(leaf.dtype), leaf.weak_type))
-        elif cls in WEAK:
-            leaves.append((cls,))
-        elif cls in STATIC:
-            leaves.append((cls, leaf))
-        else:
-            logger.info("not compiled by JAX: an argument is %s", cls.__name__)
-            return None
+    leaves = [leaf_kind(leaf) for leaf in layout.leaves]
+    if None in leaves:
+        cls = type(layout.leaves[leaves.index(None)])
+        logger.info("not compiled by JAX: an argument is %s", cls.__name__)
+        return None
     return Kind(layout.structure, structure, tuple(layout.places), tuple(leaves))
+
+
+def leaf_kind(leaf: Any) -> Hashable:
+    """All about a leaf but the entries of an array; ``None`` if it is not a plain constant."""
+    cls = type(leaf)
+    if is_numeric(leaf):
+        return leaf.shape, leaf.dtype
+    if isinstance(leaf, jax.Array):
+        return jax.Array, leaf.shape, leaf.dtype, leaf.weak_type
+    if cls in WEAK:
+        return (cls,)
+    return (cls, leaf) if cls in STATIC else None
 
 
 def is_traced(leaf: Any) -> bool:

@@ -53,6 +53,10 @@ class Loop:
         return 8 + sum([np.asarray(leaf).nbytes for leaf in (*own, *pulled)])
 
     @property
+    def structure(self) -> Any:
+        return self._compiled.structure
+
+    @property
     def is_right(self) -> bool:
         """Whether it may replace single calls: their value is one real number, they are small, and
         have no effects, whose order would change."""
