@@ -121,12 +121,12 @@ class Tape:
         """As flat lists: a chain of nodes that refer to each other is too deep for pickle."""
         nodes = list(dict.fromkeys([*self._order, *self._roots]))
         places = {node: place for place, node in enumerate(nodes)}
-        parents = [[places[parent] for parent in node.parents] for node in nodes]
-        ends = [None if end is None else places[end] for end in self._ends]
+        records = [
+            (node.pullback, node.is_real, [places[parent] for parent in node.parents])
+            for node in nodes
+        ]
         roots = [places[root] for root in self._roots]
-        pullbacks = [node.pullback for node in nodes]
-        are_real = [node.is_real for node in nodes]
-        return make_tape, (parents, pullbacks, are_real, len(self._order), ends, roots)
+        return make_tape, (records, roots, [places.get(end) for end in self._ends])
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """Maps a cotangent (or None) per output to one per array; None where nothing arrived."""
@@ -161,25 +161,15 @@ class Tape:
         return arrays_within([node.pullback for node in self._order])
 
 
-def make_tape(
-    parents: Sequence[Sequence[int]],
-    pullbacks: Sequence[Callable | None],
-    are_real: Sequence[bool],
-    length: int,
-    ends: Sequence[int | None],
-    roots: Sequence[int],
-) -> Tape:
-    """A tape from its parts: the nodes by their places, those of the backward pass first."""
-    nodes = [TapeNode.__new__(TapeNode) for _ in pullbacks]
-    for node, places, pullback, is_real in zip(nodes, parents, pullbacks, are_real, strict=True):
-        node.parents = tuple([nodes[place] for place in places])
+def make_tape(records: Sequence[tuple], roots: Sequence[int], ends: Sequence[int | None]) -> Tape:
+    """A tape from its parts: records of its nodes, and the places of roots and ends among them."""
+    nodes = [TapeNode.__new__(TapeNode) for _ in records]
+    for node, (pullback, is_real, parents) in zip(nodes, records, strict=True):
         node.pullback = pullback
         node.is_real = is_real
-    tape = Tape.__new__(Tape)
-    tape._order = nodes[:length]
-    tape._ends = [None if place is None else nodes[place] for place in ends]
-    tape._roots = [nodes[place] for place in roots]
-    return tape
+        node.parents = tuple([nodes[place] for place in parents])
+    found = [None if place is None else nodes[place] for place in ends]
+    return Tape([nodes[place] for place in roots], found)
 
 
 def require_own_roots(order: Sequence[TapeNode], roots: Sequence[TapeNode]) -> None:
