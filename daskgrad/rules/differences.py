@@ -298,16 +298,11 @@ class Product(Linear):
     """Multiplies leaves with a Jacobian or its transpose: of all orders."""
 
     def __init__(self, jacobian: Jacobian, name: str, transposed: bool):
-        super().__init__(self._transposed if transposed else self._product, "a product")
+        fun = jacobian if transposed else jacobian.push
+        super().__init__(lambda *leaves: fun(leaves), "a product")
         self.name = name
         self._jacobian = jacobian
         self._is_transposed = transposed
-
-    def _product(self, *tangent: Any) -> Leaves:
-        return self._jacobian.push(tangent)
-
-    def _transposed(self, *cotangent: Any) -> Leaves:
-        return self._jacobian(cotangent)
 
     def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
         jacobian, name, transposed = self._jacobian, self.name, not self._is_transposed

@@ -55,8 +55,11 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
     for place, box in boxes:
         leaves[place] = box._value
     leaves = list(map(read_only_leaf, leaves))  # the trace still uses them
-    if function.is_first_order:
-        require_no_box(function, leaves)
+    if function.is_first_order and any(map(isbox, leaves)):
+        raise TypeError(
+            f"{function.name!r} has no second derivative: {function.kind} have first derivatives "
+            f"only"
+        )
     run = function.run(unflatten(structure, leaves), kwargs)
     value, residuals = map_leaves(read_only_leaf, run)  # a rule may be called more than once
     call = Call(function, tuple(leaves), structure, kwargs, value, residuals)
@@ -246,12 +249,4 @@ def require_from_arguments(function: Any, leaf: Any, number: int) -> None:
         raise TypeError(
             f"{function.name!r} depends on a differentiated value that is not an argument, "
             f"so its rules cannot differentiate it; pass it as an argument"
-        )
-
-
-def require_no_box(function: Any, leaves: Sequence[Any]) -> None:
-    if any(map(isbox, leaves)):
-        raise TypeError(
-            f"{function.name!r} has no second derivative: {function.kind} have first derivatives "
-            f"only"
         )

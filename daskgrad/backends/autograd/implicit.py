@@ -41,7 +41,9 @@ class Root:
         _, tape = trace(self._residual_of(active), [call.leaves[place] for place in active])
 
         def root_pullback(cotangent: Any) -> tuple:
-            pulled = tape.pull([-solve(self._vector_of(cotangent))])
+            arrived = flatten(cotangent)[0]
+            g = concatenate([arrived[place] for place in self._places], "a cotangent")
+            pulled = tape.pull([-solve(g)])
             return call.with_leaves(substitute([None] * len(call.leaves), active, pulled))
 
         return root_pullback
@@ -64,22 +66,19 @@ class Root:
 
     def product(self, transposed: bool) -> Callable[[Any], Any]:
         """The product of the Jacobian, or of its transpose, and a vector; without the matrix."""
-        if not transposed:
-            (residual,), push = linearize(self._residual_at, [self._vector])
-            self._require_square(residual)
+        record: Any = trace if transposed else linearize
+        (residual,), linear = record(self._residual_at, [self._vector])
+        if len(residual) != len(self._vector):
+            raise ValueError(
+                f"{self._names} must return as many numbers as its first argument x has; found "
+                f"{len(residual)} for {len(self._vector)}"
+            )
 
-            def jacobian_times(v: Any) -> Any:
-                return push([v])[0]
+        def times(v: Any) -> Any:
+            (image,) = linear.pull([v]) if transposed else linear([v])
+            return np.zeros_like(getval(v)) if image is None else image
 
-            return jacobian_times
-        (residual,), tape = trace(self._residual_at, [self._vector])
-        self._require_square(residual)
-
-        def transpose_times(v: Any) -> Any:
-            (pulled,) = tape.pull([v])
-            return np.zeros_like(getval(v)) if pulled is None else pulled
-
-        return transpose_times
+        return times
 
     def _jacobian(self) -> Any:
         """∂F/∂x: the residual runs once, and is pulled back for each of its entries."""
@@ -100,10 +99,6 @@ class Root:
 
         return residual
 
-    def _vector_of(self, cotangent: Any) -> Any:
-        leaves = flatten(cotangent)[0]
-        return concatenate([leaves[place] for place in self._places], "a cotangent")
-
     def _in_structure(self, vector: Any, others: Sequence[Any] = ()) -> Any:
         """A vector in the structure of x, with ``others`` for leaves without derivative."""
         leaves = list(others) or [None] * len(self._leaves)
@@ -120,13 +115,6 @@ class Root:
     def _evaluate(self, x: Any, args: tuple) -> list[Any]:
         leaves = flatten(self._residual(x, *args, **self._call.kwargs))[0]
         return [concatenate(leaves, self._names)]
-
-    def _require_square(self, residual: Any) -> None:
-        if len(residual) != len(self._vector):
-            raise ValueError(
-                f"{self._names} must return as many numbers as its first argument x has; found "
-                f"{len(residual)} for {len(self._vector)}"
-            )
 
     def _require_regular(self, jacobian: np.ndarray) -> None:
         condition = np.linalg.cond(jacobian, 1)

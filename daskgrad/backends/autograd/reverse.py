@@ -120,7 +120,7 @@ class Tape:
     def __reduce__(self) -> tuple:
         """As flat lists: a chain of nodes that refer to each other is too deep for pickle."""
         nodes = list(dict.fromkeys([*self._order, *self._roots]))
-        places = {node: place for place, node in enumerate(nodes)}
+        places: dict[Any, int] = {node: place for place, node in enumerate(nodes)}
         records = [
             (node.pullback, node.is_real, [places[parent] for parent in node.parents])
             for node in nodes

@@ -20,7 +20,7 @@ Result = tuple[Any, Sequence[Any]]  # a value, and its gradient
 
 def trace_block(block: TracedBlock) -> Iterator[list[Result | None]]:
     """The values and gradients of runs of items (see ``backends.protocol``)."""
-    parts = [part_of(column) for column in block.columns]
+    parts = [part_of(field) for field in block.fields]
     groups: dict[Hashable, Group] = {}
     begin, held = 0, 0
     for kind, start, stop in runs_of_one_kind(parts):
@@ -134,8 +134,8 @@ class Trees:
 Part = Rows | Trees
 
 
-def part_of(column: Sequence[Any] | np.ndarray) -> Part:
-    return Rows(column) if isinstance(column, np.ndarray) else Trees(column)
+def part_of(field: Sequence[Any] | np.ndarray) -> Part:
+    return Rows(field) if isinstance(field, np.ndarray) else Trees(field)
 
 
 def tree_kind(leaves: Sequence[Any], structure: Any) -> Hashable:

@@ -13,12 +13,13 @@ from typing import Any
 import torch
 
 from daskgrad.backends.torch.tensors import (
-    Unchanged,
     as_like,
     as_numpy,
     as_tensor,
-    has_derivative,
+    is_traced,
+    require_unchanged,
     tensor_of,
+    versions_of,
 )
 from daskgrad.backends.traced_call import TracedCall
 from daskgrad.values.trees import flatten, unflatten
@@ -32,8 +33,9 @@ def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
     with _model_lock, torch.inference_mode(False):
         tensors = list(map(as_tensor, leaves))
         args, kwargs = unflatten(structure, tensors)
-        with Unchanged(tensors):
-            outputs, value = flatten(fun(*args, **kwargs))
+        versions = versions_of(tensors)
+        outputs, value = flatten(fun(*args, **kwargs))
+        require_unchanged(versions)
     return unflatten(value, list(map(as_numpy, outputs)))
 
 
@@ -50,8 +52,10 @@ def call_on_tensors(fun: TracedCall, roots: Sequence[torch.Tensor]) -> list[Any]
     layout = fun.layout()
     tensors = layout.fill(roots, as_tensor)
     args, kwargs = unflatten(layout.structure, tensors)
-    with Unchanged(tensors):
-        return fun.leaves_of(fun.fun(*args, **kwargs))
+    versions = versions_of(tensors)
+    leaves = fun.leaves_of(fun.fun(*args, **kwargs))
+    require_unchanged(versions)
+    return leaves
 
 
 class Tape:
@@ -62,9 +66,7 @@ class Tape:
     def __init__(self, roots: Sequence[Any], arrays: Sequence[Any], outputs: Sequence[Any]):
         self._roots = roots
         self._arrays = arrays
-        self._ends = [
-            each if has_derivative(each) and each.requires_grad else None for each in outputs
-        ]
+        self._ends = [each if is_traced(each) else None for each in outputs]
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """Maps a cotangent (or None) per output to one (or None) per array."""
