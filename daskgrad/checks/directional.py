@@ -16,7 +16,7 @@ from daskgrad.graph.variables import variable
 from daskgrad.models.tracing import is_real_scalar
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe, function_name, is_integer
-from daskgrad.values.trees import flatten
+from daskgrad.values.trees import flatten, substitute
 from daskgrad.values.vectors import epsilon, inner, is_double, move_along, random_like, size, still
 
 DIRECTIONS = 3
@@ -72,10 +72,8 @@ class Program(NamedTuple):
 
     def moved(self, t: float, directions: dict[int, Any]) -> list[Any]:
         """The arguments, some of them moved along their directions."""
-        args = list(self.args)
-        for number, direction in directions.items():
-            args[number] = move_along(args[number], t, direction)
-        return args
+        moved = [move_along(self.args[number], t, v) for number, v in directions.items()]
+        return substitute(self.args, directions, moved)
 
     def tangents(self, directions: dict[int, Any]) -> tuple:
         return tuple(

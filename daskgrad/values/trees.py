@@ -43,7 +43,7 @@ def map_leaves(fun: Callable, value: Any, *others: Any) -> Any:
     return unflatten(structure, [fun(*each) for each in zip(leaves, *rest, strict=True)])
 
 
-def substitute(leaves: Iterable[Any], places: Sequence[int], others: Iterable[Any]) -> list[Any]:
+def substitute(leaves: Iterable[Any], places: Iterable[int], others: Iterable[Any]) -> list[Any]:
     """The leaves, with others at these places."""
     found = list(leaves)
     for place, other in zip(places, others, strict=True):

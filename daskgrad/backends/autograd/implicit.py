@@ -6,6 +6,8 @@ to -(∂F/∂θ)ᵀ w with (∂F/∂x)ᵀ w = g. Source: A. Griewank and A. Walt
 """
 
 import functools
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -101,12 +103,11 @@ class Root:
 
     def _in_structure(self, vector: Any, others: Sequence[Any] = ()) -> Any:
         """A vector in the structure of x, with ``others`` for leaves without derivative."""
-        leaves = list(others) or [None] * len(self._leaves)
-        start = 0
-        for place, shape in zip(self._places, self._shapes, strict=True):
-            stop = start + int(np.prod(shape))
-            leaves[place] = anp.reshape(vector[start:stop], shape)
-            start = stop
+        sizes = list(map(math.prod, self._shapes))
+        ends = itertools.accumulate(sizes)
+        parts = [vector[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+        arrays = map(anp.reshape, parts, self._shapes)
+        leaves = substitute(others or [None] * len(self._leaves), self._places, arrays)
         return unflatten(self._structure, leaves)
 
     def _residual_at(self, vector: Any) -> list[Any]:

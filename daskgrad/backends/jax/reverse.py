@@ -12,6 +12,7 @@ import jax
 from daskgrad.backends.jax.compiled import compiled_of
 from daskgrad.backends.jax.outputs import Outputs, as_numpy
 from daskgrad.backends.traced_call import Layout, TracedCall
+from daskgrad.values.carriers import carrier
 from daskgrad.values.trees import flatten, unflatten
 
 
@@ -44,7 +45,7 @@ def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape | GradientT
     if compiled.outputs.is_real_scalar():
         gradient = as_numpy(compiled.of_reached(pullback))
         return values, GradientTape(gradient, *compiled.outputs.places())
-    return values, Tape(pullback, compiled.pull, compiled.outputs, len(arrays))
+    return values, Tape(pullback, compiled.pull, compiled.outputs.places(), len(arrays))
 
 
 def trace_anew(fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
@@ -53,49 +54,45 @@ def trace_anew(fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]
     found = jax.vjp(lambda *boxes: outputs.split(fun(*boxes)), *arrays, has_aux=True)
     ends, pullback, others = found
     values = outputs.join_as_numpy(ends, others)
-    return values, Tape(pullback, outputs.pull, outputs, len(arrays))
+    return values, Tape(pullback, outputs.pull, outputs.places(), len(arrays))
 
 
+@carrier
 class Tape:
     """The residuals of one call: ``pull`` maps cotangents of the outputs to those of the arrays."""
 
-    __slots__ = ("_count", "_ends", "_pull", "_pullback")
-
-    def __init__(self, pullback: Any, pull: Callable, outputs: Outputs, count: int):
-        self._pullback = pullback
-        self._pull = pull
-        self._ends = outputs.places()
-        self._count = count
+    pullback: Any
+    apply: Callable[[Any, Sequence[Any]], Sequence[Any]]
+    ends: Sequence[int]
+    count: int
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """Maps a cotangent (or None) per output to one per array."""
-        arrived = [cotangents[place] for place in self._ends]
+        arrived = [cotangents[place] for place in self.ends]
         if all(cotangent is None for cotangent in arrived):
-            return [None] * self._count
+            return [None] * self.count
         with jax.enable_x64(True):
-            return as_numpy(self._pull(self._pullback, arrived))
+            return as_numpy(self.apply(self.pullback, arrived))
 
     def held_arrays(self) -> list[Any]:
         """The residuals, each once."""
-        leaves = jax.tree_util.tree_leaves(self._pullback)
+        leaves = jax.tree_util.tree_leaves(self.pullback)
         return list({id(leaf): leaf for leaf in leaves if hasattr(leaf, "nbytes")}.values())
 
 
+@carrier
 class GradientTape:
     """The gradient of one real number, computed with it, to be scaled by the cotangent."""
 
-    __slots__ = ("_end", "_gradient")
-
-    def __init__(self, gradient: list[Any], end: int):
-        self._gradient = gradient
-        self._end = end
+    gradient: list[Any]
+    end: int
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """Maps a cotangent (or None) per output to one (or None) per array."""
-        factor = cotangents[self._end]
+        factor = cotangents[self.end]
         if factor is None:
-            return [None] * len(self._gradient)
-        return [None if g is None else g.dtype.type(factor) * g for g in self._gradient]
+            return [None] * len(self.gradient)
+        return [None if g is None else g.dtype.type(factor) * g for g in self.gradient]
 
     def held_arrays(self) -> list[Any]:
-        return [g for g in self._gradient if g is not None]
+        return [g for g in self.gradient if g is not None]

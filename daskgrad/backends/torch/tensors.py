@@ -40,8 +40,6 @@ def is_traced(leaf: Any) -> bool:
 
 def as_like(value: Any, primal: torch.Tensor) -> torch.Tensor:
     """A tangent or cotangent in the shape and dtype of its primal, on its device."""
-    if value is None:
-        return torch.zeros_like(primal)
     tensor = value if isinstance(value, torch.Tensor) else tensor_of(value)
     return tensor.to(primal.device, primal.dtype).reshape(primal.shape)
 
