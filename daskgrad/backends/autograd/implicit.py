@@ -52,19 +52,21 @@ class Root:
 
     def push(self, tangents: tuple, solve: Solve) -> Any:
         """The tangent of x, from those of the arguments."""
-        places = with_derivative(self._call.leaves)
-        arrived = [flatten(tangents)[0][place] for place in places]
+        places, leaves = with_derivative(self._call.leaves), flatten(tangents)[0]
         arrays = [self._call.leaves[place] for place in places]
         _, push = linearize(self._residual_of(places), arrays)
-        (pushed,) = push(arrived)
+        (pushed,) = push([leaves[place] for place in places])
         return self._in_structure(-solve(pushed))
 
     # ---- linear systems with the Jacobian
 
     def dense(self, transposed: bool) -> Solve:
-        """Solves with the Jacobian as a dense matrix."""
-        matrix = self._jacobian().T if transposed else self._jacobian()
-        return functools.partial(anp.linalg.solve, matrix)
+        """Solves with ∂F/∂x as a dense matrix, a pullback of the residual for each of its rows."""
+        unit = np.eye(len(self._vector), dtype=getval(self._vector).dtype)
+        product = self.product(transposed=True)
+        jacobian = anp.reshape(anp.concatenate([product(row) for row in unit]), unit.shape)
+        self._require_regular(getval(jacobian))
+        return functools.partial(anp.linalg.solve, jacobian.T if transposed else jacobian)
 
     def product(self, transposed: bool) -> Callable[[Any], Any]:
         """The product of the Jacobian, or of its transpose, and a vector; without the matrix."""
@@ -81,14 +83,6 @@ class Root:
             return np.zeros_like(getval(v)) if image is None else image
 
         return times
-
-    def _jacobian(self) -> Any:
-        """∂F/∂x: the residual runs once, and is pulled back for each of its entries."""
-        unit = np.eye(len(self._vector), dtype=getval(self._vector).dtype)
-        product = self.product(transposed=True)
-        jacobian = anp.reshape(anp.concatenate([product(row) for row in unit]), unit.shape)
-        self._require_regular(getval(jacobian))
-        return jacobian
 
     # ---- the residual
 
