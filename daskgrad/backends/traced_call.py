@@ -66,22 +66,22 @@ class TracedCall:
 class TracedBlock:
     """The calls of a model on the items of a block.
 
-    The first inputs of a call are the parts of its item. ``columns`` has a list for each part, or
+    The first inputs of a call are the fields of its item. ``fields`` has a list for each field, or
     an array with a row for each item.
     """
 
     def __init__(
         self,
-        columns: Sequence[Sequence[Any]],
+        fields: Sequence[Sequence[Any]],
         call: Callable[[Sequence[Any]], tuple[TracedCall, list[Any]]],
     ):
-        self.columns = columns
-        self.count = len(columns[0])
+        self.fields = fields
+        self.count = len(fields[0])
         self._call = call
 
     def call(self, number: int) -> tuple[TracedCall, list[Any]]:
         """The call on one item, and its traced arrays."""
-        return self._call([column[number] for column in self.columns])
+        return self._call([field[number] for field in self.fields])
 
 
 def is_numeric(leaf: Any) -> bool:

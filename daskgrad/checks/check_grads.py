@@ -7,8 +7,8 @@ from typing import Any
 from daskgrad.checks.directional import (
     FORWARD,
     SECOND,
+    Checked,
     Fault,
-    Program,
     Settings,
     first_fault,
     require_order,
@@ -69,8 +69,8 @@ def check_grads(
     settings = Settings(order, require_modes(modes), rtol, atol, seed)
 
     def check(*args: Any) -> None:
-        program = Program.of(fun, args)
-        fault = first_fault(program, settings)
+        checked = Checked.of(fun, args)
+        fault = first_fault(checked, settings)
         if fault is not None:
             raise AssertionError(explain(fault, fun, args, settings))
 
@@ -81,7 +81,7 @@ def explain(fault: Fault, fun: Callable, args: tuple, settings: Settings) -> str
     """A message: the wrong derivative, the rates of Taylor's test, and the model to blame."""
     try:
         rates = describe_rates(fault, fun, args, settings)
-        culprit = find_wrong_rule(fault.program, functools.partial(first_fault, settings=settings))
+        culprit = find_wrong_rule(fault.checked, functools.partial(first_fault, settings=settings))
     except Exception as error:
         error.add_note(f"daskgrad: this error arose while daskgrad looked for why {fault}")
         raise
@@ -91,7 +91,7 @@ def explain(fault: Fault, fun: Callable, args: tuple, settings: Settings) -> str
 def describe_rates(fault: Fault, fun: Callable, args: tuple, settings: Settings) -> str:
     """The rates of Taylor's test, or nothing where that does not use the wrong derivative."""
     order = 2 if fault.what == SECOND else 1
-    if fault.what == FORWARD or not is_double((args, fault.program.evaluate(*args))):
+    if fault.what == FORWARD or not is_double((args, fault.checked.evaluate(*args))):
         return ""
     rates = taylor_rates(fun, order, settings.seed)(*args)
     told = ", ".join([f"{rate:.2f}" for rate in rates])

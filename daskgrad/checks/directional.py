@@ -16,7 +16,7 @@ from daskgrad.graph.variables import variable
 from daskgrad.models.tracing import is_real_scalar
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe, function_name, is_integer
-from daskgrad.values.trees import flatten
+from daskgrad.values.trees import flatten, substitute
 from daskgrad.values.vectors import epsilon, inner, is_double, move_along, random_like, size, still
 
 DIRECTIONS = 3
@@ -32,7 +32,7 @@ def require_order(order: Any) -> None:
         )
 
 
-class Program(NamedTuple):
+class Checked(NamedTuple):
     """A function of arguments, some of which it is differentiated with respect to.
 
     ``fun`` returns a node or a pytree of nodes; ``evaluate`` the value, without any derivative;
@@ -47,8 +47,8 @@ class Program(NamedTuple):
     labels: Sequence[str]
 
     @classmethod
-    def of(cls, fun: Callable, args: tuple) -> "Program":
-        """The program of a function that calls models."""
+    def of(cls, fun: Callable, args: tuple) -> "Checked":
+        """A function that calls models, at these arguments."""
         if not any(map(has_derivative, args)):
             raise TypeError(
                 f"no argument of {function_name(fun)!r} has a derivative to check; pass float or "
@@ -72,10 +72,8 @@ class Program(NamedTuple):
 
     def moved(self, t: float, directions: dict[int, Any]) -> list[Any]:
         """The arguments, some of them moved along their directions."""
-        args = list(self.args)
-        for number, direction in directions.items():
-            args[number] = move_along(args[number], t, direction)
-        return args
+        moved = [move_along(self.args[number], t, v) for number, v in directions.items()]
+        return substitute(self.args, directions, moved)
 
     def tangents(self, directions: dict[int, Any]) -> tuple:
         return tuple(
@@ -96,17 +94,17 @@ class Fault(NamedTuple):
     """A derivative along a random line that differs from what differences give."""
 
     what: str
-    program: Program
+    checked: Checked
     number: int
     given: float
     found: float
     allowed: float
 
     def __str__(self) -> str:
-        label = self.program.labels[self.number]
+        label = self.checked.labels[self.number]
         return (
-            f"the {self.what} of {self.program.name!r} is wrong for {label} "
-            f"({describe(self.program.args[self.number])}): {self.numbers}"
+            f"the {self.what} of {self.checked.name!r} is wrong for {label} "
+            f"({describe(self.checked.args[self.number])}): {self.numbers}"
         )
 
     @property
@@ -151,65 +149,65 @@ class Line(NamedTuple):
         return settings.atol + rtol * max(abs(given), abs(found)) + noise
 
 
-def first_fault(program: Program, settings: Settings) -> Fault | None:
+def first_fault(checked: Checked, settings: Settings) -> Fault | None:
     """The first derivative that differs from differences by more than is allowed."""
-    for what, number, given, line in comparisons(program, settings):
+    for what, number, given, line in comparisons(checked, settings):
         found = line.slope()
         allowed = line.allowed(given, found, settings)
         if not abs(found - given) <= allowed:
-            return Fault(what, program, number, given, found, allowed)
+            return Fault(what, checked, number, given, found, allowed)
     return None
 
 
 Comparison = tuple[str, int, float, Line]
 
 
-def comparisons(program: Program, settings: Settings) -> Iterator[Comparison]:
+def comparisons(checked: Checked, settings: Settings) -> Iterator[Comparison]:
     """What a derivative gives along a random line, and the line."""
     random = np.random.default_rng(settings.seed)
-    value = program.evaluate(*program.args)
+    value = checked.evaluate(*checked.args)
     cotangent = random_like(value, random)
     if "reverse" in settings.modes:
-        yield from reverse(program, value, cotangent, random)
+        yield from reverse(checked, value, cotangent, random)
     if "forward" in settings.modes:
-        yield from forward(program, value, cotangent, random)
+        yield from forward(checked, value, cotangent, random)
     if settings.order == 2:
-        yield from second(program, value, cotangent, random)
+        yield from second(checked, value, cotangent, random)
 
 
-def value_line(program: Program, value: Any, cotangent: Any, directions: dict[int, Any]) -> Line:
+def value_line(checked: Checked, value: Any, cotangent: Any, directions: dict[int, Any]) -> Line:
     """t ↦ ⟨cotangent, f(x + t v)⟩."""
 
     def at(t: float) -> float:
-        return inner(cotangent, program.evaluate(*program.moved(t, directions)))
+        return inner(cotangent, checked.evaluate(*checked.moved(t, directions)))
 
-    moving = [epsilon(program.args[number]) for number in directions]
+    moving = [epsilon(checked.args[number]) for number in directions]
     return Line(at, max(epsilon(value), *moving), size(cotangent, value))
 
 
-def reverse(program: Program, value: Any, cotangent: Any, random: Any) -> Iterator[Comparison]:
+def reverse(checked: Checked, value: Any, cotangent: Any, random: Any) -> Iterator[Comparison]:
     """⟨pullback(c), v⟩ for each argument."""
-    gradients = program.pull(cotangent)
-    for number in program.numbers:
+    gradients = checked.pull(cotangent)
+    for number in checked.numbers:
         for _ in range(DIRECTIONS):
-            direction = random_like(program.args[number], random)
-            line = value_line(program, value, cotangent, {number: direction})
+            direction = random_like(checked.args[number], random)
+            line = value_line(checked, value, cotangent, {number: direction})
             yield REVERSE, number, inner(gradients[number], direction), line
 
 
-def forward(program: Program, value: Any, cotangent: Any, random: Any) -> Iterator[Comparison]:
+def forward(checked: Checked, value: Any, cotangent: Any, random: Any) -> Iterator[Comparison]:
     """⟨c, jvp(v)⟩ for each argument."""
-    for number in program.numbers:
+    for number in checked.numbers:
         for _ in range(DIRECTIONS):
-            direction = {number: random_like(program.args[number], random)}
-            tangent = tangent_of(program, direction)
-            line = value_line(program, value, cotangent, direction)
+            direction = {number: random_like(checked.args[number], random)}
+            tangent = tangent_of(checked, direction)
+            line = value_line(checked, value, cotangent, direction)
             yield FORWARD, number, inner(cotangent, tangent), line
 
 
-def tangent_of(program: Program, direction: dict[int, Any]) -> Any:
+def tangent_of(checked: Checked, direction: dict[int, Any]) -> Any:
     try:
-        return jvp(program.fun, program.args, program.tangents(direction))[1]
+        return jvp(checked.fun, checked.args, checked.tangents(direction))[1]
     except NotImplementedError as error:
         error.add_note(
             "daskgrad: check_grads checks forward mode, too; if you need only gradients, "
@@ -221,23 +219,23 @@ def tangent_of(program: Program, direction: dict[int, Any]) -> Any:
 # ------------------------------------------------------------------------------- second order
 
 
-def second(program: Program, value: Any, cotangent: Any, random: Any) -> Iterator[Comparison]:
+def second(checked: Checked, value: Any, cotangent: Any, random: Any) -> Iterator[Comparison]:
     """⟨H v, w⟩ for a direction w of each argument, and a direction v of all arguments together."""
-    require_double(program, value, "checks of second derivatives")
+    require_double(checked, value, "checks of second derivatives")
     if not has_derivative(value):
         return
-    scalar = scalar_of(program.fun, value, cotangent)
+    scalar = scalar_of(checked.fun, value, cotangent)
     for _ in range(DIRECTIONS):
-        along = {number: random_like(program.args[number], random) for number in program.numbers}
-        gradients, products = hvp(scalar, program.args, program.tangents(along))
-        for number in program.numbers:
-            other = random_like(program.args[number], random)
-            line = gradient_line(program, scalar, along, number, other, gradients[number])
+        along = {number: random_like(checked.args[number], random) for number in checked.numbers}
+        gradients, products = hvp(scalar, checked.args, checked.tangents(along))
+        for number in checked.numbers:
+            other = random_like(checked.args[number], random)
+            line = gradient_line(checked, scalar, along, number, other, gradients[number])
             yield SECOND, number, inner(other, products[number]), line
 
 
 def gradient_line(
-    program: Program,
+    checked: Checked,
     scalar: Callable,
     along: dict[int, Any],
     number: int,
@@ -247,9 +245,9 @@ def gradient_line(
     """t ↦ ⟨gradient at x + t v, w⟩ for one argument."""
 
     def at(t: float) -> float:
-        return inner(other, vjp(scalar, *program.moved(t, along))[1](1.0)[number])
+        return inner(other, vjp(scalar, *checked.moved(t, along))[1](1.0)[number])
 
-    return Line(at, epsilon(program.args), size(other, gradient))
+    return Line(at, epsilon(checked.args), size(other, gradient))
 
 
 def scalar_of(fun: Callable, value: Any, cotangent: Any) -> Callable[..., Node]:
@@ -269,9 +267,9 @@ def weighted(value: Any, cotangent: Any) -> Any:
 WEIGHTED = delayed(weighted, name="weighted")
 
 
-def require_double(program: Program, value: Any, what: str) -> None:
-    if not is_double((program.args, value)):
+def require_double(checked: Checked, value: Any, what: str) -> None:
+    if not is_double((checked.args, value)):
         raise TypeError(
-            f"{what} need real numbers in double precision; {program.name!r} was called with "
-            f"({', '.join(map(describe, program.args))}) and returned {describe(value)}"
+            f"{what} need real numbers in double precision; {checked.name!r} was called with "
+            f"({', '.join(map(describe, checked.args))}) and returned {describe(value)}"
         )

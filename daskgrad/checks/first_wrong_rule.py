@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import dask
 
-from daskgrad.checks.directional import Fault, Program
+from daskgrad.checks.directional import Checked, Fault
 from daskgrad.derivatives.inputs import has_derivative
 from daskgrad.derivatives.outputs import as_output
 from daskgrad.graph.activity import Graph
@@ -25,18 +25,18 @@ from daskgrad.sums.block_tasks import nth
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.cotangents import Cotangent, gradient
-from daskgrad.values.trees import flatten
+from daskgrad.values.trees import flatten, substitute
 
-Check = Callable[[Program], Fault | None]
+Check = Callable[[Checked], Fault | None]
 
 
-def find_wrong_rule(program: Program, check: Check) -> str:
+def find_wrong_rule(checked: Checked, check: Check) -> str:
     """A sentence that names the first call whose own derivative is wrong."""
-    graph, calls = recorded_calls(program)
+    graph, calls = recorded_calls(checked)
     with dask.config.set(scheduler="sync"), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a term need not depend on every argument
         for call in calls:
-            fault = check(call.program())
+            fault = check(call.checked())
             if fault is not None:
                 return call.describe(fault)
     return (
@@ -54,24 +54,21 @@ class SingleCall(NamedTuple):
     inputs: Sequence[Any]
     place: int | Partition | None = None
 
-    def program(self) -> Program:
+    def checked(self) -> Checked:
         """The call as a function of its active inputs."""
         args = tuple([self.inputs[number] for number, _ in self.active])
         labels = [argument_label(self.call, number) for number, _ in self.active]
-        return Program(self._record, self._evaluate, self._pull, args, self.model.name, labels)
+        return Checked(self._record, self._evaluate, self._pull, args, self.model.name, labels)
 
     def describe(self, fault: Fault) -> str:
-        label = fault.program.labels[fault.number]
+        label = fault.checked.labels[fault.number]
         return (
             f"the first wrong rule is that of model {self.model.name!r}{at(self.place)}, "
             f"{label}: by itself, {fault.numbers}"
         )
 
     def _with(self, values: Sequence[Any]) -> list[Any]:
-        inputs = list(self.inputs)
-        for (number, _), value in zip(self.active, values, strict=True):
-            inputs[number] = value
-        return inputs
+        return substitute(self.inputs, [number for number, _ in self.active], values)
 
     def _evaluate(self, *values: Any) -> Any:
         return evaluate(self.model, self.call, self._with(values))
@@ -90,11 +87,11 @@ class SingleCall(NamedTuple):
         return DelayedModel(self.model)(*args, **kwargs)
 
 
-def recorded_calls(program: Program) -> tuple[Graph, Iterator[SingleCall]]:
+def recorded_calls(checked: Checked) -> tuple[Graph, Iterator[SingleCall]]:
     """The graph of a function, and its active calls with the values of their inputs."""
-    args = [variable(arg) if has_derivative(arg) else arg for arg in program.args]
-    output = as_output(program.fun(*args), program.name)
-    graph = Graph(output, [arg for n, arg in enumerate(args) if n in program.numbers])
+    args = [variable(arg) if has_derivative(arg) else arg for arg in checked.args]
+    output = as_output(checked.fun(*args), checked.name)
+    graph = Graph(output, [arg for n, arg in enumerate(args) if n in checked.numbers])
     nodes = [node for node in graph.order if node in graph.active]
     return graph, calls_of(graph, nodes, compute_inputs(nodes))
 

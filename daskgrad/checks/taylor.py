@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.checks.directional import Program, require_double, require_order, scalar_of
+from daskgrad.checks.directional import Checked, require_double, require_order, scalar_of
 from daskgrad.derivatives.hessian import hvp
 from daskgrad.derivatives.inputs import require_function
 from daskgrad.random import require_seed
@@ -51,37 +51,37 @@ def taylor_rates(fun: Callable, order: int = 1, seed: int = 0) -> Callable[..., 
     require_seed(seed, "dg.taylor_rates")
 
     def rates(*args: Any) -> tuple[float, ...]:
-        program = Program.of(fun, args)
-        expansion = Expansion(program, order, np.random.default_rng(seed))
+        checked = Checked.of(fun, args)
+        expansion = Expansion(checked, order, np.random.default_rng(seed))
         return tuple([expansion.rate(kept) for kept in range(order + 1)])
 
     return rates
 
 
 class Expansion:
-    """The expansion of a program along a random line, up to an order."""
+    """The expansion of a function along a random line, up to an order."""
 
-    def __init__(self, program: Program, order: int, random: np.random.Generator):
-        self._program = program
-        value = program.evaluate(*program.args)
-        require_double(program, value, "rates")
+    def __init__(self, checked: Checked, order: int, random: np.random.Generator):
+        self._checked = checked
+        value = checked.evaluate(*checked.args)
+        require_double(checked, value, "rates")
         self._cotangent = random_like(value, random)
-        self._along = {n: random_like(program.args[n], random) for n in program.numbers}
+        self._along = {n: random_like(checked.args[n], random) for n in checked.numbers}
         self._terms = [inner(self._cotangent, value), *self._derivatives(value, order)]
         self._steps = [
-            inner(self._cotangent, program.evaluate(*program.moved(step, self._along)))
+            inner(self._cotangent, checked.evaluate(*checked.moved(step, self._along)))
             for step in STEPS
         ]
         self._noise = float(np.finfo(float).eps) * size(self._cotangent, value)
 
     def _derivatives(self, value: Any, order: int) -> list[float]:
         """⟨g, v⟩ and, for order 2, ⟨Hv, v⟩ / 2."""
-        program = self._program
+        checked = self._checked
         if order == 1:
-            return [self._product(program.pull(self._cotangent))]
-        scalar = scalar_of(program.fun, value, self._cotangent)
-        factor = self._cotangent if scalar is program.fun else 1.0
-        derivatives = hvp(scalar, program.args, program.tangents(self._along))
+            return [self._product(checked.pull(self._cotangent))]
+        scalar = scalar_of(checked.fun, value, self._cotangent)
+        factor = self._cotangent if scalar is checked.fun else 1.0
+        derivatives = hvp(scalar, checked.args, checked.tangents(self._along))
         first, second = [float(factor) * self._product(each) for each in derivatives]
         return [first, second / 2]
 

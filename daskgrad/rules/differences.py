@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import optree
 
 from daskgrad.backends.autograd.custom import Call as RuleCall
 from daskgrad.models.captured import Captured, Gradient
@@ -24,7 +23,7 @@ from daskgrad.rules.rule import Rule
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Leaves, is_differentiable
 from daskgrad.values.descriptions import describe
-from daskgrad.values.trees import flatten
+from daskgrad.values.trees import flatten, substitute, unflatten
 from daskgrad.values.vectors import (
     Kind,
     concatenate,
@@ -255,13 +254,13 @@ class Differenced(Rule):
 
         def box_pullback(cotangent: Any) -> Any:
             pulled = Product(jacobian, name, transposed=True)(*flatten(cotangent)[0])
-            return optree.tree_unflatten(structure, pulled)
+            return unflatten(structure, pulled)
 
         return box_pullback
 
     def push(self, call: RuleCall, tangents: tuple) -> Any:
         pushed = Slope(self, call)(*flatten(tangents)[0])
-        return optree.tree_unflatten(flatten(call.value)[1], pushed)
+        return unflatten(flatten(call.value)[1], pushed)
 
     def jacobian(self, call: RuleCall, active: Sequence[int]) -> Jacobian:
         differences = self._differences(call, active)
@@ -279,9 +278,7 @@ class Differenced(Rule):
 
     def _differences(self, call: RuleCall, active: Sequence[int]) -> Differences:
         def evaluate(displaced: Sequence[Any]) -> Any:
-            leaves = list(call.leaves)
-            for place, leaf in zip(active, displaced, strict=True):
-                leaves[place] = leaf
+            leaves = substitute(call.leaves, active, displaced)
             return self.fun(*call.with_leaves(leaves), **call.kwargs)
 
         return Differences(self.scheme, self.name, evaluate, [call.leaves[p] for p in active])
@@ -301,16 +298,11 @@ class Product(Linear):
     """Multiplies leaves with a Jacobian or its transpose: of all orders."""
 
     def __init__(self, jacobian: Jacobian, name: str, transposed: bool):
-        super().__init__(self._transposed if transposed else self._product, "a product")
+        fun = jacobian if transposed else jacobian.push
+        super().__init__(lambda *leaves: fun(leaves), "a product")
         self.name = name
         self._jacobian = jacobian
         self._is_transposed = transposed
-
-    def _product(self, *tangent: Any) -> Leaves:
-        return self._jacobian.push(tangent)
-
-    def _transposed(self, *cotangent: Any) -> Leaves:
-        return self._jacobian(cotangent)
 
     def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
         jacobian, name, transposed = self._jacobian, self.name, not self._is_transposed
@@ -348,33 +340,17 @@ def difference(
 ) -> np.ndarray:
     """Every ``stride``-th column of a call's Jacobian with respect to its active inputs."""
     with Blame("forward", model, call, inputs):
-        leaves, structure = active_leaves(active, inputs)
+        numbers = [number for number, _ in active]
+        leaves, structure = flatten([inputs[number] for number in numbers])
         places = [place for place, leaf in enumerate(leaves) if is_differentiable(leaf)]
 
         def evaluate(displaced: Sequence[Any]) -> Any:
-            others = list(leaves)
-            for place, leaf in zip(places, displaced, strict=True):
-                others[place] = leaf
-            return plain_value(model, call, replace_active(inputs, active, structure, others))
+            trees = unflatten(structure, substitute(leaves, places, displaced))
+            return plain_value(model, call, substitute(inputs, numbers, trees))
 
         arrays = [leaves[place] for place in places]
         differences = Differences(scheme, model.name, evaluate, arrays)
         return differences.columns(range(first, differences.size, stride))
-
-
-def active_leaves(active: Sequence[Active], inputs: Sequence[Any]) -> tuple[list[Any], Any]:
-    return flatten([inputs[number] for number, _ in active])
-
-
-def replace_active(
-    inputs: Sequence[Any], active: Sequence[Active], structure: Any, leaves: Sequence[Any]
-) -> list[Any]:
-    """The inputs, with different leaves for the active ones."""
-    others = list(inputs)
-    trees = optree.tree_unflatten(structure, leaves)
-    for (number, _), tree in zip(active, trees, strict=True):
-        others[number] = tree
-    return others
 
 
 def collect(
@@ -389,10 +365,9 @@ def collect(
     with Blame("forward", model, call, inputs):
         outputs = flatten(value)[0]
         require_numbers(outputs, value, model)
-        leaves, _ = active_leaves(active, inputs)
-        return Captured(
-            value, pullback_of(value, leaves, parts, model.name), seen_by(active, inputs)
-        )
+        leaves, _ = flatten([inputs[number] for number, _ in active])
+        pullback = pullback_of(value, leaves, parts, model.name)
+        return Captured(value, pullback, seen_by(active, inputs))
 
 
 def pullback_of(

@@ -124,16 +124,12 @@ class LinearSystem:
 
     def solver(self, x: Any, args: tuple, rhs: Any, kwargs: dict) -> Any:
         given = self._linear_solver(self._product(x, args, kwargs), read_only(np.asarray(rhs)))
-        self._require_no_tuple(given, rhs.shape)
+        if isinstance(given, tuple):  # with a status, as many of SciPy's solvers return it
+            raise TypeError(f"{self._must_return(rhs.shape, given)}: take the solution out of it")
         found = np.asarray(given)
         if found.shape != rhs.shape or found.dtype.kind not in "fiu":
             raise ValueError(self._must_return(rhs.shape, given))
         return found
-
-    def _require_no_tuple(self, given: Any, shape: tuple) -> None:
-        """Many of SciPy's solvers return a pair of the solution and a status."""
-        if isinstance(given, tuple):
-            raise TypeError(f"{self._must_return(shape, given)}: take the solution out of it")
 
     def _must_return(self, shape: tuple, given: Any) -> str:
         return (

@@ -2,7 +2,7 @@
 
 import itertools
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import cloudpickle
@@ -41,6 +41,14 @@ def map_leaves(fun: Callable, value: Any, *others: Any) -> Any:
         return unflatten(structure, list(map(fun, leaves)))
     rest = [flatten(other)[0] for other in others]
     return unflatten(structure, [fun(*each) for each in zip(leaves, *rest, strict=True)])
+
+
+def substitute(leaves: Iterable[Any], places: Iterable[int], others: Iterable[Any]) -> list[Any]:
+    """The leaves, with others at these places."""
+    found = list(leaves)
+    for place, other in zip(places, others, strict=True):
+        found[place] = other
+    return found
 
 
 def children_of(structure: optree.PyTreeSpec) -> dict[Any, tuple[int, optree.PyTreeSpec]]:

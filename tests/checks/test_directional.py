@@ -6,8 +6,8 @@ import pytest
 
 import daskgrad as dg
 from daskgrad.checks.directional import (
+    Checked,
     Line,
-    Program,
     Settings,
     first_fault,
     require_order,
@@ -37,12 +37,12 @@ def test_differences_along_a_line_are_exact_to_fourth_order():
 
 
 def test_a_program_moves_its_arguments_along_their_directions():
-    program = Program.of(dg.delayed(lambda x, n, y: n * np.sum(x) * y), (X, 2, 3.0))
-    assert program.numbers == [0, 2]
-    assert program.evaluate(*program.args) == 6.0 * np.sum(X)
-    x, n, y = program.moved(0.5, {2: 4.0})
+    checked = Checked.of(dg.delayed(lambda x, n, y: n * np.sum(x) * y), (X, 2, 3.0))
+    assert checked.numbers == [0, 2]
+    assert checked.evaluate(*checked.args) == 6.0 * np.sum(X)
+    x, n, y = checked.moved(0.5, {2: 4.0})
     assert (x is X, n, y) == (True, 2, 5.0)
-    x, n, y = program.tangents({2: 4.0})
+    x, n, y = checked.tangents({2: 4.0})
     assert (x.tolist(), n, y) == ([0.0, 0.0, 0.0], None, 4.0)
 
 
@@ -52,8 +52,8 @@ def test_reverse_mode_alone_calls_neither_forward_mode_nor_second_derivatives(mo
 
     monkeypatch.setattr("daskgrad.checks.directional.jvp", never)
     monkeypatch.setattr("daskgrad.checks.directional.hvp", never)
-    program = Program.of(dg.delayed(lambda x: np.sum(x**3)), (X,))
-    assert first_fault(program, settings()) is None
+    checked = Checked.of(dg.delayed(lambda x: np.sum(x**3)), (X,))
+    assert first_fault(checked, settings()) is None
 
 
 def test_a_wrong_tangent_is_a_fault(monkeypatch):
@@ -61,9 +61,9 @@ def test_a_wrong_tangent_is_a_fault(monkeypatch):
         return None, 1.001 * 3.0 * primals[0] ** 2 * tangents[0]
 
     monkeypatch.setattr("daskgrad.checks.directional.jvp", jvp)
-    program = Program.of(dg.delayed(lambda x: x**3, name="cube"), (X,))
-    assert first_fault(program, settings()) is None
-    fault = first_fault(program, settings(modes=("forward",)))
+    checked = Checked.of(dg.delayed(lambda x: x**3, name="cube"), (X,))
+    assert first_fault(checked, settings()) is None
+    fault = first_fault(checked, settings(modes=("forward",)))
     assert "the tangent of 'cube' is wrong for argument 0 (float64[3])" in str(fault)
     assert fault.given == pytest.approx(1.001 * fault.found, rel=1e-6)
 
@@ -78,8 +78,8 @@ def test_a_wrong_second_derivative_is_a_fault_of_its_argument(number, factor, mo
         return (3.0 * x**2 * y, np.sum(x**3)), tuple(products)
 
     monkeypatch.setattr("daskgrad.checks.directional.hvp", hvp)
-    program = Program.of(dg.delayed(lambda x, y: np.sum(x**3) * y, name="cubes"), (X, 2.0))
-    fault = first_fault(program, settings(order=2))
+    checked = Checked.of(dg.delayed(lambda x, y: np.sum(x**3) * y, name="cubes"), (X, 2.0))
+    fault = first_fault(checked, settings(order=2))
     if factor == 1.0:
         assert fault is None
     else:
@@ -97,9 +97,9 @@ def test_a_value_of_many_numbers_becomes_one():
 
 @pytest.mark.parametrize("args", [(X.astype(np.float32),), (X + 1j,)])
 def test_second_derivatives_need_real_numbers_in_double_precision(args):
-    program = Program.of(dg.delayed(lambda x: np.sum(x * x), name="model"), args)
+    checked = Checked.of(dg.delayed(lambda x: np.sum(x * x), name="model"), args)
     with pytest.raises(TypeError, match=r"need real numbers in double precision; 'model' was"):
-        first_fault(program, settings(order=2))
+        first_fault(checked, settings(order=2))
 
 
 @pytest.mark.parametrize("order", [0, 3, "1", True, None])

@@ -157,7 +157,7 @@ def test_where_every_call_is_right_the_message_says_what_to_look_for():
 
 
 def is_call_of(name, fun):
-    """Whether a program is one of a single call, of the model of that name."""
+    """Whether what is checked is a single call of the model of that name."""
     call = getattr(fun, "__self__", None)
     return call is not None and call.model.name == name
 

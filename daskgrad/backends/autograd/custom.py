@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import optree
 from autograd.builtins import DictBox, SequenceBox
 from autograd.extend import defjvp_argnums, defvjp_argnums
 from autograd.tracer import find_top_boxed_args, getval, isbox, new_box
@@ -20,7 +19,7 @@ from daskgrad.values.cotangents import is_differentiable
 from daskgrad.values.descriptions import describe
 from daskgrad.values.memory import without_memory
 from daskgrad.values.protection import read_only_leaf
-from daskgrad.values.trees import flatten, map_leaves
+from daskgrad.values.trees import flatten, map_leaves, substitute, unflatten
 
 
 class Call(NamedTuple):
@@ -43,7 +42,7 @@ class Call(NamedTuple):
 
     def with_leaves(self, leaves: Sequence[Any]) -> Any:
         """The arguments with different leaves."""
-        return optree.tree_unflatten(self.structure, leaves)
+        return unflatten(self.structure, leaves)
 
 
 def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
@@ -56,11 +55,13 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
     for place, box in boxes:
         leaves[place] = box._value
     leaves = list(map(read_only_leaf, leaves))  # the trace still uses them
-    if function.is_first_order:
-        require_no_box(function, leaves)
-    value, residuals = map(
-        read_only_leaves, function.run(optree.tree_unflatten(structure, leaves), kwargs)
-    )
+    if function.is_first_order and any(map(isbox, leaves)):
+        raise TypeError(
+            f"{function.name!r} has no second derivative: {function.kind} have first derivatives "
+            f"only"
+        )
+    run = function.run(unflatten(structure, leaves), kwargs)
+    value, residuals = map_leaves(read_only_leaf, run)  # a rule may be called more than once
     call = Call(function, tuple(leaves), structure, kwargs, value, residuals)
 
     def enter(answer: Any) -> Any:
@@ -70,11 +71,6 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
         return new_box(answer, number, node)
 
     return traced_value(call, number, enter)
-
-
-def read_only_leaves(tree: Any) -> Any:
-    """A value or residuals with read-only arrays: a rule may be called more than once on them."""
-    return map_leaves(read_only_leaf, tree)
 
 
 def traced_value(call: Call, number: int, enter: Callable[[Any], Any]) -> Any:
@@ -87,9 +83,8 @@ def traced_value(call: Call, number: int, enter: Callable[[Any], Any]) -> Any:
     if not places:
         return call.value
     box = enter(bundle([outputs[place] for place in places]))
-    for place, leaf in zip(places, unbundle(box, len(places)), strict=True):
-        outputs[place] = leaf
-    return optree.tree_unflatten(structure, outputs)
+    traced = substitute(outputs, places, unbundle(box, len(places)))
+    return unflatten(structure, traced)
 
 
 def with_derivative(leaves: Sequence[Any]) -> list[int]:
@@ -114,7 +109,7 @@ def flatten_arguments(args: tuple) -> tuple[list[Any], Any]:
     leaves, structure = flatten(args)
     if not any(isinstance(leaf, DictBox | SequenceBox) for leaf in leaves):
         return leaves, structure
-    return flatten(optree.tree_unflatten(structure, list(map(unbox_container, leaves))))
+    return flatten(unflatten(structure, list(map(unbox_container, leaves))))
 
 
 def unbox_container(leaf: Any) -> Any:
@@ -157,9 +152,9 @@ def pullback_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callab
 def push_rule(argnums: tuple, gs: Sequence[Any], ans: Any, args: tuple, kwargs: dict) -> Any:
     """The rule for forward mode: the function's own, with its results checked."""
     call: Call = args[0]
-    tangents = list(map(cotangents.zeros, map(shape_of, call.leaves)))
-    for argnum, tangent in zip(argnums, gs, strict=True):
-        tangents[argnum - 1] = read_only_leaf(tangent)
+    zeros = map(cotangents.zeros, map(shape_of, call.leaves))
+    active = [argnum - 1 for argnum in argnums]
+    tangents = substitute(zeros, active, map(read_only_leaf, gs))
     pushed = call.function.push(call, call.with_leaves(tangents))
     space = Space(call.value)
     leaves = space.check(pushed, f"tangent of the value of {call.function.name!r}")
@@ -183,10 +178,9 @@ class Space:
 
         They are read-only: others may use the same arrays.
         """
-        leaves: list[Any] = [None] * len(self._leaves)
-        for place, leaf in zip(self.places, unbundle(bundle, len(self.places)), strict=True):
-            leaves[place] = read_only_leaf(leaf)
-        return optree.tree_unflatten(self._structure, leaves)
+        arrived = map(read_only_leaf, unbundle(bundle, len(self.places)))
+        leaves = substitute([None] * len(self._leaves), self.places, arrived)
+        return unflatten(self._structure, leaves)
 
     def check(self, derivative: Any, what: str) -> list[Any]:
         """The leaves of a rule's result, dense; raises if structure, shapes or dtypes differ."""
@@ -194,7 +188,7 @@ class Space:
             return list(map(cotangents.zeros, self._leaves))
         leaves, structure = flatten(derivative)
         if structure != self._structure:
-            own = describe(optree.tree_unflatten(self._structure, self._leaves))
+            own = describe(unflatten(self._structure, self._leaves))
             raise ValueError(
                 f"{what}: expected the structure of {own}; found {describe(derivative)}"
             )
@@ -255,12 +249,4 @@ def require_from_arguments(function: Any, leaf: Any, number: int) -> None:
         raise TypeError(
             f"{function.name!r} depends on a differentiated value that is not an argument, "
             f"so its rules cannot differentiate it; pass it as an argument"
-        )
-
-
-def require_no_box(function: Any, leaves: Sequence[Any]) -> None:
-    if any(map(isbox, leaves)):
-        raise TypeError(
-            f"{function.name!r} has no second derivative: {function.kind} have first derivatives "
-            f"only"
         )

@@ -14,13 +14,7 @@ import numpy as np
 from autograd.builtins import list as autograd_list
 from autograd.builtins import tuple as autograd_tuple
 from autograd.core import primitive_jvps, vspace
-from autograd.tracer import (
-    Node,
-    getval,
-    isbox,
-    new_box,
-    notrace_primitives,
-)
+from autograd.tracer import Node, getval, isbox, new_box, notrace_primitives
 
 from daskgrad.backends.autograd.custom import call_rule
 from daskgrad.backends.autograd.kinds import INTEGERS, kind_of, real_part

@@ -6,19 +6,20 @@ to -(∂F/∂θ)ᵀ w with (∂F/∂x)ᵀ w = g. Source: A. Griewank and A. Walt
 """
 
 import functools
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
-import optree
 from autograd.tracer import getval
 
 from daskgrad.backends.autograd.custom import Call, with_derivative
 from daskgrad.backends.autograd.forward import linearize
 from daskgrad.backends.autograd.reverse import trace
 from daskgrad.values.descriptions import describe, function_name
-from daskgrad.values.trees import flatten
+from daskgrad.values.trees import flatten, substitute, unflatten
 
 Solve = Callable[[Any], Any]  # of a linear system with ∂F/∂x, or with its transpose
 
@@ -42,56 +43,46 @@ class Root:
         _, tape = trace(self._residual_of(active), [call.leaves[place] for place in active])
 
         def root_pullback(cotangent: Any) -> tuple:
-            leaves: list[Any] = [None] * len(call.leaves)
-            pulled = tape.pull([-solve(self._vector_of(cotangent))])
-            for place, leaf in zip(active, pulled, strict=True):
-                leaves[place] = leaf
-            return call.with_leaves(leaves)
+            arrived = flatten(cotangent)[0]
+            g = concatenate([arrived[place] for place in self._places], "a cotangent")
+            pulled = tape.pull([-solve(g)])
+            return call.with_leaves(substitute([None] * len(call.leaves), active, pulled))
 
         return root_pullback
 
     def push(self, tangents: tuple, solve: Solve) -> Any:
         """The tangent of x, from those of the arguments."""
-        places = with_derivative(self._call.leaves)
-        arrived = [flatten(tangents)[0][place] for place in places]
+        places, leaves = with_derivative(self._call.leaves), flatten(tangents)[0]
         arrays = [self._call.leaves[place] for place in places]
         _, push = linearize(self._residual_of(places), arrays)
-        (pushed,) = push(arrived)
+        (pushed,) = push([leaves[place] for place in places])
         return self._in_structure(-solve(pushed))
 
     # ---- linear systems with the Jacobian
 
     def dense(self, transposed: bool) -> Solve:
-        """Solves with the Jacobian as a dense matrix."""
-        matrix = self._jacobian().T if transposed else self._jacobian()
-        return functools.partial(anp.linalg.solve, matrix)
-
-    def product(self, transposed: bool) -> Callable[[Any], Any]:
-        """The product of the Jacobian, or of its transpose, and a vector; without the matrix."""
-        if not transposed:
-            (residual,), push = linearize(self._residual_at, [self._vector])
-            self._require_square(residual)
-
-            def jacobian_times(v: Any) -> Any:
-                return push([v])[0]
-
-            return jacobian_times
-        (residual,), tape = trace(self._residual_at, [self._vector])
-        self._require_square(residual)
-
-        def transpose_times(v: Any) -> Any:
-            (pulled,) = tape.pull([v])
-            return np.zeros_like(getval(v)) if pulled is None else pulled
-
-        return transpose_times
-
-    def _jacobian(self) -> Any:
-        """∂F/∂x: the residual runs once, and is pulled back for each of its entries."""
+        """Solves with ∂F/∂x as a dense matrix, a pullback of the residual for each of its rows."""
         unit = np.eye(len(self._vector), dtype=getval(self._vector).dtype)
         product = self.product(transposed=True)
         jacobian = anp.reshape(anp.concatenate([product(row) for row in unit]), unit.shape)
         self._require_regular(getval(jacobian))
-        return jacobian
+        return functools.partial(anp.linalg.solve, jacobian.T if transposed else jacobian)
+
+    def product(self, transposed: bool) -> Callable[[Any], Any]:
+        """The product of the Jacobian, or of its transpose, and a vector; without the matrix."""
+        record: Any = trace if transposed else linearize
+        (residual,), linear = record(self._residual_at, [self._vector])
+        if len(residual) != len(self._vector):
+            raise ValueError(
+                f"{self._names} must return as many numbers as its first argument x has; found "
+                f"{len(residual)} for {len(self._vector)}"
+            )
+
+        def times(v: Any) -> Any:
+            (image,) = linear.pull([v]) if transposed else linear([v])
+            return np.zeros_like(getval(v)) if image is None else image
+
+        return times
 
     # ---- the residual
 
@@ -99,26 +90,19 @@ class Root:
         """F as a function of some of the arguments' leaves."""
 
         def residual(*boxes: Any) -> list[Any]:
-            leaves = list(self._call.leaves)
-            for place, box in zip(places, boxes, strict=True):
-                leaves[place] = box
+            leaves = substitute(self._call.leaves, places, boxes)
             return self._evaluate(self._call.value, self._call.with_leaves(leaves))
 
         return residual
 
-    def _vector_of(self, cotangent: Any) -> Any:
-        leaves = flatten(cotangent)[0]
-        return concatenate([leaves[place] for place in self._places], "a cotangent")
-
     def _in_structure(self, vector: Any, others: Sequence[Any] = ()) -> Any:
         """A vector in the structure of x, with ``others`` for leaves without derivative."""
-        leaves = list(others) or [None] * len(self._leaves)
-        start = 0
-        for place, shape in zip(self._places, self._shapes, strict=True):
-            stop = start + int(np.prod(shape))
-            leaves[place] = anp.reshape(vector[start:stop], shape)
-            start = stop
-        return optree.tree_unflatten(self._structure, leaves)
+        sizes = list(map(math.prod, self._shapes))
+        ends = itertools.accumulate(sizes)
+        parts = [vector[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+        arrays = map(anp.reshape, parts, self._shapes)
+        leaves = substitute(others or [None] * len(self._leaves), self._places, arrays)
+        return unflatten(self._structure, leaves)
 
     def _residual_at(self, vector: Any) -> list[Any]:
         return self._evaluate(self._in_structure(vector, self._leaves), self._call.args)
@@ -126,13 +110,6 @@ class Root:
     def _evaluate(self, x: Any, args: tuple) -> list[Any]:
         leaves = flatten(self._residual(x, *args, **self._call.kwargs))[0]
         return [concatenate(leaves, self._names)]
-
-    def _require_square(self, residual: Any) -> None:
-        if len(residual) != len(self._vector):
-            raise ValueError(
-                f"{self._names} must return as many numbers as its first argument x has; found "
-                f"{len(residual)} for {len(self._vector)}"
-            )
 
     def _require_regular(self, jacobian: np.ndarray) -> None:
         condition = np.linalg.cond(jacobian, 1)

@@ -7,7 +7,7 @@ the same order and have the same bits.
 
 import functools
 import types
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from daskgrad.backends.autograd.rules.refusals import (
 )
 from daskgrad.backends.autograd.trace_numbers import trace_numbers
 from daskgrad.values.closures import held_by
-from daskgrad.values.trees import LEAF_TYPES
+from daskgrad.values.trees import LEAF_TYPES, substitute
 
 LEAF_TYPES.add(ArrayBox)  # optree would find this, too, in ten times the time
 
@@ -112,9 +112,6 @@ class Tape:
         self._ends = ends
         self._roots = roots
 
-    def __len__(self) -> int:
-        return len(self._order)
-
     @property
     def steps(self) -> int:
         """The number of recorded operations."""
@@ -123,13 +120,13 @@ class Tape:
     def __reduce__(self) -> tuple:
         """As flat lists: a chain of nodes that refer to each other is too deep for pickle."""
         nodes = list(dict.fromkeys([*self._order, *self._roots]))
-        places = {node: place for place, node in enumerate(nodes)}
-        parents = [[places[parent] for parent in node.parents] for node in nodes]
-        ends = [None if end is None else places[end] for end in self._ends]
+        places: dict[Any, int] = {node: place for place, node in enumerate(nodes)}
+        records = [
+            (node.pullback, node.is_real, [places[parent] for parent in node.parents])
+            for node in nodes
+        ]
         roots = [places[root] for root in self._roots]
-        pullbacks = [node.pullback for node in nodes]
-        are_real = [node.is_real for node in nodes]
-        return make_tape, (parents, pullbacks, are_real, len(self._order), ends, roots)
+        return make_tape, (records, roots, [places.get(end) for end in self._ends])
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """Maps a cotangent (or None) per output to one per array; None where nothing arrived."""
@@ -164,25 +161,15 @@ class Tape:
         return arrays_within([node.pullback for node in self._order])
 
 
-def make_tape(
-    parents: Sequence[Sequence[int]],
-    pullbacks: Sequence[Callable | None],
-    are_real: Sequence[bool],
-    length: int,
-    ends: Sequence[int | None],
-    roots: Sequence[int],
-) -> Tape:
-    """A tape from its parts: the nodes by their places, those of the backward pass first."""
-    nodes = [TapeNode.__new__(TapeNode) for _ in pullbacks]
-    for node, places, pullback, is_real in zip(nodes, parents, pullbacks, are_real, strict=True):
-        node.parents = tuple([nodes[place] for place in places])
+def make_tape(records: Sequence[tuple], roots: Sequence[int], ends: Sequence[int | None]) -> Tape:
+    """A tape from its parts: records of its nodes, and the places of roots and ends among them."""
+    nodes = [TapeNode.__new__(TapeNode) for _ in records]
+    for node, (pullback, is_real, parents) in zip(nodes, records, strict=True):
         node.pullback = pullback
         node.is_real = is_real
-    tape = Tape.__new__(Tape)
-    tape._order = nodes[:length]
-    tape._ends = [None if place is None else nodes[place] for place in ends]
-    tape._roots = [nodes[place] for place in roots]
-    return tape
+        node.parents = tuple([nodes[place] for place in parents])
+    found = [None if place is None else nodes[place] for place in ends]
+    return Tape([nodes[place] for place in roots], found)
 
 
 def require_own_roots(order: Sequence[TapeNode], roots: Sequence[TapeNode]) -> None:
@@ -274,21 +261,19 @@ def add_in_place(array: np.ndarray, cotangent: Any) -> Any:
     return array
 
 
-def backward_order(ends: Sequence[TapeNode]) -> list[TapeNode]:
+def backward_order(ends: Iterable[TapeNode]) -> list[TapeNode]:
     """Every node that the ends depend on, each after all its children, in autograd's order."""
-    children: dict[TapeNode, int] = {}
-    stack = list(ends)
-    while stack:
-        node = stack.pop()
-        if node in children:
-            children[node] += 1
-        else:
-            children[node] = 1
-            stack.extend(node.parents)
-    for end in ends:
-        children[end] -= 1  # the loop counted each end once without a node that uses it
+    children = dict.fromkeys(ends, 0)
+    ends, waiting = list(children), list(children)
+    while waiting:
+        for parent in waiting.pop().parents:
+            if parent in children:
+                children[parent] += 1
+            else:
+                children[parent] = 1
+                waiting.append(parent)
+    ready = [end for end in ends if not children[end]]
     order = []
-    ready = [end for end in dict.fromkeys(ends) if not children[end]]
     while ready:
         node = ready.pop()
         order.append(node)
@@ -377,10 +362,7 @@ def program_of(program: Callable, argnums: tuple, args: tuple, kwargs: dict) -> 
     """A program as a function of the arguments ``argnums``, with its outputs in a list."""
 
     def outputs_of(*active: Any) -> list[Any]:
-        given = list(args)
-        for argnum, arg in zip(argnums, active, strict=True):
-            given[argnum] = arg
-        value = program(*given, **kwargs)
+        value = program(*substitute(args, argnums, active), **kwargs)
         plain_value = plain(value)
         return (
             [value[n] for n in range(len(plain_value))]

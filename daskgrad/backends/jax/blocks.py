@@ -8,9 +8,9 @@ import jax
 import numpy as np
 import optree
 
-from daskgrad.backends.jax.compiled import STATIC, WEAK, Compiled, compiled_of
+from daskgrad.backends.jax.compiled import compiled_of, leaf_kind
 from daskgrad.backends.jax.loops import Loop, loop_of
-from daskgrad.backends.traced_call import TracedBlock, is_numeric
+from daskgrad.backends.traced_call import TracedBlock
 from daskgrad.values.trees import LEAF, exactly, flatten, unflatten
 
 HELD = 2**22  # bytes of items and gradients that are held at a time
@@ -20,7 +20,7 @@ Result = tuple[Any, Sequence[Any]]  # a value, and its gradient
 
 def trace_block(block: TracedBlock) -> Iterator[list[Result | None]]:
     """The values and gradients of runs of items (see ``backends.protocol``)."""
-    parts = [part_of(column) for column in block.columns]
+    parts = [part_of(field) for field in block.fields]
     groups: dict[Hashable, Group] = {}
     begin, held = 0, 0
     for kind, start, stop in runs_of_one_kind(parts):
@@ -65,7 +65,6 @@ class Group:
     def __init__(self, block: TracedBlock, parts: Sequence["Part"], number: int, is_alone: bool):
         self.numbers: list[int] = []
         self._parts = parts
-        self._compiled: Compiled | None = None
         self._loop: Loop | None = None
         call, self._arrays = block.call(number)
         if self._arrays and not is_alone:
@@ -74,15 +73,10 @@ class Group:
 
     def _set_loop(self, fun: Any) -> None:
         with jax.enable_x64(True):
-            self._compiled = compiled_of(fun, self._layout)
-            if self._compiled is not None:
-                is_own = [self._is_own(place) for place in range(len(self._origins))]
-                self._loop = loop_of(self._compiled, self._layout, self._arrays, is_own)
-
-    def _is_own(self, place: int) -> bool:
-        """Whether a leaf of a call is the item's, not a shared input's or a constant."""
-        origin = self._origins[place]
-        return origin is not None and origin[0] < len(self._parts)
+            compiled = compiled_of(fun, self._layout)
+            if compiled is not None:  # the first inputs are the parts of an item
+                is_own = [each is not None and each[0] < len(self._parts) for each in self._origins]
+                self._loop = loop_of(compiled, self._layout, self._arrays, is_own)
 
     @property
     def nbytes(self) -> int:
@@ -92,11 +86,11 @@ class Group:
     def results(self) -> Iterable[tuple[int, Result]]:
         """The results of its items, which are then removed; none if the kind has no loop."""
         numbers, self.numbers = self.numbers, []
-        if self._loop is None or self._compiled is None or not numbers:
+        if self._loop is None or not numbers:
             return ()
         with jax.enable_x64(True):
             found = list(self._loop.run(numbers, self._layout, self._arrays, self._rows))
-        structure = self._compiled.structure
+        structure = self._loop.structure
         if not optree.treespec_is_leaf(structure):
             found = [(unflatten(structure, [value]), gradient) for value, gradient in found]
         return zip(numbers, found, strict=True)
@@ -140,22 +134,12 @@ class Trees:
 Part = Rows | Trees
 
 
-def part_of(column: Sequence[Any] | np.ndarray) -> Part:
-    return Rows(column) if isinstance(column, np.ndarray) else Trees(column)
+def part_of(field: Sequence[Any] | np.ndarray) -> Part:
+    return Rows(field) if isinstance(field, np.ndarray) else Trees(field)
 
 
 def tree_kind(leaves: Sequence[Any], structure: Any) -> Hashable:
     """The kind of items that share a loop; ``None`` for an item that is evaluated alone."""
     order = b"" if structure is LEAF else exactly(structure)
-    kinds = tuple([leaf_kind(leaf) for leaf in leaves])
+    kinds = tuple([None if isinstance(leaf, jax.Array) else leaf_kind(leaf) for leaf in leaves])
     return None if order is None or None in kinds else (structure, order, kinds)
-
-
-def leaf_kind(leaf: Any) -> Hashable:
-    """As in the kind of a call; ``None`` for a leaf that a loop cannot take."""
-    cls = type(leaf)
-    if is_numeric(leaf):
-        return leaf.shape, leaf.dtype
-    if cls in WEAK:
-        return (cls,)
-    return (cls, leaf) if cls in STATIC else None

@@ -7,6 +7,8 @@ that are. A function is known by its bytes, since objects that it refers to may 
 since a worker loads it again with every evaluation.
 """
 
+import functools
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Hashable, Sequence
@@ -14,7 +16,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optree
 from jax.extend.core import jaxpr_as_fun
 
@@ -24,7 +25,7 @@ from daskgrad.backends.jax.pickling import dumps
 from daskgrad.backends.pickling.functions import digest
 from daskgrad.backends.traced_call import Layout, is_numeric
 from daskgrad.values.caches import drop_oldest
-from daskgrad.values.trees import exactly, flatten, unflatten
+from daskgrad.values.trees import exactly, flatten, substitute, unflatten
 
 logger = logging.getLogger("daskgrad")
 
@@ -77,21 +78,24 @@ def kind_of(layout: Layout) -> Kind | None:
     if structure is None:
         logger.info("not compiled by JAX: the structure of its arguments cannot be pickled")
         return None
-    leaves: list[tuple] = []
-    for leaf in layout.leaves:
-        cls = type(leaf)
-        if is_numeric(leaf):
-            leaves.append((np.ndarray, leaf.shape, leaf.dtype.str))
-        elif isinstance(leaf, jax.Array):
-            leaves.append((jax.Array, leaf.shape, str(leaf.dtype), leaf.weak_type))
-        elif cls in WEAK:
-            leaves.append((cls,))
-        elif cls in STATIC:
-            leaves.append((cls, leaf))
-        else:
-            logger.info("not compiled by JAX: an argument is %s", cls.__name__)
-            return None
+    leaves = [leaf_kind(leaf) for leaf in layout.leaves]
+    if None in leaves:
+        cls = type(layout.leaves[leaves.index(None)])
+        logger.info("not compiled by JAX: an argument is %s", cls.__name__)
+        return None
     return Kind(layout.structure, structure, tuple(layout.places), tuple(leaves))
+
+
+def leaf_kind(leaf: Any) -> Hashable:
+    """All about a leaf but the entries of an array; ``None`` if it is not a plain constant."""
+    cls = type(leaf)
+    if is_numeric(leaf):
+        return leaf.shape, leaf.dtype
+    if isinstance(leaf, jax.Array):
+        return jax.Array, leaf.shape, leaf.dtype, leaf.weak_type
+    if cls in WEAK:
+        return (cls,)
+    return (cls, leaf) if cls in STATIC else None
 
 
 def is_traced(leaf: Any) -> bool:
@@ -117,9 +121,9 @@ class Compiled:
         self.reached: list[bool] = []  # for each array, whether an output depends on it
         self.loops: dict[Any, Any] = {}  # over items, by which leaves are theirs
         self.lock = threading.RLock()  # held while a loop is made
-        self._value = jax.jit(self._traced_value)
+        self._value = jax.jit(functools.partial(self._call, ()))
         self._forward = jax.jit(self._traced_forward)
-        self._pull = jax.jit(self._traced_pull)
+        self._pull = jax.jit(self.outputs.pull)
 
     def value(self, layout: Layout) -> tuple[list[Any], list[Any]]:
         return self._value(self.constants(layout.leaves))
@@ -141,24 +145,20 @@ class Compiled:
 
     def constants(self, leaves: Sequence[Any]) -> list[Any]:
         """Selects the leaves, or entries for them, that are traced and not differentiated."""
-        pairs = zip(leaves, self._is_constant, strict=True)
-        return [leaf for leaf, is_constant in pairs if is_constant]
+        return list(itertools.compress(leaves, self._is_constant))
 
     def trace(self, arrays: Sequence[Any], constants: Sequence[Any]) -> Any:
         """The operations of a call as JAX records them; runs the Python code of the function."""
         traced = jax.make_jaxpr(self._call)(list(arrays), list(constants))
-        self.reached = reached(traced.jaxpr, len(arrays), self.outputs.count())
+        self.reached = reached(traced.jaxpr, len(arrays), len(self.outputs.places()))
         return traced
-
-    def _traced_value(self, constants: list[Any]) -> tuple[list[Any], list[Any]]:
-        return self._call((), constants)
 
     def _traced_forward(self, arrays: list[Any], constants: list[Any]) -> tuple:
         return self.both_passes(self.trace(arrays, constants), arrays, constants)
 
     def both_passes(self, traced: Any, arrays: Sequence[Any], constants: Sequence[Any]) -> tuple:
         """As ``forward``, of what was traced."""
-        ends = self.outputs.count()
+        ends = len(self.outputs.places())
 
         def of_arrays(*boxes: Any) -> tuple[list[Any], list[Any]]:
             results = jaxpr_as_fun(traced)(*boxes, *constants)
@@ -169,23 +169,12 @@ class Compiled:
             return values, pullback([jnp.ones_like(values[0])]), others
         return values, pullback, others
 
-    def _traced_pull(self, pullback: Any, cotangents: list[Any]) -> tuple[Any, ...]:
-        return pullback(self.outputs.dense(cotangents))
-
     def _call(self, boxes: Sequence[Any], constants: Sequence[Any]) -> tuple[list, list]:
-        rest = iter(constants)
-        leaves = [
-            next(rest) if is_constant else leaf
-            for leaf, is_constant in zip(self._layout.leaves, self._is_constant, strict=True)
-        ]
-        filled = self._layout._replace(leaves=leaves).fill(boxes, same)
-        args, kwargs = unflatten(self._layout.structure, filled)
+        places = self.constants(range(len(self._layout.leaves)))
+        layout = self._layout._replace(leaves=substitute(self._layout.leaves, places, constants))
+        args, kwargs = unflatten(layout.structure, layout.fill(boxes, lambda leaf: leaf))
         outputs, self.structure = flatten(self._fun(*args, **kwargs))
         return self.outputs.split(outputs)
-
-
-def same(leaf: Any) -> Any:
-    return leaf
 
 
 # ------------------------------------------------------------------------------------- the cache

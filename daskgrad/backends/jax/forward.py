@@ -14,13 +14,11 @@ def linearize(
 ) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
     """The outputs of ``fun``, and the map from the arrays' tangents to theirs; in JAX's arrays."""
     outputs = Outputs()
-
-    def of_arrays(*boxes: Any) -> tuple[list[Any], list[Any]]:
-        return outputs.split(fun(*boxes))
-
     with jax.enable_x64(True):
         primals = [jnp.asarray(array) for array in arrays]
-        ends, push_ends, others = jax.linearize(of_arrays, *primals, has_aux=True)
+        ends, push_ends, others = jax.linearize(
+            lambda *boxes: outputs.split(fun(*boxes)), *primals, has_aux=True
+        )
 
     def push(tangents: Sequence[Any]) -> list[Any]:
         with jax.enable_x64(True):

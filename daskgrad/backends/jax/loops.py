@@ -39,18 +39,23 @@ class Loop:
         self._compiled = compiled
         self._traced = compiled.trace(arrays, compiled.constants(layout.leaves))
         self._reached = compiled.reached
-        self._array_places = [layout.places.index(number) for number in range(len(arrays))]
-        self._constant_places = compiled.constants(range(len(layout.leaves)))
-        self._is_own = is_own
+        self._count = len(arrays)  # of the leaves; constants follow
+        self._places = [layout.places.index(number) for number in range(self._count)]
+        self._places += compiled.constants(range(len(layout.leaves)))
+        self._are_own = [is_own[place] for place in self._places]
         self.nbytes = self._nbytes(layout, arrays)
         self.length = min(LONGEST, power_of_two(max(1, NBYTES // self.nbytes)))
         self._run = jax.jit(self._run_rows)
 
     def _nbytes(self, layout: Layout, arrays: list[Any]) -> int:
-        own = [layout.leaves[place] for place in self._constant_places if self._is_own[place]]
-        own += [arrays[n] for n, place in enumerate(self._array_places) if self._is_own[place]]
+        leaves = [*arrays, *self._compiled.constants(layout.leaves)]
+        own = itertools.compress(leaves, self._are_own)
         pulled = itertools.compress(arrays, self._reached)
         return 8 + sum([np.asarray(leaf).nbytes for leaf in (*own, *pulled)])
+
+    @property
+    def structure(self) -> Any:
+        return self._compiled.structure
 
     @property
     def is_right(self) -> bool:
@@ -67,22 +72,14 @@ class Loop:
 
         ``rows(place, numbers, length)`` returns these items' leaves at a place.
         """
-        constants = self._compiled.constants(layout.leaves)
+        leaves = [*arrays, *self._compiled.constants(layout.leaves)]
         for start in range(0, len(numbers), self.length):
             run = numbers[start : start + self.length]
             given = [
-                self._with_rows(arrays, self._array_places, run, rows),
-                self._with_rows(constants, self._constant_places, run, rows),
+                rows(place, run, self.length) if is_own else leaf
+                for leaf, place, is_own in zip(leaves, self._places, self._are_own, strict=True)
             ]
-            yield from self._each(len(run), self._run(len(run), *given))
-
-    def _with_rows(
-        self, leaves: Sequence[Any], places: Sequence[int], run: Sequence[int], rows: Rows
-    ) -> list[Any]:
-        return [
-            rows(place, run, self.length) if self._is_own[place] else leaf
-            for leaf, place in zip(leaves, places, strict=True)
-        ]
+            yield from self._each(len(run), self._run(len(run), given))
 
     def _each(self, count: int, results: Sequence[Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
         values, *pulled = [np.asarray(result)[:count].copy() for result in results]
@@ -91,13 +88,14 @@ class Loop:
         columns = [next(rest) if is_there else none for is_there in self._reached]
         return zip(values, zip(*columns, strict=True), strict=True)
 
-    def _run_rows(self, count: Any, arrays: list[Any], constants: list[Any]) -> list[Any]:
+    def _run_rows(self, count: Any, leaves: list[Any]) -> list[Any]:
         def item(number: Any) -> list[Any]:
-            values, pulled, _ = self._compiled.both_passes(
-                self._traced,
-                self._of_item(number, arrays, self._array_places),
-                self._of_item(number, constants, self._constant_places),
-            )
+            own = [
+                lax.dynamic_index_in_dim(leaf, number, keepdims=False) if is_own else leaf
+                for leaf, is_own in zip(leaves, self._are_own, strict=True)
+            ]
+            arrays, constants = own[: self._count], own[self._count :]
+            values, pulled, _ = self._compiled.both_passes(self._traced, arrays, constants)
             return [*values, *itertools.compress(pulled, self._reached)]
 
         def step(number: Any, results: list[Any]) -> list[Any]:
@@ -107,13 +105,6 @@ class Loop:
         likes = jax.eval_shape(item, 0)
         results = [jnp.zeros((self.length, *like.shape), like.dtype) for like in likes]
         return lax.fori_loop(0, count, step, results)
-
-    def _of_item(self, number: Any, leaves: Sequence[Any], places: Sequence[int]) -> list[Any]:
-        """The leaves of one item, and those that are the same for all."""
-        return [
-            lax.dynamic_index_in_dim(leaf, number, keepdims=False) if self._is_own[place] else leaf
-            for leaf, place in zip(leaves, places, strict=True)
-        ]
 
 
 def loop_of(

@@ -1,28 +1,17 @@
 """Outputs: the leaves of a model's value, of which JAX takes and returns the arrays alone."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from daskgrad.values.trees import NAMESPACE
+from daskgrad.values.trees import NAMESPACE, substitute
 
-
-class End:
-    """Stands for an output that has a derivative: ``like`` has its shape and dtype."""
-
-    def __init__(self, like: Any):
-        self.like = jax.ShapeDtypeStruct(like.shape, like.dtype)
-
-
-class Other:
-    """Stands for an array without derivative."""
-
-
-OTHER = Other()
+End = jax.ShapeDtypeStruct  # stands for an output that has a derivative
+OTHER = object()  # stands for an array without derivative
 
 
 class Outputs:
@@ -40,38 +29,37 @@ class Outputs:
         leaves = [in_numpys_precision(leaf) for leaf in leaves]
         self.slots = [slot_of(leaf) for leaf in leaves]
         pairs = list(zip(leaves, self.slots, strict=True))
-        ends = [leaf for leaf, slot in pairs if isinstance(slot, End)]
+        ends = [leaf for leaf, slot in pairs if type(slot) is End]
         return ends, [leaf for leaf, slot in pairs if slot is OTHER]
 
     def join(self, ends: Sequence[Any], others: Sequence[Any]) -> list[Any]:
         """All leaves, with these arrays at their places."""
-        rest = {End: iter(ends), Other: iter(others)}
+        end, other = iter(ends), iter(others)
         return [
-            next(rest[type(slot)]) if type(slot) in rest else copy.copy(slot) for slot in self.slots
+            next(end) if type(slot) is End else next(other) if slot is OTHER else copy.copy(slot)
+            for slot in self.slots
         ]
+
+    def join_as_numpy(self, ends: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+        return self.join(as_numpy(ends), as_numpy(others))
 
     def tangents(self, ends: Sequence[Any]) -> list[Any]:
         """The tangents of the ends, and ``None`` for all other leaves."""
-        rest = iter(ends)
-        return [next(rest) if isinstance(slot, End) else None for slot in self.slots]
+        return substitute([None] * len(self.slots), self.places(), ends)
 
-    def count(self) -> int:
-        """The number of outputs with a derivative."""
-        return sum([isinstance(slot, End) for slot in self.slots])
+    def places(self) -> list[int]:
+        """The places of the outputs that have a derivative."""
+        return [place for place, slot in enumerate(self.slots) if type(slot) is End]
 
     def is_real_scalar(self) -> bool:
         """Whether a single real number has a derivative, and no other output."""
-        likes = [like for like in self.likes() if like is not None]
-        return len(likes) == 1 and likes[0].shape == () and likes[0].dtype.kind == "f"
+        ends = [self.slots[place] for place in self.places()]
+        return len(ends) == 1 and ends[0].shape == () and ends[0].dtype.kind == "f"
 
-    def likes(self) -> list[Any]:
-        """Shape and dtype of each output that has a derivative, ``None`` for the others."""
-        return [slot.like if isinstance(slot, End) else None for slot in self.slots]
-
-    def dense(self, cotangents: Sequence[Any]) -> list[Any]:
-        """The cotangents of the ends as JAX demands them: zeros instead of ``None``."""
-        likes = [like for like in self.likes() if like is not None]
-        return [with_shape(c, like) for c, like in zip(cotangents, likes, strict=True)]
+    def pull(self, pullback: Callable, cotangents: Sequence[Any]) -> Sequence[Any]:
+        """JAX's pullback of the cotangents of the ends, of which ``None`` is zero."""
+        ends = [self.slots[place] for place in self.places()]
+        return pullback([with_shape(c, end) for c, end in zip(cotangents, ends, strict=True)])
 
 
 PLAIN = (np.ndarray, np.generic, bool, int, float, complex, str, bytes, type(None))
@@ -86,7 +74,8 @@ def slot_of(leaf: Any) -> Any:
             f"and strings, or dicts, lists, tuples and dataclasses of them that are registered "
             f"with optree in namespace {NAMESPACE!r}"
         )
-    return End(leaf) if jnp.issubdtype(leaf.dtype, jnp.inexact) else OTHER
+    is_end = jnp.issubdtype(leaf.dtype, jnp.inexact)
+    return End(leaf.shape, leaf.dtype) if is_end else OTHER
 
 
 def in_numpys_precision(leaf: Any) -> Any:

@@ -25,12 +25,8 @@ class ModelPickler(cloudpickle.Pickler):
             if is_named(obj):
                 return obj.__qualname__
             state = {name: value for name, value in vars(obj).items() if name != "fun"}
-            return type(obj), (obj.fun,), state, None, None, set_state
+            return type(obj), (obj.fun,), state
         return super().reducer_override(obj)
-
-
-def set_state(made: Any, state: dict) -> None:
-    vars(made).update(state)
 
 
 dumps, loads = Pickles(ModelPickler).dumps, pickle.loads

@@ -12,6 +12,7 @@ import jax
 from daskgrad.backends.jax.compiled import compiled_of
 from daskgrad.backends.jax.outputs import Outputs, as_numpy
 from daskgrad.backends.traced_call import Layout, TracedCall
+from daskgrad.values.carriers import carrier
 from daskgrad.values.trees import flatten, unflatten
 
 
@@ -21,18 +22,12 @@ def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
     layout = Layout(leaves, structure, (None,) * len(leaves))
     with jax.enable_x64(True):
         compiled = compiled_of(fun, layout)
-        if compiled is None:
-            return plain(fun(*args, **kwargs))
-        ends, others = compiled.value(layout)
-        values = compiled.outputs.join(as_numpy(ends), as_numpy(others))
-        return unflatten(compiled.structure, values)
-
-
-def plain(value: Any) -> Any:
-    leaves, structure = flatten(value)
-    outputs = Outputs()
-    ends, others = outputs.split(leaves)
-    return unflatten(structure, outputs.join(as_numpy(ends), as_numpy(others)))
+        if compiled is not None:
+            values = compiled.outputs.join_as_numpy(*compiled.value(layout))
+            return unflatten(compiled.structure, values)
+        leaves, structure = flatten(fun(*args, **kwargs))
+        outputs = Outputs()
+        return unflatten(structure, outputs.join_as_numpy(*outputs.split(leaves)))
 
 
 def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape | GradientTape"]:
@@ -46,70 +41,58 @@ def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape | GradientT
             return trace_anew(fun, arrays)
         ends, pullback, others = compiled.forward(layout, arrays)
         fun.structure = compiled.structure
-        values = compiled.outputs.join(as_numpy(ends), as_numpy(others))
+        values = compiled.outputs.join_as_numpy(ends, others)
     if compiled.outputs.is_real_scalar():
         gradient = as_numpy(compiled.of_reached(pullback))
-        return values, GradientTape(gradient, compiled.outputs.likes())
-    return values, Tape(pullback, compiled.pull, compiled.outputs, len(arrays))
+        return values, GradientTape(gradient, *compiled.outputs.places())
+    return values, Tape(pullback, compiled.pull, compiled.outputs.places(), len(arrays))
 
 
 def trace_anew(fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
     """Runs the Python code of ``fun``, operation by operation."""
     outputs = Outputs()
-
-    def of_arrays(*boxes: Any) -> tuple[list[Any], list[Any]]:
-        return outputs.split(fun(*boxes))
-
-    ends, pullback, others = jax.vjp(of_arrays, *arrays, has_aux=True)
-    values = outputs.join(as_numpy(ends), as_numpy(others))
-
-    def pull(pullback: Any, cotangents: Sequence[Any]) -> tuple[Any, ...]:
-        return pullback(outputs.dense(cotangents))
-
-    return values, Tape(pullback, pull, outputs, len(arrays))
+    found = jax.vjp(lambda *boxes: outputs.split(fun(*boxes)), *arrays, has_aux=True)
+    ends, pullback, others = found
+    values = outputs.join_as_numpy(ends, others)
+    return values, Tape(pullback, outputs.pull, outputs.places(), len(arrays))
 
 
+@carrier
 class Tape:
     """The residuals of one call: ``pull`` maps cotangents of the outputs to those of the arrays."""
 
-    __slots__ = ("_count", "_is_end", "_pull", "_pullback")
-
-    def __init__(self, pullback: Any, pull: Callable, outputs: Outputs, count: int):
-        self._pullback = pullback
-        self._pull = pull
-        self._is_end = [like is not None for like in outputs.likes()]
-        self._count = count
+    pullback: Any
+    apply: Callable[[Any, Sequence[Any]], Sequence[Any]]
+    ends: Sequence[int]
+    count: int
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """Maps a cotangent (or None) per output to one per array."""
-        pairs = zip(cotangents, self._is_end, strict=True)
-        arrived = [cotangent for cotangent, is_end in pairs if is_end]
+        arrived = [cotangents[place] for place in self.ends]
         if all(cotangent is None for cotangent in arrived):
-            return [None] * self._count
+            return [None] * self.count
         with jax.enable_x64(True):
-            return as_numpy(self._pull(self._pullback, arrived))
+            return as_numpy(self.apply(self.pullback, arrived))
 
     def held_arrays(self) -> list[Any]:
         """The residuals, each once."""
-        leaves = jax.tree_util.tree_leaves(self._pullback)
+        leaves = jax.tree_util.tree_leaves(self.pullback)
         return list({id(leaf): leaf for leaf in leaves if hasattr(leaf, "nbytes")}.values())
 
 
+@carrier
 class GradientTape:
     """The gradient of one real number, computed with it, to be scaled by the cotangent."""
 
-    __slots__ = ("_end", "_gradient")
-
-    def __init__(self, gradient: list[Any], likes: Sequence[Any]):
-        self._gradient = gradient
-        (self._end,) = [number for number, like in enumerate(likes) if like is not None]
+    gradient: list[Any]
+    end: int
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """Maps a cotangent (or None) per output to one (or None) per array."""
-        factor = cotangents[self._end]
+        factor = cotangents[self.end]
         if factor is None:
-            return [None] * len(self._gradient)
-        return [None if g is None else g.dtype.type(factor) * g for g in self._gradient]
+            return [None] * len(self.gradient)
+        return [None if g is None else g.dtype.type(factor) * g for g in self.gradient]
 
     def held_arrays(self) -> list[Any]:
-        return [g for g in self._gradient if g is not None]
+        return [g for g in self.gradient if g is not None]

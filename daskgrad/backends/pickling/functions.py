@@ -46,9 +46,6 @@ class Pickles:
     def __reduce__(self) -> tuple:  # a backend of a user's own may bring ``dumps`` along
         return Pickles, (self._pickler,)
 
-    def __len__(self) -> int:
-        return len(self._kept)
-
     def dumps(self, fun: Callable) -> bytes:
         parts = parts_of(fun)
         if parts is None:

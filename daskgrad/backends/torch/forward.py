@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from daskgrad.backends.torch.tensors import as_like, has_derivative, tensor_of
+from daskgrad.backends.torch.tensors import as_like, has_derivative, is_traced, tensor_of
 
 
 def linearize(
@@ -35,11 +35,6 @@ def linearize(
         return [tangent_of(each, next(rest) if is_traced(each) else None) for each in outputs]
 
     return outputs, push
-
-
-def is_traced(leaf: Any) -> bool:
-    """Whether a leaf is a tensor that depends on what is differentiated."""
-    return has_derivative(leaf) and leaf.requires_grad
 
 
 def differentiate(

@@ -13,14 +13,16 @@ from typing import Any
 import torch
 
 from daskgrad.backends.torch.tensors import (
-    Unchanged,
     as_like,
     as_numpy,
     as_tensor,
-    has_derivative,
+    is_traced,
+    require_unchanged,
     tensor_of,
+    versions_of,
 )
 from daskgrad.backends.traced_call import TracedCall
+from daskgrad.values.carriers import carrier
 from daskgrad.values.trees import flatten, unflatten
 
 _model_lock = threading.RLock()
@@ -32,8 +34,9 @@ def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
     with _model_lock, torch.inference_mode(False):
         tensors = list(map(as_tensor, leaves))
         args, kwargs = unflatten(structure, tensors)
-        with Unchanged(tensors):
-            outputs, value = flatten(fun(*args, **kwargs))
+        versions = versions_of(tensors)
+        outputs, value = flatten(fun(*args, **kwargs))
+        require_unchanged(versions)
     return unflatten(value, list(map(as_numpy, outputs)))
 
 
@@ -42,7 +45,8 @@ def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
     with _model_lock, torch.inference_mode(False), torch.enable_grad():
         roots = [tensor_of(array).requires_grad_() for array in arrays]
         outputs = call_on_tensors(fun, roots) if isinstance(fun, TracedCall) else fun(*roots)
-    return list(map(as_numpy, outputs)), Tape(roots, arrays, outputs)
+    ends = [each if is_traced(each) else None for each in outputs]
+    return list(map(as_numpy, outputs)), Tape(roots, arrays, ends)
 
 
 def call_on_tensors(fun: TracedCall, roots: Sequence[torch.Tensor]) -> list[Any]:
@@ -50,31 +54,29 @@ def call_on_tensors(fun: TracedCall, roots: Sequence[torch.Tensor]) -> list[Any]
     layout = fun.layout()
     tensors = layout.fill(roots, as_tensor)
     args, kwargs = unflatten(layout.structure, tensors)
-    with Unchanged(tensors):
-        return fun.leaves_of(fun.fun(*args, **kwargs))
+    versions = versions_of(tensors)
+    leaves = fun.leaves_of(fun.fun(*args, **kwargs))
+    require_unchanged(versions)
+    return leaves
 
 
+@carrier
 class Tape:
     """The graph of one call: ``pull`` maps cotangents of the outputs to those of the arrays."""
 
-    __slots__ = ("_arrays", "_ends", "_roots")
-
-    def __init__(self, roots: Sequence[Any], arrays: Sequence[Any], outputs: Sequence[Any]):
-        self._roots = roots
-        self._arrays = arrays
-        self._ends = [
-            each if has_derivative(each) and each.requires_grad else None for each in outputs
-        ]
+    roots: Sequence[Any]
+    arrays: Sequence[Any]
+    ends: Sequence[Any]
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """Maps a cotangent (or None) per output to one (or None) per array."""
-        pairs = zip(self._ends, cotangents, strict=True)
+        pairs = zip(self.ends, cotangents, strict=True)
         arrived = [(end, c) for end, c in pairs if end is not None and c is not None]
         if not arrived:
-            return [None] * len(self._roots)
+            return [None] * len(self.roots)
         pulled = torch.autograd.grad(
             [end for end, _ in arrived],
-            self._roots,
+            self.roots,
             [as_like(cotangent, end).conj() for end, cotangent in arrived],
             retain_graph=True,
             allow_unused=True,
@@ -85,10 +87,10 @@ class Tape:
         """The memory of all saved tensors, each once; that of an argument is the argument."""
         own = {
             root.untyped_storage().data_ptr(): array
-            for root, array in zip(self._roots, self._arrays, strict=True)
+            for root, array in zip(self.roots, self.arrays, strict=True)
         }
         held: dict[int, Any] = {}
-        for tensor in saved_tensors([end.grad_fn for end in self._ends if end is not None]):
+        for tensor in saved_tensors([end.grad_fn for end in self.ends if end is not None]):
             address = tensor.untyped_storage().data_ptr()
             if address in own:
                 held[address] = own[address]

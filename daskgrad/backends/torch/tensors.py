@@ -1,6 +1,6 @@
 """Tensors: converts NumPy arrays to PyTorch's tensors and back."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,34 +33,31 @@ def has_derivative(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())
 
 
+def is_traced(leaf: Any) -> bool:
+    """Whether a leaf is a tensor that depends on what is differentiated."""
+    return has_derivative(leaf) and leaf.requires_grad
+
+
 def as_like(value: Any, primal: torch.Tensor) -> torch.Tensor:
     """A tangent or cotangent in the shape and dtype of its primal, on its device."""
-    if value is None:
-        return torch.zeros_like(primal)
     tensor = value if isinstance(value, torch.Tensor) else tensor_of(value)
     return tensor.to(primal.device, primal.dtype).reshape(primal.shape)
 
 
-class Unchanged:
-    """A context that raises if a model has written into tensors: they share others' memory."""
+def versions_of(leaves: Iterable[Any]) -> list[tuple[torch.Tensor, int]]:
+    """The tensors among the leaves, and how often each was written into."""
+    return [
+        (leaf, leaf._version)
+        for leaf in leaves
+        if isinstance(leaf, torch.Tensor) and not leaf.is_inference()  # these count nothing
+    ]
 
-    def __init__(self, leaves: Iterable[Any]):
-        self._tensors = [
-            (leaf, leaf._version)
-            for leaf in leaves
-            if isinstance(leaf, torch.Tensor) and not leaf.is_inference()  # these count nothing
-        ]
 
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        if error is not None:
-            return
-        for tensor, version in self._tensors:
-            if tensor._version != version:
-                raise RuntimeError(
-                    f"a model of backend 'torch' has written into one of its arguments, a tensor "
-                    f"of shape {tuple(tensor.shape)}, which shares its memory; write into "
-                    f"x.clone()"
-                )
+def require_unchanged(versions: Sequence[tuple[torch.Tensor, int]]) -> None:
+    """Raises if a model has written into tensors since: they share others' memory."""
+    for tensor, version in versions:
+        if tensor._version != version:
+            raise RuntimeError(
+                f"a model of backend 'torch' has written into one of its arguments, a tensor of "
+                f"shape {tuple(tensor.shape)}, which shares its memory; write into x.clone()"
+            )

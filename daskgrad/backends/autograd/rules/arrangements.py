@@ -27,55 +27,28 @@ def arrangement(fun: Callable, needed: Callable[..., bool], keywords: str) -> No
 # -------------------------------------------------------------------------------------- axes
 
 
-def transpose_needed(a: Any, axes: Any = None) -> bool:
-    """autograd sorts the axes to invert them, negative ones, too."""
-    return axes is not None and min(axes, default=0) < 0
-
-
-def roll_needed(a: Any, shift: Any, axis: Any = None) -> bool:
-    """autograd negates the shift, which may be a tuple."""
-    return not isinstance(shift, int)
-
-
-def rollaxis_needed(a: Any, axis: int, start: int = 0) -> bool:
-    """autograd refuses negative axes."""
-    return axis < 0 or start < 0
-
-
-def rot90_needed(m: Any, k: int = 1, axes: Any = (0, 1)) -> bool:
-    """autograd does not look at the axes."""
-    return tuple(axes) != (0, 1)
-
-
-def ravel_needed(a: Any, order: str = "C") -> bool:
-    """autograd reshapes the cotangent in this order, but its memory layout may differ."""
-    return order not in ("C", "F")
+for fun, keywords, needed in (
+    # autograd sorts the axes to invert them, negative ones, too
+    (anp.transpose, "axes", lambda a, axes=None: axes is not None and min(axes, default=0) < 0),
+    # autograd negates the shift, which may be a tuple
+    (anp.roll, "shift axis", lambda a, shift, axis=None: not isinstance(shift, int)),
+    # autograd refuses negative axes
+    (anp.rollaxis, "axis start", lambda a, axis, start=0: axis < 0 or start < 0),
+    # autograd does not look at the axes
+    (anp.rot90, "k axes", lambda m, k=1, axes=(0, 1): tuple(axes) != (0, 1)),
+    # autograd reshapes the cotangent in this order, but its memory layout may differ
+    (anp.ravel, "order", lambda a, order="C": order not in ("C", "F")),
+    (anp.diagonal, "offset axis1 axis2", always),
+    (anp.diag, "k", lambda v, k=0: np.ndim(plain(v)) == 2),
+    # autograd supposes a number of repeats for each axis
+    (anp.tile, "reps", lambda A, reps: np.size(reps) != np.ndim(plain(A))),
+):
+    arrangement(fun, needed, keywords)
 
 
 def reshape_needed(a: Any, shape: Any, order: str = "C", *, copy: Any = None) -> bool:
     """As for ``ravel``; and autograd does not take ``copy``."""
     return order not in ("C", "F", None) or copy is not None
-
-
-arrangement(anp.transpose, transpose_needed, "axes")
-arrangement(anp.roll, roll_needed, "shift axis")
-arrangement(anp.rollaxis, rollaxis_needed, "axis start")
-arrangement(anp.rot90, rot90_needed, "k axes")
-arrangement(anp.ravel, ravel_needed, "order")
-arrangement(anp.reshape, reshape_needed, "order shape copy")
-
-
-def hsplit_needed(ary: Any, indices_or_sections: Any) -> bool:
-    """autograd joins the parts along the second axis."""
-    return np.ndim(plain(ary)) == 1
-
-
-@equivalent(anp.hsplit, needed=hsplit_needed, keywords="indices_or_sections")
-def hsplit(ary: Any, indices_or_sections: Any) -> Any:
-    return anp.split(ary, indices_or_sections, axis=0)
-
-
-# ------------------------------------------------------------------------------ several times over
 
 
 def repeat_needed(a: Any, repeats: Any, axis: Any = None) -> bool:
@@ -84,13 +57,20 @@ def repeat_needed(a: Any, repeats: Any, axis: Any = None) -> bool:
     return not (simple and (axis is None or axis >= 0))
 
 
-def tile_needed(A: Any, reps: Any) -> bool:
-    """autograd supposes a number of repeats for each axis."""
-    return np.size(reps) != np.ndim(plain(A))
-
-
+arrangement(anp.reshape, reshape_needed, "order shape copy")
 arrangement(anp.repeat, repeat_needed, "repeats axis")
-arrangement(anp.tile, tile_needed, "reps")
+
+# ------------------------------------------------------------------------------- parts, copies
+
+
+def is_vector(a: Any, *args: Any, **kwargs: Any) -> bool:
+    return np.ndim(plain(a)) == 1
+
+
+@equivalent(anp.hsplit, needed=is_vector, keywords="indices_or_sections")
+def hsplit(ary: Any, indices_or_sections: Any) -> Any:
+    """autograd joins the parts of a vector along the second axis."""
+    return anp.split(ary, indices_or_sections, axis=0)
 
 
 def broadcast_to_needed(array: Any, shape: Any, subok: bool = False) -> bool:
@@ -106,17 +86,13 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
 PADDING = ("edge", "reflect", "symmetric", "wrap")  # modes that repeat entries
 
 
-def pad_needed(array: Any, pad_width: Any, mode: Any = None, **kwargs: Any) -> bool:
-    """autograd has the rule of one mode alone."""
-    return mode != "constant"
-
-
 @equivalent(
     anp.pad,
-    needed=pad_needed,
+    needed=lambda array, pad_width, mode=None, **kwargs: mode != "constant",
     keywords="pad_width mode constant_values reflect_type stat_length end_values",
 )
 def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
+    """autograd has the rule of one mode alone."""
     if mode == "constant":
         return anp.pad(array, pad_width, mode, **kwargs)
     if mode not in PADDING or kwargs.get("reflect_type", "even") != "even":
@@ -128,31 +104,25 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
     return anp.ravel(array)[np.pad(places_of(array), pad_width, mode, **kwargs)]
 
 
-# ------------------------------------------------------------------------------------ diagonals
-
-
-arrangement(anp.diagonal, always, "offset axis1 axis2")
-arrangement(anp.diag, lambda v, k=0: np.ndim(plain(v)) == 2, "k")
-
-
-@equivalent(anp.triu, needed=lambda m, k=0: np.ndim(plain(m)) == 1, keywords="k")
-def triu(m: Any, k: int = 0) -> Any:
+def triangle(fun: Callable) -> None:
     """autograd does not add up the rows that NumPy makes of a vector."""
-    return m * np.triu(np.ones(2 * np.shape(plain(m)), plain(m).dtype), k)
+
+    def program(m: Any, k: int = 0) -> Any:
+        ones = np.ones(2 * np.shape(plain(m)), plain(m).dtype)
+        return m * fun(ones, k)
+
+    declare(fun, program=program, needed=is_vector, keywords="k")
 
 
-@equivalent(anp.tril, needed=lambda m, k=0: np.ndim(plain(m)) == 1, keywords="k")
-def tril(m: Any, k: int = 0) -> Any:
-    """As for ``triu``."""
-    return m * np.tril(np.ones(2 * np.shape(plain(m)), plain(m).dtype), k)
-
+triangle(anp.triu)
+triangle(anp.tril)
 
 # -------------------------------------------------------------------------------------- sorting
 
 
 def sort_needed(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, **kwargs: Any) -> bool:
     """autograd refuses arrays of several axes."""
-    return np.ndim(plain(a)) != 1 or bool(kwargs)
+    return not is_vector(a) or bool(kwargs)
 
 
 @equivalent(anp.sort, needed=sort_needed, keywords="axis kind stable")
@@ -160,12 +130,9 @@ def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable:
     return sort_by(np.argsort, a, axis, kind=kind, stable=stable)
 
 
-def partition_needed(a: Any, kth: Any, *args: Any, **kwargs: Any) -> bool:
-    """autograd refuses arrays of several axes."""
-    return np.ndim(plain(a)) != 1
-
-
-@equivalent(anp.partition, needed=partition_needed, keywords="kth axis kind")
+@equivalent(
+    anp.partition, needed=lambda *args, **kwargs: not is_vector(*args), keywords="kth axis kind"
+)
 def partition(
     a: Any, kth: Any, axis: Any = -1, kind: Any = "introselect", order: Any = None
 ) -> Any:

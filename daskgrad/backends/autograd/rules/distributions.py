@@ -5,10 +5,10 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
-from autograd.numpy.numpy_vjps import unbroadcast_f
 from autograd.scipy import stats
 
 from daskgrad.backends.autograd.rules.declaration import declare, plain
+from daskgrad.backends.autograd.rules.elementwise import slope_adjoint
 
 declare(stats.t.cdf, stats.t.logcdf, refused={1: "df", 3: "scale"})
 declare(stats.beta.cdf, refused={1: "a", 2: "b"})
@@ -16,21 +16,17 @@ declare(stats.gamma.cdf, refused={1: "a"})
 declare(stats.poisson.pmf, stats.poisson.logpmf, stats.poisson.cdf, refused={0: "k"})
 
 
-def chi2_adjoint(is_log: bool) -> Callable:
-    """For the density at x and any degrees of freedom; autograd's is zero for halves."""
-
-    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-        x, df = args
-        slope = (df - x - 2.0) / (2.0 * x)
-        slope = slope if is_log else slope * ans
-        pullback = unbroadcast_f(x, lambda g: g * slope)
-        return lambda g: (pullback(g),)
-
-    return adjoint
+def log_slope(ans: Any, x: Any, df: Any) -> Any:
+    """At x, for any degrees of freedom; autograd's is zero for halves."""
+    return (df - x - 2.0) / (2.0 * x)
 
 
-declare(stats.chi2.logpdf, adjoint=chi2_adjoint(is_log=True), refused={1: "df"})
-declare(stats.chi2.pdf, adjoint=chi2_adjoint(is_log=False), refused={1: "df"})
+def slope(ans: Any, x: Any, df: Any) -> Any:
+    return log_slope(ans, x, df) * ans
+
+
+declare(stats.chi2.logpdf, adjoint=slope_adjoint(0, log_slope), refused={1: "df"})
+declare(stats.chi2.pdf, adjoint=slope_adjoint(0, slope), refused={1: "df"})
 declare(stats.chi2.cdf, refused={1: "df"})
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 from autograd.numpy import numpy_wrapper
-from autograd.numpy.numpy_vjps import unbroadcast
+from autograd.numpy.numpy_vjps import unbroadcast, unbroadcast_f
 from autograd.tracer import trace_primitives_map
 
 from daskgrad.backends.autograd.rules.declaration import declare, equivalent, plain
@@ -47,6 +47,16 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, **kwargs: Any) -> Any:
 
 
 # ---------------------------------------------------------------------------------- functions
+
+
+def slope_adjoint(number: int, slope: Callable) -> Callable:
+    """The adjoint by one argument, from the derivative at each entry, ``slope(ans, *args)``."""
+
+    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+        pullback = unbroadcast_f(args[number], lambda g: g * slope(ans, *args))
+        return lambda g: (pullback(g),)
+
+    return adjoint
 
 
 def tanh_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
@@ -91,32 +101,18 @@ def nan_to_num(x: Any, *args: Any, **kwargs: Any) -> Any:
 # ------------------------------------------------------------------------------- filled arrays
 
 
-def full_like_adjoint(
-    argnums: tuple, ans: Any, args: tuple, kwargs: dict
-) -> Callable[[Any], tuple]:
-    """autograd takes it for a constant."""
+def full_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """Sums over broadcast axes, as autograd does not; it takes ``full_like`` for a constant."""
     fill = anp.metadata(args[1]) if 1 in argnums else None
 
-    def full_like_pullback(g: Any) -> tuple:
-        return tuple([unbroadcast(g, fill) if argnum == 1 else None for argnum in argnums])
-
-    return full_like_pullback
-
-
-declare(anp.full_like, adjoint=full_like_adjoint, keywords="dtype order subok shape device")
-
-
-def full_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    """autograd adds up the full cotangent, also for an array that is broadcast."""
-    fill = anp.metadata(args[1])
-
     def full_pullback(g: Any) -> tuple:
-        return (unbroadcast(g, fill),)
+        return tuple([unbroadcast(g, fill) if argnum == 1 else None for argnum in argnums])
 
     return full_pullback
 
 
 declare(anp.full, adjoint=full_adjoint, keywords="dtype order")
+declare(anp.full_like, adjoint=full_adjoint, keywords="dtype order subok shape device")
 
 
 def astype_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:

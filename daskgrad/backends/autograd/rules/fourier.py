@@ -11,7 +11,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.numpy import fft
 
-from daskgrad.backends.autograd.rules.declaration import declare, equivalent, plain
+from daskgrad.backends.autograd.rules.declaration import always, declare, equivalent, plain
 
 LINE, LINES = "n axis norm", "s axes norm"  # the keywords of one transform, and of several
 
@@ -65,17 +65,24 @@ def lines(a: Any, s: Any, axes: Any, is_inverse: bool = False) -> list[tuple[int
     return list(zip(sizes, axes, strict=True))
 
 
-def forward(fun: Callable, default: Any) -> None:
-    """The last axis is transformed first, of real numbers; then the others."""
+def are_repeated(a: Any, s: Any = None, axes: Any = None, norm: Any = None) -> bool:
+    """autograd refuses axes that are named twice."""
+    return axes is not None and len({n % np.ndim(plain(a)) for n in axes}) < len(axes)
+
+
+def forward(
+    fun: Callable, last: Callable, other: Callable, default: Any, needed: Callable = always
+) -> None:
+    """The last axis is transformed first, of real numbers for ``rfft``; then the others."""
 
     def program(a: Any, s: Any = None, axes: Any = default, norm: Any = None) -> Any:
         *others, (size, axis) = lines(a, s, axes)
-        a = fft.rfft(a, size, axis, norm)
+        a = last(a, size, axis, norm)
         for size, axis in reversed(others):
-            a = fft.fft(a, size, axis, norm)
+            a = other(a, size, axis, norm)
         return a
 
-    declare(fun, program=program, keywords=LINES)
+    declare(fun, program=program, needed=needed, keywords=LINES)
 
 
 def inverse(fun: Callable, default: Any) -> None:
@@ -88,28 +95,12 @@ def inverse(fun: Callable, default: Any) -> None:
     declare(fun, program=program, keywords=LINES)
 
 
-def each_line(fun: Callable, line: Callable, default: Any) -> None:
-    """Complex transforms of axes that are named twice."""
-
-    def needed(a: Any, s: Any = None, axes: Any = default, norm: Any = None) -> bool:
-        ndim = np.ndim(plain(a))
-        return axes is not None and len({n % ndim for n in axes}) < len(axes)
-
-    def program(a: Any, s: Any = None, axes: Any = default, norm: Any = None) -> Any:
-        for size, axis in reversed(lines(a, s, axes)):
-            a = line(a, size, axis, norm)
-        return a
-
-    declare(fun, program=program, needed=needed, keywords=LINES)
-
-
-forward(fft.rfft2, (-2, -1))
-forward(fft.rfftn, None)
+forward(fft.rfft2, fft.rfft, fft.fft, (-2, -1))
+forward(fft.rfftn, fft.rfft, fft.fft, None)
 inverse(fft.irfft2, (-2, -1))
 inverse(fft.irfftn, None)
-each_line(fft.fft2, fft.fft, (-2, -1))
-each_line(fft.fftn, fft.fft, None)
-each_line(fft.ifft2, fft.ifft, (-2, -1))
-each_line(fft.ifftn, fft.ifft, None)
+for line, *several in (fft.fft, fft.fft2, fft.fftn), (fft.ifft, fft.ifft2, fft.ifftn):
+    for fun in several:
+        forward(fun, line, line, None, needed=are_repeated)
 declare(fft.ifft, fft.fft, keywords=LINE)
 declare(fft.fftshift, fft.ifftshift, keywords="axes")

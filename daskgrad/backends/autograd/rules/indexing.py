@@ -17,20 +17,19 @@ from autograd.numpy.numpy_vjps import untake
 from autograd.tracer import getval, isbox
 
 from daskgrad.backends.autograd.rules.declaration import declare
+from daskgrad.values.carriers import carrier
 from daskgrad.values.memory import canonical_leaf, own_dtype
 from daskgrad.values.rows import Rows, are_many, is_small
 
 
+@carrier
 class Piece:
     """The cotangent of an indexed array: ``g`` at ``index``, zero elsewhere."""
 
-    __slots__ = ("distinct", "g", "index", "space")
-
-    def __init__(self, space: Any, index: Any, distinct: bool, g: Any):
-        self.space = space
-        self.index = index
-        self.distinct = distinct
-        self.g = g
+    space: Any
+    index: Any
+    distinct: bool
+    g: Any
 
     def add_into(self, array: np.ndarray) -> np.ndarray:
         if not self.distinct:
@@ -50,7 +49,8 @@ class Piece:
         first, rest = self._apart()
         count = self.space.shape[0] if self.space.shape else 0
         if isinstance(first, slice):
-            return np.arange(*first.indices(count)) if all(map(is_slice, rest)) else None
+            are_slices = all(isinstance(part, slice) for part in rest)
+            return np.arange(*first.indices(count)) if are_slices else None
         if isinstance(first, np.ndarray) and first.dtype == bool:
             return np.flatnonzero(first) if first.ndim == 1 else None
         if isinstance(first, bool) or not isinstance(first, int | np.integer | np.ndarray):
@@ -68,10 +68,6 @@ class Piece:
         """The index of the first axis, and those of the others."""
         index = self.index if isinstance(self.index, tuple) else (self.index,)
         return (index[0], index[1:]) if index else (None, ())
-
-
-def is_slice(part: Any) -> bool:
-    return isinstance(part, slice)
 
 
 class Pieces(list):

@@ -34,10 +34,7 @@ def product_rule(fun: Callable, *adjoints: Callable) -> Callable:
                 args = tuple([arg + 0j for arg in args])
             return autograds(argnums, ans, args, kwargs)
         metas = tuple(map(meta, args))
-        pullbacks = [adjoints[argnum](args[1 - argnum], *metas) for argnum in argnums]
-        if len(pullbacks) == 1:
-            return pullback_of_one(*pullbacks)
-        return pullback_of_both(*pullbacks)
+        return together(*[adjoints[argnum](args[1 - argnum], *metas) for argnum in argnums])
 
     return dot_rule
 
@@ -65,18 +62,11 @@ def meta(array: np.ndarray) -> Meta:
     return array.shape, array.ndim, array.dtype, False
 
 
-def pullback_of_one(pullback: Callable) -> Callable[[Any], tuple]:
-    def dot_pullback(g: Any) -> tuple:
-        return (pullback(g),)
-
-    return dot_pullback
-
-
-def pullback_of_both(first: Callable, second: Callable) -> Callable[[Any], tuple]:
-    def dot_pullback(g: Any) -> tuple:
-        return first(g), second(g)
-
-    return dot_pullback
+def together(first: Callable, second: Callable | None = None) -> Callable[[Any], tuple]:
+    """The pullback of a product from those with respect to one operand, or to both."""
+    if second is None:
+        return lambda g: (first(g),)
+    return lambda g: (first(g), second(g))
 
 
 def dot_first(b: np.ndarray, a_meta: Meta, b_meta: Meta) -> Callable:
@@ -138,13 +128,9 @@ declare(anp.tensordot, keywords="axes")
 # ------------------------------------------------------------------------- outer and cross
 
 
-def outer_needed(a: Any, b: Any) -> bool:
-    """autograd does not flatten its arguments."""
-    return np.ndim(plain(a)) > 1 or np.ndim(plain(b)) > 1
-
-
-@equivalent(anp.outer, needed=outer_needed, arrays=2)
+@equivalent(anp.outer, needed=lambda a, b: np.ndim(plain(a)) > 1 or np.ndim(plain(b)) > 1, arrays=2)
 def outer(a: Any, b: Any) -> Any:
+    """autograd does not flatten its arguments."""
     return anp.reshape(a, (-1, 1)) * anp.reshape(b, (1, -1))
 
 

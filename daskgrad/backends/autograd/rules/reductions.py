@@ -201,19 +201,15 @@ def gradient_axes(f: Any, axis: Any) -> Sequence[int]:
 @equivalent(anp.gradient, needed=gradient_needed, arrays=99, keywords="axis edge_order")
 def gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """The weights of NumPy's differences are linear in f: those of unit vectors along the axis."""
-    axes = gradient_axes(f, axis)
-    gaps = spacing or (1.0,)
-    gaps = gaps * len(axes) if len(gaps) == 1 else gaps
-    parts = [along(f, plain_spacing(gap), n, edge_order) for gap, n in zip(gaps, axes, strict=True)]
-    return parts[0] if len(parts) == 1 else parts
-
-
-def plain_spacing(gap: Any) -> Any:
-    if gap is not plain(gap):
+    if any(gap is not plain(gap) for gap in spacing):
         raise Refusal(
             "np.gradient has no derivative rule for its spacing varargs; write out the differences"
         )
-    return gap
+    axes = gradient_axes(f, axis)
+    gaps = spacing or (1.0,)
+    gaps = gaps * len(axes) if len(gaps) == 1 else gaps
+    parts = [along(f, gap, n, edge_order) for gap, n in zip(gaps, axes, strict=True)]
+    return parts[0] if len(parts) == 1 else parts
 
 
 def along(f: Any, gap: Any, axis: int, edge_order: int) -> Any:

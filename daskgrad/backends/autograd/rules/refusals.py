@@ -8,6 +8,7 @@ import numpy as np
 
 from daskgrad.backends.autograd.rules.declaration import DECLARED, Declaration, Refusal
 from daskgrad.backends.autograd.rules.known import KNOWN, settle
+from daskgrad.values.descriptions import function_name
 
 NOTHING = Declaration()
 
@@ -78,14 +79,13 @@ UNDEFINED = ("VJP of ", "JVP of ")  # autograd's messages for missing rules begi
 
 
 def missing_rule(fun: Callable, argnums: tuple) -> str:
-    name = getattr(fun, "__name__", repr(fun))
     return (
-        f"the primitive {name!r} has no derivative rule for its argument "
+        f"the primitive {function_name(fun)!r} has no derivative rule for its argument "
         f"{', '.join(map(str, argnums))}; write the model without it, or define the rule with "
         f"autograd.extend.defvjp"
     )
 
 
 def narrow_rule(fun: Callable, error: Exception) -> str:
-    name = getattr(fun, "__name__", repr(fun))
+    name = function_name(fun)
     return f"the rule of the primitive {name!r} does not take all arguments of this call: {error}"

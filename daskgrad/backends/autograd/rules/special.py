@@ -1,26 +1,14 @@
 """SciPy's special functions; imported once autograd's module for them is."""
 
-from collections.abc import Callable
 from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
-from autograd.numpy.numpy_vjps import unbroadcast_f
 from autograd.scipy import special
 
 from daskgrad.backends.autograd.rules.declaration import Refusal, declare, equivalent, plain
+from daskgrad.backends.autograd.rules.elementwise import slope_adjoint
 from daskgrad.backends.autograd.rules.reductions import extreme_needed, normal_axes
-
-
-def bessel(fun: Callable, slope: Callable[[Any, Any, Any], Any]) -> None:
-    """The adjoint of a function of an order and an argument, from its derivative by the second."""
-
-    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-        n, x = args
-        pullback = unbroadcast_f(x, lambda g: g * slope(ans, n, x))
-        return lambda g: (pullback(g),)
-
-    declare(fun, adjoint=adjoint, refused={0: "x1, the order"})
 
 
 def ive_slope(ans: Any, n: Any, x: Any) -> Any:
@@ -32,10 +20,13 @@ def ive_slope(ans: Any, n: Any, x: Any) -> Any:
     return (special.ive(n - 1, x) + special.ive(n + 1, x)) / 2.0 - anp.sign(x) * ans
 
 
-bessel(special.jn, lambda ans, n, x: (special.jn(n - 1, x) - special.jn(n + 1, x)) / 2.0)
-bessel(special.yn, lambda ans, n, x: (special.yn(n - 1, x) - special.yn(n + 1, x)) / 2.0)
-bessel(special.iv, lambda ans, n, x: (special.iv(n - 1, x) + special.iv(n + 1, x)) / 2.0)
-bessel(special.ive, ive_slope)
+for fun, slope in (
+    (special.jn, lambda ans, n, x: (special.jn(n - 1, x) - special.jn(n + 1, x)) / 2.0),
+    (special.yn, lambda ans, n, x: (special.yn(n - 1, x) - special.yn(n + 1, x)) / 2.0),
+    (special.iv, lambda ans, n, x: (special.iv(n - 1, x) + special.iv(n + 1, x)) / 2.0),
+    (special.ive, ive_slope),
+):
+    declare(fun, adjoint=slope_adjoint(1, slope), refused={0: "x1, the order"})
 
 declare(special.polygamma, refused={0: "n, the order"})
 declare(special.gammainc, special.gammaincc, refused={0: "x1, the parameter a"})
