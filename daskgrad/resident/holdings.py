@@ -38,7 +38,6 @@ class Holdings(Spread):
         self.key = f"value-shard-{uuid.uuid4().hex}"
         self.blocks = blocks
         self.futures: list[Any] = [None] * len(blocks)
-        self._moves = [0] * len(blocks)  # by which each came to where it is
         self._latest_move = 0
         self._is_released = False
         super().__init__([len(block.items) for block in blocks])
@@ -54,9 +53,6 @@ class Holdings(Spread):
         with self._lock:
             self.require_open()
             return list(self.futures)
-
-    def _move_of(self, number: int) -> int:
-        return self._moves[number]
 
     # ---- placing
 
@@ -93,7 +89,7 @@ class Holdings(Spread):
     def release(self) -> None:
         with self._lock:
             self._is_released = True
-            self.futures, self.holders, self._work = [], [], {}
+            self.futures, self.holders = [], []
             self._forget()
 
     def _locate(self) -> None:
@@ -110,7 +106,6 @@ class Holdings(Spread):
             holders = found.get(future.key, [""])
             if self.holders[number] not in holders:
                 self.holders[number] = holders[0]
-        self._work = {}
         self._forget()
 
     def _give(self, address: str, numbers: Sequence[int]) -> None:

@@ -4,7 +4,6 @@ Without a cluster they stay in the process.
 """
 
 import threading
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from distributed import Client
 
 from daskgrad.resident.connection import connection_of
 from daskgrad.resident.holdings import CLOSED, Holdings
+from daskgrad.resident.spread import Asked
 from daskgrad.sums.cutting import Block, cut
 from daskgrad.sums.placed import Placed
 from daskgrad.tasks.clients import active_client, address_of
@@ -148,16 +148,14 @@ class Shards(Placed):
         slices = [] if self._slices is None else self._slices.plan
         if held is None:
             return slices
-        own = [self._plan_of(held, address, blocks) for address, blocks in held.work().items()]
-        return [*own, *slices]
+        return [*[self._plan_of(held, *asked) for asked in held.asked().items()], *slices]
 
-    def _plan_of(self, held: Holdings, address: str, blocks: Sequence[int]) -> WorkerPlan:
-        threads = held.workers.get(address, 1)
+    def _plan_of(self, held: Holdings, address: str, asked: Asked) -> WorkerPlan:
+        threads, blocks = held.workers.get(address, 1), asked.numbers
         items = sum([len(self.blocks[number].items) for number in blocks])
         seconds = float(held.seconds[blocks].sum()) / threads
-        unit = held.unit(address)
         took = None if np.isnan(seconds) else seconds
-        return WorkerPlan(address, threads, len(blocks), items, unit, took)
+        return WorkerPlan(address, threads, len(blocks), items, asked.unit, took)
 
     @property
     def is_remote(self) -> bool:
