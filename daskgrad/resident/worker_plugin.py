@@ -22,7 +22,7 @@ from daskgrad.resident import allocator
 from daskgrad.resident.messages import Frames, copy_frames, frame_message, frame_messages, pack
 from daskgrad.resident.parcels import Parcels, Unopened
 from daskgrad.resident.presence import TOPIC
-from daskgrad.resident.routes import addresses
+from daskgrad.resident.routes import Work, addresses
 from daskgrad.resident.worker_sums import CannotFinish, Job, Result, Unit, failed, merge_results
 from daskgrad.tasks.waiting import all_or_first_error
 
@@ -97,19 +97,18 @@ class SumsPlugin(WorkerPlugin):
         """Begins no more blocks of a call that nobody waits for any more."""
         self._running.discard(call)
 
-    async def _evaluate(self, work: Mapping[str, Any], message: Mapping[str, Any]) -> Result:
-        rows = message["rows"].get(work["address"], NO_ROWS)
-        jobs = self._jobs(work["jobs"], message["point"], message["parcels"], rows)
-        below = [self._ask(child, message) for child in work["children"]]
+    async def _evaluate(self, work: Work, message: Mapping[str, Any]) -> Result:
+        jobs = self._jobs(work, message)
+        below = [self._ask(child, message) for child in work.children]
         own, *others = await all_or_first_error([self._own(message["call"], jobs), *below])
-        return await self._in_thread(merge_results, work["jobs"], own, others) if others else own
+        return await self._in_thread(merge_results, work.jobs, own, others) if others else own
 
-    async def _ask(self, child: Mapping[str, Any], message: Mapping[str, Any]) -> Frames:
+    async def _ask(self, child: Work, message: Mapping[str, Any]) -> Frames:
         """What a worker below returns; it gets the rows of those below it, too."""
         rows = {a: message["rows"][a] for a in addresses(child) if a in message["rows"]}
         return await call_worker(
             self._worker.rpc,
-            child["address"],
+            child.address,
             self.name,
             call=message["call"],
             work=pickle.dumps(child),
@@ -118,25 +117,16 @@ class SumsPlugin(WorkerPlugin):
             rows=frame_messages(rows),
         )
 
-    def _jobs(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        point: Frames,
-        parcels: Mapping[str, Frames],
-        rows: Frames,
-    ) -> list[Job]:
-        needed = [job["summand"] for job in messages]
-        needed += [digest for job in messages for _, digest in job["parcels"]]
-        needed += [digest for job in messages for _, digest in job["kept_rows"]]
+    def _jobs(self, work: Work, message: Mapping[str, Any]) -> list[Job]:
+        needed = [digest for job in work.jobs for digest in job.digests]
+        parcels = message["parcels"]
         if parcels and self._is_with_client():
             parcels = {digest: copy_frames(frames) for digest, frames in parcels.items()}
         if self._parcels.receive(parcels, needed):
             raise CannotFinish("no parcels", address=self._worker.address)
-        values, own_rows = Unopened(point), Unopened(rows)
-        return [
-            Job(message, number, values, own_rows, self._parcels)
-            for number, message in enumerate(messages)
-        ]
+        values = Unopened(message["point"])
+        rows = Unopened(message["rows"].get(work.address, NO_ROWS))
+        return [Job(job, n, values, rows, self._parcels) for n, job in enumerate(work.jobs)]
 
     async def _own(self, call: str, jobs: Sequence[Job]) -> Result:
         """The partial sums of the blocks that this worker holds, and the seconds of each block."""

@@ -9,7 +9,7 @@ from distributed.core import error_message
 
 from daskgrad.models.captured import Captured, Gradient, Seen
 from daskgrad.models.portable_errors import make_plain
-from daskgrad.resident.messages import Frames, key_of, unpack
+from daskgrad.resident.messages import Frames, JobMessage, key_of, unpack
 from daskgrad.resident.parcels import Parcels, Unopened
 from daskgrad.sums.adding import CapturedSubtrees
 from daskgrad.sums.block_tasks import TracedSum
@@ -84,25 +84,21 @@ class Job:
 
     def __init__(
         self,
-        message: Mapping[str, Any],
+        message: JobMessage,
         number: int,
         values: Unopened,
         rows: Unopened,
         parcels: Parcels,
     ):
-        self.count: int = message["block_count"]
-        self._block_items: int = message["block_items"]
-        self._summand = parcels[message["summand"]]
-        self._kept = {place: parcels[digest] for place, digest in message["parcels"]}
-        self._inputs: Sequence[int] = message["inputs"]
-        self._values = values
-        self._number, self._rows = number, rows
-        self._kept_rows = {place: parcels[digest] for place, digest in message["kept_rows"]}
-        self._runs: Sequence[Sequence[int]] = message["runs"]
-        self._blocks = list(blocks_of(self._runs, message["key"]))
-        self._unit: int = message["unit"]
+        self._message = message
+        self._number = number
+        self._summand = parcels[message.summand]
+        self._values, self._rows = values, rows
+        self._kept = {place: parcels[digest] for place, digest in message.parcels}
+        self._kept_rows = {place: parcels[digest] for place, digest in message.kept_rows}
+        self._blocks = list(blocks_of(message.runs, message.key))
         self._opened: tuple[TracedSum, list[Any]] | None = None
-        self._subtrees = CapturedSubtrees(self.count, message["summation"])
+        self._subtrees = CapturedSubtrees(message.block_count, message.summation)
         self.item_cotangents: ItemCotangents = {}
         self._lock = threading.Lock()
         self.seconds = [0.0] * len(self._blocks)
@@ -113,18 +109,19 @@ class Job:
         return model.name
 
     def units(self) -> list["Unit"]:
-        starts = range(0, len(self._blocks), self._unit)
-        return [Unit(self, start, self._blocks[start : start + self._unit]) for start in starts]
+        unit = self._message.unit
+        starts = range(0, len(self._blocks), unit)
+        return [Unit(self, start, self._blocks[start : start + unit]) for start in starts]
 
     def run(self, place: int, items: Any) -> None:
         """Evaluates the block at a place in the request, and adds it to the partial sums."""
         traced, sent = self._open()
         number, run, _ = self._blocks[place]
-        start = time.perf_counter()
-        begin = (number - self._runs[run][0]) * self._block_items  # in the rows of its run
-        rows = [runs[run][begin : begin + self._block_items] for runs in sent]
+        start, size = time.perf_counter(), self._message.block_items
+        begin = (number - self._message.runs[run][0]) * size  # in the rows of its run
+        rows = [runs[run][begin : begin + size] for runs in sent]
         fields = traced.fields(rows, canonical(items))
-        captured = traced.capture(number * self._block_items, *fields)
+        captured = traced.capture(number * size, *fields)
         self.seconds[place] = time.perf_counter() - start
         if not isinstance(captured.pullback, Gradient):
             raise CannotFinish("arrays", number=self._number)
@@ -141,24 +138,16 @@ class Job:
         with self._lock:
             if self._opened is None:
                 model, summand = self._summand.value()
-                traced = TracedSum(model, summand, self._open_inputs())
-                self._opened = traced, self._open_rows()
+                values, sums = self._values.value(), self._rows.value()
+                inputs = fill([values[place] for place in self._message.inputs], self._kept)
+                sent = fill(sums[self._number] if sums else (), self._kept_rows)
+                self._opened = TracedSum(model, summand, inputs), sent
             return self._opened
 
-    def _open_inputs(self) -> list[Any]:
-        values = self._values.value()
-        return [
-            self._kept[place].value() if place in self._kept else values[number]
-            for place, number in enumerate(self._inputs)
-        ]
 
-    def _open_rows(self) -> list[Any]:
-        """The rows of each run, for each field that the request brings."""
-        sums = self._rows.value()
-        return [
-            self._kept_rows[place].value() if place in self._kept_rows else rows
-            for place, rows in enumerate(sums[self._number] if sums else ())
-        ]
+def fill(values: Iterable[Any], parcels: Mapping[int, Unopened]) -> list[Any]:
+    """The values, with those of the parcels at their places."""
+    return [parcels[n].value() if n in parcels else value for n, value in enumerate(values)]
 
 
 def blocks_of(runs: Sequence[Sequence[int]], key: str) -> Iterator[AskedBlock]:
@@ -209,13 +198,11 @@ def merge_subtrees(sums: Iterable[Sums], count: int, summation: str) -> Captured
     return subtrees
 
 
-def merge_results(
-    messages: Sequence[Mapping[str, Any]], own: Result, others: Sequence[Frames]
-) -> Result:
+def merge_results(messages: Sequence[JobMessage], own: Result, others: Sequence[Frames]) -> Result:
     """The results of several workers as one."""
     results: list[Result] = [own, *map(unpack, others)]
     sums = [
-        merge_subtrees([each.sums[n] for each in results], job["block_count"], job["summation"])
+        merge_subtrees([each.sums[n] for each in results], job.block_count, job.summation)
         for n, job in enumerate(messages)
     ]
     item_cotangents = [merge_item_cotangents(results, n) for n in range(len(messages))]
