@@ -110,25 +110,17 @@ class Call:
         for number, each in enumerate(self._sums):
             sums, count = [result.sums[number] for result in results], each.spread.count
             summed = merge_subtrees(sums, count, each.summand.summation).rounded()
-            item_cotangents = merge_item_cotangents(results, number)
-            totals.append(
-                with_item_cotangents(
-                    summed, [item_cotangents[n] for n in range(len(item_cotangents))]
-                )
-            )
+            items = merge_item_cotangents(results, number)
+            totals.append(with_item_cotangents(summed, [items[block] for block in sorted(items)]))
         self._take_times({a: s for result in results for a, s in result.seconds.items()})
         return totals
 
     def _take_times(self, times: dict[str, list[list[float]]]) -> None:
         for number, each in enumerate(self._sums):
-            if not each.spread.is_measured_now():
-                continue
-            each.spread.record_times(
-                {
-                    address: (asked.numbers, times[address][number])
-                    for address, asked in self._attempt.plan.asked[number].items()
-                }
-            )
+            if each.spread.is_measured_now():
+                asked = self._attempt.plan.asked[number]
+                took = {a: (of.numbers, times[a][number]) for a, of in asked.items()}
+                each.spread.record_times(took)
 
 
 class Attempt:
@@ -141,7 +133,9 @@ class Attempt:
         self.plan = request.plan
         self._request = request
         self._point = frame_message(request.point)
-        self._future: Future | None = in_loop(self._client, self._ask_all)
+        self._future: Future | None = in_loop(
+            self._client, lambda: all_or_first_error(list(map(self._ask, self.plan.trees)))
+        )
 
     def results(self, deadline: float) -> list[Result]:
         """What the workers return; CannotFinish if one of them cannot, or if it is late."""
@@ -166,9 +160,6 @@ class Attempt:
         for address in self._connection.gone(self.plan.addresses):
             raise CannotFinish("lost", address=address)
 
-    async def _ask_all(self) -> list[Result]:
-        return await all_or_first_error([self._ask(tree) for tree in self.plan.trees])
-
     async def _ask(self, tree: Tree) -> Result:
         """What the workers of a tree return; unpacks it while others still work."""
         result = await call_worker(
@@ -185,17 +176,13 @@ class Attempt:
 
     def _unknown(self, asked: Sequence[str]) -> dict[str, dict[str, Frames]]:
         """The part of a message with the parcels that one of these workers lacks, if any."""
-        lacking = [
-            digest
+        lacking = {
+            digest: self._request.parcels[digest]
             for address in asked
             for digest in self._request.needed(address)
             if digest not in self._connection.known(address)
-        ]
-        new = {
-            digest: frame_message(self._request.parcels[digest])
-            for digest in dict.fromkeys(lacking)
         }
-        return {"parcels": new} if new else {}
+        return {"parcels": frame_messages(lacking)} if lacking else {}
 
     def _rows_of(self, asked: Sequence[str]) -> dict[str, dict[str, Frames]]:
         """The part of a message with the rows for these workers, if any."""

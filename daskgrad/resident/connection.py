@@ -143,10 +143,8 @@ class Connection:
         for attempt in range(ATTEMPTS):
             try:
                 return answer(client, register, "the plugins were sent to the cluster")
-            except LateError:
-                raise
-            except OSError:
-                if attempt == ATTEMPTS - 1:
+            except OSError as error:
+                if isinstance(error, LateError) or attempt == ATTEMPTS - 1:
                     raise
 
 

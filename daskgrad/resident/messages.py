@@ -74,11 +74,7 @@ class OnePickle:
 
     def __reduce__(self) -> tuple:
         head, *buffers = pack(self.items)
-        return load_items, (head, *map(pickle.PickleBuffer, buffers))
-
-
-def load_items(*frames: Any) -> Any:
-    return unpack(list(frames))
+        return unpack, ([head, *map(pickle.PickleBuffer, buffers)],)
 
 
 def key_of(key: str, move: int, number: int) -> str:

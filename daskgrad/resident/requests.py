@@ -207,7 +207,7 @@ def message_for(
 
 # ------------------------------------------------------------- summands, which are mostly the same
 
-KEPT = 128  # parcels
+MOST_KEPT = 128  # parcels
 EXACT = (float, complex)  # equal ones may differ in the sign of a zero
 HASHED = (type(None), bool, int, str, bytes)
 
@@ -219,7 +219,7 @@ def summand_parcel(model: Model, summand: Summand) -> Parcel:
     key = summand_key(model, summand)
     if key is None:
         return Parcel.of((model, summand))
-    return kept_or_made(_parcels, key, lambda: Parcel.of((model, summand)), KEPT)
+    return kept_or_made(_parcels, key, lambda: Parcel.of((model, summand)), MOST_KEPT)
 
 
 def summand_key(model: Model, summand: Summand) -> tuple | None:
