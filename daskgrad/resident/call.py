@@ -162,6 +162,7 @@ class Attempt:
 
     async def _ask(self, tree: Tree) -> Result:
         """What the workers of a tree return; unpacks it while others still work."""
+        rows = self._request.rows
         result = await call_worker(
             self._client.rpc,
             tree.address,
@@ -169,25 +170,19 @@ class Attempt:
             call=self._name,
             work=tree.work,
             point=self._point,
-            **self._unknown(tree.all_addresses),
-            **self._rows_of(tree.all_addresses),
+            parcels=frame_messages(self._lacking(tree.all_addresses)),
+            rows=frame_messages({a: rows[a] for a in tree.all_addresses if a in rows}),
         )
         return unpack(result)
 
-    def _unknown(self, asked: Sequence[str]) -> dict[str, dict[str, Frames]]:
-        """The part of a message with the parcels that one of these workers lacks, if any."""
-        lacking = {
+    def _lacking(self, asked: Sequence[str]) -> dict[str, Frames]:
+        """The parcels that one of these workers lacks."""
+        return {
             digest: self._request.parcels[digest]
             for address in asked
             for digest in self._request.needed(address)
             if digest not in self._connection.known(address)
         }
-        return {"parcels": frame_messages(lacking)} if lacking else {}
-
-    def _rows_of(self, asked: Sequence[str]) -> dict[str, dict[str, Frames]]:
-        """The part of a message with the rows for these workers, if any."""
-        rows = {a: self._request.rows[a] for a in asked if a in self._request.rows}
-        return {"rows": frame_messages(rows)} if rows else {}
 
     def abandon(self) -> None:
         """Tells the workers, once, that nobody waits; does not wait for them."""

@@ -28,7 +28,7 @@ from daskgrad.tasks.waiting import all_or_first_error
 
 EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
 ALIVE_EVERY = 1.0  # seconds between two signs of life while a long call runs
-NOTHING_SENT: Mapping[str, Frames] = {}
+
 NO_ROWS = pack(())
 
 
@@ -73,8 +73,8 @@ class SumsPlugin(WorkerPlugin):
         call: str,
         work: bytes,
         point: Frames,
-        parcels: Mapping[str, Frames] = NOTHING_SENT,
-        rows: Mapping[str, Frames] = NOTHING_SENT,
+        parcels: Mapping[str, Frames],
+        rows: Mapping[str, Frames],
     ) -> dict[str, Any]:
         """The partial sums of this worker and of those below it, or why there are none.
 
