@@ -2,6 +2,7 @@
 
 import functools
 import uuid
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 from enum import Enum, auto
 from typing import Any
@@ -47,8 +48,7 @@ class TaskGraph:
         self._annotations: dict[str, dict[Key, Any]] = {}
         self._collections: dict[Key, Any] = {}
         self._futures: list[Any] = []  # holds results on the cluster, which drops them otherwise
-        self._used: set[int] = set()
-        self._used_twice: set[int] = set()
+        self._uses: Counter[int] = Counter()  # of models, by their ids
         self._constants: dict[int, tuple[Any, TaskRef]] = {}
 
     def add(
@@ -118,12 +118,11 @@ class TaskGraph:
 
     def share(self, models: Iterable[Any]) -> None:
         """Announces models: one that several tasks use gets its own key."""
-        for model in models:
-            (self._used_twice if id(model) in self._used else self._used).add(id(model))
+        self._uses.update(map(id, models))
 
     def shared(self, model: Any) -> Any:
         """The model itself, or a reference to it if several nodes use it."""
-        return self.constant(model, model.name) if id(model) in self._used_twice else model
+        return self.constant(model, model.name) if self._uses[id(model)] > 1 else model
 
     def include(self, collection: Any) -> TaskRef:
         """A reference to the result of another Dask collection or future."""
@@ -171,7 +170,9 @@ class TaskGraph:
         """Runs all tasks where Dask would, and waits for the results of the keys."""
         built = self.high_level_graph()
         results = [Result(key, built) for key in keys]
-        return dask.compute(*results, traverse=False, optimize_graph=False, scheduler=supervised())
+        client = active_client()
+        run = None if client is None else Supervised(client)  # None: Dask chooses
+        return dask.compute(*results, traverse=False, optimize_graph=False, scheduler=run)
 
     def persist(self) -> "TaskGraph":
         """Runs all tasks where Dask would; returns a graph that holds their results.
@@ -236,12 +237,6 @@ def where() -> Where:
     if active_client() is not None:
         return Where.CLUSTER
     return Where.HERE if dask.base.get_scheduler() in IN_PROCESS else Where.ANYWHERE
-
-
-def supervised() -> Supervised | None:
-    """Computes on a cluster, if Dask would; otherwise None, and Dask chooses."""
-    client = active_client()
-    return None if client is None else Supervised(client)
 
 
 def _at(key: Key, value: Any) -> Any:
