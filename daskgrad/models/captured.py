@@ -176,13 +176,10 @@ class Pullback(Travelling):
     def __sizeof__(self) -> int:
         """The bytes of the residuals, without the arguments: the worker holds those anyway."""
         if self._nbytes is None:
-            self._nbytes = self._held()
+            tape, packed = self.tape, self._packed
+            held = 0 if tape is None else held_nbytes(tape, self._primals)
+            self._nbytes = held if packed is None else packed.nbytes
         return object.__sizeof__(self) + self._nbytes
-
-    def _held(self) -> int:
-        if self._packed is not None:
-            return self._packed.nbytes
-        return 0 if self.tape is None else held_nbytes(self.tape, self._primals)
 
     def __call__(self, cotangent: Leaves) -> Leaves:
         """The cotangents of the inputs' leaves, each in its leaf's shape and dtype."""

@@ -123,6 +123,8 @@ def identity(model: Model) -> tuple[str, Any]:
 
 _RUNNING: ContextVar[bool] = ContextVar("a model of daskgrad is running", default=False)
 
+inside_model = _RUNNING.get  # whether a model runs in this thread: then nothing is recorded
+
 
 def load(model: Model) -> None:
     """Loads a function that was sent before it counts as running: imports are not models."""
@@ -131,7 +133,7 @@ def load(model: Model) -> None:
 
 
 def run_as_model(fun: Callable, *args: Any) -> Any:
-    """Calls a function that runs a model; ``inside_model()`` is true meanwhile."""
+    """Calls a function that runs a model."""
     before = _RUNNING.get()
     try:
         _RUNNING.set(True)  # not before "try": Ctrl-C may come as it returns
@@ -152,11 +154,6 @@ def trace_block(backend: Any, block: Any) -> Iterator[list[Any]]:
     """The results of a backend that evaluates many items at once, for runs of a block's items."""
     found = backend.trace_block(block)
     return iter(lambda: run_as_model(next, found, None), None)
-
-
-def inside_model() -> bool:
-    """Whether a model runs in this thread: then nothing is recorded."""
-    return _RUNNING.get()
 
 
 def described_arguments(call: Call, inputs: Sequence[Any]) -> list[str]:

@@ -76,9 +76,11 @@ def pull_back(
         require_value_seen(captured, cotangent, value_elsewhere, model)
         pullback = captured.pullback
         if isinstance(pullback, Pullback):
-            pullback = unpack_or_trace(
-                captured, model, call, inputs, lambda tape: trace_again(tape, call, active, inputs)
-            )
+
+            def trace_again(model: Model) -> Captured:
+                return Captured(*Tracer(model, call, active, inputs).run(inputs), ())
+
+            pullback = unpack_or_trace(captured, model, call, inputs, trace_again)
         leaves = pullback(seed(cotangent, captured.value, model))
     except Exception as error:
         Blame("backward", model, call, inputs).note(error)
@@ -86,13 +88,6 @@ def pull_back(
     if finite.is_required():
         finite.require_pulled(Blame("backward", model, call, inputs), active, leaves)
     return share_out(leaves, captured.seen)
-
-
-def trace_again(
-    model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]
-) -> Captured:
-    """Traces a call again: its value and pullback."""
-    return Captured(*Tracer(model, call, active, inputs).run(inputs), ())
 
 
 def unpack_or_trace(

@@ -62,11 +62,9 @@ class Tracer:
         self._are_writeable = registry.finds_writes(self._backend)
         self._trees = [(number, *flatten(inputs[number])) for number, _ in active]
         self._primals = self._leaves_of(self._trees)
-        self._places, self._arrays = [], []
-        for place, leaf in enumerate(self._primals):
-            if cotangents.is_differentiable(leaf):
-                self._places.append(place)
-                self._arrays.append(leaf)
+        leaves = enumerate(self._primals)
+        self._places = [place for place, leaf in leaves if cotangents.is_differentiable(leaf)]
+        self._arrays = [self._primals[place] for place in self._places]
         load(model)
         self.fun = registry.prepare(self._backend, model.fun)
 
