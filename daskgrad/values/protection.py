@@ -53,14 +53,10 @@ def read_only(array: np.ndarray) -> np.ndarray:
         array = array.view()
         array.setflags(write=False)
         if type(array) is not np.ndarray:
-            protect_mask(array)
+            mask = np.ma.getmask(array)  # that of a view is a view, too
+            if mask is not np.ma.nomask:
+                mask.setflags(write=False)
     return array
-
-
-def protect_mask(view: np.ndarray) -> None:
-    mask = np.ma.getmask(view)  # that of a view is a view, too
-    if mask is not np.ma.nomask:
-        mask.setflags(write=False)
 
 
 def read_only_leaf(leaf: Any) -> Any:
@@ -77,14 +73,11 @@ def protect_leaf(argument: Any, memo: dict[int, Any], array: Any) -> Any:
     kind = type(argument)
     if kind is np.ndarray:
         return array(argument)
-    if kind is list:
-        return [
+    if kind is list or kind is tuple:
+        leaves = [
             leaf if type(leaf) in BARE else protect_leaf(leaf, memo, array) for leaf in argument
         ]
-    if kind is tuple:
-        return tuple(
-            [leaf if type(leaf) in BARE else protect_leaf(leaf, memo, array) for leaf in argument]
-        )
+        return leaves if kind is list else tuple(leaves)
     if kind is dict:
         return {
             key: leaf if type(leaf) in BARE else protect_leaf(leaf, memo, array)
