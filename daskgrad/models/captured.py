@@ -19,7 +19,6 @@ from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import Fingerprint
 from daskgrad.values.memory import without_memory
 from daskgrad.values.sealed import Sealed
-from daskgrad.values.trees import flatten
 
 
 class Seen(NamedTuple):
@@ -53,10 +52,6 @@ class Captured:
     def __reduce__(self):
         return Captured, (self.value, self.pullback, self.seen, self.fingerprint)
 
-    def __sizeof__(self) -> int:
-        size = object.__sizeof__(self) + cotangents.nbytes(flatten(self.value)[0])
-        return size + self.pullback.__sizeof__()
-
 
 @carrier
 class Gradient:
@@ -73,9 +68,6 @@ class Gradient:
     def with_leaves(self, leaves: Leaves) -> "Gradient":
         """This gradient with different leaves, for example rounded ones."""
         return Gradient(leaves)
-
-    def __sizeof__(self) -> int:
-        return object.__sizeof__(self) + cotangents.nbytes(self.leaves)
 
     @property
     def is_zero(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from daskgrad.models.model import Model
 from daskgrad.values.carriers import carrier
 from daskgrad.values.compensated import rounded_value
-from daskgrad.values.cotangents import Cotangent, nbytes
+from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.fingerprints import Fingerprint, agree, fingerprint
 from daskgrad.values.trees import flatten
 
@@ -74,9 +74,6 @@ class SumWithFingerprints:
 
     value: Any
     terms: tuple[Fingerprint, ...]
-
-    def __sizeof__(self) -> int:
-        return object.__sizeof__(self) + nbytes(flatten(self.value)[0])
 
 
 @carrier
