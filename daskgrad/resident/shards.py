@@ -20,10 +20,9 @@ from daskgrad.values.tuples import Tuples
 
 
 class WorkerPlan(NamedTuple):
-    """What one worker holds and does in a call.
+    """What one worker holds and does in a call; a thread evaluates ``unit`` blocks in one go.
 
-    ``seconds`` is the time of its blocks per thread, None before the first call; ``unit`` is the
-    number of blocks that one thread evaluates in one go.
+    ``seconds`` is the time of its blocks per thread, None before the first call.
     """
 
     worker: str
@@ -97,10 +96,9 @@ class Shards(Placed):
             connection_of(held.client).leave(held)
 
     def cut_for(self, slices: bool) -> "Shards":
-        """The same items as a sum needs them: these, or in slices of another size.
+        """As ``Placed`` says; the first call places the slices.
 
-        The first call places the slices. It drops the items if no sum has used them by then; they
-        are placed again when one does.
+        It drops these items if no sum has used them; they are placed again when one does.
         """
         with self._lock:
             self._require_open()
@@ -116,18 +114,15 @@ class Shards(Placed):
 
     @property
     def items(self) -> Any:
-        """All of them, as they are in this process."""
         self._require_open()
         return self._items
 
     @property
     def are_tuples(self) -> bool:
-        """Whether they are several collections, side by side."""
         return isinstance(self.items, Tuples)
 
     @property
     def blocks(self) -> list[Block]:
-        """The items in runs, as they are in this process."""
         self._require_open()
         return self._blocks
 
@@ -137,7 +132,6 @@ class Shards(Placed):
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """The index of the first item of each block."""
         self._require_open()
         return self._starts
 
@@ -159,11 +153,9 @@ class Shards(Placed):
 
     @property
     def is_remote(self) -> bool:
-        """Whether Dask would now use the cluster that holds the shards."""
         return self._client is not None and self.is_on(active_client())
 
     def is_on(self, client: Client | None) -> bool:
-        """Whether they are on the cluster of a client."""
         return client is not None and client is self._client
 
     @property
@@ -177,10 +169,8 @@ class Shards(Placed):
             return self._holdings
 
     def references(self, tasks: TaskGraph) -> list[Any]:
-        """For each block a reference to its items on the cluster."""
         return [tasks.include(future) for future in self.holdings.references()]
 
     def restore(self) -> None:
-        """Places again what the cluster has lost."""
         if self.is_remote:
             self.holdings.restore()
