@@ -38,7 +38,7 @@ numbers = itertools.count()
 
 
 class ArrayTermsError(TypeError):
-    """The terms of the sum with this number are arrays; workers send no gradient of these."""
+    """The terms of the sum ``number`` are arrays, whose gradients workers do not send."""
 
     def __init__(self, number: int):
         super().__init__(number)
@@ -60,14 +60,9 @@ class Call:
         return Attempt(self._connection, Request(self._sums))
 
     def results(self) -> list[Captured]:
-        """Waits for the sums; calls again where it failed through no fault of a model.
+        """Waits for the sums; calls again if it failed through no fault of a model.
 
-        Raises
-        ------
-        RuntimeError
-            if workers die, or cannot be reached, time after time.
-        TimeoutError
-            if the call takes longer than ``daskgrad.wait.evaluation``.
+        RuntimeError if workers die time after time; TimeoutError after ``wait.evaluation``.
         """
         for _ in range(ATTEMPTS):
             try:
@@ -82,7 +77,7 @@ class Call:
         self._attempt.abandon()
 
     def _recover(self, reply: dict[str, Any]) -> None:
-        """Calls again what workers could not finish; raises what is the fault of a model."""
+        """Calls again after workers could not finish; raises the error if a model failed."""
         match reply["status"]:
             case "failed":
                 reraise(reply)
@@ -138,7 +133,7 @@ class Attempt:
         )
 
     def results(self, deadline: float) -> list[Result]:
-        """What the workers return; CannotFinish if one of them cannot, or if it is late."""
+        """The workers' results; CannotFinish if a worker cannot, or it is late."""
         try:
             results = self._wait(deadline)
         except BaseException:
@@ -149,7 +144,7 @@ class Attempt:
         return results
 
     def _wait(self, deadline: float) -> list[Result]:
-        """Waits as long as all workers are there."""
+        """Waits while all workers are there."""
         assert self._future is not None
         with seceded():
             if not is_done(self._future, deadline - time.monotonic(), self._look):
@@ -161,7 +156,7 @@ class Attempt:
             raise CannotFinish("lost", address=address)
 
     async def _ask(self, tree: Tree) -> Result:
-        """What the workers of a tree return; unpacks it while others still work."""
+        """The result of the workers of a tree, unpacked while others still work."""
         rows = self._request.rows
         result = await call_worker(
             self._client.rpc,
@@ -185,7 +180,7 @@ class Attempt:
         }
 
     def abandon(self) -> None:
-        """Tells the workers, once, that nobody waits; does not wait for them."""
+        """Tells the workers, once, that nobody waits; does not wait for their answers."""
         future, self._future = self._future, None
         if future is not None and self._client.status in CONNECTED:
             future.cancel()
@@ -201,7 +196,7 @@ class Attempt:
 
 
 def reraise(reply: dict[str, Any]) -> NoReturn:
-    """Raises a model's exception; outside of the event loop, which a SystemExit would end."""
+    """Raises a model's exception outside of the event loop, which a SystemExit would end."""
     _, error, traceback = clean_exception(**reply)
     assert error is not None
     if traceback is not None:  # Dask leaves a long one out; then the exception has its own

@@ -1,4 +1,4 @@
-"""Messages: values as bytes, between client and workers, which their users load.
+"""Messages: values as bytes between client and workers.
 
 Dask's comms break if a message cannot be loaded. So a message holds only bytes, numbers and
 strings, and the code that can explain a failure loads the values.
@@ -65,10 +65,7 @@ def copy_frames(frames: Frames) -> Frames:
 
 @dataclass(frozen=True, slots=True)
 class OnePickle:
-    """Lists, and tuples of columns, that travel in one pickle, and arrive as they were.
-
-    Dask sends a list item after item, 40 µs each, and each array in it as a frame of its own.
-    """
+    """Items that travel in one pickle; Dask sends a list item by item, 40 µs each."""
 
     items: Any
 
@@ -78,7 +75,7 @@ class OnePickle:
 
 
 def key_of(key: str, move: int, number: int) -> str:
-    """The key of a block, of those under ``key``, that a ``move`` brought to its worker."""
+    """The key of a block of those under ``key``, which a ``move`` brought to its worker."""
     return f"{key}-{move}-{number}"
 
 

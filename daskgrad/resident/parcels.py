@@ -12,7 +12,7 @@ PARCELS = 256  # that a worker keeps
 
 
 class Parcel(NamedTuple):
-    """A value that a worker keeps under the digest of its bytes, so that it is sent only once."""
+    """A value as frames, and the digest of these."""
 
     digest: str
     frames: Frames
@@ -27,7 +27,7 @@ class Parcel(NamedTuple):
 
 
 class Parcels:
-    """The parcels that a worker keeps: the last used ones, up to a number and a number of bytes.
+    """The parcels that a worker keeps: the last used, up to a number and a number of bytes.
 
     It keeps all that one request needs, however large they are.
     """

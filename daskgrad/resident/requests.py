@@ -1,4 +1,4 @@
-"""Requests: what the client asks each worker to do, for sums whose blocks are spread over them."""
+"""Requests: what the client asks each worker to do for sums over spread blocks."""
 
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,10 +17,7 @@ from daskgrad.values.trees import exactly, flatten
 
 
 class SpreadSum(NamedTuple):
-    """A sum whose blocks are spread over workers, and the values of its inputs.
-
-    ``sent`` has the fields of an item that the workers do not hold.
-    """
+    """A sum over ``spread`` blocks; ``sent`` are the fields of items that workers do not hold."""
 
     spread: Spread
     model: Model
@@ -49,7 +46,7 @@ class Tree(NamedTuple):
 class Plan(NamedTuple):
     """What each worker does for a request, and for the next one, unless something changes.
 
-    ``asked`` is what each worker is asked for, sum by sum; held here, so that ids stay theirs.
+    ``asked`` is what each worker is asked for, sum by sum; kept, so that its id stays valid.
     """
 
     trees: Sequence[Tree]
@@ -61,10 +58,10 @@ class Plan(NamedTuple):
 
 
 class Request:
-    """What the client sends for some sums: the point, which travels every time, and the parcels.
+    """What the client sends for some sums: point, parcels, and rows of items for each worker.
 
-    The summands are parcels, and so are large inputs that are not differentiated: the next call
-    probably has the same ones. ``rows`` has for each worker the items that it does not hold.
+    Summands, and large inputs that are not differentiated, are parcels: the next call probably has
+    the same ones. ``rows`` are of the items that a worker does not hold.
     """
 
     def __init__(self, sums: Sequence[SpreadSum]):
@@ -82,10 +79,7 @@ class Request:
         self.plan = make_plan(jobs, rows, asked, is_large, sums[0].spread.plans)
 
     def _is_large(self, workers: int) -> bool:
-        """Whether it costs less to pass the point on than to send it to each worker directly.
-
-        Workers that pass it on also pass on the rows of others.
-        """
+        """Whether it is cheaper if workers pass on the point, and with it the rows of others."""
         point = sum(map(len, self.point))
         rows = sum([len(frame) for frames in self.rows.values() for frame in frames])
         return point >= LARGE_POINT and point * max(workers, 1) >= rows
@@ -141,7 +135,7 @@ class Request:
         return [*self._needed_by_all, *self._needed_by.get(address, ())]
 
     def _place(self, value: Any) -> int:
-        """The place of a value in the point: the same one for the same object."""
+        """The place of a value in the point, which has each object once."""
         if id(value) not in self._places:
             self._places[id(value)] = len(self._values)
             self._values.append(value)
@@ -215,7 +209,7 @@ _parcels: dict[Any, Parcel] = {}
 
 
 def summand_parcel(model: Model, summand: Summand) -> Parcel:
-    """The parcel of what a sum adds up; made anew only if it is new, or may have changed."""
+    """The parcel of what a sum adds up; made again only if that may have changed."""
     key = summand_key(model, summand)
     if key is None:
         return Parcel.of((model, summand))
@@ -223,7 +217,7 @@ def summand_parcel(model: Model, summand: Summand) -> Parcel:
 
 
 def summand_key(model: Model, summand: Summand) -> tuple | None:
-    """What tells a summand from others, or None where it holds what can change in place."""
+    """A key that tells a summand from others; None if it holds objects that can change in place."""
     call, *rest = summand
     structure = exactly(call.structure.spec)
     if structure is None or not all(type(leaf) in (*EXACT, *HASHED) for leaf in call.leaves):

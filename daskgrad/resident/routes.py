@@ -1,8 +1,7 @@
 """Routes: the trees along which the point goes out to the workers and partial sums come back.
 
-With few workers or a small point the client calls each worker itself, which is quickest. Workers
-pass a large point on to each other along a binomial tree, and add gradients on the way back, so
-that the client sends one point and receives one gradient, however many workers there are.
+The client calls few workers itself, which is quickest. Workers pass a large point on along a
+binomial tree and add gradients on the way back: the client sends one point, gets one gradient.
 """
 
 from collections.abc import Sequence

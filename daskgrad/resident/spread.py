@@ -36,7 +36,7 @@ NOTHING_ASKED = Asked([], 1)
 
 
 class Spread:
-    """The blocks of a sum on the workers of a cluster; their items go out with each request.
+    """The blocks of a sum on a cluster's workers; each request brings the items.
 
     ``sizes`` are the numbers of items in the blocks.
     """
@@ -69,10 +69,7 @@ class Spread:
         return work
 
     def asked(self) -> dict[str, Asked]:
-        """What each worker is asked for: each block once, also while other threads move blocks.
-
-        Returns the same object until something changes.
-        """
+        """What each worker is asked for, each block once: the same object until that changes."""
         with self._lock:
             self.require_open()
             if self._asked is None:
@@ -90,7 +87,7 @@ class Spread:
     # ---- spreading
 
     def settle(self, workers: dict[str, int]) -> None:
-        """Spreads the blocks over these workers, unless that is done."""
+        """Spreads the blocks over these workers, unless they are."""
         with self._lock:
             self.require_open()
             self._locate()
@@ -101,7 +98,7 @@ class Spread:
             self._move(balance.assign(self.costs(), workers))
 
     def _locate(self) -> None:
-        """Finds out which worker has which blocks."""
+        """Finds out who has which blocks."""
 
     def rebalance(self) -> None:
         """Moves blocks if the measured loads of the workers are too uneven."""
@@ -128,21 +125,20 @@ class Spread:
             self.holders[number] = address
 
     def _forget(self) -> None:
-        """Drops what follows from who has which blocks."""
+        """Drops what depends on who has which blocks."""
         self._asked, self.plans = None, {}
 
     # ---- measuring
 
     def is_measured_now(self) -> bool:
-        """Counts a call; True if its times are wanted: of the first calls, then of every 16th."""
+        """Counts a call; whether its times are wanted: of the first 16 calls, then every 16th."""
         self._calls += 1
         return self._calls <= EVERY or self._calls % EVERY == 0
 
     def record_times(self, times: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
         """Records the seconds of each block; after calls 2, 4, 8 ... rebalances.
 
-        The first call of a worker, which loads models and has cold caches, only serves to choose
-        the units.
+        A worker's first call loads models, with cold caches: its times only choose the units.
         """
         with self._lock:
             for address, (numbers, seconds) in times.items():
@@ -168,7 +164,7 @@ class Spread:
 
 
 def split_into_runs(numbers: Sequence[int], moves: Sequence[int]) -> Iterator[Run]:
-    """Cuts ascending numbers of blocks into runs, each of consecutive ones that one move placed."""
+    """Cuts ascending numbers of blocks into runs of consecutive ones that one move placed."""
     places = zip(numbers, moves, itertools.count(), strict=False)
     for (_, move), run in itertools.groupby(places, lambda each: (each[0] - each[2], each[1])):
         first, *rest = [number for number, _, _ in run]

@@ -1,8 +1,7 @@
 """Worker plugin: evaluates the blocks that its worker holds when a client calls it.
 
-A request says which blocks of which sums to evaluate, and names the workers below this one in the
-tree of workers. The plugin passes it on to these and adds their partial sums to its own. Models run
-in the worker's thread pool, never in its event loop.
+It passes the request on to the workers below it in the tree, and adds their partial sums to its
+own. Models run in the worker's thread pool, never in its event loop.
 """
 
 import asyncio
@@ -76,9 +75,9 @@ class SumsPlugin(WorkerPlugin):
         parcels: Mapping[str, Frames],
         rows: Mapping[str, Frames],
     ) -> dict[str, Any]:
-        """The partial sums of this worker and of those below it, or why there are none.
+        """Returns the partial sums of this worker and those below it, or says why it cannot.
 
-        ``parcels`` stand under their digests, ``rows`` of the items under the workers' addresses.
+        ``parcels`` are keyed by their digests, ``rows`` by the workers' addresses.
         """
         self._running.add(call)
         self._log.wake()
@@ -94,7 +93,7 @@ class SumsPlugin(WorkerPlugin):
             self._running.discard(call)
 
     async def abandon(self, call: str) -> None:
-        """Begins no more blocks of a call that nobody waits for any more."""
+        """Nobody waits for this call any more: begins no more blocks of it."""
         self._running.discard(call)
 
     async def _evaluate(self, work: Work, message: Mapping[str, Any]) -> Result:
@@ -104,7 +103,7 @@ class SumsPlugin(WorkerPlugin):
         return await self._in_thread(merge_results, work.jobs, own, others) if others else own
 
     async def _ask(self, child: Work, message: Mapping[str, Any]) -> Frames:
-        """What a worker below returns; it gets the rows of those below it, too."""
+        """The result of a worker below, which also gets the rows of those below it."""
         rows = {a: message["rows"][a] for a in addresses(child) if a in message["rows"]}
         return await call_worker(
             self._worker.rpc,
@@ -139,9 +138,9 @@ class SumsPlugin(WorkerPlugin):
         return Result([job.sums() for job in jobs], [job.item_cotangents for job in jobs], seconds)
 
     async def _lane(self, call: str, units: deque[Unit]) -> None:
-        """Evaluates one unit after the other in one thread of the pool.
+        """Evaluates one unit after another in one thread of the pool.
 
-        Takes the items here, and not in the thread: a worker's data belong to its event loop.
+        Items are taken here, not in the thread: a worker's data belong to its event loop.
         """
         while units:
             if call not in self._running:
@@ -170,7 +169,7 @@ class EventLog:
         self._last = 0.0
 
     def wake(self) -> None:
-        """Says that a call is running, unless the log said something lately."""
+        """Logs that a call is running, unless something was logged lately."""
         if self._is_awake:
             return
         self._is_awake = True
@@ -209,7 +208,7 @@ def abandoning(name: str) -> str:
 
 
 async def call_worker(pool: Any, address: str, handler: str, **message: Any) -> Frames:
-    """What a worker returns; CannotFinish if it is lost, has no such handler, or says so."""
+    """A worker's result; CannotFinish if it is lost, has no such handler, or cannot finish."""
     try:
         reply = await getattr(pool(address), handler)(**message)
     except OSError as error:

@@ -26,7 +26,7 @@ ItemCotangents = dict[int, tuple[Leaves, ...]]
 class Result(NamedTuple):
     """The partial sums of each job, and by worker the seconds of each block of each job.
 
-    ``item_cotangents`` has the cotangents of each block's items, if these are differentiated.
+    ``item_cotangents`` are those of the blocks' items, if these are differentiated.
     """
 
     sums: list[Sums]
@@ -34,13 +34,13 @@ class Result(NamedTuple):
     seconds: dict[str, list[list[float]]]
 
     def __reduce__(self) -> tuple:
-        """As plain tuples, in less than half the time: the client loads one for each worker."""
+        """Pickles plain tuples, in less than half the time: the client loads one per worker."""
         sums = [as_tuples(sums) for sums in self.sums]
         return load_result, (sums, self.item_cotangents, self.seconds)
 
 
 def as_tuples(sums: Sums) -> tuple[list[tuple], list[tuple]]:
-    """What the blocks of a job saw, all the same, and the partial sums."""
+    """What all blocks of a job saw, and its partial sums."""
     seen = next(iter(sums.values())).seen if sums else ()
     partial_sums = [(place, each.value, each.pullback.leaves) for place, each in sums.items()]
     return [tuple(each) for each in seen], partial_sums
@@ -51,7 +51,7 @@ def load_result(jobs: list[tuple], item_cotangents: list[ItemCotangents], second
 
 
 def load_sums(seen: list[tuple], partial_sums: list[tuple]) -> Sums:
-    """Without fingerprints, as all partial sums are."""
+    """The partial sums; like all partial sums they have no fingerprints."""
     saw = tuple([Seen(*each) for each in seen])
     return {
         place: Captured(canonical(value), Gradient(canonical(leaves)), saw, ())
@@ -68,7 +68,7 @@ class CannotFinish(Exception):
 
 
 class AskedBlock(NamedTuple):
-    """A block that this worker evaluates: its number among all, and in which of its runs it is."""
+    """A block that this worker evaluates: its number among all blocks, the place of its run."""
 
     number: int
     run: int
@@ -76,10 +76,9 @@ class AskedBlock(NamedTuple):
 
 
 class Job:
-    """One sum of a request: the blocks of it that this worker has.
+    """This worker's blocks of one sum, the one with this ``number`` in a request.
 
-    A parcel holds its model and its summand. ``rows`` are the items that come with the request,
-    for each sum, field and run of blocks. One thread evaluates a ``unit`` of blocks in one go.
+    ``values`` is the point; ``rows`` has the request's items for each sum, field and run of blocks.
     """
 
     def __init__(
@@ -134,7 +133,7 @@ class Job:
         return self._subtrees.sums()
 
     def _open(self) -> tuple[TracedSum, list[Any]]:
-        """The sum, and for each field that was sent the rows of each run."""
+        """The sum, and the rows of each run for each field that the request brings."""
         with self._lock:
             if self._opened is None:
                 model, summand = self._summand.value()
@@ -158,7 +157,7 @@ def blocks_of(runs: Sequence[Sequence[int]], key: str) -> Iterator[AskedBlock]:
 
 
 class Unit(NamedTuple):
-    """A run of blocks of one job, from the place ``start`` in the request on."""
+    """Blocks of one job, from the place ``start`` in the request on."""
 
     job: Job
     start: int
@@ -190,7 +189,7 @@ def failed(error: BaseException) -> CannotFinish:
 
 
 def merge_subtrees(sums: Iterable[Sums], count: int, summation: str) -> CapturedSubtrees:
-    """The partial sums of several workers, in as few subtrees as they make."""
+    """The partial sums of several workers, in as few subtrees as possible."""
     subtrees = CapturedSubtrees(count, summation)
     for each in sums:
         for place, captured in each.items():
