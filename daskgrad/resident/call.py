@@ -134,22 +134,18 @@ class Attempt:
 
     def results(self, deadline: float) -> list[Result]:
         """The workers' results; CannotFinish if a worker cannot, or it is late."""
+        assert self._future is not None
         try:
-            results = self._wait(deadline)
+            with seceded():
+                if not is_done(self._future, deadline - time.monotonic(), self._look):
+                    raise CannotFinish("late")
+            results = result_of(self._future)
         except BaseException:
             self.abandon()
             raise
         for address in self.plan.addresses:
             self._connection.sent(address, self._request.needed(address))
         return results
-
-    def _wait(self, deadline: float) -> list[Result]:
-        """Waits while all workers are there."""
-        assert self._future is not None
-        with seceded():
-            if not is_done(self._future, deadline - time.monotonic(), self._look):
-                raise CannotFinish("late")
-        return result_of(self._future)
 
     def _look(self) -> None:
         for address in self._connection.gone(self.plan.addresses):

@@ -62,8 +62,7 @@ class Shards(Placed):
         self._holdings = None if client is None else Holdings(client, blocks)
 
     def __len__(self) -> int:
-        last = self.blocks[-1]
-        return last.first + len(last.items)
+        return len(self.items)
 
     def __repr__(self) -> str:
         if not self._blocks:

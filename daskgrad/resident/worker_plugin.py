@@ -134,8 +134,9 @@ class SumsPlugin(WorkerPlugin):
         lanes = min(self._worker.state.nthreads, len(units))
         await all_or_first_error([self._lane(call, units) for _ in range(lanes)])
         self._log.add([job for job in jobs if job.seconds], start, time.time())
-        seconds = {self._worker.address: [job.seconds for job in jobs]}
-        return Result([job.sums() for job in jobs], [job.item_cotangents for job in jobs], seconds)
+        sums, seconds = [job.subtrees.sums() for job in jobs], [job.seconds for job in jobs]
+        item_cotangents = [job.item_cotangents for job in jobs]
+        return Result(sums, item_cotangents, {self._worker.address: seconds})
 
     async def _lane(self, call: str, units: deque[Unit]) -> None:
         """Evaluates one unit after another in one thread of the pool.
@@ -146,11 +147,12 @@ class SumsPlugin(WorkerPlugin):
             if call not in self._running:
                 raise CannotFinish("abandoned")
             unit = units.popleft()
-            await self._in_thread(unit.run, self._held(unit.keys), call, self._running)
+            await self._in_thread(unit.run, self._held(unit), call, self._running)
 
-    def _held(self, keys: Sequence[str | None]) -> list[Any]:
+    def _held(self, unit: Unit) -> list[Any]:
+        data = self._worker.data
         try:
-            return [None if key is None else self._worker.data[key] for key in keys]
+            return [None if block.key is None else data[block.key] for block in unit.blocks]
         except KeyError:
             raise CannotFinish("no items", address=self._worker.address) from None
 
@@ -175,30 +177,27 @@ class EventLog:
         self._is_awake = True
         asyncio.get_running_loop().call_later(EVENTS_EVERY, self._tell)
         if time.time() - self._last > ALIVE_EVERY:
-            self._say({"action": "evaluating", "worker": self._worker.address})
+            self._say(action="evaluating")
 
     def add(self, jobs: Sequence[Job], start: float, stop: float) -> None:
         for job in jobs:
-            event = self._events.setdefault(job.name, self._new(job.name, start))
+            new = {"start": start, "calls": 0, "blocks": 0, "seconds": 0.0}
+            event = self._events.setdefault(job.name, new)
             event["calls"] += 1
             event["blocks"] += len(job.seconds)
             event["seconds"] += sum(job.seconds)
             event["stop"] = stop
 
-    def _new(self, model: str, start: float) -> dict[str, Any]:
-        event = {"action": "evaluate", "model": model, "worker": self._worker.address}
-        return {**event, "start": start, "stop": start, "calls": 0, "blocks": 0, "seconds": 0.0}
-
     def _tell(self) -> None:
-        events, self._events = list(self._events.values()), {}
-        for event in events:
-            self._say(event)
+        events, self._events = self._events, {}
+        for model, event in events.items():
+            self._say(action="evaluate", model=model, **event)
         self._is_awake = False
         if self._running:
             self.wake()
 
-    def _say(self, event: dict[str, Any]) -> None:
-        self._worker.log_event(TOPIC, event)
+    def _say(self, **event: Any) -> None:
+        self._worker.log_event(TOPIC, {"worker": self._worker.address, **event})
         self._last = time.time()
 
 

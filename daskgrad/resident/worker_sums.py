@@ -97,7 +97,7 @@ class Job:
         self._kept_rows = {place: parcels[digest] for place, digest in message.kept_rows}
         self._blocks = list(blocks_of(message.runs, message.key))
         self._opened: tuple[TracedSum, list[Any]] | None = None
-        self._subtrees = CapturedSubtrees(message.block_count, message.summation)
+        self.subtrees = CapturedSubtrees(message.block_count, message.summation)
         self.item_cotangents: ItemCotangents = {}
         self._lock = threading.Lock()
         self.seconds = [0.0] * len(self._blocks)
@@ -127,10 +127,7 @@ class Job:
         with self._lock:
             if isinstance(captured.pullback, ItemGradient):
                 self.item_cotangents[number] = captured.pullback.item_cotangents
-            self._subtrees.put((0, number), without_items(captured))
-
-    def sums(self) -> Sums:
-        return self._subtrees.sums()
+            self.subtrees.put((0, number), without_items(captured))
 
     def _open(self) -> tuple[TracedSum, list[Any]]:
         """The sum, and the rows of each run for each field that the request brings."""
@@ -162,10 +159,6 @@ class Unit(NamedTuple):
     job: Job
     start: int
     blocks: Sequence[AskedBlock]
-
-    @property
-    def keys(self) -> list[str | None]:
-        return [block.key for block in self.blocks]
 
     def run(self, data: Sequence[Any], call: str, running: Container[str]) -> None:
         """Evaluates its blocks until nobody waits for the call any more."""

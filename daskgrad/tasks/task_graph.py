@@ -27,8 +27,8 @@ from daskgrad.values.registrations import sent_by_value
 
 
 class Where(Enum):
-    """Where tasks run: in this process, where results do not travel; on a cluster, which runs a
-    task where its inputs are; or wherever a later caller computes them."""
+    """Where tasks run: in this process, where results do not travel; on a cluster, where their
+    inputs are; or wherever a later caller computes them."""
 
     HERE = auto()
     CLUSTER = auto()
@@ -79,8 +79,8 @@ class TaskGraph:
     ) -> Any:
         """A reference to a part of a result, ``fun(result, *args)``, which takes no time.
 
-        It is a separate task if results travel, so that the part travels without the rest.
-        ``stays``: it need not travel, since its only consumer runs where the result is.
+        A task of its own if results travel, so that the part travels without the rest; unless it
+        ``stays``, since its only consumer runs where the result is.
         """
         if stays or self._where is Where.HERE:
             fun = functools.partial(for_each, fun) if self._is_batched else fun
@@ -88,10 +88,7 @@ class TaskGraph:
         return self.add(self.key(stage, name), fun, source, *args, annotations=annotations)
 
     def keep(self, stage: Stage, name: str, reference: Any) -> Any:
-        """A reference to a result for the caller: a task, even if it is part of another's result.
-
-        So Dask drops the rest once it is used up.
-        """
+        """A result for the caller is always a task, so that Dask drops what it is picked from."""
         if not isinstance(reference, Picked):
             return reference
         return self.add(self.key(stage, name), reference.fun, reference.source, *reference.args)
@@ -175,9 +172,9 @@ class TaskGraph:
         return dask.compute(*results, traverse=False, optimize_graph=False, scheduler=run)
 
     def persist(self) -> "TaskGraph":
-        """Runs all tasks where Dask would; returns a graph that holds their results.
+        """Runs all tasks where Dask would; returns a graph that holds the results.
 
-        Tasks that are added to a ``copy`` of that graph may refer to all tasks of this one.
+        Tasks that are added to a ``copy`` of it may refer to all tasks of this graph.
         """
         built = self.high_level_graph()
         wanted = [Result(key, built) for key in (*self._tasks, *self._collections)]

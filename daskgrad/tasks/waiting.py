@@ -81,10 +81,10 @@ def result_of(future: concurrent.futures.Future) -> Any:
 
 
 def without_locals(error: BaseException) -> BaseException:
-    """Clears the local variables of the frames that passed an error on, through Dask.
+    """Clears the local variables of the frames that passed an error on, which is one of them.
 
-    The error is one of these variables. This cycle would keep alive all objects of the caller's
-    frames, results on the cluster included, until Python's garbage collector runs.
+    This cycle would keep alive all objects of the caller's frames, results on the cluster included,
+    until Python's garbage collector runs.
     """
     for frame, _ in traceback.walk_tb(error.__traceback__):
         drop_locals(frame)
@@ -151,8 +151,8 @@ def seceded() -> Iterator[None]:
 def leave_pool() -> bool:
     """Takes this thread out of a worker's pool; False if it is in none, or has left before.
 
-    The thread runs a task, or evaluates placed items, which Dask does not know about. The main
-    thread is in no pool; asking for its pool would cost two exceptions per call.
+    It runs a task, or evaluates placed items, which Dask does not see. To ask for the pool of the
+    main thread, which has none, would cost two exceptions.
     """
     if threading.current_thread() is threading.main_thread():
         return False
