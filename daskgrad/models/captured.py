@@ -32,7 +32,7 @@ class Seen(NamedTuple):
 class Captured:
     """The value of one call and its pullback, with fingerprints of the value and of its inputs.
 
-    The value's fingerprint is made only when it is compared, or when the call leaves its process.
+    The value's is made only when it is compared, or when the call leaves its process.
     """
 
     value: Any
@@ -84,9 +84,8 @@ class Gradient:
 class Travelling:
     """A pullback that leaves its process with its tapes packed, or empty, as the policy decides.
 
-    Packed tapes are unpacked at the first use. A subclass makes an empty pullback when called
-    without arguments, and defines its ``tapes`` and ``contents``, how they are ``measured``, and
-    how to ``restore`` the pullback from the contents.
+    A subclass without arguments is empty. It defines its ``tapes`` and ``contents``, how they are
+    ``measured``, and how to ``restore`` it from the contents, at its first use elsewhere.
     """
 
     __slots__ = ("__weakref__", "_packed", "_policy")

@@ -47,10 +47,7 @@ class Model(NamedTuple):
 
 
 class SentFunction(Sealed):
-    """A model's function, which its backend loads when it is first called.
-
-    If it cannot be loaded, its own task fails.
-    """
+    """A model's function, loaded at its first call: only its own task fails if that fails."""
 
     __slots__ = ("_digest", "backend")
 
@@ -127,7 +124,7 @@ inside_model = _RUNNING.get  # whether a model runs in this thread: then nothing
 
 
 def load(model: Model) -> None:
-    """Loads a function that was sent before it counts as running: imports are not models."""
+    """Loads a function that was sent, before it counts as running: imports are no models."""
     if isinstance(model.fun, SentFunction):
         model.fun.load()
 

@@ -1,8 +1,8 @@
 """Pullbacks: one call of a model, captured with the map from its cotangent to its inputs'.
 
-``capture`` is the forward task of a call and ``pull_back`` its backward task. Between them the
-worker keeps a ``Captured``: the value and its pullback. A pullback that arrives empty in another
-process is traced again from the arguments, which the backward task has as dependencies.
+``capture`` is the forward task of a call and ``pull_back`` its backward task. The worker keeps a
+``Captured`` between them. A pullback that arrives empty in another process is traced again from the
+arguments, which the backward task has as dependencies.
 """
 
 import itertools
@@ -99,9 +99,8 @@ def unpack_or_trace(
 ) -> Any:
     """The pullback of ``captured``, unpacked; if its tapes did not come along, it is traced again.
 
-    Then the value must be the same as the first time, and the policy decides whether the pullback
-    is kept for further cotangents, since Dask has counted the empty one. The logger gets a record
-    for each model that runs again; ``client.forward_logging("daskgrad")`` collects them.
+    Then the value must be the same as before, and the policy decides whether to keep the pullback,
+    since Dask has counted the empty one. The logger gets a record for each model that runs again.
     """
     pullback = captured.pullback
     pullback.unpack()

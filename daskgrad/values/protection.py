@@ -137,8 +137,7 @@ def entries_of(matrix: Any) -> np.ndarray | None:
 def release_view(leaf: np.ndarray) -> np.ndarray:
     """An array of a model's value; a copy if it is a read-only view of an argument of the run.
 
-    So a user may write into it, and it does not keep the whole argument in memory. Consumers see a
-    read-only view of it again.
+    So a user may write into it, and it does not keep the whole argument in memory.
     """
     memory = leaf.base
     if leaf.flags.writeable or not isinstance(memory, np.ndarray) or not memory.flags.writeable:
