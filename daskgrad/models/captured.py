@@ -111,7 +111,7 @@ class Travelling:
     def __reduce__(self) -> tuple:
         kind, packed = type(self), self._packed
         if packed is None and not self.is_empty:
-            packed = packing.pack(self.tapes(), self.contents, self.measured, self._policy)
+            packed = packing.pack(self, self._policy)
         return (kind, ()) if packed is None else (kind.arrived, (packed, self._policy))
 
     def unpack(self) -> None:
