@@ -50,22 +50,14 @@ def is_done(
 ) -> bool:
     """Whether a future is done within the time; calls ``look`` twice a second meanwhile."""
     deadline = time.monotonic() + seconds
-    while not ends(future, min(PERIOD, deadline - time.monotonic())):
-        if time.monotonic() >= deadline:
-            return future.done()
-        if look is not None:
+    while not future.done():
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        with contextlib.suppress(concurrent.futures.CancelledError, TimeoutError):
+            future.exception(timeout=min(PERIOD, left))
+        if look is not None and not future.done():
             look()
-    return True
-
-
-def ends(future: concurrent.futures.Future, seconds: float) -> bool:
-    """Whether a future ends within a time, with a result or without."""
-    try:
-        future.exception(timeout=max(0.0, seconds))
-    except concurrent.futures.CancelledError:
-        return True
-    except TimeoutError:
-        return future.done()
     return True
 
 
