@@ -19,7 +19,6 @@ from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import Fingerprint
 from daskgrad.values.memory import without_memory
 from daskgrad.values.sealed import Sealed
-from daskgrad.values.trees import flatten
 
 
 class Seen(NamedTuple):
@@ -33,7 +32,7 @@ class Seen(NamedTuple):
 class Captured:
     """The value of one call and its pullback, with fingerprints of the value and of its inputs.
 
-    The value's fingerprint is made only when it is compared, or when the call leaves its process.
+    The value's is made only when it is compared, or when the call leaves its process.
     """
 
     value: Any
@@ -53,10 +52,6 @@ class Captured:
     def __reduce__(self):
         return Captured, (self.value, self.pullback, self.seen, self.fingerprint)
 
-    def __sizeof__(self) -> int:
-        size = object.__sizeof__(self) + cotangents.nbytes(flatten(self.value)[0])
-        return size + self.pullback.__sizeof__()
-
 
 @carrier
 class Gradient:
@@ -74,9 +69,6 @@ class Gradient:
         """This gradient with different leaves, for example rounded ones."""
         return Gradient(leaves)
 
-    def __sizeof__(self) -> int:
-        return object.__sizeof__(self) + cotangents.nbytes(self.leaves)
-
     @property
     def is_zero(self) -> bool:
         return cotangents.is_zero(self.leaves)
@@ -92,9 +84,8 @@ class Gradient:
 class Travelling:
     """A pullback that leaves its process with its tapes packed, or empty, as the policy decides.
 
-    Packed tapes are unpacked at the first use. A subclass makes an empty pullback when called
-    without arguments, and defines its ``tapes`` and ``contents``, how they are ``measured``, and
-    how to ``restore`` the pullback from the contents.
+    A subclass without arguments is empty. It defines its ``tapes`` and ``contents``, how they are
+    ``measured``, and how to ``restore`` it from the contents, at its first use elsewhere.
     """
 
     __slots__ = ("__weakref__", "_packed", "_policy")
@@ -120,7 +111,7 @@ class Travelling:
     def __reduce__(self) -> tuple:
         kind, packed = type(self), self._packed
         if packed is None and not self.is_empty:
-            packed = packing.pack(self.tapes(), self.contents, self.measured, self._policy)
+            packed = packing.pack(self, self._policy)
         return (kind, ()) if packed is None else (kind.arrived, (packed, self._policy))
 
     def unpack(self) -> None:
@@ -176,13 +167,10 @@ class Pullback(Travelling):
     def __sizeof__(self) -> int:
         """The bytes of the residuals, without the arguments: the worker holds those anyway."""
         if self._nbytes is None:
-            self._nbytes = self._held()
+            tape, packed = self.tape, self._packed
+            held = 0 if tape is None else held_nbytes(tape, self._primals)
+            self._nbytes = held if packed is None else packed.nbytes
         return object.__sizeof__(self) + self._nbytes
-
-    def _held(self) -> int:
-        if self._packed is not None:
-            return self._packed.nbytes
-        return 0 if self.tape is None else held_nbytes(self.tape, self._primals)
 
     def __call__(self, cotangent: Leaves) -> Leaves:
         """The cotangents of the inputs' leaves, each in its leaf's shape and dtype."""

@@ -10,7 +10,7 @@ from typing import Any
 from daskgrad.models.model import Model
 from daskgrad.values.carriers import carrier
 from daskgrad.values.compensated import rounded_value
-from daskgrad.values.cotangents import Cotangent, nbytes
+from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.fingerprints import Fingerprint, agree, fingerprint
 from daskgrad.values.trees import flatten
 
@@ -46,23 +46,23 @@ def require_same_value(captured: Any, other: Fingerprint, model: Model) -> None:
     require_agreement(captured.fingerprint, other, f"model {model.name!r}")
 
 
-def require_agreement(first: Fingerprint, second: Fingerprint, what: str) -> None:
+RAN_AGAIN = "run again on the same arguments, it returned a different value"
+RAN_TWICE = "it was run twice, and two consumers of its value saw different values"
+
+
+def require_agreement(
+    first: Fingerprint, second: Fingerprint, what: str, happened: str = RAN_AGAIN
+) -> None:
     if not agree(first, second):
         raise NondeterministicModelError(
-            f"{what} is not deterministic: run again on the same arguments, it returned a "
-            f"different value; pass it a generator (dg.random.generators) instead of drawing from "
-            f"global state"
+            f"{what} is not deterministic: {happened}; pass it a generator (dg.random.generators) "
+            f"instead of drawing from global state"
         )
 
 
 def require_same_input(first: Fingerprint, second: Fingerprint, name: str) -> None:
     """Checks that the consumers of one value, whose cotangents are added, saw the same value."""
-    if not agree(first, second):
-        raise NondeterministicModelError(
-            f"model {name!r} is not deterministic: it was run twice, and two consumers of its "
-            f"value saw different values; pass it a generator (dg.random.generators) instead of "
-            f"drawing from global state"
-        )
+    require_agreement(first, second, f"model {name!r}", RAN_TWICE)
 
 
 # ------------------------------------------------------------------------- what sums have seen
@@ -74,9 +74,6 @@ class SumWithFingerprints:
 
     value: Any
     terms: tuple[Fingerprint, ...]
-
-    def __sizeof__(self) -> int:
-        return object.__sizeof__(self) + nbytes(flatten(self.value)[0])
 
 
 @carrier

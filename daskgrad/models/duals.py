@@ -1,9 +1,8 @@
 """Duals: values with their tangents, and models that push both forward.
 
-A model that takes duals for some arguments and returns one is a model like any other: it runs in a
-task, adds up in a sum, and is pulled back. The gradient of a tangent is a
-Hessian-vector product: of <∇f(x), v> it is H v with respect to x, and ∇f(x) with respect to v
-(reverse over forward mode).
+A model on duals is a model like any other: it runs in a task, adds up in a sum, and is pulled back.
+The gradient of a tangent is a Hessian-vector product (reverse over forward mode): of <∇f(x), v> it
+is H v with respect to x, and ∇f(x) with respect to v.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,10 +22,9 @@ from daskgrad.values.trees import NAMESPACE, flatten, map_leaves
 
 
 class Dual(NamedTuple):
-    """A value and its tangents, one for each direction.
+    """A value and its tangents, one for each direction, in the value's structure.
 
-    A tangent has the value's structure. The tangent of an integer is zero, so that duals can be
-    added; strings and other leaves without derivative have ``None``.
+    The tangent of an integer is zero, so that duals can be added; that of a string is ``None``.
     """
 
     value: Any
@@ -39,10 +37,7 @@ def is_dual(value: Any) -> bool:
 
 @carrier
 class Pushforward:
-    """The function of a model that takes duals among its arguments, and returns one.
-
-    ``tangent_only``: there is one tangent, and it returns that alone.
-    """
+    """The function of a model on duals; ``tangent_only``: it returns its only tangent."""
 
     model: Model
     tangent_only: bool
@@ -79,10 +74,7 @@ def require_tangent(tangent: Any, outputs: Sequence[Any], model: Model) -> None:
 
 
 class DualArguments:
-    """The arguments of a call, with the duals among them flattened.
-
-    ``values`` are the leaves that have tangents, and ``directions`` their tangents.
-    """
+    """The arguments of a call; ``values``: the leaves with tangents; ``directions``: these."""
 
     def __init__(self, args: tuple, kwargs: dict):
         arguments: Any = (args, kwargs)

@@ -26,13 +26,9 @@ class Partition(NamedTuple):
         return whole if self.item is None else f"item {self.item} of {whole}"
 
 
-class Mark:
-    """Stands for an input of a call."""
-
-
 def argument_label(call: Call, number: int) -> str:
     """The name of the model's argument that an input is, or is a part of."""
-    marks = [Mark() for _ in range(1 + max([number for _, number in call.holes]))]
+    marks = [object() for _ in range(1 + max([number for _, number in call.holes]))]
     args, kwargs = call.arguments(marks)
     named = [*[(f"argument {n}", arg) for n, arg in enumerate(args)], *kwargs.items()]
     mark = marks[number]

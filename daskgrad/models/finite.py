@@ -50,8 +50,7 @@ def debug_nans() -> Iterator[None]:
         _DEBUGGING.set(before)
 
 
-def is_debugging() -> bool:
-    return _DEBUGGING.get()
+is_debugging = _DEBUGGING.get
 
 
 REQUIRED: ContextVar[bool] = ContextVar("all numbers of this task must be finite", default=False)

@@ -47,10 +47,7 @@ class Model(NamedTuple):
 
 
 class SentFunction(Sealed):
-    """A model's function, which its backend loads when it is first called.
-
-    If it cannot be loaded, its own task fails.
-    """
+    """A model's function, loaded at its first call: only its own task fails if that fails."""
 
     __slots__ = ("_digest", "backend")
 
@@ -123,15 +120,17 @@ def identity(model: Model) -> tuple[str, Any]:
 
 _RUNNING: ContextVar[bool] = ContextVar("a model of daskgrad is running", default=False)
 
+inside_model = _RUNNING.get  # whether a model runs in this thread: then nothing is recorded
+
 
 def load(model: Model) -> None:
-    """Loads a function that was sent before it counts as running: imports are not models."""
+    """Loads a function that was sent, before it counts as running: imports are no models."""
     if isinstance(model.fun, SentFunction):
         model.fun.load()
 
 
 def run_as_model(fun: Callable, *args: Any) -> Any:
-    """Calls a function that runs a model; ``inside_model()`` is true meanwhile."""
+    """Calls a function that runs a model."""
     before = _RUNNING.get()
     try:
         _RUNNING.set(True)  # not before "try": Ctrl-C may come as it returns
@@ -152,11 +151,6 @@ def trace_block(backend: Any, block: Any) -> Iterator[list[Any]]:
     """The results of a backend that evaluates many items at once, for runs of a block's items."""
     found = backend.trace_block(block)
     return iter(lambda: run_as_model(next, found, None), None)
-
-
-def inside_model() -> bool:
-    """Whether a model runs in this thread: then nothing is recorded."""
-    return _RUNNING.get()
 
 
 def described_arguments(call: Call, inputs: Sequence[Any]) -> list[str]:

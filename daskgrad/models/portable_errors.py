@@ -15,8 +15,7 @@ ENDS = 30  # frames to keep at each end of a longer traceback
 def shorten(error: BaseException) -> None:
     """Removes frames from the middle of a traceback that is too long to be pickled.
 
-    Endless recursions have long tracebacks. Dask would send the text instead, which its client
-    cannot load: it would wait for the result for ever.
+    Dask would send its text instead, which the client cannot load: it would wait for ever.
     """
     for each in linked(error):
         frames = traceback_of(each)
@@ -48,9 +47,8 @@ def traceback_of(error: BaseException) -> list[types.TracebackType]:
 def make_portable(error: Exception) -> None:
     """Makes sure that an exception arrives in another process with its type and notes.
 
-    An exception whose ``__init__`` does not take ``args`` cannot be loaded, and one that holds a
-    lock or a file cannot be sent: Dask would raise a different one, or lose the process. Dask's
-    workers send exceptions in their own way: see ``make_plain``.
+    One whose ``__init__`` does not take ``args`` cannot be loaded, and one that holds a lock cannot
+    be sent: Dask would raise another, or lose the process. Its workers need ``make_plain``, too.
     """
     if not is_portable(error):
         copyreg.pickle(type(error), reduce_exception)
@@ -82,10 +80,7 @@ def load_exception(cls: type[Exception], args: tuple, state: dict) -> Exception:
 
 
 def make_plain(error: Exception) -> None:
-    """Replaces attributes that cannot be sent by their text, in an exception and in linked ones.
-
-    For exceptions that a cluster's worker is about to send: it would send only their text.
-    """
+    """Replaces attributes that cannot be sent by their text, or a worker would send only text."""
     for each in linked(error):
         each.args = portable_args(each)
         for name, value in vars(each).items():

@@ -35,9 +35,6 @@ class Portion:
     def __repr__(self) -> str:
         return f"Portion({self.items})"
 
-    def __sizeof__(self) -> int:
-        return object.__sizeof__(self) + sum([part.__sizeof__() for part in self.items.values()])
-
 
 # ---------------------------------------------------------------------- the tasks of an item's node
 

@@ -1,8 +1,8 @@
 """Pullbacks: one call of a model, captured with the map from its cotangent to its inputs'.
 
-``capture`` is the forward task of a call and ``pull_back`` its backward task. Between them the
-worker keeps a ``Captured``: the value and its pullback. A pullback that arrives empty in another
-process is traced again from the arguments, which the backward task has as dependencies.
+``capture`` is the forward task of a call and ``pull_back`` its backward task. The worker keeps a
+``Captured`` between them. A pullback that arrives empty in another process is traced again from the
+arguments, which the backward task has as dependencies.
 """
 
 import itertools
@@ -76,9 +76,11 @@ def pull_back(
         require_value_seen(captured, cotangent, value_elsewhere, model)
         pullback = captured.pullback
         if isinstance(pullback, Pullback):
-            pullback = unpack_or_trace(
-                captured, model, call, inputs, lambda tape: trace_again(tape, call, active, inputs)
-            )
+
+            def trace_again(model: Model) -> Captured:
+                return Captured(*Tracer(model, call, active, inputs).run(inputs), ())
+
+            pullback = unpack_or_trace(captured, model, call, inputs, trace_again)
         leaves = pullback(seed(cotangent, captured.value, model))
     except Exception as error:
         Blame("backward", model, call, inputs).note(error)
@@ -86,13 +88,6 @@ def pull_back(
     if finite.is_required():
         finite.require_pulled(Blame("backward", model, call, inputs), active, leaves)
     return share_out(leaves, captured.seen)
-
-
-def trace_again(
-    model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]
-) -> Captured:
-    """Traces a call again: its value and pullback."""
-    return Captured(*Tracer(model, call, active, inputs).run(inputs), ())
 
 
 def unpack_or_trace(
@@ -104,9 +99,8 @@ def unpack_or_trace(
 ) -> Any:
     """The pullback of ``captured``, unpacked; if its tapes did not come along, it is traced again.
 
-    Then the value must be the same as the first time, and the policy decides whether the pullback
-    is kept for further cotangents, since Dask has counted the empty one. The logger gets a record
-    for each model that runs again; ``client.forward_logging("daskgrad")`` collects them.
+    Then the value must be the same as before, and the policy decides whether to keep the pullback,
+    since Dask has counted the empty one. The logger gets a record for each model that runs again.
     """
     pullback = captured.pullback
     pullback.unpack()

@@ -62,11 +62,9 @@ class Tracer:
         self._are_writeable = registry.finds_writes(self._backend)
         self._trees = [(number, *flatten(inputs[number])) for number, _ in active]
         self._primals = self._leaves_of(self._trees)
-        self._places, self._arrays = [], []
-        for place, leaf in enumerate(self._primals):
-            if cotangents.is_differentiable(leaf):
-                self._places.append(place)
-                self._arrays.append(leaf)
+        leaves = enumerate(self._primals)
+        self._places = [place for place, leaf in leaves if cotangents.is_differentiable(leaf)]
+        self._arrays = [self._primals[place] for place in self._places]
         load(model)
         self.fun = registry.prepare(self._backend, model.fun)
 
@@ -240,28 +238,21 @@ def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
     for leaf in leaves:
         if type(leaf) is np.ndarray:
             continue
-        if isinstance(leaf, np.ndarray | np.generic):
-            require_no_mask(leaf, model)
-            continue
-        is_value = leaf is value
-        if isinstance(leaf, int | float | complex) or (not is_value and isinstance(leaf, str)):
-            continue
-        if leaf is None and not is_value:
-            continue
-        raise TypeError(
-            f"model {model.name!r} returned {describe(leaf)}; expected numbers or arrays, or "
-            f"dicts, lists, tuples and registered dataclasses of them"
-            + (f"; {CALL_THE_FUNCTION}" if hasattr(leaf, "__dask_graph__") else "")
-        )
+        if isinstance(leaf, np.ma.MaskedArray):  # its cotangent would be a plain array
+            raise TypeError(
+                f"model {model.name!r} returned a masked array, {describe(leaf)}, whose mask a "
+                f"derivative would lose; fill it, or return the entries that are not masked"
+            )
+        is_label = leaf is not value and isinstance(leaf, str | None)
+        if not (is_label or isinstance(leaf, NUMBERS)):
+            raise TypeError(
+                f"model {model.name!r} returned {describe(leaf)}; expected numbers or arrays, or "
+                f"dicts, lists, tuples and registered dataclasses of them"
+                + (f"; {CALL_THE_FUNCTION}" if hasattr(leaf, "__dask_graph__") else "")
+            )
 
 
-def require_no_mask(leaf: Any, model: Model) -> None:
-    """Raises for a masked array: its cotangent would be a plain array, without the mask."""
-    if isinstance(leaf, np.ma.MaskedArray):
-        raise TypeError(
-            f"model {model.name!r} returned a masked array, {describe(leaf)}, whose mask a "
-            f"derivative would lose; fill it, or return the entries that are not masked"
-        )
+NUMBERS = (np.ndarray, np.generic, int, float, complex)
 
 
 def require_no_objects(leaves: Sequence[Any], model: Model) -> None:

@@ -1,8 +1,7 @@
-"""Balance: which worker holds which blocks. Each holds one run of them, and adds up subtrees.
+"""Balance: which worker holds which run of blocks, at costs in proportion to its threads.
 
-Blocks are cut into runs whose measured costs are in proportion to the workers' threads. Of the cuts
-that are about as good, the one at the largest power of two is taken: the more of a subtree a worker
-holds, the fewer partial sums it returns.
+Of cuts that are about as good, the one at the largest power of two is taken: the more of a subtree
+a worker holds, the fewer partial sums it returns.
 """
 
 from collections.abc import Sequence
@@ -15,10 +14,7 @@ TOLERANCE = 0.03  # of a worker's share, by which a cut may miss it to be better
 
 
 def run_stops(costs: np.ndarray, capacities: Sequence[int]) -> list[int]:
-    """For each worker the end of its run; it begins where the one before ends.
-
-    ``costs`` are positive, one a block; ``capacities`` are the workers' threads.
-    """
+    """For each worker the end of its run, given the blocks' costs (> 0) and its threads."""
     done = np.concatenate([[0.0], np.cumsum(costs)])
     wanted = done[-1] * np.cumsum(capacities) / np.sum(capacities)
     slack = TOLERANCE * done[-1] / len(capacities)
@@ -29,7 +25,7 @@ def run_stops(costs: np.ndarray, capacities: Sequence[int]) -> list[int]:
 
 
 def aligned_cut(done: np.ndarray, goal: float, slack: float) -> int:
-    """The number of blocks that come nearest to ``goal``, or within ``slack`` the best aligned."""
+    """The number of blocks nearest to ``goal``, or the best aligned one within ``slack``."""
     nearest = int(np.argmin(np.abs(done - goal)))
     near = np.flatnonzero(np.abs(done - goal) <= slack)
     candidates = [nearest, *[int(n) for n in near]]
@@ -37,7 +33,7 @@ def aligned_cut(done: np.ndarray, goal: float, slack: float) -> int:
 
 
 def alignment(number: int) -> int:
-    """The largest power of two that divides a number of blocks; nothing is better than zero."""
+    """The largest power of two that divides a number of blocks; zero is the best of all."""
     return number & -number if number else 1 << 62
 
 
@@ -53,10 +49,10 @@ def assign(costs: np.ndarray, workers: dict[str, int]) -> list[str]:
 def rebalancing(
     costs: np.ndarray, holders: Sequence[str], workers: dict[str, int]
 ) -> list[str] | None:
-    """Who is to hold each block instead, if the loads are too uneven; None if no block should move.
+    """The new holder of each block if the loads are too uneven; None if no block should move.
 
-    None, too, if moving would not reduce the largest load. With a block or two on each worker no
-    cut is fine enough, and one slow call would put two blocks where there was one.
+    No block moves unless that reduces the largest load: with a block or two on each worker no cut
+    is fine enough, and one slow call would put two blocks where there was one.
     """
     now = loads(costs, holders, workers)
     if max(now) <= max(UNEVEN * float(np.mean(now)), WORTH):
@@ -76,8 +72,8 @@ def loads(costs: np.ndarray, holders: Sequence[str], workers: dict[str, int]) ->
 def unit_blocks(costs: np.ndarray, threads: int, seconds: float) -> int:
     """How many blocks, a power of two, one thread evaluates in one go.
 
-    As many as take ``seconds``, which makes scheduling them cheap in proportion, but few enough
-    that the threads of one worker end together.
+    They take about ``seconds``, so that scheduling is cheap in proportion, but are few enough that
+    the threads of a worker end together.
     """
     total = float(np.sum(costs))
     by_time = seconds * len(costs) / total if total else len(costs)

@@ -38,7 +38,7 @@ numbers = itertools.count()
 
 
 class ArrayTermsError(TypeError):
-    """The terms of the sum with this number are arrays; workers send no gradient of these."""
+    """The terms of the sum ``number`` are arrays, whose gradients workers do not send."""
 
     def __init__(self, number: int):
         super().__init__(number)
@@ -60,14 +60,9 @@ class Call:
         return Attempt(self._connection, Request(self._sums))
 
     def results(self) -> list[Captured]:
-        """Waits for the sums; calls again where it failed through no fault of a model.
+        """Waits for the sums; calls again if it failed through no fault of a model.
 
-        Raises
-        ------
-        RuntimeError
-            if workers die, or cannot be reached, time after time.
-        TimeoutError
-            if the call takes longer than ``daskgrad.wait.evaluation``.
+        RuntimeError if workers die time after time; TimeoutError after ``wait.evaluation``.
         """
         for _ in range(ATTEMPTS):
             try:
@@ -82,7 +77,7 @@ class Call:
         self._attempt.abandon()
 
     def _recover(self, reply: dict[str, Any]) -> None:
-        """Calls again what workers could not finish; raises what is the fault of a model."""
+        """Calls again after workers could not finish; raises the error if a model failed."""
         match reply["status"]:
             case "failed":
                 reraise(reply)
@@ -110,25 +105,17 @@ class Call:
         for number, each in enumerate(self._sums):
             sums, count = [result.sums[number] for result in results], each.spread.count
             summed = merge_subtrees(sums, count, each.summand.summation).rounded()
-            item_cotangents = merge_item_cotangents(results, number)
-            totals.append(
-                with_item_cotangents(
-                    summed, [item_cotangents[n] for n in range(len(item_cotangents))]
-                )
-            )
+            items = merge_item_cotangents(results, number)
+            totals.append(with_item_cotangents(summed, [items[block] for block in sorted(items)]))
         self._take_times({a: s for result in results for a, s in result.seconds.items()})
         return totals
 
     def _take_times(self, times: dict[str, list[list[float]]]) -> None:
         for number, each in enumerate(self._sums):
-            if not each.spread.is_measured_now():
-                continue
-            each.spread.record_times(
-                {
-                    address: (asked.numbers, times[address][number])
-                    for address, asked in self._attempt.plan.asked[number].items()
-                }
-            )
+            if each.spread.is_measured_now():
+                asked = self._attempt.plan.asked[number]
+                took = {a: (of.numbers, times[a][number]) for a, of in asked.items()}
+                each.spread.record_times(took)
 
 
 class Attempt:
@@ -141,12 +128,18 @@ class Attempt:
         self.plan = request.plan
         self._request = request
         self._point = frame_message(request.point)
-        self._future: Future | None = in_loop(self._client, self._ask_all)
+        self._future: Future | None = in_loop(
+            self._client, lambda: all_or_first_error(list(map(self._ask, self.plan.trees)))
+        )
 
     def results(self, deadline: float) -> list[Result]:
-        """What the workers return; CannotFinish if one of them cannot, or if it is late."""
+        """The workers' results; CannotFinish if a worker cannot, or it is late."""
+        assert self._future is not None
         try:
-            results = self._wait(deadline)
+            with seceded():
+                if not is_done(self._future, deadline - time.monotonic(), self._look):
+                    raise CannotFinish("late")
+            results = result_of(self._future)
         except BaseException:
             self.abandon()
             raise
@@ -154,23 +147,13 @@ class Attempt:
             self._connection.sent(address, self._request.needed(address))
         return results
 
-    def _wait(self, deadline: float) -> list[Result]:
-        """Waits as long as all workers are there."""
-        assert self._future is not None
-        with seceded():
-            if not is_done(self._future, deadline - time.monotonic(), self._look):
-                raise CannotFinish("late")
-        return result_of(self._future)
-
     def _look(self) -> None:
         for address in self._connection.gone(self.plan.addresses):
             raise CannotFinish("lost", address=address)
 
-    async def _ask_all(self) -> list[Result]:
-        return await all_or_first_error([self._ask(tree) for tree in self.plan.trees])
-
     async def _ask(self, tree: Tree) -> Result:
-        """What the workers of a tree return; unpacks it while others still work."""
+        """The result of the workers of a tree, unpacked while others still work."""
+        rows = self._request.rows
         result = await call_worker(
             self._client.rpc,
             tree.address,
@@ -178,32 +161,22 @@ class Attempt:
             call=self._name,
             work=tree.work,
             point=self._point,
-            **self._unknown(tree.all_addresses),
-            **self._rows_of(tree.all_addresses),
+            parcels=frame_messages(self._lacking(tree.all_addresses)),
+            rows=frame_messages({a: rows[a] for a in tree.all_addresses if a in rows}),
         )
         return unpack(result)
 
-    def _unknown(self, asked: Sequence[str]) -> dict[str, dict[str, Frames]]:
-        """The part of a message with the parcels that one of these workers lacks, if any."""
-        lacking = [
-            digest
+    def _lacking(self, asked: Sequence[str]) -> dict[str, Frames]:
+        """The parcels that one of these workers lacks."""
+        return {
+            digest: self._request.parcels[digest]
             for address in asked
             for digest in self._request.needed(address)
             if digest not in self._connection.known(address)
-        ]
-        new = {
-            digest: frame_message(self._request.parcels[digest])
-            for digest in dict.fromkeys(lacking)
         }
-        return {"parcels": new} if new else {}
-
-    def _rows_of(self, asked: Sequence[str]) -> dict[str, dict[str, Frames]]:
-        """The part of a message with the rows for these workers, if any."""
-        rows = {a: self._request.rows[a] for a in asked if a in self._request.rows}
-        return {"rows": frame_messages(rows)} if rows else {}
 
     def abandon(self) -> None:
-        """Tells the workers, once, that nobody waits; does not wait for them."""
+        """Tells the workers, once, that nobody waits; does not wait for their answers."""
         future, self._future = self._future, None
         if future is not None and self._client.status in CONNECTED:
             future.cancel()
@@ -219,7 +192,7 @@ class Attempt:
 
 
 def reraise(reply: dict[str, Any]) -> NoReturn:
-    """Raises a model's exception; outside of the event loop, which a SystemExit would end."""
+    """Raises a model's exception outside of the event loop, which a SystemExit would end."""
     _, error, traceback = clean_exception(**reply)
     assert error is not None
     if traceback is not None:  # Dask leaves a long one out; then the exception has its own

@@ -1,4 +1,4 @@
-"""Connection: a client's plugins on its cluster, its workers, and what each of these has."""
+"""Connection: a client's plugins on its cluster, its workers, and what each worker has."""
 
 import contextlib
 import threading
@@ -52,10 +52,7 @@ class Connection:
         return client
 
     def spread(self, name: str, sizes: Sequence[int]) -> Spread:
-        """Where the last calls evaluated the blocks of a sum whose items go out with each request.
-
-        The model's ``name`` and the ``sizes`` of its blocks identify the sum.
-        """
+        """The spread of a sum whose items nobody holds, known by its model and its blocks."""
         key = (name, len(sizes), sizes[0], sizes[-1])
         with self._lock:
             return kept_or_made(self._spreads, key, lambda: Spread(sizes), SPREADS)
@@ -92,7 +89,7 @@ class Connection:
         return self._known.setdefault(address, {})
 
     def sent(self, address: str, digests: Collection[str]) -> None:
-        """Notes that a worker has these parcels now; it may have dropped the oldest ones."""
+        """Notes that a worker has these parcels now, and may have dropped its oldest."""
         known = self._known.setdefault(address, {})
         for digest in digests:
             known.pop(digest, None)
@@ -100,12 +97,12 @@ class Connection:
         drop_oldest(known, max(PARCELS, len(digests)))
 
     def gone(self, addresses: Iterable[str]) -> list[str]:
-        """Those of some workers that the scheduler does not know any more."""
+        """The workers among these that the scheduler does not know any more."""
         there = present_workers(self.client)
         return [address for address in addresses if address not in there]
 
     def leave(self, holdings: Holdings) -> None:
-        """Forgets blocks that nobody evaluates any more, and after the last ones the plugins."""
+        """Forgets blocks that nobody uses any more; removes the plugins after the last ones."""
         with self._lock:
             self._users.discard(holdings)
             if self._users or not self._is_registered:
@@ -143,10 +140,8 @@ class Connection:
         for attempt in range(ATTEMPTS):
             try:
                 return answer(client, register, "the plugins were sent to the cluster")
-            except LateError:
-                raise
-            except OSError:
-                if attempt == ATTEMPTS - 1:
+            except OSError as error:
+                if isinstance(error, LateError) or attempt == ATTEMPTS - 1:
                     raise
 
 

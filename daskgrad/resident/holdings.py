@@ -1,9 +1,8 @@
 """Holdings: blocks of items on the workers of a cluster, one run of blocks a worker.
 
-Each block is an ordinary Dask key. The client scatters the blocks and keeps them, too: Dask cannot
-compute scattered data again when its worker dies, so the client places what was lost under a new
-key. A key holds the number of the block and of the move that brought it to its worker, so that two
-numbers name a run of blocks.
+Each block is an ordinary Dask key. The client keeps the blocks, too: Dask cannot compute scattered
+data again when its worker dies, so the client places what was lost under a new key. A key holds the
+numbers of the block and of the move that brought it to its worker, which also name runs of blocks.
 """
 
 import asyncio
@@ -38,7 +37,6 @@ class Holdings(Spread):
         self.key = f"value-shard-{uuid.uuid4().hex}"
         self.blocks = blocks
         self.futures: list[Any] = [None] * len(blocks)
-        self._moves = [0] * len(blocks)  # by which each came to where it is
         self._latest_move = 0
         self._is_released = False
         super().__init__([len(block.items) for block in blocks])
@@ -55,13 +53,10 @@ class Holdings(Spread):
             self.require_open()
             return list(self.futures)
 
-    def _move_of(self, number: int) -> int:
-        return self._moves[number]
-
     # ---- placing
 
     def settle(self, workers: dict[str, int]) -> None:
-        """Spreads the blocks over these workers, unless that is done; places lost ones again."""
+        """Spreads the blocks over these workers, unless they are; places lost ones again."""
         for _ in range(ATTEMPTS):
             try:
                 return super().settle(workers)
@@ -77,7 +72,7 @@ class Holdings(Spread):
         self.settle(workers_of(self.client))
 
     def rebalance(self) -> None:
-        """Follows a call, which must not fail if a worker has gone: the next call finds out."""
+        """Never fails if a worker has gone: the call has its results, and the next finds out."""
         try:
             super().rebalance()
         except LateError:
@@ -93,7 +88,7 @@ class Holdings(Spread):
     def release(self) -> None:
         with self._lock:
             self._is_released = True
-            self.futures, self.holders, self._work = [], [], {}
+            self.futures, self.holders = [], []
             self._forget()
 
     def _locate(self) -> None:
@@ -110,11 +105,10 @@ class Holdings(Spread):
             holders = found.get(future.key, [""])
             if self.holders[number] not in holders:
                 self.holders[number] = holders[0]
-        self._work = {}
         self._forget()
 
     def _give(self, address: str, numbers: Sequence[int]) -> None:
-        """Places blocks, each under a new key, which no late message about an old one can meet."""
+        """Places blocks under new keys, so that no late message about an old key can meet them."""
         self._latest_move += 1
         keys = [key_of(self.key, self._latest_move, number) for number in numbers]
         data = {
@@ -140,9 +134,9 @@ class Holdings(Spread):
 
 
 def as_sent(items: Any, address: str) -> Any:
-    """A block's items as they go to a worker; one in this process gets the objects themselves.
+    """A block's items for a worker; one in this process gets the objects themselves.
 
-    From a task, Dask gives what it is to place to the task's own worker, whatever the address.
+    Within a task, Dask scatters to the task's own worker, whatever the address.
     """
     is_here = address.startswith("inproc://") or in_worker()
     return items if is_here or isinstance(items, np.ndarray) else OnePickle(items)

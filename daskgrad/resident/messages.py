@@ -1,13 +1,13 @@
-"""Messages: values as bytes, between client and workers, which their users load.
+"""Messages: values as bytes between client and workers.
 
 Dask's comms break if a message cannot be loaded. So a message holds only bytes, numbers and
 strings, and the code that can explain a failure loads the values.
 """
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
@@ -65,22 +65,43 @@ def copy_frames(frames: Frames) -> Frames:
 
 @dataclass(frozen=True, slots=True)
 class OnePickle:
-    """Lists, and tuples of columns, that travel in one pickle, and arrive as they were.
-
-    Dask sends a list item after item, 40 µs each, and each array in it as a frame of its own.
-    """
+    """Items that travel in one pickle; Dask sends a list item by item, 40 µs each."""
 
     items: Any
 
     def __reduce__(self) -> tuple:
         head, *buffers = pack(self.items)
-        return load_items, (head, *map(pickle.PickleBuffer, buffers))
-
-
-def load_items(*frames: Any) -> Any:
-    return unpack(list(frames))
+        return unpack, ([head, *map(pickle.PickleBuffer, buffers)],)
 
 
 def key_of(key: str, move: int, number: int) -> str:
-    """The key of a block, of those under ``key``, that a ``move`` brought to its worker."""
+    """The key of a block of those under ``key``, which a ``move`` brought to its worker."""
     return f"{key}-{move}-{number}"
+
+
+InParcels = tuple[tuple[int, str], ...]  # values that are parcels: (place among the others, digest)
+
+
+class JobMessage(NamedTuple):
+    """A sum as a request describes it to a worker; ``runs`` and ``unit``: as in ``Asked``.
+
+    ``summand`` is the digest of a parcel. ``inputs`` are the places of the shared inputs in the
+    point, which has ``None`` for those in ``parcels``. ``kept_rows`` are the fields of the items
+    that are parcels. ``key`` begins the keys of the items that the workers hold.
+    """
+
+    summand: str
+    inputs: tuple[int, ...]
+    parcels: InParcels
+    block_count: int
+    block_items: int
+    key: str
+    summation: str
+    kept_rows: InParcels = ()
+    runs: Sequence[tuple[int, ...]] = ()
+    unit: int = 1
+
+    @property
+    def digests(self) -> list[str]:
+        """The parcels that its worker needs."""
+        return [self.summand, *[digest for _, digest in (*self.parcels, *self.kept_rows)]]

@@ -12,7 +12,7 @@ PARCELS = 256  # that a worker keeps
 
 
 class Parcel(NamedTuple):
-    """A value that a worker keeps under the digest of its bytes, so that it is sent only once."""
+    """A value as frames, and the digest of these."""
 
     digest: str
     frames: Frames
@@ -27,7 +27,7 @@ class Parcel(NamedTuple):
 
 
 class Parcels:
-    """The parcels that a worker keeps: the last used ones, up to a number and a number of bytes.
+    """The parcels that a worker keeps: the last used, up to a number and a number of bytes.
 
     It keeps all that one request needs, however large they are.
     """
@@ -40,7 +40,7 @@ class Parcels:
     def receive(self, parcels: Mapping[str, Frames], needed: Iterable[str]) -> list[str]:
         """Keeps new parcels, drops the oldest ones; returns which of ``needed`` are missing."""
         self._kept.update({digest: Unopened(frames) for digest, frames in parcels.items()})
-        needed = [digest for digest in dict.fromkeys(needed)]
+        needed = list(dict.fromkeys(needed))
         for digest in needed:
             if digest in self._kept:
                 self._kept[digest] = self._kept.pop(digest)  # used last
@@ -62,12 +62,11 @@ class Unopened:
     def __init__(self, frames: Frames):
         self.nbytes = sum([len(frame) for frame in frames])
         self._frames = frames
-        self._values: list[Any] = []
+        self._value: Any = None
         self._lock = threading.Lock()
 
     def value(self) -> Any:
         with self._lock:
-            if not self._values:
-                self._values.append(canonical(unpack(self._frames)))
-                self._frames = []
-            return self._values[0]
+            if self._frames:
+                self._value, self._frames = canonical(unpack(self._frames)), []
+            return self._value

@@ -85,13 +85,8 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     threads = 1 if client is None else sum(workers_of(client).values())
     size = aligned_grainsize(grainsize, len(here), BLOCKS_A_THREAD * threads)
     sliced = slice_size([here], len(here)) if grainsize == "auto" else size
-    least = -(-len(here) // (MOST_A_THREAD * threads))
-    return Shards(here, max(size, next_power_of_two(least)), sliced, client)
-
-
-def next_power_of_two(number: int) -> int:
-    """The smallest power of two that is at least ``number``."""
-    return 1 << (number - 1).bit_length()
+    least = -(-len(here) // (MOST_A_THREAD * threads))  # rounded up to a power of two below
+    return Shards(here, max(size, 1 << (least - 1).bit_length()), sliced, client)
 
 
 def bring_here(items: Any) -> Any:

@@ -1,8 +1,7 @@
 """Presence: shows Dask's scheduler which workers a client calls directly.
 
-The scheduler does not see direct calls: an idle timeout or adaptive scaling would take the cluster
-away in the middle of a fit. A scheduler plugin listens to the events that the workers log, and
-protects those that were called lately.
+The scheduler does not see these calls: an idle timeout or adaptive scaling would close the cluster
+in the middle of a fit. A scheduler plugin protects workers that logged an event lately.
 """
 
 import asyncio
@@ -38,7 +37,7 @@ class PresencePlugin(SchedulerPlugin):
             self._scheduler.idle_since = None
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[Any]) -> list[Any]:
-        """The workers that Dask may close: not those in use, which hold the blocks."""
+        """The workers that Dask may close: those that are not in use."""
         since = time.monotonic() - LINGER
         return [ws for ws in workers if self._called.get(ws.address, since) <= since]
 
@@ -46,13 +45,13 @@ class PresencePlugin(SchedulerPlugin):
         self._called.pop(worker, None)
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """Takes the plugins away, on the workers, too, if the client could not."""
+        """Removes the plugins here and on the workers, if the client could not."""
         if client == self.client and self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
             asyncio.get_running_loop().call_later(GRACE, self._leave_workers, scheduler)
 
     def _leave_workers(self, scheduler: Scheduler) -> None:
-        """Not at once: a cluster that closes with its client takes the plugins away itself."""
+        """Runs later: a cluster that closes with its client removes the plugins itself."""
         if scheduler.status == Status.running:
             removal = scheduler.unregister_worker_plugin(comm=None, name=self.name)
             self._removal = asyncio.ensure_future(removal)

@@ -1,11 +1,11 @@
-"""Requests: what the client asks each worker to do, for sums whose blocks are spread over them."""
+"""Requests: what the client asks each worker to do for sums over spread blocks."""
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from daskgrad.models.model import Model, SentFunction
-from daskgrad.resident.messages import LARGE, Frames, pack
+from daskgrad.resident.messages import LARGE, Frames, InParcels, JobMessage, pack
 from daskgrad.resident.parcels import Parcel
 from daskgrad.resident.routes import LARGE_POINT, Work, addresses, routes
 from daskgrad.resident.spread import NOTHING_ASKED, Asked, Run, Spread
@@ -17,10 +17,7 @@ from daskgrad.values.trees import exactly, flatten
 
 
 class SpreadSum(NamedTuple):
-    """A sum whose blocks are spread over workers, and the values of its inputs.
-
-    ``sent`` has the fields of an item that the workers do not hold.
-    """
+    """A sum over ``spread`` blocks; ``sent`` are the fields of items that workers do not hold."""
 
     spread: Spread
     model: Model
@@ -38,24 +35,6 @@ class SpreadSum(NamedTuple):
         return place + (placed is not None and place >= placed)
 
 
-class JobMessage(NamedTuple):
-    """A sum as a request describes it to all workers.
-
-    ``inputs`` are the places of the shared inputs in the point; ``parcels`` holds those that are
-    not there, as pairs (number of the input, digest), and ``kept_rows`` for each worker pairs
-    (number of the field, digest). ``key`` begins the keys of the items that the workers hold.
-    """
-
-    summand: str
-    inputs: tuple[int, ...]
-    parcels: tuple[tuple[int, str], ...]
-    kept_rows: tuple[tuple[str, tuple[tuple[int, str], ...]], ...]
-    block_count: int
-    block_items: int
-    key: str
-    summation: str
-
-
 class Tree(NamedTuple):
     """The work of some workers: the client sends it to the first, which passes it on."""
 
@@ -67,7 +46,7 @@ class Tree(NamedTuple):
 class Plan(NamedTuple):
     """What each worker does for a request, and for the next one, unless something changes.
 
-    ``asked`` is what each worker is asked for, sum by sum; held here, so that ids stay theirs.
+    ``asked`` is what each worker is asked for, sum by sum; kept, so that its id stays valid.
     """
 
     trees: Sequence[Tree]
@@ -79,10 +58,10 @@ class Plan(NamedTuple):
 
 
 class Request:
-    """What the client sends for some sums: the point, which travels every time, and the parcels.
+    """What the client sends for some sums: point, parcels, and rows of items for each worker.
 
-    The summands are parcels, and so are large inputs that are not differentiated: the next call
-    probably has the same ones. ``rows`` has for each worker the items that it does not hold.
+    Summands, and large inputs that are not differentiated, are parcels: the next call probably has
+    the same ones. ``rows`` are of the items that a worker does not hold.
     """
 
     def __init__(self, sums: Sequence[SpreadSum]):
@@ -92,37 +71,28 @@ class Request:
         self._needed_by_all: dict[str, None] = {}
         self._needed_by: dict[str, dict[str, None]] = {}
         asked = [each.spread.asked() for each in sums]
-        sent = [self._rows(each, of) for each, of in zip(sums, asked, strict=True)]
-        jobs = tuple([self._job(each, rows) for each, rows in zip(sums, sent, strict=True)])
+        rows = [self._rows(each, of) for each, of in zip(sums, asked, strict=True)]
+        jobs = tuple(map(self._job, sums))
         self.point = pack(self._values)
-        self.rows = pack_rows(sent) if any(each.sent for each in sums) else {}
-        self.plan = make_plan(jobs, sums[0].spread.plans, asked, self._is_large(len(self.rows)))
+        self.rows = pack_rows(rows)
+        is_large = self._is_large(len(self.rows))
+        self.plan = make_plan(jobs, rows, asked, is_large, sums[0].spread.plans)
 
     def _is_large(self, workers: int) -> bool:
-        """Whether it costs less to pass the point on than to send it to each worker directly.
-
-        Workers that pass it on also pass on the rows of others.
-        """
+        """Whether it is cheaper if workers pass on the point, and with it the rows of others."""
         point = sum(map(len, self.point))
         rows = sum([len(frame) for frames in self.rows.values() for frame in frames])
         return point >= LARGE_POINT and point * max(workers, 1) >= rows
 
-    def _job(self, each: SpreadSum, rows: Mapping[str, "Rows"]) -> JobMessage:
+    def _job(self, each: SpreadSum) -> JobMessage:
         model = each.model._replace(fun=SentFunction.of(each.model))
         fields = each.summand.field_count
-        kept: list[tuple[int, str]] = []
-        inputs: list[int] = []
-        for number, value in enumerate(each.inputs):
-            if not each.is_active(number + fields) and is_kept(value):
-                kept.append((len(inputs), self._add(Parcel.of(value), self._needed_by_all)))
-                inputs.append(0)
-            else:
-                inputs.append(self._place(value))
+        numbers = range(fields, fields + len(each.inputs))
+        inputs, kept = self._set_aside(each, each.inputs, numbers, self._needed_by_all)
         return JobMessage(
             self._add(summand_parcel(model, each.summand), self._needed_by_all),
-            tuple(inputs),
-            tuple(kept),
-            tuple([(address, of_worker.kept) for address, of_worker in rows.items()]),
+            tuple(map(self._place, inputs)),
+            kept,
             each.spread.count,
             each.spread.block_items,
             each.spread.key,
@@ -133,21 +103,27 @@ class Request:
         """The rows for each worker."""
         if not each.sent:
             return {}
-        size = each.spread.block_items
-        return {a: self._rows_of(each, a, of.runs, size) for a, of in asked.items()}
+        return {address: self._rows_of(each, address, of.runs) for address, of in asked.items()}
 
-    def _rows_of(self, each: SpreadSum, address: str, runs: Sequence[Run], size: int) -> "Rows":
-        needed = self._needed_by.setdefault(address, {})
-        kept: list[tuple[int, str]] = []
-        fields: list[Any] = []
-        for number, field in enumerate(each.sent):
-            rows = [field[run.start * size : run.stop * size] for run in runs]
-            if not each.is_active(each.field(number)) and is_kept(rows):
-                kept.append((number, self._add(Parcel.of(rows), needed)))
-                fields.append(None)
-            else:
-                fields.append(rows)
-        return Rows(fields, tuple(kept))
+    def _rows_of(self, each: SpreadSum, address: str, runs: Sequence[Run]) -> "Rows":
+        needed, size = self._needed_by.setdefault(address, {}), each.spread.block_items
+        rows = [[field[run.start * size : run.stop * size] for run in runs] for field in each.sent]
+        return Rows(*self._set_aside(each, rows, map(each.field, range(len(rows))), needed))
+
+    def _set_aside(
+        self,
+        each: SpreadSum,
+        values: Sequence[Any],
+        numbers: Iterable[int],
+        needed: dict[str, None],
+    ) -> tuple[list[Any], InParcels]:
+        """Makes parcels of large values that are not differentiated; leaves ``None`` for them."""
+        rest, kept = list(values), []
+        for place, (number, value) in enumerate(zip(numbers, values, strict=True)):
+            if not each.is_active(number) and is_kept(value):
+                kept.append((place, self._add(Parcel.of(value), needed)))
+                rest[place] = None
+        return rest, tuple(kept)
 
     def _add(self, parcel: Parcel, needed: dict[str, None]) -> str:
         self.parcels[parcel.digest] = parcel.frames
@@ -159,7 +135,7 @@ class Request:
         return [*self._needed_by_all, *self._needed_by.get(address, ())]
 
     def _place(self, value: Any) -> int:
-        """The place of a value in the point: the same one for the same object."""
+        """The place of a value in the point, which has each object once."""
         if id(value) not in self._places:
             self._places[id(value)] = len(self._values)
             self._values.append(value)
@@ -169,11 +145,11 @@ class Request:
 class Rows(NamedTuple):
     """The items of a sum for one worker: for each field the rows of each run of blocks.
 
-    ``kept`` are the fields that are parcels instead, as pairs (number of the field, digest).
+    ``kept`` are the fields that are parcels; ``fields`` has ``None`` for them.
     """
 
     fields: list[Any]
-    kept: tuple[tuple[int, str], ...]
+    kept: InParcels
 
 
 def pack_rows(sums: Sequence[Mapping[str, Rows]]) -> dict[str, Frames]:
@@ -195,45 +171,37 @@ PLANS = 32  # that are kept with the blocks of a request's first sum
 
 def make_plan(
     jobs: tuple[JobMessage, ...],
-    plans: dict[Any, Plan],
+    rows: Sequence[Mapping[str, Rows]],
     asked: Sequence[Mapping[str, Asked]],
     is_large: bool,
+    plans: dict[Any, Plan],
 ) -> Plan:
     """The plan of a request: one that is kept, or a new one."""
 
     def make() -> Plan:
-        trees = routes(by_worker(jobs, asked), is_large)
-        sent = [Tree(tree["address"], addresses(tree), pickle.dumps(tree)) for tree in trees]
+        there = dict.fromkeys(address for each in asked for address in each)
+        sums = list(zip(jobs, rows, asked, strict=True))
+        works = [Work(a, [message_for(a, *each) for each in sums]) for a in there]
+        trees = routes(works, is_large)
+        sent = [Tree(tree.address, addresses(tree), pickle.dumps(tree)) for tree in trees]
         return Plan(sent, asked)
 
-    return kept_or_made(plans, (jobs, tuple(map(id, asked)), is_large), make, PLANS)
+    kept = tuple([tuple([(address, of.kept) for address, of in each.items()]) for each in rows])
+    return kept_or_made(plans, (jobs, kept, tuple(map(id, asked)), is_large), make, PLANS)
 
 
-def by_worker(jobs: Sequence[JobMessage], asked: Sequence[Mapping[str, Asked]]) -> list[Work]:
-    """What each worker does, in the order of the blocks; every worker has all jobs."""
-    there = dict.fromkeys(address for each in asked for address in each)
-    return [
-        {
-            "address": address,
-            "jobs": [
-                message_for(job, each.get(address, NOTHING_ASKED), address)
-                for job, each in zip(jobs, asked, strict=True)
-            ],
-        }
-        for address in there
-    ]
-
-
-def message_for(job: JobMessage, asked: Asked, address: str) -> dict[str, Any]:
+def message_for(
+    address: str, job: JobMessage, rows: Mapping[str, Rows], asked: Mapping[str, Asked]
+) -> JobMessage:
     """A job for one worker; its runs are plain tuples, in half the bytes."""
-    kept_rows = dict(job.kept_rows).get(address, ())
-    runs = list(map(tuple, asked.runs))
-    return {**job._asdict(), "kept_rows": kept_rows, "runs": runs, "unit": asked.unit}
+    kept = rows[address].kept if address in rows else ()
+    runs, unit = asked.get(address, NOTHING_ASKED)
+    return job._replace(kept_rows=kept, runs=list(map(tuple, runs)), unit=unit)
 
 
 # ------------------------------------------------------------- summands, which are mostly the same
 
-KEPT = 128  # parcels
+MOST_KEPT = 128  # parcels
 EXACT = (float, complex)  # equal ones may differ in the sign of a zero
 HASHED = (type(None), bool, int, str, bytes)
 
@@ -241,15 +209,15 @@ _parcels: dict[Any, Parcel] = {}
 
 
 def summand_parcel(model: Model, summand: Summand) -> Parcel:
-    """The parcel of what a sum adds up; made anew only if it is new, or may have changed."""
+    """The parcel of what a sum adds up; made again only if that may have changed."""
     key = summand_key(model, summand)
     if key is None:
         return Parcel.of((model, summand))
-    return kept_or_made(_parcels, key, lambda: Parcel.of((model, summand)), KEPT)
+    return kept_or_made(_parcels, key, lambda: Parcel.of((model, summand)), MOST_KEPT)
 
 
 def summand_key(model: Model, summand: Summand) -> tuple | None:
-    """What tells a summand from others, or None where it holds what can change in place."""
+    """A key that tells a summand from others; None if it holds objects that can change in place."""
     call, *rest = summand
     structure = exactly(call.structure.spec)
     if structure is None or not all(type(leaf) in (*EXACT, *HASHED) for leaf in call.leaves):

@@ -1,24 +1,30 @@
 """Routes: the trees along which the point goes out to the workers and partial sums come back.
 
-With few workers or a small point the client calls each worker itself, which is quickest. Workers
-pass a large point on to each other along a binomial tree, and add gradients on the way back, so
-that the client sends one point and receives one gradient, however many workers there are.
+The client calls few workers itself, which is quickest. Workers pass a large point on along a
+binomial tree and add gradients on the way back: the client sends one point, gets one gradient.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from daskgrad.resident.messages import JobMessage
 
 FLAT = 16  # workers that the client calls itself, where the point is small
 LARGE_POINT = 2**18  # bytes
 
-Work = Mapping[str, Any]
+
+class Work(NamedTuple):
+    """What a worker does, and the work of those below it, which it passes on."""
+
+    address: str
+    jobs: Sequence[JobMessage]
+    children: Sequence["Work"] = ()
 
 
 def routes(works: Sequence[Work], is_large: bool) -> list[Work]:
-    """The workers that the client calls, each with the workers below it as its ``children``.
+    """The work of the workers that the client calls, with that of the others below them.
 
     ``works`` are in the order of their blocks, so that neighbours add up to subtrees.
-    ``is_large``: the point has at least ``LARGE_POINT`` bytes.
     """
     if is_large:
         return [binomial(works)]
@@ -32,10 +38,9 @@ def binomial(works: Sequence[Work]) -> Work:
     while start < len(works):
         children.append(binomial(works[start : start + size]))
         start, size = start + size, 2 * size
-    return {**works[0], "children": children}
+    return works[0]._replace(children=children)
 
 
 def addresses(tree: Work) -> list[str]:
     """All workers of a tree."""
-    below = [address for child in tree["children"] for address in addresses(child)]
-    return [tree["address"], *below]
+    return [tree.address, *[address for child in tree.children for address in addresses(child)]]

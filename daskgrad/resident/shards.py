@@ -4,7 +4,6 @@ Without a cluster they stay in the process.
 """
 
 import threading
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from distributed import Client
 
 from daskgrad.resident.connection import connection_of
 from daskgrad.resident.holdings import CLOSED, Holdings
+from daskgrad.resident.spread import Asked
 from daskgrad.sums.cutting import Block, cut
 from daskgrad.sums.placed import Placed
 from daskgrad.tasks.clients import active_client, address_of
@@ -20,10 +20,9 @@ from daskgrad.values.tuples import Tuples
 
 
 class WorkerPlan(NamedTuple):
-    """What one worker holds and does in a call.
+    """What one worker holds and does in a call; a thread evaluates ``unit`` blocks in one go.
 
-    ``seconds`` is the time of its blocks per thread, None before the first call; ``unit`` is the
-    number of blocks that one thread evaluates in one go.
+    ``seconds`` is the time of its blocks per thread, None before the first call.
     """
 
     worker: str
@@ -63,8 +62,7 @@ class Shards(Placed):
         self._holdings = None if client is None else Holdings(client, blocks)
 
     def __len__(self) -> int:
-        last = self.blocks[-1]
-        return last.first + len(last.items)
+        return len(self.items)
 
     def __repr__(self) -> str:
         if not self._blocks:
@@ -97,10 +95,9 @@ class Shards(Placed):
             connection_of(held.client).leave(held)
 
     def cut_for(self, slices: bool) -> "Shards":
-        """The same items as a sum needs them: these, or in slices of another size.
+        """As ``Placed`` says; the first call places the slices.
 
-        The first call places the slices. It drops the items if no sum has used them by then; they
-        are placed again when one does.
+        It drops these items if no sum has used them; they are placed again when one does.
         """
         with self._lock:
             self._require_open()
@@ -116,18 +113,15 @@ class Shards(Placed):
 
     @property
     def items(self) -> Any:
-        """All of them, as they are in this process."""
         self._require_open()
         return self._items
 
     @property
     def are_tuples(self) -> bool:
-        """Whether they are several collections, side by side."""
         return isinstance(self.items, Tuples)
 
     @property
     def blocks(self) -> list[Block]:
-        """The items in runs, as they are in this process."""
         self._require_open()
         return self._blocks
 
@@ -137,7 +131,6 @@ class Shards(Placed):
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """The index of the first item of each block."""
         self._require_open()
         return self._starts
 
@@ -148,24 +141,20 @@ class Shards(Placed):
         slices = [] if self._slices is None else self._slices.plan
         if held is None:
             return slices
-        own = [self._plan_of(held, address, blocks) for address, blocks in held.work().items()]
-        return [*own, *slices]
+        return [*[self._plan_of(held, *asked) for asked in held.asked().items()], *slices]
 
-    def _plan_of(self, held: Holdings, address: str, blocks: Sequence[int]) -> WorkerPlan:
-        threads = held.workers.get(address, 1)
+    def _plan_of(self, held: Holdings, address: str, asked: Asked) -> WorkerPlan:
+        threads, blocks = held.workers.get(address, 1), asked.numbers
         items = sum([len(self.blocks[number].items) for number in blocks])
         seconds = float(held.seconds[blocks].sum()) / threads
-        unit = held.unit(address)
         took = None if np.isnan(seconds) else seconds
-        return WorkerPlan(address, threads, len(blocks), items, unit, took)
+        return WorkerPlan(address, threads, len(blocks), items, asked.unit, took)
 
     @property
     def is_remote(self) -> bool:
-        """Whether Dask would now use the cluster that holds the shards."""
         return self._client is not None and self.is_on(active_client())
 
     def is_on(self, client: Client | None) -> bool:
-        """Whether they are on the cluster of a client."""
         return client is not None and client is self._client
 
     @property
@@ -179,10 +168,8 @@ class Shards(Placed):
             return self._holdings
 
     def references(self, tasks: TaskGraph) -> list[Any]:
-        """For each block a reference to its items on the cluster."""
         return [tasks.include(future) for future in self.holdings.references()]
 
     def restore(self) -> None:
-        """Places again what the cluster has lost."""
         if self.is_remote:
             self.holdings.restore()

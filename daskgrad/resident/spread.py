@@ -1,5 +1,6 @@
 """Spread: which worker evaluates which blocks of a sum, and how long they take."""
 
+import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -35,7 +36,7 @@ NOTHING_ASKED = Asked([], 1)
 
 
 class Spread:
-    """The blocks of a sum on the workers of a cluster; their items go out with each request.
+    """The blocks of a sum on a cluster's workers; each request brings the items.
 
     ``sizes`` are the numbers of items in the blocks.
     """
@@ -50,36 +51,25 @@ class Spread:
         self.seconds = np.full(self.count, np.nan)  # of each, as far as they are known
         self._costs = self.seconds.copy()  # the same, without each worker's first call
         self._warm: set[str] = set()
-        self._units: dict[str, int] = {}
-        self._work: dict[str, list[int]] = {}
+        self._moves = [0] * self.count  # by which each block came to its worker
         self._asked: dict[str, Asked] | None = None
         self.plans: dict[Any, Any] = {}  # of requests, until ``asked`` changes
         self._calls = 0
-        self._workers: dict[str, int] = {}
+        self.workers: dict[str, int] = {}  # that have the blocks, and their threads
         self._lock = threading.RLock()
-
-    @property
-    def workers(self) -> dict[str, int]:
-        """The workers that have the blocks, and their threads."""
-        return self._workers
 
     def require_open(self) -> None:
         """Raises if the blocks cannot be evaluated any more."""
 
     def work(self) -> dict[str, list[int]]:
         """For each worker the numbers of its blocks."""
-        if not self._work:
-            work: dict[str, list[int]] = {}
-            for number, holder in enumerate(self.holders):
-                work.setdefault(holder, []).append(number)
-            self._work = work
-        return self._work
+        work: dict[str, list[int]] = {}
+        for number, holder in enumerate(self.holders):
+            work.setdefault(holder, []).append(number)
+        return work
 
     def asked(self) -> dict[str, Asked]:
-        """What each worker is asked for: each block once, also while other threads move blocks.
-
-        Returns the same object until something changes.
-        """
+        """What each worker is asked for, each block once: the same object until that changes."""
         with self._lock:
             self.require_open()
             if self._asked is None:
@@ -87,48 +77,35 @@ class Spread:
             return self._asked
 
     def _asked_of(self, address: str, numbers: Sequence[int]) -> Asked:
-        return Asked(
-            list(split_into_runs(numbers, [self._move_of(n) for n in numbers])), self.unit(address)
-        )
-
-    def _move_of(self, number: int) -> int:
-        """The number of the move that placed a block where it is."""
-        return 0
-
-    def unit(self, address: str) -> int:
-        """How many blocks, a power of two, one thread of a worker evaluates in one go."""
-        if address not in self._units:
-            self._units[address] = self._chosen_unit(address, self.work().get(address, []))
-        return self._units[address]
-
-    def _chosen_unit(self, address: str, numbers: list[int]) -> int:
-        if not numbers or np.any(np.isnan(self.seconds[numbers])):
-            return 1
-        threads = self._workers.get(address, 1)
-        return balance.unit_blocks(self.seconds[numbers], threads, UNIT_SECONDS)
+        runs = list(split_into_runs(numbers, [self._moves[n] for n in numbers]))
+        seconds = self.seconds[numbers]
+        if np.any(np.isnan(seconds)):
+            return Asked(runs, 1)
+        threads = self.workers.get(address, 1)
+        return Asked(runs, balance.unit_blocks(seconds, threads, UNIT_SECONDS))
 
     # ---- spreading
 
     def settle(self, workers: dict[str, int]) -> None:
-        """Spreads the blocks over these workers, unless that is done."""
+        """Spreads the blocks over these workers, unless they are."""
         with self._lock:
             self.require_open()
             self._locate()
-            are_same = list(workers.items()) == list(self._workers.items())
+            are_same = list(workers.items()) == list(self.workers.items())
             if are_same and all(holder in workers for holder in self.holders):
                 return
-            self._workers = dict(workers)
+            self.workers = dict(workers)
             self._move(balance.assign(self.costs(), workers))
 
     def _locate(self) -> None:
-        """Finds out which worker has which blocks."""
+        """Finds out who has which blocks."""
 
     def rebalance(self) -> None:
         """Moves blocks if the measured loads of the workers are too uneven."""
         with self._lock:
             if np.any(np.isnan(self._costs)):
                 return
-            wanted = balance.rebalancing(self.costs(), self.holders, self._workers)
+            wanted = balance.rebalancing(self.costs(), self.holders, self.workers)
             if wanted is not None:
                 self._move(wanted)
 
@@ -138,8 +115,7 @@ class Spread:
             if holder != address:
                 moving.setdefault(address, []).append(number)
         if moving:
-            self._work, self._units = {}, {}  # whatever becomes of it
-            self._forget()
+            self._forget()  # whatever becomes of it
             for address, numbers in moving.items():
                 self._give(address, numbers)
 
@@ -149,28 +125,26 @@ class Spread:
             self.holders[number] = address
 
     def _forget(self) -> None:
-        """Drops what follows from who has which blocks."""
+        """Drops what depends on who has which blocks."""
         self._asked, self.plans = None, {}
 
     # ---- measuring
 
     def is_measured_now(self) -> bool:
-        """Counts a call; True if its times are wanted: of the first calls, then of every 16th."""
+        """Counts a call; whether its times are wanted: of the first 16 calls, then every 16th."""
         self._calls += 1
         return self._calls <= EVERY or self._calls % EVERY == 0
 
     def record_times(self, times: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
         """Records the seconds of each block; after calls 2, 4, 8 ... rebalances.
 
-        The first call of a worker, which loads models and has cold caches, only serves to choose
-        the units.
+        A worker's first call loads models, with cold caches: its times only choose the units.
         """
         with self._lock:
             for address, (numbers, seconds) in times.items():
                 if len(numbers):
                     self._measure(address, np.asarray(numbers), np.maximum(seconds, 1e-9))
             if self._calls & (self._calls - 1) == 0:
-                self._units = {}
                 self._forget()
                 self.rebalance()
 
@@ -190,12 +164,8 @@ class Spread:
 
 
 def split_into_runs(numbers: Sequence[int], moves: Sequence[int]) -> Iterator[Run]:
-    """Cuts ascending numbers of blocks into runs, each of consecutive ones that one move placed."""
-    start = 0
-    for place in range(1, len(numbers) + 1):
-        if place == len(numbers) or (numbers[place] - 1, moves[place]) != (
-            numbers[place - 1],
-            moves[place - 1],
-        ):
-            yield Run(numbers[start], numbers[place - 1] + 1, moves[start])
-            start = place
+    """Cuts ascending numbers of blocks into runs of consecutive ones that one move placed."""
+    places = zip(numbers, moves, itertools.count(), strict=False)
+    for (_, move), run in itertools.groupby(places, lambda each: (each[0] - each[2], each[1])):
+        first, *rest = [number for number, _, _ in run]
+        yield Run(first, first + 1 + len(rest), move)

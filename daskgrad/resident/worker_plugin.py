@@ -1,8 +1,7 @@
 """Worker plugin: evaluates the blocks that its worker holds when a client calls it.
 
-A request says which blocks of which sums to evaluate, and names the workers below this one in the
-tree of workers. The plugin passes it on to these and adds their partial sums to its own. Models run
-in the worker's thread pool, never in its event loop.
+It passes the request on to the workers below it in the tree, and adds their partial sums to its
+own. Models run in the worker's thread pool, never in its event loop.
 """
 
 import asyncio
@@ -22,13 +21,13 @@ from daskgrad.resident import allocator
 from daskgrad.resident.messages import Frames, copy_frames, frame_message, frame_messages, pack
 from daskgrad.resident.parcels import Parcels, Unopened
 from daskgrad.resident.presence import TOPIC
-from daskgrad.resident.routes import addresses
+from daskgrad.resident.routes import Work, addresses
 from daskgrad.resident.worker_sums import CannotFinish, Job, Result, Unit, failed, merge_results
 from daskgrad.tasks.waiting import all_or_first_error
 
 EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
 ALIVE_EVERY = 1.0  # seconds between two signs of life while a long call runs
-NOTHING_SENT: Mapping[str, Frames] = {}
+
 NO_ROWS = pack(())
 
 
@@ -73,12 +72,12 @@ class SumsPlugin(WorkerPlugin):
         call: str,
         work: bytes,
         point: Frames,
-        parcels: Mapping[str, Frames] = NOTHING_SENT,
-        rows: Mapping[str, Frames] = NOTHING_SENT,
+        parcels: Mapping[str, Frames],
+        rows: Mapping[str, Frames],
     ) -> dict[str, Any]:
-        """The partial sums of this worker and of those below it, or why there are none.
+        """Returns the partial sums of this worker and those below it, or says why it cannot.
 
-        ``parcels`` stand under their digests, ``rows`` of the items under the workers' addresses.
+        ``parcels`` are keyed by their digests, ``rows`` by the workers' addresses.
         """
         self._running.add(call)
         self._log.wake()
@@ -94,22 +93,21 @@ class SumsPlugin(WorkerPlugin):
             self._running.discard(call)
 
     async def abandon(self, call: str) -> None:
-        """Begins no more blocks of a call that nobody waits for any more."""
+        """Nobody waits for this call any more: begins no more blocks of it."""
         self._running.discard(call)
 
-    async def _evaluate(self, work: Mapping[str, Any], message: Mapping[str, Any]) -> Result:
-        rows = message["rows"].get(work["address"], NO_ROWS)
-        jobs = self._jobs(work["jobs"], message["point"], message["parcels"], rows)
-        below = [self._ask(child, message) for child in work["children"]]
+    async def _evaluate(self, work: Work, message: Mapping[str, Any]) -> Result:
+        jobs = self._jobs(work, message)
+        below = [self._ask(child, message) for child in work.children]
         own, *others = await all_or_first_error([self._own(message["call"], jobs), *below])
-        return await self._in_thread(merge_results, work["jobs"], own, others) if others else own
+        return await self._in_thread(merge_results, work.jobs, own, others) if others else own
 
-    async def _ask(self, child: Mapping[str, Any], message: Mapping[str, Any]) -> Frames:
-        """What a worker below returns; it gets the rows of those below it, too."""
+    async def _ask(self, child: Work, message: Mapping[str, Any]) -> Frames:
+        """The result of a worker below, which also gets the rows of those below it."""
         rows = {a: message["rows"][a] for a in addresses(child) if a in message["rows"]}
         return await call_worker(
             self._worker.rpc,
-            child["address"],
+            child.address,
             self.name,
             call=message["call"],
             work=pickle.dumps(child),
@@ -118,25 +116,16 @@ class SumsPlugin(WorkerPlugin):
             rows=frame_messages(rows),
         )
 
-    def _jobs(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        point: Frames,
-        parcels: Mapping[str, Frames],
-        rows: Frames,
-    ) -> list[Job]:
-        needed = [job["summand"] for job in messages]
-        needed += [digest for job in messages for _, digest in job["parcels"]]
-        needed += [digest for job in messages for _, digest in job["kept_rows"]]
+    def _jobs(self, work: Work, message: Mapping[str, Any]) -> list[Job]:
+        needed = [digest for job in work.jobs for digest in job.digests]
+        parcels = message["parcels"]
         if parcels and self._is_with_client():
             parcels = {digest: copy_frames(frames) for digest, frames in parcels.items()}
         if self._parcels.receive(parcels, needed):
             raise CannotFinish("no parcels", address=self._worker.address)
-        values, own_rows = Unopened(point), Unopened(rows)
-        return [
-            Job(message, number, values, own_rows, self._parcels)
-            for number, message in enumerate(messages)
-        ]
+        values = Unopened(message["point"])
+        rows = Unopened(message["rows"].get(work.address, NO_ROWS))
+        return [Job(job, n, values, rows, self._parcels) for n, job in enumerate(work.jobs)]
 
     async def _own(self, call: str, jobs: Sequence[Job]) -> Result:
         """The partial sums of the blocks that this worker holds, and the seconds of each block."""
@@ -145,23 +134,25 @@ class SumsPlugin(WorkerPlugin):
         lanes = min(self._worker.state.nthreads, len(units))
         await all_or_first_error([self._lane(call, units) for _ in range(lanes)])
         self._log.add([job for job in jobs if job.seconds], start, time.time())
-        seconds = {self._worker.address: [job.seconds for job in jobs]}
-        return Result([job.sums() for job in jobs], [job.item_cotangents for job in jobs], seconds)
+        sums, seconds = [job.subtrees.sums() for job in jobs], [job.seconds for job in jobs]
+        item_cotangents = [job.item_cotangents for job in jobs]
+        return Result(sums, item_cotangents, {self._worker.address: seconds})
 
     async def _lane(self, call: str, units: deque[Unit]) -> None:
-        """Evaluates one unit after the other in one thread of the pool.
+        """Evaluates one unit after another in one thread of the pool.
 
-        Takes the items here, and not in the thread: a worker's data belong to its event loop.
+        Items are taken here, not in the thread: a worker's data belong to its event loop.
         """
         while units:
             if call not in self._running:
                 raise CannotFinish("abandoned")
             unit = units.popleft()
-            await self._in_thread(unit.run, self._held(unit.keys), call, self._running)
+            await self._in_thread(unit.run, self._held(unit), call, self._running)
 
-    def _held(self, keys: Sequence[str | None]) -> list[Any]:
+    def _held(self, unit: Unit) -> list[Any]:
+        data = self._worker.data
         try:
-            return [None if key is None else self._worker.data[key] for key in keys]
+            return [None if block.key is None else data[block.key] for block in unit.blocks]
         except KeyError:
             raise CannotFinish("no items", address=self._worker.address) from None
 
@@ -180,36 +171,33 @@ class EventLog:
         self._last = 0.0
 
     def wake(self) -> None:
-        """Says that a call is running, unless the log said something lately."""
+        """Logs that a call is running, unless something was logged lately."""
         if self._is_awake:
             return
         self._is_awake = True
         asyncio.get_running_loop().call_later(EVENTS_EVERY, self._tell)
         if time.time() - self._last > ALIVE_EVERY:
-            self._say({"action": "evaluating", "worker": self._worker.address})
+            self._say(action="evaluating")
 
     def add(self, jobs: Sequence[Job], start: float, stop: float) -> None:
         for job in jobs:
-            event = self._events.setdefault(job.name, self._new(job.name, start))
+            new = {"start": start, "calls": 0, "blocks": 0, "seconds": 0.0}
+            event = self._events.setdefault(job.name, new)
             event["calls"] += 1
             event["blocks"] += len(job.seconds)
             event["seconds"] += sum(job.seconds)
             event["stop"] = stop
 
-    def _new(self, model: str, start: float) -> dict[str, Any]:
-        event = {"action": "evaluate", "model": model, "worker": self._worker.address}
-        return {**event, "start": start, "stop": start, "calls": 0, "blocks": 0, "seconds": 0.0}
-
     def _tell(self) -> None:
-        events, self._events = list(self._events.values()), {}
-        for event in events:
-            self._say(event)
+        events, self._events = self._events, {}
+        for model, event in events.items():
+            self._say(action="evaluate", model=model, **event)
         self._is_awake = False
         if self._running:
             self.wake()
 
-    def _say(self, event: dict[str, Any]) -> None:
-        self._worker.log_event(TOPIC, event)
+    def _say(self, **event: Any) -> None:
+        self._worker.log_event(TOPIC, {"worker": self._worker.address, **event})
         self._last = time.time()
 
 
@@ -219,7 +207,7 @@ def abandoning(name: str) -> str:
 
 
 async def call_worker(pool: Any, address: str, handler: str, **message: Any) -> Frames:
-    """What a worker returns; CannotFinish if it is lost, has no such handler, or says so."""
+    """A worker's result; CannotFinish if it is lost, has no such handler, or cannot finish."""
     try:
         reply = await getattr(pool(address), handler)(**message)
     except OSError as error:

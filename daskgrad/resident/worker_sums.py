@@ -9,7 +9,7 @@ from distributed.core import error_message
 
 from daskgrad.models.captured import Captured, Gradient, Seen
 from daskgrad.models.portable_errors import make_plain
-from daskgrad.resident.messages import Frames, key_of, unpack
+from daskgrad.resident.messages import Frames, JobMessage, key_of, unpack
 from daskgrad.resident.parcels import Parcels, Unopened
 from daskgrad.sums.adding import CapturedSubtrees
 from daskgrad.sums.block_tasks import TracedSum
@@ -26,7 +26,7 @@ ItemCotangents = dict[int, tuple[Leaves, ...]]
 class Result(NamedTuple):
     """The partial sums of each job, and by worker the seconds of each block of each job.
 
-    ``item_cotangents`` has the cotangents of each block's items, if these are differentiated.
+    ``item_cotangents`` are those of the blocks' items, if these are differentiated.
     """
 
     sums: list[Sums]
@@ -34,13 +34,13 @@ class Result(NamedTuple):
     seconds: dict[str, list[list[float]]]
 
     def __reduce__(self) -> tuple:
-        """As plain tuples, in less than half the time: the client loads one for each worker."""
+        """Pickles plain tuples, in less than half the time: the client loads one per worker."""
         sums = [as_tuples(sums) for sums in self.sums]
         return load_result, (sums, self.item_cotangents, self.seconds)
 
 
 def as_tuples(sums: Sums) -> tuple[list[tuple], list[tuple]]:
-    """What the blocks of a job saw, all the same, and the partial sums."""
+    """What all blocks of a job saw, and its partial sums."""
     seen = next(iter(sums.values())).seen if sums else ()
     partial_sums = [(place, each.value, each.pullback.leaves) for place, each in sums.items()]
     return [tuple(each) for each in seen], partial_sums
@@ -51,7 +51,7 @@ def load_result(jobs: list[tuple], item_cotangents: list[ItemCotangents], second
 
 
 def load_sums(seen: list[tuple], partial_sums: list[tuple]) -> Sums:
-    """Without fingerprints, as all partial sums are."""
+    """The partial sums; like all partial sums they have no fingerprints."""
     saw = tuple([Seen(*each) for each in seen])
     return {
         place: Captured(canonical(value), Gradient(canonical(leaves)), saw, ())
@@ -68,7 +68,7 @@ class CannotFinish(Exception):
 
 
 class AskedBlock(NamedTuple):
-    """A block that this worker evaluates: its number among all, and in which of its runs it is."""
+    """A block that this worker evaluates: its number among all blocks, the place of its run."""
 
     number: int
     run: int
@@ -76,33 +76,28 @@ class AskedBlock(NamedTuple):
 
 
 class Job:
-    """One sum of a request: the blocks of it that this worker has.
+    """This worker's blocks of one sum, the one with this ``number`` in a request.
 
-    A parcel holds its model and its summand. ``rows`` are the items that come with the request,
-    for each sum, field and run of blocks. One thread evaluates a ``unit`` of blocks in one go.
+    ``values`` is the point; ``rows`` has the request's items for each sum, field and run of blocks.
     """
 
     def __init__(
         self,
-        message: Mapping[str, Any],
+        message: JobMessage,
         number: int,
         values: Unopened,
         rows: Unopened,
         parcels: Parcels,
     ):
-        self.count: int = message["block_count"]
-        self._block_items: int = message["block_items"]
-        self._summand = parcels[message["summand"]]
-        self._kept = {place: parcels[digest] for place, digest in message["parcels"]}
-        self._inputs: Sequence[int] = message["inputs"]
-        self._values = values
-        self._number, self._rows = number, rows
-        self._kept_rows = {place: parcels[digest] for place, digest in message["kept_rows"]}
-        self._runs: Sequence[Sequence[int]] = message["runs"]
-        self._blocks = list(blocks_of(self._runs, message["key"]))
-        self._unit: int = message["unit"]
+        self._message = message
+        self._number = number
+        self._summand = parcels[message.summand]
+        self._values, self._rows = values, rows
+        self._kept = {place: parcels[digest] for place, digest in message.parcels}
+        self._kept_rows = {place: parcels[digest] for place, digest in message.kept_rows}
+        self._blocks = list(blocks_of(message.runs, message.key))
         self._opened: tuple[TracedSum, list[Any]] | None = None
-        self._subtrees = CapturedSubtrees(self.count, message["summation"])
+        self.subtrees = CapturedSubtrees(message.block_count, message.summation)
         self.item_cotangents: ItemCotangents = {}
         self._lock = threading.Lock()
         self.seconds = [0.0] * len(self._blocks)
@@ -113,52 +108,42 @@ class Job:
         return model.name
 
     def units(self) -> list["Unit"]:
-        starts = range(0, len(self._blocks), self._unit)
-        return [Unit(self, start, self._blocks[start : start + self._unit]) for start in starts]
+        unit = self._message.unit
+        starts = range(0, len(self._blocks), unit)
+        return [Unit(self, start, self._blocks[start : start + unit]) for start in starts]
 
     def run(self, place: int, items: Any) -> None:
         """Evaluates the block at a place in the request, and adds it to the partial sums."""
         traced, sent = self._open()
         number, run, _ = self._blocks[place]
-        start = time.perf_counter()
-        begin = (number - self._runs[run][0]) * self._block_items  # in the rows of its run
-        rows = [runs[run][begin : begin + self._block_items] for runs in sent]
+        start, size = time.perf_counter(), self._message.block_items
+        begin = (number - self._message.runs[run][0]) * size  # in the rows of its run
+        rows = [runs[run][begin : begin + size] for runs in sent]
         fields = traced.fields(rows, canonical(items))
-        captured = traced.capture(number * self._block_items, *fields)
+        captured = traced.capture(number * size, *fields)
         self.seconds[place] = time.perf_counter() - start
         if not isinstance(captured.pullback, Gradient):
             raise CannotFinish("arrays", number=self._number)
         with self._lock:
             if isinstance(captured.pullback, ItemGradient):
                 self.item_cotangents[number] = captured.pullback.item_cotangents
-            self._subtrees.put((0, number), without_items(captured))
-
-    def sums(self) -> Sums:
-        return self._subtrees.sums()
+            self.subtrees.put((0, number), without_items(captured))
 
     def _open(self) -> tuple[TracedSum, list[Any]]:
-        """The sum, and for each field that was sent the rows of each run."""
+        """The sum, and the rows of each run for each field that the request brings."""
         with self._lock:
             if self._opened is None:
                 model, summand = self._summand.value()
-                traced = TracedSum(model, summand, self._open_inputs())
-                self._opened = traced, self._open_rows()
+                values, sums = self._values.value(), self._rows.value()
+                inputs = fill([values[place] for place in self._message.inputs], self._kept)
+                sent = fill(sums[self._number] if sums else (), self._kept_rows)
+                self._opened = TracedSum(model, summand, inputs), sent
             return self._opened
 
-    def _open_inputs(self) -> list[Any]:
-        values = self._values.value()
-        return [
-            self._kept[place].value() if place in self._kept else values[number]
-            for place, number in enumerate(self._inputs)
-        ]
 
-    def _open_rows(self) -> list[Any]:
-        """The rows of each run, for each field that the request brings."""
-        sums = self._rows.value()
-        return [
-            self._kept_rows[place].value() if place in self._kept_rows else rows
-            for place, rows in enumerate(sums[self._number] if sums else ())
-        ]
+def fill(values: Iterable[Any], parcels: Mapping[int, Unopened]) -> list[Any]:
+    """The values, with those of the parcels at their places."""
+    return [parcels[n].value() if n in parcels else value for n, value in enumerate(values)]
 
 
 def blocks_of(runs: Sequence[Sequence[int]], key: str) -> Iterator[AskedBlock]:
@@ -169,15 +154,11 @@ def blocks_of(runs: Sequence[Sequence[int]], key: str) -> Iterator[AskedBlock]:
 
 
 class Unit(NamedTuple):
-    """A run of blocks of one job, from the place ``start`` in the request on."""
+    """Blocks of one job, from the place ``start`` in the request on."""
 
     job: Job
     start: int
     blocks: Sequence[AskedBlock]
-
-    @property
-    def keys(self) -> list[str | None]:
-        return [block.key for block in self.blocks]
 
     def run(self, data: Sequence[Any], call: str, running: Container[str]) -> None:
         """Evaluates its blocks until nobody waits for the call any more."""
@@ -201,7 +182,7 @@ def failed(error: BaseException) -> CannotFinish:
 
 
 def merge_subtrees(sums: Iterable[Sums], count: int, summation: str) -> CapturedSubtrees:
-    """The partial sums of several workers, in as few subtrees as they make."""
+    """The partial sums of several workers, in as few subtrees as possible."""
     subtrees = CapturedSubtrees(count, summation)
     for each in sums:
         for place, captured in each.items():
@@ -209,13 +190,11 @@ def merge_subtrees(sums: Iterable[Sums], count: int, summation: str) -> Captured
     return subtrees
 
 
-def merge_results(
-    messages: Sequence[Mapping[str, Any]], own: Result, others: Sequence[Frames]
-) -> Result:
+def merge_results(messages: Sequence[JobMessage], own: Result, others: Sequence[Frames]) -> Result:
     """The results of several workers as one."""
     results: list[Result] = [own, *map(unpack, others)]
     sums = [
-        merge_subtrees([each.sums[n] for each in results], job["block_count"], job["summation"])
+        merge_subtrees([each.sums[n] for each in results], job.block_count, job.summation)
         for n, job in enumerate(messages)
     ]
     item_cotangents = [merge_item_cotangents(results, n) for n in range(len(messages))]

@@ -38,10 +38,6 @@ class ItemGradient(Gradient):
     def with_leaves(self, leaves: Leaves) -> "ItemGradient":
         return ItemGradient(leaves, self.item_cotangents)
 
-    def __sizeof__(self) -> int:
-        item_cotangents = sum([cotangents.nbytes(each) for each in self.item_cotangents])
-        return Gradient.__sizeof__(self) + item_cotangents
-
 
 class Gathered:
     """Takes the cotangents of terms as they come: adds up the shared ones, keeps the items'.

@@ -2,13 +2,14 @@
 
 import copy
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dask
 import dask.local
 import dask.threaded
 from dask.base import DaskMethodsMixin, is_dask_collection, replace_name_in_key
+from dask.core import flatten
 from dask.delayed import single_key
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, GraphNode, TaskRef
@@ -33,17 +34,8 @@ def is_collection(value: Any) -> bool:
 
 
 def cull(graph: HighLevelGraph, keys: Any) -> HighLevelGraph:
-    """The tasks that the keys need."""
-    flat = keys if isinstance(keys, list) else [keys]
-    return graph.cull(set(_flat(flat)))
-
-
-def _flat(keys: Iterable[Any]) -> Iterable[Key]:
-    for key in keys:
-        if isinstance(key, list):
-            yield from _flat(key)
-        else:
-            yield key
+    """The tasks that the keys need, which are in lists of any depth."""
+    return graph.cull(set(flatten([keys])))
 
 
 class Collection(DaskMethodsMixin):

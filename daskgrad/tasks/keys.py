@@ -27,7 +27,8 @@ def dashboard_name(name: str) -> str:
     Dask's ``key_split`` drops the rest from the first word that is not all letters, or that has
     eight letters, the first from a to f: it might be a hash.
     """
-    parts = ["".join(group) for _, group in itertools.groupby(name, _kind)]
+    kinds = itertools.groupby(name, lambda letter: (letter.isalpha(), letter in string.digits))
+    parts = ["".join(group) for _, group in kinds]
     words = [part.translate(LETTERS) for part in parts if part.isalnum()]
     words = [
         f"{word[:4]}-{word[4:]}" if len(word) == 8 and word[0] in "abcdef" else word
@@ -35,10 +36,6 @@ def dashboard_name(name: str) -> str:
         if word.isalpha()
     ]
     return "-".join(words) or "model"
-
-
-def _kind(letter: str) -> int:
-    return 0 if letter.isalpha() else 1 if letter in string.digits else 2
 
 
 PROCESS = uuid.uuid4().hex[:20]

@@ -32,10 +32,9 @@ class KeptTask(Task):
 class TaskFunction:
     """The callable of a task: a function, and settings for its run.
 
-    ``policy``: the policy for pullbacks, None for the default. ``must_be_finite``: NaNs and
-    infinities are errors. ``is_batched``: the function is called for each entry of the batches
-    among its arguments. ``brings_classes``: it registers the classes that are sent by value in the
-    process where it arrives.
+    ``policy``: for pullbacks; None is the default. ``must_be_finite``: NaNs and infinities are
+    errors. ``is_batched``: it is called for each entry of the batches among its arguments.
+    ``brings_classes``: it registers classes that are sent by value where it arrives.
     """
 
     fun: Callable

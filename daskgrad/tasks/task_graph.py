@@ -2,6 +2,7 @@
 
 import functools
 import uuid
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 from enum import Enum, auto
 from typing import Any
@@ -26,8 +27,8 @@ from daskgrad.values.registrations import sent_by_value
 
 
 class Where(Enum):
-    """Where tasks run: in this process, where results do not travel; on a cluster, which runs a
-    task where its inputs are; or wherever a later caller computes them."""
+    """Where tasks run: in this process, where results do not travel; on a cluster, where their
+    inputs are; or wherever a later caller computes them."""
 
     HERE = auto()
     CLUSTER = auto()
@@ -47,8 +48,7 @@ class TaskGraph:
         self._annotations: dict[str, dict[Key, Any]] = {}
         self._collections: dict[Key, Any] = {}
         self._futures: list[Any] = []  # holds results on the cluster, which drops them otherwise
-        self._used: set[int] = set()
-        self._used_twice: set[int] = set()
+        self._uses: Counter[int] = Counter()  # of models, by their ids
         self._constants: dict[int, tuple[Any, TaskRef]] = {}
 
     def add(
@@ -79,8 +79,8 @@ class TaskGraph:
     ) -> Any:
         """A reference to a part of a result, ``fun(result, *args)``, which takes no time.
 
-        It is a separate task if results travel, so that the part travels without the rest.
-        ``stays``: it need not travel, since its only consumer runs where the result is.
+        A task of its own if results travel, so that the part travels without the rest; unless it
+        ``stays``, since its only consumer runs where the result is.
         """
         if stays or self._where is Where.HERE:
             fun = functools.partial(for_each, fun) if self._is_batched else fun
@@ -88,10 +88,7 @@ class TaskGraph:
         return self.add(self.key(stage, name), fun, source, *args, annotations=annotations)
 
     def keep(self, stage: Stage, name: str, reference: Any) -> Any:
-        """A reference to a result for the caller: a task, even if it is part of another's result.
-
-        So Dask drops the rest once it is used up.
-        """
+        """A result for the caller is always a task, so that Dask drops what it is picked from."""
         if not isinstance(reference, Picked):
             return reference
         return self.add(self.key(stage, name), reference.fun, reference.source, *reference.args)
@@ -118,12 +115,11 @@ class TaskGraph:
 
     def share(self, models: Iterable[Any]) -> None:
         """Announces models: one that several tasks use gets its own key."""
-        for model in models:
-            (self._used_twice if id(model) in self._used else self._used).add(id(model))
+        self._uses.update(map(id, models))
 
     def shared(self, model: Any) -> Any:
         """The model itself, or a reference to it if several nodes use it."""
-        return self.constant(model, model.name) if id(model) in self._used_twice else model
+        return self.constant(model, model.name) if self._uses[id(model)] > 1 else model
 
     def include(self, collection: Any) -> TaskRef:
         """A reference to the result of another Dask collection or future."""
@@ -171,12 +167,14 @@ class TaskGraph:
         """Runs all tasks where Dask would, and waits for the results of the keys."""
         built = self.high_level_graph()
         results = [Result(key, built) for key in keys]
-        return dask.compute(*results, traverse=False, optimize_graph=False, scheduler=supervised())
+        client = active_client()
+        run = None if client is None else Supervised(client)  # None: Dask chooses
+        return dask.compute(*results, traverse=False, optimize_graph=False, scheduler=run)
 
     def persist(self) -> "TaskGraph":
-        """Runs all tasks where Dask would; returns a graph that holds their results.
+        """Runs all tasks where Dask would; returns a graph that holds the results.
 
-        Tasks that are added to a ``copy`` of that graph may refer to all tasks of this one.
+        Tasks that are added to a ``copy`` of it may refer to all tasks of this graph.
         """
         built = self.high_level_graph()
         wanted = [Result(key, built) for key in (*self._tasks, *self._collections)]
@@ -236,12 +234,6 @@ def where() -> Where:
     if active_client() is not None:
         return Where.CLUSTER
     return Where.HERE if dask.base.get_scheduler() in IN_PROCESS else Where.ANYWHERE
-
-
-def supervised() -> Supervised | None:
-    """Computes on a cluster, if Dask would; otherwise None, and Dask chooses."""
-    client = active_client()
-    return None if client is None else Supervised(client)
 
 
 def _at(key: Key, value: Any) -> Any:

@@ -50,22 +50,14 @@ def is_done(
 ) -> bool:
     """Whether a future is done within the time; calls ``look`` twice a second meanwhile."""
     deadline = time.monotonic() + seconds
-    while not ends(future, min(PERIOD, deadline - time.monotonic())):
-        if time.monotonic() >= deadline:
-            return future.done()
-        if look is not None:
+    while not future.done():
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        with contextlib.suppress(concurrent.futures.CancelledError, TimeoutError):
+            future.exception(timeout=min(PERIOD, left))
+        if look is not None and not future.done():
             look()
-    return True
-
-
-def ends(future: concurrent.futures.Future, seconds: float) -> bool:
-    """Whether a future ends within a time, with a result or without."""
-    try:
-        future.exception(timeout=max(0.0, seconds))
-    except concurrent.futures.CancelledError:
-        return True
-    except TimeoutError:
-        return future.done()
     return True
 
 
@@ -81,10 +73,10 @@ def result_of(future: concurrent.futures.Future) -> Any:
 
 
 def without_locals(error: BaseException) -> BaseException:
-    """Clears the local variables of the frames that passed an error on, through Dask.
+    """Clears the local variables of the frames that passed an error on, which is one of them.
 
-    The error is one of these variables. This cycle would keep alive all objects of the caller's
-    frames, results on the cluster included, until Python's garbage collector runs.
+    This cycle would keep alive all objects of the caller's frames, results on the cluster included,
+    until Python's garbage collector runs.
     """
     for frame, _ in traceback.walk_tb(error.__traceback__):
         drop_locals(frame)
@@ -151,8 +143,8 @@ def seceded() -> Iterator[None]:
 def leave_pool() -> bool:
     """Takes this thread out of a worker's pool; False if it is in none, or has left before.
 
-    The thread runs a task, or evaluates placed items, which Dask does not know about. The main
-    thread is in no pool; asking for its pool would cost two exceptions per call.
+    It runs a task, or evaluates placed items, which Dask does not see. To ask for the pool of the
+    main thread, which has none, would cost two exceptions.
     """
     if threading.current_thread() is threading.main_thread():
         return False

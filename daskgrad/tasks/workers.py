@@ -14,7 +14,7 @@ from daskgrad.tasks.waiting import ask_scheduler
 def workers_of(client: Client) -> dict[str, int]:
     """The workers of a cluster that take work, and their threads; waits a while for the first."""
     deadline = time.monotonic() + limit("workers")
-    while not (workers := running_workers(client)):
+    while not (workers := threads_of(client, lambda: client.scheduler.ncores_running())):
         if time.monotonic() > deadline:
             there = ", ".join(present_workers(client))
             found = f"all of them ({there}) are paused or closing" if there else "it has none"
@@ -24,11 +24,6 @@ def workers_of(client: Client) -> dict[str, int]:
             )
         time.sleep(0.05)
     return workers
-
-
-def running_workers(client: Client) -> dict[str, int]:
-    """The workers that take work, and their threads."""
-    return threads_of(client, lambda: client.scheduler.ncores_running())
 
 
 def present_workers(client: Client) -> dict[str, int]:

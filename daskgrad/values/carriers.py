@@ -1,10 +1,12 @@
 """Carriers: objects that only carry fields, and are rebuilt from them where they arrive."""
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
 from daskgrad.values.memory import canonical_leaf
+from daskgrad.values.trees import flatten
 
 Made = TypeVar("Made")
 
@@ -15,12 +17,20 @@ def carrier(cls: type[Made]) -> type[Made]:
 
     It is pickled by its fields, unless it defines ``__reduce__``. Arrays among the fields, and in
     lists and tuples there, are canonical where they arrive; unpickling runs none of the user's
-    code. Methods must name a base class instead of calling ``super()``.
+    code. Its size counts the arrays in its fields, so that Dask knows it. Methods must name a base
+    class instead of calling ``super()``.
     """
     made: Any = dataclass(slots=True, eq=False, repr=False)(cls)
+    made.__sizeof__ = size_of_carrier
     if "__reduce__" not in vars(cls):
         made.__reduce__ = reduce_carrier
     return made
+
+
+def size_of_carrier(self: Any) -> int:
+    leaves, _ = flatten([getattr(self, name) for name in self.__match_args__])
+    held = [x.nbytes if hasattr(x, "nbytes") else sys.getsizeof(x) for x in leaves]
+    return object.__sizeof__(self) + sum(held)
 
 
 def reduce_carrier(self: Any) -> tuple[Callable, tuple]:

@@ -25,7 +25,7 @@ import numpy as np
 import optree
 
 from daskgrad.values.carriers import carrier
-from daskgrad.values.cotangents import Leaves, as_summand, cast, is_differentiable, nbytes
+from daskgrad.values.cotangents import Leaves, as_summand, cast, is_differentiable
 from daskgrad.values.registrations import Structure
 from daskgrad.values.rows import dense_leaf
 from daskgrad.values.trees import flatten
@@ -41,13 +41,6 @@ class Unrounded:
     high: Any
     low: Any
 
-    def __sizeof__(self) -> int:
-        return object.__sizeof__(self) + self.nbytes
-
-    @property
-    def nbytes(self) -> int:
-        return nbytes((self.high, self.low))
-
     @property
     def shape(self) -> tuple[int, ...]:
         return np.shape(self.high)
@@ -62,13 +55,6 @@ class UnroundedValue:
 
     leaves: Sequence[Any]
     structure: Structure
-
-    def __sizeof__(self) -> int:
-        return object.__sizeof__(self) + self.nbytes
-
-    @property
-    def nbytes(self) -> int:
-        return nbytes(self.leaves)
 
 
 # ---------------------------------------------------------------------------------- rounding

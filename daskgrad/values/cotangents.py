@@ -30,9 +30,6 @@ class Cotangent:
     def __repr__(self) -> str:
         return f"Cotangent({', '.join(map(describe, self.leaves))})"
 
-    def __sizeof__(self) -> int:
-        return object.__sizeof__(self) + nbytes(self.leaves)
-
 
 class Seed(Cotangent):
     """The cotangent of a real scalar output before its dtype is known: the number ``times``.

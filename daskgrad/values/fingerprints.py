@@ -26,13 +26,11 @@ def fingerprint(leaves: Sequence[Any]) -> Fingerprint:
 def agree(first: Fingerprint, second: Fingerprint) -> bool:
     """Whether two fingerprints are of one value, up to rounding between machines.
 
-    Floating-point leaves agree in norm, and in the sampled entries, to the square root of their
-    dtype's epsilon (NaN equals NaN, an infinity equals itself); all other leaves agree exactly.
+    Floating-point leaves agree in norm and sampled entries, to the square root of their dtype's
+    epsilon (NaN equals NaN, an infinity equals itself); all other leaves agree exactly.
     A change that touches neither the norm nor a sampled entry is not found.
     """
-    return len(first) == len(second) and all(
-        _leaves_agree(a, b) for a, b in zip(first, second, strict=True)
-    )
+    return len(first) == len(second) and all(map(_leaves_agree, first, second))
 
 
 def _leaf_print(leaf: Any) -> Any:

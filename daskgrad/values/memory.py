@@ -15,9 +15,8 @@ def canonical(value: Any) -> Any:
     """A pytree with its arrays aligned and in NumPy's own dtypes, unlike arrays from a message.
 
     An array from a message may start at any byte: NumPy adds it up in a different order, and SciPy
-    refuses some. Its dtype equals NumPy's own but is a different object, as are the dtypes of all
-    arrays that are computed from it: ``np.add.at`` takes 25 times as long. Aligned arrays are not
-    copied.
+    refuses some. Its dtype is an object of its own, as are those of all arrays that are computed
+    from it: ``np.add.at`` takes 25 times as long. Aligned arrays are not copied.
     """
     leaves, structure = flatten(value)
     if all(map(is_canonical, leaves)):
@@ -59,7 +58,7 @@ def own_dtype(dtype: np.dtype) -> np.dtype:
 
 
 def takes_as_arrived(fun: Callable) -> Callable:
-    """Marks a task's function that itself makes the parts of its arguments that it uses canonical.
+    """Marks a task's function that makes what it uses of its arguments canonical itself.
 
     To look through a large container for each of its items would take the square of its size.
     """

@@ -53,14 +53,10 @@ def read_only(array: np.ndarray) -> np.ndarray:
         array = array.view()
         array.setflags(write=False)
         if type(array) is not np.ndarray:
-            protect_mask(array)
+            mask = np.ma.getmask(array)  # that of a view is a view, too
+            if mask is not np.ma.nomask:
+                mask.setflags(write=False)
     return array
-
-
-def protect_mask(view: np.ndarray) -> None:
-    mask = np.ma.getmask(view)  # that of a view is a view, too
-    if mask is not np.ma.nomask:
-        mask.setflags(write=False)
 
 
 def read_only_leaf(leaf: Any) -> Any:
@@ -77,14 +73,11 @@ def protect_leaf(argument: Any, memo: dict[int, Any], array: Any) -> Any:
     kind = type(argument)
     if kind is np.ndarray:
         return array(argument)
-    if kind is list:
-        return [
+    if kind is list or kind is tuple:
+        leaves = [
             leaf if type(leaf) in BARE else protect_leaf(leaf, memo, array) for leaf in argument
         ]
-    if kind is tuple:
-        return tuple(
-            [leaf if type(leaf) in BARE else protect_leaf(leaf, memo, array) for leaf in argument]
-        )
+        return leaves if kind is list else tuple(leaves)
     if kind is dict:
         return {
             key: leaf if type(leaf) in BARE else protect_leaf(leaf, memo, array)
@@ -144,8 +137,7 @@ def entries_of(matrix: Any) -> np.ndarray | None:
 def release_view(leaf: np.ndarray) -> np.ndarray:
     """An array of a model's value; a copy if it is a read-only view of an argument of the run.
 
-    So a user may write into it, and it does not keep the whole argument in memory. Consumers see a
-    read-only view of it again.
+    So a user may write into it, and it does not keep the whole argument in memory.
     """
     memory = leaf.base
     if leaf.flags.writeable or not isinstance(memory, np.ndarray) or not memory.flags.writeable:

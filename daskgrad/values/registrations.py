@@ -1,7 +1,6 @@
 """Registrations: pytree structures that can be sent to processes that lack their classes.
 
-A user's class is a node of a pytree once it is registered with ``optree``. A class that a script
-defines is sent to the workers by value, together with its registration.
+A class that a script defines is sent by value, together with its registration with ``optree``.
 """
 
 from collections.abc import Callable

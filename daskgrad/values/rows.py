@@ -37,10 +37,6 @@ class Rows:
     def __repr__(self) -> str:
         return f"Rows({len(self.rows)} of {self.values.dtype}{list(self.shape)})"
 
-    @property
-    def nbytes(self) -> int:
-        return self.rows.nbytes + self.values.nbytes
-
     def copy(self) -> "Rows":
         """Itself: nobody writes into rows."""
         return self

@@ -37,15 +37,12 @@ class Tuples(Sequence):
         return object.__sizeof__(self) + nbytes(flatten(self.columns)[0])
 
 
-def flatten_tuples(items: Any) -> tuple[tuple, None]:
-    return items.columns, None
-
-
-def unflatten_tuples(_: Any, columns: Iterable[Any]) -> Any:
-    return Tuples(columns)
-
-
-optree.register_pytree_node(Tuples, flatten_tuples, unflatten_tuples, namespace=NAMESPACE)
+optree.register_pytree_node(
+    Tuples,
+    lambda items: (items.columns, None),  # type: ignore[attr-defined]
+    lambda _, columns: Tuples(columns),
+    namespace=NAMESPACE,
+)
 
 
 def columns_of(items: Any) -> tuple:

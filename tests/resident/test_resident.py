@@ -224,9 +224,9 @@ def watch_requests(client, name, path):
 
         handler = dask_worker.handlers[name]
 
-        async def evaluate(call, work, point, parcels=()):
-            reply = await handler(call, work, point, dict(parcels))
-            jobs = len(pickle.loads(work)["jobs"])
+        async def evaluate(call, work, point, parcels, rows):
+            reply = await handler(call, work, point, parcels, rows)
+            jobs = len(pickle.loads(work).jobs)
             write(path, f"{jobs} {len(parcels)} {sum(map(len, point))}")
             return reply
 
@@ -697,7 +697,7 @@ def test_a_sum_of_arrays_leaves_another_of_its_name_the_direct_way(client):
 
 
 def test_threads_that_keep_more_summands_than_there_is_room_for(monkeypatch, quick_switches):
-    monkeypatch.setattr(requests, "KEPT", 8)
+    monkeypatch.setattr(requests, "MOST_KEPT", 8)
     monkeypatch.setattr(requests, "summand_key", lambda *key: key)
     monkeypatch.setattr(requests.Parcel, "of", staticmethod(lambda key: Parcel(str(key), [])))
     monkeypatch.setattr(requests, "_parcels", {})

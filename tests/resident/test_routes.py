@@ -2,15 +2,15 @@
 
 import pytest
 
-from daskgrad.resident.routes import FLAT, addresses, routes
+from daskgrad.resident.routes import FLAT, Work, addresses, routes
 
 
 def works(count):
-    return [{"address": number, "jobs": []} for number in range(count)]
+    return [Work(number, []) for number in range(count)]
 
 
 def depth(tree):
-    return 1 + max([depth(child) for child in tree["children"]], default=0)
+    return 1 + max([depth(child) for child in tree.children], default=0)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 16, 17, 40, 1000])
@@ -22,7 +22,7 @@ def test_every_worker_is_reached_once_in_the_order_of_its_blocks(count, is_large
 
 @pytest.mark.parametrize("count", [1, 2, 16])
 def test_a_small_point_goes_to_all_of_few_workers_at_once(count):
-    assert [tree["children"] for tree in routes(works(count), is_large=False)] == [[]] * count
+    assert [tree.children for tree in routes(works(count), is_large=False)] == [[]] * count
 
 
 def test_many_workers_are_called_through_some_of_them():
@@ -36,6 +36,6 @@ def test_a_large_point_goes_to_one_worker_and_down_a_binomial_tree(count, expect
     """w0 ── w1, w0 ── w2 ── w3, w0 ── w4 ── (w5, w6 ── w7) ..."""
     (tree,) = routes(works(count), is_large=True)
     assert depth(tree) <= expected
-    assert [child["address"] for child in tree["children"]] == [
+    assert [child.address for child in tree.children] == [
         2**power for power in range(20) if 2**power < count
     ]

@@ -2,30 +2,25 @@
 
 import io
 import logging
-from collections.abc import Callable, Sequence
 from typing import Any
 
-from daskgrad.models.travel.policy import Measured, sends
+from daskgrad.models.travel.policy import sends
 from daskgrad.values.sealed import Sealed
 
 logger = logging.getLogger("daskgrad")
 
 
-def pack(
-    tapes: Sequence[Any],
-    contents: Callable[[], Any],
-    measured: Callable[[], Measured],
-    policy: Sealed | None,
-) -> Sealed | None:
-    """Contents with their tapes as bytes; ``None`` if the models shall run again instead.
+def pack(pullback: Any, policy: Sealed | None) -> Sealed | None:
+    """The contents of a pullback as bytes; ``None`` if its models are to run again instead.
 
     Never raises: Dask's cluster would hang.
     """
-    picklers = {getattr(tape, "pickler", None) for tape in tapes}
+    picklers = {getattr(tape, "pickler", None) for tape in pullback.tapes()}
     if len(picklers) != 1 or None in picklers:
         return None
     try:
-        return seal(contents(), *picklers) if sends(policy, measured()) else None
+        goes_along = sends(policy, pullback.measured())
+        return seal(pullback.contents(), *picklers) if goes_along else None
     except Exception as error:
         logger.info("a tape stays behind, and its model is traced again: %s", describe_error(error))
         return None

@@ -111,12 +111,10 @@ def sent(policy: Any) -> Sealed | None:
 
 # ---------------------------------------------------------------------------- the current policy
 
+# The policy of the current task, as it was sent; None for the default policy.
 CURRENT: ContextVar[Sealed | None] = ContextVar("the policy of this evaluation", default=None)
 
-
-def current() -> Sealed | None:
-    """The policy of the current task, as it was sent; ``None`` for the default policy."""
-    return CURRENT.get()
+current = CURRENT.get
 
 
 def loaded(sent: Sealed | None) -> PullbackPolicy:
