@@ -78,7 +78,7 @@ class Checked(NamedTuple):
     def tangents(self, directions: dict[int, Any]) -> tuple:
         return tuple(
             [
-                directions.get(number, still(arg)) if number in self.numbers else None
+                directions.get(number, still(arg)) if has_derivative(arg) else None
                 for number, arg in enumerate(self.args)
             ]
         )

@@ -7,6 +7,7 @@ that are. A function is known by its bytes, since objects that it refers to may 
 since a worker loads it again with every evaluation.
 """
 
+import contextlib
 import functools
 import itertools
 import logging
@@ -42,7 +43,12 @@ class Prepared:
 
     def __init__(self, fun: Callable):
         self.fun = fun
-        self.digest = digest_of(fun)
+        self.digest: bytes | None = getattr(fun, "daskgrad_digest", None)  # from another process
+        if self.digest is None:
+            with contextlib.suppress(
+                Exception
+            ):  # of its parts: it is traced at each call, and right
+                self.digest = digest(dumps(fun))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.fun(*args, **kwargs)
@@ -50,17 +56,6 @@ class Prepared:
 
 def prepare(fun: Callable) -> Prepared:
     return fun if isinstance(fun, Prepared) else Prepared(fun)
-
-
-def digest_of(fun: Callable) -> bytes | None:
-    """The digest of a function's bytes; ``None`` if it cannot be pickled."""
-    known = getattr(fun, "daskgrad_digest", None)  # of a function from another process
-    if known is not None:
-        return known
-    try:
-        return digest(dumps(fun))
-    except Exception:  # whatever its parts raise: it is traced at every call, and right
-        return None
 
 
 class Kind(NamedTuple):

@@ -18,7 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskgrad.backends.autograd import trace
+from daskgrad.backends.autograd.pickling import TapePickler
 from daskgrad.models.captured import Pullback, held_nbytes
+from daskgrad.models.travel.packing import seal
 
 N = 4
 
@@ -170,6 +172,22 @@ def test_an_output_may_be_an_input_come_twice_and_be_constant():
     a, b = tape.pull(g)
     np.testing.assert_array_equal(a, g[0] + g[5] + y * (g[1] + g[3]))
     np.testing.assert_array_equal(b, x * (g[1] + g[3]))
+
+
+def test_a_tape_that_was_pickled_gives_the_same_bits(random):
+    """Of several outputs, some of which others use, which come twice or are constant."""
+    x, y = random.standard_normal((2, 50))
+
+    def fun(a, b):
+        product = anp.sin(a) * b / 3.0
+        total = anp.exp(product) + product[::-1] + a * 0.1
+        return [total, a, product, 7.0, total * product, product]
+
+    outputs, tape = trace(fun, [x, y])
+    g = [random.standard_normal(np.shape(output)) for output in outputs]
+    again = seal(tape, TapePickler).load()
+    assert again.steps == tape.steps
+    assert list(map(bits, again.pull(g))) == list(map(bits, tape.pull(g)))
 
 
 def test_an_output_that_is_used_by_another_one_is_pulled_back_once():

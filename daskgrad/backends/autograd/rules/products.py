@@ -30,18 +30,13 @@ def product_rule(fun: Callable, *adjoints: Callable) -> Callable:
 
     def dot_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
         if len(args) != 2 or kwargs or not is_simple(*args):
-            if are_mixed(args):  # autograd drops imaginary parts: right, but with a warning
-                args = tuple([arg + 0j for arg in args])
+            if len({anp.iscomplexobj(arg) for arg in args}) > 1:  # one is real, and one complex
+                args = tuple([arg + 0j for arg in args])  # or autograd, right as it is, would warn
             return autograds(argnums, ans, args, kwargs)
-        metas = tuple(map(meta, args))
+        metas = [(arg.shape, arg.ndim, arg.dtype, False) for arg in args]
         return together(*[adjoints[argnum](args[1 - argnum], *metas) for argnum in argnums])
 
     return dot_rule
-
-
-def are_mixed(args: tuple) -> bool:
-    """Whether one of two arrays is real, and the other complex."""
-    return len({anp.iscomplexobj(arg) for arg in args}) > 1
 
 
 def is_simple(a: Any, b: Any) -> bool:
@@ -56,10 +51,6 @@ def is_simple(a: Any, b: Any) -> bool:
         and a.size > 0
         and b.size > 0
     )
-
-
-def meta(array: np.ndarray) -> Meta:
-    return array.shape, array.ndim, array.dtype, False
 
 
 def together(first: Callable, second: Callable | None = None) -> Callable[[Any], tuple]:
