@@ -15,6 +15,15 @@ from schedulers import SCHEDULERS
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=25)
 settings.load_profile("ci")
 
+dask.config.set(  # idle clusters take a quarter of two cores otherwise
+    {
+        "distributed.worker.profile.enabled": False,
+        "distributed.worker.memory.monitor-interval": "1s",
+        "distributed.admin.tick.interval": "1s",
+        "distributed.admin.system-monitor.interval": "10s",
+    }
+)
+
 TWO_WORKERS = {
     "n_workers": 2,
     "threads_per_worker": 1,

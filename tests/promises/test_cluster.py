@@ -207,6 +207,7 @@ def test_a_worker_killed_in_the_backward_pass_costs_only_time(log, frail):
     x = np.linspace(0.0, 1.0, 7)
     with dask.config.set(scheduler="sync"):
         undisturbed = dg.value_and_grad(graph_of_ten)(x, log)
+    log.write_text("")
     killer = kill_when(log, "backward", after=0.05)
     value, gradient = dg.value_and_grad(graph_of_ten)(x, log)
     killer.join()

@@ -549,7 +549,7 @@ def value_gradient_value_and_pulled(term, rows, items):
     return [np.asarray(found) for found in (value, gradient, waves, pullback(ONES)[0])]
 
 
-@in_short("kind", KINDS, "a zip of dask Arrays", "a zip with placed items")
+@in_short("kind", KINDS, "a zip with placed items")
 def test_every_kind_of_items_is_within_the_bound_with_the_same_bits(kind, every_scheduler):
     plain = value_gradient_value_and_pulled(paired, paired_rows, dg.zip(list(ROWS), list(NUMBERS)))
     assert all_within(plain[1], columns(ROWS))

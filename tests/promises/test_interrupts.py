@@ -333,7 +333,7 @@ def test_interrupts_at_any_moment_leave_the_cluster_clean_and_right(client, log)
         begin = time.monotonic()
         expected = bits(operation())
         took = time.monotonic() - begin
-        for _ in range(12):
+        for _ in range(6):
             delay = numbers.uniform(0.0, took)
             with contextlib.suppress(KeyboardInterrupt):
                 in_a_moment(operation, delay)

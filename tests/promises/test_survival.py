@@ -93,7 +93,10 @@ def restart(client, chance):
 
 @pytest.mark.parametrize(
     ("objective", "events"),
-    [(vector, [kill_one, restart]), (vector_sum, [retire_one, kill_all])],
+    [
+        (vector, [kill_one, restart]),
+        pytest.param(vector_sum, [retire_one, kill_all], marks=pytest.mark.long),
+    ],
     ids=["a model", "a sum"],
 )
 def test_a_pullback_that_is_held_survives_its_workers(objective, events, frail):
@@ -118,7 +121,7 @@ def quiet_gradient(objective):
     return undisturbed(WITH[objective])[1]
 
 
-@pytest.mark.parametrize("objective", [vector, vector_sum])
+@in_short("objective", [vector, vector_sum], vector_sum)
 def test_a_pullback_outlives_its_client(objective):
     """It is pulled back on another cluster, on none, and where it is back on the first one."""
     expected = quiet_gradient(objective)

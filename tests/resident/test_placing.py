@@ -150,9 +150,7 @@ def keeping():
 
 
 @pytest.mark.parametrize("derivative", DERIVATIVES)
-@in_short(
-    "name", PROGRAMS, "both", "arrays", "compensated", "a parameter of each in slices", "lists"
-)
+@in_short("name", PROGRAMS, "both", "compensated", "a parameter of each in slices")
 def test_placed_columns_have_the_bits_of_the_zip(name, derivative, client):
     program, derive = unused(PROGRAMS[name]), DERIVATIVES[derivative]
     with dask.config.set(scheduler="sync"):

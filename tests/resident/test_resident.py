@@ -117,13 +117,10 @@ def assert_same(found, expected):
 
 SHORT = {  # the other programs run at length
     "a sum over slices",
-    "with a prior",
     "two sums",
     "a sum of what a node returns",
     "a sum that depends on a sum",
-    "a function of a sum",
     "a sum that x does not reach",
-    "a sum beside one over a list",
     "terms that are arrays",
     "tapes are kept",
 }
@@ -731,13 +728,13 @@ def test_requests_and_keys_do_not_grow_with_the_number_of_blocks_that_are_asked_
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_small_items_are_summed_to_the_same_bits_in_larger_blocks(enabled, client):
-    items = list(numpy.random.default_rng(5).standard_normal(3000 if enabled else 200))
+    items = list(numpy.random.default_rng(5).standard_normal(3000 if enabled else 600))
     with dask.config.set(scheduler="sync"):
         expected = dg.value_and_grad(lambda x: dg.map_sum(cube, items, x, grainsize=1))(0.3)
         of_slices = dg.value_and_grad(lambda x: dg.reduce_sum(cubes, items, x, grainsize=2))(0.3)
     with dask.config.set({"daskgrad.resident.enabled": enabled}), dg.place(items, 3) as shards:
         assert shards.grainsize > shards.slice_size == 2
-        for grainsize in ("auto", 3, 2):
+        for grainsize in ("auto", 3, 2) if enabled else ("auto",):
             summed = dg.value_and_grad(
                 lambda x, g=grainsize: dg.map_sum(cube, shards, x, grainsize=g)
             )

@@ -198,9 +198,9 @@ def test_a_cluster_without_workers_is_an_error():
 def test_many_calls_with_workers_dying_are_all_right(frail):
     shards = dg.place(ITEMS)
     gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
-    right = [expected(X + 0.01 * number) for number in range(80)]
-    for number in range(80):
-        if number in (20, 50):
+    right = [expected(X + 0.01 * number) for number in range(50)]
+    for number in range(50):
+        if number in (15, 30):
             pids = frail.run(os.getpid)
             os.kill(next(iter(pids.values())), signal.SIGKILL)
         value, found = gradient(X + 0.01 * number)
@@ -359,9 +359,9 @@ def memory(client):
 
 
 def test_calls_in_a_row_leave_nothing_behind(client):
-    """150 calls with a point of 240 kB, each with a constant of its own: 36 MB if any stayed."""
-    shards = dg.place(ITEMS)
-    big = numpy.linspace(0.0, 1.0, 30_000)
+    """100 calls with a point of 400 kB, each with a constant of its own: 40 MB if any stayed."""
+    shards = dg.place(ITEMS[:4])
+    big = numpy.linspace(0.0, 1.0, 50_000)
 
     def wide(item, x, scale):
         return np.sum(np.sin(x) * item[0]) * scale
@@ -372,7 +372,7 @@ def test_calls_in_a_row_leave_nothing_behind(client):
     for number in range(50):
         call(number)
     before = memory(client)
-    for number in range(50, 200):
+    for number in range(50, 150):
         call(number)
     after = memory(client)
     for was, is_now in zip(before, after, strict=True):

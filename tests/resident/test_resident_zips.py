@@ -179,15 +179,11 @@ def keeping():
 
 SHORT = {  # the other programs run at length
     "weights",
-    "a large array",
     "numbers that are drawn",
     "slices",
-    "beside a sum that is evaluated here",
     "effects and their prior",
     "effects twice",
-    "effects in slices",
     "effects in exact sums",
-    "large effects",
     "ragged effects",
 }
 

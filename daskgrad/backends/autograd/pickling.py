@@ -66,6 +66,8 @@ def is_wrapped(obj: Any) -> bool:
 
 def module_of(obj: Any) -> str | None:
     """The module that has an object under its name: the one of the raw function, or autograd's."""
+    if not obj.__name__.isidentifier():  # a lambda, of which a tape may hold thousands
+        return None
     raw = getattr(getattr(obj, "fun", None), "__module__", None)
     own = [raw] if raw and raw != "__main__" else []
     autograds = [name for name in sys.modules if name.startswith("autograd.")]
