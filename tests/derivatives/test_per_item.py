@@ -77,6 +77,7 @@ def test_placed_items_stay_where_they_are(client):
         both(X)
 
 
+@pytest.mark.long
 def test_items_that_are_lost_are_placed_again(frail):
     values, _ = by_hand(ITEMS, X)
     with dg.place(ITEMS, 4) as shards:

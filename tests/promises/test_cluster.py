@@ -203,6 +203,7 @@ def graph_of_ten(x, path):
     return dg.delayed(mixed)([dg.delayed(piece)(x, number) for number in range(10)])
 
 
+@pytest.mark.long
 def test_a_worker_killed_in_the_backward_pass_costs_only_time(log, frail):
     x = np.linspace(0.0, 1.0, 7)
     with dask.config.set(scheduler="sync"):

@@ -10,7 +10,7 @@ import pytest
 from families import FAMILIES, GRADIENTS
 from lengths import in_short
 
-N = 64
+N = 48
 FACTOR = 4
 EXPONENT = 1.1
 

@@ -55,7 +55,7 @@ def test_a_worker_that_is_killed_costs_only_time(name, frail, placed):
     assert_survived(name, ["one killed"], frail, placed)
 
 
-@in_short("name", ["graph", "placed", "zip", "vjp of a graph"], "zip", "vjp of a graph")
+@in_short("name", ["graph", "placed", "zip", "vjp of a graph"], "zip")
 def test_workers_that_are_all_killed_cost_only_time(name, frail, placed):
     assert_survived(name, ["all killed"], frail, placed)
 

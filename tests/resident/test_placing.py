@@ -181,6 +181,7 @@ def test_each_items_gradient(client):
     assert_same(found, dg.per_item(item, dg.zip(Y, ROWS, GROUPS), gradient="full")(X, Z))
 
 
+@pytest.mark.long
 def test_lost_columns_are_placed_again(frail):
     with dask.config.set(scheduler="sync"):
         expected = dg.value_and_grad(lambda x: PROGRAMS["both"](None, P, x, Z))(X)

@@ -728,7 +728,7 @@ def test_requests_and_keys_do_not_grow_with_the_number_of_blocks_that_are_asked_
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_small_items_are_summed_to_the_same_bits_in_larger_blocks(enabled, client):
-    items = list(numpy.random.default_rng(5).standard_normal(3000 if enabled else 600))
+    items = list(numpy.random.default_rng(5).standard_normal(2000 if enabled else 600))
     with dask.config.set(scheduler="sync"):
         expected = dg.value_and_grad(lambda x: dg.map_sum(cube, items, x, grainsize=1))(0.3)
         of_slices = dg.value_and_grad(lambda x: dg.reduce_sum(cubes, items, x, grainsize=2))(0.3)

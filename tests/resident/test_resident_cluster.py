@@ -175,6 +175,7 @@ def test_workers_that_join_get_their_share_and_those_that_leave_give_it_back():
         assert set(holders(shards)) == set(client.ncores())
 
 
+@pytest.mark.long
 def test_a_restarted_cluster_is_placed_on_again(frail):
     shards = dg.place(ITEMS)
     gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
