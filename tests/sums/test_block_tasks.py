@@ -27,6 +27,7 @@ from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.tasks.task_functions import TaskFunction
 from daskgrad.values.addition import add_values
 from daskgrad.values.cotangents import Cotangent, Seed
+from daskgrad.values.summation import pairwise
 
 X = np.linspace(0.2, 1.3, 4)
 ITEMS = [0.3, -1.2, 2.5, 0.7, 1.9]
@@ -194,6 +195,12 @@ def test_values_are_added_leaf_by_leaf():
     assert total["b"] == (3.0, 3.0)
     assert total["b"][1].dtype == np.float32
     assert_array_equal(first["a"], X)
+
+
+def test_partial_sums_of_two_dtypes_are_added_in_the_wider_one():
+    total = pairwise([np.float32(X), np.float32(X), X, X], add_values)
+    assert_array_equal(total, np.float32(X) + np.float32(X) + (X + X))
+    assert total.dtype == np.float64
 
 
 @pytest.mark.parametrize(
