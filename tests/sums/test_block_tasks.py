@@ -135,6 +135,8 @@ def test_blocks_of_arrays_have_no_gradient():
 def test_terms_of_two_kinds_are_an_error():
     with pytest.raises((TypeError, ValueError), match=r"one kind|one structure and shape"):
         Block(lambda item, x: x * item if item > 1 else np.sum(x)).capture()
+    with pytest.raises(TypeError, match=r"of the same kind: 3 of 5 .* one real number"):
+        Block(lambda item, x: np.sum(x) * (1j if item > 1 else 1.0)).capture()
 
 
 def test_an_error_names_the_item_by_its_place_in_the_whole():
