@@ -184,6 +184,13 @@ def test_right_second_derivatives_pass(name):
     dg.check_grads(model_of(fun), order=2)(*args)
 
 
+@pytest.mark.parametrize("x", [np.float32(X), X + 1j], ids=["single", "complex"])
+def test_second_derivatives_are_checked_in_double_precision_alone(x):
+    model = dg.delayed(lambda x: np.sum(x * x), name="model")
+    with pytest.raises(TypeError, match="second derivatives need real numbers in double"):
+        dg.check_grads(model, order=2)(x)
+
+
 @pytest.mark.parametrize("modes", [(), "backward", ("forward", "sideways")])
 def test_modes_are_forward_and_reverse(modes):
     with pytest.raises(ValueError, match="modes must be some of 'forward', 'reverse'; found"):

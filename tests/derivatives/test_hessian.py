@@ -363,6 +363,7 @@ def test_scipys_second_order_methods_take_the_product(method):
     [
         lambda x: x + np.ones(3),
         lambda x: x + 1j,
+        lambda x: x + dg.delayed(np.ones)(3),
         lambda x: x * dg.delayed(np.ones)(3),
         lambda x: dg.sum([x, dg.delayed(np.ones)(3)]),
     ],

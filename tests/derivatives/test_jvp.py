@@ -181,6 +181,10 @@ def test_the_caller_owns_the_results():
         result[0] = 7.0
     assert X[0] == 0.2
     assert V[0] == 0.3
+    table = np.ones(3)
+    value, _ = dg.jvp(dg.delayed(lambda x: (x, table)), (X,), (V,))
+    value[1][0] = 7.0
+    assert table[0] == 1.0
 
 
 # ------------------------------------------------------------------------------------- cost

@@ -160,6 +160,9 @@ def test_dtypes_are_those_of_the_argument_and_complex_norms_are_real():
     x = X.astype(np.float32)
     values, gradients = dg.per_item(lambda i, x: np.sum(i * x), [1.0, 2.0], gradient="full")(x)
     assert gradients.dtype == np.float32
+    norms = dg.per_item(lambda i, x: np.sum(i * x), [0.1, 0.3])(x)[1]
+    exact = np.float32([0.1, 0.3]).astype(float) * np.sqrt(3.0)
+    assert_allclose(norms, exact, rtol=1e-14)  # in double precision
     z = X + 1j
     norms = dg.per_item(lambda i, z: i * np.sum(np.abs(z) ** 2), [1.0, 2.0])(z)[1]
     assert norms.dtype == np.float64

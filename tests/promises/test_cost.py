@@ -605,6 +605,16 @@ def test_recompute_runs_a_model_twice_and_all_else_once(keep, log):
     assert runs(log) == (2 if keep == "recompute" else 1)
 
 
+def test_recompute_keeps_no_new_tape_either(log):
+    model = dg.delayed(counted, keep="recompute")
+    with dask.config.set(scheduler="threads"):
+        _, pullback = dg.vjp(lambda x: energy(model(x, log)), X)
+        assert runs(log) == 1
+        for _ in range(2):
+            pullback(1.0)
+            assert runs(log) == 1
+
+
 def test_a_pullback_runs_no_model_again(log):
     with dask.config.set(scheduler="threads"):
         _, pullback = dg.vjp(lambda x: all_kinds(x, log), X)

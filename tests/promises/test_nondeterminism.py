@@ -4,6 +4,7 @@ A forward task runs again when its worker is killed; its first value may have be
 """
 
 import contextlib
+import functools
 import os
 import random
 import signal
@@ -15,6 +16,7 @@ import dask
 import numpy
 import pytest
 from clusters import whole_again
+from dask.task_spec import DataNode
 from numpy.testing import assert_array_equal
 from policies import Never, moving, under
 from probes import lines, slow_back
@@ -335,6 +337,36 @@ def test_a_model_that_draws_other_numbers_after_a_kill_is_an_error(case, draw, f
             assert f"'{draw.__name__}'" in said or "'term'" in said
             return
         assert not fate.is_loss, "no error, and a gradient of two draws"
+
+
+def losing(graph, keys, lost=("forward", "value"), **_):
+    """A scheduler in this thread that runs what draws once more, when all consumers have run."""
+    tasks = dict(graph.__dask_graph__())
+    words = {key: key[0].split("-") for key in tasks}  # its stage, and those of its model's name
+    forward = [key for key, (stage, *_) in words.items() if stage in ("forward", "value")]
+    drawn = [key for key in forward if words[key][0] in lost and words[key][1] in ("from", "term")]
+    kept = [key for key in forward if key not in drawn]
+    values = dask.local.get_sync(tasks, kept)
+    held = {key: DataNode(key, value) for key, value in zip(kept, values, strict=True)}
+    return dask.local.get_sync({**tasks, **held}, keys)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case is not a_held_pullback])
+def test_a_model_that_draws_other_numbers_after_a_loss_is_an_error(case, tmp_path):
+    with (
+        dask.config.set(scheduler=losing),
+        pytest.raises(NondeterministicModelError, match=r"'(from_numpys_state|term)'"),
+    ):
+        case(Undisturbed(tmp_path / "log"), from_numpys_state)
+
+
+def test_an_output_is_compared_with_the_value_that_was_returned():
+    model = dg.delayed(lambda x: np.sum(from_numpys_state(x, None)), name="from state")
+    with (
+        dask.config.set(scheduler=functools.partial(losing, lost=("forward",))),
+        pytest.raises(NondeterministicModelError, match="'from state' is not deterministic"),
+    ):
+        dg.value_and_grad(lambda x: model(x))(X)
 
 
 @pytest.mark.parametrize(("case", "draw"), DRAWN_AGAIN)

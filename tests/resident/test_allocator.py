@@ -4,12 +4,15 @@ import os
 import platform
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from clusters import cluster
 from lengths import in_short
 
 import daskgrad as dg
+from daskgrad.resident import allocator
+from daskgrad.resident.worker_plugin import SumsPlugin, this_process
 
 ON_GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 
@@ -74,3 +77,14 @@ def test_the_workers_have_it_while_shards_are_open(is_on):
         (when_closed,) = client.run(is_given_back, 1_500_000).values()
     assert while_open != is_on
     assert when_closed
+
+
+@pytest.mark.parametrize(("process", "calls"), [(this_process(), []), (("far", 1), ["on", "off"])])
+def test_the_clients_own_process_is_left_alone(process, calls, monkeypatch):
+    found = []
+    monkeypatch.setattr(allocator, "keep_freed_memory", lambda: found.append("on"))
+    monkeypatch.setattr(allocator, "restore", lambda: found.append("off"))
+    plugin, worker = SumsPlugin("sums", True, process), SimpleNamespace(handlers={})
+    plugin.setup(worker)
+    plugin.teardown(worker)
+    assert found == calls

@@ -27,6 +27,7 @@ from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.tasks.task_functions import TaskFunction
 from daskgrad.values.addition import add_values
 from daskgrad.values.cotangents import Cotangent, Seed
+from daskgrad.values.summation import pairwise
 
 X = np.linspace(0.2, 1.3, 4)
 ITEMS = [0.3, -1.2, 2.5, 0.7, 1.9]
@@ -134,6 +135,8 @@ def test_blocks_of_arrays_have_no_gradient():
 def test_terms_of_two_kinds_are_an_error():
     with pytest.raises((TypeError, ValueError), match=r"one kind|one structure and shape"):
         Block(lambda item, x: x * item if item > 1 else np.sum(x)).capture()
+    with pytest.raises(TypeError, match=r"of the same kind: 3 of 5 .* one real number"):
+        Block(lambda item, x: np.sum(x) * (1j if item > 1 else 1.0)).capture()
 
 
 def test_an_error_names_the_item_by_its_place_in_the_whole():
@@ -194,6 +197,12 @@ def test_values_are_added_leaf_by_leaf():
     assert total["b"] == (3.0, 3.0)
     assert total["b"][1].dtype == np.float32
     assert_array_equal(first["a"], X)
+
+
+def test_partial_sums_of_two_dtypes_are_added_in_the_wider_one():
+    total = pairwise([np.float32(X), np.float32(X), X, X], add_values)
+    assert_array_equal(total, np.float32(X) + np.float32(X) + (X + X))
+    assert total.dtype == np.float64
 
 
 @pytest.mark.parametrize(
