@@ -473,7 +473,7 @@ def test_differentiate_warns_of_what_the_output_does_not_depend_on():
 # --------------------------------------------------------------------------------------- dtypes
 
 
-@pytest.mark.parametrize("scheduler", ["sync", "cluster"], indirect=True)
+@pytest.mark.parametrize("scheduler", ["sync", "threads"], indirect=True)
 def test_float32_stays_float32(scheduler):
     x = X.astype(np.float32)
     for graph in GRAPHS:

@@ -101,7 +101,9 @@ def of_slices(pair, x):
 
 
 @pytest.mark.parametrize(
-    ("add_up", "term"), [(dg.map_sum, of_pair), (dg.reduce_sum, of_slices)], ids=["items", "slices"]
+    ("add_up", "term"),
+    [(dg.map_sum, of_pair), pytest.param(dg.reduce_sum, of_slices, marks=pytest.mark.long)],
+    ids=["items", "slices"],
 )
 def test_what_is_zipped_with_placed_items_is_to_be_placed_with_them(add_up, term, client):
     shards, model = dg.place([1.0] * 40), dg.delayed(term, name=f"zipped {term.__name__}")

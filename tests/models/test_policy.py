@@ -9,6 +9,7 @@ import numpy
 import pytest
 from clusters import cluster
 from dask.sizeof import sizeof
+from lengths import in_short
 from numpy.testing import assert_array_equal
 from policies import Always, Never, Only, captured_under, moved, moving, under
 from probes import lines, write
@@ -327,7 +328,7 @@ def holder_of(client, stage):
     return holder
 
 
-@pytest.mark.parametrize("to_disk", [True, False])
+@in_short("to_disk", [True, False], True)
 def test_what_is_spilled_is_told_from_what_moves(to_disk, log, gradient):
     """Dask gives the serializers of its messages a context, and those of its spill files none."""
     with cluster(SPILL_ALL) as client:
@@ -339,7 +340,7 @@ def test_what_is_spilled_is_told_from_what_moves(to_disk, log, gradient):
         assert len(lines(log)) == (1 if to_disk else 2)
 
 
-@pytest.mark.parametrize("to_disk", [True, False])
+@in_short("to_disk", [True, False], False)
 def test_what_moves_is_told_from_what_is_spilled(to_disk, log, gradient, frail):
     with under(Only(to_disk=to_disk)):
         _, pullback = held(log)

@@ -14,6 +14,7 @@ import pytest
 from clusters import cluster, kill_when
 from dask.sizeof import sizeof
 from distributed import Client, get_worker
+from lengths import in_short
 from numpy.testing import assert_array_equal
 from policies import Never, under
 from probes import lines, write
@@ -91,7 +92,7 @@ def captured_call(fun, x):
 # ---------------------------------------------------------------------------------- they move
 
 
-MOVING = pytest.mark.parametrize("model", [probes.deep_chain, probes.holds_lock])
+MOVING = in_short("model", [probes.deep_chain, probes.holds_lock], probes.holds_lock)
 
 
 def expected(model, x, log):

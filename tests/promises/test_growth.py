@@ -70,7 +70,7 @@ def sizes(run):
     return len(tasks), sum([len(cloudpickle.dumps(task)) for task in tasks.values()])
 
 
-@in_short("name", GRADIENTS, *list(GRADIENTS)[::2])
+@in_short("name", GRADIENTS, *list(GRADIENTS)[::3])
 def test_tasks_and_their_bytes_grow_with_the_number_of_pieces(name):
     few, many = [sizes(FAMILIES[name](count)) for count in (N, FACTOR * N)]
     assert exponent(few[0], many[0]) < EXPONENT, (few, many)

@@ -425,7 +425,7 @@ if __name__ == "__main__":
 """
 
 
-@in_short("scheduler", ["cluster", "processes", "threads"], "cluster", "threads")
+@in_short("scheduler", ["cluster", "processes", "threads"], "threads")
 def test_ctrl_c_in_a_terminal(scheduler, log, tmp_path):
     """It reaches every process of the group. The first is caught, the second ends the program.
 
@@ -499,12 +499,12 @@ FAILING = {
 }
 
 
-ON_THREADS = ("threads", "value_and_grad")
-FAILURES = [  # of each operation on the cluster, of one on threads; the others at length
+SHORT_FAILURES = {("threads", "value_and_grad"), ("cluster", "sum")}
+FAILURES = [  # two; the others at length
     pytest.param(
         scheduler,
         name,
-        marks=[pytest.mark.long] * (scheduler != "cluster" and (scheduler, name) != ON_THREADS),
+        marks=[pytest.mark.long] * ((scheduler, name) not in SHORT_FAILURES),
     )
     for scheduler in ("in line", "sync", "threads", "processes", "cluster")
     for name in FAILING

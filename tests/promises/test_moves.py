@@ -58,7 +58,13 @@ def workers_of(stage, rows):
     return {row["worker"] for row in rows if str(row["key"]).startswith(f"('{stage}")}
 
 
-CASES = [(thing, Always()) for thing in THINGS] + [("nothing", Never())]
+CASES = [
+    *[
+        pytest.param(thing, Always(), marks=[pytest.mark.long] * bool(at))
+        for at, thing in enumerate(THINGS)
+    ],
+    ("nothing", Never()),
+]
 
 
 @pytest.mark.parametrize(("thing", "policy"), CASES)

@@ -317,9 +317,9 @@ def drawn(draw, other, short):
 DRAWN_ANEW = drawn(
     from_numpys_state,
     from_pythons_state,
-    [a_call, a_sum_that_is_not_lost, a_held_pullback],
+    [a_call, a_held_pullback],
 )
-DRAWN_AGAIN = drawn(from_a_generator, from_a_seed, [several_consumers, a_sum_of_numbers])
+DRAWN_AGAIN = drawn(from_a_generator, from_a_seed, [several_consumers])
 
 
 def error_of(case, fate, draw):

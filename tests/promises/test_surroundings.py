@@ -346,7 +346,7 @@ def run(code, *args):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.parametrize("in_line", ["0", "60"])
+@in_short("in_line", ["0", "60"], "0")
 def test_in_a_forked_process(in_line):
     """Of a process that has threads of Dask's, which are not in the child.
 

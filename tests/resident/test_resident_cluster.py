@@ -196,6 +196,7 @@ def test_a_cluster_without_workers_is_an_error():
             gradient(X)
 
 
+@pytest.mark.long
 def test_many_calls_with_workers_dying_are_all_right(frail):
     shards = dg.place(ITEMS)
     gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))

@@ -8,6 +8,7 @@ import autograd.numpy as np
 import dask
 import optree
 import pytest
+from lengths import in_short
 from numpy.testing import assert_allclose, assert_array_equal
 from samples import decades
 
@@ -282,7 +283,7 @@ def leaves_of(tree):
     return optree.tree_leaves(tree)
 
 
-@pytest.mark.parametrize("grainsize", [1, 4, 5, "auto"])
+@in_short("grainsize", [1, 4, 5, "auto"], 4)
 def test_slices_of_items_that_are_differentiated(grainsize, scheduler):
     for items in (ROWS, RAGGED):
         gradients = dg.grad(

@@ -8,6 +8,7 @@ from autograd.builtins import dict as boxed_dict
 from autograd.builtins import list as boxed_list
 from autograd.builtins import tuple as boxed_tuple
 from autograd.scipy.integrate import odeint
+from lengths import in_short
 from numpy.testing import assert_allclose
 
 import daskgrad as dg
@@ -61,7 +62,7 @@ def test_a_container_that_is_used_twice_gets_the_sum_of_its_cotangents(model):
     assert_allclose(dg.grad(dg.delayed(model))(X), autograd.grad(model)(X), rtol=1e-7)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@in_short("model", MODELS, nested, differential_equation)
 def test_second_derivatives_go_through_containers(model):
     v = np.array([0.3, 1.1])
     gradient, product = dg.hvp(dg.delayed(model), (X,), (v,))
