@@ -1,6 +1,7 @@
 """One fixture runs a test on every scheduler; clusters are started once."""
 
 import multiprocessing
+import signal
 import sys
 from concurrent.futures import ProcessPoolExecutor
 
@@ -23,6 +24,9 @@ dask.config.set(  # idle clusters take a quarter of two cores otherwise
         "distributed.admin.system-monitor.interval": "10s",
     }
 )
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # pytest was started in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TWO_WORKERS = {
     "n_workers": 2,
