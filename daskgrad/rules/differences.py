@@ -21,6 +21,7 @@ from daskgrad.models.pullbacks import plain_value
 from daskgrad.models.tracing import Active, is_real_scalar, require_numbers, seen_by
 from daskgrad.rules.rule import Rule
 from daskgrad.values import cotangents
+from daskgrad.values.carriers import carrier
 from daskgrad.values.cotangents import Leaves, is_differentiable
 from daskgrad.values.descriptions import describe
 from daskgrad.values.trees import flatten, substitute, unflatten
@@ -197,7 +198,8 @@ def require_one_size(found: int, expected: int, name: str) -> None:
 # ------------------------------------------------------------------------------------ the pullback
 
 
-class Jacobian(NamedTuple):
+@carrier
+class Jacobian:
     """A pullback that is data: the Jacobian over the real numbers in value and arguments.
 
     ``value`` and ``arguments`` are the kinds of their leaves, ``None`` for one without derivative.

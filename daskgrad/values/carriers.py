@@ -17,11 +17,12 @@ def carrier(cls: type[Made]) -> type[Made]:
 
     It is pickled by its fields, unless it defines ``__reduce__``. Arrays among the fields, and in
     lists and tuples there, are canonical where they arrive; unpickling runs none of the user's
-    code. Its size counts the arrays in its fields, so that Dask knows it. Methods must name a base
-    class instead of calling ``super()``.
+    code. Its size counts the arrays in its fields, so that Dask knows it, unless it defines
+    ``__sizeof__``. Methods must name a base class instead of calling ``super()``.
     """
     made: Any = dataclass(slots=True, eq=False, repr=False)(cls)
-    made.__sizeof__ = size_of_carrier
+    if "__sizeof__" not in vars(cls):
+        made.__sizeof__ = size_of_carrier
     if "__reduce__" not in vars(cls):
         made.__reduce__ = reduce_carrier
     return made
