@@ -12,8 +12,9 @@ import dask
 import optree
 import pytest
 import scipy.optimize
+from lengths import in_short
 from numpy.testing import assert_allclose, assert_array_equal
-from schedulers import schedulers_in_turn
+from schedulers import SCHEDULERS, schedulers_in_turn
 
 import daskgrad as dg
 
@@ -473,7 +474,7 @@ def test_differentiate_warns_of_what_the_output_does_not_depend_on():
 # --------------------------------------------------------------------------------------- dtypes
 
 
-@pytest.mark.parametrize("scheduler", ["sync", "threads"], indirect=True)
+@in_short("scheduler", SCHEDULERS, "sync", "threads", indirect=True)
 def test_float32_stays_float32(scheduler):
     x = X.astype(np.float32)
     for graph in GRAPHS:

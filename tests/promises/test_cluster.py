@@ -209,13 +209,15 @@ def test_a_worker_killed_in_the_backward_pass_costs_only_time(log, frail):
     x = np.linspace(0.0, 1.0, 7)
     with dask.config.set(scheduler="sync"):
         undisturbed = dg.value_and_grad(graph_of_ten)(x, log)
-    log.write_text("")
-    killer = kill_when(log, "backward", after=0.05)
-    value, gradient = dg.value_and_grad(graph_of_ten)(x, log)
-    killer.join()
-    assert value == undisturbed[0]
-    assert_array_equal(gradient, undisturbed[1])
-    assert len({line.split()[-1] for line in lines(log)}) >= 2
+    for round_ in range(2):
+        log.write_text("")
+        killer = kill_when(log, "backward", after=0.1 * round_)
+        value, gradient = dg.value_and_grad(graph_of_ten)(x, log)
+        killer.join()
+        assert value == undisturbed[0]
+        assert_array_equal(gradient, undisturbed[1])
+        frail.wait_for_workers(2, timeout=60)
+        assert len({line.split()[-1] for line in lines(log)}) >= 2
 
 
 def scaled_wave(pair, x):

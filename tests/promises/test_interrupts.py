@@ -248,10 +248,6 @@ SHORT = {  # the others are long
 }
 
 
-def marked(cases):
-    return [pytest.param(*case, marks=[pytest.mark.long] * (case not in SHORT)) for case in cases]
-
-
 CASES = [("cluster", name) for name in OPERATIONS] + [
     (scheduler, name)
     for scheduler in ("in line", "sync", "threads", "processes")
@@ -259,7 +255,7 @@ CASES = [("cluster", name) for name in OPERATIONS] + [
 ]
 
 
-@pytest.mark.parametrize(("scheduler", "name"), marked(CASES))
+@in_short(("scheduler", "name"), CASES, *SHORT)
 def test_an_interrupt_ends_it(scheduler, name, request, log):
     operation, sign = OPERATIONS[name]
     expected = bits_in_line(operation, log)
@@ -499,19 +495,14 @@ FAILING = {
 }
 
 
-SHORT_FAILURES = {("threads", "value_and_grad"), ("cluster", "sum")}
-FAILURES = [  # two; the others at length
-    pytest.param(
-        scheduler,
-        name,
-        marks=[pytest.mark.long] * ((scheduler, name) not in SHORT_FAILURES),
-    )
+FAILURES = [
+    (scheduler, name)
     for scheduler in ("in line", "sync", "threads", "processes", "cluster")
     for name in FAILING
 ]
 
 
-@pytest.mark.parametrize(("scheduler", "name"), FAILURES)
+@in_short(("scheduler", "name"), FAILURES, ("threads", "value_and_grad"), ("cluster", "sum"))
 def test_an_exception_in_one_model_ends_the_others(scheduler, name, request, log):
     operation, model = FAILING[name]
     expected = bits_in_line(operation, log)

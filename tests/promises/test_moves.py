@@ -78,7 +78,7 @@ def test_a_stolen_backward_task_gives_the_same_bits(thing, policy, client, tmp_p
 
 def slow_chain(x, scale, path, seconds):
     y = slow_back(x * scale, path, seconds)
-    for _ in range(150):
+    for _ in range(500):
         y = np.sin(y) * 1.0001
     return y
 

@@ -121,8 +121,11 @@ def test_inside_a_task_of_a_cluster(fun, client, expected):
     assert client.submit(fun, pure=False).result(timeout=60) == expected
 
 
-def test_inside_as_many_tasks_as_there_are_threads(client, expected):
-    names = ("value_and_grad", "a held pullback", "a sum", "placed items")
+FEW = ("value_and_grad", "a held pullback", "a sum", "placed items")
+
+
+@in_short("names", [FEW, tuple(ASKED)], FEW)
+def test_inside_as_many_tasks_as_there_are_threads(names, client, expected):
     futures = [client.submit(everything, names, pure=False) for _ in range(4)]
     assert client.gather(futures) == [{name: expected[name] for name in names}] * 4
 

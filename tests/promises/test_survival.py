@@ -91,13 +91,12 @@ def restart(client, chance):
     client.restart(timeout=60)
 
 
-@pytest.mark.parametrize(
-    ("objective", "events"),
-    [
-        (vector, [kill_one, restart]),
-        pytest.param(vector_sum, [retire_one, kill_all], marks=pytest.mark.long),
-    ],
-    ids=["a model", "a sum"],
+EVENTS = (retire_one, kill_one, kill_all, restart)
+TWO = (kill_one, restart)
+
+
+@in_short(
+    ("objective", "events"), [(vector, TWO), (vector, EVENTS), (vector_sum, EVENTS)], (vector, TWO)
 )
 def test_a_pullback_that_is_held_survives_its_workers(objective, events, frail):
     """And the cluster's restart; the value comes from the time before."""

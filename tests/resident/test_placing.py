@@ -158,9 +158,8 @@ def test_placed_columns_have_the_bits_of_the_zip(name, derivative, client):
         assert_same(derive(program(dg.place)), expected)
     place = keeping()
     assert_same(derive(program(place)), expected)
-    if derivative in ("gradient", "second"):
-        with dask.config.set({"daskgrad.resident.enabled": False}):
-            assert_same(derive(program(place)), expected)
+    with dask.config.set({"daskgrad.resident.enabled": False}):
+        assert_same(derive(program(place)), expected)
 
 
 def test_they_are_evaluated_where_they_are(client):

@@ -136,7 +136,7 @@ def test_the_bits_are_those_of_the_graph_and_of_one_process(name, client):
         return kept.setdefault(id(items), dg.place(items, grainsize))
 
     gradient = dg.value_and_grad(lambda x: program(place, x))
-    for _ in range(2):  # what was measured in the first call changes the second, and no bit
+    for _ in range(3):  # what was measured in the first call changes the second, and no bit
         assert_same(gradient(X), expected)
     with dask.config.set({"daskgrad.resident.enabled": False}):
         assert_same(gradient(X), expected)
@@ -568,7 +568,7 @@ def test_what_is_remembered_of_workers_does_not_grow_with_calls_that_differ(clie
         def gradient(items, factor):
             return dg.grad(lambda x: dg.map_sum(scaled_dot, items, x, factor))(X)
 
-        for number in range(12):
+        for number in range(20):
             assert_array_equal(gradient(shards, float(number)), gradient(WEIGHTS, float(number)))
         known = connection_of(client).known
         assert {len(known(plan.worker)) for plan in shards.plan} == {8}
@@ -728,13 +728,13 @@ def test_requests_and_keys_do_not_grow_with_the_number_of_blocks_that_are_asked_
 
 @in_short("enabled", [True, False], True)
 def test_small_items_are_summed_to_the_same_bits_in_larger_blocks(enabled, client):
-    items = list(numpy.random.default_rng(5).standard_normal(2000 if enabled else 600))
+    items = list(numpy.random.default_rng(5).standard_normal(3000))
     with dask.config.set(scheduler="sync"):
         expected = dg.value_and_grad(lambda x: dg.map_sum(cube, items, x, grainsize=1))(0.3)
         of_slices = dg.value_and_grad(lambda x: dg.reduce_sum(cubes, items, x, grainsize=2))(0.3)
     with dask.config.set({"daskgrad.resident.enabled": enabled}), dg.place(items, 3) as shards:
         assert shards.grainsize > shards.slice_size == 2
-        for grainsize in ("auto", 3, 2) if enabled else ("auto",):
+        for grainsize in ("auto", 3, 2):
             summed = dg.value_and_grad(
                 lambda x, g=grainsize: dg.map_sum(cube, shards, x, grainsize=g)
             )

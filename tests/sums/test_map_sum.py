@@ -10,6 +10,7 @@ import optree
 import pytest
 from autograd.numpy.numpy_boxes import ArrayBox
 from distributed import Client, LocalCluster
+from lengths import in_short
 from numpy.testing import assert_allclose, assert_array_equal
 from samples import decades
 
@@ -130,7 +131,7 @@ def test_the_bits_of_a_sum_do_not_depend_on_the_scheduler(name, every_scheduler)
     assert set(results.values()) == {expected(name)}
 
 
-@pytest.mark.parametrize("threads", [1, 7])
+@in_short("threads", [1, 2, 7], 1, 7)
 def test_the_bits_of_a_sum_do_not_depend_on_the_number_of_threads(threads):
     with dask.config.set(scheduler="threads", num_workers=threads):
         for name in SUMS:
@@ -138,11 +139,11 @@ def test_the_bits_of_a_sum_do_not_depend_on_the_number_of_threads(threads):
                 assert value_and_gradient(name, grainsize) == expected(name), (name, grainsize)
 
 
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 7])
-def test_the_bits_of_a_sum_do_not_depend_on_the_number_of_workers(workers):
+@in_short(("workers", "grainsizes"), [(7, (4, 16)), (1, (1, 16)), (7, (1, 16))], (7, (4, 16)))
+def test_the_bits_of_a_sum_do_not_depend_on_the_number_of_workers(workers, grainsizes):
     with cluster_in_process(workers):
         for name in SUMS:
-            for grainsize in (4, 16):
+            for grainsize in grainsizes:
                 assert value_and_gradient(name, grainsize) == expected(name), (name, grainsize)
 
 

@@ -3,9 +3,18 @@
 import pytest
 
 
-def in_short(argument, rows, *short):
-    """Runs a test for all rows of a table; those that are not named here are marked ``long``."""
+def in_short(arguments, rows, *short, **how):
+    """Runs a test for all rows of a table; those that are not named here are marked ``long``.
+
+    Where ``arguments`` are several, so are the values in a row; ``how`` is for ``parametrize``.
+    """
     unknown = set(short) - set(rows)
     assert not unknown, unknown
-    cases = [pytest.param(row, marks=[pytest.mark.long] * (row not in short)) for row in rows]
-    return pytest.mark.parametrize(argument, cases)
+    cases = [
+        pytest.param(
+            *(row if isinstance(arguments, tuple) else [row]),
+            marks=[pytest.mark.long] * (row not in short),
+        )
+        for row in rows
+    ]
+    return pytest.mark.parametrize(arguments, cases, **how)
