@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
 from typing import Any, NoReturn
 
 import dask
@@ -25,7 +24,7 @@ from daskgrad.sums.item_cotangents import with_item_cotangents
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.settings import limit, limit_named
 from daskgrad.tasks.waiting import (
-    all_or_first_error,
+    Together,
     in_loop,
     is_done,
     result_of,
@@ -128,8 +127,8 @@ class Attempt:
         self.plan = request.plan
         self._request = request
         self._point = frame_message(request.point)
-        self._future: Future | None = in_loop(
-            self._client, lambda: all_or_first_error(list(map(self._ask, self.plan.trees)))
+        self._future: Together | None = Together(
+            self._client, list(map(self._ask, self.plan.trees))
         )
 
     def results(self, deadline: float) -> list[Result]:

@@ -22,13 +22,14 @@ from daskgrad.resident.messages import Frames, copy_frames, frame_message, frame
 from daskgrad.resident.parcels import Parcels, Unopened
 from daskgrad.resident.presence import TOPIC
 from daskgrad.resident.routes import Work, addresses
+from daskgrad.resident.worker_loop import all_or_first_error, in_thread
 from daskgrad.resident.worker_sums import CannotFinish, Job, Result, Unit, failed, merge_results
-from daskgrad.tasks.waiting import all_or_first_error
 
 EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
 ALIVE_EVERY = 1.0  # seconds between two signs of life while a long call runs
 
-NO_ROWS = pack(())
+NO_ROWS = Unopened(pack(()))
+NO_FRAMES: Mapping[str, Frames] = {}
 
 
 @dataclass(eq=False)
@@ -72,8 +73,8 @@ class SumsPlugin(WorkerPlugin):
         call: str,
         work: bytes,
         point: Frames,
-        parcels: Mapping[str, Frames],
-        rows: Mapping[str, Frames],
+        parcels: Mapping[str, Frames] = NO_FRAMES,
+        rows: Mapping[str, Frames] = NO_FRAMES,
     ) -> dict[str, Any]:
         """Returns the partial sums of this worker and those below it, or says why it cannot.
 
@@ -124,7 +125,8 @@ class SumsPlugin(WorkerPlugin):
         if self._parcels.receive(parcels, needed):
             raise CannotFinish("no parcels", address=self._worker.address)
         values = Unopened(message["point"])
-        rows = Unopened(message["rows"].get(work.address, NO_ROWS))
+        sent = message["rows"].get(work.address)
+        rows = NO_ROWS if sent is None else Unopened(sent)
         return [Job(job, n, values, rows, self._parcels) for n, job in enumerate(work.jobs)]
 
     async def _own(self, call: str, jobs: Sequence[Job]) -> Result:
@@ -157,7 +159,7 @@ class SumsPlugin(WorkerPlugin):
             raise CannotFinish("no items", address=self._worker.address) from None
 
     def _in_thread(self, fun: Callable, *args: Any) -> Awaitable[Any]:
-        return asyncio.get_running_loop().run_in_executor(self._worker.executor, fun, *args)
+        return in_thread(self._worker.executor, fun, *args)
 
 
 class EventLog:
@@ -207,9 +209,13 @@ def abandoning(name: str) -> str:
 
 
 async def call_worker(pool: Any, address: str, handler: str, **message: Any) -> Frames:
-    """A worker's result; CannotFinish if it is lost, has no such handler, or cannot finish."""
+    """A worker's result; CannotFinish if it is lost, has no such handler, or cannot finish.
+
+    What is empty is left out: Dask measures each container of a message.
+    """
+    sent = {name: part for name, part in message.items() if part}
     try:
-        reply = await getattr(pool(address), handler)(**message)
+        reply = await getattr(pool(address), handler)(**sent)
     except OSError as error:
         raise CannotFinish("lost", address=address, error=repr(error)) from None
     if not reply:

@@ -21,7 +21,8 @@ from numpy.testing import assert_array_equal
 
 import daskgrad as dg
 from daskgrad.graph import variables
-from daskgrad.tasks.waiting import all_or_first_error, drop_locals
+from daskgrad.resident.worker_loop import all_or_first_error, in_thread
+from daskgrad.tasks.waiting import drop_locals
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -228,7 +229,7 @@ def test_a_point_goes_when_the_call_has_ended(name, monkeypatch):
 
 async def in_a_pool():
     with ThreadPoolExecutor(1) as pool:
-        await asyncio.get_running_loop().run_in_executor(pool, wave, X, True)
+        await in_thread(pool, wave, X, True)
 
 
 async def together():

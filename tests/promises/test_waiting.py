@@ -4,12 +4,14 @@ import asyncio
 import concurrent.futures
 import contextlib
 import ctypes
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from types import SimpleNamespace
 
 import autograd.numpy as np
@@ -27,7 +29,7 @@ from daskgrad.tasks import supervision
 from daskgrad.tasks.keys import task_label
 from daskgrad.tasks.progress import standing
 from daskgrad.tasks.settings import limit
-from daskgrad.tasks.waiting import all_or_first_error, in_loop
+from daskgrad.tasks.waiting import Together
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -541,7 +543,7 @@ def loop():
 
 def together(loop, *coroutines):
     client = SimpleNamespace(loop=SimpleNamespace(asyncio_loop=loop))
-    return in_loop(client, lambda: all_or_first_error(coroutines))
+    return Together(client, coroutines)
 
 
 async def later(value, log, seconds=0.0):
@@ -573,8 +575,25 @@ def test_the_first_error_ends_those_that_still_run(loop):
 def test_to_cancel_what_runs_together_ends_all_of_it(loop):
     log = []
     both = together(loop, later("a", log, 600.0), later("b", log, 600.0))
-    wait_until(lambda: len([t for t in asyncio.all_tasks(loop) if t.get_coro().cr_await]) == 3)
+    wait_until(lambda: len([t for t in asyncio.all_tasks(loop) if t.get_coro().cr_await]) == 2)
     assert both.cancel()
     with pytest.raises(concurrent.futures.CancelledError):
         both.result(60)
     wait_until(lambda: sorted(log) == ["a", "b"])
+
+
+def test_an_error_that_nobody_asks_for_goes_with_its_future(loop):
+    async def fails():
+        await asyncio.sleep(0.0)
+        raise KeyError("unasked")
+
+    gc.disable()
+    try:
+        both = together(loop, fails(), later("a", [], 600.0))
+        concurrent.futures.wait([both], 60)
+        wait_until(lambda: not asyncio.all_tasks(loop))
+        ended = weakref.ref(both)
+        del both
+        wait_until(lambda: ended() is None)
+    finally:
+        gc.enable()

@@ -221,8 +221,8 @@ def watch_requests(client, name, path):
 
         handler = dask_worker.handlers[name]
 
-        async def evaluate(call, work, point, parcels, rows):
-            reply = await handler(call, work, point, parcels, rows)
+        async def evaluate(call, work, point, parcels=(), rows=()):
+            reply = await handler(call, work, point, dict(parcels), dict(rows))
             jobs = len(pickle.loads(work).jobs)
             write(path, f"{jobs} {len(parcels)} {sum(map(len, point))}")
             return reply

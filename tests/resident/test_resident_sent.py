@@ -194,10 +194,10 @@ def watch(client):
         handler = dask_worker.handlers[name]
         dask_worker.seen = []
 
-        async def evaluate(call, work, point, parcels, rows):
+        async def evaluate(call, work, point, parcels=(), rows=()):
             rows = dict(rows)
             dask_worker.seen.append((dict(parcels), rows, len(work), point))
-            return await handler(call, work, point, parcels, rows)
+            return await handler(call, work, point, dict(parcels), rows)
 
         dask_worker.handlers[name] = evaluate
 
