@@ -16,7 +16,7 @@ The peers:
 - dask.delayed: the graph of value and gradient of the same two models by autograd and their sum.
 
 Claims: daskgrad takes at most 1.5 times as long as ``client.run``, and the ``dask.delayed`` graph
-at least 8 times as long as daskgrad.
+at least 5 times as long as daskgrad.
 """
 
 import contextlib
@@ -169,7 +169,7 @@ def main() -> int:
     print(printed(peers))
     claims = [
         at_most("daskgrad's time over client.run's", ratio(seconds[OURS], seconds[RUN]), 1.5),
-        at_least("dask.delayed's time over daskgrad's", ratio(seconds[GRAPH], seconds[OURS]), 8.0),
+        at_least("dask.delayed's time over daskgrad's", ratio(seconds[GRAPH], seconds[OURS]), 5.0),
     ]
     return finish("latency", arguments, {"peers": peers}, claims, functools.partial(draw, peers))
 
