@@ -1,12 +1,11 @@
 """Hints: advice for errors of models that are not written for autograd."""
 
 HINT = (
-    "while it is differentiated, a model sees autograd's boxes instead of arrays: use "
-    "autograd.numpy instead of numpy and math, and autograd.scipy instead of scipy (for example "
-    "autograd.scipy.special.gammaln; give other functions a rule with dg.custom_vjp); make new "
-    "arrays (np.concatenate, np.where) instead of assigning into one; inside a model, take "
-    "derivatives of plain functions with autograd.grad, not dg.grad. autograd's tutorial tells "
-    "what it covers"
+    "while it is differentiated, a model sees autograd's boxes instead of arrays. Functions of "
+    "numpy and scipy.special take them; use these instead of math, and autograd.scipy instead of "
+    "the rest of scipy (for example autograd.scipy.linalg; give other functions a rule with "
+    "dg.custom_vjp). Make new arrays (np.concatenate, np.where) instead of assigning into one; "
+    "inside a model, take derivatives of plain functions with autograd.grad, not dg.grad"
 )
 
 
@@ -20,6 +19,7 @@ BOX_SIGNS = (  # in messages of plain NumPy and SciPy about a box, or an array o
     "holds references",
     "found object",
     "not supported for the input types",
+    "unsupported data types in input",
     "Can't differentiate w.r.t. type",
 )
 

@@ -75,6 +75,18 @@ RIGHT = {
     "np.random of no variable": lambda x: x[0] * np.random.default_rng(0).normal(),
     "autograd's full_like": lambda x: anp.sum(anp.full_like(C, x[0]) * x),
     "full_like of x": lambda x: anp.sum(anp.full_like(x, 2.0) * x),
+    "np.add.reduce": np.add.reduce,
+    "np.clip between x": lambda x: anp.sum(np.clip(C, x[0], x[2])),
+    "np.linalg.solve": lambda x: anp.sum(np.linalg.solve(MATRIX, x)),
+    "np.linalg.det": lambda x: np.linalg.det(x[:, None] * MATRIX),
+    "np.fft.fft": lambda x: anp.sum(anp.abs(np.fft.fft(x))),
+    "np.linspace": lambda x: anp.sum(np.linspace(0.0, x[0], 3)),
+    "np.where of a scalar": lambda x: np.where(C[0] > 0, x[0], 0.0),
+    "np.tensordot": lambda x: np.tensordot(C, x, 1),
+    "np.multiply.outer": lambda x: np.sum(np.multiply.outer(x, C) * MATRIX),
+    "np.add.accumulate": lambda x: np.sum(np.add.accumulate(x) * C),
+    "scipy.special.gammaln": lambda x: np.sum(scipy.special.gammaln(x)),
+    "np.linalg.eigh": lambda x: np.sum(np.linalg.eigh(np.diag(x) + 1.0)[0] * C),
     "a full_like of arrays": lambda x: anp.sum(anp.full_like(MATRIX, x) * MATRIX),
 }
 
@@ -96,20 +108,14 @@ REFUSED = {
     "assignment into x": lambda x: assigned(x, 0, 1.0),
     "adding in place to an array": lambda x: anp.sum(operator.iadd(C.copy(), x)),
     "np.add.at": lambda x: np.add.at(np.zeros(3), [0, 1, 2], x),
-    "np.add.reduce": np.add.reduce,
     "np.put": lambda x: np.put(np.zeros(3), [0], x),
     "np.copyto": lambda x: np.copyto(np.zeros(3), x),
     "out=": lambda x: np.multiply(x, C, out=np.zeros(3)),
     "np.interp at x": lambda x: anp.sum(np.interp(x, [0.0, 1.0], [0.0, 2.0])),
     "np.interp in x": lambda x: np.interp(0.5, [0.0, 1.0, 2.0], x),
-    "np.clip between x": lambda x: anp.sum(np.clip(C, x[0], x[2])),
     "np.exp of an object array": lambda x: np.sum(np.exp(np.array([x[0], x[1]]))),
-    "np.linalg.solve": lambda x: anp.sum(np.linalg.solve(MATRIX, x)),
-    "np.linalg.det": lambda x: np.linalg.det(x[:, None] * MATRIX),
-    "np.fft.fft": lambda x: anp.sum(anp.abs(np.fft.fft(x))),
     "np.nditer": lambda x: sum([float(v) for v in np.nditer(x)]),
     "np.fromiter": lambda x: anp.sum(np.fromiter(x, float)),
-    "np.linspace": lambda x: anp.sum(np.linspace(0.0, x[0], 3)),
     "np.random of x": lambda x: np.random.default_rng(0).normal(x[0], 1.0),
     "a masked array on the right": lambda x: anp.sum(x * np.ma.masked_array(C, [0, 1, 0])),
     "np.matrix": lambda x: anp.sum(np.matrix(MATRIX, copy=False) * x[:, None]),
@@ -154,22 +160,22 @@ def test_plain_numpy_that_does_not_work_is_an_error_with_a_hint(usage):
     with pytest.raises((TypeError, ValueError, AttributeError)) as caught:
         dg.grad(lambda x: energy(x) + model(x))(X)
     assert "forward pass of model 'model', called with (float64[3])" in notes(caught.value)
-    assert "use autograd.numpy instead of numpy" in notes(caught.value)
+    assert "Functions of numpy and scipy.special take them" in notes(caught.value)
 
 
 def test_the_hint_names_what_takes_the_place_of_scipy():
     with pytest.raises(TypeError) as caught:
         dg.grad(dg.delayed(lambda x: anp.sum(scipy.special.spence(x))))(X)
-    for told in ("autograd.scipy instead of scipy", "autograd.scipy.special.gammaln", "custom_vjp"):
+    for told in ("instead of the rest of scipy", "autograd.scipy.linalg", "custom_vjp"):
         assert told in notes(caught.value)
     right = dg.grad(dg.delayed(lambda x: anp.sum(autograd.scipy.special.gammaln(x))))(X)
     assert_allclose(right, scipy.special.digamma(X))
 
 
-@pytest.mark.parametrize(
-    "fun", [lambda x: np.where(C[0] > 0, x[0], 0.0), lambda x: np.tensordot(C, x, 1)]
-)
-def test_an_array_of_boxes_is_no_result(fun):
+def test_an_array_of_boxes_is_no_result():
+    def fun(x):
+        return np.array([x[0], x[1]])
+
     with pytest.raises(TypeError, match=r"'model' returned an array of Python objects.*autograd"):
         dg.grad(dg.delayed(fun, name="model"))(X)
 

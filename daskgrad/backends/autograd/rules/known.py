@@ -49,6 +49,14 @@ def settle() -> None:
         _rules = count
 
 
+def learn(ufunc: Callable) -> None:
+    """Imports the rules of SciPy's special functions if a ufunc is one of these."""
+    special = sys.modules.get("scipy.special")
+    if special is not None and getattr(special, ufunc.__name__, None) is ufunc:
+        importlib.import_module("autograd.scipy.special")
+        settle()
+
+
 def primitives_of(package: str) -> set[Callable]:
     """The primitives with rules that are in a package and its modules."""
     modules = [

@@ -1,0 +1,86 @@
+"""Plain calls: functions of plain NumPy and SciPy that are called with traced values.
+
+NumPy asks its arguments first (NEP 13 and NEP 18), and autograd's boxes answer here: the call is
+made of the function's twin, which records it. A function without a twin runs as NumPy has written
+it; most are a few lines of others. ``install`` gives autograd's box the two methods that NumPy
+asks.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.core import primitive_vjps
+from autograd.numpy.numpy_boxes import ArrayBox
+from autograd.tracer import isbox, trace_primitives_map
+
+from daskgrad.backends.autograd.rules.declaration import DECLARED
+from daskgrad.backends.autograd.rules.known import learn, without_derivative
+
+ufunc_of_box = ArrayBox.__array_ufunc__
+
+
+def install() -> None:
+    """Gives autograd's box the methods that NumPy asks."""
+    ArrayBox.__array_function__ = call_function
+    ArrayBox.__array_ufunc__ = call_ufunc
+
+
+def call_function(box: Any, fun: Any, types: Any, args: tuple, kwargs: dict) -> Any:
+    """The traced call of a NumPy function."""
+    if not all([kind is np.ndarray or issubclass(kind, ArrayBox) for kind in types]):
+        return NotImplemented
+    return (twin_of(fun) or fun._implementation)(*args, **kwargs)
+
+
+NAMESPACES = ((np, anp), (np.linalg, anp.linalg), (np.fft, anp.fft))
+
+
+TWINS: dict[Callable, Callable] = {}  # those found so far
+
+
+def twin_of(fun: Any) -> Callable | None:
+    """autograd's function in the place of NumPy's, unless it has no rule."""
+    if fun not in TWINS:
+        for numpys, autograds in NAMESPACES:
+            twin = getattr(autograds, fun.__name__, None)
+            if getattr(numpys, fun.__name__, None) is fun and callable(twin) and has_rule(twin):
+                TWINS[fun] = twin
+    return TWINS.get(fun)
+
+
+def has_rule(twin: Any) -> bool:
+    """Whether a function of autograd's is composed of others, or has a rule, or is constant."""
+    if not hasattr(twin, "fun"):
+        return True
+    return twin in primitive_vjps or twin in DECLARED or twin in without_derivative()
+
+
+REDUCTIONS: dict[
+    tuple[np.ufunc, str], Callable
+] = {  # methods of ufuncs -> the function that does the same
+    (np.add, "reduce"): anp.sum,
+    (np.multiply, "reduce"): anp.prod,
+    (np.maximum, "reduce"): anp.max,
+    (np.minimum, "reduce"): anp.min,
+}
+
+
+def call_ufunc(box: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    """The traced call of a ufunc, of NumPy or SciPy, or of one of its methods."""
+    if method == "__call__":
+        if ufunc not in trace_primitives_map:
+            learn(ufunc)
+        return ufunc_of_box(box, ufunc, method, *inputs, **kwargs)
+    if "out" in kwargs or not isbox(inputs[0]):
+        return NotImplemented
+    if (ufunc, method) in REDUCTIONS:
+        axis = kwargs.pop("axis", 0)
+        return REDUCTIONS[ufunc, method](*inputs, axis=axis, **kwargs)
+    if (ufunc, method) == (np.add, "accumulate"):
+        return anp.cumsum(inputs[0], **{"axis": 0, **kwargs})
+    if method == "outer" and not kwargs:
+        first, second = inputs
+        return ufunc(anp.reshape(first, anp.shape(first) + (1,) * anp.ndim(second)), second)
+    return NotImplemented
