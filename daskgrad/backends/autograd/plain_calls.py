@@ -40,12 +40,12 @@ NAMESPACES = ((np, anp), (np.linalg, anp.linalg), (np.fft, anp.fft))
 TWINS: dict[Callable, Callable] = {}  # those found so far
 
 
-def twin_of(fun: Any) -> Callable | None:
+def twin_of(fun: Callable) -> Callable | None:
     """autograd's function in the place of NumPy's, unless it has no rule."""
     if fun not in TWINS:
         for numpys, autograds in NAMESPACES:
             twin = getattr(autograds, fun.__name__, None)
-            if getattr(numpys, fun.__name__, None) is fun and callable(twin) and has_rule(twin):
+            if twin is not None and getattr(numpys, fun.__name__, None) is fun and has_rule(twin):
                 TWINS[fun] = twin
     return TWINS.get(fun)
 
