@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import dask
@@ -128,7 +129,7 @@ class Attempt:
         self._request = request
         self._point = frame_message(request.point)
         self._future: Together | None = Together(
-            self._client, list(map(self._ask, self.plan.trees))
+            self._client, [partial(self._ask, tree) for tree in self.plan.trees]
         )
 
     def results(self, deadline: float) -> list[Result]:

@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 from distributed import Client, rejoin, secede, threadpoolexecutor
@@ -34,19 +34,19 @@ def in_loop(client: Client, ask: Callable[[], Awaitable[Any]]) -> concurrent.fut
 
 
 class Together(concurrent.futures.Future):
-    """The results of coroutines in the client's event loop, in a list, or the first error.
+    """The results of questions asked in the client's event loop, in a list, or the first error.
 
     An error, or ``cancel``, cancels the others. A coroutine that awaits ``asyncio.gather`` takes
     three more trips through the loop: 2 % of a gradient whose models take no time.
     """
 
-    def __init__(self, client: Client, coroutines: Sequence[Coroutine[Any, Any, Any]]):
+    def __init__(self, client: Client, questions: Sequence[Callable[[], Awaitable[Any]]]):
         super().__init__()
         self._loop = client.loop.asyncio_loop
-        self._results: list[Any] = [None] * len(coroutines)
-        self._running = len(coroutines)
+        self._results: list[Any] = [None] * len(questions)
+        self._running = len(questions)
         self._tasks: list[asyncio.Task] = []
-        self._loop.call_soon_threadsafe(self._begin, coroutines)
+        self._loop.call_soon_threadsafe(self._begin, questions)
 
     def cancel(self) -> bool:
         is_cancelled = super().cancel()
@@ -54,17 +54,17 @@ class Together(concurrent.futures.Future):
             self._loop.call_soon_threadsafe(self._cancel_tasks)
         return is_cancelled
 
-    def _begin(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> None:
-        self._tasks = [self._loop.create_task(self._run(*each)) for each in enumerate(coroutines)]
+    def _begin(self, questions: Sequence[Callable[[], Awaitable[Any]]]) -> None:
+        self._tasks = [self._loop.create_task(self._ask(*each)) for each in enumerate(questions)]
 
     def _cancel_tasks(self) -> None:
         for task in self._tasks:
             task.cancel()
 
-    async def _run(self, number: int, coroutine: Coroutine[Any, Any, Any]) -> None:
+    async def _ask(self, number: int, ask: Callable[[], Awaitable[Any]]) -> None:
         with contextlib.suppress(concurrent.futures.InvalidStateError):  # it has ended before
             try:
-                self._results[number] = await coroutine
+                self._results[number] = await ask()
             except asyncio.CancelledError:
                 self.cancel()
             except Exception as error:

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import weakref
+from functools import partial
 from types import SimpleNamespace
 
 import autograd.numpy as np
@@ -541,9 +542,9 @@ def loop():
         loop.close()
 
 
-def together(loop, *coroutines):
+def together(loop, *questions):
     client = SimpleNamespace(loop=SimpleNamespace(asyncio_loop=loop))
-    return Together(client, coroutines)
+    return Together(client, questions)
 
 
 async def later(value, log, seconds=0.0):
@@ -555,8 +556,8 @@ async def later(value, log, seconds=0.0):
     return value
 
 
-def test_what_coroutines_return_together_is_in_their_order(loop):
-    both = together(loop, later("a", [], 0.05), later("b", []))
+def test_what_is_answered_together_is_in_their_order(loop):
+    both = together(loop, partial(later, "a", [], 0.05), partial(later, "b", []))
     assert both.result(60) == ["a", "b"]
     assert not both.cancel()
 
@@ -568,13 +569,25 @@ def test_the_first_error_ends_those_that_still_run(loop):
 
     log = []
     with pytest.raises(KeyError, match="first"):
-        together(loop, later("a", log, 600.0), fails(), later("b", log, 600.0)).result(60)
+        together(
+            loop, partial(later, "a", log, 600.0), fails, partial(later, "b", log, 600.0)
+        ).result(60)
     wait_until(lambda: sorted(log) == ["a", "b"])
+
+
+def test_what_has_not_begun_when_another_fails_never_does(loop):
+    async def fails():
+        raise KeyError("at once")
+
+    with pytest.raises(KeyError, match="at once"):
+        together(loop, fails, partial(later, "a", [], 600.0)).result(60)
+    wait_until(lambda: not asyncio.all_tasks(loop))
+    gc.collect()  # a coroutine that nobody awaits would be a warning
 
 
 def test_to_cancel_what_runs_together_ends_all_of_it(loop):
     log = []
-    both = together(loop, later("a", log, 600.0), later("b", log, 600.0))
+    both = together(loop, partial(later, "a", log, 600.0), partial(later, "b", log, 600.0))
     wait_until(lambda: len([t for t in asyncio.all_tasks(loop) if t.get_coro().cr_await]) == 2)
     assert both.cancel()
     with pytest.raises(concurrent.futures.CancelledError):
@@ -589,7 +602,7 @@ def test_an_error_that_nobody_asks_for_goes_with_its_future(loop):
 
     gc.disable()
     try:
-        both = together(loop, fails(), later("a", [], 600.0))
+        both = together(loop, fails, partial(later, "a", [], 600.0))
         concurrent.futures.wait([both], 60)
         wait_until(lambda: not asyncio.all_tasks(loop))
         ended = weakref.ref(both)
