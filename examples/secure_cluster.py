@@ -32,8 +32,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import autograd.numpy as np
 import dask
+import numpy as np
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec

@@ -6,7 +6,7 @@ it; most are a few lines of others. ``install`` gives autograd's box the two met
 asks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import autograd.numpy as anp
@@ -37,7 +37,17 @@ def call_function(box: Any, fun: Any, types: Any, args: tuple, kwargs: dict) -> 
 NAMESPACES = ((np, anp), (np.linalg, anp.linalg), (np.fft, anp.fft))
 
 
-TWINS: dict[Callable, Callable] = {}  # those found so far
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+    """``np.select``, of which autograd's own function calls NumPy's with boxes."""
+    if len(condlist) != len(choicelist):
+        return np.select(condlist, [0] * len(choicelist))  # NumPy's error
+    chosen = default
+    for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
+        chosen = anp.where(condition, choice, chosen)
+    return chosen
+
+
+TWINS: dict[Callable, Callable] = {np.select: select}  # and those found so far
 
 
 def twin_of(fun: Callable) -> Callable | None:
@@ -57,9 +67,8 @@ def has_rule(twin: Any) -> bool:
     return twin in primitive_vjps or twin in DECLARED or twin in without_derivative()
 
 
-REDUCTIONS: dict[
-    tuple[np.ufunc, str], Callable
-] = {  # methods of ufuncs -> the function that does the same
+# Methods of ufuncs, and the function that does the same.
+REDUCTIONS: dict[tuple[np.ufunc, str], Callable] = {
     (np.add, "reduce"): anp.sum,
     (np.multiply, "reduce"): anp.prod,
     (np.maximum, "reduce"): anp.max,
@@ -73,14 +82,13 @@ def call_ufunc(box: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: A
         if ufunc not in trace_primitives_map:
             learn(ufunc)
         return ufunc_of_box(box, ufunc, method, *inputs, **kwargs)
-    if "out" in kwargs or not isbox(inputs[0]):
-        return NotImplemented
-    if (ufunc, method) in REDUCTIONS:
-        axis = kwargs.pop("axis", 0)
-        return REDUCTIONS[ufunc, method](*inputs, axis=axis, **kwargs)
-    if (ufunc, method) == (np.add, "accumulate"):
-        return anp.cumsum(inputs[0], **{"axis": 0, **kwargs})
     if method == "outer" and not kwargs:
         first, second = inputs
         return ufunc(anp.reshape(first, anp.shape(first) + (1,) * anp.ndim(second)), second)
+    if "out" in kwargs or not isbox(inputs[0]):
+        return NotImplemented
+    if (ufunc, method) in REDUCTIONS:
+        return REDUCTIONS[ufunc, method](*inputs, **{"axis": 0, **kwargs})
+    if (ufunc, method) == (np.add, "accumulate"):
+        return anp.cumsum(*inputs, **{"axis": 0, **kwargs})
     return NotImplemented

@@ -6,7 +6,7 @@ twice, and a nested derivative is wrong without an error; an exception inside a 
 counter raised. Numbers that only grow cannot meet: a later trace always has the higher one, also
 where a closure carries a box into another thread.
 
-This is the one place where daskgrad replaces something of another library: ``install`` is called
+Here and in ``plain_calls`` daskgrad replaces something of another library: ``install`` is called
 when it is imported, in every process.
 """
 

@@ -1,0 +1,160 @@
+"""Plain NumPy and scipy.special in a model: the bits of autograd's functions, in all traces."""
+
+import dataclasses
+import warnings
+
+import autograd
+import autograd.numpy as anp
+import functions_composed
+import functions_scipy  # and with it the others
+import numpy as np
+import pytest
+import scipy.special
+from inputs import C, X
+from numpy.testing import assert_allclose, assert_array_equal
+from sweep import TABLE, calls_of
+
+import daskgrad as dg
+from daskgrad.backends.autograd import linearize, trace
+
+assert functions_composed
+assert functions_scipy
+
+SPACES = ((np, anp), (np.linalg, anp.linalg), (np.fft, anp.fft))
+
+
+def plain_twin(entry):
+    """NumPy's or SciPy's own function, where an entry of the table has autograd's."""
+    for plain, traced in SPACES:
+        if getattr(traced, entry.name, None) is entry.fun:
+            return getattr(plain, entry.name, None)
+    twin = getattr(scipy.special, entry.name, None)
+    return twin if isinstance(twin, np.ufunc) else None
+
+
+TWINS = [(entry, twin) for entry in TABLE if (twin := plain_twin(entry)) is not None]
+
+
+NOT_ASKED = ("array", "full", "full_like")  # NumPy asks no list and no fill value
+
+
+def pulled(call, arrays):
+    """Values and cotangents, or the kind of the error."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            outputs, tape = trace(call, arrays)
+        except (NotImplementedError, TypeError) as error:
+            return [type(error)]
+        return outputs + tape.pull([np.ones_like(output) for output in outputs])
+
+
+def test_most_functions_of_the_table_have_a_plain_twin():
+    assert len(TWINS) > 0.75 * len(TABLE)
+
+
+@pytest.mark.parametrize(("entry", "twin"), TWINS, ids=[entry.name for entry, _ in TWINS])
+def test_a_plain_call_has_the_bits_of_autograds(entry, twin):
+    if entry.name in NOT_ASKED:
+        pytest.skip("NumPy does not ask: the value is an array of boxes")
+    plain_entry = dataclasses.replace(entry, fun=twin)
+    pairs = list(zip(calls_of(entry), calls_of(plain_entry), strict=True))[:12]
+    for traced, plain in pairs:
+        arrays = traced.arrays("d")
+        for one, other in zip(pulled(traced, arrays), pulled(plain, arrays), strict=True):
+            assert_array_equal(one, other, err_msg=plain.name, strict=True)
+
+
+def program(x):
+    """Plain NumPy and SciPy, of all kinds that NumPy asks for."""
+    folded = np.linalg.solve(np.outer(x, x) + np.eye(3), np.concatenate([x[:1], C[1:]]))
+    spectrum = np.abs(np.fft.fft(x)) ** 2
+    return np.sum(np.where(C > 1.0, folded, x) * scipy.special.gammaln(x)) + np.mean(spectrum)
+
+
+def of_autograd(x):
+    special = pytest.importorskip("autograd.scipy.special")
+    folded = anp.linalg.solve(anp.outer(x, x) + np.eye(3), anp.concatenate([x[:1], C[1:]]))
+    spectrum = anp.abs(anp.fft.fft(x)) ** 2
+    return anp.sum(anp.where(C > 1.0, folded, x) * special.gammaln(x)) + anp.mean(spectrum)
+
+
+DERIVATIVES = {
+    "reverse": dg.value_and_grad,
+    "forward": lambda fun: lambda x: dg.jvp(fun, (x,), (C,)),
+    "second": lambda fun: lambda x: dg.hvp(fun, (x,), (C,)),
+}
+
+
+@pytest.mark.parametrize("derivative", DERIVATIVES)
+def test_a_plain_program_has_the_bits_of_autograds_in_every_mode(derivative):
+    of = DERIVATIVES[derivative]
+    plain, traced = of(dg.delayed(program))(X), of(dg.delayed(of_autograd))(X)
+    for one, other in zip(plain, traced, strict=True):
+        assert_array_equal(one, other)
+
+
+def test_a_plain_program_is_differentiated_in_nested_traces():
+    slope = dg.delayed(lambda x: autograd.grad(program)(x))
+    found = dg.grad(lambda x: slope(x) @ C)(X)
+    _, (product,) = dg.hvp(dg.delayed(program), (X,), (C,))
+    assert_allclose(found, product, rtol=1e-12)
+
+
+class Theirs:
+    """An array of another library, which has its own answer."""
+
+    def __array_function__(self, fun, types, args, kwargs):
+        return "theirs"
+
+
+def test_arrays_of_other_libraries_are_asked_too():
+    answers = []
+
+    def model(x):
+        answers.append(np.concatenate([x, Theirs()]))
+        return np.sum(x)
+
+    dg.grad(dg.delayed(model))(X)
+    assert answers == ["theirs"]
+
+
+METHODS = {
+    "add.reduce": lambda x: np.add.reduce(x[:, None] * C, axis=1)[0],
+    "add.reduce of rows": lambda x: np.sum(np.add.reduce(np.outer(x, C)) ** 2),
+    "multiply.reduce": lambda x: np.multiply.reduce(x),
+    "maximum.reduce": lambda x: np.maximum.reduce(x * C),
+    "minimum.reduce": lambda x: np.minimum.reduce(x * C, keepdims=True)[0],
+    "add.accumulate": lambda x: np.sum(np.add.accumulate(x) ** 2),
+    "multiply.outer": lambda x: np.sum(np.multiply.outer(x, C) ** 2),
+    "subtract.outer": lambda x: np.sum(np.subtract.outer(C, x) ** 2),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_of_ufuncs_are_differentiated(name):
+    fun = METHODS[name]
+    _, push = linearize(lambda x: [fun(x)], [X])
+    _, tape = trace(lambda x: [fun(x)], [X])
+    steps = [fun(X + step) - fun(X - step) for step in 1e-6 * np.eye(3)]
+    assert_allclose(tape.pull([1.0])[0], np.array(steps) / 2e-6, rtol=1e-7)
+    assert_allclose([push([unit])[0] for unit in np.eye(3)], tape.pull([1.0])[0], rtol=1e-12)
+
+
+SELECTED = {
+    "of arrays": lambda x: np.sum(np.select([C > 2.0, C > 0.5], [x, x**2], 3.0) * C),
+    "the default": lambda x: np.sum(np.select([C > 1.0], [C], default=x[0])),
+}
+
+
+@pytest.mark.parametrize("name", SELECTED)
+def test_select_chooses_derivatives(name):
+    fun = SELECTED[name]
+    _, tape = trace(lambda x: [fun(x)], [X])
+    steps = [fun(X + step) - fun(X - step) for step in 1e-6 * np.eye(3)]
+    assert_allclose(tape.pull([1.0])[0], np.array(steps) / 2e-6, rtol=1e-7)
+
+
+def test_select_of_unequal_lists_is_numpys_error():
+    with pytest.raises(ValueError, match="length"):
+        dg.grad(dg.delayed(lambda x: np.sum(np.select([C > 1.0], [x, x]))))(X)
