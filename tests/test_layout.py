@@ -11,9 +11,9 @@ import daskgrad
 ROOT = pathlib.Path(daskgrad.__file__).parent
 
 # A room imports rooms before it; ``random`` is a module, which all may import.
-ROOMS = "values backends models rules tasks graph sums resident derivatives checks".split()
+ROOMS = "values backends scipy models rules tasks graph sums resident derivatives checks".split()
 APART = {("rules", "tasks"), ("tasks", "rules")}  # neither imports the other
-WORKER = ["random", "values", "backends", "models", "rules"]  # plain Python and NumPy
+WORKER = ["random", "values", "backends", "scipy", "models", "rules"]  # plain Python and NumPy
 
 LONGEST = 7  # modules in a row within a room, each of which imports the next
 
@@ -26,7 +26,7 @@ LIBRARIES = {  # library -> the rooms and modules that may import it
     "jax": ["backends.jax"],
     "torch": ["backends.torch"],
     "bokeh": [],
-    "scipy": [],
+    "scipy": ["backends.autograd.rules", "scipy"],
 }
 LOCAL = ["resident.balance", "resident.spread", "resident.routes", "resident.allocator"]
 

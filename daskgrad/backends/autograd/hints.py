@@ -2,8 +2,8 @@
 
 HINT = (
     "while it is differentiated, a model sees autograd's boxes instead of arrays. Functions of "
-    "numpy and scipy.special take them; use these instead of math, and autograd.scipy instead of "
-    "the rest of scipy (for example autograd.scipy.linalg; give other functions a rule with "
+    "numpy and scipy.special take them; use these instead of math, and daskgrad.scipy instead of "
+    "the rest of scipy (for example daskgrad.scipy.linalg; give other functions a rule with "
     "dg.custom_vjp). Make new arrays (np.concatenate, np.where) instead of assigning into one; "
     "inside a model, take derivatives of plain functions with autograd.grad, not dg.grad"
 )

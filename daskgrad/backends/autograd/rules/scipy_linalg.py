@@ -5,7 +5,9 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
+import scipy.linalg
 from autograd.core import primitive_jvps
+from autograd.extend import primitive
 from autograd.scipy import linalg
 
 from daskgrad.backends.autograd.rules.declaration import declare, equivalent, plain
@@ -14,8 +16,8 @@ from daskgrad.backends.autograd.rules.declaration import declare, equivalent, pl
 def solve_triangular_needed(
     a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False, **kwargs: Any
 ) -> bool:
-    """autograd does not look at ``unit_diagonal``, and does not conjugate."""
-    return unit_diagonal or (trans in (2, "C") and np.iscomplexobj(plain(a)))
+    """autograd does not look at ``unit_diagonal``; of complex matrices its rule fails."""
+    return unit_diagonal or np.iscomplexobj(plain(a)) or np.iscomplexobj(plain(b))
 
 
 @equivalent(
@@ -27,13 +29,16 @@ def solve_triangular_needed(
 def solve_triangular(
     a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False, **kwargs: Any
 ) -> Any:
-    """With the unit diagonal written out, and conjugated explicitly."""
+    """With the unit diagonal written out; of complex matrices as of any others."""
     if unit_diagonal:
         size = np.shape(plain(a))[-1]
         a = a * (1.0 - np.eye(size)) + np.eye(size)
+    if not (np.iscomplexobj(plain(a)) or np.iscomplexobj(plain(b))):
+        return linalg.solve_triangular(a, b, trans=trans, lower=lower)
+    a = anp.tril(a) if lower else anp.triu(a)
     if trans in (2, "C"):
-        a, trans = anp.conj(a), 1
-    return linalg.solve_triangular(a, b, trans=trans, lower=lower)
+        a = anp.conj(a)
+    return anp.linalg.solve(a if trans in (0, "N") else anp.transpose(a), b)
 
 
 # ---------------------------------------------------------------------------------- banded
@@ -82,3 +87,52 @@ def sqrtm_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callab
 
 
 declare(linalg.sqrtm, adjoint=sqrtm_adjoint, tangent=primitive_jvps[linalg.sqrtm])
+
+# ----------------------------------------------------------------------- exponentials, factors
+
+expm = primitive(scipy.linalg.expm)
+
+
+def expm_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """The Fréchet derivative of the transpose, a corner of an exponential of twice the size.
+
+    R. Mathias, A chain rule for matrix functions and applications, SIAM J. Matrix Anal. Appl. 17
+    (1996). All orders follow.
+    """
+    turned = anp.swapaxes(args[0], -1, -2)
+    size = np.shape(plain(turned))[-1]
+
+    def expm_pullback(g: Any) -> tuple:
+        above = anp.concatenate([turned, g], axis=-1)
+        below = anp.concatenate([anp.zeros_like(turned), turned], axis=-1)
+        return (expm(anp.concatenate([above, below], axis=-2))[..., :size, size:],)
+
+    return expm_pullback
+
+
+declare(expm, adjoint=expm_adjoint)
+
+
+@primitive
+def lu_packed(a: Any) -> Any:
+    """The factors L and U in one array, of a matrix whose rows need no exchange."""
+    lu, pivots = scipy.linalg.lu_factor(a)
+    assert list(pivots) == list(range(len(pivots))), pivots
+    return lu
+
+
+def lu_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """From dL = L tril(L⁻¹ dA U⁻¹, -1) and dU = triu(L⁻¹ dA U⁻¹) U, transposed."""
+    lower = anp.tril(ans, -1) + np.eye(np.shape(plain(ans))[-1])
+    upper = anp.triu(ans)
+
+    def lu_pullback(g: Any) -> tuple:
+        inner = anp.tril(anp.dot(anp.transpose(lower), anp.tril(g, -1)), -1)
+        inner = inner + anp.triu(anp.dot(anp.triu(g), anp.transpose(upper)))
+        left = linalg.solve_triangular(lower, inner, trans=1, lower=True)
+        return (anp.transpose(linalg.solve_triangular(upper, anp.transpose(left))),)
+
+    return lu_pullback
+
+
+declare(lu_packed, adjoint=lu_adjoint)

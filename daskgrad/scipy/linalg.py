@@ -1,0 +1,118 @@
+"""Linear algebra, as in ``scipy.linalg``; ``numpy.linalg`` is differentiated itself."""
+
+from typing import Any
+
+import numpy as np
+
+from daskgrad.backends.autograd import value
+from daskgrad.backends.autograd.rules.scipy_linalg import expm as expm
+from daskgrad.backends.autograd.rules.scipy_linalg import linalg, lu_packed
+
+solve_banded = linalg.solve_banded
+solve_sylvester = linalg.solve_sylvester
+solve_triangular = linalg.solve_triangular
+sqrtm = linalg.sqrtm
+
+
+def same(a: Any) -> Any:
+    return a
+
+
+SYMMETRIC = {"sym": same, "her": np.conj, "pos": np.conj}  # and what the other triangle is
+SYMMETRIC |= {"symmetric": same, "hermitian": np.conj, "positive definite": np.conj}
+
+
+def solve(
+    a: Any,
+    b: Any,
+    lower: bool = False,
+    *,
+    assume_a: str | None = None,
+    transposed: bool = False,
+) -> Any:
+    """The solution x of ``a @ x = b``; with ``transposed`` of ``a.T @ x = b``.
+
+    Of a matrix that is symmetric or Hermitian by ``assume_a`` only one triangle is read. ValueError
+    for other structures.
+    """
+    if assume_a in SYMMETRIC:
+        a = mirror(a, lower, SYMMETRIC[assume_a])
+    elif assume_a not in (None, "gen", "general"):
+        raise ValueError(
+            f"linalg.solve takes assume_a={assume_a!r} for no derivative; leave it out, or use one "
+            f"of {', '.join(map(repr, SYMMETRIC))}"
+        )
+    return np.linalg.solve(np.swapaxes(a, -1, -2) if transposed else a, b)
+
+
+def mirror(a: Any, lower: bool, of: Any) -> Any:
+    """The matrix of one triangle and its mirror image."""
+    triangle = np.tril(a, -1) if lower else np.triu(a, 1)
+    diagonal = np.tril(np.triu(a))
+    return triangle + diagonal + of(np.swapaxes(triangle, -1, -2))
+
+
+def cho_factor(a: Any, lower: bool = False) -> tuple[Any, bool]:
+    """The Cholesky factor of a Hermitian matrix, for ``cho_solve``; zeros in the other triangle."""
+    factor = np.linalg.cholesky(a)
+    return (factor if lower else np.conj(np.swapaxes(factor, -1, -2))), lower
+
+
+def cho_solve(c_and_lower: tuple[Any, bool], b: Any) -> Any:
+    """The solution x of ``a @ x = b``, from ``cho_factor(a)``."""
+    factor, lower = c_and_lower
+    first, second = ("N", "C") if lower else ("C", "N")
+    return solve_triangular(
+        factor, solve_triangular(factor, b, trans=first, lower=lower), trans=second, lower=lower
+    )
+
+
+def lu_factor(a: Any) -> tuple[Any, Any]:
+    """The factors L and U of a square matrix in one array, and the pivots, for ``lu_solve``."""
+    pivots = linalg.lu_factor(value(a))[1]
+    return lu_packed(np.take(a, permutation(pivots), axis=0)), pivots
+
+
+def lu_solve(lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0) -> Any:
+    """The solution x of ``a @ x = b``, from ``lu_factor(a)``.
+
+    ``trans`` is 1 for the transposed matrix, and 2 for its conjugate.
+    """
+    lu, pivots = lu_and_piv
+    order = permutation(pivots)
+    unit = {"lower": True, "unit_diagonal": True}
+    if trans == 0:
+        return solve_triangular(lu, solve_triangular(lu, np.take(b, order, axis=0), **unit))
+    inner = solve_triangular(lu, b, trans=trans)
+    return np.take(solve_triangular(lu, inner, trans=trans, **unit), np.argsort(order), axis=0)
+
+
+def permutation(pivots: Any) -> Any:
+    """The order of the rows, from the rows that each step exchanges."""
+    order = np.arange(len(pivots))
+    for row, other in enumerate(pivots):
+        order[[row, other]] = order[[other, row]]
+    return order
+
+
+def block_diag(*arrs: Any) -> Any:
+    """The matrices along the diagonal, zeros elsewhere; a vector is a row."""
+    blocks = [np.atleast_2d(each) for each in arrs]
+    width = sum([np.shape(block)[1] for block in blocks])
+    rows, begin = [], 0
+    for block in blocks:
+        height, columns = np.shape(block)
+        after = width - begin - columns
+        parts = [np.zeros((height, begin)), block, np.zeros((height, after))]
+        rows.append(np.concatenate(parts, axis=1))
+        begin += columns
+    return np.concatenate(rows, axis=0)
+
+
+def toeplitz(c: Any, r: Any = None) -> Any:
+    """The matrix of constant diagonals with this first column and this first row."""
+    column = np.ravel(c)
+    row = np.conj(column) if r is None else np.ravel(r)
+    diagonals = np.concatenate([column[::-1], row[1:]])
+    heights, widths = np.ogrid[: len(column), : len(row)]
+    return diagonals[len(column) - 1 - heights + widths]

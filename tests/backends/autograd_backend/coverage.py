@@ -1,0 +1,158 @@
+"""The page ``docs/coverage.md``: which functions of NumPy and SciPy are differentiated.
+
+    PYTHONPATH=. python tests/backends/autograd_backend/coverage.py > docs/coverage.md
+
+It is made of the table that the sweep goes through, so that it tells what is tested. JAX is needed
+for the column that tells what its ``jax.numpy`` and ``jax.scipy`` have.
+"""
+
+import importlib
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import autograd.numpy as anp
+import functions_composed
+import functions_scipy  # and with it the others
+import numpy as np
+import scipy.special
+from autograd.tracer import trace_primitives_map
+from sweep import TABLE, Function, is_array
+
+from daskgrad.backends.autograd.rules.known import without_derivative
+
+assert functions_composed
+assert functions_scipy
+
+MODULES = {  # of plain functions -> autograd's functions, JAX's module
+    np: (anp, "jax.numpy"),
+    np.linalg: (anp.linalg, "jax.numpy.linalg"),
+    np.fft: (anp.fft, "jax.numpy.fft"),
+    scipy.special: (None, "jax.scipy.special"),
+}
+
+
+HANDED_ON = {"mean": "_primitive_mean", "std": "_primitive_std", "var": "_primitive_var"}
+HANDED_ON["norm"] = "_primitive_norm"  # functions of autograd's, and what has their entry
+
+
+class Row(NamedTuple):
+    """A differentiated function, its aliases, and its arguments by what is tested of them."""
+
+    names: list[str]
+    differentiated: list[str]
+    understood: list[str]
+    refused: list[str]
+
+    def line(self, jax: Any) -> str:
+        columns = [
+            ", ".join([f"`{name}`" for name in self.names]),
+            ", ".join(self.differentiated),
+            ", ".join(self.understood),
+            ", ".join(self.refused),
+            "yes" if any(hasattr(jax, name) for name in self.names) else "",
+        ]
+        return f"| {' | '.join(columns)} |"
+
+
+def functions_of(module: Any) -> dict[Callable, list[str]]:
+    """The public functions of a module with their names; in ``scipy.special`` the ufuncs."""
+    is_wanted = is_ufunc if module is scipy.special else is_function
+    functions: dict[Callable, list[str]] = {}
+    for name in dir(module):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fun = getattr(module, name)
+        if not name.startswith("_") and is_wanted(fun):
+            functions.setdefault(fun, []).append(name)
+    return functions
+
+
+def is_ufunc(thing: Any) -> bool:
+    return isinstance(thing, np.ufunc)
+
+
+def is_function(thing: Any) -> bool:
+    return is_ufunc(thing) or inspect.isroutine(thing)
+
+
+def entries_of(fun: Callable, names: Sequence[str], traced: Any) -> list[Function]:
+    """The entries of the sweep for a plain function."""
+    twins = [getattr(traced, name, None) for name in names]
+    twins += [getattr(traced, HANDED_ON.get(name, name), None) for name in names]
+    twins.append(trace_primitives_map.get(fun))
+    return [entry for entry in TABLE if any(entry.fun is twin for twin in twins)]
+
+
+def row_of(names: list[str], entries: list[Function]) -> Row:
+    named = [pair for entry in entries for args in entry.inputs for pair in entry.named(args)]
+    differentiated = list(dict.fromkeys([n for n, arg in named if is_array(arg)]))
+    understood = [n for entry in entries for n in entry.parameters if n not in differentiated]
+    known = {*differentiated, *understood}
+    refused = [n for entry in entries for n in entry.refused if n not in known]
+    return Row(names, differentiated, list(dict.fromkeys(understood)), list(dict.fromkeys(refused)))
+
+
+def is_constant(names: Sequence[str], traced: Any) -> bool:
+    twins = [getattr(traced, name, None) for name in names]
+    return any(twin in without_derivative() for twin in twins)
+
+
+def page() -> str:
+    lines, count = [], 0
+    for module, (traced, jax_name) in MODULES.items():
+        functions = functions_of(module)
+        found = {fun: entries_of(fun, names, traced) for fun, names in functions.items()}
+        rows = [row_of(functions[fun], entries) for fun, entries in found.items() if entries]
+        count += len(rows)
+        jax = importlib.import_module(jax_name)
+        lines += [f"\n## `{module.__name__}`\n", *HEAD, *[row.line(jax) for row in rows]]
+        rest = [functions[fun] for fun, entries in found.items() if not entries]
+        constant = [names[0] for names in rest if is_constant(names, traced)]
+        others = {names[0] for names in rest} - {*constant, *NOTHING}
+        lines += listed("Constant between their jumps, with the derivative zero", constant)
+        lines += listed("Without a rule of their own", others)
+    return "\n".join([INTRO.format(count=count), *lines])
+
+
+NOTHING = frozenset(  # functions of shapes, dtypes, integers, files and text
+    """
+    array2string array_repr array_str asarray asanyarray ascontiguousarray asfortranarray
+    asarray_chkfinite asmatrix base_repr binary_repr bitwise_and bitwise_count bitwise_invert
+    bitwise_left_shift bitwise_right_shift bitwise_or bitwise_xor bitwise_not bmat
+    broadcast_shapes busday_count busday_offset can_cast common_type copyto datetime_as_string
+    datetime_data diag_indices diag_indices_from einsum_path empty eye fft_freq fftfreq rfftfreq
+    format_float_positional format_float_scientific from_dlpack frombuffer fromfile fromiter
+    frompyfunc fromregex fromstring gcd genfromtxt get_include get_printoptions getbufsize geterr
+    geterrcall hamming hanning bartlett blackman identity indices info invert is_busday isdtype
+    isfortran isnat isrealobj issubdtype iscomplexobj isscalar iterable ix_ lcm left_shift load
+    loadtxt mask_indices may_share_memory min_scalar_type mintypecode ndim nested_iters ones
+    packbits printoptions promote_types ravel_multi_index require result_type right_shift save
+    savetxt savez savez_compressed set_printoptions setbufsize seterr seterrcall shape
+    shares_memory show_config show_runtime size test tri tril_indices tril_indices_from
+    triu_indices triu_indices_from typename unpackbits unravel_index zeros
+    """.split()
+)
+HEAD = [
+    "| function | differentiated in | also understood | refused | in JAX |",
+    "| --- | --- | --- | --- | --- |",
+]
+
+
+INTRO = """# Coverage
+
+{count} functions of NumPy and SciPy are differentiated: in models in plain NumPy, in both modes,
+in all orders where they are smooth. The page is made of the table that the tests go through: each
+argument here is compared with differences, or its refusal is seen. What is refused raises an
+error that says what to write instead; so does an argument that is not named. Of a function
+without a rule NumPy's own code runs, whose parts may have one, or an error tells that there is
+none."""
+
+
+def listed(title: str, names: Iterable[str]) -> list[str]:
+    return ["", f"{title}: {', '.join([f'`{name}`' for name in sorted(names)])}."] if names else []
+
+
+if __name__ == "__main__":
+    print(page())

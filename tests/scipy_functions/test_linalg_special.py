@@ -1,0 +1,103 @@
+"""``daskgrad.scipy``: SciPy's values; derivatives in both modes and of second order."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.special
+from functions_checked import check_against_scipy
+
+import daskgrad as dg
+from daskgrad.scipy import linalg, special
+
+random = np.random.default_rng(3)
+M = random.normal(size=(4, 4))
+SPD = M @ M.T + np.eye(4)
+B, V, W = random.normal(size=(4, 2)), random.normal(size=4), random.normal(size=(4, 4))
+
+
+def positive(m):
+    return m @ m.T + np.eye(4)
+
+
+# Of the module, either ours or SciPy's, and a matrix.
+LINALG = {
+    "expm": lambda la, m: la.expm(m),
+    "expm of a stack": lambda la, m: la.expm(np.stack([m, -m])),
+    "sqrtm": lambda la, m: la.sqrtm(positive(m)),
+    "solve": lambda la, m: la.solve(m, B),
+    "solve in both": lambda la, m: la.solve(m, m[:, 0] ** 2),
+    "solve transposed": lambda la, m: la.solve(m, V, transposed=True),
+    "solve symmetric": lambda la, m: la.solve(m, B, assume_a="sym"),
+    "solve symmetric, lower": lambda la, m: la.solve(m, B, lower=True, assume_a="sym"),
+    "solve positive": lambda la, m: la.solve(positive(m), B, assume_a="pos"),
+    "cho_solve": lambda la, m: la.cho_solve(la.cho_factor(positive(m)), B),
+    "cho_solve, lower": lambda la, m: la.cho_solve(la.cho_factor(positive(m), lower=True), m),
+    "lu_factor": lambda la, m: la.lu_factor(m)[0],
+    "lu_solve": lambda la, m: la.lu_solve(la.lu_factor(m), B),
+    "lu_solve transposed": lambda la, m: la.lu_solve(la.lu_factor(m), m[0], trans=1),
+    "block_diag": lambda la, m: la.block_diag(m[:2, :3], m[2], m[0, 0], W),
+    "toeplitz": lambda la, m: la.toeplitz(m[0], m[:3, 1]),
+    "toeplitz of a column": lambda la, m: la.toeplitz(m[0]),
+    "solve_sylvester": lambda la, m: la.solve_sylvester(m, W, m),
+    "solve_triangular": lambda la, m: la.solve_triangular(m, B, lower=True),
+    "solve_banded": lambda la, m: la.solve_banded((1, 1), m[:3] + 5.0, V),
+}
+SPECIAL = {
+    "logsumexp": lambda sc, m: sc.logsumexp(m, axis=0),
+    "logsumexp of all": lambda sc, m: sc.logsumexp(m, keepdims=True),
+    "logsumexp with weights": lambda sc, m: sc.logsumexp(m, axis=1, b=np.abs(W)),
+    "logsumexp with signs": lambda sc, m: sc.logsumexp(m, axis=(0, 1), b=W, return_sign=True)[0],
+    "logsumexp of weights": lambda sc, m: sc.logsumexp(W, b=m, return_sign=True)[0],
+    "softmax": lambda sc, m: sc.softmax(m, axis=1),
+    "softmax of all": lambda sc, m: sc.softmax(100.0 * m),
+    "log_softmax": lambda sc, m: sc.log_softmax(m, axis=(0, 1)),
+    "multigammaln": lambda sc, m: sc.multigammaln(m[0] ** 2 + 5.0, 3),
+    "multigammaln of a number": lambda sc, m: sc.multigammaln(m[0, 0] ** 2 + 5.0, 2),
+}
+
+
+@pytest.mark.parametrize("name", LINALG)
+def test_linear_algebra(name):
+    fun = LINALG[name]
+    check_against_scipy(lambda m: fun(linalg, m), lambda m: fun(scipy.linalg, m), M)
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_special_functions_of_arrays(name):
+    fun = SPECIAL[name]
+    check_against_scipy(lambda m: fun(special, m), lambda m: fun(scipy.special, m), M)
+
+
+@pytest.mark.parametrize("name", ["expm", "lu_factor", "lu_solve", "solve"])
+def test_complex_matrices(name):
+    fun, turned = LINALG[name], M + 1j * W
+
+    def part(la):
+        return lambda m: np.real(fun(la, m * turned) * (1.0 - 0.5j))
+
+    check_against_scipy(part(linalg), part(scipy.linalg), SPD)
+
+
+def test_the_sign_of_a_sum_is_scipys():
+    ours, theirs = (each.logsumexp(W, b=M, return_sign=True) for each in (special, scipy.special))
+    np.testing.assert_allclose(ours, theirs)
+
+
+def test_a_sum_of_nothing_has_its_logarithm():
+    empty = np.full(3, -np.inf)
+    assert special.logsumexp(empty) == -np.inf
+    assert special.logsumexp(empty, return_sign=True)[0] == -np.inf
+
+
+def test_structures_without_a_derivative_are_refused():
+    with pytest.raises(ValueError, match=r"assume_a='banded'.*leave it out"):
+        dg.grad(dg.delayed(lambda m: np.sum(linalg.solve(m, B, assume_a="banded"))))(M)
+
+
+def test_rows_are_exchanged_once():
+    """The factors are of the rows in the order of SciPy's pivots."""
+    shuffled = M[[2, 0, 3, 1]]
+    lu, pivots = linalg.lu_factor(shuffled)
+    expected, theirs = scipy.linalg.lu_factor(shuffled)
+    np.testing.assert_allclose(lu, expected, rtol=1e-12)
+    np.testing.assert_array_equal(pivots, theirs)

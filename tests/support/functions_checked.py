@@ -1,0 +1,29 @@
+"""Compares a differentiated function with SciPy's, and its derivatives with differences."""
+
+import numpy as np
+from numpy.testing import assert_allclose
+
+import daskgrad as dg
+
+STEP = 1e-5
+
+
+def check_against_scipy(fun, scipys, x, rtol=1e-9):
+    """Values as SciPy's; both modes and second order as central differences of what is below."""
+    expected = scipys(x)
+    assert_allclose(fun(x), expected, rtol=rtol, atol=1e-12)
+    random = np.random.default_rng(0)
+    weights, tangent = random.normal(size=np.shape(expected)), random.normal(size=np.shape(x))
+    model = dg.delayed(lambda x: np.sum(fun(x) * weights), name="model")
+
+    def along(of):
+        return (of(x + STEP * tangent) - of(x - STEP * tangent)) / (2.0 * STEP)
+
+    slope = along(lambda x: np.sum(scipys(x) * weights))
+    gradient = dg.grad(model)(x)
+    scale = 1.0 + abs(slope)
+    assert_allclose(np.sum(gradient * tangent), slope, rtol=1e-6, atol=1e-7 * scale)
+    assert_allclose(dg.jvp(model, (x,), (tangent,))[1], slope, rtol=1e-6, atol=1e-7 * scale)
+    _, (product,) = dg.hvp(model, (x,), (tangent,))
+    scale = 1.0 + np.max(np.abs(product))
+    assert_allclose(product, along(dg.grad(model)), rtol=1e-6, atol=1e-6 * scale)
