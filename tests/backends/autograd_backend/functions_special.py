@@ -95,3 +95,31 @@ enter(
         ("tklmbda", (at(-0.6, 0.2, 0.9), at(0.3, 1.4, 0.7))),
     ]
 )
+
+enter(
+    [
+        ("gammainc", (Y, Z), (COLUMN, Y), (at(5.0, 9.0, 0.2), at(2.0, 14.0, 0.1))),
+        ("gammaincc", (Y, Z), (COLUMN, Y), (at(5.0, 9.0, 0.2), at(2.0, 14.0, 0.1))),
+        ("gammaincinv", (Y, P)),
+        ("gammainccinv", (Y, P)),
+        ("betainc", (Y, Z, P), (COLUMN, Y, P[::-1])),
+        ("betaincc", (Y, Z, P), (COLUMN, Y, P[::-1])),
+        ("betaincinv", (Y, Z, P)),
+        ("betainccinv", (Y, Z, P)),
+        ("btdtria", (P, Z, P[::-1])),
+        ("btdtrib", (Y, P, P[::-1])),
+        ("loggamma", (Y,)),
+        ("poch", (Y, Z)),
+        ("binom", (Y, Z), (COLUMN, Z)),
+        ("exp1", (Y,)),
+        ("expi", (X,)),
+        ("expn", (2, Y), (np.arange(4), Y)),
+        ("sici", (Y,), (at(40.0),)),
+        ("shichi", (Y,)),
+        ("spence", (Y,), (at(0.95, 1.0, 1.05),)),
+        ("fresnel", (X,)),
+        ("modfresnelp", (Y,)),
+        ("modfresnelm", (Y,)),
+        ("wrightomega", (X,)),
+    ]
+)

@@ -22,7 +22,7 @@ from daskgrad.backends.autograd.rules.known import KNOWN
 ORDER, DEGREE, PARAMETER = "the order", "the degree", "a parameter"
 COUNT = "a number of trials"
 
-Row = Sequence[Callable | str]
+Row = Sequence[Any]  # slopes, and texts
 
 
 class Ufuncs:
@@ -60,9 +60,7 @@ def adjoint_of(row: Row) -> Callable:
         chosen = [(row[argnum], anp.metadata(args[argnum])) for argnum in argnums]
 
         def slopes_pullback(g: Any) -> tuple:
-            return tuple(
-                [unbroadcast(times(g, slope(ans, *args)), meta) for slope, meta in chosen]  # type: ignore[operator]
-            )
+            return tuple([unbroadcast(times(g, slope(ans, *args)), meta) for slope, meta in chosen])
 
         return slopes_pullback
 
@@ -97,8 +95,8 @@ def inverse(row: Row, arguments: Callable, solved: int, order: Sequence[int | No
         def slope(ans: Any, *args: Any) -> Any:
             given = arguments(ans, *args)
             y = args[order.index(None)]
-            steep = row[solved](y, *given)  # type: ignore[operator]
-            return 1.0 / steep if place is None else -row[place](y, *given) / steep  # type: ignore[operator]
+            steep = row[solved](y, *given)
+            return 1.0 / steep if place is None else -row[place](y, *given) / steep
 
         return slope
 
