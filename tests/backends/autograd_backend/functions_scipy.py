@@ -90,13 +90,6 @@ for name in ("iv", "ive"):
         inputs=[(2, A), (0, V), (np.arange(4), A), (1, S), (Held(np.array(1.5)), V), (0, FLIPPED)],
         refused=ORDER,
     )
-for name in ("gammainc", "gammaincc"):
-    ufunc(name, [(Held(a), b) for a, b in PAIRS], refused={"x1": Wrt((S, Held(A)))})
-ufunc(
-    "betainc",
-    [(Held(a), Held(b), x) for a, b, x in TRIPLES],
-    refused={"x1": Wrt((S, Held(S), Held(A))), "x2": Wrt((Held(S), S, Held(A)))},
-)
 function(
     special.polygamma,
     [(0, A), (1, V), (2, S), (np.arange(4), A), (1, COLUMN)],

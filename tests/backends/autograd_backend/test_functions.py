@@ -1,6 +1,7 @@
 """Every differentiated function and every parameter of it, in both modes: the sweep.
 
-``functions_numpy``, ``functions_composed``, ``functions_linalg`` and ``functions_scipy`` are the
+``functions_numpy``, ``functions_composed``, ``functions_linalg``, ``functions_scipy`` and
+``functions_special`` are the
 table, ``sweep`` has what is checked. A function or argument of which nothing is tested fails here.
 """
 
@@ -13,7 +14,8 @@ import warnings
 import autograd
 import autograd.numpy as anp
 import functions_composed
-import functions_scipy  # and with it the others
+import functions_scipy
+import functions_special  # and with it the others
 import numpy as np
 import pytest
 from autograd.core import primitive_jvps, primitive_vjps
@@ -38,6 +40,7 @@ from daskgrad.backends.autograd.rules.known import settle
 
 assert functions_composed
 assert functions_scipy
+assert functions_special
 
 ENTRIES = dict(enumerate(TABLE))
 IDS = [f"{entry.name}-{number}" for number, entry in ENTRIES.items()]

@@ -29,8 +29,6 @@ for fun, slope in (
     declare(fun, adjoint=slope_adjoint(1, slope), refused={0: "x1, the order"})
 
 declare(special.polygamma, refused={0: "n, the order"})
-declare(special.gammainc, special.gammaincc, refused={0: "x1, the parameter a"})
-declare(special.betainc, refused={0: "x1, the parameter a", 1: "x2, the parameter b"})
 
 
 def logsumexp_needed(a: Any, axis: Any = None, b: Any = 1.0, *args: Any, **kwargs: Any) -> bool:
