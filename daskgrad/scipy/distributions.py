@@ -1,0 +1,161 @@
+"""Distributions of one number, with SciPy's methods, of functions of the standardized number."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from daskgrad.backends.autograd import value
+
+INFINITE = (-np.inf, np.inf)
+TINY, HUGE = float(np.finfo(float).tiny), float(np.finfo(float).max)
+POSITIVE = (0.0, HUGE)  # infinity is above it
+ABOVE_ZERO = (TINY, HUGE)
+
+
+class Distribution:
+    """A distribution with SciPy's parameters: its shapes, ``loc``, and ``scale`` if it has one.
+
+    The functions take the standardized number and the shapes, and are called inside the ``support``
+    alone: its ends, or a function of the shapes that returns them. ``inside`` is a number there.
+    """
+
+    parameters: tuple[str, ...] = ("loc",)
+
+    def __init__(
+        self,
+        name: str,
+        shapes: str = "",
+        support: tuple[float, float] | Callable = INFINITE,
+        inside: float = 0.5,
+        **functions: Callable,
+    ):
+        self.name = name
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        defaults = {"loc": 0.0, "scale": 1.0}
+        self._signature = inspect.Signature(
+            [inspect.Parameter(each, kind) for each in shapes.split()]
+            + [inspect.Parameter(n, kind, default=defaults[n]) for n in self.parameters]
+        )
+        self._support = support
+        self._inside = inside
+        self._functions = functions
+
+    def __repr__(self) -> str:
+        return f"daskgrad.scipy.stats.{self.name}"
+
+    def __reduce__(self) -> tuple:
+        return named, (self.name,)
+
+    def cdf(self, x: Any, *args: Any, **kwds: Any) -> Any:
+        """The probability of numbers up to ``x``."""
+        return self._call("cdf", x, args, kwds, (0.0, 1.0))
+
+    def sf(self, x: Any, *args: Any, **kwds: Any) -> Any:
+        """The probability of numbers above ``x``."""
+        return self._call("sf", x, args, kwds, (1.0, 0.0))
+
+    def logcdf(self, x: Any, *args: Any, **kwds: Any) -> Any:
+        """The logarithm of ``cdf``."""
+        if "logcdf" in self._functions:
+            return self._call("logcdf", x, args, kwds, (-np.inf, 0.0))
+        return logarithm(self.cdf(x, *args, **kwds))
+
+    def logsf(self, x: Any, *args: Any, **kwds: Any) -> Any:
+        """The logarithm of ``sf``."""
+        if "logsf" in self._functions:
+            return self._call("logsf", x, args, kwds, (0.0, -np.inf))
+        return logarithm(self.sf(x, *args, **kwds))
+
+    def _bind(self, what: str, args: tuple, kwds: dict) -> list[Any]:
+        """The values of all parameters."""
+        try:
+            bound = self._signature.bind(*args, **kwds)
+        except TypeError as error:
+            raise TypeError(f"stats.{self.name}.{what}: {error}") from None
+        bound.apply_defaults()
+        return list(bound.arguments.values())
+
+    def _call(
+        self, what: str, x: Any, args: tuple, kwds: dict, outside: tuple[float, float]
+    ) -> Any:
+        """A function inside the support; ``outside`` are its values below and above."""
+        fun = self._function(what)
+        y, shapes = self._standardized(x, self._bind(what, args, kwds))
+        low, high = self._support(*shapes) if callable(self._support) else self._support
+        if (low, high) == INFINITE:
+            return fun(y, *shapes)
+        is_below, is_above = np.less(value(y), value(low)), np.greater(value(y), value(high))
+        found = fun(np.where(is_below | is_above, self._inside, y), *shapes)
+        return np.where(is_below, outside[0], np.where(is_above, outside[1], found))
+
+    def _standardized(self, x: Any, parameters: list[Any]) -> tuple[Any, list[Any]]:
+        *shapes, loc = parameters
+        return x - loc, shapes
+
+    def _function(self, what: str) -> Callable:
+        if what not in self._functions:
+            there = ", ".join(self._functions)
+            raise NotImplementedError(f"stats.{self.name} has no {what}; it has {there}")
+        return self._functions[what]
+
+
+class Continuous(Distribution):
+    """A distribution with a density."""
+
+    parameters = ("loc", "scale")
+
+    def logpdf(self, x: Any, *args: Any, **kwds: Any) -> Any:
+        """The logarithm of the density at ``x``; -inf outside of the support."""
+        logs = self._call("logpdf", x, args, kwds, (-np.inf, -np.inf))
+        return logs - np.log(positive(self._bind("logpdf", args, kwds)[-1]))
+
+    def pdf(self, x: Any, *args: Any, **kwds: Any) -> Any:
+        """The density at ``x``."""
+        return np.exp(self.logpdf(x, *args, **kwds))
+
+    def ppf(self, q: Any, *args: Any, **kwds: Any) -> Any:
+        """The number up to which the probability is ``q``."""
+        fun = self._function("ppf")
+        *shapes, loc, scale = self._bind("ppf", args, kwds)
+        return loc + positive(scale) * fun(q, *shapes)
+
+    def _standardized(self, x: Any, parameters: list[Any]) -> tuple[Any, list[Any]]:
+        *shapes, loc, scale = parameters
+        return (x - loc) / positive(scale), shapes
+
+
+class Discrete(Distribution):
+    """A distribution of integers; ``x`` has no derivative where it is one."""
+
+    def logpmf(self, x: Any, *args: Any, **kwds: Any) -> Any:
+        """The logarithm of the probability of ``x``; -inf where that is zero."""
+        logs = self._call("logpmf", x, args, kwds, (-np.inf, -np.inf))
+        number = value(x) - value(self._bind("logpmf", args, kwds)[-1])
+        return np.where(number == np.floor(number), logs, -np.inf)
+
+    def pmf(self, x: Any, *args: Any, **kwds: Any) -> Any:
+        """The probability of ``x``."""
+        return np.exp(self.logpmf(x, *args, **kwds))
+
+    def _standardized(self, x: Any, parameters: list[Any]) -> tuple[Any, list[Any]]:
+        *shapes, loc = parameters
+        return np.floor(value(x) - value(loc)), shapes
+
+
+def positive(scale: Any) -> Any:
+    """The scale, or NaN if it is not positive, as in SciPy."""
+    return np.where(np.greater(value(scale), 0.0), scale, np.nan)
+
+
+def logarithm(probability: Any) -> Any:
+    with np.errstate(divide="ignore"):
+        return np.log(probability)
+
+
+def named(name: str) -> Distribution:
+    """The distribution of ``stats`` of this name: distributions are pickled so."""
+    from daskgrad.scipy import stats
+
+    return getattr(stats, name)

@@ -1,0 +1,377 @@
+"""Distributions, as in ``scipy.stats``: densities, probabilities and quantiles.
+
+Location, scale and shapes are differentiated, and so is the number of a continuous distribution.
+Methods: ``pdf``, ``logpdf`` (``pmf``, ``logpmf``), ``cdf``, ``sf``, ``logcdf``, ``logsf``, ``ppf``;
+NotImplementedError for one that a distribution does not have here. Formulas are those of SciPy's
+documentation.
+"""
+
+from typing import Any
+
+import numpy as np
+import scipy.special as sc
+
+from daskgrad.scipy.distributions import ABOVE_ZERO, POSITIVE, Continuous, Discrete
+from daskgrad.scipy.multivariate import dirichlet as dirichlet
+from daskgrad.scipy.multivariate import multinomial as multinomial
+from daskgrad.scipy.multivariate import multivariate_normal as multivariate_normal
+
+LOG_2, LOG_PI = np.log(2.0), np.log(np.pi)
+LOG_ROOT_2_PI = 0.5 * np.log(2.0 * np.pi)
+UNIT = (0.0, 1.0)
+
+
+def normal_logpdf(y: Any) -> Any:
+    return -0.5 * y**2 - LOG_ROOT_2_PI
+
+
+# ------------------------------------------------------------------------------- of all numbers
+
+norm = Continuous(
+    "norm",
+    logpdf=normal_logpdf,
+    cdf=sc.ndtr,
+    sf=lambda y: sc.ndtr(-y),
+    logcdf=sc.log_ndtr,
+    logsf=lambda y: sc.log_ndtr(-y),
+    ppf=sc.ndtri,
+)
+cauchy = Continuous(
+    "cauchy",
+    logpdf=lambda y: -LOG_PI - np.log1p(y**2),
+    cdf=lambda y: np.arctan2(1.0, -y) / np.pi,
+    sf=lambda y: np.arctan2(1.0, y) / np.pi,
+    ppf=lambda q: np.tan(np.pi * (q - 0.5)),
+)
+
+
+def size(y: Any) -> Any:
+    """The absolute value, whose derivative at zero is that from below."""
+    return np.where(y > 0.0, y, -y)
+
+
+laplace = Continuous(
+    "laplace",
+    logpdf=lambda y: -np.abs(y) - LOG_2,
+    cdf=lambda y: np.where(y > 0.0, 1.0 - 0.5 * np.exp(-size(y)), 0.5 * np.exp(-size(y))),
+    sf=lambda y: np.where(y > 0.0, 0.5 * np.exp(-size(y)), 1.0 - 0.5 * np.exp(-size(y))),
+    ppf=lambda q: np.where(q > 0.5, -np.log(2.0 * (1.0 - q)), np.log(2.0 * q)),
+)
+logistic = Continuous(
+    "logistic",
+    logpdf=lambda y: sc.log_expit(y) + sc.log_expit(-y),
+    cdf=sc.expit,
+    sf=lambda y: sc.expit(-y),
+    logcdf=sc.log_expit,
+    logsf=lambda y: sc.log_expit(-y),
+    ppf=sc.logit,
+)
+gumbel_r = Continuous(
+    "gumbel_r",
+    logpdf=lambda y: -y - np.exp(-y),
+    cdf=lambda y: np.exp(-np.exp(-y)),
+    sf=lambda y: -np.expm1(-np.exp(-y)),
+    logcdf=lambda y: -np.exp(-y),
+    ppf=lambda q: -np.log(-np.log(q)),
+)
+gumbel_l = Continuous(
+    "gumbel_l",
+    logpdf=lambda y: y - np.exp(y),
+    cdf=lambda y: -np.expm1(-np.exp(y)),
+    sf=lambda y: np.exp(-np.exp(y)),
+    logsf=lambda y: -np.exp(y),
+    ppf=lambda q: np.log(-np.log1p(-q)),
+)
+
+
+def t_sf(y: Any, df: Any) -> Any:
+    half = 0.5 * sc.betainc(0.5 * df, 0.5, df / (df + y**2))
+    return np.where(y > 0.0, half, 1.0 - half)
+
+
+t = Continuous(
+    "t",
+    "df",
+    logpdf=lambda y, df: (
+        -sc.betaln(0.5 * df, 0.5) - 0.5 * np.log(df) - 0.5 * (df + 1.0) * np.log1p(y**2 / df)
+    ),
+    cdf=lambda y, df: t_sf(-y, df),
+    sf=t_sf,
+)
+skewnorm = Continuous(
+    "skewnorm", "a", logpdf=lambda y, a: LOG_2 + normal_logpdf(y) + sc.log_ndtr(a * y)
+)
+loggamma = Continuous(
+    "loggamma",
+    "c",
+    logpdf=lambda y, c: c * y - np.exp(y) - sc.gammaln(c),
+    cdf=lambda y, c: sc.gammainc(c, np.exp(y)),
+    sf=lambda y, c: sc.gammaincc(c, np.exp(y)),
+)
+
+# -------------------------------------------------------------------------- of positive numbers
+
+expon = Continuous(
+    "expon",
+    support=POSITIVE,
+    logpdf=lambda y: -y,
+    cdf=lambda y: -np.expm1(-y),
+    sf=lambda y: np.exp(-y),
+    logsf=lambda y: -y,
+    ppf=lambda q: -np.log1p(-q),
+)
+gamma = Continuous(
+    "gamma",
+    "a",
+    support=POSITIVE,
+    logpdf=lambda y, a: sc.xlogy(a - 1.0, y) - y - sc.gammaln(a),
+    cdf=lambda y, a: sc.gammainc(a, y),
+    sf=lambda y, a: sc.gammaincc(a, y),
+    ppf=lambda q, a: sc.gammaincinv(a, q),
+)
+chi2 = Continuous(
+    "chi2",
+    "df",
+    support=POSITIVE,
+    logpdf=lambda y, df: (
+        sc.xlogy(0.5 * df - 1.0, y) - 0.5 * y - sc.gammaln(0.5 * df) - 0.5 * df * LOG_2
+    ),
+    cdf=lambda y, df: sc.gammainc(0.5 * df, 0.5 * y),
+    sf=lambda y, df: sc.gammaincc(0.5 * df, 0.5 * y),
+    ppf=lambda q, df: 2.0 * sc.gammaincinv(0.5 * df, q),
+)
+invgamma = Continuous(
+    "invgamma",
+    "a",
+    support=ABOVE_ZERO,
+    logpdf=lambda y, a: -(a + 1.0) * np.log(y) - sc.gammaln(a) - 1.0 / y,
+    cdf=lambda y, a: sc.gammaincc(a, 1.0 / y),
+    sf=lambda y, a: sc.gammainc(a, 1.0 / y),
+)
+f = Continuous(
+    "f",
+    "dfn dfd",
+    support=POSITIVE,
+    logpdf=lambda y, n, d: (
+        0.5 * n * np.log(n / d)
+        + sc.xlogy(0.5 * n - 1.0, y)
+        - 0.5 * (n + d) * np.log1p(n / d * y)
+        - sc.betaln(0.5 * n, 0.5 * d)
+    ),
+    cdf=lambda y, n, d: sc.betainc(0.5 * n, 0.5 * d, n * y / (n * y + d)),
+    sf=lambda y, n, d: sc.betainc(0.5 * d, 0.5 * n, d / (n * y + d)),
+)
+lognorm = Continuous(
+    "lognorm",
+    "s",
+    support=ABOVE_ZERO,
+    logpdf=lambda y, s: normal_logpdf(np.log(y) / s) - np.log(s * y),
+    cdf=lambda y, s: sc.ndtr(np.log(y) / s),
+    sf=lambda y, s: sc.ndtr(-np.log(y) / s),
+    logcdf=lambda y, s: sc.log_ndtr(np.log(y) / s),
+    logsf=lambda y, s: sc.log_ndtr(-np.log(y) / s),
+    ppf=lambda q, s: np.exp(s * sc.ndtri(q)),
+)
+weibull_min = Continuous(
+    "weibull_min",
+    "c",
+    support=POSITIVE,
+    logpdf=lambda y, c: np.log(c) + sc.xlogy(c - 1.0, y) - y**c,
+    cdf=lambda y, c: -np.expm1(-(y**c)),
+    sf=lambda y, c: np.exp(-(y**c)),
+    logsf=lambda y, c: -(y**c),
+    ppf=lambda q, c: (-np.log1p(-q)) ** (1.0 / c),
+)
+fisk = Continuous(
+    "fisk",
+    "c",
+    support=ABOVE_ZERO,
+    logpdf=lambda y, c: np.log(c) + (c - 1.0) * np.log(y) - 2.0 * np.log1p(y**c),
+    cdf=lambda y, c: sc.expit(c * np.log(y)),
+    sf=lambda y, c: sc.expit(-c * np.log(y)),
+    logcdf=lambda y, c: sc.log_expit(c * np.log(y)),
+    logsf=lambda y, c: sc.log_expit(-c * np.log(y)),
+    ppf=lambda q, c: (q / (1.0 - q)) ** (1.0 / c),
+)
+halfnorm = Continuous(
+    "halfnorm",
+    support=POSITIVE,
+    logpdf=lambda y: LOG_2 + normal_logpdf(y),
+    cdf=lambda y: sc.erf(y / np.sqrt(2.0)),
+    sf=lambda y: sc.erfc(y / np.sqrt(2.0)),
+    logsf=lambda y: LOG_2 + sc.log_ndtr(-y),
+    ppf=lambda q: sc.ndtri(0.5 * (1.0 + q)),
+)
+halfcauchy = Continuous(
+    "halfcauchy",
+    support=POSITIVE,
+    logpdf=lambda y: LOG_2 - LOG_PI - np.log1p(y**2),
+    cdf=lambda y: 2.0 / np.pi * np.arctan(y),
+    sf=lambda y: 2.0 / np.pi * np.arctan2(1.0, y),
+    ppf=lambda q: np.tan(0.5 * np.pi * q),
+)
+rayleigh = Continuous(
+    "rayleigh",
+    support=POSITIVE,
+    logpdf=lambda y: np.log(y) - 0.5 * y**2,
+    cdf=lambda y: -np.expm1(-0.5 * y**2),
+    sf=lambda y: np.exp(-0.5 * y**2),
+    logsf=lambda y: -0.5 * y**2,
+    ppf=lambda q: np.sqrt(-2.0 * np.log1p(-q)),
+)
+maxwell = Continuous(
+    "maxwell",
+    support=POSITIVE,
+    logpdf=lambda y: LOG_2 + normal_logpdf(y) + 2.0 * np.log(y),
+    cdf=lambda y: sc.gammainc(1.5, 0.5 * y**2),
+    sf=lambda y: sc.gammaincc(1.5, 0.5 * y**2),
+)
+nakagami = Continuous(
+    "nakagami",
+    "nu",
+    support=POSITIVE,
+    logpdf=lambda y, nu: (
+        LOG_2 + sc.xlogy(nu, nu) - sc.gammaln(nu) + (2.0 * nu - 1.0) * np.log(y) - nu * y**2
+    ),
+    cdf=lambda y, nu: sc.gammainc(nu, nu * y**2),
+    sf=lambda y, nu: sc.gammaincc(nu, nu * y**2),
+)
+invgauss = Continuous(
+    "invgauss",
+    "mu",
+    support=ABOVE_ZERO,
+    logpdf=lambda y, mu: -LOG_ROOT_2_PI - 1.5 * np.log(y) - 0.5 * (y - mu) ** 2 / (y * mu**2),
+    cdf=lambda y, mu: (
+        sc.ndtr((y / mu - 1.0) / np.sqrt(y))
+        + np.exp(2.0 / mu + sc.log_ndtr(-(y / mu + 1.0) / np.sqrt(y)))
+    ),
+)
+
+# ------------------------------------------------------------------------------ between bounds
+
+uniform = Continuous(
+    "uniform",
+    support=UNIT,
+    logpdf=lambda y: 0.0 * y,
+    cdf=lambda y: y,
+    sf=lambda y: 1.0 - y,
+    ppf=lambda q: q,
+)
+beta = Continuous(
+    "beta",
+    "a b",
+    support=UNIT,
+    logpdf=lambda y, a, b: sc.xlogy(a - 1.0, y) + sc.xlog1py(b - 1.0, -y) - sc.betaln(a, b),
+    cdf=lambda y, a, b: sc.betainc(a, b, y),
+    sf=lambda y, a, b: sc.betainc(b, a, 1.0 - y),
+    ppf=lambda q, a, b: sc.betaincinv(a, b, q),
+)
+powerlaw = Continuous(
+    "powerlaw",
+    "a",
+    support=UNIT,
+    logpdf=lambda y, a: np.log(a) + sc.xlogy(a - 1.0, y),
+    cdf=lambda y, a: y**a,
+    sf=lambda y, a: -np.expm1(a * np.log(y)),
+    logcdf=lambda y, a: a * np.log(y),
+    ppf=lambda q, a: q ** (1.0 / a),
+)
+pareto = Continuous(
+    "pareto",
+    "b",
+    support=(1.0, np.inf),
+    inside=2.0,
+    logpdf=lambda y, b: np.log(b) - (b + 1.0) * np.log(y),
+    cdf=lambda y, b: -np.expm1(-b * np.log(y)),
+    sf=lambda y, b: y**-b,
+    logsf=lambda y, b: -b * np.log(y),
+    ppf=lambda q, b: (1.0 - q) ** (-1.0 / b),
+)
+
+
+def log_mass(a: Any, b: Any) -> Any:
+    """The logarithm of the normal probability between ``a`` and ``b``, in the tail near them."""
+    is_right = a > 0.0
+    low, high = np.where(is_right, -b, a), np.where(is_right, -a, b)
+    above, below = sc.log_ndtr(high), sc.log_ndtr(low)
+    return above + np.log1p(-np.exp(below - above))
+
+
+truncnorm = Continuous(
+    "truncnorm",
+    "a b",
+    support=lambda a, b: (a, b),
+    logpdf=lambda y, a, b: normal_logpdf(y) - log_mass(a, b),
+    logcdf=lambda y, a, b: log_mass(a, y) - log_mass(a, b),
+    logsf=lambda y, a, b: log_mass(y, b) - log_mass(a, b),
+    cdf=lambda y, a, b: np.exp(log_mass(a, y) - log_mass(a, b)),
+    sf=lambda y, a, b: np.exp(log_mass(y, b) - log_mass(a, b)),
+)
+
+# --------------------------------------------------------------------------------- of integers
+
+COUNTS = (0.0, np.inf)
+
+
+def log_binomial(n: Any, k: Any) -> Any:
+    """The logarithm of n over k."""
+    return -np.log1p(n) - sc.betaln(n - k + 1.0, k + 1.0)
+
+
+bernoulli = Discrete(
+    "bernoulli",
+    "p",
+    support=UNIT,
+    inside=0.0,
+    logpmf=lambda k, p: sc.xlogy(k, p) + sc.xlog1py(1.0 - k, -p),
+    cdf=lambda k, p: np.where(k < 1.0, 1.0 - p, 1.0),
+    sf=lambda k, p: np.where(k < 1.0, p, 0.0),
+)
+binom = Discrete(
+    "binom",
+    "n p",
+    support=lambda n, p: (0.0, n),
+    inside=0.0,
+    logpmf=lambda k, n, p: log_binomial(n, k) + sc.xlogy(k, p) + sc.xlog1py(n - k, -p),
+    cdf=lambda k, n, p: np.where(
+        k < n, sc.betainc(np.where(k < n, n - k, 1.0), k + 1.0, 1.0 - p), 1.0
+    ),
+    sf=lambda k, n, p: np.where(k < n, sc.betainc(k + 1.0, np.where(k < n, n - k, 1.0), p), 0.0),
+)
+poisson = Discrete(
+    "poisson",
+    "mu",
+    support=COUNTS,
+    inside=0.0,
+    logpmf=lambda k, mu: sc.xlogy(k, mu) - sc.gammaln(k + 1.0) - mu,
+    cdf=lambda k, mu: sc.gammaincc(k + 1.0, mu),
+    sf=lambda k, mu: sc.gammainc(k + 1.0, mu),
+)
+nbinom = Discrete(
+    "nbinom",
+    "n p",
+    support=COUNTS,
+    inside=0.0,
+    logpmf=lambda k, n, p: (
+        sc.gammaln(n + k) - sc.gammaln(k + 1.0) - sc.gammaln(n) + n * np.log(p) + sc.xlog1py(k, -p)
+    ),
+    cdf=lambda k, n, p: sc.betainc(n, k + 1.0, p),
+    sf=lambda k, n, p: sc.betainc(k + 1.0, n, 1.0 - p),
+)
+geom = Discrete(
+    "geom",
+    "p",
+    support=(1.0, np.inf),
+    inside=1.0,
+    logpmf=lambda k, p: sc.xlog1py(k - 1.0, -p) + np.log(p),
+    cdf=lambda k, p: -np.expm1(k * np.log1p(-p)),
+    sf=lambda k, p: np.exp(k * np.log1p(-p)),
+    logsf=lambda k, p: k * np.log1p(-p),
+)
+betabinom = Discrete(
+    "betabinom",
+    "n a b",
+    support=lambda n, a, b: (0.0, n),
+    inside=0.0,
+    logpmf=lambda k, n, a, b: log_binomial(n, k) + sc.betaln(k + a, n - k + b) - sc.betaln(a, b),
+)

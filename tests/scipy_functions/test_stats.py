@@ -1,0 +1,169 @@
+"""``daskgrad.scipy.stats``: SciPy's values, inside, outside and at the bounds; differences."""
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.stats
+from functions_checked import check_against_scipy
+from lengths import in_short
+from numpy.testing import assert_allclose, assert_array_equal
+
+import daskgrad as dg
+from daskgrad.scipy import stats
+from daskgrad.scipy.distributions import Continuous, Discrete, Distribution
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+SHAPES = {
+    "t": (4.5,),
+    "skewnorm": (1.5,),
+    "loggamma": (2.2,),
+    "gamma": (2.3,),
+    "chi2": (3.4,),
+    "invgamma": (2.1,),
+    "f": (3.3, 7.1),
+    "lognorm": (0.8,),
+    "weibull_min": (1.7,),
+    "fisk": (2.2,),
+    "nakagami": (1.4,),
+    "invgauss": (0.9,),
+    "beta": (2.2, 1.6),
+    "powerlaw": (1.8,),
+    "pareto": (2.4,),
+    "truncnorm": (-0.7, 1.9),
+    "bernoulli": (0.3,),
+    "binom": (7.0, 0.35),
+    "poisson": (2.6,),
+    "nbinom": (3.2, 0.4),
+    "geom": (0.3,),
+    "betabinom": (7.0, 2.1, 1.4),
+}
+HELD = ("binom", "betabinom")  # the number of trials, the first shape, has no derivative
+ALL = {name: each for name, each in vars(stats).items() if isinstance(each, Distribution)}
+LOGS = ("logcdf", "logsf")
+METHODS = {
+    Continuous: ("logpdf", "pdf", "cdf", "sf", "ppf", *LOGS),
+    Discrete: ("logpmf", "pmf", "cdf", "sf", *LOGS),
+}
+X = np.array([-1.3, -0.2, 0.15, 0.3, 0.55, 0.8, 1.37, 2.6])
+COUNTS = np.array([-1.0, 0.0, 1.0, 2.0, 5.0, 7.0, 8.0, 2.5])
+QUANTILES = np.array([0.01, 0.2, 0.45, 0.9])
+
+
+def has(distribution, method):
+    functions = distribution._functions
+    density = {"pdf": "logpdf", "pmf": "logpmf", "logcdf": "cdf", "logsf": "sf"}.get(method, "")
+    return method in functions or density in functions
+
+
+CALLS = [
+    (name, method)
+    for name, each in ALL.items()
+    for method in METHODS[type(each)]
+    if has(each, method)
+]
+
+
+def numbers_of(name, method):
+    if method == "ppf":
+        return QUANTILES
+    return COUNTS if isinstance(ALL[name], Discrete) else X
+
+
+def parameters_of(name):
+    loc_and_scale = (0.1, 1.3) if isinstance(ALL[name], Continuous) else ()
+    return np.array([*SHAPES.get(name, ()), *loc_and_scale])
+
+
+@in_short(("name", "method"), CALLS, *[call for call in CALLS if call[1] in ("logpdf", "logpmf")])
+def test_values_and_derivatives(name, method):
+    ours, theirs = (getattr(each, method) for each in (ALL[name], getattr(scipy.stats, name)))
+    x, parameters = numbers_of(name, method), parameters_of(name)
+    expected = theirs(x, *parameters)
+    assert_allclose(ours(x, *parameters), expected, rtol=1e-9, atol=1e-13)
+    x = x[np.isfinite(expected)]
+    held = parameters[: name in HELD]
+
+    def of_all(fun):
+        return lambda p: fun(x, *held, *[p[n] for n in range(len(p))])
+
+    check_against_scipy(of_all(ours), of_all(theirs), parameters[len(held) :], rtol=1e-8)
+    if isinstance(ALL[name], Continuous):
+        fixed = list(parameters)
+        check_against_scipy(lambda y: ours(y, *fixed), lambda y: theirs(y, *fixed), x, rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_at_the_bounds_values_are_scipys(name):
+    distribution, theirs = ALL[name], getattr(scipy.stats, name)
+    shapes = SHAPES.get(name, ())
+    bounds = np.array([0.0, 1.0, *shapes, np.inf, -np.inf])
+    density = METHODS[type(distribution)][0]
+    expected = getattr(theirs, density)(bounds, *shapes)
+    expected[np.isinf(bounds)] = -np.inf  # SciPy has NaN for some
+    assert_allclose(getattr(distribution, density)(bounds, *shapes), expected)
+
+
+def test_parameters_by_name_and_of_arrays_are_scipys():
+    x, scales = X[:, None], np.array([0.5, 2.0, -1.0])
+    assert_array_equal(
+        np.isnan(stats.norm.logpdf(x, scale=scales)),
+        np.isnan(scipy.stats.norm.logpdf(x, scale=scales)),
+    )
+    ours = stats.gamma.logpdf(x, loc=-2.0, a=2.0, scale=scales[:2])
+    assert_allclose(ours, scipy.stats.gamma.logpdf(x, loc=-2.0, a=2.0, scale=scales[:2]))
+
+
+def test_far_tails_are_right():
+    assert_allclose(stats.norm.logsf(40.0), scipy.stats.norm.logsf(40.0))
+    slope = dg.grad(dg.delayed(lambda x: stats.norm.logcdf(x)))(-40.0)
+    assert_allclose(slope, 40.0249688, rtol=1e-8)  # the hazard, by its continued fraction
+    assert_allclose(
+        stats.truncnorm.logpdf(31.0, 30.0, 40.0), scipy.stats.truncnorm.logpdf(31.0, 30.0, 40.0)
+    )
+
+
+WRONG = {
+    "a missing shape": (lambda: stats.gamma.logpdf(1.0), "gamma.logpdf: missing.*'a'"),
+    "a strange name": (lambda: stats.norm.cdf(1.0, sigma=2.0), "norm.cdf: .*'sigma'"),
+    "too many": (lambda: stats.norm.cdf(1.0, 2.0, 3.0, 4.0), "norm.cdf: too many"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_parameters_are_errors_that_name_the_distribution(case):
+    call, message = WRONG[case]
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+def test_a_missing_method_is_an_error_that_names_those_that_are_there():
+    with pytest.raises(NotImplementedError, match=r"stats\.skewnorm has no cdf; it has logpdf"):
+        stats.skewnorm.cdf(1.0, 2.0)
+
+
+def test_distributions_are_pickled_by_name():
+    assert pickle.loads(pickle.dumps(stats.norm)) is stats.norm
+
+
+MEAN, FACTOR = np.array([0.2, -0.4, 1.0]), np.array([[1.0, 0, 0], [0.3, 1.2, 0], [-0.5, 0.1, 0.8]])
+VECTORS = np.random.default_rng(5).normal(size=(4, 3))
+PARTS = np.array([0.2, 0.5, 0.3])
+VECTOR_PROGRAMS = {
+    "x": (lambda s, x: s.multivariate_normal.logpdf(x, MEAN, FACTOR @ FACTOR.T), VECTORS),
+    "mean": (lambda s, m: s.multivariate_normal.logpdf(VECTORS, m, FACTOR @ FACTOR.T), MEAN),
+    "cov": (lambda s, f: s.multivariate_normal.pdf(VECTORS, MEAN, f @ f.T), FACTOR),
+    "a variance": (lambda s, v: s.multivariate_normal.logpdf(VECTORS[0], MEAN, v[0] ** 2), PARTS),
+    "alpha": (lambda s, a: s.dirichlet.logpdf(PARTS, a), np.array([1.5, 2.5, 0.7])),
+    "p": (
+        lambda s, p: s.multinomial.logpmf(np.array([[1, 2, 3], [3, 0, 3]]), 6, p / p.sum()),
+        PARTS,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VECTOR_PROGRAMS)
+def test_distributions_of_vectors(name):
+    fun, x = VECTOR_PROGRAMS[name]
+    check_against_scipy(lambda x: fun(stats, x), lambda x: fun(scipy.stats, x), x)
