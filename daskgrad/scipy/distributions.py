@@ -12,6 +12,7 @@ INFINITE = (-np.inf, np.inf)
 TINY, HUGE = float(np.finfo(float).tiny), float(np.finfo(float).max)
 POSITIVE = (0.0, HUGE)  # infinity is above it
 ABOVE_ZERO = (TINY, HUGE)
+FINITE = (-HUGE, HUGE)
 
 
 class Distribution:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.special as sc
 
-from daskgrad.scipy.distributions import ABOVE_ZERO, POSITIVE, Continuous, Discrete
+from daskgrad.scipy.distributions import ABOVE_ZERO, FINITE, POSITIVE, Continuous, Discrete
 from daskgrad.scipy.multivariate import dirichlet as dirichlet
 from daskgrad.scipy.multivariate import multinomial as multinomial
 from daskgrad.scipy.multivariate import multivariate_normal as multivariate_normal
@@ -68,6 +68,7 @@ logistic = Continuous(
 )
 gumbel_r = Continuous(
     "gumbel_r",
+    support=FINITE,
     logpdf=lambda y: -y - np.exp(-y),
     cdf=lambda y: np.exp(-np.exp(-y)),
     sf=lambda y: -np.expm1(-np.exp(-y)),
@@ -76,6 +77,7 @@ gumbel_r = Continuous(
 )
 gumbel_l = Continuous(
     "gumbel_l",
+    support=FINITE,
     logpdf=lambda y: y - np.exp(y),
     cdf=lambda y: -np.expm1(-np.exp(y)),
     sf=lambda y: np.exp(-np.exp(y)),
@@ -104,6 +106,7 @@ skewnorm = Continuous(
 loggamma = Continuous(
     "loggamma",
     "c",
+    support=FINITE,
     logpdf=lambda y, c: c * y - np.exp(y) - sc.gammaln(c),
     cdf=lambda y, c: sc.gammainc(c, np.exp(y)),
     sf=lambda y, c: sc.gammaincc(c, np.exp(y)),
@@ -310,8 +313,6 @@ truncnorm = Continuous(
 
 # --------------------------------------------------------------------------------- of integers
 
-COUNTS = (0.0, np.inf)
-
 
 def log_binomial(n: Any, k: Any) -> Any:
     """The logarithm of n over k."""
@@ -341,7 +342,7 @@ binom = Discrete(
 poisson = Discrete(
     "poisson",
     "mu",
-    support=COUNTS,
+    support=POSITIVE,
     inside=0.0,
     logpmf=lambda k, mu: sc.xlogy(k, mu) - sc.gammaln(k + 1.0) - mu,
     cdf=lambda k, mu: sc.gammaincc(k + 1.0, mu),
@@ -350,7 +351,7 @@ poisson = Discrete(
 nbinom = Discrete(
     "nbinom",
     "n p",
-    support=COUNTS,
+    support=POSITIVE,
     inside=0.0,
     logpmf=lambda k, n, p: (
         sc.gammaln(n + k) - sc.gammaln(k + 1.0) - sc.gammaln(n) + n * np.log(p) + sc.xlog1py(k, -p)
