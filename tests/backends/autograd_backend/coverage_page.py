@@ -1,6 +1,6 @@
 """The page ``docs/coverage.md``: which functions of NumPy and SciPy are differentiated.
 
-    PYTHONPATH=. python tests/backends/autograd_backend/coverage.py > docs/coverage.md
+    PYTHONPATH=. python tests/backends/autograd_backend/coverage_page.py > docs/coverage.md
 
 It is made of the table that the sweep goes through, so that it tells what is tested. JAX is needed
 for the column that tells what its ``jax.numpy`` and ``jax.scipy`` have.
@@ -122,7 +122,7 @@ NOTHING = frozenset(  # functions of shapes, dtypes, integers, files and text
     asarray_chkfinite asmatrix base_repr binary_repr bitwise_and bitwise_count bitwise_invert
     bitwise_left_shift bitwise_right_shift bitwise_or bitwise_xor bitwise_not bmat
     broadcast_shapes busday_count busday_offset can_cast common_type copyto datetime_as_string
-    datetime_data diag_indices diag_indices_from einsum_path empty eye fft_freq fftfreq rfftfreq
+    datetime_data diag_indices diag_indices_from einsum_path empty eye fftfreq rfftfreq
     format_float_positional format_float_scientific from_dlpack frombuffer fromfile fromiter
     frompyfunc fromregex fromstring gcd genfromtxt get_include get_printoptions getbufsize geterr
     geterrcall hamming hanning bartlett blackman identity indices info invert is_busday isdtype
@@ -130,7 +130,7 @@ NOTHING = frozenset(  # functions of shapes, dtypes, integers, files and text
     loadtxt mask_indices may_share_memory min_scalar_type mintypecode ndim nested_iters ones
     packbits printoptions promote_types ravel_multi_index require result_type right_shift save
     savetxt savez savez_compressed set_printoptions setbufsize seterr seterrcall shape
-    shares_memory show_config show_runtime size test tri tril_indices tril_indices_from
+    shares_memory show_config show_runtime size tri tril_indices tril_indices_from
     triu_indices triu_indices_from typename unpackbits unravel_index zeros
     """.split()
 )
