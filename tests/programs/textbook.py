@@ -1,0 +1,185 @@
+"""Programs from textbooks, in plain NumPy and SciPy: models of an item of data and of parameters.
+
+Each is ``(model, items, parameters)``; nothing in them knows that they are differentiated, but for
+the functions of ``daskgrad.scipy``, which are called as SciPy's are.
+"""
+
+import numpy as np
+import scipy.special as sc
+
+from daskgrad.scipy import linalg, special, stats
+
+random = np.random.default_rng(11)
+
+
+def kalman_filter(series, p):
+    """The log likelihood of a random walk with drift that is observed with noise."""
+    transition = np.array([[1.0, 1.0], [0.0, 1.0]])
+    state, cov = np.zeros(2), np.eye(2)
+    noise, step, total = np.exp(p[0]), np.diag(np.exp(p[1:])), 0.0
+    for observed in series:
+        state, cov = transition @ state, transition @ cov @ transition.T + step
+        variance = cov[0, 0] + noise
+        total = total + stats.norm.logpdf(observed, loc=state[0], scale=np.sqrt(variance))
+        gain = cov[:, 0] / variance
+        state = state + gain * (observed - state[0])
+        cov = cov - np.outer(gain, cov[0])
+    return total
+
+
+def gaussian_process(data, p):
+    """The log evidence of a regression with a squared exponential kernel."""
+    x, y = data
+    squares = (x[:, np.newaxis] - x) ** 2 / np.exp(p[1]) ** 2
+    cov = np.exp(p[0]) * np.exp(-0.5 * squares) + np.exp(p[2]) * np.eye(len(x))
+    factor = linalg.cho_factor(cov, lower=True)
+    logs = 2.0 * np.sum(np.log(np.diagonal(factor[0])))
+    return -0.5 * (y @ linalg.cho_solve(factor, y) + logs + len(x) * np.log(2.0 * np.pi))
+
+
+def hidden_markov(observed, p):
+    """The log likelihood of counts from a chain of two states, by the forward algorithm."""
+    stay = sc.log_expit(p[:2])
+    leave = sc.log_expit(-p[:2])
+    transition = np.stack([np.stack([stay[0], leave[0]]), np.stack([leave[1], stay[1]])])
+    rates = np.exp(p[2:])
+    logs = np.log(0.5) + stats.poisson.logpmf(observed[0], rates)
+    for count in observed[1:]:
+        logs = special.logsumexp(logs[:, np.newaxis] + transition, axis=0)
+        logs = logs + stats.poisson.logpmf(count, rates)
+    return special.logsumexp(logs)
+
+
+def reaction(data, p):
+    """The misfit of A → B ⇌ C, solved by the exponential of the matrix of rates."""
+    time, measured = data
+    k = np.exp(p)
+    rows = [[-k[0], 0.0, 0.0], [k[0], -k[1], k[2]], [0.0, k[1], -k[2]]]
+    rates = np.stack([np.stack([entry + 0.0 * k[0] for entry in row]) for row in rows])
+    return np.sum((linalg.expm(rates * time)[:, 0] - measured) ** 2)
+
+
+def ising_mean_field(couplings, p):
+    """The variational free energy of spins whose magnetizations are tanh(p)."""
+    m = np.tanh(p)
+    entropy = np.sum(sc.entr(0.5 * (1.0 + m)) + sc.entr(0.5 * (1.0 - m)))
+    return -0.5 * m @ couplings @ m - entropy
+
+
+def deconvolution(blurred, p):
+    """The misfit of a signal that was blurred with a periodic kernel, and its roughness."""
+    kernel = np.exp(-0.5 * np.minimum(np.arange(8), 8 - np.arange(8)) ** 2)
+    found = np.real(np.fft.ifft(np.fft.fft(p) * np.fft.fft(kernel / np.sum(kernel))))
+    return np.sum((found - blurred) ** 2) + 0.1 * np.sum(np.diff(p, n=2) ** 2)
+
+
+def survival(patient, p):
+    """The log likelihood of a Weibull regression with a censored time."""
+    time, is_dead, covariates = patient
+    shape, scale = np.exp(p[0]), np.exp(p[1] + covariates @ p[2:])
+    if is_dead:
+        return stats.weibull_min.logpdf(time, shape, scale=scale)
+    return stats.weibull_min.logsf(time, shape, scale=scale)
+
+
+def mixture(x, p):
+    """The log likelihood of a number from three normal distributions."""
+    weights = special.log_softmax(p[:3])
+    return special.logsumexp(weights + stats.norm.logpdf(x, loc=p[3:6], scale=np.exp(p[6:])))
+
+
+def probit(row, p):
+    """The log likelihood of a binary answer, right in the tails."""
+    x, answer = row
+    return sc.log_ndtr((2.0 * answer - 1.0) * (x @ p))
+
+
+def negative_binomial(row, p):
+    x, count = row
+    mean, size = np.exp(x @ p[1:]), np.exp(p[0])
+    return stats.nbinom.logpmf(count, size, size / (size + mean))
+
+
+def pendulum(data, p):
+    """The misfit of an angle, by the method of Runge and Kutta."""
+    start, measured = data
+
+    def slope(state):
+        return np.stack([state[1], -np.exp(p[0]) * np.sin(state[0]) - p[1] * state[1]])
+
+    state, h = start, 0.05
+    for _ in range(10):
+        a = slope(state)
+        b = slope(state + 0.5 * h * a)
+        c = slope(state + 0.5 * h * b)
+        d = slope(state + h * c)
+        state = state + h / 6.0 * (a + 2.0 * b + 2.0 * c + d)
+    return (state[0] - measured) ** 2
+
+
+def tomography(ray, p):
+    """The misfit of a line through an image of 4 by 4, sampled between its points."""
+    (begin, end), measured = ray
+    at = begin + np.linspace(0.0, 1.0, 7)[:, np.newaxis] * (end - begin)
+    low = np.clip(np.floor(at).astype(int), 0, 2)
+    part = at - low
+    image = np.reshape(p, (4, 4))
+    rows, columns = low[:, 0], low[:, 1]
+    upper = image[rows, columns] * (1.0 - part[:, 1]) + image[rows, columns + 1] * part[:, 1]
+    below = (
+        image[rows + 1, columns] * (1.0 - part[:, 1]) + image[rows + 1, columns + 1] * part[:, 1]
+    )
+    along = upper * (1.0 - part[:, 0]) + below * part[:, 0]
+    return (np.mean(along) * np.linalg.norm(end - begin) - measured) ** 2
+
+
+def drawn(count, *shape):
+    return [random.normal(size=shape) for _ in range(count)]
+
+
+def pairs(first, second):
+    return list(zip(first, second, strict=True))
+
+
+PROGRAMS = {
+    "Kalman filter": (kalman_filter, drawn(3, 6), drawn(1, 3)[0]),
+    "Gaussian process": (gaussian_process, pairs(drawn(3, 5), drawn(3, 5)), drawn(1, 3)[0]),
+    "hidden Markov model": (
+        hidden_markov,
+        [random.poisson(2.0, size=5) for _ in range(3)],
+        np.array([0.5, 1.0, 0.2, 1.3]),
+    ),
+    "reaction": (
+        reaction,
+        [(time, np.array([0.4, 0.4, 0.2])) for time in (0.3, 1.0, 2.0)],
+        drawn(1, 3)[0],
+    ),
+    "Ising mean field": (ising_mean_field, [m + m.T for m in drawn(3, 4, 4)], drawn(1, 4)[0]),
+    "deconvolution": (deconvolution, drawn(3, 8), drawn(1, 8)[0]),
+    "survival": (
+        survival,
+        [(0.7, True, np.ones(2)), (1.9, False, np.zeros(2)), (1.2, True, np.array([1.0, -1.0]))],
+        drawn(1, 4)[0],
+    ),
+    "mixture": (mixture, [-1.0, 0.3, 2.0], drawn(1, 9)[0]),
+    "probit": (
+        probit,
+        [(x, answer) for x, answer in zip(drawn(3, 3), (0, 1, 1))],
+        9.0 * np.ones(3),
+    ),
+    "negative binomial": (
+        negative_binomial,
+        pairs(drawn(3, 2), (0, 3, 7)),
+        drawn(1, 3)[0],
+    ),
+    "pendulum": (
+        pendulum,
+        [(np.array([0.3, 0.0]), 0.2), (np.array([1.0, -0.5]), 0.6), (np.array([2.0, 0.1]), 1.9)],
+        np.array([0.4, 0.1]),
+    ),
+    "tomography": (
+        tomography,
+        [(np.array([[0.1, 0.2], [2.7, 2.9]]), 1.0), (np.array([[2.9, 0.3], [0.2, 1.1]]), 0.5)],
+        drawn(1, 16)[0],
+    ),
+}
