@@ -176,7 +176,8 @@ for spread in (anp._primitive_var, anp._primitive_std):
         ddof=[1, 0.5],
         dtype=[np.float64],
         correction=[1],
-        refused=REDUCED | {"mean": lambda a: np.asarray(np.mean(a))},
+        mean=[0.41],
+        refused=REDUCED,
         also=[dict(axis=0, ddof=1, keepdims=True), *CHOSEN],
     )
 for name in ("max", "min", "amax", "amin"):

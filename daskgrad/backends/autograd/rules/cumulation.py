@@ -107,5 +107,5 @@ def nanmean(
 
 
 CHOICES = "axis dtype keepdims where"
-declare(anp.nanvar, program=of_chosen(variance), keywords=f"{CHOICES} ddof correction")
-declare(anp.nanstd, program=of_chosen(deviation), keywords=f"{CHOICES} ddof correction")
+declare(anp.nanvar, program=of_chosen(variance), keywords=f"{CHOICES} ddof correction mean")
+declare(anp.nanstd, program=of_chosen(deviation), keywords=f"{CHOICES} ddof correction mean")

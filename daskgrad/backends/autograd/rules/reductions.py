@@ -126,16 +126,18 @@ def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
     return anp.cumsum(a if dtype is None else anp.astype(a, dtype), axis)
 
 
-def spread_needed(*args: Any, where: Given = None, correction: Given = None, **kwargs: Any) -> bool:
-    """autograd ignores ``where`` and ``correction``."""
-    return is_given(where) or is_given(correction)
+def spread_needed(
+    *args: Any, where: Given = None, correction: Given = None, mean: Given = None, **kwargs: Any
+) -> bool:
+    """autograd ignores ``where``, ``correction`` and ``mean``."""
+    return is_given(where) or is_given(correction) or is_given(mean)
 
 
 @equivalent(
     var,
     adjoint=primitive_vjps[var],  # autograd's tangents are wrong for several axes
     needed=spread_needed,
-    keywords="axis keepdims ddof dtype where correction",
+    keywords="axis keepdims ddof dtype where correction mean",
 )
 def variance(
     a: Any,
@@ -147,6 +149,7 @@ def variance(
     *,
     where: Given = np._NoValue,
     correction: Given = np._NoValue,
+    mean: Given = np._NoValue,
 ) -> Any:
     """The mean square distance of the chosen entries from their mean."""
     a = a if dtype is None else anp.astype(a, dtype)
@@ -154,7 +157,8 @@ def variance(
     axes = {"axis": axis, "keepdims": True}
     count = np.sum(chosen, **axes)
     a = anp.where(chosen, a, 0.0)
-    gaps = anp.where(chosen, a - anp.sum(a, **axes) / np.maximum(count, 1), 0.0)
+    mean = mean if is_given(mean) else anp.sum(a, **axes) / np.maximum(count, 1)
+    gaps = anp.where(chosen, a - mean, 0.0)
     rest = count - (correction if is_given(correction) else ddof)
     squares = anp.sum(anp.real(gaps * anp.conj(gaps)), **axes)
     total = squares / np.where(rest > 0, rest, np.nan)
@@ -166,7 +170,7 @@ def variance(
     std,
     adjoint=primitive_vjps[std],
     needed=spread_needed,
-    keywords="axis keepdims ddof dtype where correction",
+    keywords="axis keepdims ddof dtype where correction mean",
 )
 def deviation(*args: Any, **kwargs: Any) -> Any:
     """Where nothing deviates the derivative is zero."""
