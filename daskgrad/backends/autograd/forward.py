@@ -19,7 +19,7 @@ from autograd.tracer import Node, getval, isbox, new_box, notrace_primitives
 from daskgrad.backends.autograd.custom import call_rule
 from daskgrad.backends.autograd.kinds import INTEGERS, kind_of, real_part
 from daskgrad.backends.autograd.reverse import copied_box_error, program_of, pullback_of, trace
-from daskgrad.backends.autograd.rules.declaration import DECLARED, plain
+from daskgrad.backends.autograd.rules.declaration import DECLARED, Declaration, plain
 from daskgrad.backends.autograd.rules.known import settle, without_derivative
 from daskgrad.backends.autograd.rules.refusals import explain, missing, require_seen
 from daskgrad.backends.autograd.trace_numbers import trace_numbers
@@ -143,7 +143,7 @@ def rule_of(fun: Callable) -> Callable:
     if known is None or not (known.adjoint or known.program or known.refused or known.tangent):
         return primitive_jvps.get(fun) or transpose(fun)
     if known.program and not known.refused:
-        RULES[fun] = rule_by_program(fun, known.program, known.needed, known.arrays)
+        RULES[fun] = rule_by_program(fun, known)
     else:
         tangent = None if known.refused else known.tangent  # the adjoint refuses
         RULES[fun] = tangent or transpose(fun)
@@ -163,8 +163,12 @@ def transpose(fun: Callable) -> Callable:
     return rule
 
 
-def rule_by_program(fun: Callable, program: Callable, needed: Callable, arrays: int) -> Callable:
+def rule_by_program(fun: Callable, known: Declaration) -> Callable:
     """The rule of a function that a program replaces in some of its calls."""
+    program, needed, arrays = known.program, known.needed, known.arrays
+    assert program is not None
+    autograds = None if known.adjoint else primitive_jvps.get(fun)
+    otherwise = known.tangent or autograds or transpose(fun)
 
     def rule(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
         if argnums[-1] >= arrays:
@@ -173,8 +177,7 @@ def rule_by_program(fun: Callable, program: Callable, needed: Callable, arrays: 
             active = [args[argnum] for argnum in argnums]
             _, push = linearize(program_of(program, argnums, args, kwargs), active)
             return put_in_container(push(tangents), plain(ans))
-        autograds = primitive_jvps.get(fun) or transpose(fun)
-        return autograds(argnums, tangents, ans, args, kwargs)
+        return otherwise(argnums, tangents, ans, args, kwargs)
 
     return rule
 

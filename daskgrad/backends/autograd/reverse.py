@@ -320,19 +320,21 @@ def _parts(thing: Any) -> Sequence[Any]:
 def declared_rule(fun: Callable, known: Declaration) -> Callable:
     rule = known.adjoint or primitive_vjps.get(fun)
     if known.program:
-        rule = rule_by_program(fun, known.program, known.needed, known.arrays)
+        rule = rule_by_program(fun, known, rule)
     return refusing_rule(fun, rule) if known.refused else rule
 
 
-def rule_by_program(fun: Callable, program: Callable, needed: Callable, arrays: int) -> Callable:
+def rule_by_program(fun: Callable, known: Declaration, otherwise: Callable | None) -> Callable:
     """The rule of a function that a program replaces in some of its calls."""
+    program, needed, arrays = known.program, known.needed, known.arrays
+    assert program is not None
 
     def rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
         if argnums[-1] >= arrays:
             missing(fun, argnums)
         if needed(*args, **kwargs):
             return program_pullback(program, argnums, ans, args, kwargs)
-        return primitive_vjps[fun](argnums, ans, args, kwargs)
+        return (otherwise or missing(fun, argnums))(argnums, ans, args, kwargs)
 
     return rule
 

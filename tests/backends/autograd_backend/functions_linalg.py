@@ -71,6 +71,14 @@ def of_lower(fun):
 
 function(la.inv, [(M,), (N,), (M[:1, :1].copy(),)])
 function(la.det, [(M,), (N,), (Z,)])
+SINGULAR = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [0.5, 0.3, 0.1]])
+RANK1 = SINGULAR[:1].T @ SINGULAR[1:2]
+function(
+    la.det,
+    [(SINGULAR,), (RANK1,), (np.zeros((3, 3)),), (np.zeros((1, 1)),), (np.array([M, SINGULAR]),)],
+    name="det of singular matrices",
+    reasons={"single": "rounding leaves no matrix singular"},
+)
 function(la.slogdet, [(M,), (-M,), (N,)], adapt=of_sign)
 function(
     la.solve,
@@ -90,7 +98,14 @@ function(
     rcond=[1e-10],
     hermitian=[False],
     rtol=[1e-10],
-    refused={"hermitian": Wrt((POSITIVE,), {"hermitian": True})},
+)
+function(
+    la.pinv,
+    [(POSITIVE,), (POSITIVES,)],
+    hermitian=[True],
+    rcond=[1e-10],
+    adapt=of_hermitian,
+    name="pinv of a Hermitian matrix",
 )
 function(la.cholesky, [(POSITIVE,), (POSITIVES,)], upper=[True], adapt=of_hermitian)
 function(la.eigh, [(SPREAD,), (POSITIVES,)], UPLO=["L", "U"], adapt=of_eigenpairs)

@@ -55,6 +55,7 @@ for name in (
     *("negative", "rad2deg", "degrees", "deg2rad", "radians", "reciprocal", "exp", "exp2", "expm1"),
     *("log", "log2", "log10", "log1p", "sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh"),
     *("cosh", "tanh", "arcsinh", "arctanh", "square", "sqrt", "absolute", "fabs", "conjugate"),
+    "cbrt",
 ):
     signed = name not in ("log", "log2", "log10", "sqrt")
     ufunc(name, ARRAYS + SIGNED * signed)
@@ -134,7 +135,9 @@ function(
 
 # ------------------------------------------------------------------------------- reductions
 
-REDUCED = {"out": np.zeros(()), "where": lambda a: np.asarray(a) > -2.0}
+REDUCED = {"out": np.zeros(())}
+MOST = np.arange(12).reshape(3, 4) % 5 != 1
+CHOSEN = [dict(where=MOST, axis=axis) for axis in (None, 1, -1, (0, 1))]
 function(
     anp.sum,
     ARRAYS + SIGNED,
@@ -142,6 +145,7 @@ function(
     keepdims=[True, False],
     initial=[3.0],
     dtype=[np.float64],
+    where=[MOST, True],
     refused=REDUCED,
 )
 function(
@@ -151,6 +155,7 @@ function(
     keepdims=[True],
     initial=[3.0],
     dtype=[np.float64],
+    where=[MOST, True],
     refused=REDUCED,
 )
 function(
@@ -159,6 +164,7 @@ function(
     axis=AXES,
     keepdims=[True, False],
     dtype=[np.float64],
+    also=CHOSEN,
     refused=REDUCED,
 )
 for spread in (anp._primitive_var, anp._primitive_std):
@@ -169,8 +175,10 @@ for spread in (anp._primitive_var, anp._primitive_std):
         keepdims=[True],
         ddof=[1, 0.5],
         dtype=[np.float64],
-        refused=REDUCED | {"correction": 1, "mean": lambda a: np.asarray(np.mean(a))},
-        also=[dict(axis=0, ddof=1, keepdims=True)],
+        correction=[1],
+        mean=[0.41],
+        refused=REDUCED,
+        also=[dict(axis=0, ddof=1, keepdims=True), *CHOSEN],
     )
 for name in ("max", "min", "amax", "amin"):
     function(
@@ -178,15 +186,17 @@ for name in ("max", "min", "amax", "amin"):
         ARRAYS + SIGNED,
         axis=AXES,
         keepdims=[True],
-        initial=[],
-        refused={**REDUCED, "initial": 0.5, "where": Wrt((A,), {"where": A > 0.5, "initial": 0.5})},
+        initial=[0.6375],
+        also=[dict(where=MOST, initial=0.6375), dict(where=MOST, initial=-9.0, axis=0)],
+        refused=REDUCED,
         reasons={"complex": "ordered"},
     )
 function(
     anp.cumsum,
     ARRAYS + SIGNED,
     axis=[*AXES[:3], -2],
-    refused={"out": lambda a: np.zeros(np.size(a)), "dtype": np.float64},
+    dtype=[np.float64],
+    refused={"out": lambda a: np.zeros(np.size(a))},
 )
 function(
     anp.trace,
@@ -194,7 +204,8 @@ function(
     offset=[1, -1],
     axis1=[1, -1],
     axis2=[0],
-    refused={"out": lambda a: np.zeros(()), "dtype": np.float64},
+    dtype=[np.float64],
+    refused={"out": lambda a: np.zeros(())},
     also=[dict(axis1=1, axis2=2), dict(axis1=-1, axis2=0, offset=1)],
 )
 

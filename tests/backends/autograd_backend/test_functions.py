@@ -3,6 +3,7 @@
 ``functions_numpy``, ``functions_composed``, ``functions_linalg``, ``functions_scipy`` and
 ``functions_special`` are the
 table, ``sweep`` has what is checked. A function or argument of which nothing is tested fails here.
+The modules ``functions_...`` are the table, ``sweep`` has what is checked. A function or argument
 """
 
 import dataclasses
@@ -16,6 +17,10 @@ import autograd.numpy as anp
 import functions_composed
 import functions_scipy
 import functions_special  # and with it the others
+import functions_matrices
+import functions_scipy  # and with it the others
+import functions_statistics
+import functions_ufuncs
 import numpy as np
 import pytest
 from autograd.core import primitive_jvps, primitive_vjps
@@ -41,6 +46,9 @@ from daskgrad.backends.autograd.rules.known import settle
 assert functions_composed
 assert functions_scipy
 assert functions_special
+assert functions_matrices
+assert functions_statistics
+assert functions_ufuncs
 
 ENTRIES = dict(enumerate(TABLE))
 IDS = [f"{entry.name}-{number}" for number, entry in ENTRIES.items()]
@@ -272,9 +280,9 @@ def with_another_argument(entry, name):
 def test_a_new_or_forgotten_argument_leaves_a_gap():
     entry = entry_of("cumsum")
     assert list(gaps([entry])) == []
-    forgotten = dataclasses.replace(entry, parameters={})
+    forgotten = dataclasses.replace(entry, parameters={"dtype": [np.float64]})
     assert list(gaps([forgotten])) == ["cumsum: nothing is tested of 'axis'"]
-    unrefused = dataclasses.replace(entry, refused={"dtype": np.float64})
+    unrefused = dataclasses.replace(entry, refused={})
     assert list(gaps([unrefused])) == ["cumsum: nothing is tested of 'out'"]
     newer = with_another_argument(entry, "skipna")
     assert list(gaps([newer])) == ["cumsum: nothing is tested of 'skipna'"]
@@ -314,6 +322,20 @@ TIES = {  # function of an array whose derivative jumps there, and the gradient 
     "prod": (lambda x: anp.prod(x), [0.0, 2.0, 3.0], [6.0, 0.0, 0.0]),
     "sinc": (lambda x: anp.sum(anp.sinc(x)), [0.0, 1e-12, 1.0], [0.0, -(np.pi**2) / 3e12, -1.0]),
     "largest": (lambda x: anp.linalg.norm(x, np.inf), [1.0, -3.0, 2.0], [0.0, -1.0, 0.0]),
+    "median": (lambda x: anp.median(x), [2.0, 2.0, 1.0], [1.0, 0.0, 0.0]),
+    "quantile": (lambda x: anp.quantile(x, 0.75), [2.0, 2.0, 1.0], [0.5, 0.5, 0.0]),
+    "several smallest": (lambda x: anp.ptp(x), [1.0, 1.0, 2.0], [-0.5, -0.5, 1.0]),
+    "cumprod": (lambda x: anp.cumprod(x)[-1], [0.0, 2.0, 0.0], [0.0, 0.0, 0.0]),
+    "nanmax": (lambda x: anp.nanmax(x), [2.0, 2.0, np.nan], [0.5, 0.5, 0.0]),
+    "nanmean": (lambda x: anp.nanmean(x), [2.0, 4.0, np.nan], [0.5, 0.5, 0.0]),
+    "nanmedian": (lambda x: anp.nanmedian(x), [2.0, 4.0, np.nan], [0.5, 0.5, 0.0]),
+    "nanprod": (lambda x: anp.nanprod(x), [2.0, 4.0, np.nan], [4.0, 2.0, 0.0]),
+    "nansum of none": (
+        lambda x: anp.sum(anp.nansum(x[:, None], axis=1)),
+        [1.0, np.nan, 3.0],
+        [1.0, 0.0, 1.0],
+    ),
+    "nanstd of one": (lambda x: anp.nanstd(x), [np.nan, 4.0, np.nan], [0.0, 0.0, 0.0]),
     "several largest": (lambda x: anp.linalg.norm(x, np.inf), [1.0, -2.0, 2.0], [0.0, -0.5, 0.5]),
 }
 

@@ -9,8 +9,8 @@ autograd's rules hold for all primitives without a declaration. A declaration ma
 ``program``
     a few lines of other functions that give the same value and whose rules are right; they are
     traced when a call is recorded, so that both modes and all orders follow from their rules. The
-    program replaces calls for which it is ``needed``: those for which autograd's own rule is wrong
-    or missing. The first ``arrays`` arguments have derivatives.
+    program replaces calls for which it is ``needed``: those for which the adjoint and tangent,
+    or autograd's own rule, are wrong or missing. The first ``arrays`` arguments have derivatives.
 ``keywords``
     the parameters that its rule uses and that may be passed by keyword; a call with any other
     keyword is refused.

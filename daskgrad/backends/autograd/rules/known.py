@@ -18,8 +18,8 @@ from daskgrad.backends.autograd.rules.declaration import DECLARED
 KNOWN: set[Callable] = set()  # the functions of NumPy and SciPy that have rules
 
 _awaited = {  # autograd's modules, and ours with the rules of their functions
-    "autograd.numpy": "arithmetic arrangements elementwise fourier indexing linalg norms products "
-    "reductions",
+    "autograd.numpy": "arithmetic arrangements cumulation elementwise fourier indexing linalg "
+    "matrices norms products reductions statistics ufuncs",
     "autograd.scipy.special": "special special_errors special_gamma",
     "autograd.scipy.linalg": "scipy_linalg",
     "autograd.scipy.stats": "distributions",

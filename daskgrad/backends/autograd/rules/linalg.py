@@ -52,7 +52,18 @@ def pinv_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwar
     )
 
 
-declare(linalg.pinv, adjoint=pinv_adjoint, tangent=pinv_tangent, keywords="rcond rtol")
+@equivalent(
+    linalg.pinv,
+    adjoint=pinv_adjoint,
+    tangent=pinv_tangent,
+    needed=lambda a, rcond=None, hermitian=False, **rtol: bool(hermitian),
+    keywords="rcond rtol hermitian",
+)
+def pinv(a: Any, rcond: Any = None, hermitian: bool = False, **rtol: Any) -> Any:
+    """Of a Hermitian matrix, of which NumPy reads the lower triangle."""
+    lower = anp.tril(a, -1)
+    diagonal = anp.real(a) * np.eye(np.shape(plain(a))[-1])
+    return linalg.pinv(lower + conjugate_transposed(lower) + diagonal, rcond, **rtol)
 
 
 def solve_needed(a: Any, b: Any) -> bool:
@@ -70,6 +81,58 @@ def solve(a: Any, b: Any) -> Any:
     parts = [anp.broadcast_to(part, stack + np.shape(plain(part))[-2:]) for part in (a, b)]
     return linalg.solve(*parts)
 
+
+# --------------------------------------------------------------------------------- determinants
+
+
+@equivalent(linalg.det, needed=lambda a: not np.all(np.linalg.det(plain(a))))
+def det(a: Any) -> Any:
+    """autograd's rule divides by every matrix, of which some are singular here."""
+    shape = np.shape(plain(a))
+    matrices = anp.reshape(a, (-1, *shape[-2:]))
+    found = [singular_det(matrices[n]) for n in range(np.shape(plain(matrices))[0])]
+    return anp.reshape(anp.array(found), shape[:-2])
+
+
+def singular_det(a: Any) -> Any:
+    """That of the part without zeros among its singular values, times its Schur complement's."""
+    u, sizes, vh = np.linalg.svd(plain(a))
+    rank = int(np.sum(sizes > sizes[0] * len(sizes) * np.finfo(sizes.dtype).eps))
+    b = anp.matmul(np.conj(u.T), anp.matmul(a, np.conj(vh.T)))
+    turned = np.linalg.det(u) * np.linalg.det(vh)
+    if rank == len(sizes):
+        return turned * linalg.det(b)
+    if rank == 0:
+        return turned * expanded_det(b)
+    rest = anp.matmul(b[rank:, :rank], linalg.solve(b[:rank, :rank], b[:rank, rank:]))
+    return turned * linalg.det(b[:rank, :rank]) * expanded_det(b[rank:, rank:] - rest)
+
+
+def expanded_det(a: Any) -> Any:
+    """Expanded along the first row; of zeros, so that those of many rows have no derivative."""
+    size = np.shape(plain(a))[0]
+    if size == 1:
+        return a[0, 0]
+    if size > 4:
+        return 0.0 * a[0, 0]
+    minors = [a[1:, [m for m in range(size) if m != n]] for n in range(size)]
+    return sum([(-1.0) ** n * a[0, n] * expanded_det(minor) for n, minor in enumerate(minors)])
+
+
+def slogdet_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """autograd's, and the sign of a complex determinant, which turns."""
+    if not anp.iscomplexobj(args[0]):
+        return primitive_vjps[linalg.slogdet](argnums, ans, args, kwargs)
+    inverse, sign = transposed(linalg.inv(args[0])), ans[0]
+
+    def slogdet_pullback(g: Any) -> tuple:
+        factor = g[1] + 1j * anp.imag(g[0] * sign)
+        return (anp.reshape(factor, (*np.shape(plain(factor)), 1, 1)) * inverse,)
+
+    return slogdet_pullback
+
+
+declare(linalg.slogdet, adjoint=slogdet_adjoint)
 
 # ------------------------------------------------------------------------------ factors
 
@@ -95,21 +158,6 @@ def cholesky_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Cal
 
 declare(linalg.cholesky, adjoint=cholesky_adjoint, keywords="upper")
 
-
-def slogdet_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    """autograd's, and the sign of a complex determinant, which turns."""
-    if not anp.iscomplexobj(args[0]):
-        return primitive_vjps[linalg.slogdet](argnums, ans, args, kwargs)
-    inverse, sign = transposed(linalg.inv(args[0])), ans[0]
-
-    def slogdet_pullback(g: Any) -> tuple:
-        factor = g[1] + 1j * anp.imag(g[0] * sign)
-        return (anp.reshape(factor, (*np.shape(plain(factor)), 1, 1)) * inverse,)
-
-    return slogdet_pullback
-
-
-declare(linalg.slogdet, adjoint=slogdet_adjoint)
 
 declare(linalg.eigh, keywords="UPLO")
 declare(linalg.svd, keywords="full_matrices compute_uv")

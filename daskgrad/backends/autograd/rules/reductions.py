@@ -22,6 +22,13 @@ from daskgrad.backends.autograd.rules.declaration import (
     plain,
 )
 
+Given = Any  # np._NoValue, or what was given
+
+
+def is_given(value: Any) -> bool:
+    return value is not np._NoValue and value is not None
+
+
 # --------------------------------------------------------------------------- sums and means
 
 
@@ -32,6 +39,8 @@ def sum_adjoint(fun: Callable, is_mean: bool) -> Callable:
     def sum_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
         axis = reduced_axis(args, kwargs)
         if axis == UNKNOWN:
+            if is_given(kwargs.get("where")):
+                return chosen_pullback(is_mean, argnums, ans, args, kwargs)
             return autograds(argnums, ans, args, kwargs)
         return spread_pullback(args[0].shape, args[0].dtype, axis, is_mean)
 
@@ -71,6 +80,19 @@ def spread_pullback(
     return sum_pullback
 
 
+def chosen_pullback(
+    is_mean: bool, argnums: tuple, ans: Any, args: tuple, kwargs: dict
+) -> Callable[[Any], tuple]:
+    """Of a sum or mean of the entries that are chosen by ``where``."""
+    given = dict(zip(("axis", "dtype", "out", "keepdims"), args[1:], strict=False)) | kwargs
+    where = given.pop("where")
+    axes = {name: given[name] for name in given.keys() & {"axis", "keepdims"}}
+    spread = primitive_vjps[anp.sum](argnums, ans, args[:1], axes)
+    chosen = np.broadcast_to(where, np.shape(plain(args[0])))
+    count = np.maximum(np.sum(chosen, **axes), 1) if is_mean else 1.0
+    return lambda g: (anp.where(chosen, spread(g / count)[0], 0.0),)
+
+
 def sum_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
     """The sum of the tangents; ``initial`` is a constant."""
     given = args[1:]
@@ -84,17 +106,78 @@ declare(
     anp.sum,
     adjoint=sum_adjoint(anp.sum, is_mean=False),
     tangent=sum_tangent,
-    keywords="axis keepdims initial dtype",
+    keywords="axis keepdims initial dtype where",
 )
 declare(
     mean,
     adjoint=sum_adjoint(mean, is_mean=True),
     tangent=primitive_jvps[mean],
-    keywords="axis keepdims dtype",
+    keywords="axis keepdims dtype where",
 )
-for fun in (var, std):  # autograd's tangents are wrong for several axes
-    declare(fun, adjoint=primitive_vjps[fun], keywords="axis keepdims ddof dtype")
-declare(anp.cumsum, keywords="axis")
+
+
+def cumsum_needed(a: Any, axis: Any = None, *dtype: Any, **given: Any) -> bool:
+    """autograd does not take ``dtype``."""
+    return bool(dtype or given)
+
+
+@equivalent(anp.cumsum, needed=cumsum_needed, keywords="axis dtype")
+def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    return anp.cumsum(a if dtype is None else anp.astype(a, dtype), axis)
+
+
+def spread_needed(
+    *args: Any, where: Given = None, correction: Given = None, mean: Given = None, **kwargs: Any
+) -> bool:
+    """autograd ignores ``where``, ``correction`` and ``mean``."""
+    return is_given(where) or is_given(correction) or is_given(mean)
+
+
+@equivalent(
+    var,
+    adjoint=primitive_vjps[var],  # autograd's tangents are wrong for several axes
+    needed=spread_needed,
+    keywords="axis keepdims ddof dtype where correction mean",
+)
+def variance(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: Given = np._NoValue,
+    *,
+    where: Given = np._NoValue,
+    correction: Given = np._NoValue,
+    mean: Given = np._NoValue,
+) -> Any:
+    """The mean square distance of the chosen entries from their mean."""
+    a = a if dtype is None else anp.astype(a, dtype)
+    chosen = np.broadcast_to(where if is_given(where) else True, np.shape(plain(a)))
+    axes = {"axis": axis, "keepdims": True}
+    count = np.sum(chosen, **axes)
+    a = anp.where(chosen, a, 0.0)
+    mean = mean if is_given(mean) else anp.sum(a, **axes) / np.maximum(count, 1)
+    gaps = anp.where(chosen, a - mean, 0.0)
+    rest = count - (correction if is_given(correction) else ddof)
+    squares = anp.sum(anp.real(gaps * anp.conj(gaps)), **axes)
+    total = squares / np.where(rest > 0, rest, np.nan)
+    keepdims = is_given(keepdims) and keepdims
+    return anp.reshape(total, np.sum(chosen, axis=axis, keepdims=keepdims).shape)
+
+
+@equivalent(
+    std,
+    adjoint=primitive_vjps[std],
+    needed=spread_needed,
+    keywords="axis keepdims ddof dtype where correction mean",
+)
+def deviation(*args: Any, **kwargs: Any) -> Any:
+    """Where nothing deviates the derivative is zero."""
+    square = variance(*args, **kwargs)
+    is_zero = plain(square) == 0.0
+    return anp.where(is_zero, 0.0, anp.sqrt(anp.where(is_zero, 1.0, square)))
+
 
 # ----------------------------------------------------------------------------- extremes
 
@@ -106,43 +189,62 @@ def normal_axes(axis: Any, ndim: int) -> Any:
     return tuple(sorted([n % ndim for n in axis]))
 
 
-def extreme_needed(a: Any, axis: Any = None, *args: Any, **kwargs: Any) -> bool:
-    """autograd's tangents want axes from 0 on, in order."""
-    return axis != normal_axes(axis, np.ndim(plain(a)))
+def extreme_needed(
+    a: Any, axis: Any = None, *args: Any, initial: Given = None, where: Given = None, **kwargs: Any
+) -> bool:
+    """autograd's tangents want axes from 0 on, in order; it ignores ``initial`` and ``where``."""
+    given = is_given(initial) or is_given(where)
+    return given or axis != normal_axes(axis, np.ndim(plain(a)))
 
 
-def extreme(fun: Callable) -> None:
-    def program(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
+def extreme(fun: Callable, larger: Callable, least: float) -> None:
+    def program(
+        a: Any,
+        axis: Any = None,
+        out: Any = None,
+        keepdims: Given = False,
+        initial: Given = np._NoValue,
+        where: Given = np._NoValue,
+    ) -> Any:
         axis = normal_axes(axis, np.ndim(plain(a)))
-        return fun(a, axis=axis, keepdims=keepdims)
+        a = anp.where(where, a, least) if is_given(where) else a
+        found = fun(a, axis=axis, keepdims=is_given(keepdims) and keepdims)
+        return larger(found, initial) if is_given(initial) else found
 
-    declare(fun, program=program, needed=extreme_needed, keywords="axis keepdims")
+    declare(fun, program=program, needed=extreme_needed, keywords="axis keepdims initial where")
 
 
-for fun in {anp.max, anp.min, anp.amax, anp.amin}:
-    extreme(fun)
+for fun in {anp.max, anp.amax}:
+    extreme(fun, anp.maximum, -np.inf)
+for fun in {anp.min, anp.amin}:
+    extreme(fun, anp.minimum, np.inf)
 
 
 # ----------------------------------------------------------------------------- products
 
 
-def prod_needed(a: Any, *args: Any, **kwargs: Any) -> bool:
-    """autograd divides by every factor."""
-    return not np.all(plain(a))
+def prod_needed(a: Any, *args: Any, where: Given = None, **kwargs: Any) -> bool:
+    """autograd divides by every factor, and ignores ``where``."""
+    return is_given(where) or not np.all(plain(a))
 
 
-@equivalent(anp.prod, needed=prod_needed, keywords="axis keepdims initial dtype")
+@equivalent(anp.prod, needed=prod_needed, keywords="axis keepdims initial dtype where")
 def prod(
     a: Any,
     axis: Any = None,
     dtype: Any = None,
     out: Any = None,
-    keepdims: Any = False,
-    initial: Any = 1.0,
+    keepdims: Given = False,
+    initial: Given = 1.0,
+    where: Given = np._NoValue,
 ) -> Any:
     """Factors by pairs, without a division by any of them."""
+    keepdims = is_given(keepdims) and keepdims
+    initial = initial if is_given(initial) else 1.0
+    a = anp.where(where, a, 1.0) if is_given(where) else a
     shape = np.prod(plain(a), axis=axis, keepdims=keepdims).shape
     ndim = np.ndim(plain(a))
+    axis = axis if ndim else None
     axes = range(ndim) if axis is None else (axis if isinstance(axis, tuple) else (axis,))
     factors = anp.moveaxis(a, tuple(axes), tuple(range(len(axes))))
     rest = np.shape(plain(factors))[len(axes) :]
@@ -151,16 +253,11 @@ def prod(
         half = count // 2
         pairs = factors[:half] * factors[half : 2 * half]
         factors = anp.concatenate([pairs, factors[2 * half :]]) if count % 2 else pairs
+    factors = factors if count else np.ones((1, *rest))
     return anp.reshape(factors, shape) * initial
 
 
 # --------------------------------------------------------------------------- differences
-
-Given = Any  # np._NoValue, or what was given
-
-
-def is_given(value: Any) -> bool:
-    return value is not np._NoValue and value is not None
 
 
 def diff_needed(
@@ -234,11 +331,13 @@ def along(f: Any, gap: Any, axis: int, edge_order: int) -> Any:
 # ------------------------------------------------------------------------------------ traces
 
 
-def trace_needed(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> bool:
-    """autograd ignores axes and stacks."""
-    return (axis1, axis2) != (0, 1) or np.ndim(plain(a)) != 2
+def trace_needed(
+    a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None
+) -> bool:
+    """autograd ignores axes and stacks, and does not take ``dtype``."""
+    return (axis1, axis2) != (0, 1) or np.ndim(plain(a)) != 2 or dtype is not None
 
 
-@equivalent(anp.trace, needed=trace_needed, keywords="offset axis1 axis2")
-def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    return anp.sum(anp.diagonal(a, offset, axis1, axis2), axis=-1)
+@equivalent(anp.trace, needed=trace_needed, keywords="offset axis1 axis2 dtype")
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
+    return anp.sum(anp.diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)

@@ -15,9 +15,6 @@ NOTHING = Declaration()
 INSTEAD = {
     "out": "take the value that the function returns",
     "where": "choose with np.where",
-    "initial": "take np.maximum or np.minimum with it afterwards",
-    "correction": "write ddof=",
-    "mean": "leave it out",
     "dtype": "convert with .astype",
 }
 

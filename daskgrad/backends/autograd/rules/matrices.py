@@ -1,0 +1,165 @@
+"""Functions of ``numpy.linalg`` that are a few lines of others: solutions, factors, numbers."""
+
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.numpy import linalg
+
+from daskgrad.backends.autograd.rules.declaration import Refusal, declare, equivalent, plain
+from daskgrad.backends.autograd.rules.linalg import conjugate_transposed
+from daskgrad.backends.autograd.rules.statistics import axes_at_end
+
+# ------------------------------------------------------------------------- solutions, inverses
+
+
+@equivalent(linalg.lstsq, arrays=2, keywords="rcond")
+def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
+    raise Refusal(
+        "autograd.numpy.linalg.lstsq has no derivative rule for a and b, as autograd's values hold "
+        "no rank; write lstsq of plain numpy.linalg, which has one"
+    )
+
+
+def least_squares(a: Any, b: Any, rcond: Any = None) -> tuple:
+    """By the pseudoinverse, of matrices of full rank."""
+    rows, columns = np.shape(plain(a))
+    _, _, rank, _ = np.linalg.lstsq(plain(a), plain(b), rcond)
+    if rank < min(rows, columns):
+        raise Refusal(
+            f"np.linalg.lstsq has no derivative rule for a matrix a of shape {(rows, columns)} and "
+            f"rank {rank}: the solution jumps with the rank; remove the columns that depend on "
+            f"others, or solve with a.T @ a plus a multiple of the identity"
+        )
+    x = anp.dot(linalg.pinv(a), b)
+    gaps = anp.reshape(b - anp.dot(a, x), (rows, -1))
+    squares = anp.sum(anp.real(gaps * anp.conj(gaps)), axis=0)
+    return x, squares if rows > columns else squares[:0], rank, svdvals(a)
+
+
+@equivalent(linalg.tensorinv, keywords="ind")
+def tensorinv(a: Any, ind: int = 2) -> Any:
+    shape = np.shape(plain(a))
+    rows = int(np.prod(shape[:ind]))
+    return anp.reshape(linalg.inv(anp.reshape(a, (rows, -1))), shape[ind:] + shape[:ind])
+
+
+@equivalent(linalg.tensorsolve, arrays=2, keywords="axes")
+def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
+    if axes is not None:
+        ndim = np.ndim(plain(a))
+        axes = [n % ndim for n in axes]
+        a = anp.transpose(a, [n for n in range(ndim) if n not in axes] + axes)
+    shape = np.shape(plain(a))[np.ndim(plain(b)) :]
+    matrix = anp.reshape(a, (np.size(plain(b)), -1))
+    return anp.reshape(linalg.solve(matrix, anp.ravel(b)), shape)
+
+
+@equivalent(linalg.matrix_power)
+def matrix_power(a: Any, n: int) -> Any:
+    if n == 0:
+        return np.broadcast_to(np.eye(np.shape(plain(a))[-1]), np.shape(plain(a)))
+    square, n = (a, n) if n > 0 else (linalg.inv(a), -n)
+    power = None
+    while n:
+        if n % 2:
+            power = square if power is None else anp.matmul(power, square)
+        n //= 2
+        square = anp.matmul(square, square) if n else square
+    return power
+
+
+# ------------------------------------------------------------------------------ factors, values
+
+
+@equivalent(linalg.qr, keywords="mode")
+def qr(a: Any, mode: str = "reduced") -> Any:
+    """As Q₀ R₀ is the plain matrix, B = A R₀⁻¹ is orthogonal here, and has the factors Q = B L⁻ᴴ
+    and Lᴴ, where L Lᴴ = Bᴴ B (L. N. Trefethen, D. Bau, "Numerical Linear Algebra", lecture 23)."""
+    rows, columns = np.shape(plain(a))[-2:]
+    if mode not in ("reduced", "complete", "r") or (mode == "complete" and rows > columns):
+        raise Refusal(
+            f"np.linalg.qr has no derivative rule for mode={mode!r} and a matrix of shape "
+            f"{(rows, columns)}; use mode='reduced' or mode='r'"
+        )
+    square = a[..., :rows]
+    # ranks are told by singular values, since rounding leaves the diagonal of R above zero
+    if np.any(np.linalg.matrix_rank(plain(square)) < min(rows, columns)):
+        raise Refusal(
+            "np.linalg.qr has no derivative rule for a matrix a whose columns depend on each other"
+        )
+    triangle = np.linalg.qr(plain(square), mode="r")
+    near = anp.matmul(square, np.linalg.inv(triangle))
+    lower = linalg.cholesky(anp.matmul(conjugate_transposed(near), near))
+    q = conjugate_transposed(linalg.solve(lower, conjugate_transposed(near)))
+    r = anp.matmul(conjugate_transposed(lower), triangle)
+    if columns > rows:
+        rest = anp.matmul(conjugate_transposed(q), a[..., rows:])
+        r = anp.concatenate([r, rest], axis=-1)
+    return r if mode == "r" else [q, r]
+
+
+@equivalent(linalg.svdvals)
+def svdvals(x: Any) -> Any:
+    return linalg.svd(x, compute_uv=False)
+
+
+@equivalent(linalg.eigvals)
+def eigvals(a: Any) -> Any:
+    return linalg.eig(a)[0]
+
+
+@equivalent(linalg.eigvalsh, keywords="UPLO")
+def eigvalsh(a: Any, UPLO: str = "L") -> Any:
+    return linalg.eigh(a, UPLO)[0]
+
+
+@equivalent(linalg.cond, keywords="p")
+def cond(x: Any, p: Any = None) -> Any:
+    if p is None or p in (2, -2):
+        sizes = svdvals(x)
+        largest, smallest = sizes[..., 0], sizes[..., -1]
+        return smallest / largest if p == -2 else largest / smallest
+    axes = (-2, -1)
+    return linalg.norm(x, p, axis=axes) * linalg.norm(linalg.inv(x), p, axis=axes)
+
+
+# -------------------------------------------------------------------------- the array API's names
+
+
+@equivalent(linalg.vector_norm, keywords="axis keepdims ord")
+def vector_norm(x: Any, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
+    if ord == 0:
+        raise Refusal("np.linalg.vector_norm with ord=0 counts entries, and has no derivative")
+    shape = np.sum(plain(x), axis=axis, keepdims=keepdims).shape
+    return anp.reshape(linalg.norm(axes_at_end(x, axis), ord, axis=-1), shape)
+
+
+@equivalent(linalg.matrix_norm, keywords="keepdims ord")
+def matrix_norm(x: Any, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+    return linalg.norm(x, ord, axis=(-2, -1), keepdims=keepdims)
+
+
+@equivalent(linalg.diagonal, keywords="offset")
+def diagonal(x: Any, *, offset: int = 0) -> Any:
+    return anp.diagonal(x, offset, -2, -1)
+
+
+@equivalent(linalg.trace, keywords="offset dtype")
+def trace(x: Any, *, offset: int = 0, dtype: Any = None) -> Any:
+    return anp.trace(x, offset, -2, -1, dtype)
+
+
+@equivalent(linalg.matrix_transpose, anp.matrix_transpose)
+def matrix_transpose(x: Any) -> Any:
+    return anp.swapaxes(x, -1, -2)
+
+
+for fun, twin, keywords in (
+    (linalg.cross, anp.cross, "axis"),
+    (linalg.outer, anp.outer, ""),
+    (linalg.matmul, anp.matmul, ""),
+    (linalg.tensordot, anp.tensordot, "axes"),
+    (linalg.vecdot, anp.vecdot, "axis"),
+):
+    declare(fun, program=twin, arrays=2, keywords=keywords)
