@@ -20,7 +20,8 @@ KNOWN: set[Callable] = set()  # the functions of NumPy and SciPy that have rules
 _awaited = {  # autograd's modules, and ours with the rules of their functions
     "autograd.numpy": "arithmetic arrangements elementwise fourier indexing linalg norms products "
     "reductions",
-    "autograd.scipy.special": "special special_errors special_gamma",
+    "autograd.scipy.special": "special special_bessel special_distributions "
+    "special_elliptic special_errors special_gamma special_polynomials",
     "autograd.scipy.linalg": "scipy_linalg",
     "autograd.scipy.stats": "distributions",
 }
