@@ -19,9 +19,8 @@ def enter(rows, reason=""):
     """A row is a name and arguments: arrays are differentiated, and ``Held`` and integers are
     not; what is held in all rows, and is no integer, must be refused or is piecewise constant."""
     for name, *inputs in rows:
-        assert name in dir(scipy.special)
         fun = getattr(special, name)
-        assert fun is trace_primitives_map[getattr(scipy.special, name)]
+        assert fun is trace_primitives_map[getattr(scipy.special._ufuncs, name)]
         names = [f"x{n + 1}" for n in range(fun.fun.nin)] if fun.fun.nin > 1 else ["x"]
         refused = {names[n]: Wrt(tuple(with_box(inputs[0], n))) for n in refused_of(fun, inputs[0])}
         is_complex = any("D" in kinds.split("->")[0] for kinds in fun.fun.types)
@@ -117,6 +116,10 @@ enter(
         ("sici", (Y,), (at(40.0),)),
         ("shichi", (Y,)),
         ("spence", (Y,), (at(0.95, 1.0, 1.05),)),
+        ("_lambertw", (Y + 0.4j, np.array(0), Held(np.array(1e-8)))),
+        ("_zeta", (at(1.5, 2.5, 3.0, 9.0), Z), (COLUMN + 1.0, Z)),
+        ("_riemann_zeta", (at(-2.5, -0.3, 0.4, 3.0),)),
+        ("zetac", (at(-2.5, -0.3, 0.4, 3.0),)),
         ("fresnel", (X,)),
         ("modfresnelp", (Y[:3],)),
         ("modfresnelm", (Y[:3],)),

@@ -52,7 +52,7 @@ def settle() -> None:
 
 def learn(ufunc: Callable) -> None:
     """Imports the rules of SciPy's special functions if a ufunc is one of these."""
-    special = sys.modules.get("scipy.special")
+    special = sys.modules.get("scipy.special._ufuncs")
     if special is not None and getattr(special, ufunc.__name__, None) is ufunc:
         importlib.import_module("autograd.scipy.special")
         settle()

@@ -9,8 +9,9 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
+from scipy.special import bernoulli
 
-from daskgrad.backends.autograd.rules.declaration import plain
+from daskgrad.backends.autograd.rules.declaration import Refusal, plain
 from daskgrad.backends.autograd.rules.slopes import (
     Row,
     choose,
@@ -245,6 +246,27 @@ def spence_slope(ans: Any, z: Any) -> Any:
     )
 
 
+ZETA_TERMS, BERNOULLI = 12, bernoulli(20)[2::2]
+
+
+def zeta_by_s(ans: Any, s: Any, q: Any = 1.0) -> Any:
+    """Of the sum formula of Euler and Maclaurin, term by term (DLMF 25.11.28)."""
+    if np.any(plain(s) < -4.0):
+        raise Refusal("the derivative of special.zeta by x is not implemented for x < -4")
+    end = q + float(ZETA_TERMS)
+    log = anp.log(end)
+    found = sum([-anp.log(q + float(n)) * (q + float(n)) ** -s for n in range(ZETA_TERMS)])
+    power = end ** (1.0 - s) / (s - 1.0)
+    found = found - power * (log + 1.0 / (s - 1.0)) - 0.5 * log * end**-s
+    factor, slope = s * end ** (-s - 1.0), end ** (-s - 1.0) * (1.0 - s * log)
+    for n, number in enumerate(BERNOULLI, 1):
+        found = found + float(number) / math.factorial(2 * n) * slope
+        more = (s + 2.0 * n - 1.0) * (s + 2.0 * n) / end**2
+        slope = slope * more + factor * (2.0 * s + 4.0 * n - 1.0) / end**2
+        factor = factor * more
+    return found
+
+
 enter(
     {
         "exp1": [lambda ans, z: -anp.exp(-z) / z],
@@ -253,6 +275,14 @@ enter(
         "sici": [lambda ans, z: (sinc(z), anp.cos(z) / z)],
         "shichi": [lambda ans, z: (sinhc(z), anp.cosh(z) / z)],
         "spence": [spence_slope],
+        "_lambertw": [
+            lambda ans, z, k, tol: anp.exp(-ans) / (1.0 + ans),
+            "the branch",
+            "the tolerance",
+        ],
+        "_zeta": [zeta_by_s, lambda ans, s, q: -s * special._zeta(s + 1.0, q)],
+        "_riemann_zeta": [zeta_by_s],
+        "zetac": [zeta_by_s],
         "fresnel": [lambda ans, z: (anp.sin(0.5 * math.pi * z**2), anp.cos(0.5 * math.pi * z**2))],
         "modfresnelp": [
             lambda ans, x: (
