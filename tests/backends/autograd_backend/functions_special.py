@@ -11,11 +11,14 @@ from daskgrad.backends.autograd.rules.slopes import special
 ALIKE = dict.fromkeys(UFUNC, "refused as of all ufuncs, of which the first entries test it")
 
 
+REFUSED_KEYWORDS = {name: UFUNC[name] for name in UFUNC if name != "out"}
+
+
 def at(*numbers):
     return np.array(numbers)
 
 
-def enter(rows, reason=""):
+def enter(rows, reason="", keywords=None):
     """A row is a name and arguments: arrays are differentiated, and ``Held`` and integers are
     not; what is held in all rows, and is no integer, must be refused or is piecewise constant."""
     for name, *inputs in rows:
@@ -28,8 +31,8 @@ def enter(rows, reason=""):
         function(
             fun,
             inputs,
-            refused=refused,
-            reasons=ALIKE | UFUNC_REASONS | reasons,
+            refused=refused | (keywords or {}),
+            reasons=({"out": ALIKE["out"]} if keywords else ALIKE) | UFUNC_REASONS | reasons,
             name=f"special.{name}",
         )
 
@@ -51,9 +54,9 @@ Y = at(0.3, 0.8, 1.9, 3.2)
 Z = at(1.2, 0.45, 2.3, 0.7)
 COLUMN = at([0.6], [1.7])
 
+enter([("ndtr", (X,), (COLUMN,)), ("airy", (X,))], keywords=REFUSED_KEYWORDS)
 enter(
     [
-        ("ndtr", (X,), (COLUMN,)),
         ("log_ndtr", (X,), (at(-40.0, -3.0, 5.0),)),
         ("ndtri", (P,)),
         ("ndtri_exp", (-Y,)),
@@ -108,8 +111,8 @@ enter(
         ("btdtria", (P, Z, P[::-1])),
         ("btdtrib", (Y, P, P[::-1])),
         ("loggamma", (Y,)),
-        ("poch", (Y, Z)),
-        ("binom", (Y, Z), (COLUMN, Z)),
+        ("poch", (Y, Z), (at(-2.0, -1.0, 0.0), at(3.0, 2.5, 1.0))),
+        ("binom", (Y, Z), (COLUMN, Z), (at(2.0, 0.0, 3.0, 1.5), at(3.0, 1.0, 5.0, -1.0))),
         ("exp1", (Y,)),
         ("expi", (X,)),
         ("expn", (2, Y), (np.arange(4), Y)),
@@ -212,7 +215,6 @@ enter(
         ("it2struve0", (Y,)),
         ("itmodstruve0", (Y,)),
         ("itairy", (Y[:2],)),
-        ("airy", (X,)),
         *[(name, (Y,)) for name in ("ber", "bei", "ker", "kei", "berp", "beip", "kerp", "keip")],
         ("kelvin", (Y,)),
         ("pbdv", (HALF, X)),

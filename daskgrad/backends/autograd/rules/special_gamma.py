@@ -5,13 +5,15 @@ Gauss and Legendre's rule takes with ``NODES`` values for each entry.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
+from autograd.scipy import special as autograds
 from scipy.special import bernoulli
 
-from daskgrad.backends.autograd.rules.declaration import Refusal, plain
+from daskgrad.backends.autograd.rules.declaration import Refusal, equivalent, plain
 from daskgrad.backends.autograd.rules.slopes import (
     Row,
     choose,
@@ -188,6 +190,63 @@ BETA: Row = [
     lambda ans, a, b, x: beta_density(a, b, x),
 ]
 
+# ------------------------------------------------------- products of gamma functions, and poles
+
+
+def is_pole(x: Any) -> Any:
+    """Where the gamma function is infinite, and the reciprocal one is zero."""
+    x = plain(x)
+    return (np.real(x) <= 0) & (np.real(x) == np.floor(np.real(x))) & (np.imag(x) == 0)
+
+
+def at_poles(x: Any, near: Callable, far: Callable) -> Any:
+    """``near(x)`` at the poles, elsewhere ``far(x)``."""
+    return choose(is_pole(x), x, near, far, 0.0, 1.0)
+
+
+def reflection_slope(x: Any) -> Any:
+    """The derivative of 1 / Γ(x) = sin(πx) Γ(1 - x) / π (DLMF 5.5.3)."""
+    sine = anp.sin(math.pi * x) / math.pi
+    return special.gamma(1.0 - x) * (anp.cos(math.pi * x) - sine * special.psi(1.0 - x))
+
+
+@equivalent(autograds.rgamma, needed=lambda x: bool(np.any(is_pole(x))))
+def rgamma(x: Any) -> Any:
+    """autograd's derivative is NaN at the poles of the gamma function."""
+    return at_poles(
+        x,
+        lambda x: anp.sin(math.pi * x) * special.gamma(1.0 - x) / math.pi,
+        autograds.rgamma,
+    )
+
+
+def poch_by_z(ans: Any, z: Any, m: Any) -> Any:
+    return ans * special.psi(z + m) + at_poles(
+        z,
+        lambda z: special.gamma(z + m) * reflection_slope(z),
+        lambda z: -ans * special.psi(z),
+    )
+
+
+def binom_by_n(ans: Any, n: Any, k: Any) -> Any:
+    return ans * special.psi(n + 1.0) + at_poles(
+        n - k + 1.0,
+        lambda x: special.gamma(n + 1.0) * special.rgamma(k + 1.0) * reflection_slope(x),
+        lambda x: -ans * special.psi(x),
+    )
+
+
+def binom_by_k(ans: Any, n: Any, k: Any) -> Any:
+    def by(x: Any, other: Any) -> Any:
+        return at_poles(
+            x,
+            lambda x: special.gamma(n + 1.0) * special.rgamma(other) * reflection_slope(x),
+            lambda x: -ans * special.psi(x),
+        )
+
+    return by(k + 1.0, n - k + 1.0) - by(n - k + 1.0, k + 1.0)
+
+
 enter(
     {
         "gammainc": GAMMA,
@@ -201,14 +260,8 @@ enter(
         "btdtria": inverse(BETA, lambda ans, p, b, x: (ans, b, x), 0, [None, 1, 2]),
         "btdtrib": inverse(BETA, lambda ans, a, p, x: (a, ans, x), 1, [0, None, 2]),
         "loggamma": [lambda ans, z: special.psi(z)],
-        "poch": [
-            lambda ans, z, m: ans * (special.psi(z + m) - special.psi(z)),
-            lambda ans, z, m: ans * special.psi(z + m),
-        ],
-        "binom": [
-            lambda ans, n, k: ans * (special.psi(n + 1.0) - special.psi(n - k + 1.0)),
-            lambda ans, n, k: ans * (special.psi(n - k + 1.0) - special.psi(k + 1.0)),
-        ],
+        "poch": [poch_by_z, lambda ans, z, m: ans * special.psi(z + m)],
+        "binom": [binom_by_n, binom_by_k],
     }
 )
 
