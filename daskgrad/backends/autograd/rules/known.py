@@ -21,7 +21,7 @@ _awaited = {  # autograd's modules, and ours with the rules of their functions
     "autograd.numpy": "arithmetic arrangements elementwise fourier indexing linalg norms products "
     "reductions",
     "autograd.scipy.special": "special special_bessel special_distributions "
-    "special_elliptic special_errors special_gamma special_polynomials",
+    "special_elliptic special_errors special_gamma special_incomplete special_polynomials",
     "autograd.scipy.linalg": "scipy_linalg",
     "autograd.scipy.stats": "distributions",
 }

@@ -45,9 +45,10 @@ def zero(ans: Any, *args: Any) -> float:
 
 
 def enter(table: Mapping[str, Row]) -> None:
-    """Declares the rules of a table's functions."""
+    """Declares the rules of a table's functions; an older SciPy has fewer."""
     for name, row in table.items():
-        declare_slopes(getattr(special, name), row)
+        if hasattr(scipy.special._ufuncs, name):
+            declare_slopes(getattr(special, name), row)
 
 
 def declare_slopes(fun: Callable, row: Row) -> None:

@@ -17,7 +17,7 @@ from daskgrad.backends.autograd.rules.slopes import (
     special,
     zero,
 )
-from daskgrad.backends.autograd.rules.special_gamma import (
+from daskgrad.backends.autograd.rules.special_incomplete import (
     beta_by,
     beta_density,
     gamma_by_a,
