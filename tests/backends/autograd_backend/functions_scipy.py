@@ -72,6 +72,7 @@ for name in (
     "expit",
 ):
     ufunc(name, SIGNED)
+ufunc("rgamma", [(np.array([-2.0, -1.0, 0.0, 0.3]),)])
 ufunc("erfcinv", ARRAYS)
 ufunc("gammasgn", ARRAYS + SIGNED)
 for name in ("beta", "betaln"):
@@ -92,7 +93,7 @@ for name in ("iv", "ive"):
     )
 function(
     special.polygamma,
-    [(0, A), (1, V), (2, S), (np.arange(4), A), (1, COLUMN)],
+    [(0, A), (1, V), (2, S), (np.arange(4), A), (1, COLUMN), (np.arange(3)[:, None], V)],
     refused={"n": Wrt((S - S + 2.0, Held(A)))},
     reasons={"complex": "real"},
 )

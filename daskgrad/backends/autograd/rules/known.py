@@ -20,7 +20,8 @@ KNOWN: set[Callable] = set()  # the functions of NumPy and SciPy that have rules
 _awaited = {  # autograd's modules, and ours with the rules of their functions
     "autograd.numpy": "arithmetic arrangements cumulation elementwise fourier indexing linalg "
     "matrices norms products reductions statistics ufuncs",
-    "autograd.scipy.special": "special special_errors special_gamma",
+    "autograd.scipy.special": "special special_bessel special_distributions special_elliptic "
+    "special_errors special_gamma special_incomplete special_polynomials",
     "autograd.scipy.linalg": "scipy_linalg",
     "autograd.scipy.stats": "distributions",
 }
@@ -51,7 +52,7 @@ def settle() -> None:
 
 def learn(ufunc: Callable) -> None:
     """Imports the rules of SciPy's special functions if a ufunc is one of these."""
-    special = sys.modules.get("scipy.special")
+    special = sys.modules.get("scipy.special._ufuncs")
     if special is not None and getattr(special, ufunc.__name__, None) is ufunc:
         importlib.import_module("autograd.scipy.special")
         settle()

@@ -10,14 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import autograd.numpy as anp
+import autograd.scipy.special  # noqa: F401  its primitives come first
 import numpy as np
 import scipy.special
-from autograd.extend import primitive
+from autograd.core import primitive_vjps
+from autograd.extend import defvjp_argnums, primitive
 from autograd.numpy.numpy_vjps import unbroadcast
 from autograd.tracer import trace_primitives_map
 
 from daskgrad.backends.autograd.rules.declaration import Refusal, declare, plain
 from daskgrad.backends.autograd.rules.known import KNOWN
+from daskgrad.backends.autograd.rules.refusals import require_derivative
 
 ORDER, DEGREE, PARAMETER = "the order", "the degree", "a parameter"
 COUNT = "a number of trials"
@@ -29,7 +32,7 @@ class Ufuncs:
     """SciPy's special functions as primitives, by their names."""
 
     def __getattr__(self, name: str) -> Any:
-        ufunc = getattr(scipy.special, name)
+        ufunc = getattr(scipy.special._ufuncs, name)
         return trace_primitives_map.get(ufunc) or primitive(ufunc)
 
 
@@ -42,21 +45,27 @@ def zero(ans: Any, *args: Any) -> float:
 
 
 def enter(table: Mapping[str, Row]) -> None:
-    """Declares the rules of a table's functions."""
+    """Declares the rules of a table's functions; an older SciPy has fewer."""
     for name, row in table.items():
-        declare_slopes(getattr(special, name), row)
+        if hasattr(scipy.special._ufuncs, name):
+            declare_slopes(getattr(special, name), row)
 
 
 def declare_slopes(fun: Callable, row: Row) -> None:
+    """Declares them to autograd, too, whose own ``grad`` a model may call."""
     refused = {n: f"x{n + 1}, {slope}" for n, slope in enumerate(row) if isinstance(slope, str)}
-    declare(fun, adjoint=adjoint_of(row), refused=refused)
+    adjoint = adjoint_of(fun, row)
+    declare(fun, adjoint=adjoint, refused=refused)
+    if fun not in primitive_vjps:
+        defvjp_argnums(fun, adjoint)
     KNOWN.add(fun)
 
 
-def adjoint_of(row: Row) -> Callable:
+def adjoint_of(fun: Callable, row: Row) -> Callable:
     """The adjoint by any of the arguments; the slopes are computed when it is pulled back."""
 
     def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+        require_derivative(fun, argnums)
         chosen = [(row[argnum], anp.metadata(args[argnum])) for argnum in argnums]
 
         def slopes_pullback(g: Any) -> tuple:

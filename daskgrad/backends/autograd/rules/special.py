@@ -28,7 +28,11 @@ for fun, slope in (
 ):
     declare(fun, adjoint=slope_adjoint(1, slope), refused={0: "x1, the order"})
 
-declare(special.polygamma, refused={0: "n, the order"})
+declare(  # autograd does not sum over broadcast axes
+    special.polygamma,
+    adjoint=slope_adjoint(1, lambda ans, n, x: special.polygamma(n + 1, x)),
+    refused={0: "n, the order"},
+)
 
 
 def logsumexp_needed(a: Any, axis: Any = None, b: Any = 1.0, *args: Any, **kwargs: Any) -> bool:
