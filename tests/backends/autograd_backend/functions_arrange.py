@@ -185,3 +185,20 @@ function(
     reasons=dict.fromkeys(["out", "dtype", "casting"], "those of concatenate"),
 )
 function(np.dstack, [(V, W), (A, B), (STACK, STACK), (S, S)], names=["tup"] * 2, adapt=of_list)
+
+# ------------------------------------------------------------------------- padded
+
+function(
+    np.pad,
+    [(V, 2), (A, ((1, 0), (0, 2))), (A, {0: 1, -1: (0, 2)})],
+    name="np.pad",
+    mode=["mean", "median", "maximum", "minimum", "linear_ramp"],
+    also=[
+        *[dict(mode=mode, stat_length=2) for mode in ("mean", "median", "maximum")],
+        dict(mode="mean", stat_length=((1, 2),)),
+        dict(mode="linear_ramp", end_values=((0.3, 2.0),)),
+        dict(mode="constant", constant_values=((0.3, 2.0),)),
+    ],
+    refused={"mode": "empty"},
+    reasons={"complex": "ordered, in some modes", "kwargs": "those of the modes: among the calls"},
+)

@@ -71,6 +71,13 @@ def as_array(given: Any) -> Any:
     return anp.array(given) if isinstance(given, list | tuple) else given
 
 
+def within(given: Any) -> bool:
+    """Whether a value, or a list of values, is traced."""
+    if isinstance(given, list | tuple):
+        return any(map(within, given))
+    return isbox(given)
+
+
 def shape_of(array: Any) -> tuple:
     return np.shape(plain(array))
 
