@@ -3,7 +3,7 @@
 import autograd.numpy as anp
 import numpy as np
 import pytest
-from inputs import C, X, differences
+from inputs import MATRIX, C, X, differences
 from numpy.testing import assert_allclose
 
 import daskgrad as dg
@@ -35,6 +35,14 @@ RIGHT = {  # traced values in lists and keywords, which autograd's primitives do
     "bincount": lambda x: np.sum(np.bincount([0, 1, 1], weights=x) ** 2),
     "histogram": lambda x: np.sum(np.histogram(C, 2, weights=x)[0] ** 2),
     "density": lambda x: np.histogram(C, 2, density=True, weights=x**2)[0][0],
+    "histogram2d": lambda x: np.sum(np.histogram2d(C, C, 2, weights=x)[0] ** 2),
+    "histogramdd": lambda x: np.sum(np.histogramdd(MATRIX, 2, weights=x)[0] ** 2),
+    "density of several": lambda x: np.sum(
+        np.histogramdd(MATRIX, (2, 3, 1), density=True, weights=x)[0] ** 2
+    ),
+    "places in bins": lambda x: np.sum(np.histogram(x, 2, (0.0, 1.3), weights=x)[0] ** 2),
+    "delete by keyword": lambda x: np.sum(np.delete(arr=x, obj=1) ** 2),
+    "nan_to_num": lambda x: np.sum(np.nan_to_num(np.where(MASK, x, np.nan), nan=x[0]) ** 2),
     "digitize": lambda x: np.sum(C[np.digitize(x, [0.4]) - 1] * x),
     "apply_along_axis": lambda x: np.sum(np.apply_along_axis(np.cumsum, 0, x) ** 2),
     "apply_over_axes": lambda x: np.sum(np.apply_over_axes(np.sum, x * x[:, None], [0, 1])),

@@ -4,15 +4,12 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
-from autograd.extend import primitive
-from autograd.tracer import isbox
 
-from daskgrad.backends.autograd.rules.declaration import Refusal, declare, equivalent, plain
+from daskgrad.backends.autograd.rules.declaration import Refusal, declare, plain
 from daskgrad.backends.autograd.rules.twins import (
     TWINS,
     as_array,
     by_position,
-    composed,
     recorded,
     shape_of,
 )
@@ -149,55 +146,3 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     if np.size(plain(v)) > np.size(plain(a)):
         part = slice(count - part.stop, count - part.start)
     return anp.convolve(a, v)[part]
-
-
-# ------------------------------------------------------------------------------------- counts
-
-
-def bincount_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Any:
-    x = np.array(plain(args[0]))
-    return lambda g: tuple([g[x] for _ in argnums])
-
-
-def bincount_tangent(argnums: tuple, tangents: Any, ans: Any, args: tuple, kwargs: dict) -> Any:
-    return anp.bincount(args[0], tangents[0], *args[2:], **kwargs)
-
-
-declare(anp.bincount, adjoint=bincount_adjoint, tangent=bincount_tangent, keywords="minlength")
-TWINS[np.bincount] = lambda x, weights=None, minlength=0: anp.bincount(
-    plain(x), as_array(weights), minlength
-)
-
-
-@primitive
-def histogram_counts(weights: Any, a: Any, bins: Any, range: Any, density: Any) -> Any:
-    return np.histogram(a, bins, range, density, weights)[0]
-
-
-@equivalent(histogram_counts)
-def counts_of(weights: Any, a: Any, bins: Any, range: Any, density: Any) -> Any:
-    """The last of the bins has both of its edges."""
-    _, edges = np.histogram(a, bins, range, weights=plain(weights))
-    a = np.ravel(a)
-    number = np.searchsorted(edges, a, side="right") - 1
-    number = np.where(a == edges[-1], len(edges) - 2, number)
-    inside = (number >= 0) & (a <= edges[-1])
-    counts = anp.bincount(number[inside], anp.ravel(weights)[inside], len(edges) - 1)
-    return counts / np.diff(edges) / anp.sum(counts) if density else counts
-
-
-@composed(np.histogram)
-def histogram(
-    a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
-) -> tuple[Any, np.ndarray]:
-    """Constant in the places; the edges must not depend on a traced value."""
-    if isbox(bins) or (isbox(a) and range is None and np.ndim(bins) == 0):
-        raise Refusal(
-            "np.histogram has no derivative rule for edges that depend on a traced value; pass "
-            "bins= as plain numbers, or range=, or a plain array, dg.value(a)"
-        )
-    a, weights = plain(a), as_array(weights)
-    found, edges = np.histogram(a, bins, range, density, plain(weights))
-    if isbox(weights):
-        return histogram_counts(weights, a, bins, range, density), edges
-    return found, edges

@@ -19,7 +19,7 @@ KNOWN: set[Callable] = set()  # the functions of NumPy and SciPy that have rules
 
 _awaited = {  # autograd's modules, and ours with the rules of their functions
     "autograd.numpy": "arithmetic arrangements elementwise fourier indexing linalg norms products "
-    "reductions selections joining filters polynomials padding inplace",
+    "reductions selections joining filters counting polynomials padding inplace",
     "autograd.scipy.special": "special special_errors special_gamma",
     "autograd.scipy.linalg": "scipy_linalg",
     "autograd.scipy.stats": "distributions",

@@ -8,22 +8,29 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
+from autograd.tracer import isbox
 
 from daskgrad.backends.autograd.rules.arrangements import arrangement, places_of
 from daskgrad.backends.autograd.rules.declaration import Refusal, always, plain
 from daskgrad.backends.autograd.rules.twins import (
+    TWINS,
     as_array,
+    by_position,
     composed,
     joined,
     recorded,
     shape_of,
 )
 
-arrangement(anp.flip, always, "axis")
 arrangement(anp.matrix_transpose, always, "")
-arrangement(anp.resize, always, "new_shape")
-arrangement(anp.delete, always, "obj axis")
-arrangement(anp.take_along_axis, always, "indices axis")
+for fun, keywords in (
+    (np.flip, "axis"),
+    (np.resize, "new_shape"),
+    (np.delete, "obj axis"),
+    (np.take_along_axis, "indices axis"),
+):
+    arrangement(getattr(anp, fun.__name__), always, keywords)
+    TWINS[fun] = by_position(fun, getattr(anp, fun.__name__), 1)
 
 
 @recorded(np.compress, arrays=2)
@@ -105,6 +112,22 @@ def conditions_of(x: Any, condlist: Any, funclist: Sequence) -> Sequence[np.ndar
     return list(conditions)
 
 
+@composed(np.nan_to_num)
+def nan_to_num(
+    x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+) -> Any:
+    """With traced numbers in the places of NaN and infinities, too."""
+    x = anp.array(x)
+    for number, is_there in (
+        (nan, np.isnan),
+        (posinf, np.isposinf),
+        (neginf, np.isneginf),
+    ):
+        if isbox(number):
+            x = anp.where(is_there(plain(x)), number, x)
+    return anp.nan_to_num(x, copy=copy, nan=plain(nan), posinf=plain(posinf), neginf=plain(neginf))
+
+
 # ---------------------------------------------------------------------------------------- sets
 
 
@@ -144,8 +167,8 @@ def unique_with(fun: Callable) -> None:
         return found._replace(values=entries(x, found.values))
 
 
-for fun in (np.unique_all, np.unique_counts, np.unique_inverse):
-    unique_with(fun)
+for unique_fun in (np.unique_all, np.unique_counts, np.unique_inverse):
+    unique_with(unique_fun)
 
 
 @composed(np.unique_values)
