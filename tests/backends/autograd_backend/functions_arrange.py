@@ -196,6 +196,8 @@ function(
     also=[
         *[dict(mode=mode, stat_length=2) for mode in ("mean", "median", "maximum")],
         dict(mode="mean", stat_length=((1, 2),)),
+        dict(mode="reflect", reflect_type="odd"),
+        dict(mode="symmetric", reflect_type="odd"),
         dict(mode="linear_ramp", end_values=((0.3, 2.0),)),
         dict(mode="constant", constant_values=((0.3, 2.0),)),
     ],

@@ -26,13 +26,14 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
     is_odd = kwargs.get("reflect_type", "even") != "even"
     if mode in REPEATED and not is_odd:
         return anp.ravel(array)[np.pad(places_of(array), pad_width, mode, **kwargs)]
-    if mode not in SIDES or is_odd:
+    mode = (mode, "odd") if is_odd else mode
+    if mode not in SIDES:
         options = "".join([f", {name}={value!r}" for name, value in kwargs.items()])
         raise Refusal(
             f"np.pad has no derivative rule for mode={mode!r}{options}; concatenate the padding "
-            f"and the array, or use one of {(*REPEATED, *SIDES)}"
+            f"and the array, or use one of {[*REPEATED, *filter(is_name, SIDES)]}"
         )
-    option = next(iter(kwargs.values()), None)
+    option = None if is_odd else next(iter(kwargs.values()), None)
     for axis, widths in enumerate(widths_of(array, pad_width)):
         array = anp.moveaxis(array, axis, -1)
         first, last = (of_side(option, axis, number) for number in range(2))
@@ -40,6 +41,10 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
         after = SIDES[mode](array[..., ::-1], widths[1], last)[..., ::-1]
         array = anp.moveaxis(anp.concatenate([before, array, after], axis=-1), -1, axis)
     return array
+
+
+def is_name(mode: Any) -> bool:
+    return isinstance(mode, str)
 
 
 def widths_of(array: Any, pad_width: Any) -> np.ndarray:
@@ -73,6 +78,20 @@ def linear_ramp(array: Any, width: int, end: Any) -> Any:
     return end + (array[..., :1] - end) * (np.arange(width) / max(width, 1))
 
 
+def odd(skipped: int) -> Callable:
+    """The reflection at the point of the first entry, which is repeated or ``skipped``."""
+
+    def padding(array: Any, width: int, option: None) -> Any:
+        if width > shape_of(array)[-1] - skipped:
+            raise Refusal(
+                "np.pad has no derivative rule for reflect_type='odd' where the padding is wider "
+                "than the array; pad by less, several times"
+            )
+        return 2.0 * array[..., :1] - array[..., skipped : width + skipped][..., ::-1]
+
+    return padding
+
+
 def statistic(fun: Callable) -> Callable:
     def padding(array: Any, width: int, length: Any) -> Any:
         part = array if length is None else array[..., : int(plain(length))]
@@ -93,6 +112,8 @@ def median(part: Any) -> Any:
 
 SIDES: dict[Any, Callable] = {  # mode -> what is before the last axis
     "constant": constant,
+    ("reflect", "odd"): odd(1),
+    ("symmetric", "odd"): odd(0),
     "linear_ramp": linear_ramp,
     "maximum": statistic(lambda part: anp.max(part, axis=-1)),
     "minimum": statistic(lambda part: anp.min(part, axis=-1)),

@@ -14,7 +14,6 @@ from daskgrad.backends.autograd.rules.arrangements import arrangement, places_of
 from daskgrad.backends.autograd.rules.declaration import Refusal, always, plain
 from daskgrad.backends.autograd.rules.twins import (
     TWINS,
-    as_array,
     by_position,
     composed,
     joined,
@@ -25,12 +24,18 @@ from daskgrad.backends.autograd.rules.twins import (
 arrangement(anp.matrix_transpose, always, "")
 for fun, keywords in (
     (np.flip, "axis"),
-    (np.resize, "new_shape"),
     (np.delete, "obj axis"),
     (np.take_along_axis, "indices axis"),
 ):
     arrangement(getattr(anp, fun.__name__), always, keywords)
     TWINS[fun] = by_position(fun, getattr(anp, fun.__name__), 1)
+
+
+@recorded(np.resize, arrays=1, keywords="new_shape")
+def resize(a: Any, new_shape: Any) -> Any:
+    """Of an empty array NumPy makes zeros."""
+    there = places_of(a)
+    return anp.ravel(a)[np.resize(there, new_shape)] if there.size else anp.zeros(new_shape)
 
 
 @recorded(np.compress, arrays=2)
@@ -67,16 +72,6 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     size = int(np.prod(shape))
     places = np.arange(size * len(parts)).reshape(len(parts), *shape)
     return joined(parts)[np.choose(plain(a), list(places), mode=mode)]  # type: ignore[call-overload]
-
-
-@composed(np.select)
-def select(condlist: Sequence, choicelist: Sequence, default: Any = 0) -> Any:
-    if len(condlist) != len(choicelist):
-        raise ValueError("list of cases must be same length as list of conditions")
-    value = default
-    for condition, choice in reversed(list(zip(condlist, choicelist, strict=True))):
-        value = anp.where(plain(condition), as_array(choice), value)
-    return value
 
 
 @composed(np.piecewise)

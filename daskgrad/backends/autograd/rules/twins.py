@@ -45,16 +45,16 @@ def recorded(fun: Callable, arrays: int, **rules: Any) -> Callable:
 def by_position(fun: Callable, primitive: Callable, arrays: int) -> Callable:
     """A primitive that takes its arrays by keyword and as lists, too."""
     signature = inspect.signature(fun)
-    without_position = {
-        name for name, each in signature.parameters.items() if each.kind is each.KEYWORD_ONLY
-    }
+    kinds = {name: each.kind for name, each in signature.parameters.items()}
+    places = [name for name, kind in kinds.items() if kind is not inspect.Parameter.KEYWORD_ONLY]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if kwargs:
+        placed = [places.index(name) for name in kwargs if name in places]
+        if placed:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            args = bound.args
-            kwargs = {name: each for name, each in kwargs.items() if name in without_position}
+            args = bound.args[: max(len(args), *[place + 1 for place in placed])]
+            kwargs = {name: each for name, each in kwargs.items() if name not in places}
         if any(map(isbox, kwargs.values())):
             names = ", ".join([f"{name}=" for name, given in kwargs.items() if isbox(given)])
             raise Refusal(
