@@ -112,6 +112,22 @@ function(
     adapt=lambda fun: lambda *args: fun(*args)[0],
     reasons={"a": "constant between the edges of the bins", "complex": "NumPy refuses it"},
 )
+CONSTANT = "constant between the edges of the bins"
+function(
+    np.histogram2d,
+    [(Held(V), Held(W), 2, None, None, A[0]), (Held(V), Held(W), 3, None, True, A[0])],
+    names=["x", "y", "bins", "range", "density", "weights"],
+    adapt=lambda fun: lambda *args: fun(*args)[0],
+    reasons={"x": CONSTANT, "y": CONSTANT, "complex": "NumPy refuses it"},
+)
+function(
+    np.histogramdd,
+    [(Held(A.T), 2, None, None, A[0]), (Held(A.T), (2, 3, 1), None, True, A[0])],
+    names=["sample", "bins", "range", "density", "weights"],
+    adapt=lambda fun: lambda *args: fun(*args)[0],
+    reasons={"sample": CONSTANT, "complex": "NumPy refuses it"},
+)
+
 # ------------------------------------------------------------------------- functions of functions
 
 function(

@@ -84,7 +84,9 @@ def histogramdd(
     taken = np.logical_and.reduce(inside)
     place = np.ravel_multi_index([number[taken] for number in numbers], found.shape)
     counts = anp.bincount(place, as_array(weights)[taken], found.size).reshape(found.shape)
-    if density:
-        counts = counts / np.prod(np.meshgrid(*map(np.diff, edges), indexing="ij"), axis=0)
-        counts = counts / anp.sum(as_array(weights)[taken])
+    if density:  # in NumPy's order, for its bits
+        total = anp.sum(counts)
+        for widths in np.meshgrid(*map(np.diff, edges), indexing="ij", sparse=True):
+            counts = counts / widths
+        counts = counts / total
     return counts, edges
