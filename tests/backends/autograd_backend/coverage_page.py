@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import autograd.numpy as anp
 import functions_composed
+import functions_interpolate  # and with it functions_arrange
 import functions_scipy  # and with it the others
 import numpy as np
 import scipy.special
@@ -23,6 +24,7 @@ from sweep import TABLE, Function, is_array
 from daskgrad.backends.autograd.rules.known import without_derivative
 
 assert functions_composed
+assert functions_interpolate
 assert functions_scipy
 
 MODULES = {  # of plain functions -> autograd's functions, JAX's module
@@ -79,7 +81,7 @@ def is_function(thing: Any) -> bool:
 
 def entries_of(fun: Callable, names: Sequence[str], traced: Any) -> list[Function]:
     """The entries of the sweep for a plain function."""
-    twins = [getattr(traced, name, None) for name in names]
+    twins = [fun, *[getattr(traced, name, None) for name in names]]
     twins += [getattr(traced, HANDED_ON.get(name, name), None) for name in names]
     twins.append(trace_primitives_map.get(fun))
     return [entry for entry in TABLE if any(entry.fun is twin for twin in twins)]

@@ -312,10 +312,8 @@ function(
         dict(mode="constant", constant_values=2.0),
         dict(mode="constant", constant_values=((1.0, 2.0),)),
     ],
-    refused={"mode": "mean"},
-    reasons={
-        "kwargs": "constant_values= among the calls; those of other modes are refused with these"
-    },
+    refused={"mode": "empty"},
+    reasons={"kwargs": "those of the modes: functions_arrange"},
 )
 function(anp.diag, [(V,), (A,), (SQUARE,)], k=[1, -1, 2])
 function(
@@ -456,10 +454,12 @@ function(
         (np.tile(V, 2),),
         (V[:2],),
         (V[:3],),
+        (V, S),
+        (A, S, np.cumsum(V)),
+        (Held(A), Held(0.5), np.cumsum(W)),
     ],
     axis=[0, 1, -1, (0, 1), (1,)],
     edge_order=[2],
-    refused={"varargs": Wrt((Held(V), S))},
 )
 
 # ------------------------------------------------------------------------------- products

@@ -50,7 +50,8 @@ def pulled(call, arrays):
 
 
 def test_most_functions_of_the_table_have_a_plain_twin():
-    assert len(TWINS) > 0.75 * len(TABLE)
+    autograds = [entry for entry in TABLE if getattr(np, entry.fun.__name__, 0) is not entry.fun]
+    assert len(TWINS) > 0.75 * len(autograds)  # the others are plain already
 
 
 @pytest.mark.parametrize(("entry", "twin"), TWINS, ids=[entry.name for entry, _ in TWINS])

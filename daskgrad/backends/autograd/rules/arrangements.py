@@ -7,7 +7,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.numpy import numpy_wrapper
 
-from daskgrad.backends.autograd.rules.declaration import Refusal, always, declare, equivalent, plain
+from daskgrad.backends.autograd.rules.declaration import always, declare, equivalent, plain
 
 
 def places_of(x: Any) -> np.ndarray:
@@ -81,27 +81,6 @@ def broadcast_to_needed(array: Any, shape: Any, subok: bool = False) -> bool:
 @equivalent(anp.broadcast_to, needed=broadcast_to_needed, keywords="shape subok")
 def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
     return array * np.ones(shape, plain(array).dtype)
-
-
-PADDING = ("edge", "reflect", "symmetric", "wrap")  # modes that repeat entries
-
-
-@equivalent(
-    anp.pad,
-    needed=lambda array, pad_width, mode=None, **kwargs: mode != "constant",
-    keywords="pad_width mode constant_values reflect_type stat_length end_values",
-)
-def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
-    """autograd has the rule of one mode alone."""
-    if mode == "constant":
-        return anp.pad(array, pad_width, mode, **kwargs)
-    if mode not in PADDING or kwargs.get("reflect_type", "even") != "even":
-        options = "".join([f", {name}={value!r}" for name, value in kwargs.items()])
-        raise Refusal(
-            f"np.pad has no derivative rule for mode={mode!r}{options}; concatenate the padding "
-            f"and the array, or use mode='constant' or one of {PADDING}"
-        )
-    return anp.ravel(array)[np.pad(places_of(array), pad_width, mode, **kwargs)]
 
 
 def triangle(fun: Callable) -> None:

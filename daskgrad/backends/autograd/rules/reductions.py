@@ -15,7 +15,6 @@ from autograd.numpy import numpy_wrapper
 from autograd.numpy.numpy_vjps import repeat_to_match_shape
 
 from daskgrad.backends.autograd.rules.declaration import (
-    Refusal,
     declare,
     equivalent,
     is_plain,
@@ -298,14 +297,13 @@ def gradient_axes(f: Any, axis: Any) -> Sequence[int]:
 @equivalent(anp.gradient, needed=gradient_needed, arrays=99, keywords="axis edge_order")
 def gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """The weights of NumPy's differences are linear in f: those of unit vectors along the axis."""
-    if any(gap is not plain(gap) for gap in spacing):
-        raise Refusal(
-            "np.gradient has no derivative rule for its spacing varargs; write out the differences"
-        )
     axes = gradient_axes(f, axis)
     gaps = spacing or (1.0,)
     gaps = gaps * len(axes) if len(gaps) == 1 else gaps
-    parts = [along(f, gap, n, edge_order) for gap, n in zip(gaps, axes, strict=True)]
+    parts = [
+        (along if gap is plain(gap) else between)(f, gap, n, edge_order)
+        for gap, n in zip(gaps, axes, strict=True)
+    ]
     return parts[0] if len(parts) == 1 else parts
 
 
@@ -321,11 +319,31 @@ def along(f: Any, gap: Any, axis: int, edge_order: int) -> Any:
     period = 2 * reach + 1
     total = 0.0
     for shift in range(period):
-        units = (here % period == shift).astype(float)
+        units = (here % period == shift).astype(np.result_type(float, np.asarray(gap).dtype))
         weights: Any = np.gradient(units, gap, edge_order=edge_order)  # type: ignore[call-overload]
         source = here + (shift - here + reach) % period - reach
         total = total + weights * f[..., np.clip(source, 0, count - 1)]
     return anp.moveaxis(total, -1, axis)
+
+
+def between(f: Any, places: Any, axis: int, edge_order: int) -> Any:
+    """The differences along one axis of a traced spacing: the slopes of parabolas through three
+    entries, and at the ends those of lines for ``edge_order=1``."""
+    f = anp.moveaxis(f, axis, -1)
+    count = np.shape(plain(f))[-1]
+    if not np.ndim(plain(places)):
+        places = places * np.arange(count)
+    gaps = places[1:] - places[:-1]
+    slopes = (f[..., 1:] - f[..., :-1]) / gaps
+    if edge_order == 1:
+        first, last = slopes[..., :1], slopes[..., -1:]
+    else:
+        bends = (slopes[..., 1:] - slopes[..., :-1]) / (gaps[1:] + gaps[:-1])
+        first = slopes[..., :1] - gaps[0] * bends[..., :1]
+        last = slopes[..., -1:] + gaps[-1] * bends[..., -1:]
+    shares = gaps[:-1] / (gaps[1:] + gaps[:-1])
+    inner = slopes[..., :-1] * (1.0 - shares) + slopes[..., 1:] * shares
+    return anp.moveaxis(anp.concatenate([first, inner, last], axis=-1), -1, axis)
 
 
 # ------------------------------------------------------------------------------------ traces

@@ -1,0 +1,93 @@
+"""Polynomials: functions of plain NumPy of their coefficients, and of powers."""
+
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+
+from daskgrad.backends.autograd.rules.declaration import Refusal, plain
+from daskgrad.backends.autograd.rules.twins import as_array, composed, recorded, shape_of
+
+
+@recorded(np.vander, arrays=1, keywords="N increasing")
+def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
+    powers = range(shape_of(x)[0] if N is None else N)
+    if not powers:
+        return x[:, None] * np.zeros((1, 0))
+    made = anp.stack([x**power for power in powers], axis=1)
+    return made if increasing else made[:, ::-1]
+
+
+@recorded(np.polyval, arrays=2)
+def polyval(p: Any, x: Any) -> Any:
+    p, x = as_array(p), as_array(x)
+    value = 0.0 * x
+    for place in range(len(plain(p))):
+        value = value * x + p[place]
+    return value
+
+
+def without_leading_zeros(p: Any) -> Any:
+    p = anp.atleast_1d(as_array(p))
+    nonzero = np.flatnonzero(plain(p))
+    return p[nonzero[0] :] if len(nonzero) else p[-1:]
+
+
+@composed(np.polymul)
+def polymul(a1: Any, a2: Any) -> Any:
+    return anp.convolve(without_leading_zeros(a1), without_leading_zeros(a2))
+
+
+@composed(np.polydiv)
+def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
+    """Long division; the remainder begins where NumPy's does."""
+    u, v = anp.atleast_1d(as_array(u)) + 0.0, anp.atleast_1d(as_array(v)) + 0.0
+    found = np.polydiv(plain(u), plain(v))
+    rest, digits, scale = u, [], 1.0 / v[0]
+    long = len(plain(v))
+    for _ in range(max(len(plain(u)) - long + 1, 1)):
+        if len(plain(rest)) < long:
+            digits.append(0.0 * rest[0])
+            break
+        digits.append(scale * rest[0])
+        rest = anp.concatenate([rest[1:long] - digits[-1] * v[1:], rest[long:]])
+    count = len(found[1])
+    rest = anp.concatenate([0.0 * u, rest]) if count > len(plain(rest)) else rest
+    return anp.stack(digits), rest[len(plain(rest)) - count :]
+
+
+@composed(np.polyder)
+def polyder(p: Any, m: int = 1) -> Any:
+    p = as_array(p)
+    for _ in range(m):
+        p = p[:-1] * np.arange(len(plain(p)) - 1, 0, -1)
+    return p
+
+
+@composed(np.polyint)
+def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
+    p, k = as_array(p), anp.atleast_1d(as_array(0.0 if k is None else k))
+    constants = k * np.ones(m) if len(plain(k)) == 1 else k
+    for place in range(m):
+        scaled = p / np.arange(len(plain(p)), 0, -1)
+        p = anp.concatenate([scaled, constants[place : place + 1]])
+    return p
+
+
+@recorded(np.geomspace, arrays=2, keywords="num endpoint dtype axis")
+def geomspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Any:
+    shape = np.broadcast_shapes(shape_of(start), shape_of(stop))
+    shares = np.linspace(0.0, 1.0, num, endpoint).reshape((num,) + (1,) * len(shape))
+    return anp.moveaxis(start * anp.exp(shares * anp.log(stop / start)), 0, axis)
+
+
+@composed(np.i0)
+def i0(x: Any) -> Any:
+    raise Refusal("np.i0 has no derivative rule; write scipy.special.i0")

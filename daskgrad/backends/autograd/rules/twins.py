@@ -1,0 +1,87 @@
+"""Twins: what calls of plain NumPy's functions with traced values become.
+
+autograd finds traced values among the positional arguments of its primitives alone. So a call of a
+function of which keywords or lists may be traced goes through a twin: ``recorded`` functions are
+primitives, whose arguments their twin puts in their positions; ``composed`` ones are a few lines
+of other functions, and are not recorded themselves.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.tracer import isbox
+
+from daskgrad.backends.autograd.rules.declaration import Refusal, declare, plain
+
+TWINS: dict[Callable, Callable] = {}  # a function of plain NumPy's -> its twin
+
+
+def composed(*funs: Callable) -> Callable:
+    """Enters the decorated function, which has the same value, as the twin of NumPy's."""
+
+    def enter(twin: Callable) -> Callable:
+        TWINS.update(dict.fromkeys(funs, twin))
+        return twin
+
+    return enter
+
+
+def recorded(fun: Callable, arrays: int, **rules: Any) -> Callable:
+    """Declares the decorated program of a primitive, whose first ``arrays`` arguments may be
+    traced, by keyword and in lists, too."""
+    primitive = getattr(anp, fun.__name__)
+
+    def enter(program: Callable) -> Callable:
+        declare(primitive, program=program, arrays=arrays, **rules)
+        TWINS[fun] = by_position(fun, primitive, arrays)
+        return program
+
+    return enter
+
+
+def by_position(fun: Callable, primitive: Callable, arrays: int) -> Callable:
+    """A primitive that takes its arrays by keyword and as lists, too."""
+    signature = inspect.signature(fun)
+    kinds = {name: each.kind for name, each in signature.parameters.items()}
+    places = [name for name, kind in kinds.items() if kind is not inspect.Parameter.KEYWORD_ONLY]
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        placed = [places.index(name) for name in kwargs if name in places]
+        if placed:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            args = bound.args[: max(len(args), *[place + 1 for place in placed])]
+            kwargs = {name: each for name, each in kwargs.items() if name not in places}
+        if any(map(isbox, kwargs.values())):
+            names = ", ".join([f"{name}=" for name, given in kwargs.items() if isbox(given)])
+            raise Refusal(
+                f"np.{fun.__name__} has no derivative rule for {names}; pass the plain number, "
+                f"dg.value(...), if you do not need this derivative"
+            )
+        return primitive(*map(as_array, args[:arrays]), *args[arrays:], **kwargs)
+
+    return call
+
+
+def as_array(given: Any) -> Any:
+    """A list as the array that it stands for; all else as it is."""
+    return anp.array(given) if isinstance(given, list | tuple) else given
+
+
+def within(given: Any) -> bool:
+    """Whether a value, or a list of values, is traced."""
+    if isinstance(given, list | tuple):
+        return any(map(within, given))
+    return isbox(given)
+
+
+def shape_of(array: Any) -> tuple:
+    return np.shape(plain(array))
+
+
+def joined(arrays: Any) -> Any:
+    """All entries of arrays, in a vector."""
+    return anp.concatenate([anp.ravel(array) for array in arrays])
