@@ -11,11 +11,7 @@ settings:     PullbackPolicy, NondeterministicModelError
 """
 
 from daskgrad import random
-<<<<<<< HEAD
-from daskgrad.backends.autograd import compositions, plain_calls, trace_numbers
-=======
-from daskgrad.backends.autograd import own_twins, plain_calls, trace_numbers
->>>>>>> arrange
+from daskgrad.backends.autograd import plain_calls, trace_numbers
 from daskgrad.backends.registry import register_backend
 from daskgrad.checks.check_grads import check_grads
 from daskgrad.checks.taylor import taylor_rates
@@ -44,11 +40,6 @@ from daskgrad.tasks import settings, spilling
 settings.install()
 spilling.install()
 plain_calls.install()  # plain NumPy's functions take autograd's boxes
-<<<<<<< HEAD
-compositions.install()
-=======
-own_twins.install()
->>>>>>> arrange
 trace_numbers.install()  # makes autograd's traces safe in threads
 
 __version__ = "0.1.0"

@@ -164,7 +164,7 @@ PROGRAMS = {
     "mixture": (mixture, [-1.0, 0.3, 2.0], drawn(1, 9)[0]),
     "probit": (
         probit,
-        [(x, answer) for x, answer in zip(drawn(3, 3), (0, 1, 1))],
+        pairs(drawn(3, 3), (0, 1, 1)),
         9.0 * np.ones(3),
     ),
     "negative binomial": (

@@ -6,7 +6,7 @@ it; most are a few lines of others. ``install`` gives autograd's box the two met
 asks.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import autograd.numpy as anp
@@ -17,8 +17,7 @@ from autograd.tracer import isbox, trace_primitives_map
 
 from daskgrad.backends.autograd.rules.declaration import DECLARED
 from daskgrad.backends.autograd.rules.known import learn, without_derivative
-
-ufunc_of_box = ArrayBox.__array_ufunc__
+from daskgrad.backends.autograd.rules.twins import TWINS
 
 
 def install() -> None:
@@ -35,19 +34,6 @@ def call_function(box: Any, fun: Any, types: Any, args: tuple, kwargs: dict) -> 
 
 
 NAMESPACES = ((np, anp), (np.linalg, anp.linalg), (np.fft, anp.fft))
-
-
-def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
-    """``np.select``, of which autograd's own function calls NumPy's with boxes."""
-    if len(condlist) != len(choicelist):
-        return np.select(condlist, [0] * len(choicelist))  # NumPy's error
-    chosen = default
-    for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
-        chosen = anp.where(condition, choice, chosen)
-    return chosen
-
-
-TWINS: dict[Callable, Callable] = {np.select: select}  # and those found so far
 
 
 def twin_of(fun: Callable) -> Callable | None:
@@ -79,9 +65,7 @@ REDUCTIONS: dict[tuple[np.ufunc, str], Callable] = {
 def call_ufunc(box: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """The traced call of a ufunc, of NumPy or SciPy, or of one of its methods."""
     if method == "__call__":
-        if ufunc not in trace_primitives_map:
-            learn(ufunc)
-        return ufunc_of_box(box, ufunc, method, *inputs, **kwargs)
+        return call_once(ufunc, inputs, kwargs)
     if method == "outer" and not kwargs:
         first, second = inputs
         return ufunc(anp.reshape(first, anp.shape(first) + (1,) * anp.ndim(second)), second)
@@ -92,3 +76,18 @@ def call_ufunc(box: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: A
     if (ufunc, method) == (np.add, "accumulate"):
         return anp.cumsum(*inputs, **{"axis": 0, **kwargs})
     return NotImplemented
+
+
+def call_once(ufunc: np.ufunc, inputs: tuple, kwargs: dict) -> Any:
+    """The traced call of a ufunc itself; NumPy asks others where the value is no array."""
+    if ufunc not in trace_primitives_map:
+        learn(ufunc)
+    if "out" in kwargs or ufunc not in trace_primitives_map:
+        return NotImplemented
+    twin = trace_primitives_map[ufunc]
+    try:
+        return twin(*inputs, called_by_autograd_dispatcher=True, **kwargs)
+    except NotImplementedError as error:
+        if error.args:  # that of a rule; autograd raises one without, where it makes no box
+            raise
+        return NotImplemented

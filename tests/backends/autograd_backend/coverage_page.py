@@ -13,19 +13,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import autograd.numpy as anp
-import functions_composed
-import functions_interpolate  # and with it functions_arrange
-import functions_scipy  # and with it the others
 import numpy as np
 import scipy.special
 from autograd.tracer import trace_primitives_map
-from sweep import TABLE, Function, is_array
+from functions_all import TABLE
+from sweep import Function, is_array
 
 from daskgrad.backends.autograd.rules.known import without_derivative
-
-assert functions_composed
-assert functions_interpolate
-assert functions_scipy
 
 MODULES = {  # of plain functions -> autograd's functions, JAX's module
     np: (anp, "jax.numpy"),

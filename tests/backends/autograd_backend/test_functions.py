@@ -1,11 +1,7 @@
 """Every differentiated function and every parameter of it, in both modes: the sweep.
 
-``functions_numpy``, ``functions_composed``, ``functions_linalg``, ``functions_scipy`` and
-``functions_special`` are the
-table, ``sweep`` has what is checked. A function or argument of which nothing is tested fails here.
 The modules ``functions_...`` are the table, ``sweep`` has what is checked. A function or argument
-``functions_numpy``, ``functions_arrange``, ``functions_interpolate``, ``functions_composed``,
-``functions_linalg``, ``functions_scipy`` and ``functions_special`` are the table, ``sweep`` has
+of which nothing is tested fails here.
 """
 
 import dataclasses
@@ -16,22 +12,14 @@ import warnings
 
 import autograd
 import autograd.numpy as anp
-import functions_composed
-import functions_interpolate  # and with it functions_arrange
-import functions_scipy
-import functions_special  # and with it the others
-import functions_matrices
-import functions_scipy  # and with it the others
-import functions_statistics
-import functions_ufuncs
 import numpy as np
 import pytest
 from autograd.core import primitive_jvps, primitive_vjps
 from autograd.numpy import numpy_vjps, numpy_wrapper
 from autograd.tracer import trace_primitives_map
+from functions_all import TABLE
 from sweep import (
     DOMAIN_ERRORS,
-    TABLE,
     Held,
     by_keyword,
     calls_of,
@@ -46,14 +34,6 @@ from daskgrad.backends.autograd.forward import RULES as TANGENT_RULES
 from daskgrad.backends.autograd.reverse import RULES
 from daskgrad.backends.autograd.rules.declaration import DECLARED, declare
 from daskgrad.backends.autograd.rules.known import settle
-
-assert functions_composed
-assert functions_interpolate
-assert functions_scipy
-assert functions_special
-assert functions_matrices
-assert functions_statistics
-assert functions_ufuncs
 
 ENTRIES = dict(enumerate(TABLE))
 IDS = [f"{entry.name}-{number}" for number, entry in ENTRIES.items()]

@@ -5,20 +5,16 @@ import warnings
 
 import autograd
 import autograd.numpy as anp
-import functions_composed
-import functions_scipy  # and with it the others
 import numpy as np
 import pytest
 import scipy.special
+from functions_all import TABLE
 from inputs import C, X
 from numpy.testing import assert_allclose, assert_array_equal
-from sweep import TABLE, calls_of
+from sweep import calls_of
 
 import daskgrad as dg
 from daskgrad.backends.autograd import linearize, trace
-
-assert functions_composed
-assert functions_scipy
 
 SPACES = ((np, anp), (np.linalg, anp.linalg), (np.fft, anp.fft))
 

@@ -174,13 +174,8 @@ def test_plain_numpy_that_does_not_work_is_an_error_with_a_hint(usage):
 
 def test_the_hint_names_what_takes_the_place_of_scipy():
     with pytest.raises(TypeError) as caught:
-<<<<<<< HEAD
-        dg.grad(dg.delayed(lambda x: anp.sum(scipy.special.spence(x))))(X)
-    for told in ("instead of the rest of scipy", "daskgrad.scipy.linalg", "custom_vjp"):
-=======
         dg.grad(dg.delayed(scipy.special.logsumexp))(X)
-    for told in ("instead of the rest of scipy", "autograd.scipy.linalg", "custom_vjp"):
->>>>>>> special
+    for told in ("instead of the rest of scipy", "daskgrad.scipy.linalg", "custom_vjp"):
         assert told in notes(caught.value)
     right = dg.grad(dg.delayed(lambda x: anp.sum(autograd.scipy.special.gammaln(x))))(X)
     assert_allclose(right, scipy.special.digamma(X))
@@ -296,13 +291,8 @@ defvjp(half_ruled, lambda ans, x, y: lambda g: g * y, argnums=[0])
     [
         (lambda x: anp.sum(ruleless(x)), "ruleless", "0"),
         (lambda x: anp.sum(half_ruled(C, x)), "half_ruled", "1"),
-<<<<<<< HEAD
         (lambda x: anp.sum(anp.interp(x, C, C)), "interp", "0"),
         (lambda x: anp.sum(anp.polyfit(C, x, 1)), "polyfit", "1"),
-=======
-        (lambda x: anp.sum(anp.i0(x)), "i0", "0"),
-        (lambda x: anp.median(x), "median", "0"),
->>>>>>> arrange
     ],
 )
 def test_a_primitive_without_a_rule_is_named(fun, name, argument):

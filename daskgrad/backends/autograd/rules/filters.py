@@ -81,15 +81,6 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     return anp.concatenate([anp.ravel(as_array(part)) for part in parts if part is not None])
 
 
-@recorded(np.cumulative_sum, arrays=1, keywords="axis include_initial")
-def cumulative_sum(x: Any, /, *, axis: Any = None, include_initial: bool = False) -> Any:
-    axis = 0 if axis is None else axis
-    total = anp.cumsum(x, axis=axis)
-    if not include_initial:
-        return total
-    return anp.concatenate([0.0 * along(total, axis, slice(0, 1)), total], axis=axis)
-
-
 # --------------------------------------------------------------------------------- convolution
 
 

@@ -1,5 +1,7 @@
 """Functions of ``numpy.linalg`` that are a few lines of others: solutions, factors, numbers."""
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import autograd.numpy as anp
@@ -9,6 +11,7 @@ from autograd.numpy import linalg
 from daskgrad.backends.autograd.rules.declaration import Refusal, declare, equivalent, plain
 from daskgrad.backends.autograd.rules.linalg import conjugate_transposed
 from daskgrad.backends.autograd.rules.statistics import axes_at_end
+from daskgrad.backends.autograd.rules.twins import composed
 
 # ------------------------------------------------------------------------- solutions, inverses
 
@@ -21,6 +24,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     )
 
 
+@composed(np.linalg.lstsq)
 def least_squares(a: Any, b: Any, rcond: Any = None) -> tuple:
     """By the pseudoinverse, of matrices of full rank."""
     rows, columns = np.shape(plain(a))
@@ -163,3 +167,40 @@ for fun, twin, keywords in (
     (linalg.vecdot, anp.vecdot, "axis"),
 ):
     declare(fun, program=twin, arrays=2, keywords=keywords)
+
+
+# ------------------------------------------------------------------------------- composed
+
+
+@composed(np.linalg.matrix_rank)
+def matrix_rank(A: Any, *args: Any, **kwargs: Any) -> Any:
+    return np.linalg.matrix_rank(plain(A), *args, **kwargs)
+
+
+@composed(np.linalg.multi_dot)
+def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
+    """A product of matrices in the order that takes the fewest multiplications."""
+    if out is not None:
+        raise TypeError("np.linalg.multi_dot does not take out= of traced values; leave it out")
+    sizes = [1 if np.ndim(plain(a)) == 1 else np.shape(plain(a))[0] for a in arrays[:1]]
+    sizes += [np.shape(plain(a))[-2:][0] for a in arrays[1:]]
+    sizes += [1 if np.ndim(plain(a)) == 1 else np.shape(plain(a))[1] for a in arrays[-1:]]
+
+    @functools.cache
+    def cheapest(first: int, last: int) -> tuple[int, Any]:
+        """The cost of a part of the product, and where it is divided."""
+        if first == last:
+            return 0, None
+        ends = sizes[first] * sizes[last + 1]
+        return min(
+            (cheapest(first, n)[0] + cheapest(n + 1, last)[0] + ends * sizes[n + 1], n)
+            for n in range(first, last)
+        )
+
+    def product(first: int, last: int) -> Any:
+        if first == last:
+            return arrays[first]
+        divided = cheapest(first, last)[1]
+        return anp.dot(product(first, divided), product(divided + 1, last))
+
+    return product(0, len(arrays) - 1)

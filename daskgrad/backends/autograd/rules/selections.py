@@ -21,7 +21,6 @@ from daskgrad.backends.autograd.rules.twins import (
     shape_of,
 )
 
-arrangement(anp.matrix_transpose, always, "")
 for fun, keywords in (
     (np.flip, "axis"),
     (np.delete, "obj axis"),
@@ -196,3 +195,14 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
 @composed(np.setxor1d)
 def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
     return entries(joined([ar1, ar2]), np.setxor1d(plain(ar1), plain(ar2), assume_unique))
+
+
+@composed(np.select)
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+    """``np.select``, of which autograd's own function calls NumPy's with boxes."""
+    if len(condlist) != len(choicelist):
+        return np.select(condlist, [0] * len(choicelist))  # NumPy's error
+    chosen = default
+    for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
+        chosen = anp.where(condition, choice, chosen)
+    return chosen

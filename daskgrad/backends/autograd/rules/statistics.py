@@ -12,6 +12,7 @@ import numpy as np
 
 from daskgrad.backends.autograd.rules.declaration import declare, equivalent, plain
 from daskgrad.backends.autograd.rules.reductions import is_given
+from daskgrad.backends.autograd.rules.twins import TWINS, by_position
 
 # ----------------------------------------------------------------------------------- quantiles
 
@@ -199,3 +200,15 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
         return found / found
     spread = anp.sqrt(anp.real(anp.diagonal(found)))
     return found / spread[:, None] / spread[None, :]
+
+
+for fun, arrays in (
+    (np.average, 1),
+    (np.cov, 2),
+    (np.corrcoef, 2),
+    (np.quantile, 2),
+    (np.percentile, 2),
+    (np.nanquantile, 2),
+    (np.nanpercentile, 2),
+):
+    TWINS[fun] = by_position(fun, getattr(anp, fun.__name__), arrays)

@@ -1,0 +1,26 @@
+"""The whole table of the sweep."""
+
+import functions_arrange
+import functions_composed
+import functions_interpolate
+import functions_linalg
+import functions_matrices
+import functions_numpy
+import functions_scipy
+import functions_special
+import functions_statistics
+import functions_ufuncs
+from sweep import TABLE as TABLE
+
+MODULES = (  # each enters its functions when it is imported
+    functions_arrange,
+    functions_composed,
+    functions_interpolate,
+    functions_linalg,
+    functions_matrices,
+    functions_numpy,
+    functions_scipy,
+    functions_special,
+    functions_statistics,
+    functions_ufuncs,
+)
