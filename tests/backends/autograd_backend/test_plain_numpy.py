@@ -251,6 +251,13 @@ def test_the_other_arguments_of_a_reduction_are_right(kind):
     assert_allclose(gradient, differences(SEEN[kind], X), atol=1e-8)
 
 
+@pytest.mark.parametrize("kind", ["where", "where of mean", "correction of var", "initial of min"])
+def test_autograds_own_derivatives_refuse_what_they_ignore(kind):
+    model = dg.delayed(lambda x: anp.sum(autograd.grad(SEEN[kind])(x) ** 2))
+    with pytest.raises(NotImplementedError, match=f"autograd.grad has no.*{kind.split()[0]}="):
+        dg.grad(model)(X)
+
+
 def test_arguments_by_position_that_a_rule_does_not_take_are_an_error_that_names_the_primitive():
     model = dg.delayed(lambda x: anp.sum(x, None, None, None, True)[0])
     with pytest.raises(TypeError, match="rule of the primitive 'sum' does not take all arg"):

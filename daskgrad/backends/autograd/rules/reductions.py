@@ -359,3 +359,30 @@ def trace_needed(
 @equivalent(anp.trace, needed=trace_needed, keywords="offset axis1 axis2 dtype")
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
     return anp.sum(anp.diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
+
+
+# ------------------------------------------------------------------ autograd.grad within models
+
+IGNORED = {"where", "initial", "correction", "mean"}
+
+
+def refusing(fun: Callable, rule: Callable) -> Callable:
+    """autograd's own rule, which ignores these parameters, for its own derivatives in a model."""
+    names = IGNORED - {"initial"} if fun in (anp.sum, anp.prod) else IGNORED
+
+    def checked_rule(*call: Any) -> Any:
+        ignored = [name for name, value in call[-1].items() if name in names and is_given(value)]
+        if ignored:
+            raise Refusal(
+                f"autograd.grad has no derivative rule for {fun.__name__!r} with "
+                f"{'=, '.join(ignored)}=; choose with np.where"
+            )
+        return rule(*call)
+
+    return checked_rule
+
+
+for fun in {anp.sum, anp.prod, anp.max, anp.min, anp.amax, anp.amin, mean, var, std}:
+    for table in (primitive_vjps, primitive_jvps):
+        if fun in table:
+            table[fun] = refusing(fun, table[fun])
