@@ -33,6 +33,7 @@ class Distribution:
         **functions: Callable,
     ):
         self.name = name
+        self.__module__ = "daskgrad.scipy.stats"  # where pickle finds it by this name
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         defaults = {"loc": 0.0, "scale": 1.0}
         self._signature = inspect.Signature(
@@ -46,8 +47,8 @@ class Distribution:
     def __repr__(self) -> str:
         return f"daskgrad.scipy.stats.{self.name}"
 
-    def __reduce__(self) -> tuple:
-        return named, (self.name,)
+    def __reduce__(self) -> str:
+        return self.name
 
     def cdf(self, x: Any, *args: Any, **kwds: Any) -> Any:
         """The probability of numbers up to ``x``."""
@@ -153,10 +154,3 @@ def positive(scale: Any) -> Any:
 def logarithm(probability: Any) -> Any:
     with np.errstate(divide="ignore"):
         return np.log(probability)
-
-
-def named(name: str) -> Distribution:
-    """The distribution of ``stats`` of this name: distributions are pickled so."""
-    from daskgrad.scipy import stats
-
-    return getattr(stats, name)

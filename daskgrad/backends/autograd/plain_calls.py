@@ -17,7 +17,7 @@ from autograd.tracer import isbox, trace_primitives_map
 
 from daskgrad.backends.autograd.rules.declaration import DECLARED
 from daskgrad.backends.autograd.rules.known import learn, without_derivative
-from daskgrad.backends.autograd.rules.twins import TWINS
+from daskgrad.backends.autograd.rules.twins import TWINS, in_positions
 
 
 def install() -> None:
@@ -30,7 +30,12 @@ def call_function(box: Any, fun: Any, types: Any, args: tuple, kwargs: dict) -> 
     """The traced call of a NumPy function."""
     if not all([kind is np.ndarray or issubclass(kind, ArrayBox) for kind in types]):
         return NotImplemented
-    return (twin_of(fun) or fun._implementation)(*args, **kwargs)
+    twin = twin_of(fun)
+    if twin is None:
+        return fun._implementation(*args, **kwargs)
+    if kwargs and hasattr(twin, "fun") and any(map(isbox, kwargs.values())):
+        args, kwargs = in_positions(fun, args, kwargs)
+    return twin(*args, **kwargs)
 
 
 NAMESPACES = ((np, anp), (np.linalg, anp.linalg), (np.fft, anp.fft))

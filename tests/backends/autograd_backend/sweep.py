@@ -217,7 +217,7 @@ def short(value: Any) -> str:
 
 def works(fun: Callable, args: Sequence[Any], kwargs: dict) -> bool:
     """Whether NumPy itself takes the call."""
-    plain = [arg.value if isinstance(arg, Held) else arg for arg in args]
+    plain = [copied(arg.value if isinstance(arg, Held) else arg) for arg in args]
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -225,6 +225,11 @@ def works(fun: Callable, args: Sequence[Any], kwargs: dict) -> bool:
     except DOMAIN_ERRORS:
         return False
     return True
+
+
+def copied(arg: Any) -> Any:
+    """A copy of an array that a function may overwrite."""
+    return arg.copy() if isinstance(arg, np.ndarray) and 0 not in arg.strides else arg
 
 
 def by_position(entry: Function, args: Sequence[Any], kwargs: dict) -> list | None:

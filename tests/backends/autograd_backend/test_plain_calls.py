@@ -45,9 +45,8 @@ def pulled(call, arrays):
         return outputs + tape.pull([np.ones_like(output) for output in outputs])
 
 
-def test_most_functions_of_the_table_have_a_plain_twin():
-    autograds = [entry for entry in TABLE if getattr(np, entry.fun.__name__, 0) is not entry.fun]
-    assert len(TWINS) > 0.75 * len(autograds)  # the others are plain already
+def test_many_functions_have_a_plain_twin():
+    assert len(TWINS) > 200
 
 
 @pytest.mark.parametrize(("entry", "twin"), TWINS, ids=[entry.name for entry, _ in TWINS])
@@ -136,6 +135,28 @@ def test_methods_of_ufuncs_are_differentiated(name):
     steps = [fun(X + step) - fun(X - step) for step in 1e-6 * np.eye(3)]
     assert_allclose(tape.pull([1.0])[0], np.array(steps) / 2e-6, rtol=1e-7)
     assert_allclose([push([unit])[0] for unit in np.eye(3)], tape.pull([1.0])[0], rtol=1e-12)
+
+
+BY_NAME = {
+    "sum": lambda x: np.sum(a=x * x),
+    "clip": lambda x: np.sum(np.clip(C, a_min=x[0], a_max=2.0)),
+    "dot": lambda x: np.dot(a=x, b=C),
+    "tile": lambda x: np.sum(np.tile(A=x, reps=2) ** 2),
+    "linalg.solve": lambda x: np.sum(np.linalg.solve(a=np.diag(C), b=x)),
+}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_what_is_traced_may_be_given_by_name(name):
+    fun = BY_NAME[name]
+    _, tape = trace(lambda x: [fun(x)], [X])
+    steps = [fun(X + step) - fun(X - step) for step in 1e-6 * np.eye(3)]
+    assert_allclose(tape.pull([1.0])[0], np.array(steps) / 2e-6, rtol=1e-7)
+
+
+def test_a_refusal_of_a_ufunc_tells_what_to_write():
+    with pytest.raises(NotImplementedError, match=r"'jv'.*the order"):
+        dg.grad(dg.delayed(lambda x: scipy.special.jv(x[0], 1.0)))(X)
 
 
 SELECTED = {

@@ -125,7 +125,6 @@ REFUSED = {
     "a masked array on the right": lambda x: anp.sum(x * np.ma.masked_array(C, [0, 1, 0])),
     "np.matrix": lambda x: anp.sum(np.matrix(MATRIX, copy=False) * x[:, None]),
     "pandas": lambda x: (pandas_series(C) * x).sum(),
-    "scipy.special by the order": lambda x: anp.sum(scipy.special.jv(x, 1.0)),
     "scipy.special.logsumexp": scipy.special.logsumexp,
     "scipy.linalg": lambda x: anp.sum(scipy.linalg.solve(MATRIX, x)),
     "scipy.sparse": lambda x: anp.sum(scipy.sparse.csr_array(MATRIX) @ x),
@@ -298,7 +297,7 @@ defvjp(half_ruled, lambda ans, x, y: lambda g: g * y, argnums=[0])
     [
         (lambda x: anp.sum(ruleless(x)), "ruleless", "0"),
         (lambda x: anp.sum(half_ruled(C, x)), "half_ruled", "1"),
-        (lambda x: anp.sum(anp.interp(x, C, C)), "interp", "0"),
+        (lambda x: anp.sum(anp.i0(x)), "i0", "0"),
         (lambda x: anp.sum(anp.polyfit(C, x, 1)), "polyfit", "1"),
     ],
 )

@@ -15,6 +15,7 @@ from autograd.numpy import numpy_wrapper
 from autograd.numpy.numpy_vjps import repeat_to_match_shape
 
 from daskgrad.backends.autograd.rules.declaration import (
+    Refusal,
     declare,
     equivalent,
     is_plain,

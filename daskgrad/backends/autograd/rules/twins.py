@@ -44,26 +44,35 @@ def recorded(fun: Callable, arrays: int, **rules: Any) -> Callable:
 
 def by_position(fun: Callable, primitive: Callable, arrays: int) -> Callable:
     """A primitive that takes its arrays by keyword and as lists, too."""
-    signature = inspect.signature(fun)
-    kinds = {name: each.kind for name, each in signature.parameters.items()}
-    places = [name for name, kind in kinds.items() if kind is not inspect.Parameter.KEYWORD_ONLY]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        placed = [places.index(name) for name in kwargs if name in places]
-        if placed:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            args = bound.args[: max(len(args), *[place + 1 for place in placed])]
-            kwargs = {name: each for name, each in kwargs.items() if name not in places}
-        if any(map(isbox, kwargs.values())):
-            names = ", ".join([f"{name}=" for name, given in kwargs.items() if isbox(given)])
-            raise Refusal(
-                f"np.{fun.__name__} has no derivative rule for {names}; pass the plain number, "
-                f"dg.value(...), if you do not need this derivative"
-            )
+        args, kwargs = in_positions(fun, args, kwargs)
         return primitive(*map(as_array, args[:arrays]), *args[arrays:], **kwargs)
 
     return call
+
+
+def in_positions(fun: Callable, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """The arguments of a call, by position where NumPy's function takes them so.
+
+    Refusal if one that it takes by name alone is traced.
+    """
+    signature = inspect.signature(fun)
+    kinds = {name: each.kind for name, each in signature.parameters.items()}
+    places = [name for name, kind in kinds.items() if kind is not inspect.Parameter.KEYWORD_ONLY]
+    placed = [places.index(name) for name in kwargs if name in places]
+    if placed:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        args = bound.args[: max(len(args), *[place + 1 for place in placed])]
+        kwargs = {name: each for name, each in kwargs.items() if name not in places}
+    if any(map(isbox, kwargs.values())):
+        names = ", ".join([f"{name}=" for name, given in kwargs.items() if isbox(given)])
+        raise Refusal(
+            f"np.{fun.__name__} has no derivative rule for {names}; pass the plain number, "
+            f"dg.value(...), if you do not need this derivative"
+        )
+    return args, kwargs
 
 
 def as_array(given: Any) -> Any:
