@@ -262,7 +262,7 @@ def words(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             yield node.id
-        elif isinstance(node, ast.Attribute):
+        elif isinstance(node, ast.Attribute) and not ast.unparse(node).endswith("signature.bind"):
             yield node.attr
 
 
