@@ -369,8 +369,14 @@ def scalars(keep="auto", items=NUMBERS):
     return objective
 
 
-@pytest.mark.parametrize("keep", ["auto", "tape", "recompute", "gradient"])
-@pytest.mark.parametrize("grainsize", [1, 16, 1000])
+KEEPS = [
+    (keep, size) for keep in ("auto", "tape", "recompute", "gradient") for size in (1, 16, 1000)
+]
+
+
+@in_short(
+    ("keep", "grainsize"), KEEPS, ("auto", 1), ("tape", 16), ("recompute", 1000), ("gradient", 1)
+)
 def test_value_and_gradient_of_a_sum_of_scalars_are_within_the_bound(keep, grainsize):
     results = value_gradient_and_value_alone(
         lambda x: scalars(keep)(x, grainsize=grainsize, summation="compensated"), 1.0
@@ -394,8 +400,7 @@ def test_every_entry_of_a_gradient_is_within_the_bound(grainsize):
         assert not is_within_the_bound(found, column)
 
 
-@pytest.mark.parametrize("keep", ["auto", "tape", "recompute"])
-@pytest.mark.parametrize("grainsize", [1, 16, 1000])
+@in_short(("keep", "grainsize"), KEEPS[:9], *SHORT)
 def test_value_and_pullback_of_a_sum_of_arrays_are_within_the_bound(keep, grainsize):
     """Not fused: the values are added in the forward pass, the cotangents in the backward pass."""
 

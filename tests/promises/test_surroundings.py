@@ -359,6 +359,6 @@ def test_in_a_forked_process(in_line):
     assert run(FORK, "sync", in_line) == ["done"]
 
 
-@pytest.mark.parametrize(("scheduler", "in_line"), [("sync", "0"), ("threads", "60")])
+@in_short(("scheduler", "in_line"), [("sync", "0"), ("threads", "60")], ("threads", "60"))
 def test_at_the_interpreters_exit(scheduler, in_line):
     assert run(AT_EXIT, scheduler, in_line) == ["done", "True"]

@@ -2,7 +2,7 @@
 
 import dask
 import numpy as np
-import pytest
+from lengths import in_short
 from numpy.testing import assert_allclose, assert_array_equal
 from textbook import PROGRAMS
 
@@ -20,7 +20,10 @@ def slopes(fun, x):
     return (4.0 * central(5e-5) - central(1e-4)) / 3.0
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+SHORT = ("Kalman filter", "hidden Markov model", "reaction")
+
+
+@in_short("name", PROGRAMS, *SHORT)
 def test_gradients_are_differences(name):
     model, items, x = PROGRAMS[name]
     fun = objective(model, items)
@@ -37,11 +40,12 @@ def test_gradients_are_differences(name):
     assert_allclose(product, along, rtol=1e-5, atol=1e-6)
 
 
-def test_on_a_cluster_they_have_the_same_bits(client):
-    for name, (model, items, parameters) in PROGRAMS.items():
-        with dask.config.set(scheduler="sync"):
-            expected = dg.value_and_grad(objective(model, items))(parameters)
-        with dg.place(items) as shards:
-            found = dg.value_and_grad(objective(model, shards))(parameters)
-        for one, other in zip(found, expected, strict=True):
-            assert_array_equal(one, other, err_msg=name)
+@in_short("name", PROGRAMS, *SHORT)
+def test_on_a_cluster_they_have_the_same_bits(name, client):
+    model, items, parameters = PROGRAMS[name]
+    with dask.config.set(scheduler="sync"):
+        expected = dg.value_and_grad(objective(model, items))(parameters)
+    with dg.place(items) as shards:
+        found = dg.value_and_grad(objective(model, shards))(parameters)
+    for one, other in zip(found, expected, strict=True):
+        assert_array_equal(one, other)

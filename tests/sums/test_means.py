@@ -103,12 +103,10 @@ def bits(found):
 
 
 SHORT = {  # the other means are taken at length
-    "rows",
     "compensated",
     "trees",
     "placed zips",
     "a zip with a variable",
-    "a dask Array",
     "a zip of bags",
 }
 

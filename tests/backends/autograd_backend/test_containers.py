@@ -62,7 +62,7 @@ def test_a_container_that_is_used_twice_gets_the_sum_of_its_cotangents(model):
     assert_allclose(dg.grad(dg.delayed(model))(X), autograd.grad(model)(X), rtol=1e-7)
 
 
-@in_short("model", MODELS, nested, differential_equation)
+@in_short("model", MODELS, nested)
 def test_second_derivatives_go_through_containers(model):
     v = np.array([0.3, 1.1])
     gradient, product = dg.hvp(dg.delayed(model), (X,), (v,))

@@ -49,12 +49,13 @@ def test_many_functions_have_a_plain_twin():
     assert len(TWINS) > 200
 
 
+@pytest.mark.parametrize("most", [2, pytest.param(12, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("entry", "twin"), TWINS, ids=[entry.name for entry, _ in TWINS])
-def test_a_plain_call_has_the_bits_of_autograds(entry, twin):
+def test_a_plain_call_has_the_bits_of_autograds(entry, twin, most):
     if entry.name in NOT_ASKED:
         pytest.skip("NumPy does not ask: the value is an array of boxes")
     plain_entry = dataclasses.replace(entry, fun=twin)
-    pairs = list(zip(calls_of(entry), calls_of(plain_entry), strict=True))[:12]
+    pairs = list(zip(calls_of(entry), calls_of(plain_entry), strict=True))[:most]
     for traced, plain in pairs:
         arrays = traced.arrays("d")
         for one, other in zip(pulled(traced, arrays), pulled(plain, arrays), strict=True):

@@ -10,6 +10,7 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 from autograd import tracer
+from lengths import in_short
 
 import daskgrad as dg
 from daskgrad.backends.autograd import trace
@@ -191,8 +192,10 @@ def test_numbers_begin_above_the_traces_that_are_open():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-@pytest.mark.parametrize(
-    "module", ["daskgrad", "daskgrad.models.pullbacks", "daskgrad.values.trees"]
+@in_short(
+    "module",
+    ["daskgrad", "daskgrad.models.pullbacks", "daskgrad.values.trees"],
+    "daskgrad.values.trees",
 )
 def test_importing_anything_of_daskgrad_makes_threads_safe(module):
     """Also where autograd was imported, and used, before."""
