@@ -12,6 +12,7 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 from clusters import cluster
+from lengths import in_short
 from libraries import ARRAYS, BACKENDS, OPTIONAL, arrays_of, as_numpy, require
 from numpy.testing import assert_allclose, assert_array_equal
 from probes import lines, write
@@ -405,7 +406,7 @@ def hidden(library):
     return f"import sys\nsys.modules[{library!r}] = None\n"
 
 
-@pytest.mark.parametrize("name", OPTIONAL)
+@in_short("name", OPTIONAL, "jax")
 def test_a_missing_library_is_an_error_that_names_the_extra(name):
     """When the model is made; without it daskgrad works."""
     code = hidden(name) + (

@@ -176,6 +176,7 @@ def test_a_tape_that_cannot_be_loaded_is_empty_from_then_on(records):
     assert "a tape that arrived cannot be loaded: OSError: not here" in records.text
 
 
+@pytest.mark.long
 def test_a_deep_chain_is_packed(tmp_path):
     captured = captured_under(Always(), lambda x: deep_chain(x, tmp_path / "log"), np.ones(3))
     arrived = moved(captured).pullback

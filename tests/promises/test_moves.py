@@ -83,7 +83,7 @@ def slow_chain(x, scale, path, seconds):
     return y
 
 
-@pytest.mark.parametrize("policy", [Always(), Never()])
+@pytest.mark.parametrize("policy", [Always(), pytest.param(Never(), marks=pytest.mark.long)])
 def test_a_deep_chain_is_stolen(policy, client, tmp_path):
     model = dg.delayed(slow_chain)
     with dask.config.set(scheduler="sync"):

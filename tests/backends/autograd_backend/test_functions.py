@@ -7,6 +7,7 @@ of which nothing is tested fails here.
 import dataclasses
 import importlib
 import inspect
+import itertools
 import pkgutil
 import warnings
 
@@ -36,6 +37,7 @@ from daskgrad.backends.autograd.reverse import RULES
 from daskgrad.backends.autograd.rules.declaration import DECLARED, declare
 from daskgrad.backends.autograd.rules.known import settle
 
+SOME = 8  # calls of each function that the default run checks
 ENTRIES = dict(enumerate(TABLE))
 IDS = [f"{entry.name}-{number}" for number, entry in ENTRIES.items()]
 entries = pytest.mark.parametrize("entry", TABLE, ids=IDS)
@@ -79,7 +81,7 @@ def dtypes_of(entry, call):
 
 @entries
 def test_both_modes_agree_with_differences(entry):
-    """With keywords in double precision; in single and with complex numbers at length."""
+    """Some calls, with keywords in double precision; all of them, in all dtypes, at length."""
     check_both_modes(entry, in_every_dtype=False)
 
 
@@ -90,7 +92,7 @@ def test_both_modes_agree_with_differences_in_every_dtype(entry):
 
 
 def check_both_modes(entry, in_every_dtype):
-    for call in calls_of(entry):
+    for call in calls_of(entry) if in_every_dtype else itertools.islice(calls_of(entry), SOME):
         with np.errstate(all="ignore"):
             found = (checked(call, dtype) for dtype in dtypes_of(entry, call))
             if in_every_dtype or not call.kwargs:
