@@ -52,22 +52,22 @@ class Distribution:
 
     def cdf(self, x: Any, *args: Any, **kwds: Any) -> Any:
         """The probability of numbers up to ``x``."""
-        return self._call("cdf", x, args, kwds, (0.0, 1.0))
+        return self._call("cdf", x, self._bind("cdf", args, kwds), (0.0, 1.0))
 
     def sf(self, x: Any, *args: Any, **kwds: Any) -> Any:
         """The probability of numbers above ``x``."""
-        return self._call("sf", x, args, kwds, (1.0, 0.0))
+        return self._call("sf", x, self._bind("sf", args, kwds), (1.0, 0.0))
 
     def logcdf(self, x: Any, *args: Any, **kwds: Any) -> Any:
         """The logarithm of ``cdf``."""
         if "logcdf" in self._functions:
-            return self._call("logcdf", x, args, kwds, (-np.inf, 0.0))
+            return self._call("logcdf", x, self._bind("logcdf", args, kwds), (-np.inf, 0.0))
         return logarithm(self.cdf(x, *args, **kwds))
 
     def logsf(self, x: Any, *args: Any, **kwds: Any) -> Any:
         """The logarithm of ``sf``."""
         if "logsf" in self._functions:
-            return self._call("logsf", x, args, kwds, (0.0, -np.inf))
+            return self._call("logsf", x, self._bind("logsf", args, kwds), (0.0, -np.inf))
         return logarithm(self.sf(x, *args, **kwds))
 
     def _bind(self, what: str, args: tuple, kwds: dict) -> list[Any]:
@@ -79,12 +79,10 @@ class Distribution:
         bound.apply_defaults()
         return list(bound.arguments.values())
 
-    def _call(
-        self, what: str, x: Any, args: tuple, kwds: dict, outside: tuple[float, float]
-    ) -> Any:
+    def _call(self, what: str, x: Any, parameters: list[Any], outside: tuple[float, float]) -> Any:
         """A function inside the support; ``outside`` are its values below and above."""
         fun = self._function(what)
-        y, shapes = self._standardized(x, self._bind(what, args, kwds))
+        y, shapes = self._standardized(x, parameters)
         low, high = self._support(*shapes) if callable(self._support) else self._support
         if (low, high) == INFINITE:
             return fun(y, *shapes)
@@ -110,8 +108,9 @@ class Continuous(Distribution):
 
     def logpdf(self, x: Any, *args: Any, **kwds: Any) -> Any:
         """The logarithm of the density at ``x``; -inf outside of the support."""
-        logs = self._call("logpdf", x, args, kwds, (-np.inf, -np.inf))
-        return logs - np.log(positive(self._bind("logpdf", args, kwds)[-1]))
+        parameters = self._bind("logpdf", args, kwds)
+        logs = self._call("logpdf", x, parameters, (-np.inf, -np.inf))
+        return logs - np.log(positive(parameters[-1]))
 
     def pdf(self, x: Any, *args: Any, **kwds: Any) -> Any:
         """The density at ``x``."""
@@ -133,8 +132,9 @@ class Discrete(Distribution):
 
     def logpmf(self, x: Any, *args: Any, **kwds: Any) -> Any:
         """The logarithm of the probability of ``x``; -inf where that is zero."""
-        logs = self._call("logpmf", x, args, kwds, (-np.inf, -np.inf))
-        number = value(x) - value(self._bind("logpmf", args, kwds)[-1])
+        parameters = self._bind("logpmf", args, kwds)
+        logs = self._call("logpmf", x, parameters, (-np.inf, -np.inf))
+        number = value(x) - value(parameters[-1])
         return np.where(number == np.floor(number), logs, -np.inf)
 
     def pmf(self, x: Any, *args: Any, **kwds: Any) -> Any:
@@ -142,8 +142,8 @@ class Discrete(Distribution):
         return np.exp(self.logpmf(x, *args, **kwds))
 
     def _standardized(self, x: Any, parameters: list[Any]) -> tuple[Any, list[Any]]:
-        *shapes, loc = parameters
-        return np.floor(value(x) - value(loc)), shapes
+        number, shapes = Distribution._standardized(self, x, parameters)
+        return np.floor(value(number)), shapes
 
 
 def positive(scale: Any) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from daskgrad.backends.autograd import value
+from daskgrad.backends.autograd.rules.linalg import conjugate_transposed, transposed
 from daskgrad.backends.autograd.rules.scipy_linalg import expm as expm
 from daskgrad.backends.autograd.rules.scipy_linalg import linalg, lu_packed
 
@@ -13,13 +14,8 @@ solve_sylvester = linalg.solve_sylvester
 solve_triangular = linalg.solve_triangular
 sqrtm = linalg.sqrtm
 
-
-def same(a: Any) -> Any:
-    return a
-
-
-SYMMETRIC = {"sym": same, "her": np.conj, "pos": np.conj}  # and what the other triangle is
-SYMMETRIC |= {"symmetric": same, "hermitian": np.conj, "positive definite": np.conj}
+SYMMETRIC = ("sym", "symmetric")
+HERMITIAN = ("her", "hermitian", "pos", "positive definite")
 
 
 def solve(
@@ -35,27 +31,28 @@ def solve(
     Of a matrix that is symmetric or Hermitian by ``assume_a`` only one triangle is read. ValueError
     for other structures.
     """
-    if assume_a in SYMMETRIC:
-        a = mirror(a, lower, SYMMETRIC[assume_a])
+    if assume_a in (*SYMMETRIC, *HERMITIAN):
+        a = mirror(a, lower, assume_a in HERMITIAN)
     elif assume_a not in (None, "gen", "general"):
         raise ValueError(
             f"linalg.solve takes assume_a={assume_a!r} for no derivative; leave it out, or use one "
-            f"of {', '.join(map(repr, SYMMETRIC))}"
+            f"of {', '.join(map(repr, (*SYMMETRIC, *HERMITIAN)))}"
         )
     return np.linalg.solve(np.swapaxes(a, -1, -2) if transposed else a, b)
 
 
-def mirror(a: Any, lower: bool, of: Any) -> Any:
+def mirror(a: Any, lower: bool, is_hermitian: bool) -> Any:
     """The matrix of one triangle and its mirror image."""
     triangle = np.tril(a, -1) if lower else np.triu(a, 1)
     diagonal = np.tril(np.triu(a))
-    return triangle + diagonal + of(np.swapaxes(triangle, -1, -2))
+    turn = conjugate_transposed if is_hermitian else transposed
+    return triangle + diagonal + turn(triangle)
 
 
 def cho_factor(a: Any, lower: bool = False) -> tuple[Any, bool]:
     """The Cholesky factor of a Hermitian matrix, for ``cho_solve``; zeros in the other triangle."""
     factor = np.linalg.cholesky(a)
-    return (factor if lower else np.conj(np.swapaxes(factor, -1, -2))), lower
+    return (factor if lower else conjugate_transposed(factor)), lower
 
 
 def cho_solve(c_and_lower: tuple[Any, bool], b: Any) -> Any:

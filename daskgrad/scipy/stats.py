@@ -86,19 +86,14 @@ gumbel_l = Continuous(
 )
 
 
-def t_sf(y: Any, df: Any) -> Any:
-    half = 0.5 * sc.betainc(0.5 * df, 0.5, df / (df + y**2))
-    return np.where(y > 0.0, half, 1.0 - half)
-
-
 t = Continuous(
     "t",
     "df",
     logpdf=lambda y, df: (
         -sc.betaln(0.5 * df, 0.5) - 0.5 * np.log(df) - 0.5 * (df + 1.0) * np.log1p(y**2 / df)
     ),
-    cdf=lambda y, df: t_sf(-y, df),
-    sf=t_sf,
+    cdf=lambda y, df: sc.stdtr(df, y),
+    sf=lambda y, df: sc.stdtr(df, -y),
 )
 skewnorm = Continuous(
     "skewnorm", "a", logpdf=lambda y, a: LOG_2 + normal_logpdf(y) + sc.log_ndtr(a * y)
@@ -139,8 +134,8 @@ chi2 = Continuous(
     logpdf=lambda y, df: (
         sc.xlogy(0.5 * df - 1.0, y) - 0.5 * y - sc.gammaln(0.5 * df) - 0.5 * df * LOG_2
     ),
-    cdf=lambda y, df: sc.gammainc(0.5 * df, 0.5 * y),
-    sf=lambda y, df: sc.gammaincc(0.5 * df, 0.5 * y),
+    cdf=lambda y, df: sc.chdtr(df, y),
+    sf=lambda y, df: sc.chdtrc(df, y),
     ppf=lambda q, df: 2.0 * sc.gammaincinv(0.5 * df, q),
 )
 invgamma = Continuous(
@@ -161,8 +156,8 @@ f = Continuous(
         - 0.5 * (n + d) * np.log1p(n / d * y)
         - sc.betaln(0.5 * n, 0.5 * d)
     ),
-    cdf=lambda y, n, d: sc.betainc(0.5 * n, 0.5 * d, n * y / (n * y + d)),
-    sf=lambda y, n, d: sc.betainc(0.5 * d, 0.5 * n, d / (n * y + d)),
+    cdf=lambda y, n, d: sc.fdtr(n, d, y),
+    sf=lambda y, n, d: sc.fdtrc(n, d, y),
 )
 lognorm = Continuous(
     "lognorm",
@@ -345,8 +340,8 @@ poisson = Discrete(
     support=POSITIVE,
     inside=0.0,
     logpmf=lambda k, mu: sc.xlogy(k, mu) - sc.gammaln(k + 1.0) - mu,
-    cdf=lambda k, mu: sc.gammaincc(k + 1.0, mu),
-    sf=lambda k, mu: sc.gammainc(k + 1.0, mu),
+    cdf=lambda k, mu: sc.pdtr(k, mu),
+    sf=lambda k, mu: sc.pdtrc(k, mu),
 )
 nbinom = Discrete(
     "nbinom",

@@ -124,6 +124,12 @@ def test_far_tails_are_right():
     )
 
 
+def test_the_slope_of_a_probability_is_the_density_at_the_middle():
+    """Where Student's t is zero the incomplete beta function has none."""
+    slope = dg.grad(dg.delayed(lambda x: stats.t.cdf(x, 4.5)))(0.0)
+    assert_allclose(slope, scipy.stats.t.pdf(0.0, 4.5))
+
+
 WRONG = {
     "a missing shape": (lambda: stats.gamma.logpdf(1.0), "gamma.logpdf: missing.*'a'"),
     "a strange name": (lambda: stats.norm.cdf(1.0, sigma=2.0), "norm.cdf: .*'sigma'"),

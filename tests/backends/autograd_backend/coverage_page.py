@@ -16,7 +16,7 @@ import autograd.numpy as anp
 import numpy as np
 import scipy.special
 from autograd.tracer import trace_primitives_map
-from functions_all import TABLE
+from functions_all import HANDED_ON, TABLE
 from sweep import Function, is_array
 
 from daskgrad.backends.autograd.rules.known import without_derivative
@@ -27,10 +27,6 @@ MODULES = {  # of plain functions -> autograd's functions, JAX's module
     np.fft: (anp.fft, "jax.numpy.fft"),
     scipy.special: (None, "jax.scipy.special"),
 }
-
-
-HANDED_ON = {"mean": "_primitive_mean", "std": "_primitive_std", "var": "_primitive_var"}
-HANDED_ON["norm"] = "_primitive_norm"  # functions of autograd's, and what has their entry
 
 
 class Row(NamedTuple):
@@ -76,7 +72,7 @@ def is_function(thing: Any) -> bool:
 def entries_of(fun: Callable, names: Sequence[str], traced: Any) -> list[Function]:
     """The entries of the sweep for a plain function."""
     twins = [fun, *[getattr(traced, name, None) for name in names]]
-    twins += [getattr(traced, HANDED_ON.get(name, name), None) for name in names]
+    twins += [HANDED_ON.get(twin) for twin in twins]
     twins.append(trace_primitives_map.get(fun))
     return [entry for entry in TABLE if any(entry.fun is twin for twin in twins)]
 

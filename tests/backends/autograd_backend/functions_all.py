@@ -1,5 +1,6 @@
 """The whole table of the sweep."""
 
+import autograd.numpy as anp
 import functions_arrange
 import functions_composed
 import functions_interpolate
@@ -10,6 +11,7 @@ import functions_scipy
 import functions_special
 import functions_statistics
 import functions_ufuncs
+from autograd.numpy import numpy_wrapper
 from sweep import TABLE as TABLE
 
 MODULES = (  # each enters its functions when it is imported
@@ -24,3 +26,10 @@ MODULES = (  # each enters its functions when it is imported
     functions_statistics,
     functions_ufuncs,
 )
+
+HANDED_ON = {  # what autograd composes -> the primitive that gets all arguments as they are
+    anp.mean: numpy_wrapper._primitive_mean,
+    anp.std: numpy_wrapper._primitive_std,
+    anp.var: numpy_wrapper._primitive_var,
+    anp.linalg.norm: anp.linalg._primitive_norm,
+}

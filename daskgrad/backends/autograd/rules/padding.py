@@ -104,12 +104,6 @@ def ones(array: Any, width: int) -> np.ndarray:
     return np.ones((*shape_of(array)[:-1], width), plain(array).dtype)
 
 
-def median(part: Any) -> Any:
-    part = anp.sort(part, axis=-1)
-    count = shape_of(part)[-1]
-    return (part[..., (count - 1) // 2] + part[..., count // 2]) / 2.0
-
-
 SIDES: dict[Any, Callable] = {  # mode -> what is before the last axis
     "constant": constant,
     ("reflect", "odd"): odd(1),
@@ -118,7 +112,7 @@ SIDES: dict[Any, Callable] = {  # mode -> what is before the last axis
     "maximum": statistic(lambda part: anp.max(part, axis=-1)),
     "minimum": statistic(lambda part: anp.min(part, axis=-1)),
     "mean": statistic(lambda part: anp.mean(part, axis=-1)),
-    "median": statistic(median),
+    "median": statistic(lambda part: anp.median(part, axis=-1)),
 }
 
 

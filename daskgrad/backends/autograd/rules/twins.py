@@ -6,6 +6,7 @@ primitives, whose arguments their twin puts in their positions; ``composed`` one
 of other functions, and are not recorded themselves.
 """
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from autograd.tracer import isbox
 from daskgrad.backends.autograd.rules.declaration import Refusal, declare, plain
 
 TWINS: dict[Callable, Callable] = {}  # a function of plain NumPy's -> its twin
+signature_of = functools.cache(inspect.signature)
 
 
 def composed(*funs: Callable) -> Callable:
@@ -57,7 +59,9 @@ def in_positions(fun: Callable, args: tuple, kwargs: dict) -> tuple[tuple, dict]
 
     Refusal if one that it takes by name alone is traced.
     """
-    signature = inspect.signature(fun)
+    if not kwargs:
+        return args, kwargs
+    signature = signature_of(fun)
     kinds = {name: each.kind for name, each in signature.parameters.items()}
     places = [name for name, kind in kinds.items() if kind is not inspect.Parameter.KEYWORD_ONLY]
     placed = [places.index(name) for name in kwargs if name in places]
