@@ -161,6 +161,7 @@ def test_gradients_on_dasks_threads_from_eight_threads_are_right(in_line):
         assert wrong(sum_of_models, numbers, expected) == 0.0
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Output seems independent")
 @pytest.mark.usefixtures("autograds_counter")
 def test_the_same_program_is_wrong_without_daskgrad():

@@ -26,7 +26,7 @@ from lengths import in_short
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
-from daskgrad.tasks import supervision
+from daskgrad.tasks import supervision, waiting
 from daskgrad.tasks.keys import task_label
 from daskgrad.tasks.progress import standing
 from daskgrad.tasks.settings import limit
@@ -121,13 +121,14 @@ def test_a_limit_that_is_not_set_has_its_default():
 # ------------------------------------------------------------------- nothing of it can be run
 
 
-def test_a_graph_that_nobody_can_run_is_an_error_that_says_why():
-    with threads_cluster({"daskgrad.wait.workers": 0.4}, resources={"GPU": 1}) as client:
+def test_a_graph_that_nobody_can_run_is_an_error_that_says_why(monkeypatch):
+    monkeypatch.setattr(waiting, "PERIOD", 0.05)
+    with threads_cluster({"daskgrad.wait.workers": 0.2}, resources={"GPU": 1}) as client:
         gradient()
         with pytest.raises(TimeoutError) as caught:
             in_place(workers=["tcp://127.0.0.1:1"])
         message = str(caught.value)
-        assert "no task could run for 0.4 s (dask.config: daskgrad.wait.workers)" in message
+        assert "no task could run for 0.2 s (dask.config: daskgrad.wait.workers)" in message
         assert "while the value of 'small_model'" in message
         assert "tasks wait, first of all the forward of 'small_model'" in message
         assert "asks for {'workers': ['tcp://127.0.0.1:1']}" in message
@@ -204,11 +205,11 @@ def test_a_paused_worker_ends_what_it_began(leaves_its_thread):
         if leaves_its_thread:  # as one that waits for tasks of its own
             secede()
         get_worker().loop.add_callback(setattr, get_worker(), "status", Status.paused)
-        time.sleep(3.0)
+        time.sleep(1.6)
         get_worker().loop.add_callback(setattr, get_worker(), "status", Status.running)
         return np.sum(np.sin(x))
 
-    with threads_cluster({"daskgrad.wait.workers": 0.8}):
+    with threads_cluster({"daskgrad.wait.workers": 0.4}):
         assert_right(dg.grad(dg.delayed(pausing))(X))
 
 

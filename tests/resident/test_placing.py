@@ -150,7 +150,7 @@ def keeping():
 
 
 @pytest.mark.parametrize("derivative", DERIVATIVES)
-@in_short("name", PROGRAMS, "both", "compensated", "a parameter of each in slices")
+@in_short("name", PROGRAMS, "compensated", "a parameter of each in slices")
 def test_placed_columns_have_the_bits_of_the_zip(name, derivative, client):
     program, derive = unused(PROGRAMS[name]), DERIVATIVES[derivative]
     with dask.config.set(scheduler="sync"):
@@ -208,7 +208,7 @@ COMPUTED = {
 }
 
 
-@pytest.mark.parametrize("name", COMPUTED)
+@in_short("name", COMPUTED, "arrays")
 def test_dask_collections_are_computed_once(name, scheduler):
     shards = dg.place(COMPUTED[name]())
     found = dg.value_and_grad(lambda x: dg.map_sum(item, shards, x, Z))(X)
