@@ -84,6 +84,13 @@ def as_array(given: Any) -> Any:
     return anp.array(given) if isinstance(given, list | tuple) else given
 
 
+def operand(given: Any) -> Any:
+    """A list, or an array of traced numbers, as the array that it stands for; a box as it is."""
+    if isinstance(given, np.ndarray) and given.dtype == object:
+        given = given.tolist()
+    return as_array(given) if isinstance(given, list | tuple) or isbox(given) else np.asarray(given)
+
+
 def within(given: Any) -> bool:
     """Whether a value, or a list of values, is traced."""
     if isinstance(given, list | tuple):

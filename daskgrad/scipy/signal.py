@@ -1,0 +1,174 @@
+"""Convolutions and filters, as in ``scipy.signal``, differentiated in all their arrays.
+
+Arrays may be lists of traced numbers, too, as coefficients of filters are.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from daskgrad.backends.autograd import value
+from daskgrad.backends.autograd.rules import signal as rules
+from daskgrad.backends.autograd.rules.twins import operand
+
+MODES = ("full", "same", "valid")
+
+
+def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Any:
+    """The convolution of two arrays with the same number of axes."""
+    if method not in ("auto", "direct", "fft"):
+        raise ValueError(f"signal.convolve takes method 'auto', 'direct' or 'fft', not {method!r}")
+    return convolved("convolve", in1, in2, mode, method, None)
+
+
+def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Any:
+    """The convolution, by Fourier transforms; along ``axes`` alone, other axes are broadcast."""
+    return convolved("fftconvolve", in1, in2, mode, "fftconvolve", axes)
+
+
+def oaconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Any:
+    """As ``fftconvolve``, by blocks: quicker where one array is much longer than the other."""
+    return convolved("oaconvolve", in1, in2, mode, "oaconvolve", axes)
+
+
+def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Any:
+    """The cross-correlation; that of complex arrays takes the conjugate of ``in2``."""
+    in2 = operand(in2)
+    turned = rules.flip(np.conj(in2), tuple(range(np.ndim(in2))))
+    if method not in ("auto", "direct", "fft"):
+        raise ValueError(f"signal.correlate takes method 'auto', 'direct' or 'fft', not {method!r}")
+    return convolved("correlate", in1, turned, mode, method, None)
+
+
+def convolved(name: str, in1: Any, in2: Any, mode: str, by: str, axes: Any) -> Any:
+    if mode not in MODES:
+        raise ValueError(f"signal.{name} takes mode 'full', 'same' or 'valid', not {mode!r}")
+    a, b = operand(in1), operand(in2)
+    if np.ndim(a) != np.ndim(b):
+        raise ValueError(
+            f"signal.{name}: in1 has {np.ndim(a)} axes, in2 {np.ndim(b)}; they must have as many"
+        )
+    if np.ndim(a) == 0:
+        return a * b
+    if not np.size(a) or not np.size(b):
+        return np.array([])
+    axes, size = axes_of(axes, np.ndim(a)), np.shape(a)
+    if name in ("fftconvolve", "oaconvolve"):
+        axes = tuple([n for n in axes if np.shape(a)[n] != 1 and np.shape(b)[n] != 1])
+        a, b = broadcast(a, b, axes)
+    if not axes:
+        return a * b
+    if mode == "valid":
+        return valid(name, a, b, by, axes)
+    found = rules.convolve(a, b, "full", by, axes)
+    if mode == "full":
+        return found
+    begins = [(there - n) // 2 for there, n in zip(np.shape(found), size, strict=True)]
+    return found[tuple([slice(m, m + n) for m, n in zip(begins, size, strict=True)])]
+
+
+def axes_of(axes: Any, ndim: int) -> tuple[int, ...]:
+    if axes is None:
+        return tuple(range(ndim))
+    found = tuple([int(axis) % ndim for axis in np.atleast_1d(axes)])
+    if not found or len(set(found)) < len(found):
+        raise ValueError(f"axes are {axes!r}; give each of the axes of the convolution once")
+    return found
+
+
+def broadcast(a: Any, b: Any, axes: tuple[int, ...]) -> list[Any]:
+    """Both arrays, of the same lengths along all other axes."""
+    first, second = np.shape(a), np.shape(b)
+    rest = [n for n in range(len(first)) if n not in axes]
+    common = np.broadcast_shapes(*[tuple([shape[n] for n in rest]) for shape in (first, second)])
+    lengths = dict(zip(rest, common, strict=True))
+    shapes = [
+        tuple([lengths.get(n, shape[n]) for n in range(len(shape))]) for shape in (first, second)
+    ]
+    return [
+        array if np.shape(array) == shape else np.broadcast_to(array, shape)
+        for array, shape in zip((a, b), shapes, strict=True)
+    ]
+
+
+def valid(name: str, a: Any, b: Any, by: str, axes: tuple[int, ...]) -> Any:
+    first, second = ([np.shape(each)[n] for n in axes] for each in (a, b))
+    if all(m >= n for m, n in zip(first, second, strict=True)):
+        return rules.convolve(a, b, "valid", by, axes)
+    if all(m <= n for m, n in zip(first, second, strict=True)):
+        return rules.convolve(b, a, "valid", by, axes)
+    raise ValueError(
+        f"signal.{name}: for mode='valid' one array must be at least as long as the other along "
+        f"every axis; their lengths are {first} and {second}"
+    )
+
+
+# ----------------------------------------------------------------------------------- filters
+
+
+def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
+    """``x`` filtered with the transfer function ``b / a``; with ``zi`` also the final state."""
+    b, a, x = operand(b), operand(a), operand(x)
+    for name, each in (("b", b), ("a", a)):
+        if np.ndim(each) != 1 or not np.size(each):
+            raise ValueError(f"signal.lfilter: {name} has the shape {np.shape(each)}, not a vector")
+    if value(a)[0] == 0.0:
+        raise ValueError("signal.lfilter: a[0] is zero; take the leading zeros away")
+    b, poles = b / a[0], a[1:] / a[0]
+    rows = np.moveaxis(x, axis, -1)
+    states = max(np.size(b), np.size(a)) - 1
+    expected = (*np.shape(rows)[:-1], states)
+    if zi is None:
+        found = rules.lfilter(b, poles, rows, np.zeros(expected))
+        return np.moveaxis(found, -1, axis)
+    begin = operand(zi)
+    if np.ndim(begin) == np.ndim(x):
+        begin = np.moveaxis(begin, axis, -1)
+    if np.ndim(begin) != np.ndim(x) or not fits(np.shape(begin), expected):
+        raise ValueError(
+            f"signal.lfilter: zi has the shape {np.shape(zi)}; it must be that of x with "
+            f"{states} along the axis {axis}"
+        )
+    begin = np.broadcast_to(begin, expected)
+    found = rules.lfilter(b, poles, rows, begin)
+    end = state_after(b, poles, rows, found, begin)
+    return np.moveaxis(found, -1, axis), np.moveaxis(end, -1, axis)
+
+
+def fits(shape: tuple, expected: tuple) -> bool:
+    pairs = zip(shape[:-1], expected[:-1], strict=True)
+    return shape[-1] == expected[-1] and all(m in (1, n) for m, n in pairs)
+
+
+def state_after(b: Any, poles: Any, x: Any, y: Any, begin: Any) -> Any:
+    """The state: what the filter would still add to its output after the last input."""
+    size, states = np.shape(x)[-1], np.shape(begin)[-1]
+    delays = np.concatenate([np.zeros(1), poles])
+    end = rest(b, x, states) - rest(delays, y, states)
+    return end + rules.fit(begin[..., size:], states)
+
+
+def rest(coefficients: Any, rows: Any, count: int) -> Any:
+    """The next ``count`` sums of delayed entries, zeros beyond both ends of the rows."""
+    *stack, size = np.shape(rows)
+    before = np.zeros((*stack, max(count - size, 0)))
+    last = [before, rows[..., max(size - count, 0) :], np.zeros((*stack, count))]
+    return rules.at_rest(coefficients, rules.NOTHING, np.concatenate(last, axis=-1))[..., count:]
+
+
+def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
+    """``x`` through sections of second order, the rows of ``sos``; with ``zi`` also the states."""
+    sos, found = operand(sos), operand(x)
+    if np.ndim(sos) != 2 or np.shape(sos)[1] != 6:
+        raise ValueError(f"signal.sosfilt: sos has the shape {np.shape(sos)}, not (sections, 6)")
+    if not np.all(value(sos)[:, 3] == 1.0):
+        raise ValueError("signal.sosfilt: sos[:, 3] must be 1; divide the rows by it")
+    if zi is None:
+        for n in range(np.shape(sos)[0]):
+            found = lfilter(sos[n, :3], sos[n, 3:], found, axis)
+        return found
+    begins, ends = operand(zi), []
+    for n in range(np.shape(sos)[0]):
+        found, end = lfilter(sos[n, :3], sos[n, 3:], found, axis, begins[n])
+        ends.append(end)
+    return found, np.stack(ends)
