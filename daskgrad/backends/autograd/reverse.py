@@ -311,6 +311,8 @@ def _parts(thing: Any) -> Sequence[Any]:
         return [thing.func, thing.args, thing.keywords]
     if isinstance(thing, Tape):  # of the residual of a root
         return [node.pullback for node in thing._order]
+    if hasattr(thing, "tocsr"):  # SciPy's sparse matrices have their arrays as attributes
+        return list(vars(thing).values())
     return held_by(thing) if isinstance(thing, types.FunctionType) else ()
 
 

@@ -15,10 +15,11 @@ def unboxed(leaf: Any) -> Any:
     """The plain value in a box, through all traces; any other leaf unchanged.
 
     Arrays are copies, since the trace still uses those in the boxes. autograd's boxes of dicts,
-    lists and tuples hold boxes of outer traces.
+    lists and tuples hold boxes of outer traces. Objects that hold boxes have a method
+    of this name.
     """
     if not isbox(leaf):
-        return leaf
+        return leaf.unboxed() if hasattr(leaf, "unboxed") else leaf
     value = getval(leaf)
     if isinstance(value, np.ndarray):
         return value.copy()

@@ -1,0 +1,199 @@
+"""Sparse matrices: products and solutions, of constant matrices and of traced entries.
+
+A matrix of traced entries is a vector of them and a pattern: their rows and columns. Its product
+with a dense matrix, and ``sampled``, the product of two dense ones at the places of a pattern, are
+each other's derivatives. All of them take as many steps as there are entries.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+import scipy.sparse.linalg
+from autograd.extend import primitive
+
+from daskgrad.backends.autograd.rules.declaration import declare
+
+
+class Pattern(NamedTuple):
+    """The places of entries; those of equal places are added."""
+
+    rows: Any
+    columns: Any
+    shape: tuple[int, int]
+
+    @property
+    def T(self) -> "Pattern":
+        return Pattern(self.columns, self.rows, self.shape[::-1])
+
+    def matrix(self, data: Any) -> Any:
+        return scipy.sparse.coo_array((data, (self.rows, self.columns)), shape=self.shape)
+
+
+def sum_of(rule: Callable) -> Callable:
+    """The tangent of a function that is linear in each argument, from its values."""
+
+    def tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+        parts = [rule(argnum, t, *args) for argnum, t in zip(argnums, tangents, strict=True)]
+        return sum(parts[1:], parts[0])
+
+    return tangent
+
+
+# -------------------------------------------------------------------------- constant matrices
+
+
+@primitive
+def matmul(matrix: Any, x: Any) -> Any:
+    """SciPy's product of a constant sparse matrix, or of a LinearOperator, with an array."""
+    return matrix @ x
+
+
+def matmul_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    turned = args[0].T
+    return lambda g: (matmul(turned, g),)
+
+
+declare(matmul, adjoint=matmul_adjoint, tangent=sum_of(lambda _, t, a, x: matmul(a, t)))
+
+# ----------------------------------------------------------------------------- traced entries
+
+
+@primitive
+def product(data: Any, x: Any, pattern: Pattern) -> Any:
+    """The matrix of these entries times a vector or a matrix."""
+    return pattern.matrix(data) @ x
+
+
+def product_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    data, x, pattern = args
+
+    def product_pullback(g: Any) -> tuple:
+        return tuple(
+            [
+                sampled(g, x, pattern) if argnum == 0 else product(data, g, pattern.T)
+                for argnum in argnums
+            ]
+        )
+
+    return product_pullback
+
+
+def product_tangent(argnum: int, t: Any, data: Any, x: Any, pattern: Pattern) -> Any:
+    return product(t, x, pattern) if argnum == 0 else product(data, t, pattern)
+
+
+declare(product, adjoint=product_adjoint, tangent=sum_of(product_tangent))
+
+
+@primitive
+def sampled(u: Any, v: Any, pattern: Pattern) -> Any:
+    """The entries of ``u @ v.T`` at the places of a pattern."""
+    if np.ndim(u) == 1:
+        return u[pattern.rows] * v[pattern.columns]
+    terms = zip(u.T, v.T, strict=True)  # column by column: no array of all entries times columns
+    return sum([a[pattern.rows] * b[pattern.columns] for a, b in terms], np.zeros(()))
+
+
+def sampled_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    u, v, pattern = args
+
+    def sampled_pullback(g: Any) -> tuple:
+        return tuple(
+            [
+                product(g, v, pattern) if argnum == 0 else product(g, u, pattern.T)
+                for argnum in argnums
+            ]
+        )
+
+    return sampled_pullback
+
+
+def sampled_tangent(argnum: int, t: Any, u: Any, v: Any, pattern: Pattern) -> Any:
+    return sampled(t, v, pattern) if argnum == 0 else sampled(u, t, pattern)
+
+
+declare(sampled, adjoint=sampled_adjoint, tangent=sum_of(sampled_tangent))
+
+
+@primitive
+def dense(data: Any, pattern: Pattern) -> Any:
+    """The matrix as a dense one."""
+    return pattern.matrix(data).toarray()
+
+
+def dense_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    rows, columns, _ = args[1]
+    return lambda g: (g[rows, columns],)
+
+
+declare(dense, adjoint=dense_adjoint, tangent=sum_of(lambda _, t, data, pattern: dense(t, pattern)))
+
+# ---------------------------------------------------------------------------------- solutions
+
+
+class Factor:
+    """The factors L and U of a matrix; what is pickled is the matrix, which is factorized again."""
+
+    def __init__(self, data: Any, pattern: Pattern, order: str | None = None):
+        self._given = data, pattern, order
+        matrix = pattern.matrix(np.asarray(data, np.result_type(data, float))).tocsc()
+        try:
+            self._factors = scipy.sparse.linalg.splu(matrix, permc_spec=order)
+        except RuntimeError as error:
+            raise np.linalg.LinAlgError(
+                f"a sparse matrix of shape {pattern.shape} cannot be solved with: {error}"
+            ) from error
+        self._is_complex = np.iscomplexobj(matrix)
+
+    def __reduce__(self) -> tuple:
+        return Factor, self._given
+
+    def solve(self, b: Any, is_turned: bool) -> Any:
+        how = "T" if is_turned else "N"
+        if self._is_complex:
+            return self._factors.solve(np.asarray(b, complex), how)
+        if np.iscomplexobj(b):
+            parts = [
+                self._factors.solve(np.ascontiguousarray(part), how) for part in (b.real, b.imag)
+            ]
+            return parts[0] + 1j * parts[1]
+        return self._factors.solve(np.asarray(b, float), how)
+
+
+@primitive
+def solution(data: Any, b: Any, pattern: Pattern, factor: Factor, is_turned: bool) -> Any:
+    """x of ``A x = b``, for a matrix with these entries, or for its transpose.
+
+    The factors are those of the matrix itself.
+    """
+    return factor.solve(b, is_turned)
+
+
+def solution_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    data, _, pattern, factor, is_turned = args
+    places = pattern.T if is_turned else pattern
+
+    def solution_pullback(g: Any) -> tuple:
+        turned = solution(data, g, pattern, factor, not is_turned)
+        return tuple(
+            [-sampled(turned, ans, places) if argnum == 0 else turned for argnum in argnums]
+        )
+
+    return solution_pullback
+
+
+def solution_tangent(
+    argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict
+) -> Any:
+    data, _, pattern, factor, is_turned = args
+    places = pattern.T if is_turned else pattern
+    parts = [
+        -product(t, ans, places) if argnum == 0 else t
+        for argnum, t in zip(argnums, tangents, strict=True)
+    ]
+    return solution(data, sum(parts[1:], parts[0]), pattern, factor, is_turned)
+
+
+declare(solution, adjoint=solution_adjoint, tangent=solution_tangent)

@@ -1,0 +1,188 @@
+"""Sparse arrays of traced entries, and what the operators of boxes do with sparse matrices."""
+
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+import scipy.sparse
+
+from daskgrad.backends.autograd.rules.declaration import plain
+from daskgrad.backends.autograd.rules.sparse import Pattern, dense, matmul, product
+from daskgrad.backends.autograd.rules.twins import operand
+from daskgrad.backends.autograd.unboxing import unboxed
+
+
+class SparseArray:
+    """A sparse matrix with traced entries ``data``, at ``coords``, rows and columns.
+
+    It is no array of NumPy's, and no value of a model: what a model returns is made of its products
+    with dense arrays, its sums, its ``data``. Entries at equal places are added.
+    """
+
+    __array_ufunc__ = None  # operators of arrays leave theirs to ours
+    ndim = 2
+
+    def __init__(self, data: Any, pattern: Pattern):
+        self.data, self.pattern = data, pattern
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.pattern.shape
+
+    @property
+    def coords(self) -> tuple[Any, Any]:
+        return self.pattern.rows, self.pattern.columns
+
+    @property
+    def dtype(self) -> Any:
+        return np.result_type(plain(self.data))
+
+    @property
+    def nnz(self) -> int:
+        """The number of entries that are given."""
+        return len(self.pattern.rows)
+
+    @property
+    def T(self) -> "SparseArray":
+        return SparseArray(self.data, self.pattern.T)
+
+    def __repr__(self) -> str:
+        return f"<SparseArray of shape {self.shape} with {self.nnz} entries>"
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(
+            f"{self!r} is no array, and takes part in products and sums alone; write A @ x, or "
+            f"A.toarray() for the dense array"
+        )
+
+    def unboxed(self) -> "SparseArray":
+        """With plain numbers as entries."""
+        return SparseArray(unboxed(self.data), self.pattern)
+
+    def transpose(self) -> "SparseArray":
+        return self.T
+
+    def conj(self) -> "SparseArray":
+        return SparseArray(anp.conj(self.data), self.pattern)
+
+    def toarray(self) -> Any:
+        return dense(self.data, self.pattern)
+
+    def diagonal(self, k: int = 0) -> Any:
+        rows, columns, (height, width) = self.pattern
+        size = max(min(height + min(k, 0), width - max(k, 0)), 0)
+        here = np.flatnonzero(columns - rows == k)
+        places = np.minimum(rows, columns)[here]
+        onto = Pattern(places, np.zeros_like(places), (size, 1))
+        return product(self.data[here], np.ones(1), onto)
+
+    def sum(self, axis: int | None = None, dtype: None = None, out: None = None) -> Any:
+        if dtype is not None or out is not None:
+            raise NotImplementedError("the sum of a sparse array takes no dtype= and no out=")
+        if axis is None:
+            return anp.sum(self.data)
+        if axis not in (0, 1, -1, -2):
+            raise ValueError(f"axis is {axis!r}; of a sparse array it must be None, 0 or 1")
+        turned = self.T if axis in (0, -2) else self
+        return turned @ np.ones(turned.shape[1])
+
+    def __matmul__(self, other: Any) -> Any:
+        x = dense_operand(other, "@")
+        if np.ndim(x) not in (1, 2) or np.shape(x)[0] != self.shape[1]:
+            raise ValueError(
+                f"the shapes {self.shape} and {np.shape(x)} do not fit in a product of matrices"
+            )
+        return product(self.data, x, self.pattern)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return anp.transpose(self.T @ anp.transpose(dense_operand(other, "@")))
+
+    def dot(self, other: Any) -> Any:
+        return self @ other if np.ndim(plain(other)) else self * other
+
+    def __mul__(self, other: Any) -> "SparseArray":
+        """Entry by entry, with a number, or an array that is broadcast."""
+        return SparseArray(self.data * self._at_places(other), self.pattern)
+
+    __rmul__ = multiply = __mul__
+
+    def __truediv__(self, other: Any) -> "SparseArray":
+        return SparseArray(self.data / self._at_places(other), self.pattern)
+
+    def _at_places(self, other: Any) -> Any:
+        x, (rows, columns) = dense_operand(other, "*"), self.coords
+        shape = (1,) * (2 - np.ndim(x)) + np.shape(x)
+        if len(shape) > 2 or any(m not in (1, n) for m, n in zip(shape, self.shape, strict=True)):
+            raise ValueError(f"an array of shape {np.shape(x)} cannot be broadcast to {self.shape}")
+        if np.ndim(x) == 0:
+            return x
+        zeros = np.zeros_like(rows)
+        x = anp.reshape(x, shape)
+        return x[zeros if shape[0] == 1 else rows, zeros if shape[1] == 1 else columns]
+
+    def __neg__(self) -> "SparseArray":
+        return SparseArray(-self.data, self.pattern)
+
+    def __add__(self, other: Any) -> Any:
+        if np.ndim(plain(other)) == 0 and isinstance(other, NUMBERS) and other == 0:
+            return self  # as sum() begins
+        other = from_sparse(other, "+")
+        if other.shape != self.shape:
+            raise ValueError(f"sparse arrays of shapes {self.shape} and {other.shape} are added")
+        joined = [np.concatenate(pair) for pair in zip(self.coords, other.coords, strict=True)]
+        data = anp.concatenate([self.data, other.data])
+        return SparseArray(data, Pattern(joined[0], joined[1], self.shape))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self + -from_sparse(other, "-")
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other
+
+
+NUMBERS = (int, float, complex, np.number)
+
+
+def dense_operand(given: Any, symbol: str) -> Any:
+    if isinstance(given, SparseArray) or scipy.sparse.issparse(given):
+        raise NotImplementedError(
+            f"daskgrad.scipy.sparse has no {symbol} of two sparse matrices of which one is traced; "
+            f"multiply with a dense array: A @ (B @ x)"
+        )
+    return operand(given)
+
+
+def from_sparse(given: Any, what: str) -> SparseArray:
+    """A sparse array of ours, or SciPy's as one of ours."""
+    if isinstance(given, SparseArray):
+        return given
+    if not scipy.sparse.issparse(given) or given.ndim != 2:
+        raise TypeError(
+            f"daskgrad.scipy.sparse: {what} takes a sparse matrix, not {type(given).__name__}; "
+            f"dense arrays take part as A.toarray()"
+        )
+    entries = given.tocoo()
+    return SparseArray(entries.data, Pattern(entries.row, entries.col, given.shape))
+
+
+# ------------------------------------------------------- SciPy's matrices, and boxes as operands
+
+
+def times(matrix: Any, x: Any, is_reflected: bool) -> Any:
+    """``matrix @ x``, which is reflected for x, or ``x @ matrix``."""
+    if matrix.ndim != 2:
+        raise ValueError(
+            f"a sparse array of shape {matrix.shape} has no derivative rule; reshape it to a matrix"
+        )
+    if is_reflected:
+        return matmul(matrix, x)
+    return anp.transpose(matmul(matrix.T, anp.transpose(x)))
+
+
+def scaled(matrix: Any, x: Any, is_reflected: bool) -> Any:
+    """``matrix * x`` or ``x * matrix``: a product of matrices, or of the entries of an array."""
+    if np.ndim(plain(x)) and isinstance(matrix, scipy.sparse.spmatrix):
+        return times(matrix, x, is_reflected)
+    return from_sparse(matrix, "*") * x

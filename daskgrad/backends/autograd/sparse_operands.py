@@ -1,0 +1,71 @@
+"""Sparse operands: products of SciPy's sparse matrices with traced arrays.
+
+``A @ x`` is SciPy's to answer, as A comes first. It asks NumPy for x as an array, and leaves the
+call to x where NumPy finds none: one Python object without axes. So a box says that it is such a
+thing, to the operators of sparse matrices alone. What else of ``scipy.sparse`` asks for a box as an
+array would compute with an array of Python objects, and gets an error. ``install`` gives autograd's
+box what is asked.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from autograd.numpy.numpy_boxes import ArrayBox
+
+OPERATORS = frozenset(("__matmul__", "__rmatmul__", "__mul__", "__rmul__"))
+SPARSE = "scipy.sparse."
+NO_ARRAY = np.array(None, dtype=object)
+USUAL = frozenset((ArrayBox, np.ndarray, float, int, complex, bool, np.float64))  # of operands
+
+
+def install() -> None:
+    """Gives autograd's box its answers to sparse matrices."""
+    box: Any = ArrayBox
+    box.__array__ = property(as_array)
+    box.__matmul__ = operator(box.__matmul__, "times", is_reflected=False)
+    box.__rmatmul__ = operator(box.__rmatmul__, "times", is_reflected=True)
+    box.__mul__ = operator(box.__mul__, "scaled", is_reflected=False)
+    box.__rmul__ = operator(box.__rmul__, "scaled", is_reflected=True)
+
+
+def as_array(box: Any) -> Callable:
+    """The method that makes an array of a box, which only ``scipy.sparse`` finds.
+
+    AttributeError for all other callers: NumPy then makes an array of boxes.
+    """
+    caller: Any = sys._getframe(1)
+    if not caller.f_globals.get("__name__", "").startswith(SPARSE):
+        raise AttributeError("__array__")
+    asking = caller.f_code.co_name
+    while caller is not None and caller.f_globals.get("__name__", "").startswith(SPARSE + "_"):
+        if caller.f_code.co_name in OPERATORS:
+            return no_array
+        caller = caller.f_back
+    raise TypeError(
+        f"scipy.sparse takes no traced array (an ArrayBox) in {asking!r}; of a sparse matrix A "
+        f"write A @ x or A * x, or use daskgrad.scipy.sparse: matmul(A, x), csr_array, csc_array, "
+        f"coo_array, linalg.spsolve(A, b)"
+    )
+
+
+def no_array(*args: Any, **kwargs: Any) -> np.ndarray:
+    return NO_ARRAY
+
+
+def operator(usual: Callable, sparse: str, is_reflected: bool) -> Callable:
+    """An operator of the box, and what it is of a sparse matrix."""
+
+    def operate(box: Any, other: Any) -> Any:
+        if type(other) in USUAL:
+            return usual(box, other)
+        if getattr(other, "__array_ufunc__", usual) is None:  # answers itself
+            return NotImplemented
+        if not hasattr(other, "tocsr"):
+            return usual(box, other)
+        rules = importlib.import_module("daskgrad.backends.autograd.rules.sparse_arrays")
+        return getattr(rules, sparse)(other, box, is_reflected)
+
+    return operate

@@ -1,0 +1,113 @@
+"""Sparse arrays of traced data, in three formats; they differ in how the places are given."""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from daskgrad.backends.autograd import value
+from daskgrad.backends.autograd.rules import sparse as rules
+from daskgrad.backends.autograd.rules.sparse_arrays import SparseArray, from_sparse
+from daskgrad.backends.autograd.rules.twins import operand
+
+Shape = tuple[int, int] | None
+
+
+def coo_array(arg1: Any, shape: Shape = None) -> SparseArray:
+    """The array of ``(data, (rows, columns))``, or of a sparse matrix."""
+    return made("coo_array", arg1, shape)
+
+
+def csr_array(arg1: Any, shape: Shape = None) -> SparseArray:
+    """The array of ``(data, indices, indptr)``, ``(data, (rows, columns))`` or a sparse matrix.
+
+    Row i has the columns ``indices[indptr[i]:indptr[i + 1]]``.
+    """
+    return made("csr_array", arg1, shape)
+
+
+def csc_array(arg1: Any, shape: Shape = None) -> SparseArray:
+    """The same, by columns: column i has the rows ``indices[indptr[i]:indptr[i + 1]]``."""
+    return made("csc_array", arg1, shape)
+
+
+def made(name: str, given: Any, shape: Shape) -> SparseArray:
+    if isinstance(given, SparseArray) or scipy.sparse.issparse(given):
+        found = from_sparse(given, name)
+        if shape not in (None, found.shape):
+            raise ValueError(
+                f"sparse.{name}: the shape is {shape}, that of the matrix {found.shape}"
+            )
+        return found
+    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], tuple | list):
+        data, (rows, columns) = given
+    elif isinstance(given, tuple) and len(given) == 3 and name != "coo_array":
+        data, rows, columns, shape = compressed(name, given, shape)
+    else:
+        raise TypeError(
+            f"sparse.{name} takes {EXPECTED[name]} or a sparse matrix, not {type(given).__name__}; "
+            f"the places of entries must be given, as they have no derivative"
+        )
+    data, rows, columns = operand(data), integers(name, rows), integers(name, columns)
+    height, width = (extent(rows), extent(columns)) if shape is None else map(int, shape)
+    if np.shape(data) != np.shape(rows) or np.shape(rows) != np.shape(columns) or rows.ndim != 1:
+        raise ValueError(
+            f"sparse.{name}: the data have the shape {np.shape(data)}, the places "
+            f"{np.shape(rows)} and {np.shape(columns)}; they must be vectors of one length"
+        )
+    for places, size in ((rows, height), (columns, width)):
+        if len(places) and not (0 <= np.min(places) and np.max(places) < size):
+            raise ValueError(
+                f"sparse.{name}: places go from {np.min(places)} to {np.max(places)}, and must be "
+                f"within the shape {(height, width)}"
+            )
+    return SparseArray(data, rules.Pattern(rows, columns, (height, width)))
+
+
+PAIR, TRIPLE = "(data, (rows, columns))", "(data, indices, indptr)"
+EXPECTED = {
+    "coo_array": PAIR,
+    "csr_array": f"{TRIPLE}, {PAIR}",
+    "csc_array": f"{TRIPLE}, {PAIR}",
+}
+
+
+def compressed(name: str, given: tuple, shape: Shape) -> tuple[Any, Any, Any, Any]:
+    """The data, the rows and columns of a compressed format, and the shape."""
+    data, indices, ends = given[0], integers(name, given[1]), integers(name, given[2])
+    counts = np.diff(ends)
+    if not len(ends) or ends[0] != 0 or np.any(counts < 0) or ends[-1] != len(indices):
+        raise ValueError(
+            f"sparse.{name}: indptr must grow from 0 to {len(indices)}, the number of indices"
+        )
+    lines = np.repeat(np.arange(len(counts)), counts)
+    is_by_rows = name == "csr_array"
+    if shape is None:
+        sizes = len(counts), extent(indices)
+        shape = sizes if is_by_rows else sizes[::-1]
+    elif shape[0 if is_by_rows else 1] != len(counts):
+        raise ValueError(
+            f"sparse.{name}: indptr tells of {len(counts)} lines, the shape is {shape}"
+        )
+    return (data, lines, indices, shape) if is_by_rows else (data, indices, lines, shape)
+
+
+def extent(places: Any) -> int:
+    return int(np.max(places)) + 1 if len(places) else 0
+
+
+def integers(name: str, places: Any) -> Any:
+    found = np.asarray(value(places))
+    if found.dtype.kind not in "iu" and found.size:
+        raise TypeError(f"sparse.{name}: places are integers, not {found.dtype}")
+    return found.astype(np.intp)
+
+
+def matmul(A: Any, x: Any) -> Any:
+    """``A @ x``, of a sparse matrix, or of a ``scipy.sparse.linalg.LinearOperator``.
+
+    A LinearOperator is constant; its derivative takes its transpose (``rmatvec``).
+    """
+    if isinstance(A, SparseArray):
+        return A @ x
+    return rules.matmul(A, operand(x))

@@ -1,0 +1,55 @@
+"""Solutions of sparse systems, as in ``scipy.sparse.linalg``, by factors L and U.
+
+The matrix is SciPy's, which is constant, or one of ``daskgrad.scipy.sparse`` with traced entries.
+It is factorized once; derivatives use the same factors, and no dense matrix. numpy's LinAlgError of
+a singular matrix, for which SciPy's ``spsolve`` warns and returns NaN.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from daskgrad.backends.autograd import value
+from daskgrad.backends.autograd.rules import sparse as rules
+from daskgrad.backends.autograd.rules.sparse_arrays import SparseArray, from_sparse
+from daskgrad.backends.autograd.rules.twins import operand
+
+
+def spsolve(A: Any, b: Any, permc_spec: str | None = None) -> Any:
+    """The solution x of ``A @ x = b``, for a vector or a matrix ``b``, which is dense."""
+    return splu(A, permc_spec).solve(b)
+
+
+def factorized(A: Any) -> Callable[[Any], Any]:
+    """The function of b that solves ``A @ x = b``."""
+    return splu(A).solve
+
+
+class splu:
+    """The factors of a square matrix, which ``solve`` uses."""
+
+    def __init__(self, A: Any, permc_spec: str | None = None):
+        matrix = from_sparse(A, "splu")
+        if matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(f"the matrix has the shape {matrix.shape}; it must be square")
+        self.shape = matrix.shape
+        self._matrix = matrix
+        self._factor = rules.Factor(value(matrix.data), matrix.pattern, permc_spec)
+
+    def solve(self, rhs: Any, trans: str = "N") -> Any:
+        """The solution x of ``A @ x = rhs``; for ``trans`` "T" of A.T, for "H" of its conjugate."""
+        if isinstance(rhs, SparseArray) or scipy.sparse.issparse(rhs):
+            raise TypeError("sparse.linalg: the right-hand side is sparse; pass rhs.toarray()")
+        if trans not in ("N", "T", "H"):
+            raise ValueError(f"trans is {trans!r}; it must be 'N', 'T' or 'H'")
+        b = operand(rhs)
+        if np.ndim(b) not in (1, 2) or np.shape(b)[0] != self.shape[0]:
+            raise ValueError(
+                f"the right-hand side has the shape {np.shape(b)}, the matrix {self.shape}"
+            )
+        data, pattern = self._matrix.data, self._matrix.pattern
+        if trans == "H":
+            return np.conj(rules.solution(data, np.conj(b), pattern, self._factor, True))
+        return rules.solution(data, b, pattern, self._factor, trans == "T")

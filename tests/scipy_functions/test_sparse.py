@@ -1,0 +1,328 @@
+"""``daskgrad.scipy.sparse``: SciPy's values; derivatives, their cost, and what is refused."""
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse
+import scipy.sparse.linalg
+from functions_checked import check_against_scipy
+from lengths import in_short
+from numpy.testing import assert_allclose, assert_array_equal
+
+import daskgrad as dg
+from daskgrad.backends.autograd.reverse import trace
+from daskgrad.backends.autograd.rules.sparse import Factor, Pattern, sampled
+from daskgrad.scipy import sparse
+
+random = np.random.default_rng(9)
+DENSE = random.normal(size=(4, 5)) * (random.random((4, 5)) < 0.6)
+X, V = random.normal(size=(5, 3)), random.normal(size=5)
+FORMATS = [
+    f"{name}_{kind}"
+    for name in ("csr", "csc", "coo", "bsr", "dia", "lil", "dok")
+    for kind in ("array", "matrix")
+]
+PRODUCTS = {
+    "A @ x": lambda a, x: a @ x,
+    "x @ A": lambda a, x: x.T @ a.T,
+    "A.T @ x": lambda a, x: a.T @ (a @ x),
+    "A.dot(x)": lambda a, x: a.dot(x),
+}
+
+
+@in_short("name", FORMATS, "csr_array", "dia_matrix", "lil_array")
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_constant_matrices(name, product):
+    """As they stand; the same bits as SciPy's."""
+    if product == "A.dot(x)" and name.startswith("coo"):
+        pytest.skip("see test_where_scipy_asks_nobody_the_error_says_what_to_write")
+    matrix = getattr(scipy.sparse, name)(DENSE)
+    for x in (V, X, X[:, :1]):
+        fun = lambda x: PRODUCTS[product](matrix, x)  # noqa: E731
+        check_against_scipy(fun, fun, x)
+        value, _ = dg.vjp(dg.delayed(fun), x)
+        assert_array_equal(value, fun(x))
+
+
+@pytest.mark.parametrize("name", ["csr_matrix", "csr_array"])
+def test_stars(name):
+    """A product of matrices with SciPy's matrices, and entry by entry with arrays."""
+    matrix = getattr(scipy.sparse, name)(DENSE)
+    check_against_scipy(lambda x: (matrix * x).sum(), lambda x: np.sum(matrix * x), V)
+    check_against_scipy(
+        lambda x: (2.0 * (x[0] * matrix)) @ x + (matrix * x[1]) @ X[:, 0],
+        lambda x: 2.0 * x[0] * (DENSE @ x) + x[1] * (DENSE @ X[:, 0]),
+        V,
+    )
+
+
+def test_complex_matrices():
+    matrix = scipy.sparse.csr_array(DENSE * (1.0 + 0.5j))
+    fun = lambda x: np.abs(matrix @ x) ** 2  # noqa: E731
+    check_against_scipy(fun, fun, V)
+
+
+def test_operators():
+    operator = scipy.sparse.linalg.aslinearoperator(scipy.sparse.csr_array(DENSE))
+    check_against_scipy(lambda x: sparse.matmul(operator, x), lambda x: operator @ x, X)
+    check_against_scipy(lambda x: sparse.matmul(operator.T, x), lambda x: operator.T @ x, V[:4])
+
+
+# ----------------------------------------------------------------------------- traced entries
+
+ROWS, COLUMNS = np.nonzero(DENSE)
+ENTRIES = DENSE[ROWS, COLUMNS]
+INDPTR = scipy.sparse.csr_array(DENSE).indptr
+TURNED = scipy.sparse.csc_array(DENSE)
+MADE = {
+    "coo": lambda s, d: s.coo_array((d, (ROWS, COLUMNS)), shape=(4, 5)),
+    "csr": lambda s, d: s.csr_array((d, COLUMNS, INDPTR), shape=(4, 5)),
+    "csr of places": lambda s, d: s.csr_array((d, (ROWS, COLUMNS)), shape=(4, 5)),
+    "csc": lambda s, d: s.csc_array((d, TURNED.indices, TURNED.indptr), shape=(4, 5)),
+    "twice": lambda s, d: s.coo_array(
+        (np.concatenate([d, d**2]), (np.tile(ROWS, 2), np.tile(COLUMNS, 2))), (4, 5)
+    ),
+    "no shape": lambda s, d: s.csr_array((d, COLUMNS, INDPTR)),
+}
+USES = {
+    "A @ x": lambda s, a, d: a @ (V * d[0]),
+    "A @ X": lambda s, a, d: a @ (X * d[0]),
+    "x @ A": lambda s, a, d: d[:4] @ a,
+    "X @ A": lambda s, a, d: np.outer(V, d[:4]) @ a,
+    "array @ A": lambda s, a, d: V[:4] @ a,
+    "A.T.dot(x)": lambda s, a, d: a.T.dot(d[:4]),
+    "A.toarray()": lambda s, a, d: a.toarray(),
+    "A.diagonal()": lambda s, a, d: a.diagonal(),
+    "above the diagonal": lambda s, a, d: a.diagonal(1),
+    "below the diagonal": lambda s, a, d: a.diagonal(-2),
+    "A * number": lambda s, a, d: (3.0 * a * d[1] / d[2]).toarray(),
+    "A * row": lambda s, a, d: (a * d[:5]).toarray(),
+    "A * column": lambda s, a, d: (a * d[:4].reshape(4, 1)).toarray(),
+    "A.multiply": lambda s, a, d: a.multiply(np.outer(d[:4], V)).toarray(),
+    "A + B": lambda s, a, d: (a + s.csr_array(TURNED) - a * 0.5).toarray(),
+    "B - A": lambda s, a, d: (TURNED - a).toarray() + (TURNED + -a).toarray(),
+    "sums": lambda s, a, d: a.sum(axis=0) + a.sum(axis=1)[0] + a.sum() + np.sum(a),
+}
+PAIRS = [(made, use) for made in MADE for use in USES]
+
+
+@in_short(("made", "use"), PAIRS, *[("csr", use) for use in USES], ("csc", "A @ x"))
+def test_arrays_of_traced_entries(made, use):
+    def fun(s):
+        return lambda d: USES[use](s, MADE[made](s, d), d)
+
+    check_against_scipy(fun(sparse), fun(scipy.sparse), ENTRIES)
+
+
+@pytest.mark.parametrize("x", [X, V])
+def test_the_products_at_places(x):
+    """They are the gradients of entries, which only third orders differentiate."""
+    places = Pattern(np.array([0, 4, 2, 2]), np.array([1, 0, 3, 3]), (5, 4))
+    fun = lambda x: sampled(x, x[1:] ** 2, places)  # noqa: E731
+    check_against_scipy(fun, lambda x: (x @ x[1:].T ** 2)[places[:2]] if x.ndim > 1 else fun(x), x)
+
+
+def test_entries_have_no_derivative_where_they_are_plain_numbers():
+    def model(d):
+        a = dg.value(MADE["csr"](sparse, d))
+        return np.sum(a @ V) + d[0]
+
+    expected = np.zeros_like(ENTRIES)
+    expected[0] = 1.0
+    assert_array_equal(dg.grad(dg.delayed(model))(ENTRIES), expected)
+
+
+def test_the_cost_is_that_of_the_entries():
+    """A matrix of which a dense one has no room: 4 * 10**10 entries, of which there are 200000."""
+    size = 200_000
+    places = np.arange(size)
+
+    def model(d, x):
+        a = sparse.csr_array((d, places, np.arange(size + 1)), (size, size))
+        return np.sum((sparse.linalg.spsolve(a, a @ x + a.T @ x)) ** 2)
+
+    d, x = 1.0 + random.random(size), random.random(size)
+    for_d, for_x = dg.grad(dg.delayed(model), (0, 1))(d, x)
+    assert_allclose(for_d, 0.0, atol=1e-12)
+    assert_allclose(for_x, 8.0 * x)
+
+
+# --------------------------------------------------------------------------------- solutions
+
+PLACES = [(0, 0), (1, 1), (2, 2), (3, 3), (0, 1), (2, 0), (3, 1), (1, 3)]
+AT = tuple(np.transpose(PLACES))
+SQUARE = np.array([3.0, -2.5, 4.0, 3.5, 1.0, -0.7, 0.4, 0.9])
+B = random.normal(size=(4, 2))
+
+
+def matrix_of(s, d):
+    return s.csc_array((d, AT), shape=(4, 4))
+
+
+def scipys(a, b):
+    return scipy.sparse.linalg.spsolve(a, b)
+
+
+SOLUTIONS = {
+    "of entries": (lambda d: (d, B[:, 0]), False),
+    "of a matrix on the right": (lambda d: (d, B), False),
+    "of both": (lambda d: (d, B * d[:4, None] ** 2), False),
+    "of complex entries": (lambda d: (d * (1.0 + 0.3j), B[:, 0]), True),
+    "of a complex right side": (lambda d: (d, B[:, 0] * (1.0 + 0.3j)), True),
+}
+
+
+@in_short("name", SOLUTIONS, "of both", "of complex entries", "of a complex right side")
+def test_solutions(name):
+    given, is_complex = SOLUTIONS[name]
+
+    def fun(s, solve):
+        def found(d):
+            data, b = given(d)
+            x = solve(matrix_of(s, data), b)
+            return np.real(x * (1.0 - 0.5j)) if is_complex else x
+
+        return found
+
+    check_against_scipy(fun(sparse, sparse.linalg.spsolve), fun(scipy.sparse, scipys), SQUARE)
+
+
+@in_short("trans", "NTH", "H")
+def test_factors(trans):
+    def fun(s, linalg, turned):
+        return lambda d: np.real(
+            turned * linalg.splu(matrix_of(s, d * turned)).solve(d[:4] * turned, trans)
+        )
+
+    check_against_scipy(
+        fun(sparse, sparse.linalg, 1.0 + 0.3j),
+        fun(scipy.sparse, scipy.sparse.linalg, 1.0 + 0.3j),
+        SQUARE,
+    )
+
+
+def test_constant_matrices_are_solved_with():
+    constant = scipy.sparse.csr_matrix(matrix_of(scipy.sparse, SQUARE))
+    solve = sparse.linalg.factorized(constant)
+    check_against_scipy(solve, lambda b: scipys(constant.tocsc(), b), B)
+    combined = lambda b: sparse.linalg.spsolve(b[0] * constant + b[1] * constant.T, B[:, 0])  # noqa: E731
+    expected = lambda b: scipys((b[0] * constant + b[1] * constant.T).tocsc(), B[:, 0])  # noqa: E731
+    check_against_scipy(combined, expected, np.array([1.3, 0.4]))
+
+
+def test_a_matrix_is_factorized_once(monkeypatch):
+    calls = []
+    splu = scipy.sparse.linalg.splu
+
+    def counted(*args, **kwargs):
+        calls.append(args)
+        return splu(*args, **kwargs)
+
+    monkeypatch.setattr(scipy.sparse.linalg, "splu", counted)
+    model = dg.delayed(lambda d: sparse.linalg.spsolve(matrix_of(sparse, d), B), keep="tape")
+    _, pullback = dg.vjp(model, SQUARE)
+    pullback(B), pullback(2.0 * B)
+    assert len(calls) == 1
+    dg.jvp(model, (SQUARE,), (SQUARE,))
+    assert len(calls) == 2
+
+
+def test_a_pullback_that_moves_factorizes_again():
+    places = Pattern(*map(np.asarray, AT), (4, 4))
+    factor = Factor(SQUARE, places)
+    again = pickle.loads(pickle.dumps(factor))
+    assert_array_equal(again.solve(B, True), factor.solve(B, True))
+
+
+REFUSED = {
+    "SparseArray.*no array": lambda a: np.asarray(a),
+    "no @ of two sparse": lambda a: a @ a.T,
+    "do not fit": lambda a: a @ np.ones(3),
+    r"cannot be broadcast to \(4, 5\)": lambda a: a * np.ones(4),
+    r"takes a sparse matrix, not ndarray": lambda a: a + np.ones((4, 5)),
+    "are added": lambda a: a + a.T,
+    "must be None, 0 or 1": lambda a: a.sum(axis=2),
+    "no dtype=": lambda a: np.sum(a, dtype=float),
+    r"takes \(data, \(rows": lambda a: sparse.coo_array(DENSE),
+    r"takes \(data, indices": lambda a: sparse.csr_array(DENSE),
+    "that of the matrix": lambda a: sparse.csr_array(a, (5, 5)),
+    "vectors of one length": lambda a: sparse.coo_array((V, ([0], [1]))),
+    "from 0 to 7.*within": lambda a: sparse.coo_array((V[:2], ([0, 7], [1, 1])), (4, 5)),
+    "places are integers, not float64": lambda a: sparse.coo_array((V, (V, V))),
+    "indptr must grow from 0 to 5": lambda a: sparse.csr_array((V, np.arange(5), [0, 3])),
+    "tells of 1 lines": lambda a: sparse.csc_array((V, np.arange(5), [0, 5]), (5, 5)),
+    r"\(4, 5\); it must be square": lambda a: sparse.linalg.spsolve(a, V),
+    "cannot be solved with": lambda a: sparse.linalg.splu(scipy.sparse.csc_array((4, 4))),
+    r"shape \(5,\), the matrix \(4, 4\)": lambda a: sparse.linalg.spsolve(square(), V),
+    "trans is 'C'": lambda a: sparse.linalg.splu(square()).solve(V[:4], "C"),
+}
+
+
+def square():
+    return matrix_of(sparse, SQUARE)
+
+
+REFUSED["right-hand side is sparse"] = lambda a: sparse.linalg.spsolve(square(), a)
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_errors(message):
+    kinds = (ValueError, TypeError, NotImplementedError, np.linalg.LinAlgError)
+    with pytest.raises(kinds, match=message):
+        REFUSED[message](MADE["csr"](sparse, ENTRIES))
+
+
+MATRIX = scipy.sparse.csr_array(DENSE)
+OPERATOR = scipy.sparse.linalg.aslinearoperator(MATRIX)
+ASKED = {
+    "multiply": lambda x: MATRIX.multiply(x).sum(),
+    "dot of a coo_array": lambda x: MATRIX.tocoo().dot(x),
+    "quotient": lambda x: MATRIX / x,
+    "comparison": lambda x: (MATRIX < x).sum(),
+    "operator": lambda x: OPERATOR @ x,
+    "operator's other side": lambda x: x[:4] @ OPERATOR,
+    "solution": lambda x: scipy.sparse.linalg.spsolve(MATRIX[:, :4].tocsc(), x[:4]),
+    "entries": lambda x: scipy.sparse.coo_array((x, (np.arange(5), np.arange(5)))) @ V,
+    "an operator of traced values": lambda x: sparse.matmul(
+        scipy.sparse.linalg.LinearOperator((5, 5), matvec=lambda v: v * x, rmatvec=lambda v: v), V
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_where_scipy_asks_nobody_the_error_says_what_to_write(name):
+    with pytest.raises(TypeError, match=r"no traced array.*A @ x or A \* x.*matmul\(A, x\)"):
+        dg.grad(dg.delayed(lambda x: np.sum(ASKED[name](x))))(V)
+
+
+def test_sparse_arrays_are_no_values():
+    with pytest.raises(TypeError, match="SparseArray"):
+        dg.grad(dg.delayed(lambda d: MADE["csr"](sparse, d)))(ENTRIES)
+
+
+def test_arrays_of_boxes_are_as_ever():
+    """NumPy finds a box's method that makes an array for SciPy's sparse matrices alone."""
+
+    def model(x):
+        assert not hasattr(x, "__array__")
+        assert np.array([x, x]).shape == (2, 5)
+        return np.sum(np.array([x[0], x[1]]) ** 2)
+
+    assert_allclose(dg.grad(dg.delayed(model))(V), np.where(np.arange(5) < 2, 2.0 * V, 0.0))
+
+
+def test_a_tape_counts_what_its_matrices_hold():
+    matrix = scipy.sparse.csr_array(random.normal(size=(30, 30)))
+    _, tape = trace(lambda x: [matrix @ x], [np.ones(30)])
+    held = sum([array.nbytes for array in tape.held_arrays()])
+    assert held >= matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes
+
+
+def test_in_a_sum(synchronous):
+    def model(row, d):
+        return (sparse.linalg.spsolve(matrix_of(sparse, d), row) ** 2).sum()
+
+    gradient = dg.grad(lambda d: dg.map_sum(model, list(B.T), d))(SQUARE)
+    whole = dg.delayed(lambda d: np.sum(sparse.linalg.spsolve(matrix_of(sparse, d), B) ** 2))
+    assert_allclose(gradient, dg.grad(whole)(SQUARE))
