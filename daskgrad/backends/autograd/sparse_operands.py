@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import autograd.numpy as anp
 import numpy as np
 from autograd.numpy.numpy_boxes import ArrayBox
 
@@ -25,10 +26,8 @@ def install() -> None:
     """Gives autograd's box its answers to sparse matrices."""
     box: Any = ArrayBox
     box.__array__ = property(as_array)
-    box.__matmul__ = operator(box.__matmul__, "times", is_reflected=False)
-    box.__rmatmul__ = operator(box.__rmatmul__, "times", is_reflected=True)
-    box.__mul__ = operator(box.__mul__, "scaled", is_reflected=False)
-    box.__rmul__ = operator(box.__rmul__, "scaled", is_reflected=True)
+    box.__matmul__, box.__rmatmul__ = operators(anp.matmul, "times")
+    box.__mul__, box.__rmul__ = operators(anp.multiply, "scaled")
 
 
 def as_array(box: Any) -> Callable:
@@ -55,17 +54,33 @@ def no_array(*args: Any, **kwargs: Any) -> np.ndarray:
     return NO_ARRAY
 
 
-def operator(usual: Callable, sparse: str, is_reflected: bool) -> Callable:
-    """An operator of the box, and what it is of a sparse matrix."""
+def operators(fun: Callable, sparse: str) -> tuple[Callable, Callable]:
+    """The operator of autograd's function, and its reflection; of sparse matrices ours."""
 
     def operate(box: Any, other: Any) -> Any:
         if type(other) in USUAL:
-            return usual(box, other)
-        if getattr(other, "__array_ufunc__", usual) is None:  # answers itself
-            return NotImplemented
-        if not hasattr(other, "tocsr"):
-            return usual(box, other)
-        rules = importlib.import_module("daskgrad.backends.autograd.rules.sparse_arrays")
-        return getattr(rules, sparse)(other, box, is_reflected)
+            return fun(box, other)
+        sparse_rule = rule_for(other, sparse)
+        return fun(box, other) if sparse_rule is None else sparse_rule(other, box, False)
 
-    return operate
+    def reflected(box: Any, other: Any) -> Any:
+        if type(other) in USUAL:
+            return fun(other, box)
+        sparse_rule = rule_for(other, sparse)
+        return fun(other, box) if sparse_rule is None else sparse_rule(other, box, True)
+
+    return operate, reflected
+
+
+def rule_for(other: Any, sparse: str) -> Callable | None:
+    """What an operator does with a sparse matrix; None for all else."""
+    if getattr(other, "__array_ufunc__", 0) is None:
+        return answers_itself
+    if not hasattr(other, "tocsr"):
+        return None
+    rules = importlib.import_module("daskgrad.backends.autograd.rules.sparse_arrays")
+    return getattr(rules, sparse)
+
+
+def answers_itself(*args: Any) -> Any:
+    return NotImplemented
