@@ -5,9 +5,10 @@ the functions of ``daskgrad.scipy``, which are called as SciPy's are.
 """
 
 import numpy as np
+import scipy.sparse
 import scipy.special as sc
 
-from daskgrad.scipy import linalg, special, stats
+from daskgrad.scipy import interpolate, linalg, signal, sparse, special, stats
 
 random = np.random.default_rng(11)
 
@@ -133,6 +134,68 @@ def tomography(ray, p):
     return (np.mean(along) * np.linalg.norm(end - begin) - measured) ** 2
 
 
+KNOTS = np.array([0.0, 0.7, 1.1, 2.0, 2.6, 3.0])
+
+
+def spline_regression(data, p):
+    """The misfit of a natural cubic spline with these values at the knots, and its bending."""
+    x, y = data
+    spline = interpolate.CubicSpline(KNOTS, p, bc_type="natural")
+    return np.sum((spline(x) - y) ** 2) + 0.1 * np.sum(spline(KNOTS, 2) ** 2)
+
+
+def beams(angle, size=5, count=7):
+    """The lengths of parallel beams in the pixels of an image: about, by steps along the beams."""
+    along, across = (
+        np.array([np.cos(angle), np.sin(angle)]),
+        np.array([-np.sin(angle), np.cos(angle)]),
+    )
+    steps = np.linspace(-0.5, 0.5, 41) * np.sqrt(2.0) * size
+    places = np.linspace(-0.5, 0.5, count)[:, np.newaxis, np.newaxis] * size * across
+    points = np.floor(places + steps[:, np.newaxis] * along + 0.5 * size).astype(int)
+    beam, _ = np.broadcast_arrays(np.arange(count)[:, np.newaxis], points[..., 0])
+    inside = np.all((points >= 0) & (points < size), axis=-1)
+    pixels = (points[..., 0] * size + points[..., 1])[inside]
+    lengths = np.full(pixels.shape, steps[1] - steps[0])
+    return scipy.sparse.csr_array((lengths, (beam[inside], pixels)), shape=(count, size**2))
+
+
+STEPS = scipy.sparse.diags_array([-np.ones(4), np.ones(4)], offsets=[0, 1], shape=(4, 5))
+SMOOTHNESS = scipy.sparse.vstack(
+    [
+        scipy.sparse.kron(STEPS, scipy.sparse.eye_array(5)),
+        scipy.sparse.kron(scipy.sparse.eye_array(5), STEPS),
+    ]
+).tocsr()
+
+
+def parallel_beams(projection, p):
+    """The misfit of a projection of an image of 5 by 5, whose edges cost less than a square."""
+    angle, measured = projection
+    edges = SMOOTHNESS @ p
+    return np.sum((beams(angle) @ p - measured) ** 2) + np.sum(np.sqrt(0.01 + edges**2))
+
+
+def arma(series, p):
+    """The log likelihood of a series with moving averages, conditional on zeros before it."""
+    regression = np.concatenate([np.ones(1), -0.5 * np.tanh(p[:2])])
+    average = np.concatenate([np.ones(1), 0.5 * np.tanh(p[2:3])])
+    residuals = signal.lfilter(regression, average, series - p[3])
+    return np.sum(stats.norm.logpdf(residuals, scale=np.exp(p[4])))
+
+
+def heat_conduction(experiment, p):
+    """The misfit of temperatures along a rod of unlike elements, which is cold at its ends."""
+    heat, measured = experiment
+    conductivity, nodes = np.exp(p), np.arange(p.size - 1)
+    diagonal = conductivity[:-1] + conductivity[1:]
+    beside = -conductivity[1:-1]
+    rows = np.concatenate([nodes, nodes[:-1], nodes[1:]])
+    columns = np.concatenate([nodes, nodes[1:], nodes[:-1]])
+    stiffness = sparse.csc_array((np.concatenate([diagonal, beside, beside]), (rows, columns)))
+    return np.sum((sparse.linalg.spsolve(stiffness, heat) - measured) ** 2)
+
+
 def drawn(count, *shape):
     return [random.normal(size=shape) for _ in range(count)]
 
@@ -182,4 +245,14 @@ PROGRAMS = {
         [(np.array([[0.1, 0.2], [2.7, 2.9]]), 1.0), (np.array([[2.9, 0.3], [0.2, 1.1]]), 0.5)],
         drawn(1, 16)[0],
     ),
+    "spline regression": (
+        spline_regression,
+        pairs(
+            [np.linspace(0.1, 2.9, 7), np.array([0.7, 2.0])], [random.normal(size=7), np.ones(2)]
+        ),
+        drawn(1, 6)[0],
+    ),
+    "parallel beams": (parallel_beams, pairs([0.0, 0.6, 1.9], drawn(3, 7)), drawn(1, 25)[0]),
+    "ARMA": (arma, drawn(3, 12), drawn(1, 5)[0]),
+    "heat conduction": (heat_conduction, pairs(drawn(3, 6), drawn(3, 6)), 0.3 * drawn(1, 7)[0]),
 }
