@@ -77,6 +77,11 @@ class RegularGridInterpolator:
         found = np.where(self._rows(is_nan), np.nan, found) if np.any(is_nan) else found
         return np.reshape(found, np.shape(xi)[:-1] + np.shape(self.values)[count:])
 
+    def unboxed(self) -> "RegularGridInterpolator":
+        """With plain numbers, as ``dg.value`` returns it."""
+        how = self.method, self.bounds_error, value(self.fill_value)
+        return RegularGridInterpolator(list(map(value, self.grid)), value(self.values), *how)
+
     def _outside(self, columns: list[Any]) -> Any:
         """Which points are outside of the grid; ValueError if there are and must not be any."""
         found = np.zeros(np.shape(columns[0]), bool)

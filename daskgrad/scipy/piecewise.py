@@ -52,6 +52,10 @@ class PPoly:
         first = range(np.ndim(at))
         return np.moveaxis(found, tuple(first), tuple([self.axis + n for n in first]))
 
+    def unboxed(self) -> "PPoly":
+        """With plain numbers, as ``dg.value`` returns it."""
+        return PPoly(value(self.c), value(self.x), self.extrapolate, self.axis)
+
     def _at(self, at: Any) -> Any:
         """The values at a vector, each by the polynomial of its interval or of that at the end."""
         numbers = value(self.x)
@@ -122,9 +126,10 @@ def require_known(extrapolate: Extrapolation) -> None:
 
 
 def floating(given: Any) -> Any:
-    """A list or an array as one of floating numbers; a box as it is."""
+    """A list or an array as one of floating numbers, in double precision."""
     array = operand(given)
-    return array.astype(float) if np.result_type(value(array)).kind in "biu" else array
+    kind = complex if np.iscomplexobj(array) else float
+    return array if array.dtype == kind else array.astype(kind)
 
 
 def along_first(vector: Any, ndim: int) -> Any:

@@ -119,7 +119,7 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     states = max(np.size(b), np.size(a)) - 1
     expected = (*np.shape(rows)[:-1], states)
     if zi is None:
-        found = rules.lfilter(b, poles, rows, np.zeros(expected))
+        found = rules.lfilter(b, poles, rows, np.zeros(expected, value(rows).dtype))
         return np.moveaxis(found, -1, axis)
     begin = operand(zi)
     if np.ndim(begin) == np.ndim(x):

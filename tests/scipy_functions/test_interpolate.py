@@ -195,6 +195,15 @@ def test_errors(message):
         REFUSED[message]()
 
 
+def test_interpolants_of_plain_numbers_have_no_derivative():
+    def model(y):
+        spline = dg.value(interpolate.CubicSpline(KNOTS, y))
+        table = dg.value(interpolate.RegularGridInterpolator((KNOTS,), y))
+        return np.sum(spline(AT)) + table([1.0])[0] + y[0]
+
+    np.testing.assert_array_equal(dg.grad(dg.delayed(model))(Y), np.arange(6) == 0)
+
+
 def test_in_a_sum(synchronous):
     def model(at, y):
         return interpolate.CubicSpline(KNOTS, y, bc_type="natural")(at) ** 2

@@ -96,6 +96,8 @@ def test_of_plain_arrays_scipys_values():
     x = random.normal(size=(2, 100))
     expected = scipy.signal.lfilter(numerator, denominator, x)
     np.testing.assert_array_equal(signal.lfilter(numerator, denominator, x), expected)
+    single = [each.astype(np.float32) for each in (numerator, denominator, x)]
+    assert signal.lfilter(*single).dtype == np.float32
 
 
 REFUSED = {

@@ -47,6 +47,22 @@ def test_constant_matrices(name, product):
         assert_array_equal(value, fun(x))
 
 
+AMBIGUOUS = {
+    "*": lambda a, x: (a * x[0]) * x,
+    "* from the right": lambda a, x: x[:4] * (a + x[0] * a),
+    "sum": lambda a, x: (a.T * x[0]).sum(axis=0),
+}
+
+
+@pytest.mark.parametrize("name", AMBIGUOUS)
+def test_what_differs_between_matrices_and_arrays_is_refused(name):
+    matrix = scipy.sparse.csr_matrix(DENSE)
+    with pytest.raises(TypeError, match=r"^(\*|sum.*) is not the same for SciPy's.*csr_array"):
+        dg.grad(dg.delayed(lambda x: np.sum(AMBIGUOUS[name](matrix, x))))(V)
+    made = sparse.csr_array(matrix) * 2.0
+    assert_allclose((made * V).toarray(), 2.0 * DENSE * V)
+
+
 @pytest.mark.parametrize("name", ["csr_matrix", "csr_array"])
 def test_stars(name):
     """A product of matrices with SciPy's matrices, and entry by entry with arrays."""
@@ -169,6 +185,7 @@ def scipys(a, b):
 SOLUTIONS = {
     "of entries": (lambda d: (d, B[:, 0]), False),
     "of a matrix on the right": (lambda d: (d, B), False),
+    "of one column": (lambda d: (d, B[:, :1]), False),
     "of both": (lambda d: (d, B * d[:4, None] ** 2), False),
     "of complex entries": (lambda d: (d * (1.0 + 0.3j), B[:, 0]), True),
     "of a complex right side": (lambda d: (d, B[:, 0] * (1.0 + 0.3j)), True),
@@ -267,6 +284,7 @@ def square():
     return matrix_of(sparse, SQUARE)
 
 
+REFUSED["sparse matrix or a LinearOperator, not ndarray"] = lambda a: sparse.matmul(DENSE, V)
 REFUSED["right-hand side is sparse"] = lambda a: sparse.linalg.spsolve(square(), a)
 
 

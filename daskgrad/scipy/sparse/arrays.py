@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+import scipy.sparse.linalg
 
 from daskgrad.backends.autograd import value
 from daskgrad.backends.autograd.rules import sparse as rules
@@ -33,7 +34,7 @@ def csc_array(arg1: Any, shape: Shape = None) -> SparseArray:
 
 def made(name: str, given: Any, shape: Shape) -> SparseArray:
     if isinstance(given, SparseArray) or scipy.sparse.issparse(given):
-        found = from_sparse(given, name)
+        found = from_sparse(given, name).as_array()
         if shape not in (None, found.shape):
             raise ValueError(
                 f"sparse.{name}: the shape is {shape}, that of the matrix {found.shape}"
@@ -61,7 +62,10 @@ def made(name: str, given: Any, shape: Shape) -> SparseArray:
                 f"sparse.{name}: places go from {np.min(places)} to {np.max(places)}, and must be "
                 f"within the shape {(height, width)}"
             )
-    return SparseArray(data, rules.Pattern(rows, columns, (height, width)))
+    kind = scipy.sparse.get_index_dtype(maxval=max(height, width))  # as SciPy's: half the bytes
+    return SparseArray(
+        data, rules.Pattern(rows.astype(kind), columns.astype(kind), (height, width))
+    )
 
 
 PAIR, TRIPLE = "(data, (rows, columns))", "(data, indices, indptr)"
@@ -110,4 +114,9 @@ def matmul(A: Any, x: Any) -> Any:
     """
     if isinstance(A, SparseArray):
         return A @ x
+    if not (scipy.sparse.issparse(A) or isinstance(A, scipy.sparse.linalg.LinearOperator)):
+        raise TypeError(
+            f"sparse.matmul takes a sparse matrix or a LinearOperator, not {type(A).__name__}; of "
+            f"arrays write A @ x"
+        )
     return rules.matmul(A, operand(x))

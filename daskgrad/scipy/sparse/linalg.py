@@ -18,8 +18,12 @@ from daskgrad.backends.autograd.rules.twins import operand
 
 
 def spsolve(A: Any, b: Any, permc_spec: str | None = None) -> Any:
-    """The solution x of ``A @ x = b``, for a vector or a matrix ``b``, which is dense."""
-    return splu(A, permc_spec).solve(b)
+    """The solution x of ``A @ x = b``, for a dense vector or matrix ``b``.
+
+    That of a matrix of one column is a vector, as SciPy's.
+    """
+    x = splu(A, permc_spec).solve(b)
+    return np.reshape(x, (-1,)) if np.shape(x)[1:] == (1,) else x
 
 
 def factorized(A: Any) -> Callable[[Any], Any]:

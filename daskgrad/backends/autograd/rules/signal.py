@@ -81,7 +81,7 @@ declare(convolve, adjoint=convolve_adjoint, tangent=convolve_tangent)
 @primitive
 def lfilter(b: Any, poles: Any, x: Any, zi: Any) -> Any:
     """y with ``y[n] + poles[k-1] y[n-k] = b[k] x[n-k] + zi[n]`` along the last axis."""
-    return scipy.signal.lfilter(b, np.concatenate([[1.0], poles]), x, zi=zi)[0]
+    return scipy.signal.lfilter(b, np.concatenate([np.ones(1, poles.dtype), poles]), x, zi=zi)[0]
 
 
 @primitive

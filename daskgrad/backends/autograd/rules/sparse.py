@@ -90,10 +90,12 @@ declare(product, adjoint=product_adjoint, tangent=sum_of(product_tangent))
 @primitive
 def sampled(u: Any, v: Any, pattern: Pattern) -> Any:
     """The entries of ``u @ v.T`` at the places of a pattern."""
+    rows, columns, _ = pattern
     if np.ndim(u) == 1:
-        return u[pattern.rows] * v[pattern.columns]
-    terms = zip(u.T, v.T, strict=True)  # column by column: no array of all entries times columns
-    return sum([a[pattern.rows] * b[pattern.columns] for a, b in terms], np.zeros(()))
+        return np.take(u, rows) * np.take(v, columns)
+    pairs = zip(np.ascontiguousarray(u.T), np.ascontiguousarray(v.T), strict=True)
+    terms = (np.take(a, rows) * np.take(b, columns) for a, b in pairs)
+    return sum(terms, np.zeros(len(rows)))  # one by one: no array of entries times columns
 
 
 def sampled_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:

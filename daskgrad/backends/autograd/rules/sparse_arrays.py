@@ -16,14 +16,23 @@ class SparseArray:
     """A sparse matrix with traced entries ``data``, at ``coords``, rows and columns.
 
     It is no array of NumPy's, and no value of a model: what a model returns is made of its products
-    with dense arrays, its sums, its ``data``. Entries at equal places are added.
+    with dense arrays, its sums, its ``data``. Entries at equal places are added. One made of a
+    matrix of SciPy's ``is_matrix``: where ``*`` or ``sum`` mean something else for these, they are
+    refused.
     """
 
     __array_ufunc__ = None  # operators of arrays leave theirs to ours
     ndim = 2
 
-    def __init__(self, data: Any, pattern: Pattern):
-        self.data, self.pattern = data, pattern
+    def __init__(self, data: Any, pattern: Pattern, is_matrix: bool = False):
+        self.data, self.pattern, self.is_matrix = data, pattern, is_matrix
+
+    def _with(self, data: Any) -> "SparseArray":
+        return SparseArray(data, self.pattern, self.is_matrix)
+
+    def as_array(self) -> "SparseArray":
+        """With the operators of SciPy's arrays."""
+        return SparseArray(self.data, self.pattern)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -44,7 +53,7 @@ class SparseArray:
 
     @property
     def T(self) -> "SparseArray":
-        return SparseArray(self.data, self.pattern.T)
+        return SparseArray(self.data, self.pattern.T, self.is_matrix)
 
     def __repr__(self) -> str:
         return f"<SparseArray of shape {self.shape} with {self.nnz} entries>"
@@ -57,13 +66,13 @@ class SparseArray:
 
     def unboxed(self) -> "SparseArray":
         """With plain numbers as entries."""
-        return SparseArray(unboxed(self.data), self.pattern)
+        return self._with(unboxed(self.data))
 
     def transpose(self) -> "SparseArray":
         return self.T
 
     def conj(self) -> "SparseArray":
-        return SparseArray(anp.conj(self.data), self.pattern)
+        return self._with(anp.conj(self.data))
 
     def toarray(self) -> Any:
         return dense(self.data, self.pattern)
@@ -81,6 +90,7 @@ class SparseArray:
             raise NotImplementedError("the sum of a sparse array takes no dtype= and no out=")
         if axis is None:
             return anp.sum(self.data)
+        self._require_array("sum(axis=...)")
         if axis not in (0, 1, -1, -2):
             raise ValueError(f"axis is {axis!r}; of a sparse array it must be None, 0 or 1")
         turned = self.T if axis in (0, -2) else self
@@ -102,12 +112,24 @@ class SparseArray:
 
     def __mul__(self, other: Any) -> "SparseArray":
         """Entry by entry, with a number, or an array that is broadcast."""
-        return SparseArray(self.data * self._at_places(other), self.pattern)
+        if np.ndim(plain(other)):
+            self._require_array("*")
+        return self.multiply(other)
 
-    __rmul__ = multiply = __mul__
+    __rmul__ = __mul__
+
+    def multiply(self, other: Any) -> "SparseArray":
+        return self._with(self.data * self._at_places(other))
 
     def __truediv__(self, other: Any) -> "SparseArray":
-        return SparseArray(self.data / self._at_places(other), self.pattern)
+        return self._with(self.data / self._at_places(other))
+
+    def _require_array(self, what: str) -> None:
+        if self.is_matrix:
+            raise TypeError(
+                f"{what} is not the same for SciPy's sparse matrices and arrays; write A @ x, or "
+                f"A.multiply(x), or make an array: daskgrad.scipy.sparse.csr_array(A)"
+            )
 
     def _at_places(self, other: Any) -> Any:
         x, (rows, columns) = dense_operand(other, "*"), self.coords
@@ -121,7 +143,7 @@ class SparseArray:
         return x[zeros if shape[0] == 1 else rows, zeros if shape[1] == 1 else columns]
 
     def __neg__(self) -> "SparseArray":
-        return SparseArray(-self.data, self.pattern)
+        return self._with(-self.data)
 
     def __add__(self, other: Any) -> Any:
         if np.ndim(plain(other)) == 0 and isinstance(other, NUMBERS) and other == 0:
@@ -131,7 +153,8 @@ class SparseArray:
             raise ValueError(f"sparse arrays of shapes {self.shape} and {other.shape} are added")
         joined = [np.concatenate(pair) for pair in zip(self.coords, other.coords, strict=True)]
         data = anp.concatenate([self.data, other.data])
-        return SparseArray(data, Pattern(joined[0], joined[1], self.shape))
+        is_matrix = self.is_matrix or other.is_matrix
+        return SparseArray(data, Pattern(joined[0], joined[1], self.shape), is_matrix)
 
     __radd__ = __add__
 
@@ -164,7 +187,8 @@ def from_sparse(given: Any, what: str) -> SparseArray:
             f"dense arrays take part as A.toarray()"
         )
     entries = given.tocoo()
-    return SparseArray(entries.data, Pattern(entries.row, entries.col, given.shape))
+    pattern = Pattern(entries.row, entries.col, given.shape)
+    return SparseArray(entries.data, pattern, isinstance(given, scipy.sparse.spmatrix))
 
 
 # ------------------------------------------------------- SciPy's matrices, and boxes as operands
