@@ -47,6 +47,23 @@ def test_constant_matrices(name, product):
         assert_array_equal(value, fun(x))
 
 
+DIAGONALS = {
+    "one": lambda s, x: s.diags_array(x),
+    "above": lambda s, x: s.diags_array(x, offsets=2),
+    "several": lambda s, x: s.diags_array([x, x[1:] ** 2, x[:3]], offsets=[0, -1, 2]),
+    "of a shape": lambda s, x: s.diags_array([x[:4], x[:3]], offsets=[1, -1], shape=(4, 7)),
+    "of numbers": lambda s, x: s.diags_array([x[:1], x[1:2]], offsets=[0, -1], shape=(4, 3)),
+}
+
+
+@in_short("name", DIAGONALS, "several", "of numbers")
+def test_diagonals(name):
+    def fun(s):
+        return lambda x: DIAGONALS[name](s, x).toarray()
+
+    check_against_scipy(fun(sparse), fun(scipy.sparse), V)
+
+
 AMBIGUOUS = {
     "*": lambda a, x: (a * x[0]) * x,
     "* from the right": lambda a, x: x[:4] * (a + x[0] * a),
@@ -273,6 +290,8 @@ REFUSED = {
     "places are integers, not float64": lambda a: sparse.coo_array((V, (V, V))),
     "indptr must grow from 0 to 5": lambda a: sparse.csr_array((V, np.arange(5), [0, 3])),
     "tells of 1 lines": lambda a: sparse.csc_array((V, np.arange(5), [0, 5]), (5, 5)),
+    "1 diagonals have 2 offsets": lambda a: sparse.diags_array([V], offsets=[0, 1]),
+    "it must have 4": lambda a: sparse.diags_array([V, V], offsets=[0, 1]),
     r"\(4, 5\); it must be square": lambda a: sparse.linalg.spsolve(a, V),
     "cannot be solved with": lambda a: sparse.linalg.splu(scipy.sparse.csc_array((4, 4))),
     r"shape \(5,\), the matrix \(4, 4\)": lambda a: sparse.linalg.spsolve(square(), V),
@@ -305,6 +324,7 @@ ASKED = {
     "operator": lambda x: OPERATOR @ x,
     "operator's other side": lambda x: x[:4] @ OPERATOR,
     "solution": lambda x: scipy.sparse.linalg.spsolve(MATRIX[:, :4].tocsc(), x[:4]),
+    "a diagonal": lambda x: scipy.sparse.dia_array((x[None], [0]), shape=(5, 5)) @ V,
     "entries": lambda x: scipy.sparse.coo_array((x, (np.arange(5), np.arange(5)))) @ V,
     "an operator of traced values": lambda x: sparse.matmul(
         scipy.sparse.linalg.LinearOperator((5, 5), matvec=lambda v: v * x, rmatvec=lambda v: v), V

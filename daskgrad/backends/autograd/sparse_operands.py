@@ -46,7 +46,7 @@ def as_array(box: Any) -> Callable:
     raise TypeError(
         f"scipy.sparse takes no traced array (an ArrayBox) in {asking!r}; of a sparse matrix A "
         f"write A @ x or A * x, or use daskgrad.scipy.sparse: matmul(A, x), csr_array, csc_array, "
-        f"coo_array, linalg.spsolve(A, b)"
+        f"coo_array, diags_array, linalg.spsolve(A, b)"
     )
 
 

@@ -9,4 +9,5 @@ from daskgrad.scipy.sparse import linalg as linalg
 from daskgrad.scipy.sparse.arrays import coo_array as coo_array
 from daskgrad.scipy.sparse.arrays import csc_array as csc_array
 from daskgrad.scipy.sparse.arrays import csr_array as csr_array
+from daskgrad.scipy.sparse.arrays import diags_array as diags_array
 from daskgrad.scipy.sparse.arrays import matmul as matmul

@@ -32,6 +32,30 @@ def csc_array(arg1: Any, shape: Shape = None) -> SparseArray:
     return made("csc_array", arg1, shape)
 
 
+def diags_array(diagonals: Any, /, *, offsets: Any = 0, shape: Shape = None) -> SparseArray:
+    """The array of these diagonals, vectors or numbers, at the offsets from the main one."""
+    if np.ndim(offsets) == 0:
+        offsets, diagonals = [int(offsets)], [diagonals]
+    parts = [np.reshape(operand(each), (-1,)) for each in diagonals]
+    if len(parts) != len(offsets):
+        raise ValueError(f"sparse.diags_array: {len(parts)} diagonals have {len(offsets)} offsets")
+    if shape is None:
+        size = np.size(parts[0]) + abs(int(offsets[0]))
+        shape = (size, size)
+    entries, places = [np.zeros(0)], [np.zeros((2, 0), int)]
+    for part, offset in zip(parts, offsets, strict=True):
+        length = min(shape[0] + min(offset, 0), shape[1] - max(offset, 0))
+        if length < 0 or np.size(part) not in (1, length):
+            raise ValueError(
+                f"sparse.diags_array: a diagonal of {np.size(part)} entries is at the offset "
+                f"{offset} of the shape {shape}; it must have {max(length, 0)}"
+            )
+        entries.append(np.broadcast_to(part, (length,)))
+        places.append(np.arange(length) + np.array([[max(-offset, 0)], [max(offset, 0)]]))
+    rows, columns = np.concatenate(places, axis=1)
+    return coo_array((np.concatenate(entries), (rows, columns)), shape)
+
+
 def made(name: str, given: Any, shape: Shape) -> SparseArray:
     if isinstance(given, SparseArray) or scipy.sparse.issparse(given):
         found = from_sparse(given, name).as_array()
