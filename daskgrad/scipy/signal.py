@@ -60,7 +60,7 @@ def convolved(name: str, in1: Any, in2: Any, mode: str, by: str, axes: Any) -> A
         return a * b
     if mode == "valid":
         return valid(name, a, b, by, axes)
-    found = rules.convolve(a, b, "full", by, axes)
+    found = rules.convolution(a, b, "full", by, axes)
     if mode == "full":
         return found
     begins = [(there - n) // 2 for there, n in zip(np.shape(found), size, strict=True)]
@@ -94,9 +94,9 @@ def broadcast(a: Any, b: Any, axes: tuple[int, ...]) -> list[Any]:
 def valid(name: str, a: Any, b: Any, by: str, axes: tuple[int, ...]) -> Any:
     first, second = ([np.shape(each)[n] for n in axes] for each in (a, b))
     if all(m >= n for m, n in zip(first, second, strict=True)):
-        return rules.convolve(a, b, "valid", by, axes)
+        return rules.convolution(a, b, "valid", by, axes)
     if all(m <= n for m, n in zip(first, second, strict=True)):
-        return rules.convolve(b, a, "valid", by, axes)
+        return rules.convolution(b, a, "valid", by, axes)
     raise ValueError(
         f"signal.{name}: for mode='valid' one array must be at least as long as the other along "
         f"every axis; their lengths are {first} and {second}"

@@ -143,4 +143,4 @@ def matmul(A: Any, x: Any) -> Any:
             f"sparse.matmul takes a sparse matrix or a LinearOperator, not {type(A).__name__}; of "
             f"arrays write A @ x"
         )
-    return rules.matmul(A, operand(x))
+    return rules.constant_product(A, operand(x))

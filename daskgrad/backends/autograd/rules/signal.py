@@ -22,7 +22,7 @@ METHODS: dict[str, Callable] = {
 
 
 @primitive
-def convolve(a: Any, b: Any, mode: str, by: str, axes: tuple) -> Any:
+def convolution(a: Any, b: Any, mode: str, by: str, axes: tuple) -> Any:
     """The convolution along axes, ``full`` or ``valid``; other axes are of the same lengths.
 
     With ``valid`` no axis of b is longer than that of a.
@@ -39,41 +39,43 @@ def flip(array: Any, axes: tuple) -> Any:
     return array[tuple(index)]
 
 
-def convolve_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def convolution_adjoint(
+    argnums: tuple, ans: Any, args: tuple, kwargs: dict
+) -> Callable[[Any], tuple]:
     a, b, mode, by, axes = args
 
     def against(g: Any, other: Any) -> Any:
         """The sums of the products of a long array with a short one, shifted along it."""
-        return convolve(g, flip(other, axes), "valid", by, axes)
+        return convolution(g, flip(other, axes), "valid", by, axes)
 
-    def convolve_pullback(g: Any) -> tuple:
+    def convolution_pullback(g: Any) -> tuple:
         if mode == "full":
             return tuple([against(g, b if argnum == 0 else a) for argnum in argnums])
         return tuple(
             [
-                convolve(g, flip(b, axes), "full", by, axes)
+                convolution(g, flip(b, axes), "full", by, axes)
                 if argnum == 0
                 else flip(against(a, g), axes)
                 for argnum in argnums
             ]
         )
 
-    return convolve_pullback
+    return convolution_pullback
 
 
-def convolve_tangent(
+def convolution_tangent(
     argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict
 ) -> Any:
     a, b, *how = args
     return sum(
         [
-            convolve(t, b, *how) if argnum == 0 else convolve(a, t, *how)
+            convolution(t, b, *how) if argnum == 0 else convolution(a, t, *how)
             for argnum, t in zip(argnums, tangents, strict=True)
         ]
     )
 
 
-declare(convolve, adjoint=convolve_adjoint, tangent=convolve_tangent)
+declare(convolution, adjoint=convolution_adjoint, tangent=convolution_tangent)
 
 # ----------------------------------------------------------------------------------- filters
 

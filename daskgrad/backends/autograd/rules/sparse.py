@@ -45,17 +45,23 @@ def sum_of(rule: Callable) -> Callable:
 
 
 @primitive
-def matmul(matrix: Any, x: Any) -> Any:
+def constant_product(matrix: Any, x: Any) -> Any:
     """SciPy's product of a constant sparse matrix, or of a LinearOperator, with an array."""
     return matrix @ x
 
 
-def matmul_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def constant_product_adjoint(
+    argnums: tuple, ans: Any, args: tuple, kwargs: dict
+) -> Callable[[Any], tuple]:
     turned = args[0].T
-    return lambda g: (matmul(turned, g),)
+    return lambda g: (constant_product(turned, g),)
 
 
-declare(matmul, adjoint=matmul_adjoint, tangent=sum_of(lambda _, t, a, x: matmul(a, t)))
+declare(
+    constant_product,
+    adjoint=constant_product_adjoint,
+    tangent=sum_of(lambda _, t, a, x: constant_product(a, t)),
+)
 
 # ----------------------------------------------------------------------------- traced entries
 

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse
 
 from daskgrad.backends.autograd.rules.declaration import plain
-from daskgrad.backends.autograd.rules.sparse import Pattern, dense, matmul, product
+from daskgrad.backends.autograd.rules.sparse import Pattern, constant_product, dense, product
 from daskgrad.backends.autograd.rules.twins import operand
 from daskgrad.backends.autograd.unboxing import unboxed
 
@@ -201,8 +201,8 @@ def times(matrix: Any, x: Any, is_reflected: bool) -> Any:
             f"a sparse array of shape {matrix.shape} has no derivative rule; reshape it to a matrix"
         )
     if is_reflected:
-        return matmul(matrix, x)
-    return anp.transpose(matmul(matrix.T, anp.transpose(x)))
+        return constant_product(matrix, x)
+    return anp.transpose(constant_product(matrix.T, anp.transpose(x)))
 
 
 def scaled(matrix: Any, x: Any, is_reflected: bool) -> Any:
