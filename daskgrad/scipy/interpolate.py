@@ -6,6 +6,7 @@ Differentiated in the values, in the knots, and in where an interpolant is evalu
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
 
 from daskgrad.backends.autograd import value
 from daskgrad.scipy.grids import RegularGridInterpolator as RegularGridInterpolator
@@ -60,7 +61,7 @@ def knots(x: Any, y: Any, axis: int) -> tuple[Any, Any, int]:
     x, y = floating(x), floating(y)
     if np.ndim(x) != 1 or np.shape(x)[0] < 2:
         raise ValueError(f"x has the shape {np.shape(x)}; it must be a vector of at least two")
-    axis = range(np.ndim(y))[axis]
+    axis = normalize_axis_index(axis, np.ndim(y))
     if np.shape(y)[axis] != np.shape(x)[0]:
         raise ValueError(
             f"y has the shape {np.shape(y)}; along the axis {axis} it must have {len(x)}, as x has"

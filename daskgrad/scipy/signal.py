@@ -6,6 +6,7 @@ Arrays may be lists of traced numbers, too, as coefficients of filters are.
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
 
 from daskgrad.backends.autograd import value
 from daskgrad.backends.autograd.rules import signal as rules
@@ -56,12 +57,10 @@ def convolved(name: str, in1: Any, in2: Any, mode: str, by: str, axes: Any) -> A
     if name in ("fftconvolve", "oaconvolve"):
         axes = tuple([n for n in axes if np.shape(a)[n] != 1 and np.shape(b)[n] != 1])
         a, b = broadcast(a, b, axes)
-    if not axes:
-        return a * b
-    if mode == "valid":
+    if mode == "valid" and axes:
         return valid(name, a, b, by, axes)
-    found = rules.convolution(a, b, "full", by, axes)
-    if mode == "full":
+    found = rules.convolution(a, b, "full", by, axes) if axes else a * b
+    if mode != "same":
         return found
     begins = [(there - n) // 2 for there, n in zip(np.shape(found), size, strict=True)]
     return found[tuple([slice(m, m + n) for m, n in zip(begins, size, strict=True)])]
@@ -70,7 +69,7 @@ def convolved(name: str, in1: Any, in2: Any, mode: str, by: str, axes: Any) -> A
 def axes_of(axes: Any, ndim: int) -> tuple[int, ...]:
     if axes is None:
         return tuple(range(ndim))
-    found = tuple([int(axis) % ndim for axis in np.atleast_1d(axes)])
+    found = tuple([normalize_axis_index(axis, ndim) for axis in np.atleast_1d(axes)])
     if not found or len(set(found)) < len(found):
         raise ValueError(f"axes are {axes!r}; give each of the axes of the convolution once")
     return found

@@ -100,6 +100,18 @@ def test_what_splines_do(name):
     check(USES[name], Y)
 
 
+def test_outside_there_are_numbers_only_where_splines_extrapolate():
+    for how in (True, False, "periodic"):
+        ours, theirs = (
+            s.CubicSpline(KNOTS, np.append(Y[:-1], Y[0]), bc_type="periodic", extrapolate=how)
+            for s in (interpolate, scipy.interpolate)
+        )
+        assert_allclose(ours(AT), theirs(AT))
+        assert_allclose(ours.integrate(-1.0, 2.0), theirs.integrate(-1.0, 2.0))
+        assert_allclose(ours.integrate(9.0, 2.0, True), theirs.integrate(9.0, 2.0, True))
+        assert_allclose(ours.antiderivative(2)(AT), theirs.antiderivative(2)(AT), rtol=1e-12)
+
+
 def test_attributes_are_scipys():
     ours, theirs = (
         each.CubicSpline(KNOTS, ROWS, axis=1) for each in (interpolate, scipy.interpolate)
@@ -177,6 +189,7 @@ REFUSED = {
     ),
     "the order 3 and the shape": lambda: interpolate.CubicSpline(KNOTS, Y, 0, ((3, 0.0), (1, 0.0))),
     "a pair for both ends": lambda: interpolate.CubicSpline(KNOTS, Y, 0, ("natural",)),
+    "axis 1 is out of bounds": lambda: interpolate.CubicSpline(KNOTS, Y, axis=1),
     "along the axis 0 it must have 6": lambda: interpolate.CubicSpline(KNOTS, Y[1:]),
     "a vector of at least two": lambda: interpolate.CubicSpline(KNOTS[:1], Y[:1]),
     "x must increase strictly": lambda: interpolate.CubicSpline(KNOTS[::-1], Y),

@@ -44,6 +44,7 @@ def test_convolutions_along_axes(name, mode):
     check(lambda s, m: getattr(s, name)(m, m[:1, :2], mode, axes=1), M)
     check(lambda s, m: getattr(s, name)(m[:1], m[:, 1:], mode, axes=[-1]), M)
     check(lambda s, m: getattr(s, name)(m[:, :1], m[:2], mode), M)
+    check(lambda s, m: getattr(s, name)(m[:1], m[:, :1], mode, axes=0), M)
 
 
 @pytest.mark.parametrize("method", ["direct", "fft"])
@@ -106,6 +107,7 @@ REFUSED = {
     "method 'auto'.*not 'quick'": lambda: signal.convolve(M, K, method="quick"),
     "in1 has 2 axes, in2 1": lambda: signal.convolve(M, V),
     "at least as long as the other": lambda: signal.convolve(M[:1], M[:, :2], "valid"),
+    "axis 2 is out of bounds": lambda: signal.fftconvolve(M, K, axes=[0, 2]),
     "each of the axes of the convolution once": lambda: signal.fftconvolve(M, K, axes=[1, -1]),
     r"b has the shape \(3, 4\), not a vector": lambda: signal.lfilter(M, [1.0], V),
     r"a\[0\] is zero": lambda: signal.lfilter([1.0], [0.0, 1.0], V),
