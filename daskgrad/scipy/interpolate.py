@@ -12,7 +12,8 @@ from daskgrad.backends.autograd import value
 from daskgrad.scipy.grids import RegularGridInterpolator as RegularGridInterpolator
 from daskgrad.scipy.grids import interpn as interpn
 from daskgrad.scipy.linalg import solve_banded
-from daskgrad.scipy.piecewise import Extrapolation, PPoly, along_first, floating
+from daskgrad.scipy.piecewise import Extrapolation, along_first, floating
+from daskgrad.scipy.piecewise import PPoly as PPoly
 
 KINDS = ("not-a-knot", "periodic", "clamped", "natural")
 

@@ -92,6 +92,14 @@ def test_coefficients_may_be_lists_of_traced_numbers():
     assert np.all(dg.grad(sections)(V)[:2])
 
 
+def test_of_an_empty_series_and_without_a_state():
+    model = dg.delayed(lambda v: np.sum(signal.lfilter(v[:2], v[1:], np.zeros((3, 0)))) + v[0])
+    np.testing.assert_array_equal(dg.grad(model)(V), np.arange(6) == 0)
+    found, end = signal.lfilter([2.0], [1.0], V, zi=np.zeros(0))
+    assert_allclose(found, 2.0 * V)
+    assert end.shape == (0,)
+
+
 def test_of_plain_arrays_scipys_values():
     numerator, denominator = scipy.signal.butter(8, 0.2)
     x = random.normal(size=(2, 100))

@@ -83,6 +83,8 @@ declare(convolution, adjoint=convolution_adjoint, tangent=convolution_tangent)
 @primitive
 def lfilter(b: Any, poles: Any, x: Any, zi: Any) -> Any:
     """y with ``y[n] + poles[k-1] y[n-k] = b[k] x[n-k] + zi[n]`` along the last axis."""
+    if not np.size(x):  # SciPy has no averages of nothing
+        return np.zeros(np.shape(x), np.result_type(b, poles, x, zi))
     return scipy.signal.lfilter(b, np.concatenate([np.ones(1, poles.dtype), poles]), x, zi=zi)[0]
 
 
