@@ -1,0 +1,216 @@
+"""``daskgrad.scipy.optimize``: SciPy's solutions; derivatives of the implicit functions."""
+
+import functools
+
+import numpy as np
+import pytest
+import scipy.optimize
+from functions_checked import check_against_scipy
+from numpy.testing import assert_allclose, assert_array_equal
+
+import daskgrad as dg
+from daskgrad.scipy import optimize
+
+P = np.array([1.3, 0.7])
+
+
+def equations(x, p, q):
+    return [x[0] ** 3 + p * x[1] - 1.0, x[1] ** 3 - q * x[0] + 1.0]
+
+
+def equations_and_jacobian(x, p, q):
+    slopes = np.array([[3.0 * x[0] ** 2, p], [-q, 3.0 * x[1] ** 2]])
+    return np.array(equations(x, p, q)), slopes
+
+
+def curve(x, p, q):
+    return np.exp(x) - p - q * x**2
+
+
+def curve_slope(x, p, q):
+    return np.exp(x) - 2.0 * q * x
+
+
+def curve_and_slope(x, p, q):
+    return curve(x, p, q), curve_slope(x, p, q)
+
+
+class Curve:
+    """Holds traced values where closures are not looked for."""
+
+    def __init__(self, p):
+        self.p = p
+
+    def at(self, x):
+        return curve(x, *self.p)
+
+
+def bowl(x, p):
+    return (x[0] - p[0]) ** 2 * np.exp(x[1] * p[1]) + x[1] ** 2 * (1.0 + x[0] ** 2) + x[1] * p[0]
+
+
+def bowl_slopes(x, p):
+    outer = np.exp(x[1] * p[1])
+    away = x[0] - p[0]
+    first = 2.0 * away * outer + 2.0 * x[0] * x[1] ** 2
+    return np.array([first, p[1] * away**2 * outer + 2.0 * x[1] * (1.0 + x[0] ** 2) + p[0]])
+
+
+def bowl_hessian(x, p):
+    outer, away = np.exp(x[1] * p[1]), x[0] - p[0]
+    mixed = 2.0 * away * p[1] * outer + 4.0 * x[0] * x[1]
+    last = p[1] ** 2 * away**2 * outer + 2.0 * (1.0 + x[0] ** 2)
+    return np.array([[2.0 * outer + 2.0 * x[1] ** 2, mixed], [mixed, last]])
+
+
+def minimum(o, p, **kwargs):
+    given = {"jac": bowl_slopes, "hess": bowl_hessian, "method": "trust-exact"}
+    return o.minimize(bowl, [0.5, 0.5], args=p, options={"gtol": 1e-11}, **{**given, **kwargs})
+
+
+START = np.array([0.5, 0.5])
+PROGRAMS = {
+    "root": lambda o, p: o.root(equations, START, args=(p[0], p[1]), tol=1e-13).x,
+    "root of a closure": lambda o, p: o.root(lambda x: equations(x, *p), START, tol=1e-13).x,
+    "root, Jacobian": lambda o, p: (
+        o.root(equations_and_jacobian, START, args=(p[0], p[1]), jac=True, tol=1e-13).x
+    ),
+    "root of a matrix": lambda o, p: (
+        o.root(
+            lambda m: m @ m - np.array([[2.0, 0.3], [0.1, 1.0]]) * p[0],
+            np.eye(2),
+            method="krylov",
+            options={"fatol": 1e-13},
+        ).x
+    ),
+    "root of many": lambda o, p: (
+        o.root(lambda x: x**3 + x - p[0] * np.arange(5.0), np.ones(5), tol=1e-13).x * p[1]
+    ),
+    "brentq": lambda o, p: o.brentq(curve, -4.0, 3.0, args=(p[0], p[1])),
+    "brentq between traced ends": lambda o, p: o.brentq(curve, -p[0] - 4.0, 3.0, args=tuple(p)),
+    "brentq of a default": lambda o, p: o.brentq(lambda x, p=p: curve(x, *p), -4.0, 3.0),
+    "brentq of a method": lambda o, p: o.brentq(Curve(p).at, -4.0, 3.0),
+    "brentq of a partial": lambda o, p: o.brentq(functools.partial(curve, p=p[0], q=p[1]), -4, 3),
+    "brentq of brentq": lambda o, p: o.brentq(
+        lambda x: x + o.brentq(lambda y: y**3 + y - x * p[0], -9.0, 9.0) - p[1], -3.0, 3.0
+    ),
+    "root_scalar": lambda o, p: (
+        o.root_scalar(curve, args=tuple(p), x0=0.5, fprime=curve_slope, xtol=1e-14).root
+    ),
+    "root_scalar, slope": lambda o, p: (
+        o.root_scalar(curve_and_slope, args=tuple(p), x0=0.5, fprime=True, xtol=1e-14).root
+    ),
+    "root_scalar in a bracket": lambda o, p: (
+        o.root_scalar(curve, args=tuple(p), bracket=[-4.0, 3.0], xtol=1e-14).root
+    ),
+    "minimize, x": lambda o, p: minimum(o, p).x,
+    "minimize, fun": lambda o, p: minimum(o, p).fun,
+    "minimize within bounds": lambda o, p: (
+        o.minimize(
+            lambda x: np.sum((x - p) ** 2),
+            START,
+            jac=lambda x: 2.0 * (x - dg.value(p)),
+            bounds=[(-9.0, None), (None, 9.0)],
+            tol=1e-14,
+        ).x
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values_and_derivatives(name):
+    program = PROGRAMS[name]
+    check_against_scipy(
+        lambda p: program(optimize, p), lambda p: program(scipy.optimize, p), P, rtol=1e-8
+    )
+
+
+def test_a_third_derivative_is_right():
+    """Of the root of x³ = p: there are as many corrections as traces."""
+    from autograd import grad
+
+    def cube_root(p):
+        return optimize.brentq(lambda x: x**3 - p, 0.1, 9.0)
+
+    assert_allclose(grad(grad(grad(cube_root)))(2.0), 10.0 / 27.0 * 2.0 ** (-8.0 / 3.0))
+
+
+def test_plain_results_are_scipys():
+    ours, theirs = (
+        mod.root(equations, START, args=tuple(P), tol=1e-9) for mod in (optimize, scipy.optimize)
+    )
+    assert_array_equal(ours.x, theirs.x)
+    assert (ours.nfev, ours.message) == (theirs.nfev, theirs.message)
+    ours, theirs = (
+        mod.brentq(curve, -4.0, 3.0, args=tuple(P), full_output=True)
+        for mod in (optimize, scipy.optimize)
+    )
+    assert ours[0] == theirs[0] == ours[1].root
+    assert ours[1].iterations == theirs[1].iterations
+
+
+def test_what_scipy_does_not_find_is_returned_and_has_no_derivative():
+    def program(p):
+        return optimize.root(lambda x: x**2 + p, [1.0]).x[0]
+
+    program(3.0)
+    with pytest.raises(RuntimeError, match=r"optimize\.root found no solution"):
+        dg.grad(dg.delayed(program))(3.0)
+
+
+ERRORS = {
+    "a singular Jacobian": (
+        lambda p: optimize.root(lambda x: [x[0] + x[1] - p, 2.0 * (x[0] + x[1] - p)], START).x[0],
+        np.linalg.LinAlgError,
+        r"optimize\.root has no derivative.*singular",
+    ),
+    "a double root": (
+        lambda p: optimize.root_scalar(lambda x: p * x**2, x0=0.0, fprime=lambda x: 2.0).root,
+        np.linalg.LinAlgError,
+        r"optimize\.root_scalar has no derivative.*singular",
+    ),
+    "a jump": (
+        lambda p: optimize.brentq(lambda x: np.sign(x - 0.3) + 0.1 * p * x, -1.0, 1.0),
+        RuntimeError,
+        r"optimize\.brentq has no derivative: what was found is no root",
+    ),
+    "constraints": (
+        lambda p: optimize.minimize(
+            lambda x: np.sum((x - p) ** 2),
+            START,
+            constraints=[{"type": "eq", "fun": lambda x: x[0] - x[1]}],
+        ).x[0],
+        NotImplementedError,
+        r"optimize\.minimize has no derivative with constraints=",
+    ),
+    "an active bound": (
+        lambda p: (
+            optimize.minimize(
+                lambda x: np.sum((x - p) ** 2), START, bounds=[(None, 0.6), (None, 9.0)]
+            ).fun
+        ),
+        NotImplementedError,
+        r"at a bound: x\[0\] is 0\.6",
+    ),
+    "other equations than numbers": (
+        lambda p: optimize.root(lambda x: [x[0] - p, x[1], x[0] - 0.8], START, method="lm").x[0],
+        ValueError,
+        r"optimize\.root has no derivative: it needs as many equations as x has.*2; found 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_where_there_is_no_derivative_an_error_says_so(case):
+    program, kind, message = ERRORS[case]
+    with pytest.raises(kind, match=message):
+        dg.grad(dg.delayed(program))(0.9)
+
+
+def test_in_sums():
+    def program(item, p):
+        return optimize.brentq(curve, -4.0, 3.0, args=(item * p[0], p[1]))
+
+    gradient = dg.grad(lambda p: dg.map_sum(program, [1.0, 1.5], p))(P)
+    parts = [dg.grad(dg.delayed(program), argnums=1)(item, P) for item in (1.0, 1.5)]
+    assert_allclose(gradient, sum(parts), rtol=1e-12)
