@@ -1,0 +1,5 @@
+"""Integrals, as in ``scipy.integrate``: of samples, of functions, and of differential equations."""
+
+from daskgrad.scipy.samples import cumulative_trapezoid as cumulative_trapezoid
+from daskgrad.scipy.samples import simpson as simpson
+from daskgrad.scipy.samples import trapezoid as trapezoid
