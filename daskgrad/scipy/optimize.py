@@ -16,7 +16,7 @@ import numpy as np
 import scipy.optimize
 
 from daskgrad.backends.autograd import value
-from daskgrad.backends.autograd.corrections import corrected, gradient
+from daskgrad.backends.autograd.corrections import corrected, gradient, jacobian
 from daskgrad.backends.autograd.functions import PlainFunction, as_array, depth_of
 
 
@@ -203,7 +203,8 @@ def solution(what: str, function: Any, x: Any, is_found: bool, message: str) -> 
         return lambda vector: np.reshape(fun(np.reshape(vector, shape)[()]), (-1,))
 
     vector = np.reshape(x, (-1,))
-    found = corrected(flat(function), flat(function.inner), vector, what, NEAR)
+    inner = flat(function.inner)
+    found = corrected(flat(function), vector, lambda x: jacobian(inner, x), what, NEAR)
     return x if found is vector else np.reshape(found, shape)
 
 

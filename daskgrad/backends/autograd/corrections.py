@@ -22,16 +22,15 @@ from daskgrad.backends.autograd.unboxing import unboxed
 
 def corrected(
     fun: Callable[[Any], Any],
-    plain_fun: Callable[[Any], Any],
     x: np.ndarray,
+    jacobian_at: Callable[[np.ndarray], np.ndarray],
     what: str,
     near: float = np.inf,
 ) -> Any:
     """The vector x at which ``fun`` is zero, with derivatives, and with the value that it has.
 
-    ``plain_fun`` is the function without traced values, whose Jacobian is taken. LinAlgError that
-    names ``what`` if that is singular; RuntimeError if the root is further away than ``near``, as
-    part of x and one. x itself if ``fun`` is not traced.
+    ``jacobian_at`` is plain. LinAlgError that names ``what`` if it is singular; RuntimeError if the
+    root is further away than ``near``, as part of x and one. x itself if ``fun`` is not traced.
     """
     residual = as_array(fun(x))
     steps, start = depth_of(residual), unboxed(residual)
@@ -42,7 +41,7 @@ def corrected(
             f"{what} has no derivative: it needs as many equations as x has numbers, {np.size(x)}; "
             f"found {np.size(start)}"
         )
-    inverse = regular_inverse(jacobian(plain_fun, x), what)
+    inverse = regular_inverse(jacobian_at(x), what)
     away = np.abs(inverse @ start) / (1.0 + np.abs(x))
     if not np.max(away) <= near:
         raise RuntimeError(
@@ -63,6 +62,19 @@ def jacobian(fun: Callable[[Any], Any], x: np.ndarray) -> np.ndarray:
     unit = np.eye(np.size(unboxed(found)))
     rows = [tape.pull([row])[0] for row in unit]
     return np.array([np.zeros(len(x)) if row is None else unboxed(row) for row in rows])
+
+
+def block_jacobians(fun: Callable[[Any], Any], points: np.ndarray) -> np.ndarray:
+    """The plain Jacobians of a function of rows, each of whose rows depends on its own alone."""
+    _, tape = trace(lambda box: [fun(box)], [points])
+    jacobians = np.zeros((*points.shape, points.shape[1]))
+    for column in range(points.shape[1]):
+        cotangent = np.zeros(points.shape)
+        cotangent[:, column] = 1.0
+        (pulled,) = tape.pull([cotangent])
+        if pulled is not None:
+            jacobians[:, column] = unboxed(pulled)
+    return jacobians
 
 
 def gradient(fun: Callable[[Any], Any], x: Any) -> Any:

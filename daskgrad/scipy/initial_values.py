@@ -1,0 +1,160 @@
+"""Initial value problems of ordinary differential equations, as in ``scipy.integrate``.
+
+SciPy solves with plain numbers, and so decides on the steps. These are taken again with traced
+values: what is differentiated is the discrete solution, by what it was computed from, with the
+steps held fixed. Sources: E. Hairer, S. P. Nørsett and G. Wanner, Solving Ordinary Differential
+Equations I, 1993, section I.14; P. Eberhard and C. Bischof, Automatic differentiation of numerical
+integration algorithms, Mathematics of Computation 68 (1999), why steps are not differentiated.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.integrate
+from scipy.integrate import DOP853, RK23, RK45, Radau
+
+from daskgrad.backends.autograd import value
+from daskgrad.backends.autograd.functions import PlainFunction, as_array, depth_of
+from daskgrad.scipy.steps import DormandPrince8Step, RadauStep, RungeKuttaStep, System, rows_of
+
+STEPS = {RK23: RungeKuttaStep, RK45: RungeKuttaStep, DOP853: DormandPrince8Step, Radau: RadauStep}
+METHODS: dict[Any, type] = {method.__name__: method for method in STEPS}
+METHODS |= {method.__name__: method for method in (scipy.integrate.BDF, scipy.integrate.LSODA)}
+
+
+def solve_ivp(
+    fun: Callable,
+    t_span: Sequence[Any],
+    y0: Any,
+    method: Any = "RK45",
+    t_eval: Any = None,
+    dense_output: bool = False,
+    events: Any = None,
+    vectorized: bool = False,
+    args: Any = None,
+    **options: Any,
+) -> Any:
+    """The solution of ``dy/dt = fun(t, y)`` with ``y(t_span[0]) = y0``; ``.y`` is differentiated.
+
+    So are ``.sol``, with ``dense_output``, and where they are traced ``.t``: with respect to y0,
+    args, what ``fun`` closes over, ``t_span`` and ``t_eval``, in all orders, for the methods RK23,
+    RK45, DOP853 and Radau. ``fun`` is called with plain numbers t (unless they are traced) and
+    written in plain NumPy. Values are SciPy's, and so are failures: see ``.success``; what was
+    found until then is differentiated. ``jac`` is for SciPy.
+
+    Traced are all steps once more, in some ten operations for a stage beside those of ``fun``. For
+    Radau each step takes as many pullbacks of ``fun`` as y has entries, and the inverse of a matrix
+    three times as large.
+
+    NotImplementedError if there is a derivative to take with other methods, or with ``events``.
+    """
+    arguments = () if args is None else args
+    system = System(fun, arguments, vectorized)
+    given = options.get("jac")
+    if callable(given):
+        options["jac"] = PlainFunction(given, arguments)
+    solver = METHODS.get(method, method)
+    found, steps = solve(
+        system.plain,
+        [float(value(t)) for t in t_span],
+        value(as_array(y0)),
+        solver,
+        t_eval=value(as_array(t_eval)) if t_eval is not None else None,
+        dense_output=dense_output,
+        events=events,
+        vectorized=vectorized,
+        **options,
+    )
+    parts = (system.plain, *t_span, as_array(y0), as_array(t_eval if t_eval is not None else 0.0))
+    if not any(map(is_traced, parts)):
+        return found
+    require_derivative(solver, events)
+    solution = Solution(system, solver, steps, t_span, as_array(y0))
+    return solution.put_into(found, t_eval, dense_output)
+
+
+def is_traced(part: Any) -> bool:
+    return part.is_traced if isinstance(part, PlainFunction) else depth_of(part) > 0
+
+
+def require_derivative(method: Any, events: Any) -> None:
+    if method not in STEPS:
+        name = getattr(method, "__name__", method)
+        raise NotImplementedError(
+            f"integrate.solve_ivp has no derivative with method={name!r}; use method='Radau' for "
+            f"stiff equations, or 'RK23', 'RK45' or 'DOP853'"
+        )
+    if events is not None:
+        raise NotImplementedError(
+            "integrate.solve_ivp has no derivative with events=; solve for the time with "
+            "optimize.brentq of the solution at it (dense_output=True), or leave events out"
+        )
+
+
+def solve(fun: Callable, t_span: Any, y0: Any, method: Any, **kwargs: Any) -> tuple[Any, list[Any]]:
+    """SciPy's result, and of each of its steps the end, the value there, and Radau's stages."""
+    steps: list[tuple] = []
+    if method not in STEPS:
+        return scipy.integrate.solve_ivp(fun, t_span, y0, method, **kwargs), steps
+
+    class Watched(method):
+        def step(self) -> Any:
+            message = super().step()
+            if self.status != "failed":
+                steps.append((self.t, self.y.copy(), getattr(self, "Z", None)))
+            return message
+
+    Watched.__name__ = method.__name__
+    return scipy.integrate.solve_ivp(fun, t_span, y0, Watched, **kwargs), steps
+
+
+class Solution:
+    """The traced solution: a function of t, which is a number or a vector."""
+
+    def __init__(self, system: System, method: Any, steps: list[Any], t_span: Any, y0: Any):
+        begin, end = t_span
+        times = [float(t) for t, *_ in steps]
+        self._times = [begin, *times]
+        if times and times[-1] == float(value(end)):
+            self._times[-1] = end
+        self.ts = np.array([value(t) for t in self._times], dtype=float)
+        self.t_min, self.t_max = np.min(self.ts), np.max(self.ts)
+        self._descends = float(value(end)) < float(value(begin))
+        self.steps: list[Any] = []
+        self.ys = [y0 if depth_of(y0) else np.asarray(y0, dtype=np.result_type(y0, float))]
+        for n, (_, *found) in enumerate(steps):
+            last = self.steps[-1] if self.steps else None
+            times, y = self._times[n : n + 2], self.ys[-1]
+            self.steps.append(STEPS[method](system, method, times, y, last, *found))
+            self.ys.append(self.steps[-1].end)
+
+    def __call__(self, t: Any) -> Any:
+        """The value at t; beyond the ends that of the first or last step's polynomial."""
+        t = as_array(t)
+        if np.ndim(t) == 0:
+            return self._at(np.reshape(t, (1,)))[:, 0]
+        return self._at(t)
+
+    def _at(self, t: Any) -> Any:
+        plain = value(t)
+        sign = -1.0 if self._descends else 1.0
+        places = np.searchsorted(sign * self.ts[1:-1], sign * plain, side="left")
+        order = np.argsort(places, kind="stable")
+        parts = [self.steps[place].at(t[places == place]) for place in np.unique(places)]
+        found = np.concatenate(parts, axis=1)
+        return found if np.all(np.diff(order) == 1) else found[:, np.argsort(order)]
+
+    def put_into(self, found: Any, t_eval: Any, dense_output: bool) -> Any:
+        """SciPy's result with traced values in it."""
+        if dense_output:
+            found.sol = self
+        if t_eval is None:
+            found.y = np.transpose(rows_of(self.ys))
+            if any(map(depth_of, self._times)):
+                found.t = as_array(self._times)
+        elif len(found.t):
+            times = as_array(t_eval)[: len(found.t)]
+            found.y = self(times)
+            found.t = times if depth_of(times) else found.t
+        return found

@@ -1,0 +1,258 @@
+"""``daskgrad.scipy.integrate.solve_ivp``: SciPy's values, and derivatives of its discrete solution.
+
+Where a program has fixed steps, SciPy's solution is smooth, and its differences are those of ours.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.integrate
+from functions_checked import check_against_scipy
+from lengths import in_short
+from numpy.testing import assert_allclose, assert_array_equal
+
+import daskgrad as dg
+from daskgrad.scipy import integrate
+
+P = np.array([1.3, 0.7])
+FIXED = {"rtol": 1e3, "atol": 1e3, "first_step": 0.3, "max_step": 0.3}
+TIGHT = {"method": "Radau", "rtol": 1e-10, "atol": 1e-12}
+EXPLICIT = ("RK23", "RK45", "DOP853")
+TIMES = np.array([0.0, 0.1, 0.3, 0.35, 0.9])
+
+
+def prey(t, y, a, b):
+    return [a * y[0] - y[0] * y[1] * math.cos(t), -b * y[1] + y[0] * y[1]]
+
+
+def solve(m, p, begin=(1.0, 0.5), span=(0.0, 0.9), **kwargs):
+    if kwargs.get("method") != "Radau":
+        kwargs = {**FIXED, **kwargs}
+    return m.solve_ivp(prey, span, np.array(begin), args=(p[0], p[1]), **kwargs)
+
+
+def by_columns(t, y, a, b):
+    return np.stack([a * y[0] - y[0] * y[1], -b * y[1] + y[0] * y[1]])
+
+
+def decay(t, y, p):
+    return -p * y * np.cos(t)
+
+
+def of_closure(m, p):
+    return m.solve_ivp(lambda t, y: prey(t, y, *p), (0.0, 0.9), [1.0, 0.5], **FIXED).y
+
+
+def of_start(m, p):
+    return m.solve_ivp(prey, (0.0, 0.9), [p[0], p[1] ** 2], args=(1.0, 2.0), **FIXED).y
+
+
+def of_span(m, p, **kwargs):
+    """To a time that is traced; its last step is."""
+    return m.solve_ivp(decay, (0.0, p[0]), [p[1]], args=(p[1],), **{**FIXED, **kwargs}).y[:, -1]
+
+
+def of_begin(m, p, **kwargs):
+    kwargs = {"rtol": 1e-11, "atol": 1e-12, **kwargs}
+    return m.solve_ivp(decay, [p[0], 2.0], [0.9], args=(p[1],), **kwargs).y[:, -1]
+
+
+def of_times(m, p):
+    times = np.array([0.1, 0.4]) * p[0]
+    return m.solve_ivp(decay, (0.0, 0.9), [0.9], args=(p[1],), t_eval=times, **FIXED).y
+
+
+def at_end(m, p):
+    end = m.solve_ivp(decay, (0.0, p[0]), [0.9], args=(p[1],), **FIXED)
+    return end.t[-1] * end.y[0, -1]
+
+
+PROGRAMS = {
+    **{f"{name}, end": lambda m, p, name=name: solve(m, p, method=name).y for name in EXPLICIT},
+    **{
+        f"{name}, times": lambda m, p, name=name: solve(m, p, method=name, t_eval=TIMES).y
+        for name in EXPLICIT
+    },
+    "Radau, end": lambda m, p: solve(m, p, **TIGHT, span=(0.0, 0.1)).y[:, -1],
+    "Radau, times": lambda m, p: solve(m, p, **TIGHT, span=(0, 0.2), t_eval=[0.0, 0.05, 0.1]).y,
+    "a closure": of_closure,
+    "a start": of_start,
+    "an end": of_span,
+    "an end, Radau": lambda m, p: of_span(m, p, **TIGHT, first_step=0.1),
+    "a begin": of_begin,
+    "traced times": of_times,
+    "returned times": at_end,
+    "backwards": lambda m, p: solve(m, p, span=(0.9, 0.0), t_eval=TIMES[::-1]).y,
+    "a polynomial": lambda m, p: solve(m, p, dense_output=True).sol(TIMES[[2, 0, 4, 3]]),
+    "a polynomial at a number": lambda m, p: solve(m, p, dense_output=True).sol(0.2),
+    "a polynomial and times": lambda m, p: solve(
+        m, p, dense_output=True, t_eval=[0.5], method="DOP853"
+    ).sol(0.2),
+    "a polynomial of Radau": lambda m, p: solve(
+        m, p, **TIGHT, span=(0, 0.2), dense_output=True
+    ).sol(0.1),
+    "in columns": lambda m, p: (
+        m.solve_ivp(by_columns, (0, 0.9), [1, 2], args=p, vectorized=True, **FIXED).y
+    ),
+    "in columns, Radau": lambda m, p: m.solve_ivp(
+        by_columns, (0, 0.9), [1, 2], args=p, vectorized=True, **TIGHT
+    ).y[:, -1],
+    "with a Jacobian": lambda m, p: (
+        m.solve_ivp(
+            decay, (0, 0.9), [1.0], args=(p[1],), jac=lambda t, y, q: [[-q * np.cos(t)]], **TIGHT
+        ).y[:, -1]
+        * p[0]
+    ),
+    "complex": lambda m, p: np.real(
+        m.solve_ivp(lambda t, y: 1j * p * y, (0, 0.9), np.array([1.0 + 0j, 2j]), **FIXED).y
+    ),
+    "no time": lambda m, p: m.solve_ivp(decay, (1.0, 1.0), p, args=(p[0],)).y,
+}
+SHORT = ("RK45, end", "DOP853, times", "Radau, times", "an end", "traced times")
+
+
+@in_short("name", PROGRAMS, *SHORT)
+def test_values_and_derivatives(name):
+    program = PROGRAMS[name]
+    check_against_scipy(
+        lambda p: program(integrate, p), lambda p: program(scipy.integrate, p), P, rtol=1e-8
+    )
+
+
+@in_short("name", PROGRAMS, "RK23, times", "DOP853, end", "Radau, times", "a polynomial")
+def test_traced_values_are_scipys(name):
+    program = PROGRAMS[name]
+    value, _ = dg.vjp(dg.delayed(lambda p: program(integrate, p)), P)
+    assert_allclose(value, program(scipy.integrate, P), rtol=1e-14, atol=1e-15)
+
+
+@pytest.mark.parametrize("method", [*EXPLICIT, "Radau"])
+def test_derivatives_are_those_of_the_equation(method):
+    """Of dy/dt = p y: y(1) = exp(p), by the start, by p, and by the end."""
+
+    def program(x):
+        found = integrate.solve_ivp(
+            lambda t, y: x[1] * y, (0.0, x[2]), [x[0]], method=method, rtol=1e-5, atol=1e-8
+        )
+        return found.y[0, -1]
+
+    x = np.array([1.0, 1.5, 1.0])
+    y = np.exp(1.5)
+    assert_allclose(dg.grad(dg.delayed(program))(x), [y, y, 1.5 * y], rtol=1e-3)
+    hessian = dg.hessian(dg.delayed(program))(x)
+    expected = [[0.0, y, 1.5 * y], [y, y, 2.5 * y], [1.5 * y, 2.5 * y, 2.25 * y]]
+    assert_allclose(hessian, expected, rtol=5e-3, atol=1e-8)
+
+
+def test_stiff_equations():
+    """The solution follows cos(p t), whatever it starts from."""
+
+    def program(m, p):
+        def slope(t, y):
+            return -1e6 * (y - np.cos(p[0] * t)) * p[1]
+
+        return m.solve_ivp(slope, (0, 1.0), [p[1]], method="Radau", rtol=1e-7, atol=1e-9).y[0, -1]
+
+    found = dg.value_and_grad(dg.delayed(lambda p: program(integrate, p)))(P)
+    assert_allclose(found[0], np.cos(P[0]), rtol=1e-5)
+    assert_allclose(found[1], [-np.sin(P[0]), 0.0], rtol=1e-4, atol=1e-5)
+
+
+def test_plain_results_are_scipys():
+    for kwargs in (
+        {},
+        {"method": "BDF"},
+        {"method": "LSODA", "t_eval": [0.2]},
+        {"method": scipy.integrate.Radau},
+        {"events": lambda t, y, *args: y[0] - 1.1},
+    ):
+        ours, theirs = (
+            m.solve_ivp(prey, (0.0, 0.9), [1.0, 0.5], args=P, **kwargs)
+            for m in (integrate, scipy.integrate)
+        )
+        assert_array_equal(ours.y, theirs.y)
+        assert_array_equal(ours.t, theirs.t)
+        assert (ours.nfev, ours.status, ours.message) == (
+            theirs.nfev,
+            theirs.status,
+            theirs.message,
+        )
+
+
+def test_what_was_found_before_a_failure_is_differentiated():
+    """dy/dt = y² ends at t = 1 / y(0)."""
+
+    def program(m, p):
+        found = m.solve_ivp(lambda t, y: y**2, (0.0, 2.0), [p], t_eval=[0.25, 0.5, 1.5])
+        assert not found.success
+        return found.y[0, -1]
+
+    with np.errstate(all="ignore"):
+        value, slope = dg.value_and_grad(dg.delayed(lambda p: program(integrate, p)))(1.0)
+        assert_allclose(value, program(scipy.integrate, 1.0), rtol=1e-12)
+    assert_allclose(slope, 4.0, rtol=1e-2)
+
+
+class OwnMethod(scipy.integrate.RK45):
+    pass
+
+
+REFUSED = {
+    "BDF": ({"method": "BDF"}, "method='BDF'; use method='Radau'"),
+    "LSODA": ({"method": "LSODA"}, "method='LSODA'; use method='Radau'"),
+    "a method": ({"method": OwnMethod}, "method='OwnMethod'"),
+    "events": ({"events": lambda t, y, *args: y[0] - 1.1}, "events="),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_has_no_derivative_is_an_error(case):
+    kwargs, message = REFUSED[case]
+
+    def program(p):
+        return integrate.solve_ivp(prey, (0.0, 0.9), [1.0, 0.5], args=p, **kwargs).y[0, -1]
+
+    with pytest.raises(NotImplementedError, match=f"solve_ivp has no derivative with {message}"):
+        dg.grad(dg.delayed(program))(P)
+
+
+def test_args_that_are_no_tuple_are_an_error():
+    with pytest.raises(TypeError, match=r"solve_ivp takes args as a tuple"):
+        integrate.solve_ivp(decay, (0.0, 1.0), [1.0], args=1.0)
+
+
+def test_a_function_that_returns_other_values_is_an_error():
+    random = np.random.default_rng(1)
+
+    def program(p):
+        def slope(t, y):
+            return p * y * random.normal()
+
+        return integrate.solve_ivp(slope, (0.0, 0.9), [1.0], **FIXED).y[0, -1]
+
+    with pytest.raises(RuntimeError, match="other values when it was called again"):
+        dg.grad(dg.delayed(program))(1.0)
+
+
+def test_in_sums():
+    def program(begin, p):
+        return np.sum(solve(integrate, p, begin=begin).y)
+
+    gradient = dg.grad(lambda p: dg.map_sum(program, [(1.0, 0.5), (0.2, 0.4)], p))(P)
+    parts = [dg.grad(dg.delayed(program), argnums=1)(b, P) for b in [(1.0, 0.5), (0.2, 0.4)]]
+    assert_allclose(gradient, sum(parts), rtol=1e-12)
+
+
+def test_the_record_grows_with_the_number_of_steps():
+    from daskgrad.backends.autograd import trace
+
+    def steps(count):
+        def program(p):
+            h = {"rtol": 1e3, "atol": 1e3, "first_step": 1.0 / count, "max_step": 1.0 / count}
+            return [integrate.solve_ivp(decay, (0.0, 1.0), [1.0], args=(p,), **h).y]
+
+        return trace(program, [np.float64(1.0)])[1].steps
+
+    few, many = steps(8), steps(16)
+    assert many < 2.2 * few
