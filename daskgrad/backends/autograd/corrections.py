@@ -15,7 +15,7 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 
-from daskgrad.backends.autograd.functions import as_array, depth_of
+from daskgrad.backends.autograd.functions import PlainFunction, as_array, depth_of
 from daskgrad.backends.autograd.reverse import trace
 from daskgrad.backends.autograd.unboxing import unboxed
 
@@ -82,6 +82,16 @@ def gradient(fun: Callable[[Any], Any], x: Any) -> Any:
     _, tape = trace(lambda box: [anp.reshape(as_array(fun(box)), ())], [x])
     (pulled,) = tape.pull([np.ones(())])
     return np.zeros(np.shape(unboxed(x))) if pulled is None else pulled
+
+
+def number_and_slopes(
+    function: PlainFunction, number_of: Callable[[Callable], Any]
+) -> tuple[float, np.ndarray]:
+    """A number made of calls of a function, and its derivatives by what that closes over."""
+    (found,), tape = trace(lambda *boxes: [number_of(function.bound_to(boxes))], function.numbers)
+    pairs = zip(tape.pull([np.ones(())]), function.numbers, strict=True)
+    parts = [np.zeros(np.size(n)) if g is None else np.ravel(unboxed(g)) for g, n in pairs]
+    return float(unboxed(found)), np.concatenate([np.zeros(0), *parts])
 
 
 def regular_inverse(matrix: np.ndarray, what: str) -> np.ndarray:

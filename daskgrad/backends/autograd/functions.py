@@ -23,6 +23,8 @@ def as_array(given: Any) -> Any:
     array = np.asarray(given)
     if array.dtype.kind != "O":
         return array
+    if array.ndim == 0:
+        return array.item() if isbox(array.item()) else array
     return anp.reshape(anp.array([as_array(each) for each in array.ravel()]), array.shape)
 
 
@@ -38,64 +40,77 @@ def depth_of(array: Any) -> int:
 class PlainFunction:
     """A function that a model gives to SciPy, with its further arguments, for plain numbers.
 
-    What the function closes over is replaced by plain numbers where it is found, so that nothing is
-    recorded; elsewhere its results are. ``is_traced`` tells, once the function was called, whether
-    it depends on traced values.
+    What the function closes over is replaced by plain numbers where it is found (``numbers``), so
+    that nothing is recorded; elsewhere its results are. ``is_traced`` tells, once the function was
+    called, whether it depends on traced values; ``holds_others`` whether on some not found.
     """
 
     def __init__(self, fun: Callable, args: Iterable = ()):
-        self._closures = Closures()
-        self._fun = self._closures.plain(fun)
-        self._args = tuple([self._closures.plain(each) for each in args])
-        self.is_traced = self._closures.had_boxes
+        self._given = fun, tuple(args)
+        self.numbers: list[Any] = []
+        self.unchanged = self._with(self._plain_number)
+        self.holds_others = False
 
     def __call__(self, *args: Any) -> Any:
-        found = self.unchanged(*args)
-        return map_leaves(self._plain, found)
+        return map_leaves(self._plain, self.unchanged(*args))
 
-    def unchanged(self, *args: Any) -> Any:
-        """The function's own result, in which what it holds may still be traced."""
-        return self._fun(*args, *self._args)
+    @property
+    def is_traced(self) -> bool:
+        return bool(self.numbers) or self.holds_others
+
+    def bound_to(self, numbers: Iterable) -> Callable:
+        """The function with others in the place of the ``numbers``."""
+        others = iter(numbers)
+        return self._with(lambda box: next(others))
+
+    def _with(self, replace: Callable) -> Callable:
+        fun, args = self._given
+        closures = Closures(replace)
+        twin, others = closures.replaced(fun), [closures.replaced(each) for each in args]
+        return lambda *first: twin(*first, *others)
+
+    def _plain_number(self, box: Any) -> Any:
+        self.numbers.append(unboxed(box))
+        return self.numbers[-1]
 
     def _plain(self, leaf: Any) -> Any:
         if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "O":
             leaf = as_array(leaf)
         if isbox(leaf):
-            self.is_traced = True
+            self.holds_others = True
         return unboxed(leaf)
 
 
 class Closures:
-    """Copies functions that close over traced values, with plain numbers in their place."""
+    """Copies functions that close over traced values, with others in their place."""
 
-    def __init__(self) -> None:
-        self.had_boxes = False
+    def __init__(self, replace: Callable) -> None:
+        self._replace = replace
         self._known: dict[int, Any] = {}
 
-    def plain(self, thing: Any) -> Any:
-        """A function, partial, pytree or box without traced values; others as they are."""
+    def replaced(self, thing: Any) -> Any:
+        """A function, partial, list or box without the traced values; others as they are."""
         if isbox(thing):
-            self.had_boxes = True
-            return unboxed(thing)
+            return self._replace(thing)
         if isinstance(thing, types.FunctionType):
             if id(thing) not in self._known:
                 self._known[id(thing)] = thing  # where it refers to itself
-                self._known[id(thing)] = self._plain_function(thing)
+                self._known[id(thing)] = self._copy(thing)
             return self._known[id(thing)]
         if type(thing) is functools.partial:
-            args, keywords = self.plain(thing.args), self.plain(thing.keywords)
-            return functools.partial(self.plain(thing.func), *args, **keywords)
+            args, keywords = self.replaced(thing.args), self.replaced(thing.keywords)
+            return functools.partial(self.replaced(thing.func), *args, **keywords)
         if type(thing) is np.ndarray and thing.dtype.kind == "O":
             joined = as_array(thing) if any(map(isbox, thing.ravel())) else thing
-            return self.plain(joined) if isbox(joined) else thing
+            return self.replaced(joined) if isbox(joined) else thing
         if type(thing) in (list, tuple, dict) and any(map(may_hold_boxes, flatten(thing)[0])):
-            return map_leaves(self.plain, thing)
+            return map_leaves(self.replaced, thing)
         return thing
 
-    def _plain_function(self, fun: types.FunctionType) -> types.FunctionType:
+    def _copy(self, fun: types.FunctionType) -> types.FunctionType:
         cells = fun.__closure__ or ()
-        closure = tuple(map(self._plain_cell, cells))
-        defaults, keywords = self.plain(fun.__defaults__), self.plain(fun.__kwdefaults__)
+        closure = tuple(map(self._copy_cell, cells))
+        defaults, keywords = self.replaced(fun.__defaults__), self.replaced(fun.__kwdefaults__)
         parts = zip(
             (*closure, defaults, keywords),
             (*cells, fun.__defaults__, fun.__kwdefaults__),
@@ -107,11 +122,11 @@ class Closures:
         twin.__kwdefaults__ = keywords
         return twin
 
-    def _plain_cell(self, cell: types.CellType) -> types.CellType:
+    def _copy_cell(self, cell: types.CellType) -> types.CellType:
         if cell == EMPTY:
             return cell
-        plain = self.plain(cell.cell_contents)
-        return cell if plain is cell.cell_contents else types.CellType(plain)
+        contents = self.replaced(cell.cell_contents)
+        return cell if contents is cell.cell_contents else types.CellType(contents)
 
 
 def may_hold_boxes(leaf: Any) -> bool:

@@ -1,0 +1,204 @@
+"""``daskgrad.scipy.integrate.quad``: SciPy's values; derivatives by args, closures and limits."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.integrate
+from functions_checked import check_against_scipy
+from lengths import in_short
+from numpy.testing import assert_allclose
+
+import daskgrad as dg
+from daskgrad.scipy import integrate, quadrature
+
+P = np.array([1.3, 0.7])
+TIGHT = {"epsabs": 1e-11, "epsrel": 1e-11}
+
+
+def wave(x, p, q):
+    return np.exp(-p * x) * np.cos(q * x**2)
+
+
+def bell(x, p, q):
+    return np.exp(-p * (x - q) ** 2)
+
+
+PROGRAMS = {
+    "args": lambda m, p: m.quad(wave, -0.3, 2.0, args=(p[0], p[1]))[0],
+    "one argument": lambda m, p: m.quad(lambda x, q: np.exp(q * x), 0.0, 1.0, args=p[0])[0] * p[1],
+    "a closure": lambda m, p: m.quad(lambda x: wave(x, p[0], p[1]), -0.3, 2.0)[0],
+    "many intervals": lambda m, p: m.quad(lambda x: np.cos(60.0 * p[0] * x) * p[1], 0.0, 1.5)[0],
+    "limits": lambda m, p: m.quad(lambda x: np.exp(x) * np.sin(x), p[0], p[1] ** 2)[0],
+    "limits and args": lambda m, p: m.quad(wave, p[1], p[0], args=(p[0], p[1]))[0],
+    "limits in reverse": lambda m, p: m.quad(wave, 3.0, p[1], args=(p[0], p[1]))[0],
+    "no length": lambda m, p: m.quad(wave, p[1] + 0.6, p[0], args=(p[0], p[1]))[0],
+    "to infinity": lambda m, p: m.quad(lambda x: bell(x, *p), p[1], np.inf)[0],
+    "from infinity": lambda m, p: m.quad(lambda x: bell(x, *p), -np.inf, p[0])[0],
+    "between infinities": lambda m, p: m.quad(lambda x: x**2 * bell(x, *p), -np.inf, np.inf)[0],
+    "from infinity to infinity": lambda m, p: m.quad(lambda x: bell(x, *p), np.inf, -np.inf)[0],
+    "points": lambda m, p: m.quad(
+        lambda x: np.abs(x - 0.4) * np.exp(p[0] * x * p[1]), 0.0, 1.0, points=[0.4]
+    )[0],
+    "a list as result": lambda m, p: m.quad(lambda x: np.reshape(p[0] * x, (1,))[0], 0, 1)[0],
+    "singular at an end": lambda m, p: m.quad(
+        lambda x: np.exp(p[0] * x) / np.sqrt(x), 0.0, p[0], **TIGHT
+    )[0],
+    "singular at the other end": lambda m, p: m.quad(
+        lambda x: np.exp(p[0] * x) / np.sqrt(1.0 - x), p[1], 1.0
+    )[0],
+    "singular at a point": lambda m, p: m.quad(
+        lambda x: np.exp(p[0] * x) * np.abs(x - 0.4) ** -0.5, 0.0, p[1], points=[0.4]
+    )[0],
+    "singular at infinity": lambda m, p: m.quad(
+        lambda x: np.cos(p[1] / x) * x**-1.5, p[0], np.inf, **TIGHT
+    )[0],
+    "singular by an exponent": lambda m, p: m.quad(
+        lambda x: x ** (-0.5 * p[1]), 0.0, p[0], **TIGHT
+    )[0],
+    "a logarithm": lambda m, p: m.quad(lambda x: np.log(x) * np.cos(p[0] * x), 0.0, p[1])[0],
+    "a complex function": lambda m, p: np.real(
+        m.quad(lambda x: np.exp(1j * p[0] * x), 0.0, p[1], complex_func=True)[0] * (1.0 + 2.0j)
+    ),
+    "of an integral": lambda m, p: m.quad(
+        lambda x: m.quad(lambda y: np.exp(-p[0] * x * y), 0.0, p[1] * x)[0], 0.0, 1.0
+    )[0],
+}
+SHORT = ("args", "limits and args", "to infinity", "a logarithm")
+
+
+@in_short("name", PROGRAMS, *SHORT)
+def test_values_and_derivatives(name):
+    program = PROGRAMS[name]
+    check_against_scipy(
+        lambda p: program(integrate, p), lambda p: program(scipy.integrate, p), P, rtol=1e-9
+    )
+
+
+def test_the_third_derivative_by_a_limit():
+    from autograd import grad
+
+    def area(b):
+        return integrate.quad(np.exp, 0.0, b)[0]
+
+    assert_allclose(grad(grad(grad(area)))(1.2), np.exp(1.2), rtol=1e-9)
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
+def test_nodes_are_those_that_the_derivative_needs(power):
+    """Of x**p the derivative by p is singular where the integrand is none."""
+
+    def program(p):
+        return integrate.quad(lambda x: x**p, 0.0, 1.0)[0]
+
+    value, slope = dg.value_and_grad(dg.delayed(program))(power)
+    assert_allclose([value, slope], [1.0 / (1.0 + power), -1.0 / (1.0 + power) ** 2], rtol=1e-10)
+
+
+def test_intervals_are_halved_where_the_derivative_needs_it():
+    def program(p):
+        return integrate.quad(lambda x: np.abs(x - 0.37) ** p, 0.0, 1.0)[0]
+
+    expected = 0.37 * np.log(0.37) + 0.63 * np.log(0.63) - 1.0
+    assert_allclose(dg.grad(dg.delayed(program))(0.0), expected, rtol=1e-7)
+
+
+def test_functions_of_plain_numbers_may_be_anything():
+    """``func`` is called with Python's floats, as by SciPy."""
+
+    def program(p):
+        return integrate.quad(lambda x: p * math.exp(x), 0.0, 1.0)[0]
+
+    value, slope = dg.value_and_grad(dg.delayed(program))(2.0)
+    assert_allclose([value, slope], [2.0 * (np.e - 1.0), np.e - 1.0])
+
+
+def test_a_step_in_the_integrand_is_seen_by_the_limits():
+    def program(p):
+        return integrate.quad(lambda x: 1.0 + (x > 0.5), 0.0, p, points=[0.5])[0]
+
+    assert_allclose(dg.grad(dg.delayed(program))(0.8), 2.0)
+
+
+def test_the_error_and_further_results_are_scipys():
+    ours, theirs = (
+        m.quad(wave, 0.0, 2.0, args=(1.0, 2.0), full_output=1) for m in (integrate, scipy.integrate)
+    )
+    assert ours[:2] == theirs[:2]
+    assert ours[2]["neval"] == theirs[2]["neval"]
+
+    def program(p):
+        value, error = integrate.quad(wave, 0.0, 2.0, args=(p, 2.0))
+        assert isinstance(error, float)
+        return value + error
+
+    assert dg.value_and_grad(dg.delayed(program))(1.0)[0] == sum(theirs[:2])
+
+
+def test_weights_are_scipys_for_plain_numbers():
+    ours, theirs = (
+        m.quad(math.exp, 0.0, 2.0, weight="cos", wvar=3.0) for m in (integrate, scipy.integrate)
+    )
+    assert ours == theirs
+
+
+def test_scipys_warnings_are_passed_on():
+    with pytest.warns(scipy.integrate.IntegrationWarning, match="maximum number of subdivisions"):
+        integrate.quad(lambda x: np.cos(500.0 * x), 0.0, 10.0, limit=2)
+
+
+ERRORS = {
+    "a weight": (
+        lambda p: integrate.quad(lambda x: p * x, 0.0, 1.0, weight="cos", wvar=3.0),
+        NotImplementedError,
+        "quad has no derivative with weight='cos'; multiply func by it",
+    ),
+    "points": (
+        lambda p: integrate.quad(lambda x: p * x, 0.0, 1.0, points=[0.4 * p]),
+        NotImplementedError,
+        "quad has no derivative by points=; split the integral there",
+    ),
+    "traced values in an object": (
+        lambda p: integrate.quad(Line(p).at, 0.0, 1.0),
+        NotImplementedError,
+        "quad has no derivative by traced values that func takes from an object; pass them as args",
+    ),
+    "too singular": (
+        lambda p: integrate.quad(lambda x: p * np.abs(x - 1.0) ** -0.9, 0.0, 1.0),
+        RuntimeError,
+        "quad has no derivative here: .*singularity",
+    ),
+}
+
+
+class Line:
+    """Holds traced values where closures are not looked for."""
+
+    def __init__(self, slope):
+        self.slope = slope
+
+    def at(self, x):
+        return self.slope * x
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", ERRORS)
+def test_what_has_no_derivative_is_an_error(case):
+    program, kind, message = ERRORS[case]
+    with pytest.raises(kind, match=message):
+        dg.grad(dg.delayed(lambda p: program(p)[0]))(0.9)
+
+
+def test_the_rule_is_exact_for_polynomials():
+    powers = np.arange(32)
+    found = [np.dot(quadrature.WEIGHTS, quadrature.NODES**n) for n in powers]
+    assert_allclose(found, (1.0 + (-1.0) ** powers) / (powers + 1.0), atol=1e-15)
+
+
+def test_in_sums():
+    def program(item, p):
+        return integrate.quad(lambda x: bell(x, p[0], item * p[1]), 0.0, np.inf)[0]
+
+    gradient = dg.grad(lambda p: dg.map_sum(program, [1.0, 1.5], p))(P)
+    parts = [dg.grad(dg.delayed(program), argnums=1)(item, P) for item in (1.0, 1.5)]
+    assert_allclose(gradient, sum(parts), rtol=1e-12)
