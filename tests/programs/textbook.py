@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 import scipy.special as sc
 
-from daskgrad.scipy import interpolate, linalg, signal, sparse, special, stats
+from daskgrad.scipy import integrate, interpolate, linalg, optimize, signal, sparse, special, stats
 
 random = np.random.default_rng(11)
 
@@ -196,6 +196,75 @@ def heat_conduction(experiment, p):
     return np.sum((sparse.linalg.spsolve(stiffness, heat) - measured) ** 2)
 
 
+def predator_prey(series, p):
+    """The misfit of the logarithms of two populations, by the equations of Lotka and Volterra."""
+    times, start, measured = series
+    a, b, c, d = np.exp(p)
+
+    def rates(t, y):
+        prey, predators = y
+        return [a * prey - b * prey * predators, d * prey * predators - c * predators]
+
+    found = integrate.solve_ivp(
+        rates, (0.0, times[-1]), start, method="DOP853", t_eval=times, rtol=1e-11, atol=1e-12
+    )
+    return np.sum((np.log(found.y) - measured) ** 2)
+
+
+def stiff_kinetics(data, p):
+    """The misfit of the products of Robertson's reactions, whose rates differ by nine orders."""
+    end, measured = data
+
+    def rates(t, y, k):
+        slow, fast, middle = k[0] * y[0], k[1] * y[1] ** 2, k[2] * y[1] * y[2]
+        return np.stack([middle - slow, slow - middle - fast, fast])
+
+    start = np.array([1.0, 0.0, 0.0])
+    found = integrate.solve_ivp(
+        rates, (0.0, end), start, method="Radau", args=(np.exp(p),), rtol=1e-8, atol=1e-12
+    )
+    return np.sum((found.y[::2, -1] - measured) ** 2)
+
+
+def random_effect(group, p):
+    """The log likelihood of a group's binary answers, whose common intercept is integrated out."""
+    x, answers = group
+    signs = 2.0 * answers - 1.0
+
+    def density(intercept, spread):
+        logs = np.sum(sc.log_expit(signs * (x @ p[1:] + intercept)))
+        return np.exp(logs + stats.norm.logpdf(intercept, scale=spread))
+
+    likelihood, _ = integrate.quad(density, -np.inf, np.inf, args=(np.exp(p[0]),), epsabs=1e-12)
+    return np.log(likelihood)
+
+
+def acid(titration, p):
+    """The misfit of the pH of a weak acid, from the balance of charges."""
+    base, measured = titration
+    total, dissociation = np.exp(p[0]), 10.0 ** -p[1]
+
+    def charge(ph):
+        protons = 10.0**-ph
+        anions = total * dissociation / (dissociation + protons)
+        return base + protons - anions - 1e-14 / protons
+
+    return (optimize.brentq(charge, 0.0, 14.0, xtol=1e-14) - measured) ** 2
+
+
+def market(year, p):
+    """The misfit of the prices of two goods at which supply meets demand."""
+    income, measured = year
+
+    def excess(logs, elasticities):
+        own, cross = elasticities
+        demand = income * np.exp(-own * logs + cross * logs[::-1])
+        return demand - np.exp(p[2:] + 0.5 * logs)
+
+    logs = optimize.root(excess, np.zeros(2), args=(np.exp(p[:2]),), tol=1e-13).x
+    return np.sum((logs - measured) ** 2)
+
+
 def drawn(count, *shape):
     return [random.normal(size=shape) for _ in range(count)]
 
@@ -255,4 +324,32 @@ PROGRAMS = {
     "parallel beams": (parallel_beams, pairs([0.0, 0.6, 1.9], drawn(3, 7)), drawn(1, 25)[0]),
     "ARMA": (arma, drawn(3, 12), drawn(1, 5)[0]),
     "heat conduction": (heat_conduction, pairs(drawn(3, 6), drawn(3, 6)), 0.3 * drawn(1, 7)[0]),
+    "predator and prey": (
+        predator_prey,
+        [
+            (np.array([0.0, 0.4, 1.1]), np.array([1.0, 0.5]), 0.1 * np.ones((2, 3))),
+            (np.array([0.5, 0.9]), np.array([2.0, 0.7]), np.zeros((2, 2))),
+        ],
+        np.array([0.1, -0.2, 0.3, -0.4]),
+    ),
+    "stiff kinetics": (
+        stiff_kinetics,
+        [(0.02, np.array([0.9, 0.05])), (0.1, np.array([0.8, 0.2]))],
+        np.log([0.4, 3e7, 1e4]),
+    ),
+    "random effect": (
+        random_effect,
+        pairs(drawn(2, 4, 2), (np.array([0, 1, 1, 0]), np.array([1, 1, 1, 0]))),
+        np.array([-0.3, 0.5, -0.7]),
+    ),
+    "acid": (
+        acid,
+        [(0.0, 2.9), (0.02, 4.3), (0.05, 4.7), (0.12, 12.0)],
+        np.array([np.log(0.1), 4.76]),
+    ),
+    "market": (
+        market,
+        [(1.0, np.array([0.1, -0.2])), (1.4, np.array([0.3, 0.0]))],
+        np.array([-0.1, -1.2, 0.2, -0.3]),
+    ),
 }

@@ -20,7 +20,7 @@ def slopes(fun, x):
     return (4.0 * central(5e-5) - central(1e-4)) / 3.0
 
 
-SHORT = ("Kalman filter", "hidden Markov model", "reaction", "heat conduction")
+SHORT = ("Kalman filter", "hidden Markov model", "reaction", "heat conduction", "market")
 
 
 @in_short("name", PROGRAMS, *SHORT)
