@@ -15,6 +15,7 @@ import scipy.integrate
 from scipy.integrate import DOP853, RK23, RK45, Radau
 
 from daskgrad.backends.autograd import value
+from daskgrad.backends.autograd.corrections import corrected, jacobian
 from daskgrad.backends.autograd.functions import PlainFunction, as_array, depth_of
 from daskgrad.scipy.steps import DormandPrince8Step, RadauStep, RungeKuttaStep, System, rows_of
 
@@ -37,23 +38,25 @@ def solve_ivp(
 ) -> Any:
     """The solution of ``dy/dt = fun(t, y)`` with ``y(t_span[0]) = y0``; ``.y`` is differentiated.
 
-    So are ``.sol``, with ``dense_output``, and where they are traced ``.t``: with respect to y0,
-    args, what ``fun`` closes over, ``t_span`` and ``t_eval``, in all orders, for the methods RK23,
-    RK45, DOP853 and Radau. ``fun`` is called with plain numbers t (unless they are traced) and
-    written in plain NumPy. Values are SciPy's, and so are failures: see ``.success``; what was
-    found until then is differentiated. ``jac`` is for SciPy.
+    So are ``.sol``, with ``dense_output``, ``.t`` where it is traced, and times and values of
+    events: with respect to y0, args, what ``fun`` and events close over, ``t_span`` and ``t_eval``,
+    in all orders, for the methods RK23, RK45, DOP853 and Radau. ``fun`` is called with plain
+    numbers t (unless they are traced) and written in plain NumPy. Values are SciPy's, and so are
+    failures: see ``.success``; what was found until then is differentiated. ``jac`` is for SciPy.
 
     Traced are all steps once more, in some ten operations for a stage beside those of ``fun``. For
     Radau each step takes as many pullbacks of ``fun`` as y has entries, and the inverse of a matrix
     three times as large.
 
-    NotImplementedError if there is a derivative to take with other methods, or with ``events``.
+    NotImplementedError if there is a derivative to take with other methods. LinAlgError for the
+    time of an event whose function has the slope zero there.
     """
     arguments = () if args is None else args
     system = System(fun, arguments, vectorized)
     given = options.get("jac")
     if callable(given):
         options["jac"] = PlainFunction(given, arguments)
+    functions = events_of(events, arguments)
     solver = METHODS.get(method, method)
     found, steps = solve(
         system.plain,
@@ -62,33 +65,51 @@ def solve_ivp(
         solver,
         t_eval=value(as_array(t_eval)) if t_eval is not None else None,
         dense_output=dense_output,
-        events=events,
+        events=functions and [function.plain for function in functions],
         vectorized=vectorized,
         **options,
     )
-    parts = (system.plain, *t_span, as_array(y0), as_array(t_eval if t_eval is not None else 0.0))
-    if not any(map(is_traced, parts)):
+    plains = [system.plain, *[function.plain for function in functions or ()]]
+    parts = [*t_span, as_array(y0), as_array(0.0 if t_eval is None else t_eval)]
+    if not any(map(depth_of, parts)) and not any(plain.is_traced for plain in plains):
         return found
-    require_derivative(solver, events)
+    require_derivative(solver)
     solution = Solution(system, solver, steps, t_span, as_array(y0))
-    return solution.put_into(found, t_eval, dense_output)
+    return solution.put_into(found, t_eval, dense_output, functions)
 
 
-def is_traced(part: Any) -> bool:
-    return part.is_traced if isinstance(part, PlainFunction) else depth_of(part) > 0
+class Event:
+    """A function whose zeros SciPy finds: ``plain`` for SciPy, and as the model has it."""
+
+    def __init__(self, fun: Callable, args: Any):
+        self.fun, self.args = fun, args
+        self.plain: Any = PlainFunction(fun, args)
+        for name in ("terminal", "direction"):  # SciPy looks at them
+            if hasattr(fun, name):
+                setattr(self.plain, name, getattr(fun, name))
+
+    def time(self, found: float, solution: Callable) -> Any:
+        """The time of a zero, with its derivatives."""
+
+        def at(vector: Any) -> Any:
+            return np.reshape(as_array(self.fun(vector[0], solution(vector[0]), *self.args)), (1,))
+
+        what = "the time of an event of integrate.solve_ivp"
+        return corrected(at, np.array([found]), lambda t: jacobian(at, t), what)[0]
 
 
-def require_derivative(method: Any, events: Any) -> None:
+def events_of(events: Any, args: Any) -> list[Event] | None:
+    if events is None:
+        return None
+    return [Event(each, args) for each in ((events,) if callable(events) else events)]
+
+
+def require_derivative(method: Any) -> None:
     if method not in STEPS:
         name = getattr(method, "__name__", method)
         raise NotImplementedError(
             f"integrate.solve_ivp has no derivative with method={name!r}; use method='Radau' for "
             f"stiff equations, or 'RK23', 'RK45' or 'DOP853'"
-        )
-    if events is not None:
-        raise NotImplementedError(
-            "integrate.solve_ivp has no derivative with events=; solve for the time with "
-            "optimize.brentq of the solution at it (dense_output=True), or leave events out"
         )
 
 
@@ -145,16 +166,27 @@ class Solution:
         found = np.concatenate(parts, axis=1)
         return found if np.all(np.diff(order) == 1) else found[:, np.argsort(order)]
 
-    def put_into(self, found: Any, t_eval: Any, dense_output: bool) -> Any:
+    def put_into(self, found: Any, t_eval: Any, dense_output: bool, events: Any) -> Any:
         """SciPy's result with traced values in it."""
+        times, ys, last = self._times, self.ys, found.t[-1] if len(found.t) else None
+        if events is not None:
+            pairs = list(zip(events, found.t_events, strict=True))
+            traced = [[event.time(t, self) for t in at] for event, at in pairs]
+            if found.status == 1 and t_eval is None:  # the last step has ended at an event
+                end = next(t for each in traced for t in each if value(t) == last)
+                times, ys = [*times[:-1], end], [*ys[:-1], self(end)]
+            found.t_events = [as_array(each) for each in traced]
+            found.y_events = [
+                np.transpose(self(as_array(each))) if each else np.array([]) for each in traced
+            ]
         if dense_output:
             found.sol = self
         if t_eval is None:
-            found.y = np.transpose(rows_of(self.ys))
-            if any(map(depth_of, self._times)):
-                found.t = as_array(self._times)
+            found.y = np.transpose(rows_of(ys))
+            if any(map(depth_of, times)):
+                found.t = as_array(times)
         elif len(found.t):
-            times = as_array(t_eval)[: len(found.t)]
-            found.y = self(times)
-            found.t = times if depth_of(times) else found.t
+            points = as_array(t_eval)[: len(found.t)]
+            found.y = self(points)
+            found.t = points if depth_of(points) else found.t
         return found

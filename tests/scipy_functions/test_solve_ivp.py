@@ -68,6 +68,28 @@ def at_end(m, p):
     return end.t[-1] * end.y[0, -1]
 
 
+def fall(t, y, gravity, drag):
+    return [y[1], -gravity - drag * y[1]]
+
+
+def falls(m, p, **kwargs):
+    """A ball that is thrown up: what was found until it is down, and all events."""
+
+    def down(t, y, gravity, drag):
+        return y[0] - 0.1 * p[0]
+
+    def top(t, y, gravity, drag):
+        return y[1]
+
+    down.terminal, down.direction = True, -1.0
+    kwargs = {"rtol": 1e-8, "atol": 1e-8, **kwargs}
+    found = m.solve_ivp(
+        fall, (0, 9.0), [0.0, 2.0 + p[1]], args=(9.8 * p[0], p[1]), events=[top, down], **kwargs
+    )
+    rows = np.concatenate([np.reshape(found.t, (1, -1)), found.y])
+    return rows, found.t_events, found.y_events
+
+
 PROGRAMS = {
     **{f"{name}, end": lambda m, p, name=name: solve(m, p, method=name).y for name in EXPLICIT},
     **{
@@ -107,9 +129,17 @@ PROGRAMS = {
     "complex": lambda m, p: np.real(
         m.solve_ivp(lambda t, y: 1j * p * y, (0, 0.9), np.array([1.0 + 0j, 2j]), **FIXED).y
     ),
+    "events": lambda m, p: np.concatenate(
+        [np.ravel(each) for found in falls(m, p)[1:] for each in found]
+    ),
+    "a terminal event": lambda m, p: falls(m, p, dense_output=True)[0][:, -1],
+    "a terminal event and times": lambda m, p: falls(m, p, t_eval=np.array([0.1, 0.2, 0.3, 5.0]))[
+        0
+    ][0],
+    "a terminal event, Radau": lambda m, p: falls(m, p, **TIGHT, max_step=0.2)[0][:, -1],
     "no time": lambda m, p: m.solve_ivp(decay, (1.0, 1.0), p, args=(p[0],)).y,
 }
-SHORT = ("RK45, end", "DOP853, times", "Radau, times", "an end", "traced times")
+SHORT = ("RK45, end", "DOP853, times", "Radau, times", "an end", "traced times", "events")
 
 
 @in_short("name", PROGRAMS, *SHORT)
@@ -165,7 +195,7 @@ def test_plain_results_are_scipys():
         {"method": "BDF"},
         {"method": "LSODA", "t_eval": [0.2]},
         {"method": scipy.integrate.Radau},
-        {"events": lambda t, y, *args: y[0] - 1.1},
+        {"events": lambda t, y, a, b: y[0] - 1.1},
     ):
         ours, theirs = (
             m.solve_ivp(prey, (0.0, 0.9), [1.0, 0.5], args=P, **kwargs)
@@ -202,7 +232,6 @@ REFUSED = {
     "BDF": ({"method": "BDF"}, "method='BDF'; use method='Radau'"),
     "LSODA": ({"method": "LSODA"}, "method='LSODA'; use method='Radau'"),
     "a method": ({"method": OwnMethod}, "method='OwnMethod'"),
-    "events": ({"events": lambda t, y, *args: y[0] - 1.1}, "events="),
 }
 
 
@@ -215,6 +244,17 @@ def test_what_has_no_derivative_is_an_error(case):
 
     with pytest.raises(NotImplementedError, match=f"solve_ivp has no derivative with {message}"):
         dg.grad(dg.delayed(program))(P)
+
+
+def test_an_event_that_is_a_jump_has_no_derivative():
+    def program(p):
+        found = integrate.solve_ivp(
+            lambda t, y: [p], (0.0, 2.0), [0.0], events=lambda t, y: np.sign(t - 1.0) + 0.0 * p
+        )
+        return found.t_events[0][0]
+
+    with pytest.raises(np.linalg.LinAlgError, match=r"the time of an event .* has no derivative"):
+        dg.grad(dg.delayed(program))(1.0)
 
 
 def test_args_that_are_no_tuple_are_an_error():
