@@ -10,7 +10,7 @@ Evaluating Derivatives, 2008, chapter 15.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import scipy.optimize
@@ -143,6 +143,10 @@ def minimize(
     """
     args = as_tuple(args)
     function = Function(fun, args, has_jacobian=jac is True)
+    if bounds is not None and not isinstance(bounds, scipy.optimize.Bounds):
+        bounds = [[value(end) for end in pair] for pair in bounds]
+    if constraints and (function.plain.is_traced or PlainFunction(lambda: constraints).is_traced):
+        raise_constrained()
     plain = [PlainFunction(each, args) if callable(each) else each for each in (jac, hess, hessp)]
     found = scipy.optimize.minimize(
         function.plain,
@@ -221,13 +225,17 @@ class Gradient:
         return gradient(self._function.inner, x)
 
 
+def raise_constrained() -> NoReturn:
+    raise NotImplementedError(
+        "optimize.minimize has no derivative with constraints=; put them into fun, or write the "
+        "conditions of optimality for optimize.root"
+    )
+
+
 def require_inside(x: np.ndarray, bounds: Any, constraints: Any) -> None:
     """NotImplementedError under constraints, and at a bound: there x is the root of nothing."""
-    if constraints not in ((), [], None):
-        raise NotImplementedError(
-            "optimize.minimize has no derivative with constraints=; put them into fun, or write "
-            "the conditions of optimality for optimize.root"
-        )
+    if constraints:
+        raise_constrained()
     if bounds is None:
         return
     if not isinstance(bounds, scipy.optimize.Bounds):

@@ -1,6 +1,7 @@
 """``daskgrad.scipy.optimize``: SciPy's solutions; derivatives of the implicit functions."""
 
 import functools
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -43,6 +44,14 @@ class Curve:
 
     def at(self, x):
         return curve(x, *self.p)
+
+
+class Numbers(NamedTuple):
+    p: float
+    q: list
+
+    def at(self, x):
+        return curve(x, self.p, *self.q)
 
 
 def bowl(x, p):
@@ -90,6 +99,7 @@ PROGRAMS = {
     "brentq between traced ends": lambda o, p: o.brentq(curve, -p[0] - 4.0, 3.0, args=tuple(p)),
     "brentq of a default": lambda o, p: o.brentq(lambda x, p=p: curve(x, *p), -4.0, 3.0),
     "brentq of a method": lambda o, p: o.brentq(Curve(p).at, -4.0, 3.0),
+    "brentq of a named tuple": lambda o, p: o.brentq(Numbers(p[0], [p[1]]).at, -4.0, 3.0),
     "brentq of a partial": lambda o, p: o.brentq(functools.partial(curve, p=p[0], q=p[1]), -4, 3),
     "brentq of brentq": lambda o, p: o.brentq(
         lambda x: x + o.brentq(lambda y: y**3 + y - x * p[0], -9.0, 9.0) - p[1], -3.0, 3.0
@@ -110,7 +120,7 @@ PROGRAMS = {
             lambda x: np.sum((x - p) ** 2),
             START,
             jac=lambda x: 2.0 * (x - dg.value(p)),
-            bounds=[(-9.0, None), (None, 9.0)],
+            bounds=[(-9.0 * p[0], None), (None, 9.0)],
             tol=1e-14,
         ).x
     ),
@@ -179,6 +189,15 @@ ERRORS = {
             lambda x: np.sum((x - p) ** 2),
             START,
             constraints=[{"type": "eq", "fun": lambda x: x[0] - x[1]}],
+        ).x[0],
+        NotImplementedError,
+        r"optimize\.minimize has no derivative with constraints=",
+    ),
+    "traced constraints": (
+        lambda p: optimize.minimize(
+            lambda x: np.sum((x - 0.3) ** 2),
+            START,
+            constraints={"type": "eq", "fun": lambda x: x[0] - p},
         ).x[0],
         NotImplementedError,
         r"optimize\.minimize has no derivative with constraints=",

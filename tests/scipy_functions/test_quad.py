@@ -26,6 +26,11 @@ def bell(x, p, q):
 
 PROGRAMS = {
     "args": lambda m, p: m.quad(wave, -0.3, 2.0, args=(p[0], p[1]))[0],
+    "a tuple in a closure": lambda m, p: m.quad(
+        lambda x, given={"rates": [p[0], (p[1],)]}: wave(x, given["rates"][0], *given["rates"][1]),
+        -0.3,
+        2.0,
+    )[0],
     "one argument": lambda m, p: m.quad(lambda x, q: np.exp(q * x), 0.0, 1.0, args=p[0])[0] * p[1],
     "a closure": lambda m, p: m.quad(lambda x: wave(x, p[0], p[1]), -0.3, 2.0)[0],
     "many intervals": lambda m, p: m.quad(lambda x: np.cos(60.0 * p[0] * x) * p[1], 0.0, 1.5)[0],

@@ -82,7 +82,10 @@ class PlainFunction:
 
 
 class Closures:
-    """Copies functions that close over traced values, with others in their place."""
+    """Copies functions that close over traced values, with others in their place.
+
+    They are looked for in closures, defaults, partials and pytrees, and not in other objects.
+    """
 
     def __init__(self, replace: Callable) -> None:
         self._replace = replace
@@ -103,7 +106,12 @@ class Closures:
         if type(thing) is np.ndarray and thing.dtype.kind == "O":
             joined = as_array(thing) if any(map(isbox, thing.ravel())) else thing
             return self.replaced(joined) if isbox(joined) else thing
-        if type(thing) in (list, tuple, dict) and any(map(may_hold_boxes, flatten(thing)[0])):
+        if isinstance(thing, types.MethodType):
+            owner = self.replaced(thing.__self__)
+            return thing if owner is thing.__self__ else types.MethodType(thing.__func__, owner)
+        leaves = flatten(thing)[0]
+        is_leaf = len(leaves) == 1 and leaves[0] is thing
+        if not is_leaf and any(map(may_hold_boxes, leaves)):
             return map_leaves(self.replaced, thing)
         return thing
 
@@ -130,5 +138,5 @@ class Closures:
 
 
 def may_hold_boxes(leaf: Any) -> bool:
-    kinds = types.FunctionType | functools.partial
+    kinds = types.FunctionType | types.MethodType | functools.partial
     return isbox(leaf) or isinstance(leaf, kinds) or type(leaf) is np.ndarray
