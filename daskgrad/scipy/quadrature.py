@@ -159,6 +159,11 @@ def dot(fun: Callable, rule: Rule) -> Any:
     return np.dot(weights, as_array([number_at(fun, x) for x in nodes]))
 
 
+def rounding_of(fun: Callable, rule: Rule) -> float:
+    nodes, weights = rule
+    return 1e-13 * float(np.dot(np.abs(weights), np.abs([fun(x) for x in nodes])))
+
+
 def number_at(fun: Callable, x: Any) -> Any:
     found = as_array(fun(x))
     return np.reshape(found, ()) if np.ndim(found) else found
@@ -248,10 +253,10 @@ class Area:
             else:
                 done.append(rule)
                 total = total + self._sums(fun, rule)
-        if not abs(total[0] - integral) <= max(tolerance, 1e-12 * abs(integral)):
-            return None
-        nodes, weights = zip(*done, strict=True)
-        return [x for part in nodes for x in part], np.concatenate(weights)
+        parts, weights = zip(*done, strict=True)
+        rule = [x for part in parts for x in part], np.concatenate(weights)
+        away = abs(total[0] - integral)
+        return rule if away <= max(tolerance, rounding_of(fun, rule)) else None
 
     def _smooth(
         self, fun: PlainFunction, low: float, high: float, halves: list, tolerance: float
@@ -265,8 +270,7 @@ class Area:
                 return None  # the interval is too short for so many numbers
             parts = [self._sums(fun, self._rule(half[0], half[1], is_drawn)) for half in halves]
             found = self._sums(fun, rule)
-            rounding = 1e-13 * np.sum(np.abs(rule[1]) * np.abs([fun(x) for x in rule[0]]))
-            if np.max(np.abs(found - sum(parts))) <= max(tolerance, rounding):
+            if np.max(np.abs(found - sum(parts))) <= max(tolerance, rounding_of(fun, rule)):
                 return rule
         return None
 

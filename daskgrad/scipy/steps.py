@@ -39,7 +39,8 @@ class System:
     def _vector(self, fun: Callable, y: Any) -> Any:
         if self._is_vectorized:
             return np.reshape(as_array(fun(np.reshape(y, (-1, 1)))), (-1,))
-        return as_array(fun(y))
+        found = as_array(fun(y))
+        return found if np.ndim(found) else found * np.ones(np.shape(y))
 
 
 def rows_of(vectors: Sequence[Any]) -> Any:

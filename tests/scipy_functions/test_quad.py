@@ -45,7 +45,7 @@ PROGRAMS = {
     "points": lambda m, p: m.quad(
         lambda x: np.abs(x - 0.4) * np.exp(p[0] * x * p[1]), 0.0, 1.0, points=[0.4]
     )[0],
-    "a list as result": lambda m, p: m.quad(lambda x: np.reshape(p[0] * x, (1,))[0], 0, 1)[0],
+    "zero": lambda m, p: m.quad(lambda x: p[0] * np.sin(p[1] * x), -1.0, 1.0)[0],
     "singular at an end": lambda m, p: m.quad(
         lambda x: np.exp(p[0] * x) / np.sqrt(x), 0.0, p[0], **TIGHT
     )[0],

@@ -137,6 +137,10 @@ PROGRAMS = {
         0
     ][0],
     "a terminal event, Radau": lambda m, p: falls(m, p, **TIGHT, max_step=0.2)[0][:, -1],
+    "one number": lambda m, p: m.solve_ivp(lambda t, y: -p[0] * y[0], (0, 0.9), [p[1]], **FIXED).y,
+    "a list of traced numbers as start": lambda m, p: (
+        m.solve_ivp(decay, (0, 0.9), np.array([p[1], 1.0]), args=(p[0],), **FIXED).y
+    ),
     "no time": lambda m, p: m.solve_ivp(decay, (1.0, 1.0), p, args=(p[0],)).y,
 }
 SHORT = ("RK45, end", "DOP853, times", "Radau, times", "an end", "traced times", "events")
