@@ -69,7 +69,7 @@ PROGRAMS = {
         lambda x: m.quad(lambda y: np.exp(-p[0] * x * y), 0.0, p[1] * x)[0], 0.0, 1.0
     )[0],
 }
-SHORT = ("args", "limits and args", "to infinity", "a logarithm")
+SHORT = ("args", "limits and args")
 
 
 @in_short("name", PROGRAMS, *SHORT)
