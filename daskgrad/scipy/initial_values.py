@@ -43,6 +43,8 @@ def solve_ivp(
     in all orders, for the methods RK23, RK45, DOP853 and Radau. ``fun`` is called with plain
     numbers t (unless they are traced) and written in plain NumPy. Values are SciPy's, and so are
     failures: see ``.success``; what was found until then is differentiated. ``jac`` is for SciPy.
+    Not seen: jumps of ``fun`` in t whose place depends on what is differentiated; solve piece by
+    piece, up to a terminal event.
 
     Traced are all steps once more, in some ten operations for a stage beside those of ``fun``. For
     Radau each step takes as many pullbacks of ``fun`` as y has entries, and the inverse of a matrix

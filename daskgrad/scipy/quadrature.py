@@ -202,9 +202,14 @@ def strip(fun: Callable, limit: Any, plain: float) -> Any:
     depth = depth_of(limit)
     if not depth or np.isinf(plain):
         return 0.0
-    width = limit - plain
+    width, found = limit - plain, number_at(fun, plain)
+    if not np.isfinite(value(found)):
+        raise RuntimeError(
+            f"integrate.quad has no derivative by a limit at which func is not finite: it is "
+            f"{value(found)} at {plain:.6g}; substitute, so that the limit is a plain number"
+        )
     if depth == 1:
-        return width * number_at(fun, plain)
+        return width * found
     nodes, weights = np.polynomial.legendre.leggauss((depth + 1) // 2)
     terms = [
         w * number_at(fun, plain + 0.5 * (x + 1.0) * width)

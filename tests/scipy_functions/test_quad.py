@@ -168,6 +168,11 @@ ERRORS = {
         NotImplementedError,
         "quad has no derivative by traced values that func takes from an object; pass them as args",
     ),
+    "a limit at which it is infinite": (
+        lambda p: integrate.quad(lambda x: np.abs(x - 0.9) ** -0.5, p, 1.0),
+        RuntimeError,
+        "quad has no derivative by a limit at which func is not finite: it is inf at 0.9",
+    ),
     "too singular": (
         lambda p: integrate.quad(lambda x: p * np.abs(x - 1.0) ** -0.9, 0.0, 1.0),
         RuntimeError,
