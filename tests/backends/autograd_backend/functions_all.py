@@ -7,6 +7,7 @@ import functions_interpolate
 import functions_linalg
 import functions_matrices
 import functions_numpy
+import functions_roots
 import functions_scipy
 import functions_special
 import functions_statistics
@@ -21,6 +22,7 @@ MODULES = (  # each enters its functions when it is imported
     functions_linalg,
     functions_matrices,
     functions_numpy,
+    functions_roots,
     functions_scipy,
     functions_special,
     functions_statistics,

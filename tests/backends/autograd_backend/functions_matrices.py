@@ -5,6 +5,7 @@ import numpy as np
 from autograd.numpy import numpy_wrapper as anp
 from functions_linalg import (
     POSITIVES,
+    RIGHT,
     SPREAD,
     TALL,
     TALLS,
@@ -23,7 +24,16 @@ RANKLESS = np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]])
 function(
     la.lstsq,
     [(Held(TALL), Held(V))],
-    reasons=dict.fromkeys(["a", "b", "rcond"], "refused; NumPy's is composed: test_compositions"),
+    reasons=dict.fromkeys(["a", "b", "rcond"], "refused; NumPy's is right"),
+)
+function(
+    np.linalg.lstsq,
+    [(TALL, V), (TALL, A.T), (WIDE, V[:2].copy()), (M, RIGHT), (Z, RIGHT)],
+    rcond=[1e-10],
+    adapt=lambda fun: (
+        lambda a, b, *args, **kwargs: [fun(a, b, *args, **kwargs)[n] for n in (0, 1, 3)]
+    ),
+    refused={"a": Wrt((RANKLESS, V[:3].copy()))},
 )
 function(la.tensorinv, [(spaced(42, 2, 3, 6) + np.eye(6).reshape(2, 3, 6),)])
 function(

@@ -110,7 +110,8 @@ REFUSED = {
     "edges that depend": lambda x: np.sum(np.histogram(x, 2)[0]),
     "out=": lambda x: np.sum(np.choose([0, 0, 0], [x], out=np.zeros(3))),
     "period=": lambda x: np.sum(np.unwrap(x, period=x[0])),
-    "scipy.special.i0": lambda x: np.sum(np.i0(x)),
+    "double root": lambda x: np.sum(np.abs(np.roots(np.poly([x[0], x[0], x[1]])))),
+    "of more than 20 rows": lambda x: np.sum(np.poly(x[0] * np.eye(21))),
 }
 
 
@@ -118,3 +119,22 @@ REFUSED = {
 def test_what_has_no_derivative_is_refused(told):
     with pytest.raises(NotImplementedError, match=told):
         dg.grad(dg.delayed(REFUSED[told]))(X)
+
+
+CONSTANT = {
+    "signbit": np.signbit,
+    "spacing": np.spacing,
+    "digitize": lambda x: np.digitize(x, [0.0, 1.0]),
+    "isin": lambda x: np.isin(test_elements=[0.5], element=x),
+    "lexsort": lambda x: np.lexsort((x, C[:3] > 5.0)),
+    "nanargmax": np.nanargmax,
+    "nanargmin": lambda x: np.nanargmin(x, axis=0),
+    "matrix_rank": lambda x: np.linalg.matrix_rank(np.diag(x)),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANT)
+def test_what_is_constant_between_its_jumps_has_the_derivative_zero(name):
+    model = dg.delayed(lambda x: np.sum(CONSTANT[name](x) * x))
+    assert_allclose(dg.grad(model)(X), CONSTANT[name](X) * np.ones(3))
+    assert_allclose(dg.jvp(model, (X,), (X,))[1], np.sum(CONSTANT[name](X) * X))

@@ -109,6 +109,17 @@ def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable:
     return sort_by(np.argsort, a, axis, kind=kind, stable=stable)
 
 
+@equivalent(anp.sort_complex)
+def sort_complex(a: Any) -> Any:
+    ordered = sort_by(np.argsort, a, -1)
+    return ordered if anp.iscomplexobj(ordered) else ordered + 0j
+
+
+@equivalent(anp.copy, keywords="order subok")
+def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
+    return anp.array(a)
+
+
 @equivalent(
     anp.partition, needed=lambda *args, **kwargs: not is_vector(*args), keywords="kth axis kind"
 )

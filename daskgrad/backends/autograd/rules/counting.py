@@ -90,3 +90,18 @@ def histogramdd(
             counts = counts / widths
         counts = counts / total
     return counts, edges
+
+
+@composed(np.histogram_bin_edges)
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
+    """Between the least and the largest number; how many there are is constant."""
+    if np.ndim(plain(as_array(bins))) == 1:
+        return as_array(bins)
+    count = bins
+    if isinstance(bins, str):
+        ends = None if range is None else tuple(map(plain, range))
+        count = len(np.histogram_bin_edges(plain(as_array(a)), bins, ends)) - 1
+    low, high = (anp.min(a), anp.max(a)) if range is None else range
+    if plain(low) == plain(high):
+        low, high = low - 0.5, high + 0.5
+    return anp.linspace(low, high, count + 1)

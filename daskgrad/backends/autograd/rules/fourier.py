@@ -104,3 +104,16 @@ for line, *several in (fft.fft, fft.fft2, fft.fftn), (fft.ifft, fft.ifft2, fft.i
         forward(fun, line, line, None, needed=are_repeated)
 declare(fft.ifft, fft.fft, keywords=LINE)
 declare(fft.fftshift, fft.ifftshift, keywords="axes")
+
+
+SWAPPED = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
+
+
+@equivalent(fft.hfft, keywords=LINE)
+def hfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
+    return fft.irfft(anp.conj(a), n, axis, SWAPPED[norm])
+
+
+@equivalent(fft.ihfft, keywords=LINE)
+def ihfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
+    return anp.conj(fft.rfft(a, n, axis, SWAPPED[norm]))

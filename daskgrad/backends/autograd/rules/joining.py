@@ -83,3 +83,13 @@ def apply_along_axis(func1d: Callable, axis: int, arr: Any, *args: Any, **kwargs
     value = anp.reshape(anp.stack(rows), (*around, *shape_of(rows[0])))
     ndim = np.ndim(plain(rows[0]))
     return anp.moveaxis(value, tuple(range(-ndim, 0)), tuple(range(axis, axis + ndim)))
+
+
+@composed(np.apply_over_axes)
+def apply_over_axes(func: Callable, a: Any, axes: Any) -> Any:
+    found = anp.array(a)
+    for axis in np.atleast_1d(axes):
+        reduced = func(found, int(axis) % np.ndim(plain(found)))
+        is_kept = np.ndim(plain(reduced)) == np.ndim(plain(found))
+        found = reduced if is_kept else anp.expand_dims(reduced, int(axis))
+    return found

@@ -18,9 +18,9 @@ from daskgrad.backends.autograd.rules.declaration import DECLARED
 KNOWN: set[Callable] = set()  # the functions of NumPy and SciPy that have rules
 
 _awaited = {  # autograd's modules, and ours with the rules of their functions
-    "autograd.numpy": "arithmetic arrangements counting cumulation elementwise filters "
+    "autograd.numpy": "arithmetic arrangements constants counting cumulation elementwise filters "
     "fourier indexing inplace joining linalg matrices norms padding "
-    "polynomials products reductions selections statistics ufuncs",
+    "polynomials products reductions roots selections statistics ufuncs",
     "autograd.scipy.special": "special special_bessel special_distributions special_elliptic "
     "special_errors special_gamma special_incomplete special_polynomials",
     "autograd.scipy.linalg": "scipy_linalg",

@@ -6,12 +6,13 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
+from autograd.extend import primitive
 from autograd.numpy import linalg
 
 from daskgrad.backends.autograd.rules.declaration import Refusal, declare, equivalent, plain
 from daskgrad.backends.autograd.rules.linalg import conjugate_transposed
 from daskgrad.backends.autograd.rules.statistics import axes_at_end
-from daskgrad.backends.autograd.rules.twins import composed
+from daskgrad.backends.autograd.rules.twins import as_array, composed
 
 # ------------------------------------------------------------------------- solutions, inverses
 
@@ -25,6 +26,22 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
 
 
 @composed(np.linalg.lstsq)
+def least_squares_of(a: Any, b: Any, rcond: Any = None) -> tuple:
+    a, b = as_array(a), as_array(b)
+    parts = [least_squares_part(a, b, rcond, number) for number in (0, 1, 3)]
+    return (*parts[:2], np.linalg.lstsq(plain(a), plain(b), rcond)[2], parts[2])
+
+
+@primitive
+def least_squares_part(a: Any, b: Any, rcond: Any, number: int) -> np.ndarray:
+    return np.linalg.lstsq(a, b, rcond)[number]
+
+
+@equivalent(least_squares_part, arrays=2)
+def part_of_least_squares(a: Any, b: Any, rcond: Any, number: int) -> Any:
+    return least_squares(a, b, rcond)[number]
+
+
 def least_squares(a: Any, b: Any, rcond: Any = None) -> tuple:
     """By the pseudoinverse, of matrices of full rank."""
     rows, columns = np.shape(plain(a))
@@ -170,11 +187,6 @@ for fun, twin, keywords in (
 
 
 # ------------------------------------------------------------------------------- composed
-
-
-@composed(np.linalg.matrix_rank)
-def matrix_rank(A: Any, *args: Any, **kwargs: Any) -> Any:
-    return np.linalg.matrix_rank(plain(A), *args, **kwargs)
 
 
 @composed(np.linalg.multi_dot)

@@ -142,6 +142,11 @@ def cross(
     return anp.moveaxis(anp.array(parts), 0, axisc)
 
 
+@equivalent(anp.vdot, arrays=2)
+def vdot(a: Any, b: Any) -> Any:
+    return anp.dot(anp.conj(anp.ravel(a)), anp.ravel(b))
+
+
 # ------------------------------------------------------------------------------ einsum
 
 

@@ -10,6 +10,8 @@ from daskgrad.backends.autograd.rules.elementwise import slope_adjoint
 
 declare(anp.cbrt, adjoint=slope_adjoint(0, lambda ans, x: 1.0 / (3.0 * ans**2)))
 
+declare(anp.positive, adjoint=slope_adjoint(0, lambda ans, x: 1.0))
+
 # ------------------------------------------------------------------------------- of two numbers
 
 
