@@ -6,6 +6,7 @@ It is made of the table that the sweep goes through, so that it tells what is te
 for the column that tells what its ``jax.numpy`` and ``jax.scipy`` have.
 """
 
+import functools
 import importlib
 import inspect
 import warnings
@@ -17,9 +18,11 @@ import numpy as np
 import scipy.special
 from autograd.tracer import trace_primitives_map
 from functions_all import HANDED_ON, TABLE
-from sweep import Function, is_array
+from sweep import Function, is_array, refusal_calls
 
+from daskgrad.backends.autograd import trace
 from daskgrad.backends.autograd.rules.known import without_derivative
+from daskgrad.backends.autograd.rules.twins import TWINS
 
 MODULES = {  # of plain functions -> autograd's functions, JAX's module
     np: (anp, "jax.numpy"),
@@ -93,28 +96,57 @@ def is_constant(names: Sequence[str], traced: Any) -> bool:
 
 def page() -> str:
     lines, count = [], 0
+    refused: list[tuple[str, str]] = []
     for module, (traced, jax_name) in MODULES.items():
         functions = functions_of(module)
         found = {fun: entries_of(fun, names, traced) for fun, names in functions.items()}
-        rows = [row_of(functions[fun], entries) for fun, entries in found.items() if entries]
+        every = [row_of(functions[fun], entries) for fun, entries in found.items() if entries]
+        rows = [row for row in every if row.differentiated]
         count += len(rows)
+        refused += [
+            (f"{module.__name__}.{names[0]}", told)
+            for fun, names in functions.items()
+            if (told := refusal_of(fun, found[fun]))
+        ]
         jax = importlib.import_module(jax_name)
         lines += [f"\n## `{module.__name__}`\n", *HEAD, *[row.line(jax) for row in rows]]
-        rest = [functions[fun] for fun, entries in found.items() if not entries]
+        rest = [functions[fun] for fun in functions if not (found[fun] or fun in SPOKEN)]
         constant = [names[0] for names in rest if is_constant(names, traced)]
         others = {names[0] for names in rest} - {*constant, *NOTHING}
         lines += listed("Constant between their jumps, with the derivative zero", constant)
         lines += listed("Without a rule of their own", others)
-    return "\n".join([INTRO.format(count=count), *lines])
+    lines += REFUSED + [f"| `{name}` | {told} |" for name, told in refused]
+    return "\n".join([INTRO.format(count=count, refused=len(refused)), *lines])
 
 
+def refusal_of(fun: Callable, entries: Sequence[Function]) -> str:
+    """What a function says that has no derivative at all; nothing if it has one."""
+    if fun in IN_PLACE:
+        calls = [TWINS[fun]]
+    elif entries and not row_of([], entries).differentiated:
+        refused = [call for entry in entries for _, call in refusal_calls(entry)]
+        calls = [functools.partial(trace, call, call.arrays("d")) for call in refused]
+    else:
+        return UNASKED.get(fun, "")
+    try:
+        calls[0]()
+    except (NotImplementedError, TypeError) as error:
+        return str(error)
+    raise AssertionError(f"{fun} is not refused")
+
+
+IN_PLACE = (np.put, np.place, np.putmask, np.copyto, np.put_along_axis, np.fill_diagonal)
+UNASKED = {  # functions that do not ask their arguments, and refuse what is traced
+    np.arange: "np.arange takes no traced values; write start + step * np.arange(count)",
+}
+SPOKEN = {*IN_PLACE, *UNASKED}
 NOTHING = frozenset(  # functions of shapes, dtypes, integers, files and text
     """
     array2string array_repr array_str asarray asanyarray ascontiguousarray asfortranarray
     asarray_chkfinite asmatrix base_repr binary_repr bitwise_and bitwise_count bitwise_invert
     bitwise_left_shift bitwise_right_shift bitwise_or bitwise_xor bitwise_not bmat
-    broadcast_shapes busday_count busday_offset can_cast common_type copyto datetime_as_string
-    datetime_data diag_indices diag_indices_from einsum_path empty eye fftfreq rfftfreq
+    broadcast_shapes busday_count busday_offset can_cast common_type datetime_as_string
+    datetime_data diag_indices diag_indices_from einsum_path empty eye fromfunction
     format_float_positional format_float_scientific from_dlpack frombuffer fromfile fromiter
     frompyfunc fromregex fromstring gcd genfromtxt get_include get_printoptions getbufsize geterr
     geterrcall hamming hanning bartlett blackman identity indices info invert is_busday isdtype
@@ -132,14 +164,21 @@ HEAD = [
 ]
 
 
+REFUSED = [
+    "\n## Refused\n",
+    "What has no derivative, or none that is written, and what the error says.\n",
+    "| function | instead |",
+    "| --- | --- |",
+]
+
 INTRO = """# Coverage
 
 {count} functions of NumPy and SciPy are differentiated: in models in plain NumPy, in both modes,
-in all orders where they are smooth. The page is made of the table that the tests go through: each
-argument here is compared with differences, or its refusal is seen. What is refused raises an
-error that says what to write instead; so does an argument that is not named. Of a function
-without a rule NumPy's own code runs, whose parts may have one, or an error tells that there is
-none."""
+in all orders where they are smooth; {refused} are refused. The page is made of the table that
+the tests go through: each argument here is compared with differences, or its refusal is seen. What
+is refused raises an error that says what to write instead; so does an argument that is not named.
+Of a function without a rule NumPy's own code runs, whose parts may have one, or an error tells that
+there is none."""
 
 
 def listed(title: str, names: Iterable[str]) -> list[str]:

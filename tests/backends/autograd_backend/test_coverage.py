@@ -1,6 +1,7 @@
 """The page of coverage is up to date, and every function is in one of its lists."""
 
 import pathlib
+import re
 
 import coverage_page
 import pytest
@@ -12,6 +13,14 @@ PAGE = pathlib.Path(__file__).parents[3] / "docs" / "coverage.md"
 def test_the_page_of_coverage_is_made_of_the_table():
     pytest.importorskip("jax", reason="needs JAX for a column")
     assert PAGE.read_text() == coverage_page.page() + "\n", "run coverage_page.py again"
+
+
+def test_few_functions_are_refused():
+    differentiated, refused = map(
+        int, re.findall(r"(\d+) (?:functions|are refused)", PAGE.read_text())
+    )
+    assert differentiated >= 350
+    assert refused <= 40
 
 
 def test_the_page_is_of_what_numpy_has():
