@@ -122,6 +122,9 @@ function(
     },
 )
 function(
+    la.svd, [(SPREAD,), (N,)], full_matrices=[True], adapt=of_singular, name="full svd of squares"
+)
+function(
     la._primitive_norm,
     [(V,), (A,), (STACK,), (-V,), (C[0],)],
     ord=[2, 3, 1, 0.5, "fro", "nuc", 2.5],

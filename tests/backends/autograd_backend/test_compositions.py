@@ -67,3 +67,30 @@ def test_multi_dot_takes_the_order_with_the_fewest_multiplications():
     wide, tall = np.ones((2, 500)), np.ones((500, 2))
     product = dg.grad(dg.delayed(lambda x: np.sum(np.linalg.multi_dot([x, wide, tall]))))
     np.testing.assert_allclose(product(np.ones((500, 2))), 1000.0)
+
+
+DEGENERATE = {
+    "slogdet.*singular matrix a.*np.linalg.det": lambda x: np.linalg.slogdet(x * np.ones((3, 3)))[
+        1
+    ],
+    "eigh.*eigenvectors.*equal eigenvalues": lambda x: np.sum(np.linalg.eigh(x * np.eye(3))[1]),
+    "svd.*equal singular values": lambda x: np.linalg.svd(x * np.eye(3))[0][0, 0],
+    "svd.*full_matrices=True": lambda x: np.sum(np.linalg.svd(x * TALL)[1]),
+}
+
+
+@pytest.mark.parametrize("told", DEGENERATE)
+def test_what_has_no_derivative_at_a_matrix_is_refused(told):
+    with pytest.raises(NotImplementedError, match=told):
+        dg.grad(dg.delayed(DEGENERATE[told]))(2.0)
+
+
+@pytest.mark.parametrize("name", ["eigh", "svd"])
+def test_equal_values_have_a_derivative_where_their_vectors_are_not_used(name):
+    def values(x):
+        return getattr(np.linalg, name)(x)[1 if name == "svd" else 0]
+
+    model = dg.delayed(lambda x: np.sum(values(x) ** 2))
+    np.testing.assert_allclose(dg.grad(model)(np.eye(3)), 2.0 * np.eye(3), atol=1e-15)
+    if name == "eigh":  # forward mode has the vectors of svd, too, which it refuses
+        assert dg.jvp(model, (np.eye(3),), (np.eye(3),))[1] == pytest.approx(6.0)

@@ -328,6 +328,10 @@ TIES = {  # function of an array whose derivative jumps there, and the gradient 
         [1.0, 0.0, 1.0],
     ),
     "nanstd of one": (lambda x: anp.nanstd(x), [np.nan, 4.0, np.nan], [0.0, 0.0, 0.0]),
+    "norm of zeros": (lambda x: anp.linalg.norm(x), [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]),
+    "norm of zeros, ord": (lambda x: anp.linalg.norm(x, 3), [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]),
+    "hypot of zeros": (lambda x: anp.sum(anp.hypot(x[:2], x[0])), [0.0, 3.0, 1.0], [0.0, 1.0, 0.0]),
+    "power of zero": (lambda x: x[0] ** x[1] + x[0] ** x[2], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]),
     "several largest": (lambda x: anp.linalg.norm(x, np.inf), [1.0, -2.0, 2.0], [0.0, -0.5, 0.5]),
 }
 

@@ -4,7 +4,8 @@ autograd's is wrong for ``keepdims``, for axes in some orders and for some compl
 few values of ``ord``. A norm is real, and its derivative is ``Re Σ slope · t / divisor``, the sum
 being over the axes of the norm. Where a norm has a kink, several largest entries or sums share the
 slope, equal singular values are told apart as NumPy orders them, and an entry that is zero has the
-slope zero if ``ord`` is at least one. The Euclidean norm of zeros has no derivative: NaN.
+slope zero if ``ord`` is at least one, as that of ``np.abs``, also where all entries are zero. There
+the second derivative is NaN.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import autograd.numpy as anp
 import numpy as np
 from autograd.numpy import linalg
+from autograd.numpy.numpy_vjps import unbroadcast
 
 from daskgrad.backends.autograd.rules.declaration import Refusal, declare, plain
 
@@ -31,7 +33,7 @@ class Norm(NamedTuple):
         """The slope at each entry, and the common divisor."""
         value = anp.reshape(self.ans, self.kept_shape)
         if self.ord in (None, "fro") or (self.ord == 2 and len(self.axes) == 1):
-            return anp.conj(self.x), value
+            return flat_at_zero(anp.conj(self.x), value)
         if self.ord in ("nuc", 2, -2) and len(self.axes) == 2:
             return self._of_singular_values(), 1.0
         size = anp.abs(self.x)
@@ -40,7 +42,10 @@ class Norm(NamedTuple):
             return direction(self.x) * self._shares(anp.sum(size, axis=summed, keepdims=True)), 1.0
         if self.ord in (np.inf, -np.inf):
             return direction(self.x) * self._shares(size), 1.0
-        return direction(self.x) * size ** (self.ord - 1), value ** (self.ord - 1)
+        slope = direction(self.x) * size ** (self.ord - 1)
+        if self.ord < 1:
+            return slope, value ** (self.ord - 1)
+        return flat_at_zero(slope, value ** (self.ord - 1))
 
     def _shares(self, sizes: Any) -> Any:
         """One for the largest (or smallest) size; equal shares if several are largest."""
@@ -54,6 +59,15 @@ class Norm(NamedTuple):
             place = slice(0, 1) if self.ord == 2 else slice(-1, None)
             u, vh = u[..., place], vh[..., place, :]
         return anp.moveaxis(anp.conj(anp.matmul(u, vh)), (-2, -1), self.axes)
+
+
+def flat_at_zero(slope: Any, divisor: Any) -> tuple[Any, Any]:
+    """With the quotient zero where both are zero, which has no derivative there: NaN."""
+    is_zero = plain(divisor) == 0.0
+    if not np.any(is_zero):
+        return slope, divisor
+    kink = anp.sqrt(anp.where(is_zero, slope * slope, 1.0))
+    return anp.where(is_zero, kink, slope), anp.where(is_zero, 1.0, divisor)
 
 
 def norm_of(ans: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Norm:
@@ -94,3 +108,17 @@ def norm_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwar
 declare(
     linalg._primitive_norm, adjoint=norm_adjoint, tangent=norm_tangent, keywords="ord axis keepdims"
 )
+
+
+def hypot_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    metas = [anp.metadata(args[argnum]) for argnum in argnums]
+
+    def hypot_pullback(g: Any) -> tuple:
+        parts = [flat_at_zero(args[argnum] + 0.0 * ans, ans) for argnum in argnums]
+        found = [g * slope / divisor for slope, divisor in parts]
+        return tuple([unbroadcast(each, meta) for each, meta in zip(found, metas, strict=True)])
+
+    return hypot_pullback
+
+
+declare(anp.hypot, adjoint=hypot_adjoint)
