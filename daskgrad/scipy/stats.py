@@ -6,11 +6,13 @@ NotImplementedError for one that a distribution does not have here. Formulas are
 documentation.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import scipy.special as sc
 
+from daskgrad.backends.autograd import value
 from daskgrad.scipy.distributions import ABOVE_ZERO, FINITE, POSITIVE, Continuous, Discrete
 from daskgrad.scipy.multivariate import dirichlet as dirichlet
 from daskgrad.scipy.multivariate import multinomial as multinomial
@@ -94,9 +96,14 @@ t = Continuous(
     ),
     cdf=lambda y, df: sc.stdtr(df, y),
     sf=lambda y, df: sc.stdtr(df, -y),
+    ppf=lambda q, df: sc.stdtrit(df, q),
 )
-skewnorm = Continuous(
-    "skewnorm", "a", logpdf=lambda y, a: LOG_2 + normal_logpdf(y) + sc.log_ndtr(a * y)
+skewnorm = Continuous(  # where probabilities are much smaller than the normal ones digits are lost
+    "skewnorm",
+    "a",
+    logpdf=lambda y, a: LOG_2 + normal_logpdf(y) + sc.log_ndtr(a * y),
+    cdf=lambda y, a: sc.ndtr(y) - 2.0 * sc.owens_t(y, a),
+    sf=lambda y, a: sc.ndtr(-y) + 2.0 * sc.owens_t(y, a),
 )
 loggamma = Continuous(
     "loggamma",
@@ -105,6 +112,7 @@ loggamma = Continuous(
     logpdf=lambda y, c: c * y - np.exp(y) - sc.gammaln(c),
     cdf=lambda y, c: sc.gammainc(c, np.exp(y)),
     sf=lambda y, c: sc.gammaincc(c, np.exp(y)),
+    ppf=lambda q, c: np.log(sc.gammaincinv(c, q)),
 )
 
 # -------------------------------------------------------------------------- of positive numbers
@@ -145,6 +153,7 @@ invgamma = Continuous(
     logpdf=lambda y, a: -(a + 1.0) * np.log(y) - sc.gammaln(a) - 1.0 / y,
     cdf=lambda y, a: sc.gammaincc(a, 1.0 / y),
     sf=lambda y, a: sc.gammainc(a, 1.0 / y),
+    ppf=lambda q, a: 1.0 / sc.gammainccinv(a, q),
 )
 f = Continuous(
     "f",
@@ -158,6 +167,7 @@ f = Continuous(
     ),
     cdf=lambda y, n, d: sc.fdtr(n, d, y),
     sf=lambda y, n, d: sc.fdtrc(n, d, y),
+    ppf=lambda q, n, d: sc.fdtri(n, d, q),
 )
 lognorm = Continuous(
     "lognorm",
@@ -223,6 +233,7 @@ maxwell = Continuous(
     logpdf=lambda y: LOG_2 + normal_logpdf(y) + 2.0 * np.log(y),
     cdf=lambda y: sc.gammainc(1.5, 0.5 * y**2),
     sf=lambda y: sc.gammaincc(1.5, 0.5 * y**2),
+    ppf=lambda q: np.sqrt(2.0 * sc.gammaincinv(1.5, q)),
 )
 nakagami = Continuous(
     "nakagami",
@@ -233,7 +244,17 @@ nakagami = Continuous(
     ),
     cdf=lambda y, nu: sc.gammainc(nu, nu * y**2),
     sf=lambda y, nu: sc.gammaincc(nu, nu * y**2),
+    ppf=lambda q, nu: np.sqrt(sc.gammaincinv(nu, q) / nu),
 )
+
+
+def invgauss_logsf(y: Any, mu: Any) -> Any:
+    """A difference of two probabilities by their logarithms, as both are small in the tail."""
+    first = sc.log_ndtr(-(y / mu - 1.0) / np.sqrt(y))
+    second = 2.0 / mu + sc.log_ndtr(-(y / mu + 1.0) / np.sqrt(y))
+    return first + np.log1p(-np.exp(second - first))
+
+
 invgauss = Continuous(
     "invgauss",
     "mu",
@@ -243,6 +264,8 @@ invgauss = Continuous(
         sc.ndtr((y / mu - 1.0) / np.sqrt(y))
         + np.exp(2.0 / mu + sc.log_ndtr(-(y / mu + 1.0) / np.sqrt(y)))
     ),
+    sf=lambda y, mu: np.exp(invgauss_logsf(y, mu)),
+    logsf=invgauss_logsf,
 )
 
 # ------------------------------------------------------------------------------ between bounds
@@ -295,6 +318,16 @@ def log_mass(a: Any, b: Any) -> Any:
     return above + np.log1p(-np.exp(below - above))
 
 
+def truncnorm_ppf(q: Any, a: Any, b: Any) -> Any:
+    """By logarithms of the probabilities in the tail near the bounds."""
+    is_right = a > 0.0
+    log = np.logaddexp(
+        sc.log_ndtr(np.where(is_right, -b, a)),
+        np.where(is_right, np.log1p(-q), np.log(q)) + log_mass(a, b),
+    )
+    return np.where(is_right, -1.0, 1.0) * sc.ndtri_exp(log)
+
+
 truncnorm = Continuous(
     "truncnorm",
     "a b",
@@ -304,6 +337,7 @@ truncnorm = Continuous(
     logsf=lambda y, a, b: log_mass(y, b) - log_mass(a, b),
     cdf=lambda y, a, b: np.exp(log_mass(a, y) - log_mass(a, b)),
     sf=lambda y, a, b: np.exp(log_mass(y, b) - log_mass(a, b)),
+    ppf=truncnorm_ppf,
 )
 
 # --------------------------------------------------------------------------------- of integers
@@ -364,10 +398,31 @@ geom = Discrete(
     sf=lambda k, p: np.exp(k * np.log1p(-p)),
     logsf=lambda k, p: k * np.log1p(-p),
 )
+
+
+def betabinom_logpmf(k: Any, n: Any, a: Any, b: Any) -> Any:
+    return log_binomial(n, k) + sc.betaln(k + a, n - k + b) - sc.betaln(a, b)
+
+
+def betabinom_sum(is_wanted: Callable) -> Callable:
+    """The probability of the wanted numbers of all from zero to n."""
+
+    def total(k: Any, n: Any, a: Any, b: Any) -> Any:
+        k, n, a, b = (np.expand_dims(each, -1) for each in (k, n, a, b))
+        number = np.arange(np.max(value(n), initial=0.0) + 1.0)
+        there = is_wanted(number, k) & (number <= value(n))
+        logs = betabinom_logpmf(np.where(there, number, 0.0), n, a, b)
+        return np.sum(np.where(there, np.exp(logs), 0.0), axis=-1)
+
+    return total
+
+
 betabinom = Discrete(
     "betabinom",
     "n a b",
     support=lambda n, a, b: (0.0, n),
     inside=0.0,
-    logpmf=lambda k, n, a, b: log_binomial(n, k) + sc.betaln(k + a, n - k + b) - sc.betaln(a, b),
+    logpmf=betabinom_logpmf,
+    cdf=betabinom_sum(np.less_equal),
+    sf=betabinom_sum(np.greater),
 )

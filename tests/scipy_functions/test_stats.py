@@ -145,8 +145,8 @@ def test_wrong_parameters_are_errors_that_name_the_distribution(case):
 
 
 def test_a_missing_method_is_an_error_that_names_those_that_are_there():
-    with pytest.raises(NotImplementedError, match=r"stats\.skewnorm has no cdf; it has logpdf"):
-        stats.skewnorm.cdf(1.0, 2.0)
+    with pytest.raises(NotImplementedError, match=r"stats\.skewnorm has no ppf; it has logpdf"):
+        stats.skewnorm.ppf(0.5, 2.0)
 
 
 def test_distributions_are_pickled_by_name():
@@ -173,3 +173,27 @@ VECTOR_PROGRAMS = {
 def test_distributions_of_vectors(name):
     fun, x = VECTOR_PROGRAMS[name]
     check_against_scipy(lambda x: fun(stats, x), lambda x: fun(scipy.stats, x), x)
+
+
+def test_quantiles_in_far_tails_are_scipys():
+    for bounds in ((30.0, 40.0), (-40.0, -30.0)):
+        ours, theirs = (
+            each.truncnorm.ppf(QUANTILES, *bounds, 0.1, 1.3) for each in (stats, scipy.stats)
+        )
+        assert_allclose(ours, theirs, rtol=1e-9)
+    assert_allclose(stats.invgauss.logsf(80.0, 0.9), scipy.stats.invgauss.logsf(80.0, 0.9))
+
+
+def test_the_numbers_of_trials_may_differ():
+    trials = np.array([3.0, 7.0, 0.0])
+    ours, theirs = (each.betabinom.cdf(2.0, trials, 2.1, 1.4) for each in (stats, scipy.stats))
+    assert_allclose(ours, theirs)
+
+
+def test_the_middle_of_students_t_has_mixed_derivatives():
+    def density_by_differences(df):
+        return (stats.t.pdf(0.0, df + 1e-4) - stats.t.pdf(0.0, df - 1e-4)) / 2e-4
+
+    hessian = dg.hessian(dg.delayed(lambda p: stats.t.cdf(p[0], p[1])))(np.array([0.0, 4.5]))
+    assert_allclose(hessian[0, 1], density_by_differences(4.5), rtol=1e-6)
+    assert_allclose(hessian[1, 0], hessian[0, 1])

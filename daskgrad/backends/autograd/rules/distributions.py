@@ -1,18 +1,67 @@
 """SciPy's distributions; imported once autograd's modules for them are."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
-from autograd.scipy import stats
+from autograd.core import primitive_vjps
+from autograd.numpy.numpy_vjps import unbroadcast_f
+from autograd.scipy import special, stats
 
 from daskgrad.backends.autograd.rules.declaration import declare, plain
-from daskgrad.backends.autograd.rules.elementwise import slope_adjoint
+from daskgrad.backends.autograd.rules.special_distributions import t_by_df
+from daskgrad.backends.autograd.rules.special_incomplete import beta_by, gamma_by_a
 
-declare(stats.t.cdf, stats.t.logcdf, refused={1: "df", 3: "scale"})
-declare(stats.beta.cdf, refused={1: "a", 2: "b"})
-declare(stats.gamma.cdf, refused={1: "a"})
+Slopes = Mapping[int, Callable]  # by the numbers of the arguments: slope(ans, *args)
+
+
+def with_slopes(fun: Callable, slopes: Slopes) -> None:
+    """Declares slopes by some arguments; autograd's rule holds for the others."""
+    autograds = primitive_vjps[fun]
+
+    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+        pullbacks = [pullback_by(argnum, ans, args, kwargs) for argnum in argnums]
+        return lambda g: tuple([pullback(g) for pullback in pullbacks])
+
+    def pullback_by(argnum: int, ans: Any, args: tuple, kwargs: dict) -> Callable:
+        if argnum in slopes:
+            slope = slopes[argnum]
+            return unbroadcast_f(args[argnum], lambda g: g * slope(ans, *args, **kwargs))
+        pullback = autograds((argnum,), ans, args, kwargs)
+        return lambda g: pullback(g)[0]
+
+    declare(fun, adjoint=adjoint)
+
+
+# ------------------------------------------------------------------------------------ Student's t
+
+
+def t_by_shape(ans: Any, x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+    return t_by_df(ans, df, (x - loc) / scale)
+
+
+def t_by_scale(ans: Any, x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+    return -(x - loc) / scale * stats.t.pdf(x, df, loc, scale)
+
+
+def of_logarithm(slope: Callable) -> Callable:
+    return lambda ans, *args, **kwargs: slope(ans, *args, **kwargs) / anp.exp(ans)
+
+
+with_slopes(stats.t.cdf, {1: t_by_shape, 3: t_by_scale})
+with_slopes(stats.t.logcdf, {1: of_logarithm(t_by_shape), 3: of_logarithm(t_by_scale)})
+
+# ------------------------------------------------------------------------- beta, gamma and others
+
+with_slopes(
+    stats.beta.cdf,
+    {
+        1: lambda ans, x, a, b: beta_by(a, b, x, by_b=False),
+        2: lambda ans, x, a, b: beta_by(a, b, x, by_b=True),
+    },
+)
+with_slopes(stats.gamma.cdf, {1: lambda ans, x, a: gamma_by_a(a, x)})
 declare(stats.poisson.pmf, stats.poisson.logpmf, stats.poisson.cdf, refused={0: "k"})
 
 
@@ -21,13 +70,17 @@ def log_slope(ans: Any, x: Any, df: Any) -> Any:
     return (df - x - 2.0) / (2.0 * x)
 
 
-def slope(ans: Any, x: Any, df: Any) -> Any:
-    return log_slope(ans, x, df) * ans
+def log_slope_by_df(ans: Any, x: Any, df: Any) -> Any:
+    return 0.5 * (anp.log(0.5 * x) - special.psi(0.5 * df))
 
 
-declare(stats.chi2.logpdf, adjoint=slope_adjoint(0, log_slope), refused={1: "df"})
-declare(stats.chi2.pdf, adjoint=slope_adjoint(0, slope), refused={1: "df"})
-declare(stats.chi2.cdf, refused={1: "df"})
+def of_density(slope: Callable) -> Callable:
+    return lambda ans, x, df: slope(ans, x, df) * ans
+
+
+with_slopes(stats.chi2.logpdf, {0: log_slope, 1: log_slope_by_df})
+with_slopes(stats.chi2.pdf, {0: of_density(log_slope), 1: of_density(log_slope_by_df)})
+with_slopes(stats.chi2.cdf, {1: lambda ans, x, df: 0.5 * gamma_by_a(0.5 * df, 0.5 * x)})
 
 
 def of_rows(fun: Callable) -> None:

@@ -97,13 +97,18 @@ def t_density(ans: Any, df: Any, t: Any) -> Any:
 
 
 def t_by_df(ans: Any, df: Any, t: Any) -> Any:
-    """Of 1 - sign(t) I(df/2, 1/2; w) / 2 with w = df / (df + t²); zero at t = 0."""
+    """Of 1 - sign(t) I(df/2, 1/2; w) / 2 with w = df / (df + t²); at t = 0 that of a straight line,
+    with which derivatives are right up to the third."""
     at_zero = plain(t) == 0
     safe = anp.where(at_zero, 1.0, t)
     w = df / (df + safe**2)
     slope = 0.5 * beta_by(0.5 * df, 0.5, w, False)
     slope = slope + beta_density(0.5 * df, 0.5, w) * safe**2 / (df + safe**2) ** 2
-    return anp.where(at_zero, 0.0, -0.5 * np.sign(plain(safe)) * slope)
+    away = -0.5 * np.sign(plain(safe)) * slope
+    if not np.any(at_zero):
+        return away
+    rate = 0.5 * (special.psi(0.5 * (df + 1.0)) - special.psi(0.5 * df) - 1.0 / df)
+    return anp.where(at_zero, t * t_density(ans, df, 0.0) * rate, away)
 
 
 T: Row = [t_by_df, t_density]
