@@ -45,7 +45,7 @@ def settle() -> None:
         for name in names:
             for field in _awaited[name].split():
                 importlib.import_module(f"{__package__}.{field}")
-        KNOWN.update(*map(primitives_of, ["autograd.numpy", *names]))
+        KNOWN.update(*map(primitives_of, {"autograd.numpy", *names}))
         for name in names:
             _awaited.pop(name, None)
         _rules = count
