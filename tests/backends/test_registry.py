@@ -429,6 +429,34 @@ def test_daskgrad_imports_no_optional_library():
     assert done.stdout.strip() == "[]"
 
 
+FIRST = """
+import sys
+import numpy as np
+import daskgrad as dg
+from daskgrad.backends.autograd import plain_calls
+
+assert not {"scipy", "daskgrad.backends.autograd.rules.linalg"} & sys.modules.keys()
+model = dg.delayed(lambda x: np.sum(np.signbit(x) * x + np.vdot(x, x) + np.abs(np.copy(x)) * -1.0))
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "dg.grad(model)(-np.ones(2))",
+        "dg.jvp(model, (-np.ones(2),), (np.eye(2)[0],))[1] + np.zeros(2)",
+        "plain_calls.twin_of(np.lexsort)([[1.0, 2.0]]) - 2.0 - np.arange(2)",
+    ],
+    ids=["grad", "jvp", "a call alone"],
+)
+def test_rules_are_imported_when_the_first_function_is_traced(call):
+    code = (
+        f"{FIRST}\nprint({call})\nassert 'daskgrad.backends.autograd.rules.linalg' in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == "[-2. -2.]".split()
+
+
 @pytest.mark.optional
 @pytest.mark.parametrize("name", OPTIONAL)
 def test_a_library_that_a_worker_lacks_is_an_error_of_the_model(name, tmp_path):

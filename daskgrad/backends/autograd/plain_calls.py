@@ -17,7 +17,7 @@ from autograd.tracer import isbox, trace_primitives_map
 
 from daskgrad.backends.autograd import sparse_operands
 from daskgrad.backends.autograd.rules.declaration import DECLARED
-from daskgrad.backends.autograd.rules.known import learn, without_derivative
+from daskgrad.backends.autograd.rules.known import learn, settle, without_derivative
 from daskgrad.backends.autograd.rules.twins import TWINS, in_positions
 
 
@@ -46,6 +46,7 @@ NAMESPACES = ((np, anp), (np.linalg, anp.linalg), (np.fft, anp.fft))
 def twin_of(fun: Callable) -> Callable | None:
     """autograd's function in the place of NumPy's, unless it has no rule."""
     if fun not in TWINS:
+        settle()
         for numpys, autograds in NAMESPACES:
             twin = getattr(autograds, fun.__name__, None)
             if twin is not None and getattr(numpys, fun.__name__, None) is fun and has_rule(twin):

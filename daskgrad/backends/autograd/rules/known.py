@@ -1,7 +1,8 @@
 """Known functions: imports the modules with our rules when autograd has rules of their functions.
 
-SciPy is optional, and takes long to import: the modules with rules of its functions are imported
-after autograd's modules for them.
+The first trace imports them, since a client that traces nothing needs none. SciPy is optional, and
+takes long to import: the modules with rules of its functions are imported after autograd's modules
+for them.
 """
 
 import functools
@@ -70,7 +71,11 @@ def primitives_of(package: str) -> set[Callable]:
 
 
 def without_derivative() -> set[Callable]:
-    """autograd's current functions without derivative, except those with an adjoint of ours."""
+    """autograd's current functions without derivative, except those with an adjoint of ours.
+
+    Every trace begins by asking for them: the first one imports our rules.
+    """
+    settle()
     return _of_these(len(notrace_primitives[VJPNode]))  # the set only grows
 
 
@@ -78,6 +83,3 @@ def without_derivative() -> set[Callable]:
 def _of_these(count: int) -> set:
     declared = list(DECLARED.items())  # other threads may declare more meanwhile
     return notrace_primitives[VJPNode] - {fun for fun, known in declared if known.adjoint}
-
-
-settle()
