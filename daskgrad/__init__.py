@@ -4,7 +4,7 @@ models:       delayed, variable, stop_gradient, value, random, register_backend
 rules:        custom_vjp, implicit, finite_difference
 sums:         map_sum, reduce_sum, sum, zip, place, Shards
 derivatives:  value_and_grad, grad, vjp, jvp, hvp, gnvp, hessian, jacobian, per_item, differentiate
-checks:       check_grads, taylor_rates, debug_nans
+checks:       check_grads, taylor_rates, debug_nans, explain
 settings:     PullbackPolicy, NondeterministicModelError
 
 ``docs/which_function.md`` says which one to call, and ``ARCHITECTURE.md`` where it is defined.
@@ -14,6 +14,7 @@ from daskgrad import random
 from daskgrad.backends.autograd import plain_calls, trace_numbers
 from daskgrad.backends.registry import register_backend
 from daskgrad.checks.check_grads import check_grads
+from daskgrad.checks.explain import explain
 from daskgrad.checks.taylor import taylor_rates
 from daskgrad.derivatives.gradient import grad, value_and_grad
 from daskgrad.derivatives.hessian import gnvp, hessian, hvp
@@ -26,7 +27,6 @@ from daskgrad.graph.black_boxes import finite_difference
 from daskgrad.graph.delayed import delayed
 from daskgrad.graph.stopping import stop_gradient, value
 from daskgrad.graph.variables import variable
-from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.finite import debug_nans
 from daskgrad.models.travel.policy import PullbackPolicy
 from daskgrad.resident.placing import place
@@ -36,6 +36,7 @@ from daskgrad.rules.implicit import implicit
 from daskgrad.sums.map_sum import map_mean, map_sum, reduce_sum, sum
 from daskgrad.sums.zipping import zip
 from daskgrad.tasks import settings, spilling
+from daskgrad.values.errors import NondeterministicModelError
 
 settings.install()
 spilling.install()
@@ -53,6 +54,7 @@ __all__ = [
     "debug_nans",
     "delayed",
     "differentiate",
+    "explain",
     "finite_difference",
     "gnvp",
     "grad",

@@ -11,9 +11,18 @@ import daskgrad
 ROOT = pathlib.Path(daskgrad.__file__).parent
 
 # A room imports rooms before it; ``random`` is a module, which all may import.
-ROOMS = "values backends scipy models rules tasks graph sums resident derivatives checks".split()
+ROOMS = "values backends compiled scipy models rules tasks graph sums".split()
+ROOMS += ["resident", "derivatives", "checks"]
 APART = {("rules", "tasks"), ("tasks", "rules")}  # neither imports the other
-WORKER = ["random", "values", "backends", "scipy", "models", "rules"]  # plain Python and NumPy
+WORKER = [
+    "random",
+    "values",
+    "backends",
+    "compiled",
+    "scipy",
+    "models",
+    "rules",
+]  # plain Python and NumPy
 
 LONGEST = 7  # modules in a row within a room, each of which imports the next
 
@@ -22,7 +31,7 @@ LIBRARIES = {  # library -> the rooms and modules that may import it
     "dask.task_spec": ["tasks.task_graph", "tasks.task_functions", "tasks.collections"],
     "dask.highlevelgraph": ["tasks.task_graph", "tasks.collections"],
     "distributed": ["tasks", "resident", "derivatives.in_line"],
-    "autograd": ["backends.autograd"],
+    "autograd": ["backends.autograd", "compiled"],
     "jax": ["backends.jax"],
     "torch": ["backends.torch"],
     "bokeh": [],

@@ -13,6 +13,8 @@ from daskgrad.backends.protocol import Backend
 
 EXTRAS = {"jax": "jax", "torch": "torch"}  # optional backends, and the libraries that they need
 NAMES = ("autograd", *EXTRAS)
+COMPILED = {"autograd": "compiled"}  # what ``dg.delayed(fun, compile=True)`` makes of a backend
+MODULES = {"compiled": "daskgrad.compiled.backend"}  # of the package, and no user asks for it
 FUNCTIONS = tuple([name for name in vars(Backend) if not name.startswith("_")])
 
 _loaded: dict[Any, Any] = {}  # backends of the package and registered ones, by name
@@ -44,8 +46,8 @@ def load(which: str | SentBackend) -> Backend:
     is_name = isinstance(which, str)
     if is_name and which in _loaded:
         return _loaded[which]
-    if not is_name or which not in NAMES:
-        names = ", ".join(dict.fromkeys((*NAMES, *_loaded)))
+    if not is_name or which not in (*NAMES, *MODULES):
+        names = ", ".join(each for each in dict.fromkeys((*NAMES, *_loaded)) if each not in MODULES)
         raise ValueError(
             f"unknown backend {which!r}; choose one of {names}, or register one with "
             f"dg.register_backend"
@@ -56,7 +58,7 @@ def load(which: str | SentBackend) -> Backend:
 
 def _load_own(name: str) -> ModuleType:
     try:
-        return importlib.import_module(f"daskgrad.backends.{name}")
+        return importlib.import_module(MODULES.get(name, f"daskgrad.backends.{name}"))
     except ModuleNotFoundError as error:
         library = EXTRAS.get(name)
         if library is None or error.name != library:
@@ -78,7 +80,7 @@ def _load_sent(sent: SentBackend) -> Any:
 
 def sent(which: str | SentBackend) -> str | SentBackend:
     """A backend as it travels to other processes, where it need not be registered."""
-    if isinstance(which, SentBackend) or which in NAMES:
+    if isinstance(which, SentBackend) or which in (*NAMES, *MODULES):
         return which
     backend = load(which)
     if isinstance(backend, ModuleType):
@@ -103,7 +105,7 @@ def register_backend(name: str, backend: Any) -> None:
     """
     if not isinstance(name, str):
         raise TypeError(f"the name of a backend must be a string; found {name!r}")
-    if name in NAMES:
+    if name in (*NAMES, *MODULES):
         raise ValueError(f"backend {name!r} is daskgrad's own; choose another name")
     missing = [each for each in FUNCTIONS if not callable(getattr(backend, each, None))]
     if missing:
@@ -127,6 +129,16 @@ def prepare(backend: Backend, fun: Callable) -> Callable:
     """A model's function, prepared by its backend for many calls."""
     own = getattr(backend, "prepare", None)
     return fun if own is None else own(fun)
+
+
+def compiled(which: str) -> str:
+    """The backend that compiles the models of another one; ValueError if there is none."""
+    if which not in COMPILED:
+        raise ValueError(
+            f"compile=True is for models of backend {' or '.join(map(repr, COMPILED))}; found "
+            f"{which!r}"
+        )
+    return COMPILED[which]
 
 
 def finds_writes(backend: Backend) -> bool:

@@ -11,10 +11,10 @@ from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import build_backward
 from daskgrad.graph.forward import Forward, build_forward
 from daskgrad.models.batches import Batch, unit_cotangents
-from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.task_graph import TaskGraph, where
 from daskgrad.values.cotangents import Cotangent
+from daskgrad.values.errors import NondeterministicModelError
 from daskgrad.values.fingerprints import agree, fingerprint
 from daskgrad.values.trees import flatten
 

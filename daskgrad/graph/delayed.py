@@ -33,6 +33,7 @@ def delayed(
     name: str | None = None,
     backend: str = "autograd",
     keep: str = "auto",
+    compile: bool = False,
 ) -> Any:
     """Makes a function a model: calling it records a node, and nothing runs.
 
@@ -56,18 +57,23 @@ def delayed(
         returns one real number); nothing ("recompute": the model runs again in the backward
         pass); or "auto": the gradient of a real number where it is no larger than what the tape
         holds, or than 64 kB, and in sums; else the tape.
+    compile:
+        whether the NumPy calls of the model and of its pullback are written down once for each kind
+        of arguments, and later calls run these instead of the model. The bits are the same. The
+        model must be a function of its arguments and of what does not change; calls are compared
+        with the model now and then (see ``docs/backends.md``).
 
     Raises
     ------
     TypeError
         if ``fun`` cannot be called, is async or yields, or the name is not a string.
     ValueError
-        for an unknown backend or ``keep``.
+        for an unknown backend or ``keep``, or if a model of another backend is to be compiled.
     ModuleNotFoundError
         if the backend's library is not installed; the message names the extra.
     """
     if fun is None:
-        return functools.partial(delayed, name=name, backend=backend, keep=keep)
+        return functools.partial(delayed, name=name, backend=backend, keep=keep, compile=compile)
     if isinstance(fun, DelayedModel):
         fun = fun.model.fun
     if not callable(fun) or is_collection(fun):
@@ -79,6 +85,8 @@ def delayed(
         )
     require_name(name, "a model")
     require_choice(keep, KEEP, "keep")
+    if compile:
+        backend = registry.compiled(backend)
     registry.load(backend)
     return DelayedModel(Model(fun, name or function_name(fun), backend, keep))
 

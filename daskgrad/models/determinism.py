@@ -11,12 +11,9 @@ from daskgrad.models.model import Model
 from daskgrad.values.carriers import carrier
 from daskgrad.values.compensated import rounded_value
 from daskgrad.values.cotangents import Cotangent
+from daskgrad.values.errors import NondeterministicModelError
 from daskgrad.values.fingerprints import Fingerprint, agree, fingerprint
 from daskgrad.values.trees import flatten
-
-
-class NondeterministicModelError(RuntimeError):
-    """A model is not deterministic: run again on the same arguments, it returned another value."""
 
 
 def fingerprint_of(value: Any) -> Fingerprint:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import autograd.numpy as anp
 import numpy as np
+from autograd.tracer import Box, isbox
 
 from daskgrad.backends.autograd import linearize, trace
 from daskgrad.values.cotangents import is_differentiable, project
@@ -163,8 +164,8 @@ def is_array(arg: Any) -> bool:
 
 
 def anp_value(value: Any) -> Any:
-    while hasattr(value, "_value"):
-        value = value._value
+    while isbox(value):
+        value = Box.__dict__["_value"].__get__(value)  # that of a box that is recorded, too
     return value
 
 

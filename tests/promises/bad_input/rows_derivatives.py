@@ -436,6 +436,9 @@ ROWS = {
         TypeError,
         SEED.format("check_grads") + "'a'",
     ),
+    ("explain", "model", "a number"): (lambda: dg.explain(3.0, X), TypeError, "a model.*3.0"),
+    ("explain", "args", "too many"): (lambda: dg.explain(energy, X, X, X), TypeError, "given"),
+    ("explain", "kwargs", "an unknown one"): (lambda: dg.explain(energy, X, z=X), TypeError, "'z'"),
     ("taylor_rates", "fun", "None"): (
         lambda: dg.taylor_rates(None),
         TypeError,

@@ -90,6 +90,11 @@ ROWS = {
         TypeError,
         "name of a model must be a string; found bytes",
     ),
+    ("delayed", "compile", "of another backend"): (
+        lambda: dg.delayed(energy, backend="mine", compile=True),
+        ValueError,
+        "compile=True is for models of backend 'autograd'; found 'mine'",
+    ),
     ("delayed", "backend", "unknown"): (
         lambda: dg.delayed(len, backend="tensorflow"),
         ValueError,

@@ -1,0 +1,320 @@
+"""Adjoints: the lines that pull one call back, for calls that are made most often.
+
+Each entry writes the expressions that the tape's rule of the primitive evaluates, for arrays and
+numbers in double precision; the values and the bits are the tape's. ``None`` instead of cotangents
+says that the rule is not this one: then the tape's pullback itself is called. A cotangent may be
+*thin*: an array with axes of length one that stands for one of the full shape, as after a sum.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.numpy import numpy_wrapper
+from autograd.numpy.numpy_boxes import ArrayBox
+from autograd.numpy.numpy_vjps import balanced_eq
+
+from daskgrad.backends.autograd.rules.indexing import copy_index, names_no_entry_twice
+from daskgrad.backends.autograd.rules.reductions import UNKNOWN, reduced_axis
+from daskgrad.compiled.lines import Writer
+from daskgrad.compiled.steps import Step
+
+Shape = tuple[int, ...]
+
+
+class Selected(NamedTuple):
+    """A cotangent that is ``text`` at an index, and zero elsewhere."""
+
+    where: str
+    text: str
+    distinct: bool
+
+
+class Pulled:
+    """What a rule sees: the call, the names of its value and arguments, and the cotangent."""
+
+    def __init__(self, writer: Writer, step: Step, g: str, write: Callable[[str], str]):
+        self.writer, self.step, self.write = writer, step, write
+        self.g = g
+        self.shape = shape_of(step.value)
+
+    @property
+    def ans(self) -> str:
+        return self.writer.name(self.step)
+
+    def arg(self, number: int) -> str:
+        return self.writer.spell(self.step.args[number])
+
+    def value(self, number: int) -> Any:
+        return value_of(self.step.args[number])
+
+    def thin(self, *operands: Any) -> str:
+        """The cotangent for an expression of its entries and those of the operands.
+
+        A thin one serves where all of these are in C order: NumPy gives a result the order of its
+        operands, and the bits of later sums depend on it.
+        """
+        values = [np.asarray(value_of(each)) for each in (*operands, self.step)]
+        return self.g if all([value.flags.c_contiguous for value in values]) else self.full()
+
+    def full(self) -> str:
+        """The cotangent with all its axes."""
+        if is_thin(self.writer.values[self.g], self.shape):
+            self.g = self.write(f"{self.writer.name(spread)}({self.g}, {self.shape})")
+        return self.g
+
+
+def spread(thin: Any, shape: Shape) -> np.ndarray:
+    """An array of this shape with the entries of a thin one."""
+    full = np.empty(shape)
+    full[...] = thin
+    return full
+
+
+def is_thin(cotangent: Any, shape: Shape) -> bool:
+    """Whether a cotangent stands for one of a larger shape. (Some rules of autograd's return too
+    many axes, which is left to whoever takes the cotangent.)"""
+    own = shape_of(cotangent)
+    return own != shape and len(own) <= len(shape) and np.broadcast_shapes(own, shape) == shape
+
+
+def shape_of(value: Any) -> Shape:
+    """The shape of an array or number; empty for several arrays."""
+    return value.shape if isinstance(value, np.ndarray | np.generic) else ()
+
+
+def value_of(given: Any) -> Any:
+    return given.value if isinstance(given, Step) else given
+
+
+def is_double(value: Any) -> bool:
+    return type(value) in (np.ndarray, np.float64) and value.dtype == np.float64
+
+
+Rule = Callable[[Pulled], Sequence[Any] | None]
+ADJOINTS: dict[Any, Rule] = {}
+
+
+def adjoint(*funs: Any) -> Callable[[Rule], Rule]:
+    def enter(rule: Rule) -> Rule:
+        ADJOINTS.update(dict.fromkeys(funs, rule))
+        return rule
+
+    return enter
+
+
+# ------------------------------------------------------------------------------- elementwise
+
+
+UNARY = {
+    anp.exp: "{ans} * {g}",
+    anp.log: "{g} / {x}",
+    anp.log1p: "{g} / ({x} + 1)",
+    anp.expm1: "({ans} + 1) * {g}",
+    anp.sin: "{g} * np.cos({x})",
+    anp.cos: "-{g} * np.sin({x})",
+    anp.tan: "{g} / np.cos({x}) ** 2",
+    anp.sinh: "{g} * np.cosh({x})",
+    anp.cosh: "{g} * np.sinh({x})",
+    anp.tanh: "{g} / np.cosh({x}) ** 2",
+    anp.arctan: "{g} / (1 + {x}**2)",
+    anp.arcsin: "{g} / np.sqrt(1 - {x}**2)",
+    anp.sqrt: "{g} * 0.5 * {x}**-0.5",
+    anp.square: "{g} * 2 * {x}",
+    anp.negative: "-{g}",
+    anp.reciprocal: "-{g} / {x}**2",
+    anp.abs: "{g} * np.where({x}, {x}, 0.0) / np.where({ans}, {ans}, 1.0)",
+}
+
+
+@adjoint(*UNARY)
+def unary(call: Pulled) -> Sequence[Any] | None:
+    if len(call.step.args) > 1 or call.step.kwargs:
+        return None
+    text = UNARY[call.step.fun]
+    g = call.thin(call.step.args[0])
+    return [text.format(g=g, ans=call.ans if "{ans}" in text else "", x=call.arg(0))]
+
+
+BINARY = {
+    anp.add: ("{g}", "{g}"),
+    anp.subtract: ("{g}", "-{g}"),
+    anp.multiply: ("{y} * {g}", "{x} * {g}"),
+    anp.divide: ("{g} / {y}", "-{g} * {x} / {y}**2"),
+    anp.maximum: ("{g} * {eq}({x}, {ans}, {y})", "{g} * {eq}({y}, {ans}, {x})"),
+    anp.minimum: ("{g} * {eq}({x}, {ans}, {y})", "{g} * {eq}({y}, {ans}, {x})"),
+}
+
+
+@adjoint(*BINARY)
+def binary(call: Pulled) -> Sequence[Any] | None:
+    step = call.step
+    if len(step.args) != 2 or step.kwargs:
+        return None
+    texts = [BINARY[step.fun][argnum] for argnum in step.argnums]
+    names = {"x": call.arg(0), "y": call.arg(1), "g": call.thin(*step.args)}
+    if any(["{eq}" in text for text in texts]):
+        names |= {"eq": call.writer.name(balanced_eq), "ans": call.ans}
+    shapes = [np.shape(call.value(argnum)) for argnum in step.argnums]
+    if shapes.count(call.shape) < len(shapes):
+        names["g"] = call.full()
+    return [
+        fit(call, text.format(**names), shape) for text, shape in zip(texts, shapes, strict=True)
+    ]
+
+
+def fit(call: Pulled, text: str, shape: Shape) -> str:
+    """An expression, summed over the axes over which an argument was broadcast."""
+    if shape == call.shape:
+        return text
+    reduce = call.writer.name(np.add.reduce)
+    for _ in range(len(call.shape) - len(shape)):
+        text = f"{reduce}({text}, axis=0)"
+    rest = call.shape[len(call.shape) - len(shape) :]
+    for axis, size in enumerate(shape):
+        if size == 1 and rest[axis] != 1:
+            text = f"{reduce}({text}, axis={axis}, keepdims=True)"
+    return text
+
+
+@adjoint(anp.power)
+def power(call: Pulled) -> Sequence[Any] | None:
+    step = call.step
+    exponent = step.args[1]
+    if step.kwargs or step.argnums != (0,) or type(exponent) not in (int, float):
+        return None
+    less = call.writer.spell(float(exponent - 1) if exponent else 1.0)
+    return [f"{call.thin(step.args[0])} * {call.arg(1)} * {call.arg(0)}**{less}"]
+
+
+@adjoint(anp.where)
+def where(call: Pulled) -> Sequence[Any] | None:
+    if len(call.step.args) != 3:
+        return None
+    g, shapes = call.full(), [np.shape(call.value(argnum)) for argnum in call.step.argnums]
+    texts = {1: f"np.where({call.arg(0)}, {g}, 0.0)", 2: f"np.where({call.arg(0)}, 0.0, {g})"}
+    pairs = zip(call.step.argnums, shapes, strict=True)
+    return [fit(call, texts[argnum], shape) for argnum, shape in pairs]
+
+
+# -------------------------------------------------------------------------------- reductions
+
+
+@adjoint(anp.sum, numpy_wrapper._primitive_mean)
+def total(call: Pulled) -> Sequence[Any] | None:
+    step = call.step
+    x = call.value(0)
+    axis = reduced_axis((x, *step.args[1:]), step.kwargs)
+    if axis == UNKNOWN:
+        return None
+    g = call.full()
+    if axis is None:
+        text, count = f"{g} + 0.0", x.size
+        if np.ndim(call.writer.values[g]):
+            text = f"{g}.reshape({(1,) * x.ndim}) + 0.0"
+    else:
+        kept = tuple([1 if n in (axis, axis + x.ndim) else m for n, m in enumerate(x.shape)])
+        text, count = f"{g}.reshape({kept}) + 0.0", x.shape[axis]
+    return [text if step.fun is anp.sum else f"({text}) / {count}"]
+
+
+# ------------------------------------------------------------------------------ arrangements
+
+
+@adjoint(anp.reshape, anp.ravel, anp.expand_dims, anp.squeeze)
+def reshape(call: Pulled) -> Sequence[Any] | None:
+    if "order" in call.step.kwargs or len(call.step.args) > 2:
+        return None
+    if call.step.fun is anp.ravel and len(call.step.args) > 1:
+        return None
+    return [f"{call.full()}.reshape({np.shape(call.value(0))})"]
+
+
+@adjoint(anp.transpose)
+def transpose(call: Pulled) -> Sequence[Any] | None:
+    if len(call.step.args) > 1 or call.step.kwargs:
+        return None
+    return [f"{call.full()}.T"]
+
+
+@adjoint(numpy_wrapper.concatenate_args)
+def concatenate(call: Pulled) -> Sequence[Any] | None:
+    axis, *parts = call.step.args
+    if call.step.kwargs or type(axis) is not int:
+        return None
+    g, texts = call.full(), []
+    ends = np.cumsum([np.shape(value_of(part))[axis] for part in parts]).tolist()
+    for argnum in call.step.argnums:
+        start, stop = [0, *ends][argnum - 1], ends[argnum - 1]
+        index: list[Any] = [slice(None)] * len(call.shape)
+        index[axis] = slice(start, stop)
+        texts.append(f"{g}[{call.writer.name(tuple(index))}]")
+    return texts
+
+
+@adjoint(numpy_wrapper.array_from_args)
+def array_from_args(call: Pulled) -> Sequence[Any] | None:
+    if call.step.args[:2] != ((), {}):
+        return None
+    g = call.full()
+    return [f"{g}[{argnum - 2}]" for argnum in call.step.argnums]
+
+
+@adjoint(numpy_wrapper._array_from_scalar_or_array)
+def array_of(call: Pulled) -> Sequence[Any] | None:
+    return [call.g] if call.step.args[:2] == ((), {}) else None
+
+
+@adjoint(ArrayBox.__getitem__)
+def getitem(call: Pulled) -> Sequence[Any] | None:
+    index = call.step.args[1]
+    if call.step.argnums != (0,) or type(call.value(0)) is not np.ndarray:
+        return None
+    if isinstance(index, list):
+        index = copy_index(index)
+    distinct = names_no_entry_twice(value_of(index))
+    return [Selected(call.writer.spell(index), call.g, distinct)]
+
+
+# ---------------------------------------------------------------------------------- products
+
+
+def are_simple(a: Any, b: Any) -> bool:
+    return all([type(x) is np.ndarray and x.ndim in (1, 2) and x.size for x in (a, b)])
+
+
+@adjoint(anp.dot)
+def dot(call: Pulled) -> Sequence[Any] | None:
+    a, b = call.value(0), call.value(1)
+    if call.step.kwargs or not (are_simple(a, b) and is_double(a) and is_double(b)):
+        return None
+    g = call.full()
+    x, y = call.arg(0), call.arg(1)
+    if b.ndim == 1:
+        first = f"np.dot({g}.reshape(-1, 1), {y}.reshape(1, -1))"
+    else:
+        first = f"np.dot({g}.reshape(-1, {b.shape[1]}), {y}.T)"
+    if a.ndim == 1:
+        second = f"np.dot({g}.reshape(-1, 1), {x}.reshape(1, -1))"
+    else:
+        second = f"np.dot({g}.reshape({a.shape[0]}, -1).T, {x})"
+    second += ".T" if b.ndim == 2 else f".reshape({b.shape})"
+    texts = {0: f"{first}.reshape({a.shape})", 1: second}
+    return [texts[argnum] for argnum in call.step.argnums]
+
+
+@adjoint(anp.matmul)
+def matmul(call: Pulled) -> Sequence[Any] | None:
+    a, b = call.value(0), call.value(1)
+    is_plain = are_simple(a, b) and is_double(a) and is_double(b)
+    if call.step.kwargs or not is_plain or a.ndim != 2:
+        return None
+    g, x, y = call.full(), call.arg(0), call.arg(1)
+    first = f"np.matmul({g}, {y}.T)"
+    second = f"np.matmul({x}.T, {g})"
+    if b.ndim == 1:
+        first = f"np.matmul({g}.reshape(-1, 1), {y}.reshape(1, -1))"
+        second = f"np.matmul({x}.T, {g}.reshape(-1, 1)).reshape(-1)"
+    texts = {0: first, 1: second}
+    return [texts[argnum] for argnum in call.step.argnums]

@@ -1,0 +1,60 @@
+"""The backend of compiled models: autograd's, with programs in place of tapes where there are any.
+
+Programs are kept with the model's function, or, where a model was sent and each task unpickles it
+anew, by the digest of its pickle.
+"""
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from daskgrad.backends.autograd import dumps as dumps
+from daskgrad.backends.autograd import hint as hint
+from daskgrad.backends.autograd import linearize as linearize
+from daskgrad.backends.autograd import run as run
+from daskgrad.backends.autograd import trace as trace_by_tape
+from daskgrad.backends.autograd.pickling import loads as loads
+from daskgrad.backends.traced_call import TracedCall
+from daskgrad.compiled.blocks import trace_block as trace_block
+from daskgrad.compiled.programs import Programs
+from daskgrad.values.caches import kept_or_made
+
+MOST_MODELS = 256
+
+finds_writes = False
+
+_sent: dict[bytes, Programs] = {}
+_here: weakref.WeakKeyDictionary[Callable, Programs] = weakref.WeakKeyDictionary()
+
+
+class Compiled:
+    """A model's function, and its programs in this process."""
+
+    __slots__ = ("fun", "programs")
+
+    def __init__(self, fun: Callable, programs: Programs):
+        self.fun = fun
+        self.programs = programs
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fun(*args, **kwargs)
+
+
+def prepare(fun: Any) -> Compiled:
+    """The function of a model with its programs, which earlier calls may have made."""
+    if type(fun) is Compiled:
+        return fun
+    digest = getattr(fun, "daskgrad_digest", None)
+    if digest is not None:
+        return Compiled(fun.load(), kept_or_made(_sent, digest, Programs, MOST_MODELS))
+    try:
+        return Compiled(fun, _here.setdefault(fun, Programs()))
+    except TypeError:  # it has no hash, or there are no weak references to it
+        return Compiled(fun, Programs())
+
+
+def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], Any]:
+    """The value of a call, and its tape (see ``backends.protocol``)."""
+    if type(fun) is TracedCall and type(fun.fun) is Compiled:
+        return fun.fun.programs.trace(fun.fun.fun, fun, arrays)
+    return trace_by_tape(fun, arrays)

@@ -1,0 +1,215 @@
+"""Backward: writes the lines of a pullback, in the order of the tape.
+
+Cotangents are added as ``reverse.Cotangents`` adds them: the second to the first in a new array,
+all further ones in place. What the lines of ``adjoints`` do not cover is done by the tape's own
+pullback of the call (``p…``) and by its own addition.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from autograd.numpy.numpy_boxes import ArrayBox
+
+from daskgrad.backends.autograd.reverse import Cotangents, TapeNode, backward_order, pullback_of
+from daskgrad.compiled.adjoints import (
+    ADJOINTS,
+    Pulled,
+    Selected,
+    is_double,
+    is_thin,
+    shape_of,
+    spread,
+    value_of,
+)
+from daskgrad.compiled.lines import Line, Writer
+from daskgrad.compiled.steps import Step, Unrecordable
+from daskgrad.values.rows import is_small
+
+
+class Sum:
+    """The cotangents of a step that have arrived; ``is_ours``: in an array made for them."""
+
+    def __init__(self, name: str, is_ours: bool):
+        self.name = name
+        self.is_ours = is_ours
+
+
+class Place(TapeNode):
+    """A node of the tape as its order and its addition of cotangents need it."""
+
+    __slots__ = ("step",)
+
+    def __init__(self, step: Step):
+        self.step = step
+        self.is_real = step.kind == "f"
+        self.parents = ()
+
+
+def places_of(ends: Sequence[Step]) -> Sequence[Any]:
+    """The steps that the ends depend on, in the tape's order."""
+    places: dict[int, Place] = {}
+
+    def place(step: Step) -> Place:
+        return places.setdefault(id(step), Place(step))
+
+    waiting = list(ends)
+    while waiting:
+        step = waiting.pop()
+        if step.parents and not step.ends_tape and not place(step).parents:
+            place(step).parents = tuple(map(place, step.parents))
+            waiting.extend(step.parents)
+    return backward_order([place(end) for end in ends])
+
+
+def add_up(previous: Any, is_ours: bool, cotangent: Any, place: Place) -> tuple[Any, bool]:
+    """The tape's addition of a cotangent to those that have arrived, or to None."""
+    sums = Cotangents()
+    if previous is not None:
+        sums._put(place, previous, is_ours)
+    sums.add(place, cotangent)
+    return sums.value[place], place in sums._ours
+
+
+class Backward:
+    """Writes the pullback of a recording: from names of the outputs' cotangents to the inputs'."""
+
+    def __init__(self, writer: Writer):
+        self._writer = writer
+        self.lines: list[Line] = []
+        self.pullbacks: list[Line] = []  # those of the tape, which the forward pass makes
+        self._sums: dict[int, Sum] = {}
+
+    def write(
+        self, ends: Sequence[Step], cotangents: Sequence[str], inputs: Sequence[Step]
+    ) -> list[str]:
+        """The names of the cotangents of the inputs; "None" where nothing arrives."""
+        order = places_of(ends)
+        for end, cotangent in zip(ends, cotangents, strict=True):
+            self._add(Place(end), cotangent)
+        for place in order:
+            if place.step.fun is not None and not place.step.ends_tape:
+                arrived = self._sums.pop(id(place.step), None)
+                if arrived is not None:
+                    self._pull(place, arrived.name)
+        return [self._of_input(step) for step in inputs]
+
+    def _of_input(self, step: Step) -> str:
+        arrived = self._sums.get(id(step))
+        if arrived is None:
+            return "None"
+        return self._full(arrived.name, shape_of(step.value))
+
+    def _full(self, name: str, shape: tuple) -> str:
+        if not is_thin(self._writer.values[name], shape):
+            return name
+        return self._assign(f"{self._writer.name(spread)}({name}, {shape})")
+
+    def _assign(self, text: str) -> str:
+        if text in self._writer.values:
+            return text
+        name, line = self._writer.assign(text)
+        self.lines.append(line)
+        return name
+
+    def _pull(self, place: Place, g: str) -> None:
+        step = place.step
+        rule = ADJOINTS.get(step.fun)
+        found = None
+        if rule and is_double(self._writer.values[g]) and self._is_simple(step):
+            found = rule(Pulled(self._writer, step, g, self._assign))
+        if found is None:
+            return self._pull_opaque(place, g)
+        for parent, text in zip(place.parents, found, strict=True):
+            if isinstance(text, Selected):
+                self._add_selected(parent, text)
+            else:
+                self._add(parent, self._assign(text))
+
+    def _is_simple(self, step: Step) -> bool:
+        """Whether all that is traced is in double precision, and other operands are, too."""
+        if step.fun is ArrayBox.__getitem__:
+            return step.parents[0].is_plain
+        return step.is_plain and all([parent.is_plain for parent in step.parents])
+
+    def _pull_opaque(self, place: Place, g: str) -> None:
+        step, writer = place.step, self._writer
+        args = tuple(map(value_of_all, step.args))
+        kwargs = value_of_all(step.kwargs)
+        pullback = pullback_of(step.fun, step.argnums, step.value, args, kwargs)
+        name = writer.new("p", pullback)
+        make = writer.name(pullback_of)
+        given = [writer.name(step.fun), repr(step.argnums), writer.name(step)]
+        given += [writer.spell(step.args) if step.args else "()", writer.spell(step.kwargs)]
+        self.pullbacks.append(Line(name, f"{name} = {make}({', '.join(given)})"))
+        pulled = self._assign(f"tuple({name}({self._full(g, shape_of(step.value))}))")
+        for number, (parent, each) in enumerate(
+            zip(place.parents, writer.values[pulled], strict=True)
+        ):
+            if each is not None:
+                self._add(parent, self._assign(f"{pulled}[{number}]"))
+
+    # ------------------------------------------------------------------------------ addition
+
+    def _add(self, place: Place, name: str) -> None:
+        key, values = id(place.step), self._writer.values
+        previous = self._sums.get(key)
+        is_simple = is_double(values[name]) and place.step.is_plain
+        if previous is None and is_simple:
+            self._sums[key] = Sum(name, False)
+        elif previous is None:
+            self._add_by_tape(place, "None", False, name)
+        elif not (is_simple and is_double(values[previous.name])):
+            shape = shape_of(place.step.value)
+            self._add_by_tape(place, self._full(previous.name, shape), previous.is_ours, name)
+        elif (
+            previous.is_ours and np.shape(values[previous.name]) == shape_of(place.step.value) != ()
+        ):
+            self.lines.append(self._writer.run(previous.name, f"{previous.name} += {name}"))
+        else:
+            first, second = self._of_one_shape(place, previous.name, name)
+            self._sums[key] = Sum(self._assign(f"{first} + {second}"), True)
+
+    def _of_one_shape(self, place: Place, first: str, second: str) -> tuple[str, str]:
+        """Two cotangents, both thin or both full: a sum has the memory order of its operands."""
+        values, shape = self._writer.values, shape_of(place.step.value)
+        if len(shape) < 2 or np.shape(values[first]) == np.shape(values[second]):
+            return first, second
+        return self._full(first, shape), self._full(second, shape)
+
+    def _add_by_tape(self, place: Place, previous: str, is_ours: bool, name: str) -> None:
+        writer = self._writer
+        add, where = writer.name(add_up), writer.name(place)
+        both = self._assign(f"{add}({previous}, {is_ours}, {name}, {where})")
+        total = self._assign(f"{both}[0]")
+        self._sums[id(place.step)] = Sum(total, writer.values[both][1])
+
+    def _add_selected(self, place: Place, piece: Selected) -> None:
+        step, values = place.step, self._writer.values
+        if step.fun is None and not is_small(step.value):
+            raise Unrecordable("a slice of a large array is used, whose cotangent stays a slice")
+        shape, previous = shape_of(step.value), self._sums.get(id(step))
+        if previous is None:
+            array = self._assign(f"np.zeros({shape})")
+        elif previous.is_ours and type(values[previous.name]) is np.ndarray:
+            array = self._full(previous.name, shape)
+        else:
+            array = self._assign(f"np.asarray(np.zeros({shape}) + {previous.name})")
+        self._sums[id(step)] = Sum(array, True)
+        part = values[array][eval(piece.where, values)]
+        if not piece.distinct:
+            text = f"np.add.at({array}, {piece.where}, {piece.text})"
+        elif isinstance(part, np.ndarray) and part.base is values[array]:
+            text = f"np.add(part := {array}[{piece.where}], {piece.text}, part)"
+        else:
+            text = f"{array}[{piece.where}] = {array}[{piece.where}] + {piece.text}"
+        self.lines.append(self._writer.run(array, text))
+
+
+def value_of_all(given: Any) -> Any:
+    """Arguments with the recorded values in the places of steps."""
+    if isinstance(given, list | tuple):
+        return type(given)([value_of_all(each) for each in given])
+    if isinstance(given, dict):
+        return {name: value_of_all(each) for name, each in given.items()}
+    return value_of(given)

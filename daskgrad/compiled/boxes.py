@@ -1,0 +1,226 @@
+"""Boxes: what a model gets while it is recorded.
+
+A ``RecordingBox`` takes part in all that autograd's boxes do, and every call of it becomes a
+``Step``. Its value is for the recorder alone: shape and dtype may be asked for, since programs are
+made for these; whether it is true becomes a guard; whatever else looks at the number ends the
+recording. autograd makes the boxes of a trace by the type of the value; ``install`` enters
+factories there that tell by the node what kind of box it is to be.
+"""
+
+import operator
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.builtins import SequenceBox
+from autograd.numpy.numpy_boxes import ArrayBox
+from autograd.tracer import Box, box_type_mappings, box_types, getval, notrace_primitives
+
+from daskgrad.backends.autograd.plain_calls import call_function, call_ufunc
+from daskgrad.backends.autograd.rules.twins import shape_of
+from daskgrad.compiled.steps import Guard, Step
+
+HIDDEN = Box.__dict__["_value"]  # the slot under the property of this name
+BY_PRIMITIVES = anp.sin.__code__  # autograd's wrapper that records calls
+BY_CONSTANTS = anp.shape.__code__  # autograd's wrapper that does not
+STATIC: set[Any] = {np.ndim, np.shape, np.size, np.iscomplexobj, np.isrealobj, np.result_type}
+STATIC |= {type, isinstance}
+PROPERTIES = ("shape", "ndim", "size", "dtype")
+LOOKS: set[Any] = {ArrayBox.__dict__[name].fget.__code__ for name in PROPERTIES}
+LOOKS |= {ArrayBox.__len__.__code__, SequenceBox.__len__.__code__}
+
+
+def looks_at_shape(frame: Any) -> bool:
+    """Whether the code that looks into a box records a call, or wants shape or dtype alone."""
+    if frame.f_code.co_name == "<listcomp>":  # a frame of its own before Python 3.12
+        frame = frame.f_back
+    code = frame.f_code
+    if code is BY_PRIMITIVES or code in LOOKS:
+        return True
+    if code is not getval.__code__:
+        return False
+    caller = frame.f_back
+    if caller.f_code is BY_CONSTANTS:
+        fun = caller.f_locals["f_raw"]
+        return fun in STATIC or fun.__name__ == "metadata"
+    return caller.f_back.f_code is shape_of.__code__
+
+
+class Hiding(Box):
+    """The part of a recording box that hides its value."""
+
+    __slots__ = ()
+
+    def __init__(self, value: Any, number: int, step: Step):
+        for name, given in (("_value", value), ("_trace", number), ("_node", step)):
+            Box.__dict__[name].__set__(self, given)
+
+    @property
+    def _value(self) -> Any:
+        if not looks_at_shape(sys._getframe(1)):
+            raise self._refuse("the model takes the number out of a traced value")
+        return HIDDEN.__get__(self)
+
+    def _refuse(self, what: str) -> Exception:
+        return self._node.recording.refuse(what)
+
+
+class RecordingSequence(Hiding, SequenceBox):
+    """The several arrays that a function returned, each of which is taken by a call."""
+
+    __slots__ = ()
+
+
+class RecordingBox(Hiding, ArrayBox):
+    """A box whose calls are recorded, and whose value is for the recorder alone."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        answer = bool(HIDDEN.__get__(self))
+        self._node.recording.steps.append(Guard(self._node, answer))
+        return answer
+
+    def __array_function__(self, fun: Any, types: Any, args: tuple, kwargs: dict) -> Any:
+        if fun in STATIC:
+            return fun(*[HIDDEN.__get__(arg) if is_box(arg) else arg for arg in args], **kwargs)
+        if are_data((args, kwargs)):
+            return call_of_data(fun, args, kwargs)
+        return call_function(self, fun, types, args, kwargs)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method != "__call__" and are_data((inputs, kwargs)):
+            return call_of_data(getattr(ufunc, method), inputs, kwargs)
+        return call_ufunc(self, ufunc, method, *inputs, **kwargs)
+
+    def __pow__(self, exponent: Any) -> Any:
+        return power(self, exponent)
+
+    def __rpow__(self, base: Any) -> Any:
+        return power(base, self)
+
+    def __getitem__(self, index: Any) -> Any:
+        parts = index if isinstance(index, tuple) else ()
+        if not boxes_within(parts):
+            return ArrayBox.__getitem__(self, index)
+        boxes = [self] if self._node.is_traced else []
+        return call_of_data(ArrayBox.__getitem__, (self, index), {}, boxes)
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("__") and name != "tocsr":  # for which operators look
+            self._refuse(f"the model uses the attribute {name!r} of a traced value")
+        raise AttributeError(f"'ArrayBox' object has no attribute {name!r}")
+
+    def __iter__(self) -> Any:
+        return iter([self[number] for number in range(len(self))])
+
+    __hash__ = ArrayBox.__hash__
+
+
+def refusing(name: str) -> Callable:
+    def method(self: RecordingBox, *args: Any, **kwargs: Any) -> Any:
+        raise self._refuse(f"the model calls {name} of a traced value")
+
+    return method
+
+
+for name in ("float", "int", "complex", "index", "array", "str", "format", "repr", "reduce"):
+    setattr(RecordingBox, f"__{name}__", refusing(f"__{name}__"))
+
+
+def is_box(value: Any) -> bool:
+    return type(value) is RecordingBox
+
+
+def boxes_within(given: Any) -> list[RecordingBox]:
+    """The boxes in arguments, and in lists, tuples, dicts and slices of them."""
+    if is_box(given):
+        return [given]
+    if isinstance(given, slice):
+        given = (given.start, given.stop, given.step)
+    if isinstance(given, dict):
+        given = list(given.values())
+    if not isinstance(given, list | tuple):
+        return []
+    return [box for each in given for box in boxes_within(each)]
+
+
+def are_data(given: Any) -> bool:
+    """Whether none of the boxes is in the tape, which is not asked then."""
+    return not any([box._node.is_traced for box in boxes_within(given)])
+
+
+def replace_boxes(given: Any, by: Callable[[RecordingBox], Any]) -> Any:
+    """Arguments with something else in the places of boxes."""
+    if is_box(given):
+        return by(given)
+    if isinstance(given, list | tuple):
+        return type(given)([replace_boxes(each, by) for each in given])
+    if isinstance(given, dict):
+        return {name: replace_boxes(each, by) for name, each in given.items()}
+    if isinstance(given, slice) and boxes_within(given):
+        raise boxes_within(given)[0]._refuse("the bounds of a slice are traced")
+    return given
+
+
+def call_of_data(
+    fun: Callable, args: tuple, kwargs: dict, traced: Iterable[RecordingBox] = ()
+) -> Any:
+    """A call with boxes in any places; the tape sees it if its first argument is ``traced``."""
+    recording = boxes_within((args, kwargs))[0]._node.recording
+    values, options = (replace_boxes(each, HIDDEN.__get__) for each in (args, kwargs))
+    value = fun(*values, **options)
+    if not isinstance(value, np.ndarray | np.generic | float):
+        raise recording.refuse(f"{fun.__name__} returns {type(value).__name__}, which is no array")
+    refs, ref_options = (replace_boxes(each, lambda box: box._node) for each in (args, kwargs))
+    parents = tuple([box._node for box in traced])
+    step = Step.of_call(recording, value, fun, refs, ref_options, (0,) * len(parents), parents)
+    return RecordingBox(value, recording.number, step)
+
+
+def power(base: Any, exponent: Any) -> Any:
+    """NumPy's operator has other bits than ``np.power``; what the tape does not see has these."""
+    if are_data((base, exponent)):
+        return call_of_data(operator.pow, (base, exponent), {})
+    return anp.power(base, exponent)
+
+
+# ------------------------------------------------------------------------------- in the tracer
+
+
+RECORDING: dict[Any, type] = {ArrayBox: RecordingBox, SequenceBox: RecordingSequence}
+INTEGERS = (bool, int, np.bool_, *[np.dtype(code).type for code in "bBhHiIlLqQ"])
+
+
+def install() -> None:
+    """Has the tracer make boxes of this kind for steps; once in a process, when one is needed."""
+    if RecordingBox in box_types:
+        return
+    for kind, make in list(box_type_mappings.items()):
+        box_type_mappings[kind] = factory(make, RECORDING.get(make))
+    for kind in INTEGERS:
+        box_type_mappings[kind] = factory(not_boxed, RecordingBox)
+    box_type_mappings.update(dict.fromkeys(RECORDING.values(), refuse_nesting))
+    notrace_primitives[Step] = {anp.size, anp.isscalar, anp.isrealobj}
+    box_types.update(RECORDING.values())
+
+
+def factory(make: Callable, recording: type | None) -> Callable:
+    def make_box(value: Any, number: int, node: Any) -> Any:
+        if type(node) is not Step:
+            return make(value, number, node)
+        if recording is None:
+            raise node.recording.refuse(f"{node.name} returns a {type(value).__name__}")
+        return recording(value, number, node)
+
+    return make_box
+
+
+def not_boxed(value: Any, number: int, node: Any) -> Any:
+    raise KeyError  # the tracer's own error follows
+
+
+def refuse_nesting(value: RecordingBox, number: int, node: Any) -> Any:
+    raise value._refuse("the model takes a derivative")

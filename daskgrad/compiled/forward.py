@@ -1,0 +1,120 @@
+"""Forward: the lines of a model's own calls.
+
+They are the calls that the model made, without the wrappers around them where that keeps the bits:
+an operator instead of a ufunc, a method instead of a function.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.numpy import numpy_wrapper
+from autograd.numpy.numpy_boxes import ArrayBox
+from autograd.tracer import trace_primitives_map
+
+from daskgrad.compiled.adjoints import is_double, value_of
+from daskgrad.compiled.lines import Line, Writer
+from daskgrad.compiled.steps import Guard, Step
+
+OPERATORS = {
+    anp.add: "+",
+    anp.subtract: "-",
+    anp.multiply: "*",
+    anp.divide: "/",
+    anp.matmul: "@",
+    anp.greater: ">",
+    anp.greater_equal: ">=",
+    anp.less: "<",
+    anp.less_equal: "<=",
+}
+REDUCTIONS = {anp.sum: np.add.reduce, anp.max: np.maximum.reduce, anp.min: np.minimum.reduce}
+SHAPED = {  # functions other than ufuncs whose values have the same shape for all data
+    anp.sum,
+    anp.max,
+    anp.min,
+    anp.dot,
+    anp.reshape,
+    anp.ravel,
+    anp.transpose,
+    anp.expand_dims,
+    anp.squeeze,
+    anp.where,
+    anp.zeros_like,
+    anp.ones_like,
+    numpy_wrapper._primitive_mean,
+    numpy_wrapper.concatenate_args,
+    numpy_wrapper.array_from_args,
+    numpy_wrapper._array_from_scalar_or_array,
+}
+
+
+def line_of(writer: Writer, step: Step | Guard) -> Line:
+    """The statement of one step; a guard has no target."""
+    if isinstance(step, Guard):
+        name = writer.name(step.step)
+        return Line("", f"if {'not ' if step.answer else ''}{name}: raise Diverged")
+    name = writer.name(step)
+    return Line(name, f"{name} = {text_of(writer, step)}")
+
+
+def shape_check(writer: Writer, step: Step | Guard) -> Line | None:
+    """A statement that ends the program if the data gave a value another shape."""
+    if isinstance(step, Guard) or isinstance(step.value, list | tuple) or is_shaped(step):
+        return None
+    name, shape = writer.name(step), np.shape(step.value)
+    return Line("", f"if np.shape({name}) != {shape}: raise Diverged")
+
+
+def is_shaped(step: Step) -> bool:
+    if step.fun in SHAPED or isinstance(raw(step.fun), np.ufunc):
+        return True
+    if step.fun is not ArrayBox.__getitem__:
+        return False
+    index = value_of(step.args[1])
+    parts = index if isinstance(index, tuple) else (index,)
+    return not any([isinstance(part, np.ndarray) and part.dtype == bool for part in parts])
+
+
+def raw(fun: Callable) -> Callable:
+    """The function that a primitive wraps."""
+    return getattr(fun, "fun", fun) if fun in trace_primitives_map.values() else fun
+
+
+def text_of(writer: Writer, step: Step) -> str:
+    args, kwargs = step.args, step.kwargs
+    if step.fun is ArrayBox.__getitem__:
+        return f"{writer.spell(args[0])}[{writer.spell(args[1])}]"
+    if step.fun in OPERATORS and len(args) == 2 and not kwargs and are_operands(args):
+        first, second = map(writer.spell, args)
+        return f"{first} {OPERATORS[step.fun]} {second}"
+    if step.fun is anp.negative and not kwargs and are_operands(args):
+        return f"-{writer.spell(args[0])}"
+    if step.fun in REDUCTIONS and is_array(args[0]):
+        reduction = text_of_reduction(writer, step)
+        if reduction:
+            return reduction
+    if step.fun is anp.reshape and len(args) == 2 and not kwargs and is_array(args[0]):
+        return f"{writer.spell(args[0])}.reshape({writer.spell(args[1])})"
+    return writer.spell_call(raw(step.fun), args, kwargs)
+
+
+def text_of_reduction(writer: Writer, step: Step) -> str | None:
+    if len(step.args) > 1 or step.kwargs.keys() - {"axis", "keepdims"}:
+        return None
+    given = {"axis": None, **step.kwargs}
+    if given.get("keepdims") is np._NoValue:
+        del given["keepdims"]
+    return writer.spell_call(REDUCTIONS[step.fun], step.args, given)
+
+
+def is_array(given: Any) -> bool:
+    value = value_of(given)
+    return type(value) is np.ndarray and is_double(value)
+
+
+def are_operands(args: Sequence[Any]) -> bool:
+    """Whether an operator has the bits of the ufunc: one is NumPy's, and none is of other types."""
+    values = list(map(value_of, args))
+    are_known = all([is_double(value) or type(value) in (int, float) for value in values])
+    return are_known and any(map(is_double, values))

@@ -1,0 +1,196 @@
+"""The programs of a model: made when they are needed, checked against the tape, and used.
+
+The tape decides what is right. Before a program is used for the first time, its values and
+cotangents are compared with the tape's, bit by bit; so are those of calls 2, 3, 5, 9 and so on, and
+after that as often as takes a fiftieth of the time. A model whose first comparison fails is left to
+the tape; a later failure is an error, since results before it may be wrong.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgrad.backends.autograd.reverse import trace
+from daskgrad.backends.traced_call import Layout, TracedCall
+from daskgrad.compiled.program import CompiledTape, Diverged, Program
+from daskgrad.compiled.recording import record
+from daskgrad.compiled.signatures import Signature, are_same, signature_of
+from daskgrad.compiled.steps import Unrecordable
+from daskgrad.compiled.watch import Watch
+from daskgrad.compiled.writing import write
+from daskgrad.values.errors import NondeterministicModelError
+from daskgrad.values.trees import flatten, substitute, unflatten
+
+COMPILED_AT = 3  # calls of a signature: what is called twice is traced in less time
+MOST_SIGNATURES = 1024  # of one model: items may be of many sizes
+MOST_WAYS = 8  # through one model, for one signature
+SHARE = 0.02  # of the time that checks may take
+
+
+class Programs:
+    """The programs of one function, by signature; it does not keep the function alive."""
+
+    def __init__(self) -> None:
+        self._watch: Watch | None = None
+        self._entries: dict[Any, Entry] = {}
+
+    def trace(
+        self, fun: Callable, call: TracedCall, arrays: Sequence[Any]
+    ) -> tuple[list[Any], Any]:
+        """What ``reverse.trace`` returns, by a program where there is one."""
+        layout = call.layout()
+        signature = signature_of(layout)
+        entry = self.entry(fun, signature)
+        if signature is None or entry is None:
+            return trace(call, arrays)
+        return entry.trace(call, arrays, layout, signature)
+
+    def entry(self, fun: Callable, signature: Signature | None) -> "Entry | None":
+        """The programs for a signature; those that were made before something changed to which
+        the function refers are dropped."""
+        if self._watch is None or self._watch.has_changed():
+            self._watch, self._entries = Watch(fun), {}
+        if signature is None:
+            return None
+        entry = self._entries.get(signature.key)
+        if entry is None and len(self._entries) < MOST_SIGNATURES:
+            entry = self._entries[signature.key] = Entry(getattr(fun, "__name__", "model"))
+        return entry
+
+
+class Way(NamedTuple):
+    """A program for one way through the model's branches, and the structure of its value."""
+
+    program: Program
+    structure: Any
+
+
+def way_of(fun: Callable, name: str, layout: Layout, signature: Signature) -> Way:
+    """The program for the way that a call takes; Unrecordable, or the model's own error."""
+    numbers = [layout.places[place] for place in signature.places]
+    structures = []
+
+    def leaves_of_value(*boxes: Any) -> list[Any]:
+        leaves = substitute(layout.leaves, signature.places, boxes)
+        traced = dict(zip(numbers, boxes, strict=True))
+        for place, number in enumerate(layout.places):
+            if number is not None:  # an array may be passed twice
+                leaves[place] = traced[number]
+        args, kwargs = unflatten(layout.structure, leaves)
+        outputs, structure = flatten(fun(*args, **kwargs))
+        structures.append(structure)
+        return outputs
+
+    inputs = [layout.leaves[place] for place in signature.places]
+    recording = record(leaves_of_value, inputs, [number is not None for number in numbers])
+    order = [number for number in numbers if number is not None]
+    return Way(write(recording, name, order), structures[0])
+
+
+class Entry:
+    """The programs of one function for one signature."""
+
+    def __init__(self, name: str):
+        self._name = name
+        self.ways: list[Way] = []
+        self.refusal: str | None = None
+        self.checks = 0
+        self.calls = 0
+        self._next_check = COMPILED_AT + 1
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next call is to be compared with the tape."""
+        return self.calls + 1 >= self._next_check
+
+    def run(self, inputs: Sequence[Any]) -> tuple[Way, list[Any], tuple] | None:
+        """Outputs and residuals, and the program that they are of; ``None`` if the tape is to be
+        asked: then it raises the model's error, in the model's own lines, if there is one."""
+        self.calls += 1
+        for way in self.ways:
+            try:
+                outputs, residuals = way.program.forward(*inputs)
+            except Diverged:
+                continue
+            except Exception:
+                return None
+            return way, outputs, residuals
+        return None
+
+    def trace(
+        self, call: TracedCall, arrays: Sequence[Any], layout: Layout, signature: Signature
+    ) -> tuple[list[Any], Any]:
+        """What ``reverse.trace`` returns."""
+        if self.refusal and not self.ways:
+            return trace(call, arrays)
+        inputs = [layout.leaves[place] for place in signature.places]
+        is_due, begin = self.is_due, time.perf_counter()
+        found = self.run(inputs)
+        if found is not None:
+            way, outputs, residuals = found
+            call.structure = way.structure
+            compiled = CompiledTape(way.program, residuals, lambda: trace(call, arrays)[1])
+            if is_due:
+                self._check(call, arrays, way.program, outputs, compiled, begin)
+            return outputs, compiled
+        outputs, tape = trace(call, arrays)
+        if self.calls >= COMPILED_AT and len(self.ways) < MOST_WAYS and not self.refusal:
+            self._add_way(call, layout, signature, outputs, tape)
+        return outputs, tape
+
+    def _add_way(
+        self,
+        call: TracedCall,
+        layout: Layout,
+        signature: Signature,
+        outputs: Sequence[Any],
+        tape: Any,
+    ) -> None:
+        """Writes a program for the way that this call took, and compares it with the tape; tells
+        why, if there is none."""
+        inputs = [layout.leaves[place] for place in signature.places]
+        try:
+            with np.errstate(all="ignore"):
+                way = way_of(call.fun.fun, self._name, layout, signature)
+                found, residuals = way.program.forward(*inputs)
+                pulled = way.program.pull_examples(residuals)
+                expected = tape.pull(way.program.examples)
+        except Unrecordable as error:
+            self.refusal = str(error)
+        except Exception as error:  # the tape raised none: it is the program's
+            self.refusal = f"its program fails: {type(error).__name__}: {error}"
+        else:
+            if are_same(found, outputs) and are_same(pulled, expected):
+                self.ways.append(way)
+            else:
+                self.refusal = "its program differs from the model"
+
+    def _check(
+        self,
+        call: TracedCall,
+        arrays: Sequence[Any],
+        program: Program,
+        outputs: list[Any],
+        tape: CompiledTape,
+        begin: float,
+    ) -> None:
+        """Compares a call of a program with the tape, and decides when to do so again."""
+        pulled = tape.pull(program.examples)
+        middle = time.perf_counter()
+        expected, other = trace(call, arrays)
+        is_right = are_same(outputs, expected)
+        is_right = is_right and are_same(pulled, other.pull(program.examples))
+        end = time.perf_counter()
+        if not is_right:
+            raise NondeterministicModelError(
+                f"the compiled program of {self._name!r} and the model itself returned different "
+                f"values or gradients for the same arguments, at call {self.calls}; results since "
+                f"the last comparison may be wrong. The model refers to something that changes and "
+                f"is not an argument, or draws random numbers: pass that as an argument, or leave "
+                f"compile=True out"
+            )
+        self.checks += 1
+        seldom = (end - middle) / (SHARE * max(middle - begin, 1e-9))
+        self._next_check = self.calls + min(self.calls, int(seldom)) + 1

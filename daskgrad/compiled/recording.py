@@ -1,0 +1,49 @@
+"""Recording: runs a model once, and writes down each call that it makes of its arrays.
+
+All arrays of a call are in boxes: those that are differentiated, and all others, so that none of
+the data is taken for a constant.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskgrad.compiled.boxes import RecordingBox, install, is_box
+from daskgrad.compiled.steps import Recording, Step, Unrecordable
+
+
+def record(
+    fun: Callable[..., Sequence[Any]], leaves: Sequence[Any], are_traced: Sequence[bool]
+) -> Recording:
+    """Runs ``fun``, which returns a list of leaves, on boxes of all leaves.
+
+    Raises
+    ------
+    Unrecordable
+        if the model looks at a traced number, takes a derivative, or does not run on boxes; the
+        message names the line.
+    """
+    install()
+    recording = Recording()
+    for leaf, is_traced in zip(leaves, are_traced, strict=True):
+        recording.inputs.append(Step.of_input(recording, leaf, is_traced))
+    boxes = [RecordingBox(step.value, recording.number, step) for step in recording.inputs]
+    try:
+        with np.errstate(all="ignore"):
+            outputs = fun(*boxes)
+    except Exception as error:
+        reason = recording.refusal or Unrecordable(f"{type(error).__name__}: {error}")
+        raise reason from error
+    if recording.refusal:
+        raise recording.refusal
+    recording.outputs = list(map(output_of, outputs))
+    return recording
+
+
+def output_of(output: Any) -> Any:
+    if is_box(output):
+        return output._node
+    if isinstance(output, np.ndarray) and output.dtype.kind == "O":
+        raise Unrecordable("the value is an array of objects")
+    return output

@@ -1,0 +1,71 @@
+"""Signatures: which calls one program serves."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgrad.backends.traced_call import Layout
+
+NUMBERS = (float, complex, np.generic)
+CONSTANT = "constant"
+STATIC = (bool, int, str, bytes, type(None))
+
+
+class Signature(NamedTuple):
+    """What calls have in common that one program serves: ``key``; and ``places``, those of the
+    leaves that are its inputs."""
+
+    key: Any
+    places: list[int]
+
+
+def signature_of(layout: Layout) -> Signature | None:
+    """The signature of a call, or ``None`` if an argument is neither number, array nor constant.
+
+    Arrays and floating-point numbers are inputs of a program; Python's integers, strings and such
+    are a part of the signature.
+    """
+    kinds = list(map(kind_of_leaf, layout.leaves))
+    if None in kinds:
+        return None
+    numbers = layout.places
+    places = [
+        place
+        for place, kind in enumerate(kinds)
+        if kind
+        and kind[0] is not CONSTANT
+        and (numbers[place] is None or numbers[place] not in numbers[:place])
+    ]
+    return Signature((layout.structure, tuple(layout.places), tuple(kinds)), places)
+
+
+def kind_of_leaf(leaf: Any) -> tuple | None:
+    """All that a program knows of an argument, or ``None`` if it can have no such argument."""
+    kind = type(leaf)
+    if kind is np.ndarray and leaf.dtype.kind in "fcbiu":
+        return leaf.shape, leaf.dtype, leaf.strides if leaf.ndim > 1 else ()
+    if kind in STATIC:
+        return CONSTANT, kind, leaf
+    return (kind,) if issubclass(kind, NUMBERS) and kind is not np.void else None
+
+
+def are_same(first: Sequence[Any], second: Sequence[Any]) -> bool:
+    """Whether leaves are the same in type, dtype, shape and every bit; all NaNs are the same."""
+    return len(first) == len(second) and all(map(is_same, first, second))
+
+
+def is_same(first: Any, second: Any) -> bool:
+    if first is None or second is None:
+        return first is second
+    one, other = np.asarray(first), np.asarray(second)
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    if one.dtype.kind not in "fc":
+        return bool(np.all(one == other))
+    return have_same_parts(one.real, other.real) and have_same_parts(one.imag, other.imag)
+
+
+def have_same_parts(one: np.ndarray, other: np.ndarray) -> bool:
+    equal = (one == other) & (np.signbit(one) == np.signbit(other))
+    return bool(np.all(equal | (np.isnan(one) & np.isnan(other))))

@@ -1,0 +1,135 @@
+"""Steps: the calls of one run of a model, in order.
+
+In the arguments of a step other steps stand for their values.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from autograd.tracer import Node
+
+from daskgrad.backends.autograd.kinds import INTEGERS, kind_of
+from daskgrad.backends.autograd.rules.known import without_derivative
+from daskgrad.backends.autograd.trace_numbers import trace_numbers
+
+
+class Unrecordable(Exception):
+    """A model did what no list of calls can repeat; the message tells what, and where."""
+
+
+class Step(Node):
+    """One call that a model made, or one of its inputs (then ``fun`` is None).
+
+    ``is_traced``: the tape records it, too; ``parents`` are the arguments at ``argnums``, those
+    that the tape records.
+    """
+
+    __slots__ = ("argnums", "args", "fun", "is_traced", "kwargs", "parents", "recording", "value")
+
+    def __init__(
+        self,
+        value: Any,
+        fun: Any,
+        args: Sequence[Any],
+        kwargs: dict,
+        argnums: Sequence[int],
+        steps: Sequence["Step"],
+    ):
+        """As the tracer calls it: ``steps`` are those of the boxes at ``argnums``."""
+        mixed = list(args)
+        for argnum, step in zip(argnums, steps, strict=True):
+            mixed[argnum] = step
+        traced = [pair for pair in zip(argnums, steps, strict=True) if pair[1].is_traced]
+        if fun in without_derivative():
+            traced = []
+        self._set(steps[0].recording, value, fun, mixed, kwargs, *zip(*traced, strict=True))
+
+    def _set(
+        self,
+        recording: "Recording",
+        value: Any,
+        fun: Any,
+        args: Sequence[Any],
+        kwargs: dict,
+        argnums: tuple[int, ...] = (),
+        parents: tuple["Step", ...] = (),
+    ) -> None:
+        self.recording, self.value, self.fun = recording, value, fun
+        self.args, self.kwargs = tuple(args), kwargs
+        self.argnums, self.parents = argnums, parents
+        self.is_traced = bool(parents)
+        if fun is not None:
+            recording.steps.append(self)
+
+    @classmethod
+    def of_call(cls, *given: Any) -> "Step":
+        """A call that the tracer did not see."""
+        step = cls.__new__(cls)
+        step._set(*given)
+        return step
+
+    @classmethod
+    def of_input(cls, recording: "Recording", value: Any, is_traced: bool) -> "Step":
+        step = cls.__new__(cls)
+        step._set(recording, value, None, (), {})
+        step.is_traced = is_traced
+        return step
+
+    @property
+    def name(self) -> str:
+        return getattr(self.fun, "__name__", str(self.fun))
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.value)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the value is an array or number in double precision."""
+        value = self.value
+        return type(value) in (np.ndarray, np.float64) and value.dtype == np.float64
+
+    @property
+    def ends_tape(self) -> bool:
+        """Whether nothing is passed on, since the value has no derivative."""
+        return self.kind in INTEGERS
+
+
+class Guard(NamedTuple):
+    """The model asked whether a value is true."""
+
+    step: Step
+    answer: bool
+
+
+class Recording:
+    """The calls of one run: ``inputs``, ``steps`` (guards among them), and ``outputs``, which are
+    steps or constants."""
+
+    def __init__(self) -> None:
+        self.number = trace_numbers.next_number()
+        self.inputs: list[Step] = []
+        self.steps: list[Step | Guard] = []
+        self.outputs: list[Any] = []
+        self.refusal: Unrecordable | None = None
+
+    def refuse(self, what: str) -> Unrecordable:
+        """The error that ends the recording; it is kept, since the model may catch it."""
+        if self.refusal is None:
+            self.refusal = Unrecordable(f"{what}, {place_in_model()}")
+        return self.refusal
+
+
+OURS = ("daskgrad", "autograd", "numpy")
+
+
+def place_in_model() -> str:
+    """The file and line that a model has got to."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").split(".")[0] not in OURS:
+            return f"in {frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "in NumPy"

@@ -1,0 +1,201 @@
+"""Compiled models in graphs and sums, on all schedulers: the bits of the tape everywhere."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import dask
+import numpy as np
+import pytest
+from clusters import tasks_run
+from lengths import in_short
+from numpy.testing import assert_array_equal
+
+import daskgrad as dg
+from daskgrad.compiled import backend
+from daskgrad.values.trees import flatten
+
+X = np.linspace(-1.0, 1.0, 4)
+random = np.random.default_rng(2)
+ITEMS = list(random.normal(size=(40, 4)))
+RAGGED = [random.normal(size=(size, 4)) for size in (1, 3, 2, 3, 5, 3, 3, 2, 1, 2) * 3]
+
+
+def term(item, x):
+    return np.sum(np.log1p(np.exp(item * x))) + np.sum(x**2)
+
+
+def rows_term(rows, x):
+    return np.sum(np.tanh(rows @ x)) / len(rows)
+
+
+def branching(item, x):
+    return np.sum(np.sin(item * x)) if item[0] > 0.0 else np.sum(item * x**2)
+
+
+def scaled(own, x):
+    return own * np.sum(np.sin(x))
+
+
+def arrays(item, x):
+    return {"a": np.outer(item, x), "b": x[1:] - x[:-1]}
+
+
+def both(objective):
+    """The objective with a compiled model, and with one that is not."""
+    return [lambda *xs, c=is_compiled: objective(c, *xs) for is_compiled in (True, False)]
+
+
+def assert_same(found, expected):
+    for one, other in zip(flatten(found)[0], flatten(expected)[0], strict=True):
+        assert_array_equal(one, other)
+
+
+OBJECTIVES = {
+    "items": lambda c, x: dg.map_sum(dg.delayed(term, compile=c), ITEMS, x),
+    "ragged items": lambda c, x: dg.map_sum(dg.delayed(rows_term, compile=c), RAGGED, x),
+    "branches": lambda c, x: dg.map_sum(dg.delayed(branching, compile=c), ITEMS, x),
+    "rows of an array": lambda c, x: dg.map_sum(dg.delayed(term, compile=c), np.array(ITEMS), x),
+    "a parameter of each": lambda c, x: dg.map_sum(dg.delayed(scaled, compile=c), x, x),
+    "a chain": lambda c, x: dg.delayed(term, compile=c)(
+        X, dg.delayed(np.tanh, compile=c)(dg.delayed(lambda x: 2.0 * x, compile=c)(x))
+    ),
+    "arrays": lambda c, x: dg.delayed(lambda v: np.sum(v["a"] ** 2) + np.sum(v["b"]))(
+        dg.map_sum(dg.delayed(arrays, compile=c), ITEMS, x)
+    ),
+    "slices": lambda c, x: dg.reduce_sum(
+        dg.delayed(lambda rows, x: np.sum((rows @ x) ** 2), compile=c), np.array(ITEMS), x
+    ),
+}
+
+
+@in_short("name", OBJECTIVES, "ragged items", "branches")
+def test_the_bits_are_those_of_the_tape_on_every_scheduler(name, scheduler):
+    found, expected = map(dg.value_and_grad, both(OBJECTIVES[name]))
+    for point in (X, X + 0.1, X - 0.2):
+        for _ in range(2):
+            assert_same(found(point), expected(point))
+
+
+@pytest.mark.parametrize("name", ["items", "arrays"])
+def test_other_derivatives(name, synchronous):
+    found, expected = both(OBJECTIVES[name])
+    tangent = np.cos(X)
+    for _ in range(4):
+        for derive in (
+            lambda fun: dg.jvp(fun, (X,), (tangent,)),
+            lambda fun: dg.hvp(fun, (X,), (tangent,)),
+            lambda fun: dg.vjp(fun, X)[1](1.0),
+        ):
+            assert_same(derive(found), derive(expected))
+
+
+def test_placed_items_are_evaluated_by_programs_on_the_workers(client):
+    shards = dg.place(ITEMS)
+    model = dg.delayed(term, compile=True)
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(model, shards, x))
+    with dask.config.set(scheduler="sync"):
+        expected = dg.value_and_grad(lambda x: dg.map_sum(term, ITEMS, x))(X)
+    gradient(X)
+    before = tasks_run(client)
+    for _ in range(5):
+        assert_same(gradient(X), expected)
+    assert tasks_run(client) == before
+
+    def written():
+        from daskgrad.compiled import backend
+
+        entries = [entry for each in backend._sent.values() for entry in each._entries.values()]
+        return sum([len(entry.ways) for entry in entries])
+
+    assert all(client.run(written).values())
+
+
+def test_a_program_runs_instead_of_the_model(synchronous):
+    calls = []
+
+    def counted(x):
+        calls.append(1)
+        return np.sum(x**2)
+
+    gradient = dg.grad(dg.delayed(counted, compile=True))
+    for _ in range(100):
+        assert_array_equal(gradient(X), 2.0 * X)
+    assert len(calls) < 30
+
+
+def test_errors_are_the_models_and_name_the_item(synchronous):
+    def choosy(item, x):
+        if np.sum(item) > 5.0:
+            raise ValueError("too large")
+        return np.sum(item * x)
+
+    items = [np.full(4, 0.1 * n) for n in range(14)]
+    model = dg.delayed(choosy, compile=True)
+    for _ in range(5):
+        with pytest.raises(ValueError, match="too large") as caught:
+            dg.grad(lambda x: dg.map_sum(model, items, x))(X)
+        assert "item 13" in "".join(caught.value.__notes__)
+
+
+def test_an_error_of_numpy_within_a_program_is_the_models(synchronous):
+    def factor(matrix, x):
+        return np.sum(np.linalg.cholesky(matrix) @ x)
+
+    gradient = dg.grad(lambda m, x: dg.delayed(factor, compile=True)(m, x), argnums=1)
+    for _ in range(6):
+        gradient(np.eye(4), X)
+    with pytest.raises(np.linalg.LinAlgError) as caught:
+        gradient(-np.eye(4), X)
+    assert "model 'factor'" in "".join(caught.value.__notes__)
+
+
+def test_threads_share_programs(quick_switches):
+    model = dg.delayed(term, compile=True)
+    with dask.config.set({"scheduler": "sync", "daskgrad.inline.seconds": 60}):
+        expected = [dg.grad(lambda x, i=item: dg.delayed(term)(i, x))(X) for item in ITEMS]
+
+        def all_gradients(_):
+            return [dg.grad(lambda x, i=item: model(i, x))(X) for item in ITEMS]
+
+        with ThreadPoolExecutor(8) as pool:
+            for found in pool.map(all_gradients, range(8)):
+                assert_same(found, expected)
+
+
+def test_large_arrays_of_which_few_rows_are_used_are_left_to_the_tape(synchronous):
+    def few(numbers, table):
+        return np.sum(table[numbers] ** 2)
+
+    table = np.ones((20_000, 4))
+    numbers = [np.array([n, 7 * n]) for n in range(5)]
+    model = dg.delayed(few, compile=True)
+    for _ in range(3):
+        found = dg.grad(lambda t: dg.map_sum(model, numbers, t))(table)
+        assert_array_equal(found, dg.grad(lambda t: dg.map_sum(few, numbers, t))(table))
+    (entry,) = backend._here[few]._entries.values()
+    assert "a slice of a large array" in entry.refusal
+
+
+def test_a_function_that_is_gone_leaves_no_program(synchronous):
+    before = len(backend._here)
+
+    def make(n):
+        return lambda x: np.sum(x**n)
+
+    for n in range(5):
+        gradient = dg.grad(dg.delayed(make(n), compile=True))
+        for _ in range(4):
+            gradient(X)
+    del gradient
+    assert len(backend._here) == before
+
+
+def test_explain_shows_the_program_or_the_reason():
+    source = dg.explain(term, ITEMS[0], X)
+    assert "'term' is compiled to" in source
+    assert "def backward(residuals, " in source
+    assert "log1p" in source
+    reason = dg.explain(lambda x: float(x[0]), X)
+    assert "is not compiled: the model calls __float__ of a traced value, in " in reason
+    assert "test_compiled_models.py:" in reason
+    said = dg.explain(lambda x, thing: np.sum(x), X, object())
+    assert "neither a number nor an array" in said

@@ -1,0 +1,158 @@
+"""Compiled programs have the tape's bits: of every differentiated function, and at random."""
+
+import itertools
+import warnings
+
+import autograd.numpy as anp
+import fuzz_programs
+import numpy as np
+import pytest
+from autograd.numpy import numpy_wrapper
+from functions_all import TABLE
+from sweep import DOMAIN_ERRORS, calls_of
+
+from daskgrad.backends.autograd.reverse import backward_order, trace
+from daskgrad.compiled import backward
+from daskgrad.compiled.adjoints import ADJOINTS, UNARY, Pulled
+from daskgrad.compiled.program import Diverged
+from daskgrad.compiled.recording import record
+from daskgrad.compiled.signatures import are_same
+from daskgrad.compiled.steps import Unrecordable
+from daskgrad.compiled.writing import write
+
+IDS = [f"{entry.name}-{number}" for number, entry in enumerate(TABLE)]
+entries = pytest.mark.parametrize("entry", TABLE, ids=IDS)
+
+
+@entries
+def test_a_program_has_the_bits_of_the_tape(entry):
+    compare_calls(entry, itertools.islice(calls_of(entry), 1), "d")
+
+
+@pytest.mark.long
+@entries
+def test_a_program_has_the_bits_of_the_tape_in_every_dtype(entry):
+    compare_calls(entry, calls_of(entry), "dfD")
+
+
+def compare_calls(entry, calls, dtypes):
+    for call in calls:
+        for dtype in dtypes:
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                compare_call(entry, call, call.arrays(dtype))
+
+
+def compare_call(entry, call, arrays):
+    """With all arrays traced, and with one at a time, the others being data."""
+    try:
+        trace(call, arrays)
+    except DOMAIN_ERRORS:
+        return
+    everything = range(len(arrays))
+    for traced in ([*everything], *[[n] for n in everything if len(arrays) > 1]):
+        try:
+            recording = record(call, arrays, [n in traced for n in everything])
+            program = write(recording, entry.name, range(len(traced)))
+        except (Unrecordable, *DOMAIN_ERRORS):
+            continue
+        for shift in (0.0, 0.01, 0.02):
+            compare_at(call, program, [moved(array, shift) for array in arrays], traced)
+
+
+def moved(array, shift):
+    waves = np.cos(np.arange(np.size(array))).reshape(np.shape(array))
+    return array * (1.0 + shift * waves).astype(array.dtype) if shift else array
+
+
+def compare_at(call, program, arrays, traced):
+    def of_traced(*boxes):
+        mixed = dict(zip(traced, boxes, strict=True))
+        return call(*[mixed.get(n, array) for n, array in enumerate(arrays)])
+
+    try:
+        outputs, tape = trace(of_traced, [arrays[n] for n in traced])
+        expected = tape.pull(program.examples)
+    except (*DOMAIN_ERRORS, NotImplementedError):
+        return
+    if len(outputs) != len(program.examples):
+        return  # an array of boxes, which is an error as the value of a model
+    try:
+        found, residuals = program.forward(*arrays)
+    except Diverged:
+        return
+    assert are_same(found, outputs), call.name
+    assert are_same(program.pull_examples(residuals), expected), call.name
+
+
+def test_most_calls_are_recorded():
+    """And those that are not look at numbers: sets, sorted places, polynomials without zeros."""
+    refused = set()
+    for entry in TABLE:
+        call = next(iter(calls_of(entry)))
+        arrays = call.arrays("d")
+        try:
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                record(call, arrays, [True] * len(arrays))
+        except Unrecordable:
+            refused.add(entry.name)
+    assert len(refused) < 0.06 * len(TABLE), refused
+
+
+@pytest.mark.parametrize(
+    ("first", "count"), [(0, 250), pytest.param(1000, 5000, marks=pytest.mark.long)]
+)
+def test_random_programs_have_the_bits_of_the_tape(first, count):
+    found = [fuzz_programs.differences(seed) for seed in range(first, first + count)]
+    assert not any(found), [first + n for n, each in enumerate(found) if each]
+    assert found.count(None) < 0.02 * count
+
+
+def in_another_order(ends):
+    order = backward_order(ends)
+    depth = {}
+    for place in order:
+        for parent in place.parents:
+            depth[parent] = max(depth.get(parent, 0), depth.get(place, 0) + 1)
+    return sorted(order, key=lambda place: (depth.get(place, 0), -order.index(place)))
+
+
+MISTAKES = {  # that a compiler may have
+    "a rule": lambda patch: patch.setitem(UNARY, anp.exp, "{ans} * {g} * 1.0000001"),
+    "the sign of a zero": lambda patch: patch.setitem(UNARY, anp.negative, "0.0 - {g}"),
+    "an order of sums": lambda patch: patch.setattr(backward, "backward_order", in_another_order),
+    "a thin cotangent": lambda patch: patch.setattr(Pulled, "thin", lambda call, *args: call.g),
+    "a thin sum": lambda patch: patch.setattr(
+        backward.Backward, "_of_one_shape", lambda self, place, *names: names
+    ),
+    "a count": lambda patch: patch.setitem(
+        ADJOINTS, numpy_wrapper._primitive_mean, lambda call: [f"{call.full()} + 0.0"]
+    ),
+}
+
+
+def columns_and_rows(s):
+    """The cotangent of a sum meets one in another memory order, of which a sum is taken."""
+    w = fuzz_programs.TABLE + s
+    return [np.sum(w) + np.sum(np.sin(w.T))]
+
+
+def is_right(fun, *arrays):
+    program = write(record(fun, arrays, [True] * len(arrays)), "model", range(len(arrays)))
+    _, residuals = program.forward(*arrays)
+    return are_same(program.pull_examples(residuals), trace(fun, arrays)[1].pull(program.examples))
+
+
+NUMBERS = np.linspace(0.1, 2.0, 20)
+
+
+def test_sums_follow_the_order_in_memory():
+    assert all(is_right(columns_and_rows, number) for number in NUMBERS)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_comparison_finds_mistakes(name, monkeypatch):
+    MISTAKES[name](monkeypatch)
+    are_right = all(is_right(columns_and_rows, number) for number in NUMBERS)
+    assert not are_right or any(fuzz_programs.differences(seed) for seed in range(400))
