@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import autograd.numpy as anp
 import numpy as np
 import scipy.special
+import scipy.stats
 from autograd.tracer import trace_primitives_map
 from functions_all import HANDED_ON, TABLE
 from sweep import Function, is_array, refusal_calls
@@ -23,6 +24,7 @@ from sweep import Function, is_array, refusal_calls
 from daskgrad.backends.autograd import trace
 from daskgrad.backends.autograd.rules.known import without_derivative
 from daskgrad.backends.autograd.rules.twins import TWINS
+from daskgrad.scipy import stats
 
 MODULES = {  # of plain functions -> autograd's functions, JAX's module
     np: (anp, "jax.numpy"),
@@ -115,8 +117,61 @@ def page() -> str:
         others = {names[0] for names in rest} - {*constant, *NOTHING}
         lines += listed("Constant between their jumps, with the derivative zero", constant)
         lines += listed("Without a rule of their own", others)
+    for name in OURS:
+        lines += section_of(name)
+    lines += section_of_distributions()
     lines += REFUSED + [f"| `{name}` | {told} |" for name, told in refused]
     return "\n".join([INTRO.format(count=count, refused=len(refused)), *lines])
+
+
+OURS = tuple("linalg special integrate interpolate optimize signal sparse sparse.linalg".split())
+METHODS = tuple("logpdf pdf logpmf pmf cdf sf logcdf logsf ppf".split())
+
+
+def section_of(name: str) -> list[str]:
+    """The functions and classes of a module of ours, with the arguments that they take."""
+    ours, scipys = (
+        importlib.import_module(f"{root}.{name}") for root in ("daskgrad.scipy", "scipy")
+    )
+    lines = [f"\n## `daskgrad.scipy.{name}`\n", *HEAD_OF_OURS]
+    for each in sorted(vars(ours)):
+        own, twin = getattr(ours, each), getattr(scipys, each, None)
+        if callable(own) and callable(twin) and not each.startswith("_"):
+            taken, theirs = arguments_of(own), arguments_of(twin)
+            left_out = [argument for argument in theirs if argument not in taken]
+            lines.append(f"| `{each}` | {', '.join(taken)} | {', '.join(left_out)} |")
+    return lines
+
+
+def arguments_of(fun: Callable) -> list[str]:
+    """The names of the arguments; "..." stands for those that are passed on."""
+    variadic = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    parameters = inspect.signature(getattr(fun, "fun", fun)).parameters.values()
+    return ["..." if each.kind in variadic else each.name for each in parameters]
+
+
+def section_of_distributions() -> list[str]:
+    lines = ["\n## `daskgrad.scipy.stats`\n", *HEAD_OF_DISTRIBUTIONS]
+    for name, own in sorted(vars(stats).items()):
+        theirs = getattr(scipy.stats, name, None)
+        if name.startswith("_") or theirs is None:
+            continue
+        methods = [method for method in METHODS if hasattr(theirs, method)]
+        taken = [method for method in methods if is_there(own, method)]
+        others = [method for method in methods if method not in taken]
+        if taken:
+            lines.append(f"| `{name}` | {', '.join(taken)} | {', '.join(others)} |")
+    return lines
+
+
+def is_there(distribution: Any, method: str) -> bool:
+    """Whether a method has an expression, of its own or by another one."""
+    own: Any = getattr(distribution, "_functions", None)
+    if own is None:
+        return hasattr(distribution, method)
+    return hasattr(distribution, method) and any(
+        name in own for name in (method, method.removeprefix("log"), f"log{method}")
+    )
 
 
 def refusal_of(fun: Callable, entries: Sequence[Function]) -> str:
@@ -164,6 +219,13 @@ HEAD = [
 ]
 
 
+HEAD_OF_OURS = ["| function | arguments | of SciPy's, not taken |", "| --- | --- | --- |"]
+HEAD_OF_DISTRIBUTIONS = [
+    "By the variable and by all parameters, `loc` and `scale` included.\n",
+    "| distribution | methods | of SciPy's, refused |",
+    "| --- | --- | --- |",
+]
+
 REFUSED = [
     "\n## Refused\n",
     "What has no derivative, or none that is written, and what the error says.\n",
@@ -178,7 +240,8 @@ in all orders where they are smooth; {refused} are refused. The page is made of 
 the tests go through: each argument here is compared with differences, or its refusal is seen. What
 is refused raises an error that says what to write instead; so does an argument that is not named.
 Of a function without a rule NumPy's own code runs, whose parts may have one, or an error tells that
-there is none."""
+there is none. A function of `daskgrad.scipy` honours every argument that it takes; its numbers are
+differentiated, also those of functions that it is given (`tests/scipy_functions`)."""
 
 
 def listed(title: str, names: Iterable[str]) -> list[str]:
