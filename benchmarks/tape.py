@@ -287,9 +287,9 @@ ORDINARY = [
 # ---------------------------------------------------------------------------- the two programs
 
 
-def ours(case: Case) -> Callable[[], tuple]:
+def ours(case: Case, backend: str = "autograd") -> Callable[[], tuple]:
     """Value and gradient as the forward task of a scalar model takes them."""
-    model = Model(case.fun, case.name, keep="gradient")
+    model = Model(case.fun, case.name, backend, keep="gradient")
     leaves, spec = flatten(((None,), {}))
     call = Call(tuple(leaves), Structure(spec), ((0, 0),))
 

@@ -1,5 +1,7 @@
 """Compiled models in graphs and sums, on all schedulers: the bits of the tape everywhere."""
 
+import gc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import dask
@@ -176,17 +178,20 @@ def test_large_arrays_of_which_few_rows_are_used_are_left_to_the_tape(synchronou
 
 
 def test_a_function_that_is_gone_leaves_no_program(synchronous):
-    before = len(backend._here)
-
     def make(n):
         return lambda x: np.sum(x**n)
 
+    gone = []
     for n in range(5):
-        gradient = dg.grad(dg.delayed(make(n), compile=True))
+        fun = make(n)
+        gradient = dg.grad(dg.delayed(fun, compile=True))
         for _ in range(4):
             gradient(X)
-    del gradient
-    assert len(backend._here) == before
+        assert fun in backend._here
+        gone.append(weakref.ref(fun))
+    del fun, gradient
+    gc.collect()
+    assert [each() for each in gone] == [None] * 5
 
 
 def test_explain_shows_the_program_or_the_reason():
