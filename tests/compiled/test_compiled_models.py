@@ -69,7 +69,7 @@ OBJECTIVES = {
 }
 
 
-@in_short("name", OBJECTIVES, "ragged items", "branches")
+@in_short("name", OBJECTIVES, "branches")
 def test_the_bits_are_those_of_the_tape_on_every_scheduler(name, scheduler):
     found, expected = map(dg.value_and_grad, both(OBJECTIVES[name]))
     for point in (X, X + 0.1, X - 0.2):

@@ -144,7 +144,7 @@ def error_if(condition, value):
     return value
 
 
-def points(count=14):
+def points(count=9):
     random = np.random.default_rng(5)
     return [random.normal(size=5) for _ in range(count)]
 

@@ -134,7 +134,7 @@ def one_thread(fun, points):
 @pytest.mark.parametrize(
     ("fun", "points"),
     [
-        (thrice, POINTS[::5]),
+        (thrice, POINTS[::10]),
         (gradients_of_models, POINTS[::40]),
         pytest.param(thrice, POINTS, marks=pytest.mark.long),
         pytest.param(gradients_of_models, POINTS[::8], marks=pytest.mark.long),
