@@ -99,16 +99,16 @@ class Request:
             each.summand.summation,
         )
 
-    def _rows(self, each: SpreadSum, asked: Mapping[str, Asked]) -> dict[str, "Rows"]:
+    def _rows(self, each: SpreadSum, asked: Mapping[str, Asked]) -> dict[str, "WorkerItems"]:
         """The rows for each worker."""
         if not each.sent:
             return {}
         return {address: self._rows_of(each, address, of.runs) for address, of in asked.items()}
 
-    def _rows_of(self, each: SpreadSum, address: str, runs: Sequence[Run]) -> "Rows":
+    def _rows_of(self, each: SpreadSum, address: str, runs: Sequence[Run]) -> "WorkerItems":
         needed, size = self._needed_by.setdefault(address, {}), each.spread.block_items
         rows = [[field[run.start * size : run.stop * size] for run in runs] for field in each.sent]
-        return Rows(*self._set_aside(each, rows, map(each.field, range(len(rows))), needed))
+        return WorkerItems(*self._set_aside(each, rows, map(each.field, range(len(rows))), needed))
 
     def _set_aside(
         self,
@@ -142,7 +142,7 @@ class Request:
         return self._places[id(value)]
 
 
-class Rows(NamedTuple):
+class WorkerItems(NamedTuple):
     """The items of a sum for one worker: for each field the rows of each run of blocks.
 
     ``kept`` are the fields that are parcels; ``fields`` has ``None`` for them.
@@ -152,7 +152,7 @@ class Rows(NamedTuple):
     kept: InParcels
 
 
-def pack_rows(sums: Sequence[Mapping[str, Rows]]) -> dict[str, Frames]:
+def pack_rows(sums: Sequence[Mapping[str, WorkerItems]]) -> dict[str, Frames]:
     """The rows of all sums, by worker."""
     there = dict.fromkeys(address for rows in sums for address in rows)
     return {
@@ -171,7 +171,7 @@ PLANS = 32  # that are kept with the blocks of a request's first sum
 
 def make_plan(
     jobs: tuple[JobMessage, ...],
-    rows: Sequence[Mapping[str, Rows]],
+    rows: Sequence[Mapping[str, WorkerItems]],
     asked: Sequence[Mapping[str, Asked]],
     is_large: bool,
     plans: dict[Any, Plan],
@@ -191,7 +191,7 @@ def make_plan(
 
 
 def message_for(
-    address: str, job: JobMessage, rows: Mapping[str, Rows], asked: Mapping[str, Asked]
+    address: str, job: JobMessage, rows: Mapping[str, WorkerItems], asked: Mapping[str, Asked]
 ) -> JobMessage:
     """A job for one worker; its runs are plain tuples, in half the bytes."""
     kept = rows[address].kept if address in rows else ()

@@ -16,7 +16,7 @@ import daskgrad as dg
 from daskgrad.resident import balance
 from daskgrad.resident.connection import connection_of
 from daskgrad.resident.messages import unpack
-from daskgrad.resident.requests import Rows, pack_rows
+from daskgrad.resident.requests import WorkerItems, pack_rows
 from daskgrad.resident.spread import Spread, split_into_runs
 from daskgrad.values.trees import flatten
 
@@ -369,7 +369,9 @@ def test_several_sums_of_one_model_are_told_apart_by_their_blocks(client):
 
 
 def test_rows_frames_are_those_of_the_columns():
-    frames = pack_rows([{"a": Rows([[ROWS]], ())}, {"b": Rows([None], ((0, "digest"),))}])
+    frames = pack_rows(
+        [{"a": WorkerItems([[ROWS]], ())}, {"b": WorkerItems([None], ((0, "digest"),))}]
+    )
     (((first,),), empty) = unpack(frames["a"])
     assert_array_equal(first, ROWS)
     assert not empty

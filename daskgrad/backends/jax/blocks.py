@@ -109,7 +109,7 @@ class Group:
 # ------------------------------------------------------------------------- the parts of items
 
 
-class Rows:
+class ArrayPart:
     """A part of each item that is a row of an array."""
 
     def __init__(self, array: np.ndarray):
@@ -120,7 +120,7 @@ class Rows:
         return self._array[numbers]
 
 
-class Trees:
+class TreePart:
     """A part of each item that is an entry of a list, and a pytree."""
 
     def __init__(self, trees: Sequence[Any]):
@@ -131,11 +131,11 @@ class Trees:
         return np.array([self._trees[number][0][leaf] for number in numbers])
 
 
-Part = Rows | Trees
+Part = ArrayPart | TreePart
 
 
 def part_of(field: Sequence[Any] | np.ndarray) -> Part:
-    return Rows(field) if isinstance(field, np.ndarray) else Trees(field)
+    return ArrayPart(field) if isinstance(field, np.ndarray) else TreePart(field)
 
 
 def tree_kind(leaves: Sequence[Any], structure: Any) -> Hashable:

@@ -25,7 +25,7 @@ NBYTES = 2**20  # of a loop's rows: the items, and their gradients
 LONGEST = 256  # rows
 SHORTEST = 16  # rows: items that are larger are evaluated alone, and their calls cost little
 
-Rows = Callable[[int, Sequence[int], int], np.ndarray]
+RowsOf = Callable[[int, Sequence[int], int], np.ndarray]
 
 
 class Loop:
@@ -66,7 +66,7 @@ class Loop:
         return is_number and not self._traced.effects and self.length >= SHORTEST
 
     def run(
-        self, numbers: Sequence[int], layout: Layout, arrays: Sequence[Any], rows: Rows
+        self, numbers: Sequence[int], layout: Layout, arrays: Sequence[Any], rows: RowsOf
     ) -> Iterator[tuple[Any, tuple[Any, ...]]]:
         """The value of each item, and its gradient: an entry, or None, for each array.
 
