@@ -24,7 +24,7 @@ MOST_MODELS = 256
 finds_writes = False
 
 _sent: dict[bytes, Programs] = {}
-_here: weakref.WeakKeyDictionary[Callable, Programs] = weakref.WeakKeyDictionary()
+_here: dict[int, tuple[weakref.ref, Programs]] = {}  # by identity: equal objects may differ
 
 
 class Compiled:
@@ -48,9 +48,19 @@ def prepare(fun: Any) -> Compiled:
     if digest is not None:
         return Compiled(fun.load(), kept_or_made(_sent, digest, Programs, MOST_MODELS))
     try:
-        return Compiled(fun, _here.setdefault(fun, Programs()))
-    except TypeError:  # it has no hash, or there are no weak references to it
+        return Compiled(fun, programs_of(fun))
+    except TypeError:  # there are no weak references to it
         return Compiled(fun, Programs())
+
+
+def programs_of(fun: Any) -> Programs:
+    """The programs of a function of this process, which go with it."""
+    key = id(fun)
+    found = _here.get(key)
+    if found is None:
+        made = weakref.ref(fun, lambda _: _here.pop(key, None)), Programs()
+        found = _here.setdefault(key, made)
+    return found[1]
 
 
 def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], Any]:

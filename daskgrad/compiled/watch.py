@@ -1,18 +1,21 @@
 """Watch: notices that something has changed to which a model refers by name.
 
 A program holds what the model found there when it was recorded: globals, variables of enclosing
-functions, attributes. They are compared by identity before each call, and arrays of up to 4 kB by
-their bytes; whether a larger array has changed in place is found when the program is checked.
+functions, attributes, elements of small lists and dicts. They are compared by identity before each
+call, and arrays of up to 4 kB by their bytes; whether a larger array has changed in place is found
+when the program is checked.
 """
 
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from operator import is_
 from typing import Any
 
 import numpy as np
 
 SMALL = 4096  # bytes
+FEW = 64  # elements of a list or dict
 LIBRARIES = ("numpy", "scipy", "autograd", "daskgrad", "builtins")
 MISSING = object()
 
@@ -22,69 +25,151 @@ class Watch:
 
     def __init__(self, fun: Callable):
         self._cells: list[tuple[types.CellType, Any]] = []
-        self._entries: list[tuple[dict, str, Any]] = []
+        self._entries: list[tuple[Mapping[str, Any], str, Any]] = []
+        self._elements: list[tuple[list | dict, list]] = []
         self._arrays: list[tuple[np.ndarray, bytes]] = []
-        self._seen: set[int] = set()
-        self._follow(fun)
+        self._seen: set[Any] = {id(fun)}
+        self._itself = fun  # which a recursive function refers to; it is not to be kept alive
+        self._follow_fields(fun)
+        del self._itself
 
     def has_changed(self) -> bool:
         """Whether a name refers to another object, or a small array has other entries."""
         for cell, value in self._cells:
-            if cell.cell_contents is not value:
+            if content_of(cell) is not value:
                 return True
         for names, name, value in self._entries:
             if names.get(name, MISSING) is not value:
                 return True
+        for container, before in self._elements:
+            now = elements_of(container)
+            if len(now) != len(before) or not all(map(is_, now, before)):
+                return True
         return any([array.tobytes() != before for array, before in self._arrays])
 
     def _follow(self, thing: Any) -> None:
-        if id(thing) in self._seen:
-            return
-        self._seen.add(id(thing))
+        if id(thing) not in self._seen:
+            self._seen.add(id(thing))
+            self._follow_fields(thing)
+
+    def _follow_fields(self, thing: Any) -> None:
         if isinstance(thing, np.ndarray):
             if thing.nbytes <= SMALL and thing.dtype.kind != "O":
                 self._arrays.append((thing, thing.tobytes()))
         elif isinstance(thing, partial):
             self._follow_all([thing.func, *thing.args, *thing.keywords.values()])
+            self._follow_attributes(
+                [*thing.args, *thing.keywords.values()], names_of_call(thing.func)
+            )
         elif isinstance(thing, types.MethodType):
-            self._follow_all([thing.__func__, thing.__self__])
+            self._follow_method(thing.__func__, thing.__self__)
         elif isinstance(thing, types.FunctionType):
             self._follow_function(thing)
-        elif isinstance(thing, list | tuple):
-            self._follow_all(thing)
-        elif isinstance(thing, dict):
-            self._follow_all(thing.values())
+        elif isinstance(thing, list | tuple | dict):
+            if not isinstance(thing, tuple) and len(thing) <= FEW:
+                self._elements.append((thing, elements_of(thing)))
+            self._follow_all(thing.values() if isinstance(thing, dict) else thing)
+        elif callable(thing) and not isinstance(thing, type):
+            self._follow_method(type(thing).__call__, thing)
 
     def _follow_all(self, things: Any) -> None:
         for thing in list(things):
             self._follow(thing)
 
+    def _follow_method(self, fun: Any, owner: Any) -> None:
+        self._follow(fun)
+        if not is_of_library(type(owner).__module__):
+            self._follow_attributes(owner, frozenset(names_of_methods(type(owner))))
+
     def _follow_function(self, fun: types.FunctionType) -> None:
-        if (fun.__module__ or "").split(".")[0] in LIBRARIES:
+        if is_of_library(fun.__module__):
             return
-        self._follow_all([*(fun.__defaults__ or ()), *(fun.__kwdefaults__ or {}).values()])
+        defaults = [*(fun.__defaults__ or ()), *(fun.__kwdefaults__ or {}).values()]
+        self._follow_all(defaults)
+        names = names_of_call(fun)
+        held = [*defaults]
         for cell in fun.__closure__ or ():
-            self._cells.append((cell, cell.cell_contents))
-            self._follow(cell.cell_contents)
-        names = set(names_in(fun.__code__))
+            value = content_of(cell)
+            if value is not self._itself:
+                self._cells.append((cell, value))
+                held.append(value)
         for name in names & fun.__globals__.keys():
             value = fun.__globals__[name]
-            self._entries.append((fun.__globals__, name, value))
-            self._follow(value)
-        held = [*[cell.cell_contents for cell in fun.__closure__ or ()]]
-        held += [fun.__globals__[name] for name in names & fun.__globals__.keys()]
-        for thing in held:
-            self._follow_attributes(thing, names)
+            if value is not self._itself:
+                self._entries.append((fun.__globals__, name, value))
+                held.append(value)
+        self._follow_all(held)
+        self._follow_attributes(held, names)
 
-    def _follow_attributes(self, thing: Any, names: set[str]) -> None:
-        """The attributes of an object, or of a module of the user's, that the code may mean."""
-        if isinstance(thing, types.ModuleType) and thing.__name__.split(".")[0] in LIBRARIES:
+    def _follow_attributes(self, thing: Any, names: frozenset[str]) -> None:
+        """The attributes of an object, of a class, or of a module of the user's, that the code may
+        mean, and those of its elements and attributes."""
+        if (id(thing), names) in self._seen or isinstance(thing, types.FunctionType):
             return
-        own = getattr(thing, "__dict__", None)
-        if isinstance(own, dict) and not isinstance(thing, types.FunctionType | type):
+        self._seen.add((id(thing), names))
+        if isinstance(thing, list | tuple | dict):
+            if len(thing) <= FEW:
+                for each in elements_of(thing):
+                    self._follow_attributes(each, names)
+            return
+        found: set[str] = set()
+        for own in namespaces_of(thing):
             for name in names & own.keys():
                 self._entries.append((own, name, own[name]))
                 self._follow(own[name])
+                self._follow_attributes(own[name], names)
+            found |= names & own.keys()
+        hiding = getattr(thing, "__dict__", None)
+        if isinstance(hiding, dict):
+            for name in found - hiding.keys():  # it may hide that of the class
+                self._entries.append((hiding, name, MISSING))
+
+
+def content_of(cell: types.CellType) -> Any:
+    """What a variable refers to; MISSING before it is assigned."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return MISSING
+
+
+def elements_of(container: Any) -> list:
+    """The elements of a list, or the keys and values of a dict."""
+    return [*container, *container.values()] if isinstance(container, dict) else list(container)
+
+
+def is_of_library(module: str | None) -> bool:
+    return (module or "").split(".")[0] in LIBRARIES
+
+
+def namespaces_of(thing: Any) -> Iterator[Mapping[str, Any]]:
+    """Where the attributes of an object, class or module are found."""
+    if isinstance(thing, types.ModuleType):
+        if not is_of_library(thing.__name__):
+            yield vars(thing)
+        return
+    own = getattr(thing, "__dict__", None)
+    if isinstance(own, dict):
+        yield own
+    for kind in (thing if isinstance(thing, type) else type(thing)).__mro__:
+        if not is_of_library(kind.__module__):
+            yield vars(kind)
+
+
+def names_of_call(fun: Any) -> frozenset[str]:
+    """The names in the code of a function; of another callable, those in its class."""
+    if isinstance(fun, types.MethodType):
+        fun = fun.__func__
+    if isinstance(fun, types.FunctionType):
+        return frozenset(names_in(fun.__code__))
+    return frozenset(names_of_methods(type(fun)))
+
+
+def names_of_methods(kind: type) -> Iterator[str]:
+    for each in kind.__mro__:
+        for value in vars(each).values():
+            if isinstance(value, types.FunctionType):
+                yield from names_in(value.__code__)
 
 
 def names_in(code: types.CodeType) -> Iterator[str]:

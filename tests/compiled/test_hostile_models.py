@@ -1,8 +1,12 @@
 """Models that a list of calls cannot repeat, or not always: right, or a clear error."""
 
 import contextlib
+import functools
+import gc
+import itertools
 import random as python_random
 import types
+import weakref
 
 import autograd
 import autograd.numpy as anp
@@ -299,6 +303,72 @@ def times_large(x):
     return np.sum(x) * np.sum(state.large)
 
 
+class Scale:
+    shared = 1.0
+
+    def __init__(self):
+        self.scale, self.inner, self.table = 1.0, types.SimpleNamespace(scale=1.0), {"a": [1.0]}
+
+    def __call__(self, x):
+        return np.sum(x) * self.scale
+
+    def method(self, x):
+        return self.helper(x) * self.inner.scale
+
+    def helper(self, x):
+        return np.sum(x) * self.scale
+
+
+held = Scale()
+HELD = {  # a model, and a change of what it refers to
+    "a callable object": (held, lambda: setattr(held, "scale", 3.0)),
+    "a method": (held.method, lambda: setattr(held, "scale", 4.0)),
+    "an object in an object": (held.method, lambda: setattr(held.inner, "scale", 5.0)),
+    "partial": (functools.partial(Scale.method, held), lambda: setattr(held, "scale", 6.0)),
+    "a list in a dict": (
+        lambda x: np.sum(x) * held.table["a"][0],
+        lambda: held.table["a"].__setitem__(0, 7.0),
+    ),
+    "a dict": (lambda x: np.sum(x) * held.table["a"][0], lambda: held.table.update(a=[8.0])),
+    "a class": (lambda x: np.sum(x) * Scale.shared, lambda: setattr(Scale, "shared", 9.0)),
+    "the class of an object": (
+        lambda x: np.sum(x) * held.shared,
+        lambda: setattr(Scale, "shared", 10.0),
+    ),
+    "an attribute instead of that of the class": (
+        lambda x: np.sum(x) * held.shared,
+        lambda: setattr(held, "shared", 11.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_what_objects_and_containers_hold_changes(name):
+    model, change = HELD[name]
+    check_after(change, model)
+
+
+def test_a_variable_that_is_not_assigned_yet():
+    def model(x):
+        return np.sum(x) if x[0] < 1e9 else later
+
+    check_after(lambda: None, model)
+    later = 1.0
+
+
+def test_a_recursive_function_is_not_kept_alive():
+    def make():
+        def model(x, count=3):
+            return model(2.0 * x, count - 1) if count else np.sum(x)
+
+        compiled_gradient(model)
+        return weakref.ref(model)
+
+    gone = make()
+    gc.collect()
+    assert gone() is None
+
+
 def test_a_large_array_that_changes_in_place_is_an_error_at_the_next_check():
     gradient = compiled_gradient(times_large)
     state.large[:] = 2.0
@@ -307,11 +377,10 @@ def test_a_large_array_that_changes_in_place_is_an_error_at_the_next_check():
 
 
 def counting(x):
-    counter[0] += 1
-    return np.sum(x) * (1.0 + (counter[0] > 9))
+    return np.sum(x) * (1.0 + (next(counter) > 9))
 
 
-counter = [0]
+counter = itertools.count()
 
 
 def test_a_counter_is_an_error_or_right():
