@@ -7,7 +7,7 @@ import numpy as np
 
 from daskgrad.backends.traced_call import TracedBlock
 from daskgrad.compiled.signatures import kind_of_leaf, signature_of
-from daskgrad.values.trees import LEAF, flatten, unflatten
+from daskgrad.values.trees import LEAF, exactly, flatten, unflatten
 
 AT_A_TIME = 32  # results that are held
 ONE = np.float64(1.0)
@@ -32,7 +32,10 @@ def trace_block(block: TracedBlock) -> Iterator[list[Result | None]]:
 def leaves_of_item(item: Sequence[Any]) -> tuple[list[list[Any]], Hashable]:
     """The leaves of an item's fields, and what items have in common that one program serves."""
     flat = [flatten(field) for field in item]
-    kinds = [(structure, *map(kind_of_leaf, leaves)) for leaves, structure in flat]
+    kinds = [
+        (structure, structure is LEAF or exactly(structure), *map(kind_of_leaf, leaves))
+        for leaves, structure in flat
+    ]
     return [leaves for leaves, _ in flat], tuple(kinds)
 
 

@@ -20,7 +20,7 @@ from autograd.tracer import Box, box_type_mappings, box_types, getval, notrace_p
 
 from daskgrad.backends.autograd.plain_calls import call_function, call_ufunc
 from daskgrad.backends.autograd.rules.twins import shape_of
-from daskgrad.compiled.steps import Guard, Step
+from daskgrad.compiled.steps import PYTHONS, Guard, Step
 
 HIDDEN = Box.__dict__["_value"]  # the slot under the property of this name
 BY_PRIMITIVES = anp.sin.__code__  # autograd's wrapper that records calls
@@ -32,10 +32,15 @@ LOOKS: set[Any] = {ArrayBox.__dict__[name].fget.__code__ for name in PROPERTIES}
 LOOKS |= {ArrayBox.__len__.__code__, SequenceBox.__len__.__code__}
 
 
+def reader(frame: Any) -> Any:
+    """The frame of the function that looks into a box."""
+    if frame.f_code.co_name == "<listcomp>":  # a frame of its own before Python 3.12
+        return frame.f_back
+    return frame
+
+
 def looks_at_shape(frame: Any) -> bool:
     """Whether the code that looks into a box records a call, or wants shape or dtype alone."""
-    if frame.f_code.co_name == "<listcomp>":  # a frame of its own before Python 3.12
-        frame = frame.f_back
     code = frame.f_code
     if code is BY_PRIMITIVES or code in LOOKS:
         return True
@@ -46,6 +51,9 @@ def looks_at_shape(frame: Any) -> bool:
         fun = caller.f_locals["f_raw"]
         return fun in STATIC or fun.__name__ == "metadata"
     return caller.f_back.f_code is shape_of.__code__
+
+
+UNRECORDED = {anp.size, anp.isscalar, anp.isrealobj}
 
 
 class Hiding(Box):
@@ -59,8 +67,13 @@ class Hiding(Box):
 
     @property
     def _value(self) -> Any:
-        if not looks_at_shape(sys._getframe(1)):
+        frame = reader(sys._getframe(1))
+        if not looks_at_shape(frame):
             raise self._refuse("the model takes the number out of a traced value")
+        if "raise" in np.geterr().values():  # nothing is, around the model
+            raise self._refuse("the model has NumPy raise an exception for floating-point errors")
+        if frame.f_code is BY_PRIMITIVES and frame.f_locals["f_wrapped"] not in UNRECORDED:
+            self._node.recording.open_calls.add(frame)
         return HIDDEN.__get__(self)
 
     def _refuse(self, what: str) -> Exception:
@@ -77,6 +90,11 @@ class RecordingBox(Hiding, ArrayBox):
     """A box whose calls are recorded, and whose value is for the recorder alone."""
 
     __slots__ = ()
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """What isinstance is told: data is an array or number, as on the tape."""
+        return type(self) if self._node.is_traced else type(HIDDEN.__get__(self))
 
     def __bool__(self) -> bool:
         answer = bool(HIDDEN.__get__(self))
@@ -116,7 +134,10 @@ class RecordingBox(Hiding, ArrayBox):
     def __iter__(self) -> Any:
         return iter([self[number] for number in range(len(self))])
 
-    __hash__ = ArrayBox.__hash__
+    def __hash__(self) -> int:
+        if not self._node.is_traced:
+            raise self._refuse("the model looks for a number in a dict or set")
+        return id(self)
 
 
 def refusing(name: str) -> Callable:
@@ -126,12 +147,58 @@ def refusing(name: str) -> Callable:
     return method
 
 
-for name in ("float", "int", "complex", "index", "array", "str", "format", "repr", "reduce"):
+def of_numbers(name: str, fun: Callable, is_reflected: bool = False) -> Callable:
+    """An operator of Python's: its own for numbers of Python's, autograd's for all else."""
+    own = getattr(ArrayBox, name, None)
+
+    def method(self: RecordingBox, *others: Any) -> Any:
+        operands = (self, *others)[::-1] if is_reflected else (self, *others)
+        if all(map(is_number, operands)):
+            return call_of_data(fun, operands, {})
+        return NotImplemented if own is None else own(self, *others)
+
+    return method
+
+
+def in_place(self: RecordingBox, other: Any) -> Any:
+    """For numbers and traced arrays ``a += b`` is ``a = a + b``."""
+    if not self._node.is_traced and type(HIDDEN.__get__(self)) is np.ndarray:
+        raise self._refuse("the model changes an array in place")
+    return NotImplemented
+
+
+BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod")
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+for name in (*BINARY, *COMPARISONS, "neg", "pos", "abs"):
+    setattr(RecordingBox, f"__{name}__", of_numbers(f"__{name}__", getattr(operator, name)))
+for name in BINARY:
+    setattr(RecordingBox, f"__r{name}__", of_numbers(f"__r{name}__", getattr(operator, name), True))
+for name in (*BINARY, "pow", "matmul", "and", "or", "xor", "lshift", "rshift"):
+    setattr(RecordingBox, f"__i{name}__", in_place)
+for name in (
+    "float",
+    "int",
+    "complex",
+    "index",
+    "array",
+    "str",
+    "format",
+    "repr",
+    "reduce",
+    "setitem",
+):
     setattr(RecordingBox, f"__{name}__", refusing(f"__{name}__"))
 
 
 def is_box(value: Any) -> bool:
     return type(value) is RecordingBox
+
+
+def is_number(given: Any) -> bool:
+    """Whether this is a number of Python's, or the box of one that is not in the tape."""
+    if is_box(given):
+        return not given._node.is_traced and type(HIDDEN.__get__(given)) in PYTHONS
+    return type(given) in PYTHONS
 
 
 def boxes_within(given: Any) -> list[RecordingBox]:
@@ -171,8 +238,11 @@ def call_of_data(
     """A call with boxes in any places; the tape sees it if its first argument is ``traced``."""
     recording = boxes_within((args, kwargs))[0]._node.recording
     values, options = (replace_boxes(each, HIDDEN.__get__) for each in (args, kwargs))
-    value = fun(*values, **options)
-    if not isinstance(value, np.ndarray | np.generic | float):
+    try:
+        value = fun(*values, **options)
+    except Exception as error:  # which the model may catch
+        raise recording.refuse(f"{fun.__name__} raises {type(error).__name__}: {error}") from error
+    if not isinstance(value, (np.ndarray, np.generic, *PYTHONS)):
         raise recording.refuse(f"{fun.__name__} returns {type(value).__name__}, which is no array")
     refs, ref_options = (replace_boxes(each, lambda box: box._node) for each in (args, kwargs))
     parents = tuple([box._node for box in traced])
@@ -203,7 +273,7 @@ def install() -> None:
     for kind in INTEGERS:
         box_type_mappings[kind] = factory(not_boxed, RecordingBox)
     box_type_mappings.update(dict.fromkeys(RECORDING.values(), refuse_nesting))
-    notrace_primitives[Step] = {anp.size, anp.isscalar, anp.isrealobj}
+    notrace_primitives[Step] = UNRECORDED
     box_types.update(RECORDING.values())
 
 

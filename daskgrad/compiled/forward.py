@@ -4,6 +4,7 @@ They are the calls that the model made, without the wrappers around them where t
 an operator instead of a ufunc, a method instead of a function.
 """
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,8 +15,8 @@ from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.tracer import trace_primitives_map
 
 from daskgrad.compiled.adjoints import is_double, value_of
-from daskgrad.compiled.lines import Line, Writer
-from daskgrad.compiled.steps import Guard, Step
+from daskgrad.compiled.lines import Line, Writer, has_steps
+from daskgrad.compiled.steps import PYTHONS, Guard, Step
 
 OPERATORS = {
     anp.add: "+",
@@ -59,21 +60,22 @@ def line_of(writer: Writer, step: Step | Guard) -> Line:
 
 
 def shape_check(writer: Writer, step: Step | Guard) -> Line | None:
-    """A statement that ends the program if the data gave a value another shape."""
+    """A statement that ends the program if the data gave a value another shape; it keeps calls
+    whose value is not used, since they may raise."""
     if isinstance(step, Guard) or isinstance(step.value, list | tuple) or is_shaped(step):
         return None
     name, shape = writer.name(step), np.shape(step.value)
+    if type(step.value) in PYTHONS:  # (-8.0) ** 0.5 is complex
+        return Line("", f"if type({name}) is not {type(step.value).__name__}: raise Diverged")
     return Line("", f"if np.shape({name}) != {shape}: raise Diverged")
 
 
 def is_shaped(step: Step) -> bool:
     if step.fun in SHAPED or isinstance(raw(step.fun), np.ufunc):
         return True
-    if step.fun is not ArrayBox.__getitem__:
-        return False
-    index = value_of(step.args[1])
-    parts = index if isinstance(index, tuple) else (index,)
-    return not any([isinstance(part, np.ndarray) and part.dtype == bool for part in parts])
+    if type(step.value) in PYTHONS:
+        return step.fun is not operator.pow
+    return step.fun is ArrayBox.__getitem__ and not has_steps(step.args[1])
 
 
 def raw(fun: Callable) -> Callable:

@@ -35,6 +35,11 @@ def record(
     except Exception as error:
         reason = recording.refusal or Unrecordable(f"{type(error).__name__}: {error}")
         raise reason from error
+    finally:
+        failed = [frame.f_locals["f_wrapped"].__name__ for frame in recording.open_calls]
+        recording.open_calls.clear()
+    if failed and not recording.refusal:
+        recording.refuse(f"{failed[0]} raises an exception, which the model catches")
     if recording.refusal:
         raise recording.refusal
     recording.outputs = list(map(output_of, outputs))

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.backends.traced_call import Layout
+from daskgrad.values.trees import exactly
 
 NUMBERS = (float, complex, np.generic)
 CONSTANT = "constant"
@@ -27,7 +28,8 @@ def signature_of(layout: Layout) -> Signature | None:
     are a part of the signature.
     """
     kinds = list(map(kind_of_leaf, layout.leaves))
-    if None in kinds:
+    order = order_of(layout.structure)
+    if None in kinds or order is None:
         return None
     numbers = layout.places
     places = [
@@ -37,7 +39,14 @@ def signature_of(layout: Layout) -> Signature | None:
         and kind[0] is not CONSTANT
         and (numbers[place] is None or numbers[place] not in numbers[:place])
     ]
-    return Signature((layout.structure, tuple(layout.places), tuple(kinds)), places)
+    return Signature((layout.structure, order, tuple(layout.places), tuple(kinds)), places)
+
+
+def order_of(structure: Any) -> bytes | None:
+    """Tells structures of arguments apart that are equal but for the order of a dict's keys; None
+    if that cannot be told."""
+    has_containers = structure.num_nodes > structure.num_leaves + 3  # (args, kwargs) itself
+    return exactly(structure) if has_containers or structure.child(1).num_leaves > 1 else b""
 
 
 def kind_of_leaf(leaf: Any) -> tuple | None:

@@ -14,6 +14,8 @@ from daskgrad.backends.autograd.kinds import INTEGERS, kind_of
 from daskgrad.backends.autograd.rules.known import without_derivative
 from daskgrad.backends.autograd.trace_numbers import trace_numbers
 
+PYTHONS = (bool, int, float, complex)
+
 
 class Unrecordable(Exception):
     """A model did what no list of calls can repeat; the message tells what, and where."""
@@ -38,6 +40,7 @@ class Step(Node):
         steps: Sequence["Step"],
     ):
         """As the tracer calls it: ``steps`` are those of the boxes at ``argnums``."""
+        steps[0].recording.open_calls.discard(sys._getframe(1))
         mixed = list(args)
         for argnum, step in zip(argnums, steps, strict=True):
             mixed[argnum] = step
@@ -114,6 +117,7 @@ class Recording:
         self.steps: list[Step | Guard] = []
         self.outputs: list[Any] = []
         self.refusal: Unrecordable | None = None
+        self.open_calls: set[Any] = set()  # frames of calls that have not returned
 
     def refuse(self, what: str) -> Unrecordable:
         """The error that ends the recording; it is kept, since the model may catch it."""
