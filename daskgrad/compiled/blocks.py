@@ -33,10 +33,18 @@ def leaves_of_item(item: Sequence[Any]) -> tuple[list[list[Any]], Hashable]:
     """The leaves of an item's fields, and what items have in common that one program serves."""
     flat = [flatten(field) for field in item]
     kinds = [
-        (structure, structure is LEAF or exactly(structure), *map(kind_of_leaf, leaves))
+        (structure, order_of_item(structure), *map(kind_of_leaf, leaves))
         for leaves, structure in flat
     ]
     return [leaves for leaves, _ in flat], tuple(kinds)
+
+
+def order_of_item(structure: Any) -> bytes | None:
+    """The order of the keys of dicts; of a plain tuple, which is common, nothing."""
+    if structure is LEAF:
+        return b""
+    is_plain = structure.num_nodes == structure.num_leaves + 1 and structure.type is tuple
+    return b"" if is_plain else exactly(structure)
 
 
 class Group:
