@@ -15,11 +15,28 @@ ABOVE_ZERO = (TINY, HUGE)
 FINITE = (-HUGE, HUGE)
 
 
+def all_positive(*shapes: Any) -> Any:
+    """Where all shapes are positive."""
+    found: Any = True
+    for each in shapes:
+        found = np.greater(each, 0.0) & found
+    return found
+
+
+def is_probability(p: Any) -> Any:
+    return np.greater_equal(p, 0.0) & np.less_equal(p, 1.0)
+
+
+def is_count(n: Any) -> Any:
+    return np.greater_equal(n, 0.0) & np.equal(n, np.floor(n))
+
+
 class Distribution:
     """A distribution with SciPy's parameters: its shapes, ``loc``, and ``scale`` if it has one.
 
     The functions take the standardized number and the shapes, and are called inside the ``support``
     alone: its ends, or a function of the shapes that returns them. ``inside`` is a number there.
+    ``valid`` tells which shapes there may be: as a rule positive ones. Of others all is NaN.
     """
 
     parameters: tuple[str, ...] = ("loc",)
@@ -30,6 +47,7 @@ class Distribution:
         shapes: str = "",
         support: tuple[float, float] | Callable = INFINITE,
         inside: float = 0.5,
+        valid: Callable = all_positive,
         **functions: Callable,
     ):
         self.name = name
@@ -42,6 +60,7 @@ class Distribution:
         )
         self._support = support
         self._inside = inside
+        self._valid = valid
         self._functions = functions
 
     def __repr__(self) -> str:
@@ -77,18 +96,25 @@ class Distribution:
         except TypeError as error:
             raise TypeError(f"stats.{self.name}.{what}: {error}") from None
         bound.apply_defaults()
-        return list(bound.arguments.values())
+        parameters = list(bound.arguments.values())
+        place = len(parameters) - len(self.parameters)  # of loc
+        is_valid = self._valid(*map(value, parameters[:place]))
+        if not np.all(is_valid):
+            parameters[place] = np.where(is_valid, parameters[place], np.nan)
+        return parameters
 
     def _call(self, what: str, x: Any, parameters: list[Any], outside: tuple[float, float]) -> Any:
         """A function inside the support; ``outside`` are its values below and above."""
         fun = self._function(what)
         y, shapes = self._standardized(x, parameters)
-        low, high = self._support(*shapes) if callable(self._support) else self._support
-        if (low, high) == INFINITE:
+        if self._support is INFINITE:
             return fun(y, *shapes)
+        low, high = self._support(*shapes) if callable(self._support) else self._support
         is_below, is_above = np.less(value(y), value(low)), np.greater(value(y), value(high))
         found = fun(np.where(is_below | is_above, self._inside, y), *shapes)
-        return np.where(is_below, outside[0], np.where(is_above, outside[1], found))
+        found = np.where(is_below, outside[0], np.where(is_above, outside[1], found))
+        is_nan = np.isnan(value(y))
+        return np.where(is_nan, np.nan, found) if np.any(is_nan) else found
 
     def _standardized(self, x: Any, parameters: list[Any]) -> tuple[Any, list[Any]]:
         *shapes, loc = parameters
@@ -120,7 +146,11 @@ class Continuous(Distribution):
         """The number up to which the probability is ``q``."""
         fun = self._function("ppf")
         *shapes, loc, scale = self._bind("ppf", args, kwds)
-        return loc + positive(scale) * fun(q, *shapes)
+        is_inside = is_probability(value(q))
+        if np.all(is_inside):
+            return loc + positive(scale) * fun(q, *shapes)
+        found = loc + positive(scale) * fun(np.where(is_inside, q, 0.5), *shapes)
+        return np.where(is_inside, found, np.nan)
 
     def _standardized(self, x: Any, parameters: list[Any]) -> tuple[Any, list[Any]]:
         *shapes, loc, scale = parameters
@@ -135,7 +165,7 @@ class Discrete(Distribution):
         parameters = self._bind("logpmf", args, kwds)
         logs = self._call("logpmf", x, parameters, (-np.inf, -np.inf))
         number = value(x) - value(parameters[-1])
-        return np.where(number == np.floor(number), logs, -np.inf)
+        return np.where((number == np.floor(number)) | np.isnan(number), logs, -np.inf)
 
     def pmf(self, x: Any, *args: Any, **kwds: Any) -> Any:
         """The probability of ``x``."""

@@ -13,7 +13,15 @@ import numpy as np
 import scipy.special as sc
 
 from daskgrad.backends.autograd import value
-from daskgrad.scipy.distributions import ABOVE_ZERO, FINITE, POSITIVE, Continuous, Discrete
+from daskgrad.scipy.distributions import (
+    ABOVE_ZERO,
+    FINITE,
+    POSITIVE,
+    Continuous,
+    Discrete,
+    is_count,
+    is_probability,
+)
 from daskgrad.scipy.multivariate import dirichlet as dirichlet
 from daskgrad.scipy.multivariate import multinomial as multinomial
 from daskgrad.scipy.multivariate import multivariate_normal as multivariate_normal
@@ -38,12 +46,29 @@ norm = Continuous(
     logsf=lambda y: sc.log_ndtr(-y),
     ppf=sc.ndtri,
 )
+
+
+def cauchy_ppf(q: Any) -> Any:
+    """By the probability of the tail near the end, in which no digits are lost."""
+    is_above = q > 0.5
+    tail = np.where(is_above, 1.0 - q, q)
+    with np.errstate(divide="ignore"):  # the ends
+        return np.where(is_above, 1.0, -1.0) / np.tan(np.pi * tail)
+
+
+def halfcauchy_ppf(q: Any) -> Any:
+    is_tail = q > 0.5
+    size = np.tan(0.5 * np.pi * np.where(is_tail, 1.0 - q, q))
+    with np.errstate(divide="ignore"):
+        return np.where(is_tail, 1.0 / np.where(is_tail, size, 1.0), size)
+
+
 cauchy = Continuous(
     "cauchy",
     logpdf=lambda y: -LOG_PI - np.log1p(y**2),
     cdf=lambda y: np.arctan2(1.0, -y) / np.pi,
     sf=lambda y: np.arctan2(1.0, y) / np.pi,
-    ppf=lambda q: np.tan(np.pi * (q - 0.5)),
+    ppf=cauchy_ppf,
 )
 
 
@@ -96,11 +121,12 @@ t = Continuous(
     ),
     cdf=lambda y, df: sc.stdtr(df, y),
     sf=lambda y, df: sc.stdtr(df, -y),
-    ppf=lambda q, df: sc.stdtrit(df, q),
+    ppf=lambda q, df: np.where(q > 0.0, sc.stdtrit(df, np.where(q > 0.0, q, 0.5)), -np.inf),
 )
 skewnorm = Continuous(  # where probabilities are much smaller than the normal ones digits are lost
     "skewnorm",
     "a",
+    valid=np.isfinite,
     logpdf=lambda y, a: LOG_2 + normal_logpdf(y) + sc.log_ndtr(a * y),
     cdf=lambda y, a: sc.ndtr(y) - 2.0 * sc.owens_t(y, a),
     sf=lambda y, a: sc.ndtr(-y) + 2.0 * sc.owens_t(y, a),
@@ -216,7 +242,7 @@ halfcauchy = Continuous(
     logpdf=lambda y: LOG_2 - LOG_PI - np.log1p(y**2),
     cdf=lambda y: 2.0 / np.pi * np.arctan(y),
     sf=lambda y: 2.0 / np.pi * np.arctan2(1.0, y),
-    ppf=lambda q: np.tan(0.5 * np.pi * q),
+    ppf=halfcauchy_ppf,
 )
 rayleigh = Continuous(
     "rayleigh",
@@ -332,6 +358,7 @@ truncnorm = Continuous(
     "truncnorm",
     "a b",
     support=lambda a, b: (a, b),
+    valid=np.less,
     logpdf=lambda y, a, b: normal_logpdf(y) - log_mass(a, b),
     logcdf=lambda y, a, b: log_mass(a, y) - log_mass(a, b),
     logsf=lambda y, a, b: log_mass(y, b) - log_mass(a, b),
@@ -351,6 +378,7 @@ def log_binomial(n: Any, k: Any) -> Any:
 bernoulli = Discrete(
     "bernoulli",
     "p",
+    valid=is_probability,
     support=UNIT,
     inside=0.0,
     logpmf=lambda k, p: sc.xlogy(k, p) + sc.xlog1py(1.0 - k, -p),
@@ -360,6 +388,7 @@ bernoulli = Discrete(
 binom = Discrete(
     "binom",
     "n p",
+    valid=lambda n, p: is_count(n) & is_probability(p),
     support=lambda n, p: (0.0, n),
     inside=0.0,
     logpmf=lambda k, n, p: log_binomial(n, k) + sc.xlogy(k, p) + sc.xlog1py(n - k, -p),
@@ -371,6 +400,7 @@ binom = Discrete(
 poisson = Discrete(
     "poisson",
     "mu",
+    valid=lambda mu: np.greater_equal(mu, 0.0),
     support=POSITIVE,
     inside=0.0,
     logpmf=lambda k, mu: sc.xlogy(k, mu) - sc.gammaln(k + 1.0) - mu,
@@ -380,6 +410,7 @@ poisson = Discrete(
 nbinom = Discrete(
     "nbinom",
     "n p",
+    valid=lambda n, p: np.greater(n, 0.0) & np.greater(p, 0.0) & np.less_equal(p, 1.0),
     support=POSITIVE,
     inside=0.0,
     logpmf=lambda k, n, p: (
@@ -391,6 +422,7 @@ nbinom = Discrete(
 geom = Discrete(
     "geom",
     "p",
+    valid=lambda p: np.greater(p, 0.0) & np.less_equal(p, 1.0),
     support=(1.0, np.inf),
     inside=1.0,
     logpmf=lambda k, p: sc.xlog1py(k - 1.0, -p) + np.log(p),
@@ -420,6 +452,7 @@ def betabinom_sum(is_wanted: Callable) -> Callable:
 betabinom = Discrete(
     "betabinom",
     "n a b",
+    valid=lambda n, a, b: is_count(n) & np.greater(a, 0.0) & np.greater(b, 0.0),
     support=lambda n, a, b: (0.0, n),
     inside=0.0,
     logpmf=betabinom_logpmf,

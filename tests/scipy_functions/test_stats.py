@@ -197,3 +197,45 @@ def test_the_middle_of_students_t_has_mixed_derivatives():
     hessian = dg.hessian(dg.delayed(lambda p: stats.t.cdf(p[0], p[1])))(np.array([0.0, 4.5]))
     assert_allclose(hessian[0, 1], density_by_differences(4.5), rtol=1e-6)
     assert_allclose(hessian[1, 0], hessian[0, 1])
+
+
+INVALID = {
+    "binom": (6.5, 0.3),
+    "poisson": (-1.0,),
+    "nbinom": (3.2, 1.2),
+    "betabinom": (7.5, 2.0, 1.0),
+}
+NEGATIVE = {"skewnorm": (np.inf,), "truncnorm": (1.9, -0.7), "bernoulli": (1.2,)}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_invalid_shapes_give_nan(name):
+    """Outside of the support, too, and beside valid ones in arrays."""
+    invalid = {**INVALID, **NEGATIVE}.get(name, tuple(-each for each in SHAPES[name]))
+    pairs = [np.array([[good], [bad]]) for good, bad in zip(SHAPES[name], invalid, strict=True)]
+    x = np.array([-3.0, 0.3, 1.0, 50.0, np.nan])
+    for method in METHODS[type(ALL[name])]:
+        if has(ALL[name], method):
+            at = QUANTILES if method == "ppf" else x
+            found = getattr(ALL[name], method)(at, *pairs)
+            assert np.all(np.isnan(found[1]))
+            expected = getattr(getattr(scipy.stats, name), method)(at, *SHAPES[name])
+            assert_allclose(found[0], expected, rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", [name for name, each in ALL.items() if has(each, "ppf")])
+def test_quantiles_of_what_is_no_probability_and_at_the_ends(name):
+    q = np.array([-0.5, 0.0, 0.3, 1.0, 1.5, np.nan])
+    shapes = SHAPES.get(name, ())
+    expected = getattr(scipy.stats, name).ppf(q, *shapes, loc=0.5, scale=2.0)
+    assert_allclose(ALL[name].ppf(q, *shapes, loc=0.5, scale=2.0), expected, rtol=1e-9)
+
+
+def test_cauchy_quantiles_in_the_tails():
+    """A tangent of nearly a right angle has no digits."""
+    q = np.array([1e-200, 1e-10, 0.3, 0.5])
+    for fun in (stats.cauchy.ppf, stats.halfcauchy.ppf):
+        reference = getattr(scipy.stats, "cauchy" if fun == stats.cauchy.ppf else "halfcauchy").ppf
+        assert_allclose(fun(q), reference(q), rtol=1e-13, atol=1e-16)
+    slope = dg.grad(dg.delayed(lambda q: stats.cauchy.ppf(q)))(1e-10)
+    assert_allclose(slope, np.pi / np.sin(np.pi * 1e-10) ** 2, rtol=1e-12)
