@@ -44,7 +44,7 @@ def solve(
 def mirror(a: Any, lower: bool, is_hermitian: bool) -> Any:
     """The matrix of one triangle and its mirror image."""
     triangle = np.tril(a, -1) if lower else np.triu(a, 1)
-    diagonal = np.tril(np.triu(a))
+    diagonal = np.tril(np.triu(np.real(a) if is_hermitian else a))
     turn = conjugate_transposed if is_hermitian else transposed
     return triangle + diagonal + turn(triangle)
 

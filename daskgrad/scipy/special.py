@@ -7,6 +7,7 @@ import scipy.special
 
 from daskgrad.backends.autograd import value
 from daskgrad.backends.autograd.rules import special as rules
+from daskgrad.backends.autograd.rules.twins import operand
 
 Axes = int | tuple[int, ...] | None
 
@@ -15,15 +16,18 @@ def logsumexp(
     a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
 ) -> Any:
     """The logarithm of a sum of ``b * exp(a)``; with ``return_sign`` of its size, and the sign."""
-    if not return_sign:
-        return rules.special.logsumexp(a, axis=axis, b=1.0 if b is None else b, keepdims=keepdims)
-    peak = np.max(value(a), axis=axis, keepdims=True)
+    if b is None and not return_sign:
+        return rules.special.logsumexp(a, axis=axis, keepdims=keepdims)
+    a, b = operand(a), 1.0 if b is None else operand(b)
+    is_term = np.not_equal(value(b), 0.0)
+    peak = np.max(np.where(is_term, np.real(value(a)), -np.inf), axis=axis, keepdims=True)
     peak = np.where(np.isfinite(peak), peak, 0.0)
-    terms = np.exp(a - peak) if b is None else b * np.exp(a - peak)
+    terms = b * np.exp(np.where(is_term, a - peak, 0.0))
     total = np.sum(terms, axis=axis, keepdims=keepdims)
-    with np.errstate(divide="ignore"):  # the logarithm of nothing
-        logarithm = np.log(np.abs(total))
-    return logarithm + np.reshape(peak, np.shape(total)), np.sign(total)
+    with np.errstate(divide="ignore", invalid="ignore"):  # of nothing, or of less
+        logarithm = np.log(np.abs(total) if return_sign else total)
+    logarithm = logarithm + np.reshape(peak, np.shape(total))
+    return (logarithm, np.sign(total)) if return_sign else logarithm
 
 
 def log_softmax(x: Any, axis: Axes = None) -> Any:

@@ -13,6 +13,7 @@ random = np.random.default_rng(3)
 M = random.normal(size=(4, 4))
 SPD = M @ M.T + np.eye(4)
 B, V, W = random.normal(size=(4, 2)), random.normal(size=4), random.normal(size=(4, 4))
+HPD = SPD + 0.1j * (np.triu(np.ones((4, 4)), 1) - np.tril(np.ones((4, 4)), -1))
 
 
 def positive(m):
@@ -101,3 +102,30 @@ def test_rows_are_exchanged_once():
     expected, theirs = scipy.linalg.lu_factor(shuffled)
     np.testing.assert_allclose(lu, expected, rtol=1e-12)
     np.testing.assert_array_equal(pivots, theirs)
+
+
+@pytest.mark.parametrize("is_both", [False, True])
+def test_weights_of_a_sum_are_differentiated(is_both):
+    def given(module):
+        return lambda b: module.logsumexp(b if is_both else W, axis=0, b=b)
+
+    check_against_scipy(given(special), given(scipy.special), np.abs(M) + 0.5)
+
+
+@pytest.mark.parametrize("is_signed", [False, True])
+def test_what_weighs_nothing_does_not_overflow(is_signed):
+    def given(module):
+        b = np.array([0.0, 1.0, 2.0])
+        return lambda a: np.sum(module.logsumexp(a, b=b, return_sign=is_signed))
+
+    check_against_scipy(given(special), given(scipy.special), np.array([1000.0, 1.0, 2.0]))
+
+
+@pytest.mark.parametrize("assume_a", ["her", "pos"])
+def test_the_diagonal_of_a_hermitian_matrix_is_real(assume_a):
+    """SciPy does not read the imaginary parts."""
+
+    def part(la):
+        return lambda m: np.real(la.solve(HPD + 1j * np.diag(m), B, assume_a=assume_a))
+
+    check_against_scipy(part(linalg), part(scipy.linalg), np.array([0.0, 0.3, -0.2, 0.1]))
