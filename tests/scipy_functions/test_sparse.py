@@ -368,3 +368,17 @@ def test_in_a_sum(synchronous):
     gradient = dg.grad(lambda d: dg.map_sum(model, list(B.T), d))(SQUARE)
     whole = dg.delayed(lambda d: np.sum(sparse.linalg.spsolve(matrix_of(sparse, d), B) ** 2))
     assert_allclose(gradient, dg.grad(whole)(SQUARE))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 3), (3, 1)])
+def test_matrices_of_one_row_have_products_with_an_axis(shape):
+    """SciPy's of a coo_array is a number."""
+    data = np.arange(1.0, 1.0 + np.size(np.ones(shape)))
+    expected = np.reshape(data, shape) @ np.ones(shape[1])
+    for make in (sparse.csr_array, sparse.csc_array, sparse.coo_array):
+        fun = lambda d, make=make: make((d, np.nonzero(np.ones(shape))), shape) @ np.ones(shape[1])  # noqa: E731
+        check_against_scipy(fun, lambda d: np.reshape(d, shape) @ np.ones(shape[1]), data)
+        assert fun(data).shape == expected.shape
+    constant = scipy.sparse.coo_array(np.reshape(data, shape))
+    fun = lambda x: np.sum((constant @ x) ** 2)  # noqa: E731
+    check_against_scipy(fun, fun, np.ones(shape[1]))

@@ -8,6 +8,7 @@ each other's derivatives. All of them take as many steps as there are entries.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import autograd.numpy as anp
 import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
@@ -53,8 +54,9 @@ def constant_product(matrix: Any, x: Any) -> Any:
 def constant_product_adjoint(
     argnums: tuple, ans: Any, args: tuple, kwargs: dict
 ) -> Callable[[Any], tuple]:
-    turned = args[0].T
-    return lambda g: (constant_product(turned, g),)
+    turned, shape = args[0].T, (args[0].shape[0], *np.shape(args[1])[1:])
+    given = np.shape(args[1])  # SciPy's products with coo arrays of one row are numbers
+    return lambda g: (anp.reshape(constant_product(turned, anp.reshape(g, shape)), given),)
 
 
 declare(
@@ -69,7 +71,8 @@ declare(
 @primitive
 def product(data: Any, x: Any, pattern: Pattern) -> Any:
     """The matrix of these entries times a vector or a matrix."""
-    return pattern.matrix(data) @ x
+    found = pattern.matrix(data) @ x
+    return np.reshape(found, (pattern.shape[0], *np.shape(x)[1:]))  # SciPy's of one row are numbers
 
 
 def product_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
