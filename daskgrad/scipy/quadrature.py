@@ -113,6 +113,8 @@ def quad(
     plain = PlainFunction(func, args)
     begin, end = float(value(a)), float(value(b))
     where = None if points is None else value(as_array(points))
+    if any(map(depth_of, wvar if isinstance(wvar, tuple) else (wvar,))):
+        require_derivative(weight, points)
     integral, error, info, *problem = scipy.integrate.quad(
         plain, begin, end, (), 1, epsabs, epsrel, limit, where, weight, wvar, wopts, maxp1, limlst
     )

@@ -147,6 +147,12 @@ def test_weights_are_scipys_for_plain_numbers():
     assert ours == theirs
 
 
+def test_traced_weights_are_refused():
+    fun = dg.delayed(lambda p: integrate.quad(np.cos, 0.0, 2.0, weight="cos", wvar=p)[0])
+    with pytest.raises(NotImplementedError, match="weight='cos'; multiply func by it"):
+        dg.grad(fun)(3.0)
+
+
 def test_scipys_warnings_are_passed_on():
     with pytest.warns(scipy.integrate.IntegrationWarning, match="maximum number of subdivisions"):
         integrate.quad(lambda x: np.cos(500.0 * x), 0.0, 10.0, limit=2)
