@@ -129,3 +129,13 @@ def test_the_diagonal_of_a_hermitian_matrix_is_real(assume_a):
         return lambda m: np.real(la.solve(HPD + 1j * np.diag(m), B, assume_a=assume_a))
 
     check_against_scipy(part(linalg), part(scipy.linalg), np.array([0.0, 0.3, -0.2, 0.1]))
+
+
+def test_roots_of_stacks_are_refused():
+    """autograd's rule of one matrix is wrong where a stack is as long."""
+    stack = np.stack([SPD] * 4)
+    fun = dg.delayed(lambda m: np.sum(linalg.sqrtm(m)))
+    with pytest.raises(NotImplementedError, match=r"sqrtm.*np\.stack"):
+        dg.grad(fun)(stack)
+    with pytest.raises(NotImplementedError, match=r"sqrtm.*np\.stack"):
+        dg.jvp(fun, (stack,), (stack,))

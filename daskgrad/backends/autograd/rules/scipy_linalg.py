@@ -10,7 +10,7 @@ from autograd.core import primitive_jvps
 from autograd.extend import primitive
 from autograd.scipy import linalg
 
-from daskgrad.backends.autograd.rules.declaration import declare, equivalent, plain
+from daskgrad.backends.autograd.rules.declaration import Refusal, declare, equivalent, plain
 
 
 def solve_triangular_needed(
@@ -86,7 +86,18 @@ def sqrtm_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callab
     return sqrtm_pullback
 
 
-declare(linalg.sqrtm, adjoint=sqrtm_adjoint, tangent=primitive_jvps[linalg.sqrtm])
+def sqrtm_of_a_stack(*args: Any, **kwargs: Any) -> Any:
+    raise Refusal("linalg.sqrtm has no derivative rule for a stack; write np.stack of each one's")
+
+
+declare(
+    linalg.sqrtm,
+    adjoint=sqrtm_adjoint,
+    tangent=primitive_jvps[linalg.sqrtm],
+    program=sqrtm_of_a_stack,
+    needed=lambda A, *args, **kwargs: np.ndim(plain(A)) > 2,
+    keywords="disp blocksize",
+)
 
 # ----------------------------------------------------------------------- exponentials, factors
 
