@@ -139,3 +139,12 @@ def test_roots_of_stacks_are_refused():
         dg.grad(fun)(stack)
     with pytest.raises(NotImplementedError, match=r"sqrtm.*np\.stack"):
         dg.jvp(fun, (stack,), (stack,))
+
+
+@pytest.mark.parametrize("name", ["solve_triangular", "solve_sylvester", "solve_banded"])
+def test_solutions_with_stacks_are_refused(name):
+    stack = np.stack([SPD] * 4)
+    given = {"solve_sylvester": (SPD, SPD, stack), "solve_banded": ((1, 2), SPD, stack)}
+    args = given.get(name, (stack, SPD))
+    with pytest.raises(NotImplementedError, match=rf"{name} .*for stacks; write np\.stack"):
+        getattr(linalg, name)(*args)
