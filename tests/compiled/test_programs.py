@@ -8,7 +8,7 @@ import fuzz_programs
 import numpy as np
 import pytest
 from autograd.numpy import numpy_wrapper
-from functions_all import TABLE
+from functions_all import TABLE, in_runs
 from sweep import DOMAIN_ERRORS, calls_of
 
 from daskgrad.backends.autograd.reverse import backward_order, trace
@@ -20,20 +20,19 @@ from daskgrad.compiled.signatures import are_same
 from daskgrad.compiled.steps import Unrecordable
 from daskgrad.compiled.writing import write
 
-IDS = [f"{entry.name}-{number}" for number, entry in enumerate(TABLE)]
-entries = pytest.mark.parametrize("entry", TABLE, ids=IDS)
 
-
-@entries
-def test_a_program_has_the_bits_of_the_tape(entry):
-    compare_calls(entry, itertools.islice(calls_of(entry), 1), "d")
+@in_runs
+def test_a_program_has_the_bits_of_the_tape(entries):
+    for entry in entries:
+        compare_calls(entry, itertools.islice(calls_of(entry), 1), "d")
 
 
 @pytest.mark.long
-@entries
-def test_a_program_has_the_bits_of_the_tape_in_every_dtype(entry):
-    compare_calls(entry, itertools.islice(calls_of(entry), 12), "d")
-    compare_calls(entry, itertools.islice(calls_of(entry), 2), "fD")
+@in_runs
+def test_a_program_has_the_bits_of_the_tape_in_every_dtype(entries):
+    for entry in entries:
+        compare_calls(entry, itertools.islice(calls_of(entry), 12), "d")
+        compare_calls(entry, itertools.islice(calls_of(entry), 2), "fD")
 
 
 def compare_calls(entry, calls, dtypes):

@@ -112,10 +112,7 @@ def bits(found):
 
 SHORT = {  # the other programs run at length
     "one model",
-    "slices of a zip",
     "a zip with placed items",
-    "a compensated zip",
-    "terms that are arrays",
     "two sums and a node",
 }
 

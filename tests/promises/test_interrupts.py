@@ -241,10 +241,9 @@ def on(scheduler, request):
 
 SHORT = {  # the others are long
     ("in line", "forward"),
-    ("sync", "backward"),
     ("threads", "sum"),
     ("processes", "forward"),
-    *[("cluster", name) for name in ("sum", "vjp")],
+    ("cluster", "sum"),
 }
 
 

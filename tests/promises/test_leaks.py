@@ -162,7 +162,7 @@ def keys_on_workers(client):
 @in_short(
     "name",
     CALLS,
-    *("value_and_grad", "a held pullback", "differentiate", "placed items in a graph"),
+    *("a held pullback", "placed items in a graph"),
 )
 def test_the_scheduler_keeps_nothing_of_many_calls(name, client):
     call = CALLS[name]

@@ -63,7 +63,7 @@ CASES = [
         pytest.param(thing, Always(), marks=[pytest.mark.long] * bool(at))
         for at, thing in enumerate(THINGS)
     ],
-    ("nothing", Never()),
+    pytest.param("nothing", Never(), marks=pytest.mark.long),
 ]
 
 

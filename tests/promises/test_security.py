@@ -23,6 +23,7 @@ from distributed import Client, Worker
 from distributed.comm import connect, listen
 from distributed.comm.core import CommClosedError
 from distributed.security import Security
+from lengths import in_short
 from numpy.testing import assert_array_equal
 from probes import lines, write
 from secure_cluster import Authority, knock_without_certificate
@@ -182,7 +183,7 @@ def test_dask_itself_connects_to_nothing_without_a_certificate_or_without_tls(se
         connected(address.replace("tls", "tcp"), member.get_connection_args("client"))
 
 
-@pytest.mark.parametrize("scheme", ["tls", "tcp"])
+@in_short("scheme", ["tls", "tcp"], "tcp")
 def test_a_worker_is_refused(secured, stranger, scheme):
     address = secured.scheduler.address.replace("tls", scheme)
     options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "death_timeout": 2}

@@ -135,11 +135,10 @@ def one_thread(fun, points):
     ("fun", "points"),
     [
         (thrice, POINTS[::10]),
-        (gradients_of_models, POINTS[::40]),
         pytest.param(thrice, POINTS, marks=pytest.mark.long),
         pytest.param(gradients_of_models, POINTS[::8], marks=pytest.mark.long),
     ],
-    ids=["thrice", "graphs", "thrice, at length", "graphs, at length"],
+    ids=["thrice", "thrice, at length", "graphs, at length"],
 )
 def test_nested_derivatives_from_eight_threads_are_right(fun, points):
     derivative = autograd.grad(fun) if fun is thrice else fun

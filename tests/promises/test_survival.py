@@ -50,7 +50,7 @@ def placed(frail):
 # ------------------------------------------------------------------------------- in either pass
 
 
-@in_short("name", PROGRAMS, "graph", "hvp over placed items")
+@in_short("name", PROGRAMS, "hvp over placed items")
 def test_a_worker_that_is_killed_costs_only_time(name, frail, placed):
     assert_survived(name, ["one killed"], frail, placed)
 

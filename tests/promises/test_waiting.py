@@ -354,6 +354,7 @@ def too_late(kind, match):
         yield
 
 
+@pytest.mark.long
 def test_what_stands_still_is_not_waited_for():
     """First the worker, then the scheduler: both are there and say nothing."""
     with cluster_of_commands() as (client, scheduler, worker):

@@ -116,11 +116,7 @@ def assert_same(found, expected):
 
 
 SHORT = {  # the other programs run at length
-    "a sum over slices",
-    "two sums",
-    "a sum of what a node returns",
     "a sum that depends on a sum",
-    "a sum that x does not reach",
     "terms that are arrays",
     "tapes are kept",
 }
@@ -560,6 +556,7 @@ def test_blocks_that_move_while_a_request_is_made_are_asked_for_where_they_were(
     assert held.asked() is held.asked()
 
 
+@pytest.mark.long
 def test_what_is_remembered_of_workers_does_not_grow_with_calls_that_differ(client, monkeypatch):
     """A number that is no variable is a part of what is sent once."""
     monkeypatch.setattr("daskgrad.resident.connection.PARCELS", 8)
@@ -654,7 +651,7 @@ def test_released_blocks_are_not_asked_for(client):
             ask()
 
 
-@pytest.mark.parametrize("where", ["stopped", "aux", "below another sum"])
+@in_short("where", ["stopped", "aux", "below another sum"], "below another sum")
 def test_terms_that_are_arrays_where_they_are_not_differentiated(client, where):
     def tripled(row, x):
         return 3.0 * row * x

@@ -302,6 +302,7 @@ def short_lived():
     return cluster(idle, processes=False, host=None)
 
 
+@pytest.mark.long
 def test_an_idle_timeout_does_not_take_the_cluster_away_during_a_fit():
     """The workers are called directly, of which the scheduler knows nothing."""
 

@@ -178,12 +178,8 @@ def keeping():
 
 
 SHORT = {  # the other programs run at length
-    "weights",
-    "numbers that are drawn",
     "slices",
     "effects and their prior",
-    "effects twice",
-    "effects in exact sums",
     "ragged effects",
 }
 

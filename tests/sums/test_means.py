@@ -104,9 +104,7 @@ def bits(found):
 
 SHORT = {  # the other means are taken at length
     "compensated",
-    "trees",
     "placed zips",
-    "a zip with a variable",
     "a zip of bags",
 }
 

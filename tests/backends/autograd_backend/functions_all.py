@@ -12,6 +12,7 @@ import functions_scipy
 import functions_special
 import functions_statistics
 import functions_ufuncs
+import pytest
 from autograd.numpy import numpy_wrapper
 from sweep import TABLE as TABLE
 
@@ -31,6 +32,12 @@ MODULES = (  # each enters its functions when it is imported
     functions_special,
     functions_statistics,
     functions_ufuncs,
+)
+
+RUN = 8  # entries of the table, which are one test: a test of its own costs more than most of them
+RUNS = [TABLE[start : start + RUN] for start in range(0, len(TABLE), RUN)]
+in_runs = pytest.mark.parametrize(
+    "entries", RUNS, ids=[f"{run[0].name}...{run[-1].name}-{n}" for n, run in enumerate(RUNS)]
 )
 
 HANDED_ON = {  # what autograd composes -> the primitive that gets all arguments as they are

@@ -18,7 +18,7 @@ import pytest
 from autograd.core import primitive_jvps, primitive_vjps
 from autograd.numpy import numpy_vjps, numpy_wrapper
 from autograd.tracer import trace_primitives_map
-from functions_all import HANDED_ON, TABLE
+from functions_all import HANDED_ON, TABLE, in_runs
 from sweep import (
     DOMAIN_ERRORS,
     Held,
@@ -37,9 +37,6 @@ from daskgrad.backends.autograd.rules.declaration import DECLARED, declare
 from daskgrad.backends.autograd.rules.known import settle
 
 SOME = 4  # calls of each function that the default run checks
-ENTRIES = dict(enumerate(TABLE))
-IDS = [f"{entry.name}-{number}" for number, entry in ENTRIES.items()]
-entries = pytest.mark.parametrize("entry", TABLE, ids=IDS)
 
 
 def random_of(call):
@@ -78,16 +75,18 @@ def dtypes_of(entry, call):
     return "d" + singles + "D" * ("complex" not in entry.reasons)
 
 
-@entries
-def test_both_modes_agree_with_differences(entry):
+@in_runs
+def test_both_modes_agree_with_differences(entries):
     """Some calls, with keywords in double precision; all of them, in all dtypes, at length."""
-    check_both_modes(entry, in_every_dtype=False)
+    for entry in entries:
+        check_both_modes(entry, in_every_dtype=False)
 
 
 @pytest.mark.long
-@entries
-def test_both_modes_agree_with_differences_in_every_dtype(entry):
-    check_both_modes(entry, in_every_dtype=True)
+@in_runs
+def test_both_modes_agree_with_differences_in_every_dtype(entries):
+    for entry in entries:
+        check_both_modes(entry, in_every_dtype=True)
 
 
 def check_both_modes(entry, in_every_dtype):
@@ -99,15 +98,17 @@ def check_both_modes(entry, in_every_dtype):
             assert any(found), call.name
 
 
-@entries
-def test_second_derivatives_agree_with_differences(entry):
-    check_second_of(itertools.islice(second_calls_of(entry), 1))
+@in_runs
+def test_second_derivatives_agree_with_differences(entries):
+    for entry in entries:
+        check_second_of(itertools.islice(second_calls_of(entry), 1))
 
 
 @pytest.mark.long
-@entries
-def test_second_derivatives_of_all_calls_agree_with_differences(entry):
-    check_second_of(second_calls_of(entry))
+@in_runs
+def test_second_derivatives_of_all_calls_agree_with_differences(entries):
+    for entry in entries:
+        check_second_of(second_calls_of(entry))
 
 
 def second_calls_of(entry):
@@ -128,9 +129,14 @@ def pulled_ones(call, arrays):
     return tape.pull([np.ones(np.shape(output)) for output in outputs])
 
 
-@entries
+@in_runs
 @pytest.mark.filterwarnings("ignore:'where' used without")
-def test_what_is_refused_is_an_error_that_names_function_and_parameter(entry):
+def test_what_is_refused_is_an_error_that_names_function_and_parameter(entries):
+    for entry in entries:
+        check_refusals(entry)
+
+
+def check_refusals(entry):
     for parameter, call in refusal_calls(entry):
         arrays = call.arrays("d")
         with pytest.raises((NotImplementedError, TypeError)) as reverse:
@@ -154,8 +160,13 @@ def values_unused(entry):
                 yield entry.name, parameter, value
 
 
-@entries
-def test_what_is_differentiated_by_keyword_is_right_or_an_error(entry):
+@in_runs
+def test_what_is_differentiated_by_keyword_is_right_or_an_error(entries):
+    for entry in entries:
+        check_keywords(entry)
+
+
+def check_keywords(entry):
     for call in by_keyword(entry):
         arrays = call.arrays("d")
         try:
