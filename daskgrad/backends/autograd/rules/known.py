@@ -63,9 +63,11 @@ def learn(ufunc: Callable) -> None:
 def primitives_of(package: str) -> set[Callable]:
     """The primitives with rules that are in a package and its modules."""
     modules = [
-        module for name, module in list(sys.modules.items()) if f"{name}.".startswith(f"{package}.")
+        module
+        for name, module in sys.modules.copy().items()  # other threads import meanwhile
+        if f"{name}.".startswith(f"{package}.")
     ]
-    there = {id(thing) for module in modules for thing in list(vars(module).values())}
+    there = {id(thing) for module in modules for thing in vars(module).copy().values()}
     known = [*primitive_vjps, *primitive_jvps, *DECLARED]
     return {fun for fun in known if id(fun) in there}
 
