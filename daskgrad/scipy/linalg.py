@@ -1,7 +1,5 @@
 """Linear algebra, as in ``scipy.linalg``; ``numpy.linalg`` is differentiated itself."""
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,25 +12,9 @@ from daskgrad.backends.autograd.rules.scipy_linalg import linalg, lu_packed
 sqrtm = linalg.sqrtm
 
 
-def of_matrices(fun: Callable) -> Callable:
-    """Refuses stacks, for which autograd's rules are wrong."""
-
-    @functools.wraps(fun)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        arrays = [each for each in (*args, *kwargs.values()) if not isinstance(each, str | tuple)]
-        if any(np.ndim(each) > 2 for each in arrays):
-            raise NotImplementedError(
-                f"linalg.{fun.__name__} has no derivative rule for stacks; write np.stack of the "
-                f"solutions for each matrix"
-            )
-        return fun(*args, **kwargs)
-
-    return call
-
-
-solve_banded = of_matrices(linalg.solve_banded)
-solve_sylvester = of_matrices(linalg.solve_sylvester)
-solve_triangular = of_matrices(linalg.solve_triangular)
+solve_banded = linalg.solve_banded
+solve_sylvester = linalg.solve_sylvester
+solve_triangular = linalg.solve_triangular
 
 SYMMETRIC = ("sym", "symmetric")
 HERMITIAN = ("her", "hermitian", "pos", "positive definite")

@@ -1,5 +1,6 @@
 """``daskgrad.scipy``: SciPy's values; derivatives in both modes and of second order."""
 
+import autograd.scipy.linalg
 import numpy as np
 import pytest
 import scipy.linalg
@@ -131,20 +132,20 @@ def test_the_diagonal_of_a_hermitian_matrix_is_real(assume_a):
     check_against_scipy(part(linalg), part(scipy.linalg), np.array([0.0, 0.3, -0.2, 0.1]))
 
 
-def test_roots_of_stacks_are_refused():
-    """autograd's rule of one matrix is wrong where a stack is as long."""
-    stack = np.stack([SPD] * 4)
-    fun = dg.delayed(lambda m: np.sum(linalg.sqrtm(m)))
-    with pytest.raises(NotImplementedError, match=r"sqrtm.*np\.stack"):
-        dg.grad(fun)(stack)
-    with pytest.raises(NotImplementedError, match=r"sqrtm.*np\.stack"):
-        dg.jvp(fun, (stack,), (stack,))
+STACK = np.stack([SPD] * 4)
+OF_STACKS = {  # autograd's rules of one matrix are wrong where a stack is as long
+    "sqrtm": lambda la, m: la.sqrtm(m),
+    "solve_triangular": lambda la, m: la.solve_triangular(m, SPD),
+    "solve_sylvester": lambda la, m: la.solve_sylvester(SPD, SPD, m),
+    "solve_banded": lambda la, m: la.solve_banded((1, 2), SPD, m),
+}
 
 
-@pytest.mark.parametrize("name", ["solve_triangular", "solve_sylvester", "solve_banded"])
-def test_solutions_with_stacks_are_refused(name):
-    stack = np.stack([SPD] * 4)
-    given = {"solve_sylvester": (SPD, SPD, stack), "solve_banded": ((1, 2), SPD, stack)}
-    args = given.get(name, (stack, SPD))
+@pytest.mark.parametrize("name", OF_STACKS)
+@pytest.mark.parametrize("la", [linalg, autograd.scipy.linalg], ids=["ours", "autograd's"])
+def test_stacks_are_refused(la, name):
+    fun = dg.delayed(lambda m: np.sum(OF_STACKS[name](la, m)))
     with pytest.raises(NotImplementedError, match=rf"{name} .*for stacks; write np\.stack"):
-        getattr(linalg, name)(*args)
+        dg.grad(fun)(STACK)
+    with pytest.raises(NotImplementedError, match=rf"{name} .*for stacks; write np\.stack"):
+        dg.jvp(fun, (STACK,), (STACK,))

@@ -17,6 +17,7 @@ from daskgrad.backends.autograd.custom import unbox_container
 from daskgrad.backends.autograd.forward import RULES as RULES_FOR_TANGENTS
 from daskgrad.backends.autograd.reverse import RULES
 from daskgrad.backends.autograd.rules.declaration import DECLARED
+from daskgrad.backends.autograd.rules.known import settle
 from daskgrad.values.trees import flatten
 
 RIGHT_HERE = {"test_fft.py::test_rfftn_odd_not_implemented": "wants odd sizes to be refused"}
@@ -93,6 +94,7 @@ def checking(mode, check_grads):
 def break_rule(mode):
     """Makes our rule for ``tanh`` wrong by one part in a thousand: somebody has to see it."""
     if mode == "fwd":
+        settle()
         push = DECLARED[anp.tanh].tangent
         RULES_FOR_TANGENTS[anp.tanh] = lambda *call: 1.001 * push(*call)
     else:

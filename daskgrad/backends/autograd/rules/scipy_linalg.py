@@ -13,11 +13,28 @@ from autograd.scipy import linalg
 from daskgrad.backends.autograd.rules.declaration import Refusal, declare, equivalent, plain
 
 
+def has_stacks(*args: Any, **kwargs: Any) -> bool:
+    """Whether an argument is a stack of matrices, for which autograd's rules are wrong."""
+    arrays = [plain(each) for each in args if not isinstance(each, str | tuple)]
+    return any([np.ndim(each) > 2 for each in arrays])
+
+
+def refuse_stacks(name: str) -> Callable:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise Refusal(
+            f"linalg.{name} has no derivative rule for stacks; write np.stack of the results for "
+            f"each matrix"
+        )
+
+    return refuse
+
+
 def solve_triangular_needed(
     a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False, **kwargs: Any
 ) -> bool:
     """autograd does not look at ``unit_diagonal``; of complex matrices its rule fails."""
-    return unit_diagonal or np.iscomplexobj(plain(a)) or np.iscomplexobj(plain(b))
+    is_complex = np.iscomplexobj(plain(a)) or np.iscomplexobj(plain(b))
+    return unit_diagonal or is_complex or has_stacks(a, b)
 
 
 @equivalent(
@@ -30,6 +47,8 @@ def solve_triangular(
     a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False, **kwargs: Any
 ) -> Any:
     """With the unit diagonal written out; of complex matrices as of any others."""
+    if has_stacks(a, b):
+        refuse_stacks("solve_triangular")()
     if unit_diagonal:
         size = np.shape(plain(a))[-1]
         a = a * (1.0 - np.eye(size)) + np.eye(size)
@@ -71,7 +90,17 @@ def solve_banded_adjoint(
     return solve_banded_pullback
 
 
-declare(linalg.solve_banded, adjoint=solve_banded_adjoint, keywords="check_finite")
+declare(
+    linalg.solve_banded,
+    adjoint=solve_banded_adjoint,
+    program=refuse_stacks("solve_banded"),
+    needed=has_stacks,
+    arrays=3,
+    keywords="check_finite",
+)
+declare(
+    linalg.solve_sylvester, program=refuse_stacks("solve_sylvester"), needed=has_stacks, arrays=3
+)
 
 # ------------------------------------------------------------------------------------- roots
 
@@ -86,16 +115,12 @@ def sqrtm_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callab
     return sqrtm_pullback
 
 
-def sqrtm_of_a_stack(*args: Any, **kwargs: Any) -> Any:
-    raise Refusal("linalg.sqrtm has no derivative rule for a stack; write np.stack of each one's")
-
-
 declare(
     linalg.sqrtm,
     adjoint=sqrtm_adjoint,
     tangent=primitive_jvps[linalg.sqrtm],
-    program=sqrtm_of_a_stack,
-    needed=lambda A, *args, **kwargs: np.ndim(plain(A)) > 2,
+    program=refuse_stacks("sqrtm"),
+    needed=has_stacks,
     keywords="disp blocksize",
 )
 
