@@ -20,7 +20,6 @@ from daskgrad.compiled.adjoints import (
     is_thin,
     shape_of,
     spread,
-    value_of,
 )
 from daskgrad.compiled.lines import Line, Writer
 from daskgrad.compiled.steps import Step, Unrecordable
@@ -134,14 +133,10 @@ class Backward:
 
     def _pull_opaque(self, place: Place, g: str) -> None:
         step, writer = place.step, self._writer
-        args = tuple(map(value_of_all, step.args))
-        kwargs = value_of_all(step.kwargs)
-        pullback = pullback_of(step.fun, step.argnums, step.value, args, kwargs)
-        name = writer.new("p", pullback)
-        make = writer.name(pullback_of)
         given = [writer.name(step.fun), repr(step.argnums), writer.name(step)]
-        given += [writer.spell(step.args) if step.args else "()", writer.spell(step.kwargs)]
-        self.pullbacks.append(Line(name, f"{name} = {make}({', '.join(given)})"))
+        given += [writer.spell(step.args), writer.spell(step.kwargs)]
+        name, line = writer.assign(f"{writer.name(pullback_of)}({', '.join(given)})", "p")
+        self.pullbacks.append(line)
         pulled = self._assign(f"tuple({name}({self._full(g, shape_of(step.value))}))")
         for number, (parent, each) in enumerate(
             zip(place.parents, writer.values[pulled], strict=True)
@@ -204,12 +199,3 @@ class Backward:
         else:
             text = f"{array}[{piece.where}] = {array}[{piece.where}] + {piece.text}"
         self.lines.append(self._writer.run(array, text))
-
-
-def value_of_all(given: Any) -> Any:
-    """Arguments with the recorded values in the places of steps."""
-    if isinstance(given, list | tuple):
-        return type(given)([value_of_all(each) for each in given])
-    if isinstance(given, dict):
-        return {name: value_of_all(each) for name, each in given.items()}
-    return value_of(given)

@@ -1,8 +1,8 @@
 """The programs of a model: made when they are needed, checked against the tape, and used.
 
 The tape decides what is right. Before a program is used for the first time, its values and
-cotangents are compared with the tape's, bit by bit; so are those of calls 2, 3, 5, 9 and so on, and
-after that as often as takes a fiftieth of the time. A model whose first comparison fails is left to
+cotangents are compared with the tape's, bit by bit; so are those of calls 4, 9, 19, 39 and so on,
+and then as often as takes a fiftieth of the time. A model whose first comparison fails is left to
 the tape; a later failure is an error, since results before it may be wrong.
 """
 
@@ -20,6 +20,7 @@ from daskgrad.compiled.signatures import Signature, are_same, signature_of
 from daskgrad.compiled.steps import Unrecordable
 from daskgrad.compiled.watch import Watch
 from daskgrad.compiled.writing import write
+from daskgrad.values.descriptions import function_name
 from daskgrad.values.errors import NondeterministicModelError
 from daskgrad.values.trees import flatten, substitute, unflatten
 
@@ -56,7 +57,7 @@ class Programs:
             return None
         entry = self._entries.get(signature.key)
         if entry is None and len(self._entries) < MOST_SIGNATURES:
-            entry = self._entries[signature.key] = Entry(getattr(fun, "__name__", "model"))
+            entry = self._entries[signature.key] = Entry(function_name(fun))
         return entry
 
 

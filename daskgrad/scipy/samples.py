@@ -6,6 +6,7 @@ import numpy as np
 
 from daskgrad.backends.autograd import value
 from daskgrad.backends.autograd.functions import as_array
+from daskgrad.backends.autograd.rules.filters import along
 
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
@@ -93,7 +94,7 @@ def quotient(numerator: Any, denominator: Any) -> Any:
 
 def strips(y: Any, steps: Any, axis: int) -> Any:
     """The areas between neighbouring points along an axis."""
-    before, after = (sliced(y, axis, part) for part in (slice(None, -1), slice(1, None)))
+    before, after = (along(y, axis, part) for part in (slice(None, -1), slice(1, None)))
     return steps * (after + before) / 2.0
 
 
@@ -107,12 +108,6 @@ def steps_at(y: Any, x: Any, dx: Any, axis: int) -> Any:
     shape = [1] * np.ndim(y)
     shape[axis] = -1
     return np.reshape(np.diff(x), shape)
-
-
-def sliced(y: Any, axis: int, part: slice) -> Any:
-    index = [slice(None)] * np.ndim(y)
-    index[axis] = part
-    return y[tuple(index)]
 
 
 def require_same_points(y: Any, x: Any, axis: int) -> None:

@@ -125,6 +125,15 @@ def test_a_program_runs_instead_of_the_model(synchronous):
     assert next(calls) < 30
 
 
+def test_terms_that_x_does_not_reach(synchronous):
+    model = dg.delayed(lambda item, x: np.sum(item), compile=True)
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(model, ITEMS, x) + x[0])
+    for _ in range(3):
+        value, slope = gradient(X)
+        assert value == dg.map_sum(lambda item: np.sum(item), ITEMS).compute() + X[0]
+        assert_array_equal(slope, np.eye(4)[0])
+
+
 def test_errors_are_the_models_and_name_the_item(synchronous):
     def choosy(item, x):
         if np.sum(item) > 5.0:

@@ -16,6 +16,7 @@ from autograd.tracer import getval
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
+from daskgrad.values.trees import flatten, map_leaves
 
 X = np.linspace(-1.0, 1.0, 5)
 WIDE = np.linspace(0.1, 2.0, 40)
@@ -174,8 +175,6 @@ def derivatives_of(model):
 
 
 def dg_map(fun, value):
-    from daskgrad.values.trees import map_leaves
-
     return map_leaves(
         lambda leaf: fun(leaf) if isinstance(leaf, np.ndarray | float) else leaf, value
     )
@@ -185,8 +184,6 @@ def assert_same(found, expected):
     if isinstance(expected, type):
         assert found is expected
         return
-    from daskgrad.values.trees import flatten
-
     for one, other in zip(flatten(found)[0], flatten(expected)[0], strict=True):
         assert_array_equal(one, other)
         if isinstance(other, np.ndarray | float):

@@ -150,7 +150,7 @@ function(la._primitive_norm, [(np.array([0.3, 0.0, -0.5]),)], ord=[2])
 
 FFT_INPUTS = [(V,), (STACK,), (C,), (spaced(21, 5),)]
 NORMS = ["ortho", "forward", "backward"]
-for name in ("fft", "ifft", "rfft", "irfft"):
+for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"):
     function(
         getattr(fft, name),
         FFT_INPUTS,

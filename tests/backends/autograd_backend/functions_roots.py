@@ -1,9 +1,8 @@
 """The table of the sweep: roots, fits, and other functions of plain NumPy that autograd lacks."""
 
-import autograd.numpy.fft as fft
 import numpy as np
 from autograd.numpy import numpy_wrapper as anp
-from functions_linalg import FFT_INPUTS, NORMS, M
+from functions_linalg import M
 from functions_numpy import ARRAYS, SIGNED, STACK, A, B, C, S, V, W, ufunc
 from sweep import Held, Wrt, function
 
@@ -67,13 +66,3 @@ function(
 )
 function(np.fft.fftfreq, [(5, S), (4, S)], reasons={"device": "of plain arrays"})
 function(np.fft.rfftfreq, [(5, S), (4, S)], reasons={"device": "of plain arrays"})
-for name in ("hfft", "ihfft"):
-    function(
-        getattr(fft, name),
-        FFT_INPUTS,
-        n=[3, 6, 5],
-        axis=[0, 1, -2],
-        norm=NORMS,
-        also=[dict(n=6, norm=norm) for norm in NORMS[:2]] + [dict(n=3, axis=0)],
-        refused={"out": Wrt((V,), {"out": np.empty_like(getattr(np.fft, name)(V))})},
-    )

@@ -18,7 +18,7 @@ autograd's rules hold for all primitives without a declaration. A declaration ma
     positions and names of arguments whose derivative is not implemented; autograd returns zero.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,6 +62,25 @@ def equivalent(*funs: Callable, **rules: Any) -> Callable:
         return program
 
     return enter
+
+
+def each_of(rule: Callable) -> Callable:
+    """The adjoint from the cotangent of one argument, ``rule(argnum, g, *args)``."""
+
+    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+        return lambda g: tuple([rule(argnum, g, *args) for argnum in argnums])
+
+    return adjoint
+
+
+def sum_of(rule: Callable) -> Callable:
+    """The tangent from that by one argument, ``rule(argnum, t, *args)``."""
+
+    def tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+        parts = [rule(argnum, t, *args) for argnum, t in zip(argnums, tangents, strict=True)]
+        return sum(parts[1:], parts[0])
+
+    return tangent
 
 
 def plain(value: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.signal
 from autograd.extend import primitive
 
-from daskgrad.backends.autograd.rules.declaration import declare, plain
+from daskgrad.backends.autograd.rules.declaration import declare, each_of, plain, sum_of
 
 METHODS: dict[str, Callable] = {
     **{each: scipy.signal.convolve for each in ("auto", "direct", "fft")},
@@ -39,43 +39,22 @@ def flip(array: Any, axes: tuple) -> Any:
     return array[tuple(index)]
 
 
-def convolution_adjoint(
-    argnums: tuple, ans: Any, args: tuple, kwargs: dict
-) -> Callable[[Any], tuple]:
-    a, b, mode, by, axes = args
-
-    def against(g: Any, other: Any) -> Any:
-        """The sums of the products of a long array with a short one, shifted along it."""
-        return convolution(g, flip(other, axes), "valid", by, axes)
-
-    def convolution_pullback(g: Any) -> tuple:
-        if mode == "full":
-            return tuple([against(g, b if argnum == 0 else a) for argnum in argnums])
-        return tuple(
-            [
-                convolution(g, flip(b, axes), "full", by, axes)
-                if argnum == 0
-                else flip(against(a, g), axes)
-                for argnum in argnums
-            ]
-        )
-
-    return convolution_pullback
-
-
-def convolution_tangent(
-    argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict
+def convolution_cotangent(
+    argnum: int, g: Any, a: Any, b: Any, mode: str, by: str, axes: tuple
 ) -> Any:
-    a, b, *how = args
-    return sum(
-        [
-            convolution(t, b, *how) if argnum == 0 else convolution(a, t, *how)
-            for argnum, t in zip(argnums, tangents, strict=True)
-        ]
-    )
+    if argnum == 0:
+        turned = "valid" if mode == "full" else "full"
+        return convolution(g, flip(b, axes), turned, by, axes)
+    if mode == "full":
+        return convolution(g, flip(a, axes), "valid", by, axes)
+    return flip(convolution(a, flip(g, axes), "valid", by, axes), axes)
 
 
-declare(convolution, adjoint=convolution_adjoint, tangent=convolution_tangent)
+def convolution_tangent(argnum: int, t: Any, a: Any, b: Any, *how: Any) -> Any:
+    return convolution(t, b, *how) if argnum == 0 else convolution(a, t, *how)
+
+
+declare(convolution, adjoint=each_of(convolution_cotangent), tangent=sum_of(convolution_tangent))
 
 # ----------------------------------------------------------------------------------- filters
 
@@ -154,19 +133,9 @@ def lfilter_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, k
     return at_rest(ONE, poles, sum(parts[1:], parts[0]))
 
 
-def lagged_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    u, v, _ = args
-
-    def lagged_pullback(g: Any) -> tuple:
-        return tuple(
-            [
-                at_rest(g, NOTHING, v) if argnum == 0 else backwards(g, NOTHING, u)
-                for argnum in argnums
-            ]
-        )
-
-    return lagged_pullback
+def lagged_cotangent(argnum: int, g: Any, u: Any, v: Any, count: int) -> Any:
+    return at_rest(g, NOTHING, v) if argnum == 0 else backwards(g, NOTHING, u)
 
 
 declare(lfilter, adjoint=lfilter_adjoint, tangent=lfilter_tangent)
-declare(lagged, adjoint=lagged_adjoint)
+declare(lagged, adjoint=each_of(lagged_cotangent))

@@ -14,7 +14,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 from autograd.extend import primitive
 
-from daskgrad.backends.autograd.rules.declaration import declare
+from daskgrad.backends.autograd.rules.declaration import declare, each_of, sum_of
 
 
 class Pattern(NamedTuple):
@@ -30,16 +30,6 @@ class Pattern(NamedTuple):
 
     def matrix(self, data: Any) -> Any:
         return scipy.sparse.coo_array((data, (self.rows, self.columns)), shape=self.shape)
-
-
-def sum_of(rule: Callable) -> Callable:
-    """The tangent of a function that is linear in each argument, from its values."""
-
-    def tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
-        parts = [rule(argnum, t, *args) for argnum, t in zip(argnums, tangents, strict=True)]
-        return sum(parts[1:], parts[0])
-
-    return tangent
 
 
 # -------------------------------------------------------------------------- constant matrices
@@ -75,25 +65,15 @@ def product(data: Any, x: Any, pattern: Pattern) -> Any:
     return np.reshape(found, (pattern.shape[0], *np.shape(x)[1:]))  # SciPy's of one row are numbers
 
 
-def product_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    data, x, pattern = args
-
-    def product_pullback(g: Any) -> tuple:
-        return tuple(
-            [
-                sampled(g, x, pattern) if argnum == 0 else product(data, g, pattern.T)
-                for argnum in argnums
-            ]
-        )
-
-    return product_pullback
+def product_cotangent(argnum: int, g: Any, data: Any, x: Any, pattern: Pattern) -> Any:
+    return sampled(g, x, pattern) if argnum == 0 else product(data, g, pattern.T)
 
 
 def product_tangent(argnum: int, t: Any, data: Any, x: Any, pattern: Pattern) -> Any:
     return product(t, x, pattern) if argnum == 0 else product(data, t, pattern)
 
 
-declare(product, adjoint=product_adjoint, tangent=sum_of(product_tangent))
+declare(product, adjoint=each_of(product_cotangent), tangent=sum_of(product_tangent))
 
 
 @primitive
@@ -107,25 +87,15 @@ def sampled(u: Any, v: Any, pattern: Pattern) -> Any:
     return sum(terms, np.zeros(len(rows)))  # one by one: no array of entries times columns
 
 
-def sampled_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    u, v, pattern = args
-
-    def sampled_pullback(g: Any) -> tuple:
-        return tuple(
-            [
-                product(g, v, pattern) if argnum == 0 else product(g, u, pattern.T)
-                for argnum in argnums
-            ]
-        )
-
-    return sampled_pullback
+def sampled_cotangent(argnum: int, g: Any, u: Any, v: Any, pattern: Pattern) -> Any:
+    return product(g, v, pattern) if argnum == 0 else product(g, u, pattern.T)
 
 
 def sampled_tangent(argnum: int, t: Any, u: Any, v: Any, pattern: Pattern) -> Any:
     return sampled(t, v, pattern) if argnum == 0 else sampled(u, t, pattern)
 
 
-declare(sampled, adjoint=sampled_adjoint, tangent=sum_of(sampled_tangent))
+declare(sampled, adjoint=each_of(sampled_cotangent), tangent=sum_of(sampled_tangent))
 
 
 @primitive
