@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from daskgrad.backends.traced_call import Layout
-from daskgrad.compiled.programs import way_of
+from daskgrad.compiled.programs import recorded
 from daskgrad.compiled.signatures import signature_of
 from daskgrad.compiled.steps import Unrecordable
+from daskgrad.compiled.writing import program_of, source_of
 from daskgrad.graph.delayed import as_model
 from daskgrad.values import cotangents
 from daskgrad.values.descriptions import describe
@@ -33,7 +34,8 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     if signature is None:
         return f"{made.name!r} is not compiled: an argument is neither a number nor an array"
     try:
-        program, _ = way_of(made.fun, made.name, layout, signature)
+        found = recorded(made.fun, layout, signature)
+        program = program_of(source_of(found.recording, made.name, found.order), found.recording)
     except Unrecordable as error:
         return f"{made.name!r} is not compiled: {error}"
     constants = [

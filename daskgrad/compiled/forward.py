@@ -14,8 +14,8 @@ from autograd.numpy import numpy_wrapper
 from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.tracer import trace_primitives_map
 
-from daskgrad.compiled.adjoints import is_double, value_of
-from daskgrad.compiled.lines import Line, Writer, has_steps
+from daskgrad.compiled.adjoints import is_double
+from daskgrad.compiled.lines import Line, Writer, holds, value_of
 from daskgrad.compiled.steps import PYTHONS, Guard, Step
 
 OPERATORS = {
@@ -64,10 +64,10 @@ def shape_check(writer: Writer, step: Step | Guard) -> Line | None:
     whose value is not used, since they may raise."""
     if isinstance(step, Guard) or isinstance(step.value, list | tuple) or is_shaped(step):
         return None
-    name, shape = writer.name(step), np.shape(step.value)
+    name = writer.name(step)
     if type(step.value) in PYTHONS:  # (-8.0) ** 0.5 is complex
         return Line("", f"if type({name}) is not {type(step.value).__name__}: raise Diverged")
-    return Line("", f"if np.shape({name}) != {shape}: raise Diverged")
+    return Line("", f"if np.shape({name}) != {writer.derive(np.shape, step)}: raise Diverged")
 
 
 def is_shaped(step: Step) -> bool:
@@ -75,7 +75,7 @@ def is_shaped(step: Step) -> bool:
         return True
     if type(step.value) in PYTHONS:
         return step.fun is not operator.pow
-    return step.fun is ArrayBox.__getitem__ and not has_steps(step.args[1])
+    return step.fun is ArrayBox.__getitem__ and not holds(step.args[1], Step)
 
 
 def raw(fun: Callable) -> Callable:

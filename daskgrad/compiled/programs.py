@@ -1,9 +1,10 @@
 """The programs of a model: made when they are needed, checked against the tape, and used.
 
-The tape decides what is right. Before a program is used for the first time, its values and
+The tape decides what is right. Before a source is used for the first time, its values and
 cotangents are compared with the tape's, bit by bit; so are those of calls 4, 9, 19, 39 and so on,
 and then as often as takes a fiftieth of the time. A model whose first comparison fails is left to
-the tape; a later failure is an error, since results before it may be wrong.
+the tape; a later failure is an error, since results before it may be wrong. A program of another
+size, whose recording is the same call by call, is compared with the tape of that recording.
 """
 
 import time
@@ -14,20 +15,21 @@ import numpy as np
 
 from daskgrad.backends.autograd.reverse import trace
 from daskgrad.backends.traced_call import Layout, TracedCall
+from daskgrad.compiled.families import ALONE_AT, COMPILED_AT, SLOW, Family
 from daskgrad.compiled.program import CompiledTape, Diverged, Program
+from daskgrad.compiled.recorded_tape import tape_of
 from daskgrad.compiled.recording import record
-from daskgrad.compiled.signatures import Signature, are_same, signature_of
-from daskgrad.compiled.steps import Unrecordable
+from daskgrad.compiled.signatures import Signature, are_same, family_of, signature_of
+from daskgrad.compiled.steps import Recording, Unrecordable
+from daskgrad.compiled.structures import generalize
 from daskgrad.compiled.watch import Watch
-from daskgrad.compiled.writing import write
+from daskgrad.compiled.writing import Source, program_of, source_of
 from daskgrad.values.descriptions import function_name
 from daskgrad.values.errors import NondeterministicModelError
 from daskgrad.values.trees import flatten, substitute, unflatten
 
-COMPILED_AT = 3  # calls of a signature: what is called twice is traced in less time
 MOST_SIGNATURES = 1024  # of one model: items may be of many sizes
 MOST_WAYS = 8  # through one model, for one signature
-SHARE = 0.02  # of the time that checks may take
 
 
 class Programs:
@@ -36,6 +38,7 @@ class Programs:
     def __init__(self) -> None:
         self._watch: Watch | None = None
         self._entries: dict[Any, Entry] = {}
+        self._families: dict[Any, Family] = {}
 
     def trace(
         self, fun: Callable, call: TracedCall, arrays: Sequence[Any]
@@ -52,12 +55,15 @@ class Programs:
         """The programs for a signature; those that were made before something changed to which
         the function refers are dropped."""
         if self._watch is None or self._watch.has_changed():
-            self._watch, self._entries = Watch(fun), {}
+            self._watch, self._entries, self._families = Watch(fun), {}, {}
         if signature is None:
             return None
         entry = self._entries.get(signature.key)
         if entry is None and len(self._entries) < MOST_SIGNATURES:
-            entry = self._entries[signature.key] = Entry(function_name(fun))
+            key = family_of(signature.key)
+            if key not in self._families:
+                self._families[key] = Family(function_name(fun))
+            entry = self._entries[signature.key] = Entry(self._families[key])
         return entry
 
 
@@ -68,8 +74,19 @@ class Way(NamedTuple):
     structure: Any
 
 
-def way_of(fun: Callable, name: str, layout: Layout, signature: Signature) -> Way:
-    """The program for the way that a call takes; Unrecordable, or the model's own error."""
+class Recorded(NamedTuple):
+    """A call that was recorded: which way it took."""
+
+    recording: Recording
+    order: list[int]  # the number of each traced input on the tape
+    structure: Any  # of the value
+
+    def way(self, source: Source) -> Way:
+        return Way(program_of(source, self.recording), self.structure)
+
+
+def recorded(fun: Callable, layout: Layout, signature: Signature) -> Recorded:
+    """Records a call; Unrecordable, or the model's own error."""
     numbers = [layout.places[place] for place in signature.places]
     structures = []
 
@@ -87,29 +104,30 @@ def way_of(fun: Callable, name: str, layout: Layout, signature: Signature) -> Wa
     inputs = [layout.leaves[place] for place in signature.places]
     recording = record(leaves_of_value, inputs, [number is not None for number in numbers])
     order = [number for number in numbers if number is not None]
-    return Way(write(recording, name, order), structures[0])
+    generalize(recording, tuple(order))
+    return Recorded(recording, order, structures[0])
 
 
 class Entry:
-    """The programs of one function for one signature."""
+    """The programs of one function for one signature, which is one size of a family."""
 
-    def __init__(self, name: str):
-        self._name = name
+    def __init__(self, family: Family):
+        self.family = family
         self.ways: list[Way] = []
         self.refusal: str | None = None
-        self.checks = 0
-        self.calls = 0
-        self._next_check = COMPILED_AT + 1
+        self._calls = 0  # on the tape
+        self._structure: int | None = None  # a hash of the last one that had no source
+        family.sizes += 1
 
     @property
     def is_due(self) -> bool:
         """Whether the next call is to be compared with the tape."""
-        return self.calls + 1 >= self._next_check
+        return self.family.is_due
 
     def run(self, inputs: Sequence[Any]) -> tuple[Way, list[Any], tuple] | None:
         """Outputs and residuals, and the program that they are of; ``None`` if the tape is to be
         asked: then it raises the model's error, in the model's own lines, if there is one."""
-        self.calls += 1
+        self.family.calls += 1
         for way in self.ways:
             try:
                 outputs, residuals = way.program.forward(*inputs)
@@ -128,18 +146,52 @@ class Entry:
             return trace(call, arrays)
         inputs = [layout.leaves[place] for place in signature.places]
         is_due, begin = self.is_due, time.perf_counter()
-        found = self.run(inputs)
+        found, doubt, is_new = self.run(inputs), "", False
+        if found is None and self._may_adopt():
+            found, doubt = self._adopt(call, layout, signature, inputs)
+            is_new = True
         if found is not None:
             way, outputs, residuals = found
             call.structure = way.structure
             compiled = CompiledTape(way.program, residuals, lambda: trace(call, arrays)[1])
-            if is_due:
+            if is_due and not is_new:
                 self._check(call, arrays, way.program, outputs, compiled, begin)
             return outputs, compiled
+        results = self._trace(call, arrays, layout, signature)
+        if doubt:  # of the program: the tape raises the model's own errors
+            self._refuse(doubt)
+        return results
+
+    def _trace(
+        self, call: TracedCall, arrays: Sequence[Any], layout: Layout, signature: Signature
+    ) -> tuple[list[Any], Any]:
+        """By the tape; writes a program for later calls if it is time to do so."""
+        family, begin = self.family, time.perf_counter()
         outputs, tape = trace(call, arrays)
-        if self.calls >= COMPILED_AT and len(self.ways) < MOST_WAYS and not self.refusal:
+        seconds = time.perf_counter() - begin
+        self._calls += 1
+        family.seconds += seconds
+        if self._is_hot(seconds):
+            is_first = not family.has_sources
             self._add_way(call, layout, signature, outputs, tape)
+            if family.sizes > 1 and not (is_first and family.has_sources):
+                family.spend(time.perf_counter() - begin - seconds)
         return outputs, tape
+
+    # --------------------------------------------------------------------- when there is no source
+
+    def _is_hot(self, seconds: float) -> bool:
+        """Whether to write a program for the way that a call took on the tape."""
+        family = self.family
+        if family.calls < COMPILED_AT or self.refusal or len(self.ways) >= MOST_WAYS:
+            return False
+        if family.sizes == 1:
+            return True
+        if not family.may_spend() or seconds > SLOW:
+            return False
+        if self.ways or self._calls >= ALONE_AT or not family.has_sources:
+            return True
+        return family.is_common(self._structure, self)
 
     def _add_way(
         self,
@@ -154,19 +206,80 @@ class Entry:
         inputs = [layout.leaves[place] for place in signature.places]
         try:
             with np.errstate(all="ignore"):
-                way = way_of(call.fun.fun, self._name, layout, signature)
-                found, residuals = way.program.forward(*inputs)
+                found = recorded(call.fun.fun, layout, signature)
+                source = self.family.source(found.recording)
+                if source is None:
+                    source = source_of(found.recording, self.family.name, found.order)
+                way = found.way(source)
+                own, residuals = way.program.forward(*inputs)
                 pulled = way.program.pull_examples(residuals)
                 expected = tape.pull(way.program.examples)
         except Unrecordable as error:
-            self.refusal = str(error)
+            self._refuse(str(error))
         except Exception as error:  # the tape raised none: it is the program's
-            self.refusal = f"its program fails: {type(error).__name__}: {error}"
+            self._refuse(f"its program fails: {type(error).__name__}: {error}")
         else:
-            if are_same(found, outputs) and are_same(pulled, expected):
+            if are_same(own, outputs) and are_same(pulled, expected):
                 self.ways.append(way)
+                self.family.learn(found.recording, source)
             else:
-                self.refusal = "its program differs from the model"
+                self._refuse("its program differs from the model")
+
+    def _refuse(self, reason: str) -> None:
+        self.refusal = reason
+        if not self.ways:
+            self.family.failures += 1
+
+    # --------------------------------------------------------------------- when there may be one
+
+    def _may_adopt(self) -> bool:
+        """Whether to look for a known source for a size that has no program."""
+        family = self.family
+        if self.ways or not family.has_sources or not family.may_spend():
+            return False
+        return self._structure is None or family.knows(self._structure)
+
+    def _adopt(
+        self, call: TracedCall, layout: Layout, signature: Signature, inputs: Sequence[Any]
+    ) -> tuple[tuple[Way, list[Any], tuple] | None, str]:
+        """Records a call, and runs a program of a known source, if that is its source; and what
+        may be wrong with it."""
+        begin, found, doubt = time.perf_counter(), None, ""
+        middle = begin
+        try:
+            with np.errstate(all="ignore"):
+                made = recorded(call.fun.fun, layout, signature)
+                middle = time.perf_counter()
+                source = self.family.source(made.recording)
+                if source is None:
+                    self._structure = hash(made.recording.structure)
+                else:
+                    found = self._run_new(made, source, inputs)
+        except Unrecordable as error:
+            doubt = str(error)
+        except Exception as error:
+            doubt = f"its program fails: {type(error).__name__}: {error}"
+        if found is None:
+            middle = begin
+        self.family.seconds += middle - begin
+        self.family.spend(time.perf_counter() - middle)
+        return found, doubt
+
+    def _run_new(
+        self, made: Recorded, source: Source, inputs: Sequence[Any]
+    ) -> tuple[Way, list[Any], tuple]:
+        """Outputs and residuals of a program of a known source, which are compared first."""
+        way = made.way(source)
+        outputs, residuals = way.program.forward(*inputs)
+        expected, tape = tape_of(made.recording, made.order)
+        is_right = are_same(outputs, expected)
+        pulled = way.program.pull_examples(residuals)
+        if not (is_right and are_same(pulled, tape.pull(way.program.examples))):
+            raise Unrecordable("the program of another size differs from the model")
+        self.ways.append(way)
+        return way, outputs, residuals
+
+    # ------------------------------------------------------------------------------ later checks
 
     def _check(
         self,
@@ -186,12 +299,10 @@ class Entry:
         end = time.perf_counter()
         if not is_right:
             raise NondeterministicModelError(
-                f"the compiled program of {self._name!r} and the model itself returned different "
-                f"values or gradients for the same arguments, at call {self.calls}; results since "
+                f"the compiled program of {self.family.name!r} and the model itself returned different "
+                f"values or gradients for the same arguments, at call {self.family.calls}; results since "
                 f"the last comparison may be wrong. The model refers to something that changes and "
                 f"is not an argument, or draws random numbers: pass that as an argument, or leave "
                 f"compile=True out"
             )
-        self.checks += 1
-        seldom = (end - middle) / (SHARE * max(middle - begin, 1e-9))
-        self._next_check = self.calls + min(self.calls, int(seldom)) + 1
+        self.family.schedule(middle - begin, end - middle)

@@ -42,6 +42,19 @@ def signature_of(layout: Layout) -> Signature | None:
     return Signature((layout.structure, order, tuple(layout.places), tuple(kinds)), places)
 
 
+def family_of(key: Any) -> Any:
+    """What a key has in common with those of calls with arrays of other sizes, and other integers
+    of Python's."""
+    *others, kinds = key
+    return (*others, tuple(map(without_size, kinds)))
+
+
+def without_size(kind: tuple) -> tuple:
+    if kind[0] is CONSTANT:
+        return kind[:2] if kind[1] is int else kind
+    return (len(kind[0]), kind[1]) if isinstance(kind[0], tuple) else kind
+
+
 def order_of(structure: Any) -> bytes | None:
     """Tells structures of arguments apart that are equal but for the order of a dict's keys; None
     if that cannot be told."""

@@ -25,10 +25,20 @@ class Step(Node):
     """One call that a model made, or one of its inputs (then ``fun`` is None).
 
     ``is_traced``: the tape records it, too; ``parents`` are the arguments at ``argnums``, those
-    that the tape records.
+    that the tape records. ``number``: its place in the recording.
     """
 
-    __slots__ = ("argnums", "args", "fun", "is_traced", "kwargs", "parents", "recording", "value")
+    __slots__ = (
+        "argnums",
+        "args",
+        "fun",
+        "is_traced",
+        "kwargs",
+        "number",
+        "parents",
+        "recording",
+        "value",
+    )
 
     def __init__(
         self,
@@ -109,13 +119,19 @@ class Guard(NamedTuple):
 
 class Recording:
     """The calls of one run: ``inputs``, ``steps`` (guards among them), and ``outputs``, which are
-    steps or constants."""
+    steps or constants.
+
+    ``structure`` tells it from those with other programs; ``parameters`` are its constants that do
+    not; ``numbered`` are inputs and steps by their numbers (see ``structures``)."""
 
     def __init__(self) -> None:
         self.number = trace_numbers.next_number()
         self.inputs: list[Step] = []
         self.steps: list[Step | Guard] = []
         self.outputs: list[Any] = []
+        self.structure: tuple = ()
+        self.parameters: list[Any] = []
+        self.numbered: list[Step] = []
         self.refusal: Unrecordable | None = None
         self.open_calls: set[Any] = set()  # frames of calls that have not returned
 

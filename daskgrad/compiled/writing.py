@@ -5,32 +5,60 @@ Steps whose values nobody needs are left out. The source is where Python's trace
 
 import itertools
 import linecache
+import types
 import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from daskgrad.compiled.backward import Backward
 from daskgrad.compiled.forward import line_of, shape_check
-from daskgrad.compiled.lines import Line, Writer, needed
+from daskgrad.compiled.lines import NAMES, Line, Parameter, Writer, needed, snapshot
 from daskgrad.compiled.program import Diverged, Program
 from daskgrad.compiled.steps import Recording, Step
+from daskgrad.compiled.structures import generalize
 
 _numbers = itertools.count()
 
 
+class Source(NamedTuple):
+    """The text of a program, and the code of its two functions.
+
+    ``constants`` are the functions and objects that it names, ``parameters`` and ``derived`` those
+    that each recording has its own of; ``given`` has the steps and parameters that the latter are
+    derived from, by their numbers.
+    """
+
+    text: str
+    code: types.CodeType
+    constants: Mapping[str, Any]
+    parameters: Mapping[str, int]
+    derived: Mapping[str, tuple[Callable[..., Any], Sequence[Any]]]
+    are_active: Sequence[bool]
+
+
+class Reference(NamedTuple):
+    """A step or a parameter of whichever recording there is."""
+
+    kind: type
+    number: int
+
+
 def write(recording: Recording, name: str, order: Sequence[int]) -> Program:
     """The program of a recording; ``order`` has the number of each traced input on the tape."""
-    writer, backward = Writer(), None
+    generalize(recording, tuple(order))
+    return program_of(source_of(recording, name, order), recording)
+
+
+def source_of(recording: Recording, name: str, order: Sequence[int]) -> Source:
+    """The source for a recording, and for all that have its structure."""
+    writer = Writer()
     inputs = [writer.name(step) for step in recording.inputs]
     lines = forward_lines(writer, recording)
     ends = list(filter(is_active, recording.outputs))
-    examples = [
-        example_cotangent(output.value) if is_active(output) else None
-        for output in recording.outputs
-    ]
-    seeds = [writer.new("g", example) for example in examples if example is not None]
+    seeds = [writer.new("g", example_cotangent(end.value)) for end in ends]
     backward = Backward(writer)
     traced = [step for step in recording.inputs if step.is_traced]
     with np.errstate(all="ignore"):
@@ -41,7 +69,7 @@ def write(recording: Recording, name: str, order: Sequence[int]) -> Program:
     lines = [*lines, *backward.pullbacks]
     residuals = sorted(used & {*inputs, *[line.target for line in lines]})
     run_lines, _ = needed(lines, [*outputs, *residuals])
-    source = "\n".join(
+    text = "\n".join(
         [
             *function("forward", inputs, run_lines, f"[{', '.join(outputs)}], {held(residuals)}"),
             *function(
@@ -52,7 +80,67 @@ def write(recording: Recording, name: str, order: Sequence[int]) -> Program:
             ),
         ]
     )
-    return compiled(source, name, writer, examples)
+    names = set(NAMES.findall(text))
+    return Source(
+        text,
+        compile(text, f"<compiled {name} {next(_numbers)}>", "exec"),
+        {"np": np, "Diverged": Diverged, **writer.constants},
+        {name: each.number for name, each in writer.parameters.items() if name in names},
+        {
+            name: (each.fun, list(map(reference, each.given)))
+            for name, each in writer.derived.items()
+            if name in names
+        },
+        list(map(is_active, recording.outputs)),
+    )
+
+
+def reference(given: Any) -> Any:
+    if isinstance(given, Step | Parameter):
+        return Reference(type(given), given.number)
+    return given
+
+
+def program_of(source: Source, recording: Recording) -> Program:
+    """The functions of a source, with the constants of a recording that has its structure."""
+    own = constants_of(source, recording)
+    namespace = {**source.constants, **own}
+    exec(source.code, namespace)
+    forward, backward = namespace["forward"], namespace["backward"]
+    remember(source.text, forward.__code__)
+    examples = [
+        example_cotangent(output.value) if is_active(output) else None
+        for output in recording.outputs
+    ]
+    return Program(source.text, forward, backward, examples, ChainMap(own, source.constants))
+
+
+def constants_of(source: Source, recording: Recording) -> dict[str, Any]:
+    """The constants that a recording has its own of."""
+    copies: dict[int, Any] = {}  # what is used twice stays one object
+    found = {}
+    for name, number in source.parameters.items():
+        value = recording.parameters[number].value
+        if id(value) not in copies:
+            copies[id(value)] = snapshot(value)
+        found[name] = copies[id(value)]
+    things = {Step: recording.numbered, Parameter: recording.parameters}
+    for name, (fun, given) in source.derived.items():
+        found[name] = fun(
+            *[
+                things[each.kind][each.number].value if type(each) is Reference else each
+                for each in given
+            ]
+        )
+    return found
+
+
+def remember(text: str, code: types.CodeType) -> None:
+    """Puts a text where tracebacks look for it, as long as there is a function of it."""
+    file = code.co_filename
+    if file not in linecache.cache:
+        linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+        weakref.finalize(code, linecache.cache.pop, file, None)
 
 
 def forward_lines(writer: Writer, recording: Recording) -> list[Line]:
@@ -76,16 +164,6 @@ def held(residuals: Sequence[str]) -> str:
 
 def unpacking(residuals: Sequence[str]) -> list[Line]:
     return [Line("", f"{held(residuals)} = residuals")] if residuals else []
-
-
-def compiled(source: str, name: str, writer: Writer, examples: Sequence[Any]) -> Program:
-    """The functions of a source, whose constants are globals."""
-    file = f"<compiled {name} {next(_numbers)}>"
-    namespace: dict[str, Any] = {"np": np, "Diverged": Diverged, **writer.constants}
-    exec(compile(source, file, "exec"), namespace)
-    linecache.cache[file] = (len(source), None, source.splitlines(True), file)
-    weakref.finalize(namespace["forward"], linecache.cache.pop, file, None)
-    return Program(source, namespace["forward"], namespace["backward"], examples, writer.constants)
 
 
 def is_active(output: Any) -> bool:

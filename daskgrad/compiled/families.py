@@ -1,0 +1,75 @@
+"""Families: calls that differ in sizes alone, whose programs have sources in common.
+
+A program of another size is made of a recording whose structure is known: nothing is written, and
+the source is the one that would have been written. That takes about as long as the tape takes for
+that call. What takes longer is done as long as it takes a share of the tape's own time.
+"""
+
+from typing import Any
+
+from daskgrad.compiled.steps import Recording
+from daskgrad.compiled.writing import Source
+
+COMPILED_AT = 3  # calls of a family: what is called twice is traced in less time
+ALONE_AT = 10  # calls of a size that has no source in common with others
+MOST_SOURCES = 64
+MOST_FAILURES = 2  # of sizes that get no program, before a family gets no more
+SHARE_OF_CHECKS = 0.02  # of the time that they may take
+SHARE_OF_MAKING = 0.4  # of the time of forward passes on the tape
+SLOW = 0.02  # seconds: a call whose time goes to NumPy
+
+
+class Family:
+    """What the calls of one function that differ in sizes alone have in common."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.sizes = 0  # how many there are
+        self.calls = 0
+        self.checks = 0
+        self.next_check = COMPILED_AT + 1
+        self.failures = 0
+        self.seconds = 0.0  # of the tape
+        self._spent = 0.0  # in vain, or more than the tape would have taken
+        self._sources: dict[int, tuple[Any, Source]] = {}
+        self._unknown: dict[int, Any] = {}  # structures without a source: who met them first
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next call is to be compared with the tape."""
+        return self.calls + 1 >= self.next_check
+
+    def schedule(self, own: float, tapes: float) -> None:
+        """Decides when to compare again, by the times that a call took."""
+        self.checks += 1
+        seldom = tapes / (SHARE_OF_CHECKS * max(own, 1e-9))
+        self.next_check = self.calls + min(self.calls, int(seldom)) + 1
+
+    @property
+    def has_sources(self) -> bool:
+        return bool(self._sources)
+
+    def may_spend(self) -> bool:
+        """Whether a program may be tried now."""
+        return self._spent <= SHARE_OF_MAKING * self.seconds and self.failures < MOST_FAILURES
+
+    def spend(self, seconds: float) -> None:
+        self._spent += seconds
+
+    def source(self, recording: Recording) -> Source | None:
+        """The source for a recording, if it is known."""
+        found = self._sources.get(hash(recording.structure))
+        return found[1] if found and found[0] == recording.structure else None
+
+    def knows(self, structure: int | None) -> bool:
+        return structure in self._sources
+
+    def learn(self, recording: Recording, source: Source) -> None:
+        if len(self._sources) < MOST_SOURCES:
+            self._sources[hash(recording.structure)] = recording.structure, source
+
+    def is_common(self, structure: int | None, size: Any) -> bool:
+        """Whether another size has met this structure before."""
+        if structure is None or len(self._unknown) > MOST_SOURCES:
+            return False
+        return self._unknown.setdefault(structure, size) is not size
