@@ -15,6 +15,7 @@ import numpy as np
 from daskgrad.backends.autograd.reverse import trace
 from daskgrad.backends.traced_call import Layout, TracedCall
 from daskgrad.compiled.program import CompiledTape, Diverged, Program
+from daskgrad.compiled.purity import impurity_of, impurity_of_containers
 from daskgrad.compiled.recording import record
 from daskgrad.compiled.signatures import Signature, are_same, signature_of
 from daskgrad.compiled.steps import Unrecordable
@@ -25,22 +26,31 @@ from daskgrad.values.errors import NondeterministicModelError
 from daskgrad.values.trees import flatten, substitute, unflatten
 
 COMPILED_AT = 3  # calls of a signature: what is called twice is traced in less time
+UNASKED_AT = 10  # calls, where nobody asked for it: to write a program takes as long as these
+SLOW = 0.02  # seconds of a call, of which tracing takes little
 MOST_SIGNATURES = 1024  # of one model: items may be of many sizes
 MOST_WAYS = 8  # through one model, for one signature
 SHARE = 0.02  # of the time that checks may take
 
 
 class Programs:
-    """The programs of one function, by signature; it does not keep the function alive."""
+    """The programs of one function, by signature; it does not keep the function alive.
 
-    def __init__(self) -> None:
+    If nobody vouches for the model, there are none unless its code tells that it is pure.
+    """
+
+    def __init__(self, is_vouched: bool = True) -> None:
+        self._is_vouched = is_vouched
         self._watch: Watch | None = None
         self._entries: dict[Any, Entry] = {}
+        self.impurity: str | None = None
 
     def trace(
         self, fun: Callable, call: TracedCall, arrays: Sequence[Any]
     ) -> tuple[list[Any], Any]:
         """What ``reverse.trace`` returns, by a program where there is one."""
+        if self.impurity is not None:
+            return trace(call, arrays)
         layout = call.layout()
         signature = signature_of(layout)
         entry = self.entry(fun, signature)
@@ -53,19 +63,27 @@ class Programs:
         the function refers are dropped."""
         if self._watch is None or self._watch.has_changed():
             self._watch, self._entries = Watch(fun), {}
-        if signature is None:
+            self.impurity = None if self._is_vouched else impurity_of(fun)
+        if signature is None or self.impurity is not None:
             return None
         entry = self._entries.get(signature.key)
         if entry is None and len(self._entries) < MOST_SIGNATURES:
-            entry = self._entries[signature.key] = Entry(function_name(fun))
+            entry = Entry(function_name(fun), self._watch, self._is_vouched)
+            if not self._is_vouched:
+                entry.refusal = impurity_of_containers(signature.structure)
+            self._entries[signature.key] = entry
         return entry
 
 
 class Way(NamedTuple):
-    """A program for one way through the model's branches, and the structure of its value."""
+    """A program for one way through the model's branches, and the structure of its value.
+
+    ``tape_nbytes``: of the arrays that the tape holds for such a call.
+    """
 
     program: Program
     structure: Any
+    tape_nbytes: int = 0
 
 
 def way_of(fun: Callable, name: str, layout: Layout, signature: Signature) -> Way:
@@ -93,13 +111,15 @@ def way_of(fun: Callable, name: str, layout: Layout, signature: Signature) -> Wa
 class Entry:
     """The programs of one function for one signature."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, watch: Watch, is_vouched: bool):
         self._name = name
+        self._watch = watch
+        self._is_vouched = is_vouched
         self.ways: list[Way] = []
         self.refusal: str | None = None
         self.checks = 0
         self.calls = 0
-        self._next_check = COMPILED_AT + 1
+        self._next_check = 0
 
     @property
     def is_due(self) -> bool:
@@ -132,14 +152,23 @@ class Entry:
         if found is not None:
             way, outputs, residuals = found
             call.structure = way.structure
-            compiled = CompiledTape(way.program, residuals, lambda: trace(call, arrays)[1])
+            again = lambda: trace(call, arrays)[1]  # noqa: E731
+            compiled = CompiledTape(way.program, residuals, way.tape_nbytes, again)
             if is_due:
                 self._check(call, arrays, way.program, outputs, compiled, begin)
             return outputs, compiled
         outputs, tape = trace(call, arrays)
-        if self.calls >= COMPILED_AT and len(self.ways) < MOST_WAYS and not self.refusal:
+        if not self.refusal and self._is_worth_it(time.perf_counter() - begin):
             self._add_way(call, layout, signature, outputs, tape)
         return outputs, tape
+
+    def _is_worth_it(self, seconds: float) -> bool:
+        """Whether a program is to be written for the way of a call that took so long."""
+        if len(self.ways) >= MOST_WAYS:
+            return False
+        if self._is_vouched:
+            return self.calls >= COMPILED_AT
+        return self.calls >= UNASKED_AT and seconds < SLOW
 
     def _add_way(
         self,
@@ -163,10 +192,14 @@ class Entry:
         except Exception as error:  # the tape raised none: it is the program's
             self.refusal = f"its program fails: {type(error).__name__}: {error}"
         else:
-            if are_same(found, outputs) and are_same(pulled, expected):
-                self.ways.append(way)
-            else:
+            if not (are_same(found, outputs) and are_same(pulled, expected)):
                 self.refusal = "its program differs from the model"
+            elif self._watch.has_changed():
+                self.refusal = "it changes what it refers to"
+            else:
+                nbytes = sum([array.nbytes for array in tape.held_arrays()])
+                self.ways.append(way._replace(tape_nbytes=nbytes))
+                self._next_check = self.calls + 1
 
     def _check(
         self,
@@ -189,8 +222,8 @@ class Entry:
                 f"the compiled program of {self._name!r} and the model itself returned different "
                 f"values or gradients for the same arguments, at call {self.calls}; results since "
                 f"the last comparison may be wrong. The model refers to something that changes and "
-                f"is not an argument, or draws random numbers: pass that as an argument, or leave "
-                f"compile=True out"
+                f"is not an argument, or draws random numbers: pass that as an argument, or say "
+                f"dg.delayed(model, compile=False)"
             )
         self.checks += 1
         seldom = (end - middle) / (SHARE * max(middle - begin, 1e-9))

@@ -1,11 +1,8 @@
 """Writing: makes a program of a recording.
 
-Steps whose values nobody needs are left out. The source is where Python's tracebacks look for it.
+Steps whose values nobody needs are left out.
 """
 
-import itertools
-import linecache
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,10 +11,8 @@ import numpy as np
 from daskgrad.compiled.backward import Backward
 from daskgrad.compiled.forward import line_of, shape_check
 from daskgrad.compiled.lines import Line, Writer, needed
-from daskgrad.compiled.program import Diverged, Program
+from daskgrad.compiled.program import Program
 from daskgrad.compiled.steps import Recording, Step
-
-_numbers = itertools.count()
 
 
 def write(recording: Recording, name: str, order: Sequence[int]) -> Program:
@@ -52,7 +47,7 @@ def write(recording: Recording, name: str, order: Sequence[int]) -> Program:
             ),
         ]
     )
-    return compiled(source, name, writer, examples)
+    return Program.of_source(name, source, examples, writer.constants)
 
 
 def forward_lines(writer: Writer, recording: Recording) -> list[Line]:
@@ -76,16 +71,6 @@ def held(residuals: Sequence[str]) -> str:
 
 def unpacking(residuals: Sequence[str]) -> list[Line]:
     return [Line("", f"{held(residuals)} = residuals")] if residuals else []
-
-
-def compiled(source: str, name: str, writer: Writer, examples: Sequence[Any]) -> Program:
-    """The functions of a source, whose constants are globals."""
-    file = f"<compiled {name} {next(_numbers)}>"
-    namespace: dict[str, Any] = {"np": np, "Diverged": Diverged, **writer.constants}
-    exec(compile(source, file, "exec"), namespace)
-    linecache.cache[file] = (len(source), None, source.splitlines(True), file)
-    weakref.finalize(namespace["forward"], linecache.cache.pop, file, None)
-    return Program(source, namespace["forward"], namespace["backward"], examples, writer.constants)
 
 
 def is_active(output: Any) -> bool:
