@@ -13,8 +13,11 @@ from daskgrad.backends.protocol import Backend
 
 EXTRAS = {"jax": "jax", "torch": "torch"}  # optional backends, and the libraries that they need
 NAMES = ("autograd", *EXTRAS)
-COMPILED = {"autograd": "compiled"}  # what ``dg.delayed(fun, compile=True)`` makes of a backend
-MODULES = {"compiled": "daskgrad.compiled.backend"}  # of the package, and no user asks for it
+COMPILED = {"autograd": {True: "compiled", "auto": "cautious"}}  # by what users say of ``compile``
+MODULES = {  # of the package, and no user asks for them
+    "compiled": "daskgrad.compiled.backend",
+    "cautious": "daskgrad.compiled.cautious",
+}
 FUNCTIONS = tuple([name for name in vars(Backend) if not name.startswith("_")])
 
 _loaded: dict[Any, Any] = {}  # backends of the package and registered ones, by name
@@ -131,14 +134,17 @@ def prepare(backend: Backend, fun: Callable) -> Callable:
     return fun if own is None else own(fun)
 
 
-def compiled(which: str) -> str:
-    """The backend that compiles the models of another one; ValueError if there is none."""
-    if which not in COMPILED:
+def compiled(which: str, how: bool | str) -> str:
+    """The backend that compiles the models of another one: ``True``, or as far as is safe ("auto").
+
+    ValueError if there is none and the user has asked for it.
+    """
+    if how is True and which not in COMPILED:
         raise ValueError(
             f"compile=True is for models of backend {' or '.join(map(repr, COMPILED))}; found "
             f"{which!r}"
         )
-    return COMPILED[which]
+    return COMPILED.get(which, {}).get(how, which)
 
 
 def finds_writes(backend: Backend) -> bool:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from daskgrad.backends.traced_call import Layout
-from daskgrad.compiled.programs import recorded
+from daskgrad.compiled.purity import impurity_of, impurity_of_containers
 from daskgrad.compiled.signatures import signature_of
 from daskgrad.compiled.steps import Unrecordable
-from daskgrad.compiled.writing import program_of, source_of
+from daskgrad.compiled.ways import way_of
 from daskgrad.graph.delayed import as_model
 from daskgrad.values import cotangents
 from daskgrad.values.descriptions import describe
@@ -15,7 +15,7 @@ from daskgrad.values.trees import flatten
 
 
 def explain(model: Any, *args: Any, **kwargs: Any) -> str:
-    """Tells what ``dg.delayed(model, compile=True)`` makes of a call with these arguments.
+    """Tells what becomes of calls with such arguments that are repeated often.
 
     All floating-point arguments are taken to be differentiated. The model runs twice; its errors
     are its own.
@@ -23,8 +23,9 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     Returns
     -------
     str
-        the source of the program, and its constants, which are what the model refers to by name; or
-        the reason, with file and line, why the model is traced at each call.
+        the source of the program, and its constants, which are what the model refers to by name,
+        and whether somebody must vouch for the model; or the reason, with file and line, why it is
+        traced at each call.
     """
     made = as_model(model)
     made.fun(*args, **kwargs)
@@ -34,8 +35,7 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     if signature is None:
         return f"{made.name!r} is not compiled: an argument is neither a number nor an array"
     try:
-        found = recorded(made.fun, layout, signature)
-        program = program_of(source_of(found.recording, made.name, found.order), found.recording)
+        program = way_of(made.fun, made.name, layout, signature).program
     except Unrecordable as error:
         return f"{made.name!r} is not compiled: {error}"
     constants = [
@@ -43,7 +43,14 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
         for name, value in program.constants.items()
         if not callable(value)
     ]
-    return "\n".join([f"{made.name!r} is compiled to", "", program.source, *constants])
+    head = f"{made.name!r} is compiled to"
+    impurity = impurity_of(made.fun) or impurity_of_containers(structure)
+    if impurity:
+        head = (
+            f"{made.name!r} is not compiled unless you vouch for it with compile=True: {impurity}; "
+            f"then to"
+        )
+    return "\n".join([head, "", program.source, *constants])
 
 
 def numbers_of(leaves: Sequence[Any]) -> tuple[int | None, ...]:

@@ -1,12 +1,16 @@
 """The backend of compiled models: autograd's, with programs in place of tapes where there are any.
 
-Programs are kept with the model's function, or, where a model was sent and each task unpickles it
-anew, by the digest of its pickle.
+Programs are kept with the model's function; or, where a model was sent and each task unpickles it
+anew, by the digest of its pickle; or, where a function that refers to constants alone is defined
+anew for each evaluation, by its code and these.
 """
 
+import types
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from daskgrad.backends.autograd import dumps as dumps
 from daskgrad.backends.autograd import hint as hint
@@ -17,14 +21,16 @@ from daskgrad.backends.autograd.pickling import loads as loads
 from daskgrad.backends.traced_call import TracedCall
 from daskgrad.compiled.blocks import trace_block as trace_block
 from daskgrad.compiled.programs import Programs
+from daskgrad.compiled.watch import SMALL, content_of
 from daskgrad.values.caches import kept_or_made
 
 MOST_MODELS = 256
 
 finds_writes = False
 
-_sent: dict[bytes, Programs] = {}
-_here: dict[int, tuple[weakref.ref, Programs]] = {}  # by identity: equal objects may differ
+_sent: dict[Any, Programs] = {}
+_defined: dict[Any, tuple[list, Programs]] = {}  # with what the key tells apart by identity
+_here: dict[Any, tuple[weakref.ref, Programs]] = {}  # by identity: equal objects may differ
 
 
 class Compiled:
@@ -40,27 +46,69 @@ class Compiled:
         return self.fun(*args, **kwargs)
 
 
-def prepare(fun: Any) -> Compiled:
+def prepare(fun: Any, is_vouched: bool = True) -> Compiled:
     """The function of a model with its programs, which earlier calls may have made."""
     if type(fun) is Compiled:
         return fun
+
+    def make() -> Programs:
+        return Programs(is_vouched)
+
     digest = getattr(fun, "daskgrad_digest", None)
     if digest is not None:
-        return Compiled(fun.load(), kept_or_made(_sent, digest, Programs, MOST_MODELS))
+        return Compiled(fun.load(), kept_or_made(_sent, (digest, is_vouched), make, MOST_MODELS))
+    held: list[Any] = []
+    key = definition(fun, held)
+    if key is not None:
+        made = kept_or_made(_defined, (key, is_vouched), lambda: (held, make()), MOST_MODELS)
+        return Compiled(fun, made[1])
     try:
-        return Compiled(fun, programs_of(fun))
+        return Compiled(fun, programs_of(fun, is_vouched, make))
     except TypeError:  # there are no weak references to it
-        return Compiled(fun, Programs())
+        return Compiled(fun, make())
 
 
-def programs_of(fun: Any) -> Programs:
+def programs_of(fun: Any, is_vouched: bool, make: Callable[[], Programs]) -> Programs:
     """The programs of a function of this process, which go with it."""
-    key = id(fun)
+    key = id(fun), is_vouched
     found = _here.get(key)
     if found is None:
-        made = weakref.ref(fun, lambda _: _here.pop(key, None)), Programs()
+        made = weakref.ref(fun, lambda _: _here.pop(key, None)), make()
         found = _here.setdefault(key, made)
     return found[1]
+
+
+def definition(fun: Any, held: list[Any], depth: int = 8) -> tuple | None:
+    """A key for all functions of the same code that refer to the same constants.
+
+    What the key names by its identity is added to ``held``. ``None`` for other callables, and for
+    functions that refer to other objects, which are told apart by their own identity.
+    """
+    if type(fun) is not types.FunctionType or vars(fun) or not depth:
+        return None
+    held += [fun.__code__, fun.__globals__]
+    given = [*(fun.__defaults__ or ()), *(fun.__kwdefaults__ or {}).values()]
+    given += map(content_of, fun.__closure__ or ())
+    parts = [key_of(each, held, depth - 1) for each in given]
+    return None if None in parts else (id(fun.__code__), id(fun.__globals__), *parts)
+
+
+def key_of(value: Any, held: list[Any], depth: int) -> tuple | None:
+    """A key for a constant that a function refers to, or ``None`` if it is none."""
+    kind = type(value)
+    if kind in (bool, int, str, bytes, type(None)):
+        return kind, value
+    if kind in (float, complex):
+        return kind, repr(value)  # 0.0 and -0.0 are equal
+    if isinstance(value, np.generic):
+        return kind, value.tobytes()
+    if kind is types.FunctionType:
+        return definition(value, held, depth)
+    is_small = kind is np.ndarray and value.nbytes <= SMALL
+    if is_small or isinstance(value, types.ModuleType | np.ufunc | types.BuiltinFunctionType):
+        held.append(value)
+        return kind, id(value)
+    return None
 
 
 def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], Any]:

@@ -61,13 +61,14 @@ def places_of(ends: Sequence[Step]) -> Sequence[Any]:
     return backward_order([place(end) for end in ends])
 
 
-def add_up(previous: Any, is_ours: bool, cotangent: Any, place: Place) -> tuple[Any, bool]:
+def add_up(previous: Any, is_ours: bool, cotangent: Any, is_real: bool) -> tuple[Any, bool]:
     """The tape's addition of a cotangent to those that have arrived, or to None."""
-    sums = Cotangents()
+    sums, node = Cotangents(), TapeNode.__new__(TapeNode)
+    node.is_real = is_real
     if previous is not None:
-        sums._put(place, previous, is_ours)
-    sums.add(place, cotangent)
-    return sums.value[place], place in sums._ours
+        sums._put(node, previous, is_ours)
+    sums.add(node, cotangent)
+    return sums.value[node], node in sums._ours
 
 
 class Backward:
@@ -177,8 +178,8 @@ class Backward:
 
     def _add_by_tape(self, place: Place, previous: str, is_ours: bool, name: str) -> None:
         writer = self._writer
-        add, where = writer.name(add_up), writer.name(place)
-        both = self._assign(f"{add}({previous}, {is_ours}, {name}, {where})")
+        add = writer.name(add_up)
+        both = self._assign(f"{add}({previous}, {is_ours}, {name}, {place.is_real})")
         total = self._assign(f"{both}[0]")
         self._sums[id(place.step)] = Sum(total, writer.values[both][1])
 

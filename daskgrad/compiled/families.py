@@ -8,9 +8,11 @@ that call. What takes longer is done as long as it takes a share of the tape's o
 from typing import Any
 
 from daskgrad.compiled.steps import Recording
+from daskgrad.compiled.watch import Watch
 from daskgrad.compiled.writing import Source
 
 COMPILED_AT = 3  # calls of a family: what is called twice is traced in less time
+UNASKED_AT = 10  # calls, where nobody asked for it: to write a program takes as long as these
 ALONE_AT = 10  # calls of a size that has no source in common with others
 MOST_SOURCES = 64
 MOST_FAILURES = 2  # of sizes that get no program, before a family gets no more
@@ -22,12 +24,15 @@ SLOW = 0.02  # seconds: a call whose time goes to NumPy
 class Family:
     """What the calls of one function that differ in sizes alone have in common."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, watch: Watch, is_vouched: bool):
         self.name = name
+        self.watch = watch
+        self.refusal: str | None = None
+        self._is_vouched = is_vouched
         self.sizes = 0  # how many there are
         self.calls = 0
         self.checks = 0
-        self.next_check = COMPILED_AT + 1
+        self.next_check = 0
         self.failures = 0
         self.seconds = 0.0  # of the tape
         self._spent = 0.0  # in vain, or more than the tape would have taken
@@ -44,6 +49,12 @@ class Family:
         self.checks += 1
         seldom = tapes / (SHARE_OF_CHECKS * max(own, 1e-9))
         self.next_check = self.calls + min(self.calls, int(seldom)) + 1
+
+    def is_hot(self, seconds: float) -> bool:
+        """Whether programs are to be written, after a call that took so long on the tape."""
+        if self._is_vouched:
+            return self.calls >= COMPILED_AT
+        return self.calls >= UNASKED_AT and seconds < SLOW
 
     @property
     def has_sources(self) -> bool:
@@ -65,6 +76,7 @@ class Family:
         return structure in self._sources
 
     def learn(self, recording: Recording, source: Source) -> None:
+        self.next_check = self.calls + 1
         if len(self._sources) < MOST_SOURCES:
             self._sources[hash(recording.structure)] = recording.structure, source
 

@@ -1,11 +1,22 @@
 """Programs: two Python functions that do what a model and its pullback did; and their tapes."""
 
-from collections.abc import Callable, Mapping, Sequence
+import io
+import itertools
+import linecache
+import pickle
+import types
+import weakref
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from daskgrad.backends.autograd.pickling import TapePickler
 from daskgrad.backends.autograd.reverse import Tape, arrays_within
+from daskgrad.values.caches import kept_or_made
+from daskgrad.values.descriptions import describe
+
+MOST_ARRIVED = 256
 
 
 class Diverged(Exception):
@@ -20,28 +31,103 @@ class Program(NamedTuple):
     ``constants`` are the functions and other objects that the source names.
     """
 
+    name: str
     source: str
     forward: Callable[..., tuple]
     backward: Callable[..., list]
     examples: Sequence[Any]
     constants: Mapping[str, Any]
 
+    @classmethod
+    def of_source(
+        cls, name: str, source: str, examples: Sequence[Any], constants: Mapping[str, Any]
+    ) -> "Program":
+        return cls.of_code(name, source, code_of(name, source), examples, constants)
+
+    @classmethod
+    def of_code(
+        cls,
+        name: str,
+        source: str,
+        code: types.CodeType,
+        examples: Sequence[Any],
+        constants: Mapping[str, Any],
+    ) -> "Program":
+        """The functions of a source, which is where Python's tracebacks look for it."""
+        namespace: dict[str, Any] = {"np": np, "Diverged": Diverged, **constants}
+        exec(code, namespace)
+        forward, backward = namespace["forward"], namespace["backward"]
+        file = code.co_filename
+        if file not in linecache.cache:
+            linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+            weakref.finalize(forward.__code__, linecache.cache.pop, file, None)
+        return cls(name, source, forward, backward, examples, constants)
+
+    def __reduce__(self) -> tuple:
+        """As text, with what it names; a process that gets many tapes of it makes it once."""
+        parts = self.name, self.source, self.examples, self.constants
+        packed = _packed.get(self.forward)
+        if packed is None:
+            packed = _packed[self.forward] = pickled(parts)
+        return arrived_program, (packed,)
+
     def pull_examples(self, residuals: tuple) -> list[Any]:
         return self.backward(residuals, *[each for each in self.examples if each is not None])
 
 
-class CompiledTape:
-    """Residuals of a program's forward pass. It stays in its process: residuals hold pullbacks.
+def code_of(name: str, source: str) -> types.CodeType:
+    """The code that defines the two functions of a source."""
+    return compile(source, f"<compiled {name} {next(_numbers)}>", "exec")
 
-    ``trace_again`` makes the tape itself, for cotangents that the program was not made for.
+
+_numbers = itertools.count()
+_packed: MutableMapping[Any, bytes] = weakref.WeakKeyDictionary()
+_arrived: dict[bytes, Program] = {}
+
+
+def pickled(parts: tuple) -> bytes:
+    buffer = io.BytesIO()
+    TapePickler(buffer, protocol=5).dump(parts)
+    return buffer.getvalue()
+
+
+def arrived_program(packed: bytes) -> Program:
+    def load() -> Program:
+        return Program.of_source(*pickle.loads(packed))
+
+    return kept_or_made(_arrived, packed, load, MOST_ARRIVED)
+
+
+class CompiledTape:
+    """Residuals of a program's forward pass; ``nbytes`` is what the tape itself would hold.
+
+    ``trace_again`` makes the tape itself, for cotangents that the program was not made for; a tape
+    that came from another process has none.
     """
 
-    __slots__ = ("_program", "_residuals", "_trace_again")
+    __slots__ = ("_program", "_residuals", "_trace_again", "tape_nbytes")
 
-    def __init__(self, program: Program, residuals: tuple, trace_again: Callable[[], Tape]):
+    pickler = TapePickler
+
+    def __init__(
+        self,
+        program: Program,
+        residuals: tuple,
+        tape_nbytes: int,
+        trace_again: Callable[[], Tape] | None = None,
+    ):
         self._program = program
         self._residuals = residuals
+        self.tape_nbytes = tape_nbytes
         self._trace_again = trace_again
+
+    def __reduce__(self) -> tuple:
+        return CompiledTape, (self._program, self._residuals, self.tape_nbytes)
+
+    @property
+    def steps(self) -> int:
+        """The lines of the program, which stand for the operations of the tape."""
+        return self._program.source.count("\n")
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """Maps a cotangent per output to one per array; see ``backends.protocol``."""
@@ -49,9 +135,18 @@ class CompiledTape:
         for cotangent, value in zip(cotangents, self._program.examples, strict=True):
             if value is not None:
                 if not fits(cotangent, value):
-                    return self._trace_again().pull(cotangents)
+                    return self._pull_tape(cotangents, cotangent, value)
                 chosen.append(cotangent)
         return self._program.backward(self._residuals, *chosen)
+
+    def _pull_tape(self, cotangents: Sequence[Any], cotangent: Any, example: Any) -> list[Any]:
+        if self._trace_again is None:
+            raise TypeError(
+                f"the pullback of model {self._program.name!r}, which is compiled and came from "
+                f"another process, takes a cotangent like {describe(example)}; found "
+                f"{describe(cotangent)}"
+            )
+        return self._trace_again().pull(cotangents)
 
     def held_arrays(self) -> list[np.ndarray]:
         """The arrays that the residuals keep alive, each once; a view counts as its owner."""

@@ -9,41 +9,47 @@ size, whose recording is the same call by call, is compared with the tape of tha
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from daskgrad.backends.autograd.reverse import trace
 from daskgrad.backends.traced_call import Layout, TracedCall
-from daskgrad.compiled.families import ALONE_AT, COMPILED_AT, SLOW, Family
+from daskgrad.compiled.families import ALONE_AT, SLOW, Family
 from daskgrad.compiled.program import CompiledTape, Diverged, Program
+from daskgrad.compiled.purity import impurity_of, impurity_of_containers
 from daskgrad.compiled.recorded_tape import tape_of
-from daskgrad.compiled.recording import record
 from daskgrad.compiled.signatures import Signature, are_same, family_of, signature_of
-from daskgrad.compiled.steps import Recording, Unrecordable
-from daskgrad.compiled.structures import generalize
+from daskgrad.compiled.steps import Unrecordable
 from daskgrad.compiled.watch import Watch
-from daskgrad.compiled.writing import Source, program_of, source_of
+from daskgrad.compiled.ways import Recorded, Way, recorded
+from daskgrad.compiled.writing import Source
 from daskgrad.values.descriptions import function_name
 from daskgrad.values.errors import NondeterministicModelError
-from daskgrad.values.trees import flatten, substitute, unflatten
 
 MOST_SIGNATURES = 1024  # of one model: items may be of many sizes
 MOST_WAYS = 8  # through one model, for one signature
 
 
 class Programs:
-    """The programs of one function, by signature; it does not keep the function alive."""
+    """The programs of one function, by signature; it does not keep the function alive.
 
-    def __init__(self) -> None:
+    If nobody vouches for the model, there are none unless its code tells that it is pure.
+    """
+
+    def __init__(self, is_vouched: bool = True) -> None:
+        self._is_vouched = is_vouched
         self._watch: Watch | None = None
         self._entries: dict[Any, Entry] = {}
         self._families: dict[Any, Family] = {}
+        self.impurity: str | None = None
 
     def trace(
         self, fun: Callable, call: TracedCall, arrays: Sequence[Any]
     ) -> tuple[list[Any], Any]:
         """What ``reverse.trace`` returns, by a program where there is one."""
+        if self.impurity is not None:
+            return trace(call, arrays)
         layout = call.layout()
         signature = signature_of(layout)
         entry = self.entry(fun, signature)
@@ -56,56 +62,24 @@ class Programs:
         the function refers are dropped."""
         if self._watch is None or self._watch.has_changed():
             self._watch, self._entries, self._families = Watch(fun), {}, {}
-        if signature is None:
+            self.impurity = None if self._is_vouched else impurity_of(fun)
+        if signature is None or self.impurity is not None:
             return None
         entry = self._entries.get(signature.key)
         if entry is None and len(self._entries) < MOST_SIGNATURES:
-            key = family_of(signature.key)
-            if key not in self._families:
-                self._families[key] = Family(function_name(fun))
-            entry = self._entries[signature.key] = Entry(self._families[key])
+            entry = self._entries[signature.key] = Entry(self._family(fun, signature))
         return entry
 
-
-class Way(NamedTuple):
-    """A program for one way through the model's branches, and the structure of its value."""
-
-    program: Program
-    structure: Any
-
-
-class Recorded(NamedTuple):
-    """A call that was recorded: which way it took."""
-
-    recording: Recording
-    order: list[int]  # the number of each traced input on the tape
-    structure: Any  # of the value
-
-    def way(self, source: Source) -> Way:
-        return Way(program_of(source, self.recording), self.structure)
-
-
-def recorded(fun: Callable, layout: Layout, signature: Signature) -> Recorded:
-    """Records a call; Unrecordable, or the model's own error."""
-    numbers = [layout.places[place] for place in signature.places]
-    structures = []
-
-    def leaves_of_value(*boxes: Any) -> list[Any]:
-        leaves = substitute(layout.leaves, signature.places, boxes)
-        traced = dict(zip(numbers, boxes, strict=True))
-        for place, number in enumerate(layout.places):
-            if number is not None:  # an array may be passed twice
-                leaves[place] = traced[number]
-        args, kwargs = unflatten(layout.structure, leaves)
-        outputs, structure = flatten(fun(*args, **kwargs))
-        structures.append(structure)
-        return outputs
-
-    inputs = [layout.leaves[place] for place in signature.places]
-    recording = record(leaves_of_value, inputs, [number is not None for number in numbers])
-    order = [number for number in numbers if number is not None]
-    generalize(recording, tuple(order))
-    return Recorded(recording, order, structures[0])
+    def _family(self, fun: Callable, signature: Signature) -> Family:
+        key = family_of(signature.key)
+        family = self._families.get(key)
+        if family is None:
+            assert self._watch is not None
+            family = Family(function_name(fun), self._watch, self._is_vouched)
+            if not self._is_vouched:
+                family.refusal = impurity_of_containers(signature.structure)
+            self._families[key] = family
+        return family
 
 
 class Entry:
@@ -114,7 +88,7 @@ class Entry:
     def __init__(self, family: Family):
         self.family = family
         self.ways: list[Way] = []
-        self.refusal: str | None = None
+        self.refusal = family.refusal
         self._calls = 0  # on the tape
         self._structure: int | None = None  # a hash of the last one that had no source
         family.sizes += 1
@@ -153,7 +127,8 @@ class Entry:
         if found is not None:
             way, outputs, residuals = found
             call.structure = way.structure
-            compiled = CompiledTape(way.program, residuals, lambda: trace(call, arrays)[1])
+            again = lambda: trace(call, arrays)[1]  # noqa: E731
+            compiled = CompiledTape(way.program, residuals, way.tape_nbytes, again)
             if is_due and not is_new:
                 self._check(call, arrays, way.program, outputs, compiled, begin)
             return outputs, compiled
@@ -171,7 +146,7 @@ class Entry:
         seconds = time.perf_counter() - begin
         self._calls += 1
         family.seconds += seconds
-        if self._is_hot(seconds):
+        if self._is_worth_it(seconds):
             is_first = not family.has_sources
             self._add_way(call, layout, signature, outputs, tape)
             if family.sizes > 1 and not (is_first and family.has_sources):
@@ -180,10 +155,10 @@ class Entry:
 
     # --------------------------------------------------------------------- when there is no source
 
-    def _is_hot(self, seconds: float) -> bool:
-        """Whether to write a program for the way that a call took on the tape."""
+    def _is_worth_it(self, seconds: float) -> bool:
+        """Whether a program is to be written for the way of a call that took so long."""
         family = self.family
-        if family.calls < COMPILED_AT or self.refusal or len(self.ways) >= MOST_WAYS:
+        if self.refusal or len(self.ways) >= MOST_WAYS or not family.is_hot(seconds):
             return False
         if family.sizes == 1:
             return True
@@ -209,7 +184,7 @@ class Entry:
                 found = recorded(call.fun.fun, layout, signature)
                 source = self.family.source(found.recording)
                 if source is None:
-                    source = source_of(found.recording, self.family.name, found.order)
+                    source = found.source(self.family.name)
                 way = found.way(source)
                 own, residuals = way.program.forward(*inputs)
                 pulled = way.program.pull_examples(residuals)
@@ -219,11 +194,13 @@ class Entry:
         except Exception as error:  # the tape raised none: it is the program's
             self._refuse(f"its program fails: {type(error).__name__}: {error}")
         else:
-            if are_same(own, outputs) and are_same(pulled, expected):
-                self.ways.append(way)
-                self.family.learn(found.recording, source)
-            else:
+            if not (are_same(own, outputs) and are_same(pulled, expected)):
                 self._refuse("its program differs from the model")
+            elif self.family.watch.has_changed():
+                self._refuse("it changes what it refers to")
+            else:
+                self.ways.append(way._replace(tape_nbytes=nbytes_of(tape)))
+                self.family.learn(found.recording, source)
 
     def _refuse(self, reason: str) -> None:
         self.refusal = reason
@@ -276,6 +253,7 @@ class Entry:
         pulled = way.program.pull_examples(residuals)
         if not (is_right and are_same(pulled, tape.pull(way.program.examples))):
             raise Unrecordable("the program of another size differs from the model")
+        way = way._replace(tape_nbytes=nbytes_of(tape))
         self.ways.append(way)
         return way, outputs, residuals
 
@@ -298,11 +276,16 @@ class Entry:
         is_right = is_right and are_same(pulled, other.pull(program.examples))
         end = time.perf_counter()
         if not is_right:
+            name, calls = self.family.name, self.family.calls
             raise NondeterministicModelError(
-                f"the compiled program of {self.family.name!r} and the model itself returned different "
-                f"values or gradients for the same arguments, at call {self.family.calls}; results since "
-                f"the last comparison may be wrong. The model refers to something that changes and "
-                f"is not an argument, or draws random numbers: pass that as an argument, or leave "
-                f"compile=True out"
+                f"the compiled program of {name!r} and the model itself returned different values "
+                f"or gradients for the same arguments, at call {calls}; results since the last "
+                f"comparison may be wrong. The model refers to something that changes and is not "
+                f"an argument, or draws random numbers: pass that as an argument, or say "
+                f"dg.delayed(model, compile=False)"
             )
         self.family.schedule(middle - begin, end - middle)
+
+
+def nbytes_of(tape: Any) -> int:
+    return sum([array.nbytes for array in tape.held_arrays()])

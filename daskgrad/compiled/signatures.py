@@ -15,10 +15,11 @@ STATIC = (bool, int, str, bytes, type(None))
 
 class Signature(NamedTuple):
     """What calls have in common that one program serves: ``key``; and ``places``, those of the
-    leaves that are its inputs."""
+    leaves that are its inputs, in the ``structure`` of the arguments."""
 
     key: Any
     places: list[int]
+    structure: Any
 
 
 def signature_of(layout: Layout) -> Signature | None:
@@ -39,7 +40,8 @@ def signature_of(layout: Layout) -> Signature | None:
         and kind[0] is not CONSTANT
         and (numbers[place] is None or numbers[place] not in numbers[:place])
     ]
-    return Signature((layout.structure, order, tuple(layout.places), tuple(kinds)), places)
+    key = layout.structure, order, tuple(layout.places), tuple(kinds)
+    return Signature(key, places, layout.structure)
 
 
 def family_of(key: Any) -> Any:

@@ -24,14 +24,14 @@ NAMED = (bool, str, bytes, type(None), type(Ellipsis), type, np.dtype)
 def generalize(recording: Recording, order: tuple[int, ...]) -> None:
     """Takes the constants of a recording apart into its structure and its parameters."""
     found = Structure([order])
-    steps = [step for step in recording.steps if type(step) is not Guard]
+    steps = [step for step in recording.steps if not isinstance(step, Guard)]
     recording.numbered = [*recording.inputs, *steps]
     for number, step in enumerate(recording.numbered):
         step.number = number
-    for step in recording.inputs:
-        found.key.append((step.is_traced, kind_of(step.value), is_small_input(step)))
-    for step in recording.steps:
-        found.add(step)
+    for each in recording.inputs:
+        found.key.append((each.is_traced, kind_of(each.value), is_small_input(each)))
+    for step_or_guard in recording.steps:
+        found.add(step_or_guard)
     recording.outputs = [found.split(output) for output in recording.outputs]
     recording.structure, recording.parameters = tuple(found.key), found.parameters
 
@@ -50,7 +50,7 @@ class Structure:
 
     def add(self, step: Step | Guard) -> None:
         key = self.key
-        if type(step) is Guard:
+        if isinstance(step, Guard):
             key.extend((Guard, step.answer, step.step.number))
             return
         fun = step.fun
@@ -118,7 +118,7 @@ def is_number_or_container(given: Any) -> bool:
     return isinstance(given, (np.ndarray, np.generic, *NUMBERS, list, tuple, dict, slice))
 
 
-def kind_of(value: Any) -> Hashable:
+def kind_of(value: Any) -> Any:
     """All that a source depends on in a value or constant."""
     kind = type(value)
     if kind is np.ndarray:

@@ -1,13 +1,9 @@
 """Writing: makes a program of a recording.
 
-Steps whose values nobody needs are left out. The source is where Python's tracebacks look for it.
+Steps whose values nobody needs are left out.
 """
 
-import itertools
-import linecache
 import types
-import weakref
-from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,27 +12,25 @@ import numpy as np
 from daskgrad.compiled.backward import Backward
 from daskgrad.compiled.forward import line_of, shape_check
 from daskgrad.compiled.lines import NAMES, Line, Parameter, Writer, needed, snapshot
-from daskgrad.compiled.program import Diverged, Program
+from daskgrad.compiled.program import Program, code_of
 from daskgrad.compiled.steps import Recording, Step
 from daskgrad.compiled.structures import generalize
 
-_numbers = itertools.count()
-
 
 class Source(NamedTuple):
-    """The text of a program, and the code of its two functions.
+    """The text of a program, and its code.
 
-    ``constants`` are the functions and objects that it names, ``parameters`` and ``derived`` those
-    that each recording has its own of; ``given`` has the steps and parameters that the latter are
-    derived from, by their numbers.
+    ``constants`` are the functions and objects that it names; ``parameters`` and ``derived`` are
+    constants that each recording has its own of: numbers in its list of parameters, and functions
+    of what it refers to.
     """
 
+    name: str
     text: str
     code: types.CodeType
     constants: Mapping[str, Any]
     parameters: Mapping[str, int]
     derived: Mapping[str, tuple[Callable[..., Any], Sequence[Any]]]
-    are_active: Sequence[bool]
 
 
 class Reference(NamedTuple):
@@ -82,16 +76,16 @@ def source_of(recording: Recording, name: str, order: Sequence[int]) -> Source:
     )
     names = set(NAMES.findall(text))
     return Source(
+        name,
         text,
-        compile(text, f"<compiled {name} {next(_numbers)}>", "exec"),
-        {"np": np, "Diverged": Diverged, **writer.constants},
+        code_of(name, text),
+        writer.constants,
         {name: each.number for name, each in writer.parameters.items() if name in names},
         {
             name: (each.fun, list(map(reference, each.given)))
             for name, each in writer.derived.items()
             if name in names
         },
-        list(map(is_active, recording.outputs)),
     )
 
 
@@ -103,16 +97,12 @@ def reference(given: Any) -> Any:
 
 def program_of(source: Source, recording: Recording) -> Program:
     """The functions of a source, with the constants of a recording that has its structure."""
-    own = constants_of(source, recording)
-    namespace = {**source.constants, **own}
-    exec(source.code, namespace)
-    forward, backward = namespace["forward"], namespace["backward"]
-    remember(source.text, forward.__code__)
+    constants = {**source.constants, **constants_of(source, recording)}
     examples = [
         example_cotangent(output.value) if is_active(output) else None
         for output in recording.outputs
     ]
-    return Program(source.text, forward, backward, examples, ChainMap(own, source.constants))
+    return Program.of_code(source.name, source.text, source.code, examples, constants)
 
 
 def constants_of(source: Source, recording: Recording) -> dict[str, Any]:
@@ -133,14 +123,6 @@ def constants_of(source: Source, recording: Recording) -> dict[str, Any]:
             ]
         )
     return found
-
-
-def remember(text: str, code: types.CodeType) -> None:
-    """Puts a text where tracebacks look for it, as long as there is a function of it."""
-    file = code.co_filename
-    if file not in linecache.cache:
-        linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-        weakref.finalize(code, linecache.cache.pop, file, None)
 
 
 def forward_lines(writer: Writer, recording: Recording) -> list[Line]:

@@ -9,7 +9,10 @@ from daskgrad.backends import registry
 from daskgrad.graph.nodes import CallNode
 from daskgrad.models.model import KEEP, Model
 from daskgrad.tasks.collections import is_collection
+from daskgrad.tasks.settings import setting
 from daskgrad.values.descriptions import describe, function_name, require_choice
+
+COMPILE = ("auto", True, False)
 
 
 class DelayedModel:
@@ -33,7 +36,7 @@ def delayed(
     name: str | None = None,
     backend: str = "autograd",
     keep: str = "auto",
-    compile: bool = False,
+    compile: bool | str = "auto",
 ) -> Any:
     """Makes a function a model: calling it records a node, and nothing runs.
 
@@ -59,16 +62,19 @@ def delayed(
         holds, or than 64 kB, and in sums; else the tape.
     compile:
         whether the NumPy calls of the model and of its pullback are written down once for each kind
-        of arguments, and later calls run these instead of the model. The bits are the same. The
-        model must be a function of its arguments and of what does not change; calls are compared
-        with the model now and then (see ``docs/backends.md``).
+        of arguments, and later calls run these instead of the model. The bits are the same. "auto":
+        where a call is repeated often, and the model's code tells that it is a function of its
+        arguments alone; ``True``: the user vouches for that; ``False``: never. What "auto" means
+        can be changed by ``daskgrad.compile`` in ``dask.config``. Calls are compared with the model
+        now and then; ``dg.explain`` tells what became of a model (see ``docs/backends.md``).
 
     Raises
     ------
     TypeError
         if ``fun`` cannot be called, is async or yields, or the name is not a string.
     ValueError
-        for an unknown backend or ``keep``, or if a model of another backend is to be compiled.
+        for an unknown backend, ``keep`` or ``compile``, or if a model of another backend is to be
+        compiled.
     ModuleNotFoundError
         if the backend's library is not installed; the message names the extra.
     """
@@ -85,8 +91,10 @@ def delayed(
         )
     require_name(name, "a model")
     require_choice(keep, KEEP, "keep")
-    if compile:
-        backend = registry.compiled(backend)
+    how = setting("compile") if compile == "auto" else compile
+    if how not in COMPILE:
+        raise ValueError(f"compile must be 'auto', True or False; found {describe(how)}")
+    backend = registry.compiled(backend, how)
     registry.load(backend)
     return DelayedModel(Model(fun, name or function_name(fun), backend, keep))
 

@@ -203,7 +203,8 @@ class Tracer:
         if self._in_sum:
             return True
         size = cotangents.nbytes(self._arrays)
-        return size <= SMALL or size <= held_nbytes(tape)
+        held = getattr(tape, "tape_nbytes", None)  # of compiled models: what decides stays the same
+        return size <= SMALL or size <= (held_nbytes(tape) if held is None else held)
 
     def _zero(self) -> Gradient:
         return Gradient((None,) * len(self._primals))

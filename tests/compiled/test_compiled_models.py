@@ -183,25 +183,29 @@ def test_large_arrays_of_which_few_rows_are_used_are_left_to_the_tape(synchronou
     for _ in range(3):
         found = dg.grad(lambda t: dg.map_sum(model, numbers, t))(table)
         assert_array_equal(found, dg.grad(lambda t: dg.map_sum(few, numbers, t))(table))
-    (entry,) = backend._here[id(few)][1]._entries.values()
+    (entry,) = backend.prepare(few).programs._entries.values()
     assert "a slice of a large array" in entry.refusal
 
 
-def test_a_function_that_is_gone_leaves_no_program(synchronous):
-    def make(n):
-        return lambda x: np.sum(x**n)
+@pytest.mark.parametrize("power", [3, [3]], ids=["a number", "an object"])
+def test_a_function_that_is_gone_is_not_kept(power, synchronous):
+    def make():
+        return lambda x: np.sum(x ** np.sum(power))
 
     gone = []
-    for n in range(5):
-        fun = make(n)
+    for _ in range(5):
+        fun = make()
         gradient = dg.grad(dg.delayed(fun, compile=True))
         for _ in range(4):
             gradient(X)
-        assert id(fun) in backend._here
+        (entry,) = backend.prepare(fun).programs._entries.values()
+        assert entry.ways
         gone.append(weakref.ref(fun))
+        keys = {(id(fun), True)}
     del fun, gradient
     gc.collect()
     assert [each() for each in gone] == [None] * 5
+    assert not keys & backend._here.keys()
 
 
 def test_explain_shows_the_program_or_the_reason():

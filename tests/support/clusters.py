@@ -51,10 +51,14 @@ def whole_again(client, count=2):
     nannies = [nanny for nanny in cluster.workers.values() if nanny.status == Status.running]
     if len(nannies) < count:  # what is killed, a nanny starts again
         cluster.scale(len(cluster.worker_spec) + count - len(nannies))
-    wait_until(lambda: len(running(client)) >= count)
-    if too_many := running(client)[count:]:
-        client.retire_workers(too_many, close_workers=True)
-        wait_until(lambda: len(client.ncores()) == count)
+
+    def is_whole():
+        found = running(client)
+        if too_many := found[count:]:  # one that just holds what no other can take stays: again
+            client.retire_workers(too_many, close_workers=True)
+        return len(found) == len(client.ncores()) == count
+
+    wait_until(is_whole)
 
 
 def running(client):
