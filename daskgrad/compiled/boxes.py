@@ -27,6 +27,7 @@ BY_PRIMITIVES = anp.sin.__code__  # autograd's wrapper that records calls
 BY_CONSTANTS = anp.shape.__code__  # autograd's wrapper that does not
 STATIC: set[Any] = {np.ndim, np.shape, np.size, np.iscomplexobj, np.isrealobj, np.result_type}
 STATIC |= {type, isinstance}
+OF_MEMORY = {np.shares_memory, np.may_share_memory}
 PROPERTIES = ("shape", "ndim", "size", "dtype")
 LOOKS: set[Any] = {ArrayBox.__dict__[name].fget.__code__ for name in PROPERTIES}
 LOOKS |= {ArrayBox.__len__.__code__, SequenceBox.__len__.__code__}
@@ -70,8 +71,7 @@ class Hiding(Box):
         frame = reader(sys._getframe(1))
         if not looks_at_shape(frame):
             raise self._refuse("the model takes the number out of a traced value")
-        if "raise" in np.geterr().values():  # nothing is, around the model
-            raise self._refuse("the model has NumPy raise an exception for floating-point errors")
+        self._node.recording.require_no_handlers()
         if frame.f_code is BY_PRIMITIVES and frame.f_locals["f_wrapped"] not in UNRECORDED:
             self._node.recording.open_calls.add(frame)
         return HIDDEN.__get__(self)
@@ -104,6 +104,8 @@ class RecordingBox(Hiding, ArrayBox):
     def __array_function__(self, fun: Any, types: Any, args: tuple, kwargs: dict) -> Any:
         if fun in STATIC:
             return fun(*[HIDDEN.__get__(arg) if is_box(arg) else arg for arg in args], **kwargs)
+        if fun in OF_MEMORY:
+            raise self._refuse(f"the model calls {fun.__name__}")
         if are_data((args, kwargs)):
             return call_of_data(fun, args, kwargs)
         return call_function(self, fun, types, args, kwargs)
@@ -237,6 +239,7 @@ def call_of_data(
 ) -> Any:
     """A call with boxes in any places; the tape sees it if its first argument is ``traced``."""
     recording = boxes_within((args, kwargs))[0]._node.recording
+    recording.require_no_handlers()
     values, options = (replace_boxes(each, HIDDEN.__get__) for each in (args, kwargs))
     try:
         value = fun(*values, **options)

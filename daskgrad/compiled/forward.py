@@ -29,6 +29,7 @@ OPERATORS = {
     anp.less: "<",
     anp.less_equal: "<=",
 }
+RAISING = {operator.pow, operator.truediv, operator.floordiv, operator.mod, operator.abs}
 REDUCTIONS = {anp.sum: np.add.reduce, anp.max: np.maximum.reduce, anp.min: np.minimum.reduce}
 SHAPED = {  # functions other than ufuncs whose values have the same shape for all data
     anp.sum,
@@ -74,7 +75,7 @@ def is_shaped(step: Step) -> bool:
     if step.fun in SHAPED or isinstance(raw(step.fun), np.ufunc):
         return True
     if type(step.value) in PYTHONS:
-        return step.fun is not operator.pow
+        return step.fun not in RAISING
     return step.fun is ArrayBox.__getitem__ and not holds(step.args[1], Step)
 
 

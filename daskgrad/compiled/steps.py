@@ -4,6 +4,7 @@ In the arguments of a step other steps stand for their values.
 """
 
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -134,12 +135,21 @@ class Recording:
         self.numbered: list[Step] = []
         self.refusal: Unrecordable | None = None
         self.open_calls: set[Any] = set()  # frames of calls that have not returned
+        self._filters = warnings.filters
 
     def refuse(self, what: str) -> Unrecordable:
         """The error that ends the recording; it is kept, since the model may catch it."""
         if self.refusal is None:
             self.refusal = Unrecordable(f"{what}, {place_in_model()}")
         return self.refusal
+
+    def require_no_handlers(self) -> None:
+        """Raises if the model does something about floating-point errors, which are silent while
+        it is recorded."""
+        if not {"raise", "call", "log", "print"}.isdisjoint(np.geterr().values()):
+            raise self.refuse("the model handles floating-point errors")
+        if warnings.filters is not self._filters and warnings.filters[0][:2] != ("ignore", None):
+            raise self.refuse("the model handles warnings")
 
 
 OURS = ("daskgrad", "autograd", "numpy")

@@ -7,8 +7,9 @@ when the program is checked.
 """
 
 import types
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from operator import is_
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 
 SMALL = 4096  # bytes
 FEW = 64  # elements of a list or dict
+CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 LIBRARIES = ("numpy", "scipy", "autograd", "daskgrad", "builtins")
 MISSING = object()
 
@@ -25,8 +27,8 @@ class Watch:
 
     def __init__(self, fun: Callable):
         self._cells: list[tuple[types.CellType, Any]] = []
-        self._entries: list[tuple[Mapping[str, Any], str, Any]] = []
-        self._elements: list[tuple[list | dict, list]] = []
+        self._entries: list[tuple[Any, str, Any]] = []
+        self._elements: list[tuple[Any, list]] = []
         self._arrays: list[tuple[np.ndarray, bytes]] = []
         self._seen: set[Any] = {id(fun)}
         self._itself = fun  # which a recursive function refers to; it is not to be kept alive
@@ -65,7 +67,7 @@ class Watch:
             self._follow_method(thing.__func__, thing.__self__)
         elif isinstance(thing, types.FunctionType):
             self._follow_function(thing)
-        elif isinstance(thing, list | tuple | dict):
+        elif isinstance(thing, CONTAINERS):
             if not isinstance(thing, tuple) and len(thing) <= FEW:
                 self._elements.append((thing, elements_of(thing)))
             self._follow_all(thing.values() if isinstance(thing, dict) else thing)
@@ -78,8 +80,9 @@ class Watch:
 
     def _follow_method(self, fun: Any, owner: Any) -> None:
         self._follow(fun)
-        if not is_of_library(type(owner).__module__):
-            self._follow_attributes(owner, frozenset(names_of_methods(type(owner))))
+        kind = owner if isinstance(owner, type) else type(owner)
+        if not is_of_library(kind.__module__):
+            self._follow_attributes(owner, frozenset(names_of_methods(kind)))
 
     def _follow_function(self, fun: types.FunctionType) -> None:
         if is_of_library(fun.__module__):
@@ -107,7 +110,7 @@ class Watch:
         if (id(thing), names) in self._seen or isinstance(thing, types.FunctionType):
             return
         self._seen.add((id(thing), names))
-        if isinstance(thing, list | tuple | dict):
+        if isinstance(thing, CONTAINERS):
             if len(thing) <= FEW:
                 for each in elements_of(thing):
                     self._follow_attributes(each, names)
@@ -115,14 +118,49 @@ class Watch:
         found: set[str] = set()
         for own in namespaces_of(thing):
             for name in names & own.keys():
-                self._entries.append((own, name, own[name]))
-                self._follow(own[name])
-                self._follow_attributes(own[name], names)
+                value = own.get(name, MISSING)
+                self._entries.append((own, name, value))
+                self._follow(value)
+                self._follow_attributes(value, names)
+                method = function_of(value)
+                if method is not None and not isinstance(thing, types.ModuleType):
+                    self._follow(method)
+                    self._follow_attributes(thing, names_of_call(method))
             found |= names & own.keys()
         hiding = getattr(thing, "__dict__", None)
         if isinstance(hiding, dict):
             for name in found - hiding.keys():  # it may hide that of the class
                 self._entries.append((hiding, name, MISSING))
+
+
+class Slots:
+    """The attributes of an object in slots, as a dict has others."""
+
+    def __init__(self, thing: Any):
+        self._thing = thing
+
+    def keys(self) -> set[str]:
+        return {
+            name
+            for kind in type(self._thing).__mro__
+            if not is_of_library(kind.__module__)
+            for name, value in vars(kind).items()
+            if isinstance(value, types.MemberDescriptorType)
+        }
+
+    def get(self, name: str, otherwise: Any) -> Any:
+        return getattr(self._thing, name, otherwise)
+
+
+def function_of(attribute: Any) -> Any:
+    """The function of a method or property in a class; ``None`` for anything else."""
+    if isinstance(attribute, property):
+        attribute = attribute.fget
+    elif isinstance(attribute, cached_property):
+        attribute = attribute.func
+    elif isinstance(attribute, classmethod | staticmethod):
+        attribute = attribute.__func__
+    return attribute if isinstance(attribute, types.FunctionType) else None
 
 
 def content_of(cell: types.CellType) -> Any:
@@ -142,7 +180,7 @@ def is_of_library(module: str | None) -> bool:
     return (module or "").split(".")[0] in LIBRARIES
 
 
-def namespaces_of(thing: Any) -> Iterator[Mapping[str, Any]]:
+def namespaces_of(thing: Any) -> Iterator[Any]:
     """Where the attributes of an object, class or module are found."""
     if isinstance(thing, types.ModuleType):
         if not is_of_library(thing.__name__):
@@ -151,6 +189,8 @@ def namespaces_of(thing: Any) -> Iterator[Mapping[str, Any]]:
     own = getattr(thing, "__dict__", None)
     if isinstance(own, dict):
         yield own
+    elif not isinstance(thing, type):
+        yield Slots(thing)
     for kind in (thing if isinstance(thing, type) else type(thing)).__mro__:
         if not is_of_library(kind.__module__):
             yield vars(kind)
@@ -168,8 +208,9 @@ def names_of_call(fun: Any) -> frozenset[str]:
 def names_of_methods(kind: type) -> Iterator[str]:
     for each in kind.__mro__:
         for value in vars(each).values():
-            if isinstance(value, types.FunctionType):
-                yield from names_in(value.__code__)
+            fun = function_of(value)
+            if fun is not None:
+                yield from names_in(fun.__code__)
 
 
 def names_in(code: types.CodeType) -> Iterator[str]:
