@@ -51,7 +51,9 @@ def family_of(key: Any) -> Any:
     return (*others, tuple(map(without_size, kinds)))
 
 
-def without_size(kind: tuple) -> tuple:
+def without_size(kind: tuple | None) -> tuple | None:
+    if kind is None:
+        return None
     if kind[0] is CONSTANT:
         return kind[:2] if kind[1] is int else kind
     return (len(kind[0]), kind[1]) if isinstance(kind[0], tuple) else kind
