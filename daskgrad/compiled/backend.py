@@ -11,20 +11,22 @@ from typing import Any
 from daskgrad.backends.autograd import dumps as dumps
 from daskgrad.backends.autograd import hint as hint
 from daskgrad.backends.autograd import linearize as linearize
-from daskgrad.backends.autograd import run as run
+from daskgrad.backends.autograd import run as run_plainly
 from daskgrad.backends.autograd import trace as trace_by_tape
 from daskgrad.backends.autograd.pickling import loads as loads
 from daskgrad.backends.traced_call import TracedCall
 from daskgrad.compiled.blocks import trace_block as trace_block
+from daskgrad.compiled.evaluations import Evaluation
 from daskgrad.compiled.programs import Programs
 from daskgrad.values.caches import kept_or_made
+from daskgrad.values.trees import unflatten
 
 MOST_MODELS = 256
 
 finds_writes = False
 
 _sent: dict[bytes, Programs] = {}
-_here: dict[int, tuple[weakref.ref, Programs]] = {}  # by identity: equal objects may differ
+_here: dict[Any, tuple[weakref.ref, Programs]] = {}  # by identity: equal objects may differ
 
 
 class Compiled:
@@ -48,14 +50,14 @@ def prepare(fun: Any) -> Compiled:
     if digest is not None:
         return Compiled(fun.load(), kept_or_made(_sent, digest, Programs, MOST_MODELS))
     try:
-        return Compiled(fun, programs_of(fun))
+        return Compiled(fun, programs_of(*getattr(fun, "daskgrad_pushed", (fun,))))
     except TypeError:  # there are no weak references to it
         return Compiled(fun, Programs())
 
 
-def programs_of(fun: Any) -> Programs:
-    """The programs of a function of this process, which go with it."""
-    key = id(fun)
+def programs_of(fun: Any, kind: Any = None) -> Programs:
+    """The programs of a function of this process, or of its tangents, which go with it."""
+    key = id(fun) if kind is None else (id(fun), kind)
     found = _here.get(key)
     if found is None:
         made = weakref.ref(fun, lambda _: _here.pop(key, None)), Programs()
@@ -68,3 +70,14 @@ def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], Any]:
     if type(fun) is TracedCall and type(fun.fun) is Compiled:
         return fun.fun.programs.trace(fun.fun.fun, fun, arrays)
     return trace_by_tape(fun, arrays)
+
+
+def run(fun: Any, args: tuple, kwargs: dict) -> Any:
+    """The value of a call: by a program for what traces within, the tangents of a model."""
+    model = fun.load() if hasattr(fun, "daskgrad_digest") else fun
+    if not hasattr(model, "daskgrad_pushed"):
+        return run_plainly(fun, args, kwargs)
+    prepared = prepare(fun)
+    call = Evaluation(prepared, args, kwargs)
+    leaves, _ = prepared.programs.trace(prepared.fun, call, [])
+    return unflatten(call.structure, leaves)

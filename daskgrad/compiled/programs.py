@@ -52,13 +52,18 @@ class Programs:
         """The programs for a signature; those that were made before something changed to which
         the function refers are dropped."""
         if self._watch is None or self._watch.has_changed():
-            self._watch, self._entries = Watch(fun), {}
+            self._watch, self._entries = Watch(pushed_function(fun)), {}
         if signature is None:
             return None
         entry = self._entries.get(signature.key)
         if entry is None and len(self._entries) < MOST_SIGNATURES:
-            entry = self._entries[signature.key] = Entry(function_name(fun))
+            entry = self._entries[signature.key] = Entry(function_name(pushed_function(fun)))
         return entry
+
+
+def pushed_function(fun: Any) -> Callable:
+    """The model of which a function computes tangents; of any other, the function itself."""
+    return getattr(fun, "daskgrad_pushed", (fun,))[0]
 
 
 class Way(NamedTuple):
