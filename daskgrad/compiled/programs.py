@@ -61,8 +61,8 @@ class Programs:
         """The programs for a signature; those that were made before something changed to which
         the function refers are dropped."""
         if self._watch is None or self._watch.has_changed():
-            self._watch, self._entries, self._families = Watch(fun), {}, {}
-            self.impurity = None if self._is_vouched else impurity_of(fun)
+            self._watch, self._entries, self._families = Watch(pushed_function(fun)), {}, {}
+            self.impurity = None if self._is_vouched else impurity_of(pushed_function(fun))
         if signature is None or self.impurity is not None:
             return None
         entry = self._entries.get(signature.key)
@@ -75,11 +75,16 @@ class Programs:
         family = self._families.get(key)
         if family is None:
             assert self._watch is not None
-            family = Family(function_name(fun), self._watch, self._is_vouched)
+            family = Family(function_name(pushed_function(fun)), self._watch, self._is_vouched)
             if not self._is_vouched:
                 family.refusal = impurity_of_containers(signature.structure)
             self._families[key] = family
         return family
+
+
+def pushed_function(fun: Any) -> Callable:
+    """The model of which a function computes tangents; of any other, the function itself."""
+    return getattr(fun, "daskgrad_pushed", (fun,))[0]
 
 
 class Entry:

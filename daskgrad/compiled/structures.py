@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
+from autograd.numpy.numpy_vspaces import ArrayVSpace
 
 from daskgrad.compiled.adjoints import ADJOINTS, FREE
 from daskgrad.compiled.lines import Parameter, holds
@@ -83,7 +84,7 @@ class Structure:
             parts = list(map(self.split, given))
             return parts if isinstance(given, list) else tuple(parts)
         self.key.append(kind_of(given))
-        if isinstance(given, NAMED) or not is_number_or_container(given):
+        if isinstance(given, NAMED) or not isinstance(given, SIZED):
             return given
         self.parameters.append(Parameter(len(self.parameters), given))
         return self.parameters[-1]
@@ -114,8 +115,7 @@ def has_steps(given: Any) -> bool:
     return isinstance(given, list | tuple | dict) and holds(given, Step)
 
 
-def is_number_or_container(given: Any) -> bool:
-    return isinstance(given, (np.ndarray, np.generic, *NUMBERS, list, tuple, dict, slice))
+SIZED = (np.ndarray, np.generic, *NUMBERS, list, tuple, dict, slice, ArrayVSpace)
 
 
 def kind_of(value: Any) -> Any:
@@ -125,8 +125,7 @@ def kind_of(value: Any) -> Any:
         if value.dtype.kind == "O":
             return Identity(value)
         flags = value.flags
-        few = tuple([size if size < 2 else 2 for size in value.shape])
-        return value.dtype, few, flags.c_contiguous, flags.f_contiguous
+        return value.dtype, few_of(value.shape), flags.c_contiguous, flags.f_contiguous
     if kind in NUMBERS or isinstance(value, np.generic):
         return kind
     if isinstance(value, NAMED):
@@ -135,9 +134,15 @@ def kind_of(value: Any) -> Any:
         return (kind, *map(kind_of, value))
     if kind is dict:
         return (kind, *value, *map(kind_of, value.values()))
+    if isinstance(value, ArrayVSpace):
+        return kind, value.dtype, few_of(value.shape)
     if kind is slice:
         return kind, type(value.start), type(value.stop), type(value.step)
     return Identity(value)
+
+
+def few_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple([size if size < 2 else 2 for size in shape])
 
 
 class Identity:
