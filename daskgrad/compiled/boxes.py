@@ -34,6 +34,9 @@ from daskgrad.backends.autograd.reverse import add_in_place
 from daskgrad.compiled.steps import PYTHONS, Guard, Step
 
 HIDDEN = Box.__dict__["_value"]  # the slot under the property of this name
+set_value, set_trace, set_node = [
+    Box.__dict__[name].__set__ for name in ("_value", "_trace", "_node")
+]
 BY_PRIMITIVES = anp.sin.__code__  # autograd's wrapper that records calls
 BY_CONSTANTS = anp.shape.__code__  # autograd's wrapper that does not
 STATIC: set[Any] = {np.ndim, np.shape, np.size, np.iscomplexobj, np.isrealobj, np.result_type}
@@ -82,28 +85,32 @@ class Hiding(Box):
     __slots__ = ()
 
     def __init__(self, value: Any, number: int, step: Step):
-        for name, given in (("_value", value), ("_trace", number), ("_node", step)):
-            Box.__dict__[name].__set__(self, given)
+        set_value(self, value)
+        set_trace(self, number)
+        set_node(self, step)
 
     @property
     def _value(self) -> Any:
-        frame = reader(sys._getframe(1))
-        if not looks_at_shape(frame):
+        frame, recording = reader(sys._getframe(1)), self._node.recording
+        if frame.f_code is not BY_PRIMITIVES and not looks_at_shape(frame):
             raise self._refuse("the model takes the number out of a traced value")
-        self._node.recording.require_no_handlers()
-        if frame.f_code is BY_PRIMITIVES and frame.f_locals["f_wrapped"] not in UNRECORDED:
-            self._node.recording.open_calls[frame] = changed_by(frame)
+        if frame not in recording.open_calls:  # of which another argument was taken
+            recording.require_no_handlers()
+            if frame.f_code is BY_PRIMITIVES:
+                given = frame.f_locals
+                if given["f_wrapped"] not in UNRECORDED:
+                    recording.open_calls[frame] = changed_by(given)
         return HIDDEN.__get__(self)
 
     def _refuse(self, what: str) -> Exception:
         return self._node.recording.refuse(what)
 
 
-def changed_by(frame: Any) -> Any:
+def changed_by(call: dict[str, Any]) -> Any:
     """A copy of the constant that a call is about to change in place, or None."""
-    if frame.f_locals["f_wrapped"] not in IN_PLACE:
+    if call["f_wrapped"] not in IN_PLACE:
         return None
-    given = frame.f_locals["args"][1]
+    given = call["args"][1]
     return None if isbox(given) else copy.deepcopy(given)
 
 

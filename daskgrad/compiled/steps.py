@@ -53,16 +53,21 @@ class Step(Node):
         steps: Sequence["Step"],
     ):
         """As the tracer calls it: ``steps`` are those of the boxes at ``argnums``."""
-        before = steps[0].recording.open_calls.pop(sys._getframe(1), None)
+        recording = steps[0].recording
+        before = recording.open_calls.pop(sys._getframe(1), None)
         mixed = list(args)
         if before is not None:  # the call has changed this argument in place
             mixed[1] = before
+        are_traced = False
         for argnum, step in zip(argnums, steps, strict=True):
             mixed[argnum] = step
-        traced = [pair for pair in zip(argnums, steps, strict=True) if pair[1].is_traced]
-        if fun in without_derivative():
-            traced = []
-        self._set(steps[0].recording, value, fun, mixed, kwargs, *zip(*traced, strict=True))
+            are_traced = are_traced or step.is_traced
+        if not are_traced or fun in recording.without_derivative:
+            argnums, steps = (), ()
+        elif not all([step.is_traced for step in steps]):
+            traced = [pair for pair in zip(argnums, steps, strict=True) if pair[1].is_traced]
+            argnums, steps = zip(*traced, strict=True)
+        self._set(recording, value, fun, mixed, kwargs, tuple(argnums), tuple(steps))
 
     def _set(
         self,
@@ -138,6 +143,7 @@ class Recording:
         self.parameters: list[Any] = []
         self.numbered: list[Step] = []
         self.refusal: Unrecordable | None = None
+        self.without_derivative = without_derivative()
         self.open_calls: dict[Any, Any] = {}  # frames of calls that have not returned
         self._filters = warnings.filters
 

@@ -130,6 +130,8 @@ def kind_of(value: Any) -> Any:
         return kind
     if isinstance(value, NAMED):
         return kind, value
+    if kind is list and value and all([type(each) is int for each in value]):  # an index
+        return kind, int
     if isinstance(value, list | tuple):
         return (kind, *map(kind_of, value))
     if kind is dict:
