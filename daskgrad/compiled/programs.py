@@ -16,6 +16,7 @@ from daskgrad.backends.autograd.reverse import trace
 from daskgrad.backends.traced_call import Layout, TracedCall
 from daskgrad.compiled.program import CompiledTape, Diverged, Program
 from daskgrad.compiled.recording import record
+from daskgrad.compiled.shortcuts import Shortcuts
 from daskgrad.compiled.signatures import Signature, are_same, signature_of
 from daskgrad.compiled.steps import Unrecordable
 from daskgrad.compiled.watch import Watch
@@ -36,6 +37,17 @@ class Programs:
     def __init__(self) -> None:
         self._watch: Watch | None = None
         self._entries: dict[Any, Entry] = {}
+        self._shortcuts: dict[Any, Shortcuts] = {}
+
+    def shortcuts(self, numbers: tuple[int, ...], is_bare: bool) -> Shortcuts | None:
+        """Those of the programs, if nothing has changed to which the function refers."""
+        if self._watch is None or self._watch.has_changed():
+            return None
+        found = self._shortcuts.get((numbers, is_bare))
+        if found is None:
+            made = Shortcuts(self, numbers, is_bare)
+            found = self._shortcuts.setdefault((numbers, is_bare), made)
+        return found
 
     def trace(
         self, fun: Callable, call: TracedCall, arrays: Sequence[Any]
@@ -52,7 +64,7 @@ class Programs:
         """The programs for a signature; those that were made before something changed to which
         the function refers are dropped."""
         if self._watch is None or self._watch.has_changed():
-            self._watch, self._entries = Watch(fun), {}
+            self._watch, self._entries, self._shortcuts = Watch(fun), {}, {}
         if signature is None:
             return None
         entry = self._entries.get(signature.key)

@@ -9,6 +9,7 @@ from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.inputs import Argnums, as_argnums, require_differentiable
 from daskgrad.derivatives.outputs import as_number, require_real_scalar
 from daskgrad.derivatives.recording import Recording, document
+from daskgrad.derivatives.shortcut import shortcut_of
 from daskgrad.graph.nodes import Node
 from daskgrad.values.descriptions import require_pair
 from daskgrad.values.memory import of_its_own
@@ -53,7 +54,12 @@ def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -
     """
     name = require_differentiable(fun, argnums, "value_and_grad")
 
+    shortcut = None if has_aux else shortcut_of(fun, argnums)
+
     def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        found = shortcut(args) if shortcut is not None and not kwargs else None
+        if found is not None:
+            return found
         recorded = Recording(fun, name, argnums, args, borrows=True)
         try:
             value, aux, gradients = compute_gradients(recorded, kwargs, has_aux)
