@@ -12,6 +12,7 @@ from daskgrad.values.memory import OWN_DTYPES
 from daskgrad.values.trees import flatten, unflatten
 
 MOST_LEAVES = 64
+MOST_PAIRS = 32  # of an array that is written into, and one with which it must share nothing
 DEEPEST = 8  # containers in containers
 
 
@@ -23,7 +24,8 @@ class Arguments:
     """Arguments of one kind, in a function whose parameters are ``a0``, ``a1`` ...
 
     ``condition`` is an expression that is true of them alone, and uses ``names``; ``leaves`` has an
-    expression for each leaf that is differentiated, and the leaf itself.
+    expression for each leaf that is differentiated, and the leaf itself; ``outs`` one for each
+    array that a gradient is written into, in the same order, if there are such.
 
     Raises
     ------
@@ -41,15 +43,43 @@ class Arguments:
         self._numbers = numbers
         self._conditions: list[str] = []
         self._leaves: list[tuple[str, Any, int | None]] = []
+        self.outs: list[str] = []
         texts = [self._read(arg, f"a{number}", 0) for number, arg in enumerate(args)]
         leaves, structure = flatten((args, {}))
         if len(leaves) > MOST_LEAVES:
             raise Unusual
         pairs = zip(args, texts, strict=True)
         self._gradients = [self._put(*pair, number in numbers) for number, pair in enumerate(pairs)]
-        self.condition = " and ".join(self._conditions) or "True"
         _, given, places = zip(*self._leaves, strict=True)
         self.layout = Layout(given, structure, places)
+
+    @property
+    def condition(self) -> str:
+        return " and ".join(self._conditions) or "True"
+
+    def write_into(self, out: Any, is_bare: bool) -> None:
+        """Adds the parameter ``out``, arrays that the gradients are written into."""
+        self.parameters += ", out"
+        texts, structure = flatten(self._read(out, "out", 0))
+        gradients = [self._gradients[number] for number in self._numbers]
+        names, expected = flatten(gradients[0] if is_bare else tuple(gradients))
+        arrays = [text for text, leaf, _ in self._leaves if isinstance(leaf, np.ndarray)]
+        count = len(self.leaves)
+        if structure != expected or count * (count + len(arrays)) > MOST_PAIRS:
+            raise Unusual
+        found = dict(zip(names, texts, strict=True))
+        self.outs = [found[f"d{number}"] for number in range(count)]
+        self._conditions += [
+            f"{text} is None" for name, text in zip(names, texts, strict=True) if name == "None"
+        ]
+        for number, (text, (_, leaf)) in enumerate(zip(self.outs, self.leaves, strict=True)):
+            self.names["_may_share"] = np.may_share_memory
+            self._conditions.append(f"type({text}) is {self._name(np.ndarray)}")
+            self._conditions.append(f"{text}.shape == {np.shape(leaf)}")
+            self._conditions.append(f"{text}.dtype is {self._name(leaf.dtype)}")
+            self._conditions.append(f"{text}.flags.carray")
+            for other in [*arrays, *self.outs[:number]]:
+                self._conditions.append(f"not _may_share({text}, {other})")
 
     def _put(self, arg: Any, texts: Any, is_active: bool) -> Any:
         """Enters the leaves of an argument; returns names of their gradients in its structure."""
@@ -82,6 +112,8 @@ class Arguments:
 
     def spell_result(self, is_bare: bool) -> str:
         """The gradients ``d0``, ``d1`` ... of the leaves, in the structure of the arguments."""
+        if self.outs:
+            return "out"
         spelled = [spell(self._gradients[number]) for number in self._numbers]
         return spelled[0] if is_bare else f"({', '.join(spelled)},)"
 

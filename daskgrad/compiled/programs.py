@@ -39,15 +39,13 @@ class Programs:
         self._entries: dict[Any, Entry] = {}
         self._shortcuts: dict[Any, Shortcuts] = {}
 
-    def shortcuts(self, numbers: tuple[int, ...], is_bare: bool) -> Shortcuts | None:
+    def shortcuts(self, numbers: tuple[int, ...], is_bare: bool, has_out: bool) -> Shortcuts | None:
         """Those of the programs, if nothing has changed to which the function refers."""
         if self._watch is None or self._watch.has_changed():
             return None
-        found = self._shortcuts.get((numbers, is_bare))
-        if found is None:
-            made = Shortcuts(self, numbers, is_bare)
-            found = self._shortcuts.setdefault((numbers, is_bare), made)
-        return found
+        key = numbers, is_bare, has_out
+        found = self._shortcuts.get(key)
+        return found or self._shortcuts.setdefault(key, Shortcuts(self, *key))
 
     def trace(
         self, fun: Callable, call: TracedCall, arrays: Sequence[Any]

@@ -14,7 +14,9 @@ from daskgrad.tasks.clients import is_in_line
 from daskgrad.values.descriptions import is_integer
 
 
-def shortcut_of(fun: Any, argnums: Argnums) -> Callable[[tuple], tuple[Any, Any] | None] | None:
+def shortcut_of(
+    fun: Any, argnums: Argnums, out: Any = None
+) -> Callable[[tuple], tuple[Any, Any] | None] | None:
     """A function of the arguments that returns value and gradient, or None if the call is not a
     usual one; None if ``fun`` is not a compiled model.
 
@@ -31,8 +33,8 @@ def shortcut_of(fun: Any, argnums: Argnums) -> Callable[[tuple], tuple[Any, Any]
     def shortcut(args: tuple) -> tuple[Any, Any] | None:
         if is_debugging() or is_required() or inside_model() or not is_in_line():
             return None
-        found = programs.shortcuts(numbers, is_bare)
-        return None if found is None else found(model, args)
+        found = programs.shortcuts(numbers, is_bare, out is not None)
+        return None if found is None else found(model, args if out is None else (*args, out))
 
     return shortcut
 

@@ -14,6 +14,7 @@ from numpy.testing import assert_array_equal
 
 import daskgrad as dg
 from daskgrad.compiled import shortcuts
+from daskgrad.tasks import clients
 from daskgrad.values.trees import flatten
 
 random = np.random.default_rng(4)
@@ -327,19 +328,20 @@ def test_warnings_of_numpy_may_be_errors():
     assert "daskgrad" in "".join(caught.value.__notes__)
 
 
-def test_how_many_calls_a_shortcut_costs():
+def test_how_many_calls_a_shortcut_costs(monkeypatch):
+    monkeypatch.setattr(clients, "has_client", lambda: False)  # one of an earlier test may be left
     gradient = dg.value_and_grad(dg.delayed(energy, compile=True))
     for _ in range(30):
         gradient(X)
-    count = 0
+    names = []
 
     def called(frame, event, arg):
-        nonlocal count
-        count += event == "call"
+        if event == "call":
+            names.append(frame.f_code.co_qualname)
 
     sys.setprofile(called)
     try:
         gradient(X)
     finally:
         sys.setprofile(None)
-    assert count <= 12
+    assert len(names) <= 15, names
