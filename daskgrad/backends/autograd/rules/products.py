@@ -119,7 +119,9 @@ declare(anp.tensordot, keywords="axes")
 # ------------------------------------------------------------------------- outer and cross
 
 
-@equivalent(anp.outer, needed=lambda a, b: np.ndim(plain(a)) > 1 or np.ndim(plain(b)) > 1, arrays=2)
+@equivalent(
+    anp.outer, needed=lambda a, b: np.ndim(plain(a)) != 1 or np.ndim(plain(b)) != 1, arrays=2
+)
 def outer(a: Any, b: Any) -> Any:
     """autograd does not flatten its arguments."""
     return anp.reshape(a, (-1, 1)) * anp.reshape(b, (1, -1))
