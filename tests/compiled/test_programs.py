@@ -169,3 +169,18 @@ def test_the_comparison_finds_mistakes(name, monkeypatch):
     MISTAKES[name](monkeypatch)
     are_right = all(is_right(columns_and_rows, number) for number in NUMBERS)
     assert not are_right or any(fuzz_programs.differences(seed) for seed in range(400))
+
+
+OF_ZEROS = {  # whose cotangents are negative zeros, of which a sum is positive
+    "a product": lambda x: x * 2.0,
+    "a power": lambda x: x**3,
+    "a difference": lambda x: 1.0 - x,
+    "a maximum": lambda x: np.maximum(x, 0.5),
+    "a choice": lambda x: np.where(x > 0.0, x, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", OF_ZEROS)
+@pytest.mark.parametrize("shape", [(4,), (1, 4), (4, 1), (1,)])
+def test_zeros_have_the_sign_of_the_tape(name, shape):
+    assert is_right(lambda x: [np.sum(-1.0 * (0.0 * OF_ZEROS[name](x)))], np.ones(shape))
