@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import autograd.numpy as anp
 import numpy as np
+from autograd.core import VSpace
 from autograd.numpy import numpy_wrapper
 from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vjps import balanced_eq
@@ -179,6 +180,12 @@ def fit(call: Pulled, text: str, shape: Shape) -> str:
         if size == 1 and rest[axis] != 1:
             text = f"{reduce}({text}, axis={axis}, keepdims=True)"
     return text
+
+
+@adjoint(VSpace.add, VSpace.mut_add)
+def sum_of_cotangents(call: Pulled) -> Sequence[Any] | None:
+    shapes = [np.shape(parent.value) for parent in call.step.parents]
+    return [call.g] * len(shapes) if set(shapes) == {call.shape} else None
 
 
 @adjoint(anp.power)

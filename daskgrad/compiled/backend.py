@@ -15,14 +15,16 @@ import numpy as np
 from daskgrad.backends.autograd import dumps as dumps
 from daskgrad.backends.autograd import hint as hint
 from daskgrad.backends.autograd import linearize as linearize
-from daskgrad.backends.autograd import run as run
+from daskgrad.backends.autograd import run as run_plainly
 from daskgrad.backends.autograd import trace as trace_by_tape
 from daskgrad.backends.autograd.pickling import loads as loads
 from daskgrad.backends.traced_call import TracedCall
 from daskgrad.compiled.blocks import trace_block as trace_block
+from daskgrad.compiled.evaluations import Evaluation
 from daskgrad.compiled.programs import Programs
 from daskgrad.compiled.watch import SMALL, content_of
 from daskgrad.values.caches import kept_or_made
+from daskgrad.values.trees import unflatten
 
 MOST_MODELS = 256
 
@@ -57,20 +59,21 @@ def prepare(fun: Any, is_vouched: bool = True) -> Compiled:
     digest = getattr(fun, "daskgrad_digest", None)
     if digest is not None:
         return Compiled(fun.load(), kept_or_made(_sent, (digest, is_vouched), make, MOST_MODELS))
+    pushed: tuple = getattr(fun, "daskgrad_pushed", (fun,))
+    base, *how = *pushed, is_vouched
     held: list[Any] = []
-    key = definition(fun, held)
+    key = definition(base, held)
     if key is not None:
-        made = kept_or_made(_defined, (key, is_vouched), lambda: (held, make()), MOST_MODELS)
+        made = kept_or_made(_defined, (key, *how), lambda: (held, make()), MOST_MODELS)
         return Compiled(fun, made[1])
     try:
-        return Compiled(fun, programs_of(fun, is_vouched, make))
+        return Compiled(fun, programs_of(base, (id(base), *how), make))
     except TypeError:  # there are no weak references to it
         return Compiled(fun, make())
 
 
-def programs_of(fun: Any, is_vouched: bool, make: Callable[[], Programs]) -> Programs:
-    """The programs of a function of this process, which go with it."""
-    key = id(fun), is_vouched
+def programs_of(fun: Any, key: Any, make: Callable[[], Programs]) -> Programs:
+    """The programs of a function of this process, or of its tangents, which go with it."""
     found = _here.get(key)
     if found is None:
         made = weakref.ref(fun, lambda _: _here.pop(key, None)), make()
@@ -116,3 +119,14 @@ def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], Any]:
     if type(fun) is TracedCall and type(fun.fun) is Compiled:
         return fun.fun.programs.trace(fun.fun.fun, fun, arrays)
     return trace_by_tape(fun, arrays)
+
+
+def run(fun: Any, args: tuple, kwargs: dict, is_vouched: bool = True) -> Any:
+    """The value of a call: by a program for what traces within, the tangents of a model."""
+    model = fun.load() if hasattr(fun, "daskgrad_digest") else fun
+    if not hasattr(model, "daskgrad_pushed"):
+        return run_plainly(fun, args, kwargs)
+    prepared = prepare(fun, is_vouched)
+    call = Evaluation(prepared, args, kwargs)
+    leaves, _ = prepared.programs.trace(prepared.fun, call, [])
+    return unflatten(call.structure, leaves)

@@ -7,6 +7,7 @@ recording. autograd makes the boxes of a trace by the type of the value; ``insta
 factories there that tell by the node what kind of box it is to be.
 """
 
+import copy
 import operator
 import sys
 from collections.abc import Callable, Iterable
@@ -14,12 +15,22 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
-from autograd.builtins import SequenceBox
+from autograd.builtins import DictBox, SequenceBox
+from autograd.core import SparseBox, VSpace, sparse_add, sparse_object_types, vspace
 from autograd.numpy.numpy_boxes import ArrayBox
-from autograd.tracer import Box, box_type_mappings, box_types, getval, notrace_primitives
+from autograd.tracer import (
+    Box,
+    box_type_mappings,
+    box_types,
+    getval,
+    isbox,
+    notrace_primitives,
+)
 
+from daskgrad.backends.autograd import custom
+from daskgrad.backends.autograd.forward import require_array, tangent_of
 from daskgrad.backends.autograd.plain_calls import call_function, call_ufunc
-from daskgrad.backends.autograd.rules.twins import shape_of
+from daskgrad.backends.autograd.reverse import add_in_place
 from daskgrad.compiled.steps import PYTHONS, Guard, Step
 
 HIDDEN = Box.__dict__["_value"]  # the slot under the property of this name
@@ -31,6 +42,11 @@ OF_MEMORY = {np.shares_memory, np.may_share_memory}
 PROPERTIES = ("shape", "ndim", "size", "dtype")
 LOOKS: set[Any] = {ArrayBox.__dict__[name].fget.__code__ for name in PROPERTIES}
 LOOKS |= {ArrayBox.__len__.__code__, SequenceBox.__len__.__code__}
+LOOKS |= {DictBox.__len__.__code__, DictBox.__iter__.__code__}
+TYPED = {vspace, tangent_of, require_array}
+TYPED |= {custom.with_derivative, custom.shape_of, custom.fit, custom.unbox_container}
+TYPED_CODES = {fun.__code__ for fun in TYPED}  # which want shape or dtype of what is in a box
+IN_PLACE = {VSpace.mut_add, sparse_add}  # they change their second argument
 
 
 def reader(frame: Any) -> Any:
@@ -47,13 +63,16 @@ def looks_at_shape(frame: Any) -> bool:
         return True
     if code is not getval.__code__:
         return False
-    caller = frame.f_back
+    while frame.f_code is code:  # once for each trace
+        frame = frame.f_back
+    caller = reader(frame)
     if caller.f_code is BY_CONSTANTS:
         fun = caller.f_locals["f_raw"]
         return fun in STATIC or fun.__name__ == "metadata"
-    return caller.f_back.f_code is shape_of.__code__
+    return caller.f_code in TYPED_CODES
 
 
+ASKED = {"tocsr", *PROPERTIES}  # operators look for the first, and numbers of Python's lack all
 UNRECORDED = {anp.size, anp.isscalar, anp.isrealobj}
 
 
@@ -73,15 +92,46 @@ class Hiding(Box):
             raise self._refuse("the model takes the number out of a traced value")
         self._node.recording.require_no_handlers()
         if frame.f_code is BY_PRIMITIVES and frame.f_locals["f_wrapped"] not in UNRECORDED:
-            self._node.recording.open_calls.add(frame)
+            self._node.recording.open_calls[frame] = changed_by(frame)
         return HIDDEN.__get__(self)
 
     def _refuse(self, what: str) -> Exception:
         return self._node.recording.refuse(what)
 
 
+def changed_by(frame: Any) -> Any:
+    """A copy of the constant that a call is about to change in place, or None."""
+    if frame.f_locals["f_wrapped"] not in IN_PLACE:
+        return None
+    given = frame.f_locals["args"][1]
+    return None if isbox(given) else copy.deepcopy(given)
+
+
 class RecordingSequence(Hiding, SequenceBox):
     """The several arrays that a function returned, each of which is taken by a call."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Any:
+        return iter([self[number] for number in range(len(self))])
+
+    def plain(self) -> Any:
+        parts = [box.plain() for box in self]
+        return parts if isinstance(HIDDEN.__get__(self), list) else tuple(parts)
+
+    def unboxed(self) -> Any:
+        parts = [box.unboxed() for box in self]
+        return parts if isinstance(HIDDEN.__get__(self), list) else tuple(parts)
+
+
+class RecordingDict(Hiding, DictBox):
+    """The arrays of a dict, each of which is taken by a call."""
+
+    __slots__ = ()
+
+
+class RecordingSparse(Hiding, SparseBox):
+    """The cotangent of an indexed array or container, as autograd keeps it."""
 
     __slots__ = ()
 
@@ -95,6 +145,21 @@ class RecordingBox(Hiding, ArrayBox):
     def __class__(self) -> type:
         """What isinstance is told: data is an array or number, as on the tape."""
         return type(self) if self._node.is_traced else type(HIDDEN.__get__(self))
+
+    @property
+    def is_data(self) -> bool:
+        return not self._node.is_traced
+
+    def plain(self) -> "RecordingBox":
+        """The number without derivative, which stays a part of the recording."""
+        return self if self.is_data else call_of_data(same, (self,), {})
+
+    def unboxed(self) -> "RecordingBox":
+        """The same as the plain array or number that ``dg.value`` takes out of a trace."""
+        if self.is_data:
+            return self
+        is_array = type(HIDDEN.__get__(self)) is np.ndarray
+        return call_of_data(np.ndarray.copy if is_array else same, (self,), {})
 
     def __bool__(self) -> bool:
         answer = bool(HIDDEN.__get__(self))
@@ -129,7 +194,7 @@ class RecordingBox(Hiding, ArrayBox):
         return call_of_data(ArrayBox.__getitem__, (self, index), {}, boxes)
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("__") and name != "tocsr":  # for which operators look
+        if not name.startswith("__") and name not in ASKED:
             self._refuse(f"the model uses the attribute {name!r} of a traced value")
         raise AttributeError(f"'ArrayBox' object has no attribute {name!r}")
 
@@ -162,8 +227,14 @@ def of_numbers(name: str, fun: Callable, is_reflected: bool = False) -> Callable
     return method
 
 
+def same(value: Any) -> Any:
+    return value
+
+
 def in_place(self: RecordingBox, other: Any) -> Any:
     """For numbers and traced arrays ``a += b`` is ``a = a + b``."""
+    if sys._getframe(1).f_code is add_in_place.__code__:  # a sum of cotangents, nobody else's
+        return call_of_data(operator.iadd, (self, other), {})
     if not self._node.is_traced and type(HIDDEN.__get__(self)) is np.ndarray:
         raise self._refuse("the model changes an array in place")
     return NotImplemented
@@ -217,8 +288,15 @@ def boxes_within(given: Any) -> list[RecordingBox]:
 
 
 def are_data(given: Any) -> bool:
-    """Whether none of the boxes is in the tape, which is not asked then."""
-    return not any([box._node.is_traced for box in boxes_within(given)])
+    """Whether none of the boxes is in the tape, or in a trace of the model's own: these are not
+    asked then."""
+    if isbox(given):
+        return is_box(given) and given.is_data
+    if isinstance(given, dict):
+        given = given.values()
+    elif not isinstance(given, list | tuple):
+        return True
+    return all(map(are_data, given))
 
 
 def replace_boxes(given: Any, by: Callable[[RecordingBox], Any]) -> Any:
@@ -263,7 +341,12 @@ def power(base: Any, exponent: Any) -> Any:
 # ------------------------------------------------------------------------------- in the tracer
 
 
-RECORDING: dict[Any, type] = {ArrayBox: RecordingBox, SequenceBox: RecordingSequence}
+RECORDING: dict[Any, type] = {
+    ArrayBox: RecordingBox,
+    SequenceBox: RecordingSequence,
+    DictBox: RecordingDict,
+    SparseBox: RecordingSparse,
+}
 INTEGERS = (bool, int, np.bool_, *[np.dtype(code).type for code in "bBhHiIlLqQ"])
 
 
@@ -275,7 +358,9 @@ def install() -> None:
         box_type_mappings[kind] = factory(make, RECORDING.get(make))
     for kind in INTEGERS:
         box_type_mappings[kind] = factory(not_boxed, RecordingBox)
-    box_type_mappings.update(dict.fromkeys(RECORDING.values(), refuse_nesting))
+    for inner, kind in RECORDING.items():
+        box_type_mappings[kind] = nested(inner)
+    sparse_object_types.add(RecordingSparse)
     notrace_primitives[Step] = UNRECORDED
     box_types.update(RECORDING.values())
 
@@ -295,5 +380,12 @@ def not_boxed(value: Any, number: int, node: Any) -> Any:
     raise KeyError  # the tracer's own error follows
 
 
-def refuse_nesting(value: RecordingBox, number: int, node: Any) -> Any:
-    raise value._refuse("the model takes a derivative")
+def nested(make: Callable) -> Callable:
+    """Boxes of a trace of the model's own, over what is recorded: a derivative within the model."""
+
+    def make_box(value: Any, number: int, node: Any) -> Any:
+        if type(HIDDEN.__get__(value)) in INTEGERS:
+            raise KeyError  # as for the number itself
+        return make(value, number, node)
+
+    return make_box

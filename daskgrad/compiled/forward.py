@@ -10,12 +10,16 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
+from autograd.core import VSpace
 from autograd.numpy import numpy_wrapper
 from autograd.numpy.numpy_boxes import ArrayBox
+from autograd.numpy.numpy_vspaces import ArrayVSpace
 from autograd.tracer import trace_primitives_map
 
 from daskgrad.compiled.adjoints import is_double, value_of
+from daskgrad.compiled.boxes import same
 from daskgrad.compiled.lines import Line, Writer, has_steps
+from daskgrad.compiled.rule_calls import RuleCall, answer_of
 from daskgrad.compiled.steps import PYTHONS, Guard, Step
 
 OPERATORS = {
@@ -48,6 +52,12 @@ SHAPED = {  # functions other than ufuncs whose values have the same shape for a
     numpy_wrapper.concatenate_args,
     numpy_wrapper.array_from_args,
     numpy_wrapper._array_from_scalar_or_array,
+    VSpace.add,
+    VSpace.mut_add,
+    same,
+    np.ndarray.copy,
+    operator.getitem,
+    answer_of,
 }
 
 
@@ -63,6 +73,8 @@ def line_of(writer: Writer, step: Step | Guard) -> Line:
 def shape_check(writer: Writer, step: Step | Guard) -> Line | None:
     """A statement that ends the program if the data gave a value another shape; it keeps calls
     whose value is not used, since they may raise."""
+    if type(step) is Step and type(step.fun) is RuleCall:
+        return Line("", writer.name(step))
     if isinstance(step, Guard) or isinstance(step.value, list | tuple) or is_shaped(step):
         return None
     name, shape = writer.name(step), np.shape(step.value)
@@ -99,7 +111,16 @@ def text_of(writer: Writer, step: Step) -> str:
             return reduction
     if step.fun is anp.reshape and len(args) == 2 and not kwargs and is_array(args[0]):
         return f"{writer.spell(args[0])}.reshape({writer.spell(args[1])})"
+    if step.fun in TEXTS:
+        return TEXTS[step.fun].format(*map(writer.spell, args))
+    if step.fun in SUMS and type(args[0]) is ArrayVSpace and are_operands(args[1:]):
+        first, second = map(writer.spell, args[1:])
+        return SUMS[step.fun].format(writer.name(operator.iadd), first, second)
     return writer.spell_call(raw(step.fun), args, kwargs)
+
+
+TEXTS = {same: "{}", np.ndarray.copy: "{}.copy()", operator.getitem: "{}[{}]", answer_of: "{1}"}
+SUMS = {VSpace.add: "{1} + {2}", VSpace.mut_add: "{0}({1}, {2})"}  # of cotangents
 
 
 def text_of_reduction(writer: Writer, step: Step) -> str | None:

@@ -62,17 +62,23 @@ class Programs:
         """The programs for a signature; those that were made before something changed to which
         the function refers are dropped."""
         if self._watch is None or self._watch.has_changed():
-            self._watch, self._entries = Watch(fun), {}
-            self.impurity = None if self._is_vouched else impurity_of(fun)
+            self._watch, self._entries = Watch(pushed_function(fun)), {}
+            self.impurity = None if self._is_vouched else impurity_of(pushed_function(fun))
         if signature is None or self.impurity is not None:
             return None
         entry = self._entries.get(signature.key)
         if entry is None and len(self._entries) < MOST_SIGNATURES:
-            entry = Entry(function_name(fun), self._watch, self._is_vouched)
+            name = function_name(pushed_function(fun))
+            entry = Entry(name, self._watch, self._is_vouched)
             if not self._is_vouched:
                 entry.refusal = impurity_of_containers(signature.structure)
             self._entries[signature.key] = entry
         return entry
+
+
+def pushed_function(fun: Any) -> Callable:
+    """The model of which a function computes tangents; of any other, the function itself."""
+    return getattr(fun, "daskgrad_pushed", (fun,))[0]
 
 
 class Way(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.compiled import rule_calls as rule_calls
 from daskgrad.compiled.boxes import RecordingBox, install, is_box
 from daskgrad.compiled.steps import Recording, Step, Unrecordable
 
@@ -21,8 +22,7 @@ def record(
     Raises
     ------
     Unrecordable
-        if the model looks at a traced number, takes a derivative, or does not run on boxes; the
-        message names the line.
+        if the model looks at a traced number or does not run on boxes; the message names the line.
     """
     install()
     recording = Recording()

@@ -5,8 +5,8 @@ In the arguments of a step other steps stand for their values.
 
 import sys
 import warnings
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from autograd.tracer import Node
@@ -31,6 +31,8 @@ class Step(Node):
 
     __slots__ = ("argnums", "args", "fun", "is_traced", "kwargs", "parents", "recording", "value")
 
+    record_rule_call: ClassVar[Callable]  # of a function with rules of its own
+
     def __init__(
         self,
         value: Any,
@@ -41,8 +43,10 @@ class Step(Node):
         steps: Sequence["Step"],
     ):
         """As the tracer calls it: ``steps`` are those of the boxes at ``argnums``."""
-        steps[0].recording.open_calls.discard(sys._getframe(1))
+        before = steps[0].recording.open_calls.pop(sys._getframe(1), None)
         mixed = list(args)
+        if before is not None:  # the call has changed this argument in place
+            mixed[1] = before
         for argnum, step in zip(argnums, steps, strict=True):
             mixed[argnum] = step
         traced = [pair for pair in zip(argnums, steps, strict=True) if pair[1].is_traced]
@@ -118,7 +122,7 @@ class Recording:
         self.steps: list[Step | Guard] = []
         self.outputs: list[Any] = []
         self.refusal: Unrecordable | None = None
-        self.open_calls: set[Any] = set()  # frames of calls that have not returned
+        self.open_calls: dict[Any, Any] = {}  # frames of calls that have not returned
         self._filters = warnings.filters
 
     def refuse(self, what: str) -> Unrecordable:

@@ -13,7 +13,7 @@ import numpy as np
 import optree
 
 from daskgrad.backends import registry
-from daskgrad.models.model import Model
+from daskgrad.models.model import Model, SentFunction
 from daskgrad.models.tracing import require_no_objects
 from daskgrad.values.carriers import carrier
 from daskgrad.values.cotangents import is_differentiable, zeros
@@ -41,6 +41,12 @@ class Pushforward:
 
     model: Model
     tangent_only: bool
+
+    @property
+    def daskgrad_pushed(self) -> tuple[Callable, bool]:
+        """The function, and what of its dual is returned, for a backend that compiles this."""
+        fun: Any = self.model.fun
+        return fun.load() if isinstance(fun, SentFunction) else fun, self.tangent_only
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         arguments = DualArguments(args, kwargs)

@@ -50,6 +50,8 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
     require_plain_keywords(function, kwargs)
     leaves, structure = flatten_arguments(args)
     boxes, number, node_type, _ = find_top_boxed_args(leaves)
+    if hasattr(node_type, "record_rule_call"):  # a compiled model is being recorded
+        return node_type.record_rule_call(function, leaves, structure, kwargs)
     if not boxes:
         return function.fun(*args, **kwargs)
     for place, box in boxes:
@@ -227,7 +229,7 @@ def require_one_each(function: Any, pulled: Any, count: int) -> None:
 def require_plain_keywords(function: Any, kwargs: dict) -> None:
     """Raises if a keyword argument is differentiated: rules would lose its derivative."""
     for name, value in kwargs.items():
-        if any(map(isbox, flatten(value)[0])):
+        if any([isbox(leaf) and not getattr(leaf, "is_data", False) for leaf in flatten(value)[0]]):
             raise TypeError(
                 f"keyword argument {name!r} of {function.name!r} is differentiated, but its rules "
                 f"are for positional arguments; pass it by position"

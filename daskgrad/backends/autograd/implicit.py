@@ -13,11 +13,12 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
-from autograd.tracer import getval
 
 from daskgrad.backends.autograd.custom import Call, with_derivative
 from daskgrad.backends.autograd.forward import linearize
+from daskgrad.backends.autograd.kinds import kind_of
 from daskgrad.backends.autograd.reverse import trace
+from daskgrad.backends.autograd.rules.declaration import plain
 from daskgrad.values.descriptions import describe, function_name
 from daskgrad.values.trees import flatten, substitute, unflatten
 
@@ -34,7 +35,7 @@ class Root:
         self._leaves, self._structure = flatten(call.value)
         self._places = with_derivative(self._leaves)
         arrays = [self._leaves[place] for place in self._places]
-        self._shapes = [np.shape(getval(array)) for array in arrays]
+        self._shapes = [np.shape(plain(array)) for array in arrays]
         self._vector = concatenate(arrays, f"the value of {call.function.name!r}")
 
     def pullback(self, active: Sequence[int], solve: Solve) -> Callable[[Any], tuple]:
@@ -62,10 +63,10 @@ class Root:
 
     def dense(self, transposed: bool) -> Solve:
         """Solves with ∂F/∂x as a dense matrix, a pullback of the residual for each of its rows."""
-        unit = np.eye(len(self._vector), dtype=getval(self._vector).dtype)
+        unit = np.eye(len(self._vector), dtype=plain(self._vector).dtype)
         product = self.product(transposed=True)
         jacobian = anp.reshape(anp.concatenate([product(row) for row in unit]), unit.shape)
-        self._require_regular(getval(jacobian))
+        self._require_regular(plain(jacobian))
         return functools.partial(anp.linalg.solve, jacobian.T if transposed else jacobian)
 
     def product(self, transposed: bool) -> Callable[[Any], Any]:
@@ -80,7 +81,7 @@ class Root:
 
         def times(v: Any) -> Any:
             (image,) = linear.pull([v]) if transposed else linear([v])
-            return np.zeros_like(getval(v)) if image is None else image
+            return np.zeros_like(plain(v)) if image is None else image
 
         return times
 
@@ -124,8 +125,8 @@ class Root:
 def concatenate(leaves: Sequence[Any], what: str) -> Any:
     """The real numbers in some leaves, as one vector."""
     for leaf in leaves:
-        if np.asarray(getval(leaf)).dtype.kind != "f":
+        if kind_of(plain(leaf)) != "f":
             raise TypeError(
-                f"{what} must be of real floating-point numbers; found {describe(getval(leaf))}"
+                f"{what} must be of real floating-point numbers; found {describe(plain(leaf))}"
             )
     return anp.concatenate([anp.reshape(leaf, (-1,)) for leaf in leaves])

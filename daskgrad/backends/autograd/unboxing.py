@@ -6,7 +6,7 @@ They have no derivative in any of the traces that they come from, nested ones in
 from typing import Any
 
 import numpy as np
-from autograd.tracer import getval, isbox
+from autograd.tracer import isbox
 
 from daskgrad.values.trees import map_leaves
 
@@ -18,9 +18,13 @@ def unboxed(leaf: Any) -> Any:
     lists and tuples hold boxes of outer traces. Objects that hold boxes have a method
     of this name.
     """
-    if not isbox(leaf):
-        return leaf.unboxed() if hasattr(leaf, "unboxed") else leaf
-    value = getval(leaf)
+    value = leaf
+    while isbox(value) and not hasattr(value, "unboxed"):
+        value = value._value
+    if hasattr(value, "unboxed"):
+        return value.unboxed()
+    if value is leaf:
+        return leaf
     if isinstance(value, np.ndarray):
         return value.copy()
     return map_leaves(unboxed, value)

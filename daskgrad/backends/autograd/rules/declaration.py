@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from autograd.tracer import getval, isbox
+from autograd.tracer import isbox
 
 
 class Refusal(NotImplementedError):
@@ -86,7 +86,9 @@ def sum_of(rule: Callable) -> Callable:
 def plain(value: Any) -> Any:
     """The value in a box, through all traces."""
     while isbox(value):
-        value = getval(value)
+        if hasattr(value, "plain"):  # it is recorded, and stays so
+            return value.plain()
+        value = value._value
     return value
 
 
