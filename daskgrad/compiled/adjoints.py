@@ -174,10 +174,12 @@ def binary(call: Pulled) -> Sequence[Any] | None:
 
 
 def fit(call: Pulled, text: str, shape: Shape) -> str:
-    """An expression, summed over the axes over which an argument was broadcast, and, as the tape
-    does, over all of length one: -0.0 becomes 0.0 there."""
-    if shape == call.shape and 1 not in shape:
-        return text
+    """An expression, summed over the axes over which an argument was broadcast.
+
+    autograd sums over all axes of length one; where that is no sum, no zero stays negative.
+    """
+    if shape == call.shape:
+        return f"{text} + 0.0" if 1 in shape else text
     reduce = call.writer.name(np.add.reduce)
     for _ in range(len(call.shape) - len(shape)):
         text = f"{reduce}({text}, axis=0)"
@@ -201,7 +203,8 @@ def power(call: Pulled) -> Sequence[Any] | None:
     if step.kwargs or step.argnums != (0,) or type(call.value(1)) not in (int, float):
         return None
     less = call.writer.derive(one_less, step.args[1])
-    return [f"{call.thin(step.args[0])} * {call.arg(1)} * {call.arg(0)}**{less}"]
+    text = f"{call.thin(step.args[0])} * {call.arg(1)} * {call.arg(0)}**{less}"
+    return [fit(call, text, call.shape)]
 
 
 def one_less(exponent: float) -> float:

@@ -5,6 +5,7 @@ the source is the one that would have been written. That takes about as long as 
 that call. What takes longer is done as long as it takes a share of the tape's own time.
 """
 
+import math
 from typing import Any
 
 from daskgrad.compiled.steps import Recording
@@ -35,6 +36,7 @@ class Family:
         self.next_check = 0
         self.failures = 0
         self.seconds = 0.0  # of the tape
+        self._fastest = math.inf
         self._spent = 0.0  # in vain, or more than the tape would have taken
         self._sources: dict[int, tuple[Any, Source]] = {}
         self._unknown: dict[int, Any] = {}  # structures without a source: who met them first
@@ -54,7 +56,8 @@ class Family:
         """Whether programs are to be written, after a call that took so long on the tape."""
         if self._is_vouched:
             return self.calls >= COMPILED_AT
-        return self.calls >= UNASKED_AT and seconds < SLOW
+        self._fastest = min(self._fastest, seconds)
+        return self.calls >= UNASKED_AT and self._fastest < SLOW
 
     @property
     def has_sources(self) -> bool:

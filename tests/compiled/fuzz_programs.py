@@ -1,17 +1,22 @@
-"""Random programs for the compiler: slices, fancy indices, scattered writes, views, reductions,
-broadcasts, branches, functions with and without a rule of the compiler's.
+"""Random programs for the compiler, of the operations in ``fuzz_operations``.
 
     python tests/compiled/fuzz_programs.py --minutes 10 --seed 0
 
-compares value and cotangents of compiled programs with the tape's, bit by bit, at several points.
+compares value and cotangents of compiled programs with the tape's, bit by bit, at several points:
+of a program alone, and of calls of a model with dicts of arguments and results, into which the
+caller writes.
 """
 
 import argparse
+import contextlib
 import time
+import warnings
 
-import autograd.numpy as anp
 import numpy as np
+from captured_calls import derivatives, is_same, model_of, ones_like, overwrite
+from fuzz_operations import OPERATIONS, M, N
 
+import daskgrad as dg
 from daskgrad.backends.autograd.reverse import trace
 from daskgrad.compiled.program import Diverged
 from daskgrad.compiled.recording import record
@@ -19,90 +24,74 @@ from daskgrad.compiled.signatures import are_same
 from daskgrad.compiled.steps import Unrecordable
 from daskgrad.compiled.writing import write
 
-N, M = 10, 9
-TABLE = np.asfortranarray(np.cos(np.arange(N * M)).reshape(N, M))
-INDICES = [np.array([0, 2, 2, 1]), [1, 1], slice(1, None), slice(None, None, -1), Ellipsis, 0]
-
-UNARY = [np.sin, np.cos, np.tanh, np.exp, np.abs, np.square, anp.sin, np.negative, np.arctan]
-UNARY += [lambda x: np.sqrt(1.0 + x * x), lambda x: x**3, lambda x: 1.5 - x, lambda x: x / 3.0]
-UNARY += [lambda x: np.log1p(np.exp(-x)), lambda x: np.clip(x, -0.5, 0.5), lambda x: x * x * x]
-UNARY += [
-    lambda x: np.where(x > 0.0, x, 0.1 * x),
-    lambda x: np.cumsum(x),
-    lambda x: np.sort(np.ravel(x)),
-]
-BINARY = [np.add, np.subtract, np.multiply, np.maximum, np.minimum, np.arctan2, np.hypot]
-BINARY += [
-    lambda x, y: x / (2.0 + y * y),
-    lambda x, y: x * y + y,
-    lambda x, y: np.where(x < y, x, y),
-]
+CALLS = 12  # of a model, which is compiled at the third
+SENSELESS = (ValueError, IndexError, TypeError, np.linalg.LinAlgError, NotImplementedError)
 
 
-def matrices(random, pool):
-    """An operation on values of any shapes: a function of all values so far."""
-    kind = random.integers(12)
-    i, j = random.integers(len(pool), size=2)
-    return kind, int(i), int(j), int(random.integers(100))
+@contextlib.contextmanager
+def silence():
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
-def apply(step, pool, data):
-    kind, i, j, choice = step
-    x, y = pool[i], pool[j]
-    shape = np.shape(x)
-    if kind <= 2:
-        return UNARY[choice % len(UNARY)](x)
-    if kind <= 5:
-        fun = BINARY[choice % len(BINARY)]
-        return fun(x, y) if compatible(shape, np.shape(y)) else fun(x, np.sum(y))
-    if kind == 6 and len(shape):
-        return [np.sum, np.mean, np.max][choice % 3](
-            x, axis=choice % len(shape), keepdims=choice > 50
-        )
-    if kind == 7 and len(shape):
-        index = INDICES[choice % len(INDICES)]
-        return x[index] if shape[0] >= 3 else x[:1]
-    if kind == 8:
-        return [lambda x: np.reshape(x, -1), lambda x: x.T, lambda x: np.ravel(x)][choice % 3](x)
-    if kind == 9:
-        return np.concatenate([np.ravel(x), np.ravel(y), data[0]])[:N] * data[choice % len(data)]
-    if kind == 10:
-        return np.dot(TABLE.T, x) if shape[:1] == (N,) else np.sin(np.mean(x) * TABLE)
-    if kind == 11 and choice % 3 == 0:
-        return x if np.sum(x) > 0.3 else 2.0 * x
-    return np.stack([np.sum(x), np.sum(y), np.mean(x)])
+class Chooser:
+    """Chooses numbers, the same ones from the same seed."""
 
+    def __init__(self, seed):
+        self._seed = seed
+        self._count = 0
 
-def compatible(first, second):
-    try:
-        np.broadcast_shapes(first, second)
-    except ValueError:
-        return False
-    return True
+    def __call__(self, n):
+        self._count += 1
+        return hash((self._seed, self._count)) % n
 
 
 def program(seed):
-    """A random function of two traced arrays and two of data."""
+    """A random function of two traced arrays and two of data, which returns a list of arrays; its
+    operations make sense to NumPy."""
     random = np.random.default_rng(seed)
-    steps = [matrices(random, range(2 + n)) for n in range(random.integers(3, 25))]
-    last = int(random.integers(3))
+    steps, last = [], int(random.integers(5))
+    a, b, *data = next(points(seed))
+    pool, length = [a, b], random.integers(5, 27)
+    while len(pool) < length:
+        i, j, kind = random.integers([len(pool), len(pool), len(OPERATIONS)])
+        step = (kind, i if random.random() < 0.5 else -1, j, int(random.integers(1 << 30)))
+        try:
+            with silence():
+                pool.append(result(step, pool, data))
+        except SENSELESS:
+            continue
+        steps.append(step)
 
-    def fun(a, b, c, d):
+    def fun(a, b, *data):
         pool = [a, b]
         for step in steps:
-            pool.append(apply(step, pool, [c, d]))
-        outputs = [np.sum(pool[-1]), pool[-1], pool[-1] * np.sum(pool[-2])]
-        return [outputs[last]] if last < 2 else [outputs[2], pool[len(pool) // 2]]
+            pool.append(result(step, pool, data))
+        final, middle = pool[-1], pool[len(pool) // 2]
+        results = [
+            [np.sum(final)],
+            [final],
+            [final * np.sum(pool[-2]), middle],
+            [final, final, a, middle],  # that share memory
+            [np.ravel(final)[::-1], final.T if np.ndim(final) else final, np.ravel(final)],
+        ]
+        return results[last]
 
     return fun
 
 
-def points(seed):
+def result(step, pool, data):
+    kind, i, j, choice = step
+    value = OPERATIONS[kind](pool[i], pool[j], data, Chooser(choice))
+    return value if np.size(value) <= 500 else np.ravel(value)[:N]
+
+
+def points(seed, count=4):
     random = np.random.default_rng(seed)
-    yield from (
-        (random.normal(size=N), random.normal(size=(N, M)), random.normal(size=N), random.random(N))
-        for _ in range(4)
-    )
+    for _ in range(count):
+        a, b = random.normal(size=N), random.normal(size=(N, M))
+        yield a, b, random.normal(size=N), random.random(N)
 
 
 def differences(seed):
@@ -111,10 +100,11 @@ def differences(seed):
     found = 0
     for arrays in points(seed + 1):
         traced, data = arrays[:2], arrays[2:]
-        with np.errstate(all="ignore"):
+        with silence():
             try:
                 outputs, tape = trace(lambda *xs, data=data: fun(*xs, *data), traced)
-            except (ValueError, IndexError, TypeError):  # NumPy's: a program that makes no sense
+                tape.pull(list(map(ones_like, outputs)))
+            except SENSELESS:  # NumPy's: a program that makes no sense
                 return None
             if program_of is None:
                 try:
@@ -137,6 +127,31 @@ def differences(seed):
     return found
 
 
+def differences_of_calls(seed):
+    """How many calls of a model differ from the tape; its arguments and results are in dicts."""
+    fun = program(seed)
+
+    def model(given, data):
+        results = fun(given["a"], given["b"][0], data["c"], *data["d"])
+        return {f"result {n}": [each] for n, each in enumerate(results)}
+
+    compiled, plain = model_of(model, True), model_of(model, False)
+    found = 0
+    for a, b, c, d in points(seed + 1, CALLS):
+        arguments = {"a": a, "b": [b]}, {"c": c, "d": (d,)}
+        before = [each.copy() for each in (a, b, c, d)]
+        with silence():
+            expected = derivatives(plain, arguments)
+            try:
+                own = derivatives(compiled, arguments)
+            except dg.NondeterministicModelError:
+                found += 1
+                continue
+        found += not (is_same(own, expected) and are_same(before, [a, b, c, d]))
+        overwrite(own)
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
@@ -146,9 +161,10 @@ def main():
     seed, counts = given.seed, {"same": 0, "different": 0, "not recorded": 0}
     while time.monotonic() < end:
         found = differences(seed)
-        counts["not recorded" if found is None else "different" if found else "same"] += 1
-        if found:
-            print(f"seed {seed}: {found} results differ", flush=True)
+        called = differences_of_calls(seed) if seed % 4 < 2 else 0
+        counts["different" if found or called else "same" if found == 0 else "not recorded"] += 1
+        if found or called:
+            print(f"seed {seed}: {found} results and {called} calls differ", flush=True)
         seed += 1
     print(counts)
     raise SystemExit(counts["different"] > 0)

@@ -7,7 +7,6 @@ those of a tape that is made anew.
 import dataclasses
 import gc
 import random as python_random
-import re
 import types
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import dask
 import numpy as np
 import pytest
+from captured_calls import derivatives, is_same, model_of, overwrite
 from hostile_arguments import ARGUMENTS, ERRORS, RESULTS
 from hostile_models import (
     BRANCHES,
@@ -33,14 +33,7 @@ from lengths import in_short
 
 import daskgrad as dg
 from daskgrad.compiled import backend
-from daskgrad.compiled.signatures import are_same
 from daskgrad.compiled.steps import Unrecordable
-from daskgrad.models.model import Call
-from daskgrad.models.pullbacks import capture, pull_back
-from daskgrad.models.tracing import Active
-from daskgrad.values.cotangents import Cotangent, is_differentiable
-from daskgrad.values.registrations import Structure
-from daskgrad.values.trees import flatten
 
 TABLES = (BRANCHES, NUMBERS, PLAIN, IN_PLACE, SHAPES, ERRORS, RESULTS, ARGUMENTS)
 TABLES += (SEEN, UNSEEN, AT_EACH_CALL)
@@ -55,31 +48,10 @@ def in_line():
         yield
 
 
-def derivatives(model, arguments):
-    """Value and gradient of a call with copies of its own, or its error."""
-    leaves, structure = flatten(((None, *arguments[1:]), {}))
-    call, active = Call(tuple(leaves), Structure(structure), ((0, 0),)), [Active(0, False)]
-    try:
-        captured = capture(model, call, active, arguments[:1])
-        ones = Cotangent(tuple(map(ones_like, flatten(captured.value)[0])), None)
-        pulled = pull_back(captured, ones, model, call, active, arguments[:1])
-        return captured.value, pulled.leaves
-    except dg.NondeterministicModelError:
-        raise
-    except Exception as error:
-        return type(error), re.sub("0x[0-9a-f]+", "address", str(error))
-
-
-def ones_like(leaf):
-    return np.ones_like(leaf)[()] if is_differentiable(leaf) else None
-
-
 def differences(name, choice):
     """Whether each call differed from the tape; at the end "error" if one was an error."""
     model, _, arguments, before = MODELS[name]
-    compiled, plain = [
-        dg.delayed(model, compile=each, keep="tape").model for each in (choice, False)
-    ]
+    compiled, plain = model_of(model, choice), model_of(model, False)
     random = np.random.default_rng(5)
     for n in range(CALLS):
         given = arguments(n, random)
@@ -93,18 +65,6 @@ def differences(name, choice):
             return
         yield not is_same(found, expected)
         overwrite(found)
-
-
-def is_same(found, expected):
-    (found, shape), (expected, right) = flatten(found), flatten(expected)
-    return shape == right and are_same(found, expected)
-
-
-def overwrite(found):
-    """Writes into what was returned, where that is allowed: it is the caller's."""
-    for leaf in flatten(found)[0]:
-        if isinstance(leaf, np.ndarray) and leaf.flags.writeable and leaf.dtype.kind in "fc":
-            leaf[...] = np.nan
 
 
 def became(model, choice):

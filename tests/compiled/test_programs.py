@@ -4,6 +4,7 @@ import itertools
 import warnings
 
 import autograd.numpy as anp
+import fuzz_operations
 import fuzz_programs
 import numpy as np
 import pytest
@@ -105,12 +106,20 @@ def test_most_calls_are_recorded():
 
 
 @pytest.mark.parametrize(
-    ("first", "count"), [(0, 250), pytest.param(1000, 2000, marks=pytest.mark.long)]
+    ("first", "count"), [(0, 100), pytest.param(1000, 1000, marks=pytest.mark.long)]
 )
 def test_random_programs_have_the_bits_of_the_tape(first, count):
     found = [fuzz_programs.differences(seed) for seed in range(first, first + count)]
     assert not any(found), [first + n for n, each in enumerate(found) if each]
     assert found.count(None) < 0.02 * count
+
+
+@pytest.mark.parametrize(
+    ("first", "count"), [(0, 20), pytest.param(2000, 300, marks=pytest.mark.long)]
+)
+def test_calls_of_random_programs_have_the_bits_of_the_tape(first, count):
+    found = [fuzz_programs.differences_of_calls(seed) for seed in range(first, first + count)]
+    assert not any(found), [first + n for n, each in enumerate(found) if each]
 
 
 def in_another_order(ends):
@@ -138,7 +147,7 @@ MISTAKES = {  # that a compiler may have
 
 def columns_and_rows(s):
     """The cotangent of a sum meets one in another memory order, of which a sum is taken."""
-    w = fuzz_programs.TABLE + s
+    w = fuzz_operations.TABLE + s
     return [np.sum(w) + np.sum(np.sin(w.T))]
 
 
@@ -160,3 +169,18 @@ def test_the_comparison_finds_mistakes(name, monkeypatch):
     MISTAKES[name](monkeypatch)
     are_right = all(is_right(columns_and_rows, number) for number in NUMBERS)
     assert not are_right or any(fuzz_programs.differences(seed) for seed in range(400))
+
+
+OF_ZEROS = {  # whose cotangents are negative zeros, of which a sum is positive
+    "a product": lambda x: x * 2.0,
+    "a power": lambda x: x**3,
+    "a difference": lambda x: 1.0 - x,
+    "a maximum": lambda x: np.maximum(x, 0.5),
+    "a choice": lambda x: np.where(x > 0.0, x, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", OF_ZEROS)
+@pytest.mark.parametrize("shape", [(4,), (1, 4), (4, 1), (1,)])
+def test_zeros_have_the_sign_of_the_tape(name, shape):
+    assert is_right(lambda x: [np.sum(-1.0 * (0.0 * OF_ZEROS[name](x)))], np.ones(shape))

@@ -575,6 +575,8 @@ function(
         ("ij,kj->ik", C, B),
         ("...,...->...", V, A),
         ("ij,j->ij", COLUMN, V),
+        ("i,ij->j", V[:1], A),
+        ("ij,kj->ik", COLUMN, B),
         (A, [0, 1], B, [2, 1], [0, 2]),
         (A, [0, 1], B, [2, 1]),
         (A, [Ellipsis, 1], V, [1], [Ellipsis]),

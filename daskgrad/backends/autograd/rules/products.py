@@ -119,7 +119,9 @@ declare(anp.tensordot, keywords="axes")
 # ------------------------------------------------------------------------- outer and cross
 
 
-@equivalent(anp.outer, needed=lambda a, b: np.ndim(plain(a)) > 1 or np.ndim(plain(b)) > 1, arrays=2)
+@equivalent(
+    anp.outer, needed=lambda a, b: np.ndim(plain(a)) != 1 or np.ndim(plain(b)) != 1, arrays=2
+)
 def outer(a: Any, b: Any) -> Any:
     """autograd does not flatten its arguments."""
     return anp.reshape(a, (-1, 1)) * anp.reshape(b, (1, -1))
@@ -151,18 +153,33 @@ def vdot(a: Any, b: Any) -> Any:
 
 
 def einsum_needed(*operands: Any, **kwargs: Any) -> bool:
-    """Whether the subscripts are lists, or one operand has an index twice."""
+    """Whether the subscripts are lists, or one operand has an index twice, or an axis of length one
+    stands for a longer one: its cotangent would have that length."""
     if not isinstance(operands[0], str):
         return True
     terms = operands[0].replace(" ", "").split("->")[0].replace("...", "").split(",")
-    return any(len(set(term)) < len(term) for term in terms)
+    if any(len(set(term)) < len(term) for term in terms):
+        return True
+    return any(1 in np.shape(plain(each)) for each in operands[1:]) and bool(stretched(*operands))
+
+
+def stretched(*operands: Any) -> set[str]:
+    """The subscripts of axes that have length one in one operand, and are longer in another."""
+    terms, _, arrays = read_subscripts(operands)
+    shapes = [np.shape(plain(array)) for array in arrays]
+    sizes = [*zip("".join(terms), [size for shape in shapes for size in shape], strict=True)]
+    return {letter for letter, size in sizes if size == 1} & {
+        letter for letter, size in sizes if size > 1
+    }
 
 
 @equivalent(anp.einsum, needed=einsum_needed, arrays=10**9, keywords="optimize")
 def einsum(*operands: Any, **kwargs: Any) -> Any:
-    """With subscripts as letters, and diagonals taken beforehand."""
+    """With subscripts as letters, diagonals taken beforehand, and no axis that is stretched."""
     terms, result, arrays = read_subscripts(operands)
+    letters = stretched(*operands)
     pairs = [take_diagonals(term, array) for term, array in zip(terms, arrays, strict=True)]
+    pairs = [drop_stretched(term, array, letters) for term, array in pairs]
     names = ",".join([term for term, _ in pairs])
     return anp.einsum(f"{names}->{result}", *[array for _, array in pairs], **kwargs)
 
@@ -175,6 +192,14 @@ def read_subscripts(operands: tuple) -> tuple[list[str], str, list[Any]]:
     else:
         arrays = list(operands[: 2 * (len(operands) // 2) : 2])
     return terms.split(","), result, arrays
+
+
+def drop_stretched(term: str, array: Any, letters: set[str]) -> tuple[str, Any]:
+    """An operand without its axes of length one with these subscripts."""
+    shape = np.shape(plain(array))
+    axes = [axis for axis, letter in enumerate(term) if letter in letters and shape[axis] == 1]
+    rest = "".join([letter for axis, letter in enumerate(term) if axis not in axes])
+    return rest, anp.squeeze(array, tuple(axes)) if axes else array
 
 
 def take_diagonals(term: str, array: Any) -> tuple[str, Any]:
