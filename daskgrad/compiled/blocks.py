@@ -6,8 +6,14 @@ from typing import Any
 import numpy as np
 
 from daskgrad.backends.traced_call import TracedBlock
-from daskgrad.compiled.signatures import Signature, kind_of_leaf, signature_of, without_size
-from daskgrad.values.trees import LEAF, exactly, flatten, unflatten
+from daskgrad.compiled.signatures import (
+    Signature,
+    kind_of_leaf,
+    order_within,
+    signature_of,
+    without_size,
+)
+from daskgrad.values.trees import LEAF, flatten, unflatten
 
 AT_A_TIME = 32  # results that are held
 
@@ -38,18 +44,10 @@ def leaves_of_item(item: Sequence[Any]) -> tuple[list[list[Any]], tuple]:
     """The leaves of an item's fields, and what items have in common that one program serves."""
     flat = [flatten(field) for field in item]
     kinds = [
-        (structure, order_of_item(structure), *map(kind_of_leaf, leaves))
+        (structure, order_within(structure), *map(kind_of_leaf, leaves))
         for leaves, structure in flat
     ]
     return [leaves for leaves, _ in flat], tuple(kinds)
-
-
-def order_of_item(structure: Any) -> bytes | None:
-    """The order of the keys of dicts; of a plain tuple, which is common, nothing."""
-    if structure is LEAF:
-        return b""
-    is_plain = structure.num_nodes == structure.num_leaves + 1 and structure.type is tuple
-    return b"" if is_plain else exactly(structure)
 
 
 class Group:

@@ -1,8 +1,9 @@
 """Families: calls that differ in sizes alone, whose programs have sources in common.
 
 A program of another size is made of a recording whose structure is known: nothing is written, and
-the source is the one that would have been written. That takes about as long as the tape takes for
-that call. What takes longer is done as long as it takes a share of the tape's own time.
+the source is the one that would have been written. That takes twice as long as the tape takes for
+that call. So it is done when a size comes again, and at its first call as long as all that is tried
+takes a share of the tape's own time.
 """
 
 import math
@@ -18,7 +19,8 @@ ALONE_AT = 10  # calls of a size that has no source in common with others
 MOST_SOURCES = 64
 MOST_FAILURES = 2  # of sizes that get no program, before a family gets no more
 SHARE_OF_CHECKS = 0.02  # of the time that they may take
-SHARE_OF_MAKING = 0.4  # of the time of forward passes on the tape
+SHARE_OF_TRIALS = 0.15  # of the time of forward passes on the tape
+MOST_MISSES = 4  # more than hits, of trials to find a source
 SLOW = 0.02  # seconds: a call whose time goes to NumPy
 
 
@@ -37,7 +39,8 @@ class Family:
         self.failures = 0
         self.seconds = 0.0  # of the tape
         self._fastest = math.inf
-        self._spent = 0.0  # in vain, or more than the tape would have taken
+        self._spent = 0.0  # on trials and on programs of single sizes
+        self._hits = MOST_MISSES  # more than misses
         self._sources: dict[int, tuple[Any, Source]] = {}
         self._unknown: dict[int, Any] = {}  # structures without a source: who met them first
 
@@ -64,8 +67,20 @@ class Family:
         return bool(self._sources)
 
     def may_spend(self) -> bool:
-        """Whether a program may be tried now."""
-        return self._spent <= SHARE_OF_MAKING * self.seconds and self.failures < MOST_FAILURES
+        """Whether a program may be tried now, whatever it is good for."""
+        is_cheap = self._spent <= SHARE_OF_TRIALS * self.seconds
+        return is_cheap and self.failures < MOST_FAILURES
+
+    @property
+    def is_promising(self) -> bool:
+        """Whether a source is likely to be known for a size that comes again."""
+        return self._hits >= 0 and self.failures < MOST_FAILURES
+
+    def count_trial(self, seconds: float, is_hit: bool, comes_again: bool) -> None:
+        """Takes down how long it took to look for a source, and whether there was one."""
+        self._hits = min(self._hits + 1, MOST_MISSES) if is_hit else self._hits - 1
+        if not (is_hit and comes_again):
+            self._spent += seconds / 2 if is_hit else seconds  # the tape would have taken some
 
     def spend(self, seconds: float) -> None:
         self._spent += seconds

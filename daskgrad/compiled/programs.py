@@ -25,6 +25,7 @@ from daskgrad.compiled.steps import Unrecordable
 from daskgrad.compiled.watch import Watch
 from daskgrad.compiled.ways import Recorded, Way, recorded
 from daskgrad.compiled.writing import Source
+from daskgrad.values import cotangents
 from daskgrad.values.descriptions import function_name
 from daskgrad.values.errors import NondeterministicModelError
 
@@ -80,6 +81,22 @@ class Programs:
         if entry is None and len(self._entries) < MOST_SIGNATURES:
             entry = self._entries[signature.key] = Entry(self._family(fun, signature))
         return entry
+
+    def count_sizes(self, signature: Signature) -> tuple[int, int, int]:
+        """Of calls that differ from this one in sizes alone, and in what is traced: how many sizes
+        there were, those that have programs, and the sources of these."""
+        structure, order, _, kinds = family_of(signature.key)
+        families = {
+            family
+            for key, family in self._families.items()
+            if (key[0], key[1], key[3]) == (structure, order, kinds)
+        }
+        served = [each for each in self._entries.values() if each.family in families and each.ways]
+        return (
+            sum([family.sizes for family in families]),
+            len(served),
+            len({way.program.forward.__code__ for each in served for way in each.ways}),
+        )
 
     def _family(self, fun: Callable, signature: Signature) -> Family:
         key = family_of(signature.key)
@@ -138,7 +155,7 @@ class Entry:
         is_due, begin = self.is_due, time.perf_counter()
         found, doubt, is_new = self.run(inputs), "", False
         if found is None and self._may_adopt():
-            found, doubt = self._adopt(call, layout, signature, inputs)
+            found, doubt = self._adopt(call, arrays, layout, signature)
             is_new = True
         if found is not None:
             way, outputs, residuals = found
@@ -228,37 +245,35 @@ class Entry:
     def _may_adopt(self) -> bool:
         """Whether to look for a known source for a size that has no program."""
         family = self.family
-        if self.ways or not family.has_sources or not family.may_spend():
+        if self.ways or not family.has_sources:
             return False
-        return self._structure is None or family.knows(self._structure)
+        if self._structure is not None and not family.knows(self._structure):
+            return False
+        return family.may_spend() or (self._calls > 0 and family.is_promising)
 
     def _adopt(
-        self, call: TracedCall, layout: Layout, signature: Signature, inputs: Sequence[Any]
+        self, call: TracedCall, arrays: Sequence[Any], layout: Layout, signature: Signature
     ) -> tuple[tuple[Way, list[Any], tuple] | None, str]:
         """Records a call, and runs a program of a known source, if that is its source; and what
         may be wrong with it."""
         begin, found, doubt = time.perf_counter(), None, ""
-        middle = begin
         try:
             made = recorded(call.fun.fun, layout, signature)
-            middle = time.perf_counter()
             source = self.family.source(made.recording)
             if source is None:
                 self._structure = hash(made.recording.structure)
             else:
-                found = self._run_new(made, source, inputs)
+                inputs = [layout.leaves[place] for place in signature.places]
+                found = self._run_new(made, source, inputs, arrays)
         except Unrecordable as error:
             doubt = str(error)
         except Exception as error:
             doubt = f"its program fails: {type(error).__name__}: {error}"
-        if found is None:
-            middle = begin
-        self.family.seconds += middle - begin
-        self.family.spend(time.perf_counter() - middle)
+        self.family.count_trial(time.perf_counter() - begin, found is not None, self._calls > 0)
         return found, doubt
 
     def _run_new(
-        self, made: Recorded, source: Source, inputs: Sequence[Any]
+        self, made: Recorded, source: Source, inputs: Sequence[Any], arrays: Sequence[Any]
     ) -> tuple[Way, list[Any], tuple]:
         """Outputs and residuals of a program of a known source, which are compared first."""
         way = made.way(source)
@@ -269,7 +284,8 @@ class Entry:
             slopes = tape.pull(way.program.examples)
         if not (are_same(outputs, expected) and are_same(pulled, slopes)):
             raise Unrecordable("the program of another size differs from the model")
-        way = way._replace(tape_nbytes=nbytes_of(tape))
+        if cotangents.nbytes(arrays) > cotangents.SMALL:  # otherwise nobody asks
+            way = way._replace(tape_nbytes=nbytes_of(tape))
         self.ways.append(way)
         return way, outputs, residuals
 

@@ -16,7 +16,8 @@ def tape_of(recording: Recording, order: Sequence[int]) -> tuple[list[Any], Tape
         if step.fun is None and step.is_traced:
             nodes[step] = TapeNode.new_root(step.value)
         elif step.is_traced:
-            args, kwargs = values_in(step.args), values_in(step.kwargs)
+            args = tuple(map(values_in, step.args))
+            kwargs = values_in(step.kwargs) if step.kwargs else {}
             parents = tuple([nodes[parent] for parent in step.parents])
             nodes[step] = TapeNode(step.value, step.fun, args, kwargs, step.argnums, parents)
     roots = [nodes[step] for step in recording.inputs if step.is_traced]
@@ -27,11 +28,11 @@ def tape_of(recording: Recording, order: Sequence[int]) -> tuple[list[Any], Tape
 
 def values_in(given: Any) -> Any:
     """Arguments with the values of their steps and parameters."""
-    if isinstance(given, Step | Parameter):
+    kind = type(given)
+    if kind is Step or kind is Parameter:
         return given.value
-    if isinstance(given, list | tuple):
-        values = [values_in(each) for each in given]
-        return values if isinstance(given, list) else tuple(values)
-    if isinstance(given, dict):
+    if kind is tuple:
+        return tuple(map(values_in, given))
+    if kind is dict:
         return {name: values_in(each) for name, each in given.items()}
-    return given
+    return list(map(values_in, given)) if kind is list else given

@@ -62,8 +62,33 @@ def without_size(kind: tuple | None) -> tuple | None:
 def order_of(structure: Any) -> bytes | None:
     """Tells structures of arguments apart that are equal but for the order of a dict's keys; None
     if that cannot be told."""
-    has_containers = structure.num_nodes > structure.num_leaves + 3  # (args, kwargs) itself
-    return exactly(structure) if has_containers or structure.child(1).num_leaves > 1 else b""
+    return (
+        order_within(structure.child(0))
+        if structure.child(1).num_leaves < 2
+        else exactly(structure)
+    )
+
+
+def order_within(structure: Any) -> bytes | None:
+    """The same of any structure; nothing for arrays in lists and tuples, as most are."""
+    has_order = _have_order.get(structure)
+    if has_order is None:
+        if len(_have_order) >= MOST_STRUCTURES:
+            _have_order.clear()
+        has_order = _have_order[structure] = has_keys(structure)
+    return exactly(structure) if has_order else b""
+
+
+MOST_STRUCTURES = 1024
+_have_order: dict[Any, bool] = {}
+
+
+def has_keys(structure: Any) -> bool:
+    """Whether there may be a dict within."""
+    kind = structure.type
+    if not (kind is None or kind is list or issubclass(kind, tuple)):
+        return True
+    return any(map(has_keys, structure.children()))
 
 
 def kind_of_leaf(leaf: Any) -> tuple | None:
@@ -85,6 +110,8 @@ def is_same(first: Any, second: Any) -> bool:
     if first is None or second is None:
         return first is second
     if type(first) is type(second) is np.ndarray and have_same_bytes(first, second):
+        return True
+    if type(first) is type(second) is np.float64 and first == second and first:
         return True
     one, other = np.asarray(first), np.asarray(second)
     if one.dtype != other.dtype or one.shape != other.shape:

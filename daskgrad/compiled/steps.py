@@ -18,6 +18,9 @@ from daskgrad.backends.autograd.trace_numbers import trace_numbers
 PYTHONS = (bool, int, float, complex)
 
 
+HANDLED = frozenset(["raise", "call", "log", "print"])  # floating-point errors
+
+
 class Unrecordable(Exception):
     """A model did what no list of calls can repeat; the message tells what, and where."""
 
@@ -156,7 +159,7 @@ class Recording:
     def require_no_handlers(self) -> None:
         """Raises if the model does something about floating-point errors, which are silent while
         it is recorded."""
-        if not {"raise", "call", "log", "print"}.isdisjoint(np.geterr().values()):
+        if not HANDLED.isdisjoint(np.geterr().values()):
             raise self.refuse("the model handles floating-point errors")
         if warnings.filters is not self._filters and warnings.filters[0][:2] != ("ignore", None):
             raise self.refuse("the model handles warnings")
