@@ -20,7 +20,7 @@ from daskgrad.backends.autograd.custom import (
     unbundle,
     with_derivative,
 )
-from daskgrad.compiled.boxes import HIDDEN, RecordingBox, is_box
+from daskgrad.compiled.boxes import ARRAYS, HIDDEN, is_box, part_of
 from daskgrad.compiled.program import Diverged
 from daskgrad.compiled.steps import PYTHONS, Recording, Step
 from daskgrad.values.protection import read_only_leaf
@@ -45,7 +45,7 @@ def record_rule_call(function: Any, leaves: Sequence[Any], structure: Any, kwarg
         raise recording.refuse(f"{fun.__name__} uses an array that is not an argument of it")
     run = Step.of_call(recording, parts, fun, steps, {})
     outputs = [
-        part_of(recording, run, number, leaf) if is_number(leaf) else leaf
+        part_of(run, number, leaf) if isinstance(leaf, ARRAYS) else leaf
         for number, leaf in enumerate(parts[2:], 2)
     ]
     if fun.active:
@@ -53,15 +53,6 @@ def record_rule_call(function: Any, leaves: Sequence[Any], structure: Any, kwarg
         box = new_box(answer.value, recording.number, answer)
         outputs = substitute(outputs, fun.active, unbundle(box, len(fun.active)))
     return unflatten(fun.structure_of_value, outputs)
-
-
-def is_number(leaf: Any) -> bool:
-    return isinstance(leaf, np.ndarray | np.generic | bool | int | float | complex)
-
-
-def part_of(recording: Recording, run: Step, number: int, leaf: Any) -> RecordingBox:
-    step = Step.of_call(recording, leaf, operator.getitem, (run, number), {})
-    return RecordingBox(leaf, recording.number, step)
 
 
 def answer_step(
