@@ -17,10 +17,11 @@ from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vspaces import ArrayVSpace
 from autograd.tracer import trace_primitives_map
 
+from daskgrad.backends.autograd.custom import call_rule
 from daskgrad.compiled.adjoints import is_double, value_of
 from daskgrad.compiled.boxes import IN_PLACE, same
 from daskgrad.compiled.lines import Line, Writer, has_steps
-from daskgrad.compiled.rule_calls import RuleCall, answer_of
+from daskgrad.compiled.rule_calls import RuleCall
 from daskgrad.compiled.steps import PYTHONS, Guard, Step
 
 OPERATORS = {
@@ -56,7 +57,7 @@ SHAPED = {  # functions other than ufuncs whose values have the same shape for a
     VSpace.mut_add,
     same,
     np.ndarray.copy,
-    answer_of,
+    call_rule,
 }
 
 
@@ -138,7 +139,7 @@ PYTHONS_OWN = {  # operators of data
     operator.neg: "-{}",
     operator.invert: "~{}",
 }
-TEXTS = {same: "{}", np.ndarray.copy: "{}.copy()", operator.getitem: "{}[{}]", answer_of: "{1}"}
+TEXTS = {same: "{}", np.ndarray.copy: "{}.copy()", operator.getitem: "{}[{}]", call_rule: "{1}"}
 
 
 def text_of_sum(writer: Writer, step: Step) -> str:

@@ -10,13 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from autograd.core import defvjp_argnums
 from autograd.tracer import isbox, new_box
 
 from daskgrad.backends.autograd.custom import (
     Call,
     bundle,
-    pullback_rule,
+    call_rule,
     unbundle,
     with_derivative,
 )
@@ -64,15 +63,8 @@ def answer_step(
         for number in (0, 1)
     ]
     argnums = tuple([place + 1 for place in places])
-    args = (call, answer)
-    return Step.of_call(recording, answer.value, answer_of, args, {}, argnums, tuple(parents))
-
-
-def answer_of(call: Call, answer: Any) -> Any:
-    return answer
-
-
-defvjp_argnums(answer_of, pullback_rule)  # as that of a call on the tape
+    args = (call, answer)  # the rule of ``call_rule`` asks for the first alone
+    return Step.of_call(recording, answer.value, call_rule, args, {}, argnums, tuple(parents))
 
 
 class RuleCall:

@@ -1,4 +1,4 @@
-"""Tangents of compiled models, and their gradients: jvp, hvp, Jacobians and Hessians by programs."""
+"""Tangents of compiled models, and their gradients: jvp, hvp and Jacobians by programs."""
 
 import itertools
 import warnings
