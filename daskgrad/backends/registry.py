@@ -142,12 +142,12 @@ def compiled(which: str, how: bool | str) -> str:
 
     ValueError if there is none and the user has asked for it.
     """
-    if how is True and which not in COMPILED:
+    if how is True and which not in list(COMPILED):
         raise ValueError(
             f"compile=True is for models of backend {' or '.join(map(repr, COMPILED))}; found "
             f"{which!r}"
         )
-    return COMPILED.get(which, {}).get(how, which)
+    return COMPILED[which].get(how, which) if which in list(COMPILED) else which
 
 
 def is_compiled(which: str | SentBackend) -> bool:

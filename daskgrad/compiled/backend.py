@@ -117,7 +117,9 @@ def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], Any]:
 
 def run(fun: Any, args: tuple, kwargs: dict, is_vouched: bool = True) -> Any:
     """The value of a call: by a program for what traces within, the tangents of a model."""
-    model = fun.load() if hasattr(fun, "daskgrad_digest") else fun
+    model: Any = fun.fun if type(fun) is Compiled else fun
+    if hasattr(model, "daskgrad_digest"):
+        model = model.load()
     if not hasattr(model, "daskgrad_pushed"):
         return autograd.run(fun, args, kwargs)
     prepared = prepare(fun, is_vouched)

@@ -58,7 +58,7 @@ class Watch:
             self._follow_fields(thing)
 
     def _follow_fields(self, thing: Any) -> None:
-        if isinstance(thing, np.ndarray):
+        if type(thing) is np.ndarray:
             if thing.nbytes <= SMALL and thing.dtype.kind != "O":
                 self._arrays.append((thing, thing.tobytes()))
         elif isinstance(thing, partial):
