@@ -18,6 +18,7 @@ from daskgrad.backends.traced_call import TracedCall
 from daskgrad.compiled.blocks import trace_block as trace_block
 from daskgrad.compiled.evaluations import Evaluation
 from daskgrad.compiled.programs import Programs
+from daskgrad.compiled.watch import is_rule
 from daskgrad.values.caches import kept_or_made
 from daskgrad.values.trees import unflatten
 
@@ -49,8 +50,11 @@ def prepare(fun: Any) -> Compiled:
     digest = getattr(fun, "daskgrad_digest", None)
     if digest is not None:
         return Compiled(fun.load(), kept_or_made(_sent, digest, Programs, MOST_MODELS))
+    which = getattr(fun, "daskgrad_pushed", (fun,))
+    if is_rule(which[0]):  # a program would be one call of it, and keep it alive
+        return Compiled(fun, Programs())
     try:
-        return Compiled(fun, programs_of(*getattr(fun, "daskgrad_pushed", (fun,))))
+        return Compiled(fun, programs_of(*which))
     except TypeError:  # there are no weak references to it
         return Compiled(fun, Programs())
 
