@@ -32,7 +32,7 @@ from daskgrad.backends.autograd.forward import require_array, tangent_of
 from daskgrad.backends.autograd.plain_calls import call_function, call_ufunc
 from daskgrad.backends.autograd.reverse import add_in_place
 from daskgrad.backends.autograd.rules.arrangements import places_of
-from daskgrad.compiled.steps import PYTHONS, Guard, Step
+from daskgrad.compiled.steps import PYTHONS, Guard, Recording, Step
 
 HIDDEN = Box.__dict__["_value"]  # the slot under the property of this name
 BY_PRIMITIVES = anp.sin.__code__  # autograd's wrapper that records calls
@@ -90,14 +90,18 @@ class Hiding(Box):
         frame = reader(sys._getframe(1))
         if not looks_at_shape(frame):
             raise self._refuse("the model takes the number out of a traced value")
-        if "raise" in np.geterr().values():  # nothing is, around the model
-            raise self._refuse("the model has NumPy raise an exception for floating-point errors")
+        require_no_exceptions(self._node.recording)
         if frame.f_code is BY_PRIMITIVES and may_fail(frame):
             self._node.recording.open_calls[frame] = changed_by(frame)
         return HIDDEN.__get__(self)
 
     def _refuse(self, what: str) -> Exception:
         return self._node.recording.refuse(what)
+
+
+def require_no_exceptions(recording: Recording) -> None:
+    if "raise" in np.geterr().values():  # nothing is, around the model
+        raise recording.refuse("the model has NumPy raise an exception for floating-point errors")
 
 
 def may_fail(frame: Any) -> bool:
@@ -323,6 +327,7 @@ def call_of_data(
 ) -> Any:
     """A call with boxes in any places; the tape sees it if its first argument is ``traced``."""
     recording = boxes_within((args, kwargs))[0]._node.recording
+    require_no_exceptions(recording)
     values, options = (replace_boxes(each, HIDDEN.__get__) for each in (args, kwargs))
     try:
         value = fun(*values, **options)
@@ -401,7 +406,9 @@ def nested(make: Callable) -> Callable:
 
     def make_box(value: Any, number: int, node: Any) -> Any:
         if type(node) is Step:
-            raise node.recording.refuse(f"{node.name} is called with a traced keyword argument")
+            raise node.recording.refuse(
+                f"{node.name} uses a traced value that is not a positional argument of it"
+            )
         if type(HIDDEN.__get__(value)) in INTEGERS:
             raise KeyError  # as for the number itself
         return make(value, number, node)

@@ -242,7 +242,18 @@ def keeps(x):
     return np.sum(x**2)
 
 
+def raising_for_data(x):
+    data = dg.value(x)
+    try:
+        with np.errstate(invalid="raise"):
+            weights = (data - 0.5) ** 0.5
+    except FloatingPointError:
+        weights = np.ones(5)
+    return np.sum(weights * x)
+
+
 HOSTILE = {
+    "NumPy raises for data": raising_for_data,
     "a rule of any shape": lambda x: np.sum(of_any_shape(x)),
     "a rule that raises": lambda x: np.sum(raising(x)),
     "a rule whose error is caught": caught_rule,
@@ -279,7 +290,7 @@ def test_hostile_models_are_right(name):
     found, expected = (
         derivatives_of(dg.delayed(model, compile=is_compiled)) for is_compiled in (True, False)
     )
-    for x in points(12):
+    for x in [*[np.abs(x) + 0.6 for x in points(5)], *points(12)]:
         assert_same(outcome(lambda x=x: found(x)), outcome(lambda x=x: expected(x)))
 
 
