@@ -18,7 +18,7 @@ from daskgrad.backends.traced_call import TracedCall
 from daskgrad.compiled.blocks import trace_block
 from daskgrad.compiled.evaluations import Evaluation
 from daskgrad.compiled.programs import Programs
-from daskgrad.compiled.watch import SMALL, content_of
+from daskgrad.compiled.watch import SMALL, content_of, is_rule
 from daskgrad.values.caches import kept_or_made
 from daskgrad.values.trees import unflatten
 
@@ -55,6 +55,8 @@ def prepare(fun: Any, is_vouched: bool = True) -> Compiled:
         return Compiled(fun.load(), kept_or_made(_sent, (digest, is_vouched), make, MOST_MODELS))
     pushed: tuple = getattr(fun, "daskgrad_pushed", (fun,))
     base, *how = *pushed, is_vouched
+    if is_rule(base):  # a program would be one call of it, and keep it alive
+        return Compiled(fun, make())
     held: list[Any] = []
     key = definition(base, held)
     if key is not None:

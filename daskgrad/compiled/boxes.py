@@ -32,7 +32,7 @@ from daskgrad.backends.autograd.forward import require_array, tangent_of
 from daskgrad.backends.autograd.plain_calls import call_function, call_ufunc
 from daskgrad.backends.autograd.reverse import add_in_place
 from daskgrad.backends.autograd.rules.arrangements import places_of
-from daskgrad.compiled.steps import PYTHONS, Guard, Step
+from daskgrad.compiled.steps import PYTHONS, Guard, Recording, Step
 
 HIDDEN = Box.__dict__["_value"]  # the slot under the property of this name
 BY_PRIMITIVES = anp.sin.__code__  # autograd's wrapper that records calls
@@ -404,7 +404,9 @@ def nested(make: Callable) -> Callable:
 
     def make_box(value: Any, number: int, node: Any) -> Any:
         if type(node) is Step:
-            raise node.recording.refuse(f"{node.name} is called with a traced keyword argument")
+            raise node.recording.refuse(
+                f"{node.name} uses a traced value that is not a positional argument of it"
+            )
         if type(HIDDEN.__get__(value)) in INTEGERS:
             raise KeyError  # as for the number itself
         return make(value, number, node)

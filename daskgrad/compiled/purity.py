@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from daskgrad.compiled.boxes import BY_CONSTANTS, BY_PRIMITIVES
-from daskgrad.compiled.watch import MISSING, SMALL, content_of
+from daskgrad.compiled.watch import MISSING, SMALL, content_of, is_rule
 from daskgrad.values.descriptions import function_name
 
 LIBRARIES = {
@@ -89,8 +89,8 @@ class Reader:
             self._follow_class(thing)
         elif type(thing) is np.ndarray:
             require_constant(thing, name)
-        elif type(thing).__module__.startswith("daskgrad.") and callable(thing):
-            self.follow(getattr(thing, "fun", None), name)  # a function with rules of its own
+        elif is_rule(thing):
+            self.follow(thing.fun, name)  # its rules are called as they are
         elif not is_function_of_library(thing):
             raise Impure(f"it refers to {name!r}, an object of type {type(thing).__qualname__}")
 
@@ -216,6 +216,8 @@ def is_read_only(array: Any) -> bool:
 
 def is_function_of_library(thing: Any) -> bool:
     """Whether this is a function of a known library that belongs to no object."""
+    if type(thing).__module__.startswith("daskgrad.scipy."):
+        return True  # distributions
     owner = getattr(thing, "__self__", None)
     if not callable(thing) or not (owner is None or isinstance(owner, types.ModuleType)):
         return False

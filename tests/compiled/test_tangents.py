@@ -11,6 +11,7 @@ from functions_all import in_runs
 from numpy.testing import assert_array_equal
 from outcomes import entries_of
 from sweep import calls_of
+from test_derivatives_within import MATRIX, cube, root
 from test_programs import moved
 
 import daskgrad as dg
@@ -74,6 +75,26 @@ ASKED = {  # of a model, at a point and along a direction
     "jvp along one of two": (term, lambda m, x, v: dg.jvp(m, (x, v), (None, x))),
     "jvp of branches": (branching, lambda m, x, v: dg.jvp(m, (x,), (v,))),
     "jvp of a gradient": (with_gradient, lambda m, x, v: dg.jvp(m, (x,), (v,))),
+    "jvp of a custom rule": (
+        lambda x: np.sum(cube(x) * x),
+        lambda m, x, v: dg.jvp(m, (x,), (v,)),
+    ),
+    "hvp of a custom rule": (
+        lambda x: np.sum(cube(x) * x),
+        lambda m, x, v: dg.hvp(m, (x,), (v,)),
+    ),
+    "jvp of a root": (
+        lambda x: np.sum(root(x, MATRIX) * x),
+        lambda m, x, v: dg.jvp(m, (x,), (v,)),
+    ),
+    "hvp of a root": (
+        lambda x: np.sum(root(x, MATRIX) * x),
+        lambda m, x, v: dg.hvp(m, (x,), (v,)),
+    ),
+    "jvp with the plain number": (
+        lambda x: np.sum(x * dg.value(x)) * dg.stop_gradient(x)[0],
+        lambda m, x, v: dg.jvp(m, (x,), (v,)),
+    ),
     "hvp": (loss, lambda m, x, v: dg.hvp(m, (x,), (v,))),
     "hvp of branches": (branching, lambda m, x, v: dg.hvp(m, (x,), (v,))),
     "hvp of a gradient": (with_gradient, lambda m, x, v: dg.hvp(m, (x,), (v,))),
