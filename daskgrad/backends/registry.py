@@ -14,7 +14,11 @@ from daskgrad.backends.protocol import Backend
 EXTRAS = {"jax": "jax", "torch": "torch"}  # optional backends, and the libraries that they need
 NAMES = ("autograd", *EXTRAS)
 COMPILED = {"autograd": "compiled"}  # what ``dg.delayed(fun, compile=True)`` makes of a backend
-MODULES = {"compiled": "daskgrad.compiled.backend"}  # of the package, and no user asks for it
+BY_HAND = "by_hand"  # what ``dg.delayed(fun, gradient=True)`` makes of autograd
+MODULES = {  # of the package, and no user asks for them
+    "compiled": "daskgrad.compiled.backend",
+    BY_HAND: "daskgrad.backends.by_hand",
+}
 FUNCTIONS = tuple([name for name in vars(Backend) if not name.startswith("_")])
 
 _loaded: dict[Any, Any] = {}  # backends of the package and registered ones, by name
