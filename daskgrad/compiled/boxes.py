@@ -32,7 +32,7 @@ from daskgrad.backends.autograd.forward import require_array, tangent_of
 from daskgrad.backends.autograd.plain_calls import call_function, call_ufunc
 from daskgrad.backends.autograd.reverse import add_in_place
 from daskgrad.backends.autograd.rules.arrangements import places_of
-from daskgrad.compiled.steps import PYTHONS, Guard, Recording, Step
+from daskgrad.compiled.steps import PYTHONS, Guard, Step
 
 HIDDEN = Box.__dict__["_value"]  # the slot under the property of this name
 BY_PRIMITIVES = anp.sin.__code__  # autograd's wrapper that records calls

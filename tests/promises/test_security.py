@@ -304,6 +304,7 @@ UNPICKLED = {  # module -> what it loads, and why that came over Dask's own chan
     "backends.autograd.pickling": "a model's function: `models.model` calls it",
     "backends.jax.pickling": "a model's function: `models.model` calls it",
     "backends.torch": "a model's function: `models.model` calls it",
+    "backends.by_hand.function": "a model's function: `models.model` calls it",
     "compiled.lines": "a line that it wrote itself of a model's calls",
     "compiled.backward": "an index in a line that it wrote itself",
     "compiled.program": "the program that it wrote itself of a model's calls",
