@@ -57,11 +57,8 @@ class Pulled:
         A thin one serves where all of these are in C order: NumPy gives a result the order of its
         operands, and the bits of later sums depend on it.
         """
-        are_in_order = [self.is_in_order(each) for each in (*operands, self.step)]
-        return self.g if all(are_in_order) else self.full()
-
-    def is_in_order(self, operand: Any) -> bool:
-        return np.asarray(value_of(operand)).flags.c_contiguous
+        values = [np.asarray(value_of(each)) for each in (*operands, self.step)]
+        return self.g if all([value.flags.c_contiguous for value in values]) else self.full()
 
     def full(self) -> str:
         """The cotangent with all its axes."""
@@ -183,10 +180,9 @@ def fit(call: Pulled, text: str, shape: Shape) -> str:
     reduce = call.writer.name(np.add.reduce)
     for _ in range(len(call.shape) - len(shape)):
         text = f"{reduce}({text}, axis=0)"
-    if shape == call.shape and all([call.is_in_order(each) for each in call.step.args]):
-        return f"({text}) + 0.0"
+    rest = call.shape[len(call.shape) - len(shape) :]
     for axis, size in enumerate(shape):
-        if size == 1:
+        if size == 1 and rest[axis] != 1:
             text = f"{reduce}({text}, axis={axis}, keepdims=True)"
     return text
 

@@ -14,7 +14,7 @@ from daskgrad.compiled.watch import Watch
 from daskgrad.compiled.writing import Source
 
 COMPILED_AT = 3  # calls of a family: what is called twice is traced in less time
-UNASKED_AT = 10  # calls, where nobody asked for it: to write a program takes as long as these
+UNASKED_AT = 4  # calls, where nobody asked for it and some more came before
 ALONE_AT = 10  # calls of a size that has no source in common with others
 MOST_SOURCES = 64
 MOST_FAILURES = 2  # of sizes that get no program, before a family gets no more

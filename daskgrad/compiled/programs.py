@@ -29,6 +29,7 @@ from daskgrad.values import cotangents
 from daskgrad.values.descriptions import function_name
 from daskgrad.values.errors import NondeterministicModelError
 
+COLD = 6  # calls of a model that nobody vouched for, after which it is looked at
 MOST_SIGNATURES = 1024  # of one model: items may be of many sizes
 MOST_WAYS = 8  # through one model, for one signature
 
@@ -45,6 +46,7 @@ class Programs:
         self._entries: dict[Any, Entry] = {}
         self._families: dict[Any, Family] = {}
         self.impurity: str | None = None
+        self._cold = 0 if is_vouched else COLD
         self._shortcuts: dict[Any, Shortcuts] = {}
 
     def shortcuts(self, numbers: tuple[int, ...], is_bare: bool, has_out: bool) -> Shortcuts | None:
@@ -59,7 +61,8 @@ class Programs:
         self, fun: Callable, call: TracedCall, arrays: Sequence[Any]
     ) -> tuple[list[Any], Any]:
         """What ``reverse.trace`` returns, by a program where there is one."""
-        if self.impurity is not None:
+        if self._cold or self.impurity is not None:
+            self._cold = max(self._cold - 1, 0)
             return trace(call, arrays)
         layout = call.layout()
         signature = signature_of(layout)

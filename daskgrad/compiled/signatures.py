@@ -10,7 +10,11 @@ from daskgrad.values.trees import exactly
 
 NUMBERS = (float, complex, np.generic)
 CONSTANT = "constant"
+MOST_STRUCTURES = 256
 STATIC = (bool, int, str, bytes, type(None))
+
+
+_without_dicts: set[Any] = set()  # structures that equal no other one
 
 
 class Signature(NamedTuple):

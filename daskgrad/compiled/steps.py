@@ -147,6 +147,7 @@ class Recording:
         self.numbered: list[Step] = []
         self.refusal: Unrecordable | None = None
         self.without_derivative = without_derivative()
+        self.taken_out: list[Any] = []  # boxes of what the model takes for plain numbers
         self.open_calls: dict[Any, Any] = {}  # frames of calls that have not returned
         self._filters = warnings.filters
 

@@ -129,7 +129,7 @@ ERRORS = {
         lambda x, a: np.max(x) + np.sum(x) * a, PROGRAM, late(1.0, math.nan)
     ),
     "the sign of zero": Hostile(lambda x, a: np.sum(x) * (x[0] / a), PROGRAM, late(0.0, -0.0)),
-    "what autograd refuses": Hostile(lambda x: np.linalg.lstsq(np.diag(x), x)[0][0], TAPE),
+    "least squares": Hostile(lambda x: np.linalg.lstsq(np.diag(x), x)[0][0]),
 }
 
 
