@@ -15,6 +15,7 @@ from daskgrad.compiled.backward import Backward
 from daskgrad.compiled.forward import line_of, shape_check
 from daskgrad.compiled.lines import Line, Writer, needed
 from daskgrad.compiled.program import Diverged, Program
+from daskgrad.compiled.repetitions import repeatable
 from daskgrad.compiled.steps import Recording, Step
 
 _numbers = itertools.count()
@@ -56,9 +57,17 @@ def write(recording: Recording, name: str, order: Sequence[int]) -> Program:
 
 
 def forward_lines(writer: Writer, recording: Recording) -> list[Line]:
-    lines = []
+    lines: list[Line] = []
+    known: dict[str, Step] = {}
+    there = repeatable(recording)
     for step in recording.steps:
-        lines.append(line_of(writer, step))
+        line = line_of(writer, step)
+        if isinstance(step, Step) and id(step) in there:
+            earlier = known.setdefault(line.value, step)
+            if earlier is not step:
+                writer.rename(step, earlier)
+                continue
+        lines.append(line)
         check = shape_check(writer, step)
         lines.extend([check] if check else [])
     return lines
