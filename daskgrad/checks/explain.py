@@ -12,7 +12,8 @@ from daskgrad.compiled.program import Program
 from daskgrad.compiled.purity import impurity_of, impurity_of_containers
 from daskgrad.compiled.signatures import Signature, signature_of
 from daskgrad.compiled.steps import Unrecordable
-from daskgrad.compiled.ways import way_of
+from daskgrad.compiled.ways import recorded
+from daskgrad.compiled.writing import program_of, source_of
 from daskgrad.graph.delayed import as_model
 from daskgrad.values import cotangents
 from daskgrad.values.descriptions import describe
@@ -42,7 +43,8 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     if signature is None:
         return f"{made.name!r} is not compiled: an argument is neither a number nor an array"
     try:
-        program = way_of(made.fun, made.name, layout, signature).program
+        found = recorded(made.fun, layout, signature)
+        program = program_of(source_of(found.recording, made.name, found.order), found.recording)
     except Unrecordable as error:
         return f"{made.name!r} is not compiled: {error}"
     head = f"{made.name!r} is compiled to"

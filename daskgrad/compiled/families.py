@@ -9,9 +9,9 @@ takes a share of the tape's own time.
 import math
 from typing import Any
 
+from daskgrad.compiled.program import Source
 from daskgrad.compiled.steps import Recording
 from daskgrad.compiled.watch import Watch
-from daskgrad.compiled.writing import Source
 
 COMPILED_AT = 3  # calls of a family: what is called twice is traced in less time
 UNASKED_AT = 4  # calls, where nobody asked for it and some more came before

@@ -23,6 +23,22 @@ class Diverged(Exception):
     """The data takes another way through the model than when it was recorded."""
 
 
+class Source(NamedTuple):
+    """The text of a program, and its code.
+
+    ``constants`` are the functions and objects that it names; ``parameters`` and ``derived`` are
+    constants that each recording has its own of: numbers in its list of parameters, and functions
+    of what it refers to.
+    """
+
+    name: str
+    text: str
+    code: types.CodeType
+    constants: Mapping[str, Any]
+    parameters: Mapping[str, int]
+    derived: Mapping[str, tuple[Callable[..., Any], Sequence[Any]]]
+
+
 class Program(NamedTuple):
     """``forward`` takes all arrays of a call and returns the outputs and the residuals;
     ``backward`` takes the residuals and cotangents, and returns those of the traced arrays.

@@ -16,7 +16,7 @@ import numpy as np
 from daskgrad.backends.autograd.reverse import trace
 from daskgrad.backends.traced_call import Layout, TracedCall
 from daskgrad.compiled.families import ALONE_AT, SLOW, Family
-from daskgrad.compiled.program import CompiledTape, Diverged, Program
+from daskgrad.compiled.program import CompiledTape, Diverged, Program, Source
 from daskgrad.compiled.purity import impurity_of, impurity_of_containers
 from daskgrad.compiled.recorded_tape import tape_of
 from daskgrad.compiled.shortcuts import Shortcuts
@@ -24,7 +24,7 @@ from daskgrad.compiled.signatures import Signature, are_same, family_of, signatu
 from daskgrad.compiled.steps import Unrecordable
 from daskgrad.compiled.watch import Watch
 from daskgrad.compiled.ways import Recorded, Way, recorded
-from daskgrad.compiled.writing import Source
+from daskgrad.compiled.writing import program_of, source_of
 from daskgrad.values import cotangents
 from daskgrad.values.descriptions import function_name
 from daskgrad.values.errors import NondeterministicModelError
@@ -169,7 +169,7 @@ class Entry:
                 self._check(call, arrays, way.program, outputs, compiled, begin)
             return outputs, compiled
         results = self._trace(call, arrays, layout, signature)
-        if doubt:  # of the program: the tape raises the model's own errors
+        if doubt and not self.ways:  # the tape has raised the model's own errors
             self._refuse(doubt)
         return results
 
@@ -220,8 +220,8 @@ class Entry:
                 found = recorded(call.fun.fun, layout, signature)
                 source = self.family.source(found.recording)
                 if source is None:
-                    source = found.source(self.family.name)
-                way = found.way(source)
+                    source = source_of(found.recording, self.family.name, found.order)
+                way = Way(program_of(source, found.recording), found.structure)
                 own, residuals = way.program.forward(*inputs)
                 pulled = way.program.pull_examples(residuals)
                 expected = tape.pull(way.program.examples)
@@ -246,10 +246,12 @@ class Entry:
     # --------------------------------------------------------------------- when there may be one
 
     def _may_adopt(self) -> bool:
-        """Whether to look for a known source for a size that has no program."""
+        """Whether to look for a known source, for a size that has no program, or another way."""
         family = self.family
-        if self.ways or not family.has_sources:
+        if self.refusal or family.sizes == 1 or not family.has_sources:
             return False
+        if self.ways:
+            return len(self.ways) < MOST_WAYS and family.is_promising
         if self._structure is not None and not family.knows(self._structure):
             return False
         return family.may_spend() or (self._calls > 0 and family.is_promising)
@@ -272,14 +274,16 @@ class Entry:
             doubt = str(error)
         except Exception as error:
             doubt = f"its program fails: {type(error).__name__}: {error}"
-        self.family.count_trial(time.perf_counter() - begin, found is not None, self._calls > 0)
+        self.family.count_trial(
+            time.perf_counter() - begin, found is not None, bool(self._calls or self.ways)
+        )
         return found, doubt
 
     def _run_new(
         self, made: Recorded, source: Source, inputs: Sequence[Any], arrays: Sequence[Any]
     ) -> tuple[Way, list[Any], tuple]:
         """Outputs and residuals of a program of a known source, which are compared first."""
-        way = made.way(source)
+        way = Way(program_of(source, made.recording), made.structure)
         outputs, residuals = way.program.forward(*inputs)
         with np.errstate(all="ignore"):  # the forward pass has raised or warned
             pulled = way.program.pull_examples(residuals)

@@ -9,7 +9,6 @@ from daskgrad.compiled.recording import record
 from daskgrad.compiled.signatures import Signature
 from daskgrad.compiled.steps import Recording
 from daskgrad.compiled.structures import generalize
-from daskgrad.compiled.writing import Source, program_of, source_of
 from daskgrad.values.trees import flatten, substitute, unflatten
 
 
@@ -30,13 +29,6 @@ class Recorded(NamedTuple):
     recording: Recording
     order: list[int]  # the number of each traced input on the tape
     structure: Any  # of the value
-
-    def source(self, name: str) -> Source:
-        """The source for this way, and for that of calls of another size that are alike."""
-        return source_of(self.recording, name, self.order)
-
-    def way(self, source: Source) -> Way:
-        return Way(program_of(source, self.recording), self.structure)
 
 
 def recorded(fun: Callable, layout: Layout, signature: Signature) -> Recorded:
@@ -60,9 +52,3 @@ def recorded(fun: Callable, layout: Layout, signature: Signature) -> Recorded:
     order = [number for number in numbers if number is not None]
     generalize(recording, tuple(order))
     return Recorded(recording, order, structures[0])
-
-
-def way_of(fun: Callable, name: str, layout: Layout, signature: Signature) -> Way:
-    """The program for the way that a call takes; Unrecordable, or the model's own error."""
-    found = recorded(fun, layout, signature)
-    return found.way(found.source(name))

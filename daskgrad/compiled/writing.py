@@ -3,8 +3,7 @@
 Steps whose values nobody needs are left out.
 """
 
-import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,26 +11,10 @@ import numpy as np
 from daskgrad.compiled.backward import Backward
 from daskgrad.compiled.forward import line_of, shape_check
 from daskgrad.compiled.lines import NAMES, Line, Parameter, Writer, needed, snapshot
-from daskgrad.compiled.program import Program, code_of
+from daskgrad.compiled.program import Program, Source, code_of
 from daskgrad.compiled.repetitions import repeatable
 from daskgrad.compiled.steps import Recording, Step
 from daskgrad.compiled.structures import generalize
-
-
-class Source(NamedTuple):
-    """The text of a program, and its code.
-
-    ``constants`` are the functions and objects that it names; ``parameters`` and ``derived`` are
-    constants that each recording has its own of: numbers in its list of parameters, and functions
-    of what it refers to.
-    """
-
-    name: str
-    text: str
-    code: types.CodeType
-    constants: Mapping[str, Any]
-    parameters: Mapping[str, int]
-    derived: Mapping[str, tuple[Callable[..., Any], Sequence[Any]]]
 
 
 class Reference(NamedTuple):
