@@ -14,9 +14,9 @@ from daskgrad.backends.protocol import Backend
 EXTRAS = {"jax": "jax", "torch": "torch"}  # optional backends, and the libraries that they need
 NAMES = ("autograd", *EXTRAS)
 COMPILED = {"autograd": {True: "compiled", "auto": "cautious"}}  # by what users say of ``compile``
-MODULES = {  # of the package, and no user asks for them
-    "compiled": "daskgrad.compiled.backend",
-    "cautious": "daskgrad.compiled.cautious",
+UNNAMED = {  # module and name there of backends of the package for which no user asks by name
+    "compiled": ("daskgrad.compiled.backend", "vouched"),
+    "cautious": ("daskgrad.compiled.backend", "cautious"),
 }
 FUNCTIONS = tuple([name for name in vars(Backend) if not name.startswith("_")])
 
@@ -49,8 +49,8 @@ def load(which: str | SentBackend) -> Backend:
     is_name = isinstance(which, str)
     if is_name and which in _loaded:
         return _loaded[which]
-    if not is_name or which not in (*NAMES, *MODULES):
-        names = ", ".join(each for each in dict.fromkeys((*NAMES, *_loaded)) if each not in MODULES)
+    if not is_name or which not in (*NAMES, *UNNAMED):
+        names = ", ".join(each for each in dict.fromkeys((*NAMES, *_loaded)) if each not in UNNAMED)
         raise ValueError(
             f"unknown backend {which!r}; choose one of {names}, or register one with "
             f"dg.register_backend"
@@ -59,9 +59,12 @@ def load(which: str | SentBackend) -> Backend:
     return _loaded[which]
 
 
-def _load_own(name: str) -> ModuleType:
+def _load_own(name: str) -> Any:
+    if name in UNNAMED:
+        module, own = UNNAMED[name]
+        return getattr(importlib.import_module(module), own)
     try:
-        return importlib.import_module(MODULES.get(name, f"daskgrad.backends.{name}"))
+        return importlib.import_module(f"daskgrad.backends.{name}")
     except ModuleNotFoundError as error:
         library = EXTRAS.get(name)
         if library is None or error.name != library:
@@ -83,7 +86,7 @@ def _load_sent(sent: SentBackend) -> Any:
 
 def sent(which: str | SentBackend) -> str | SentBackend:
     """A backend as it travels to other processes, where it need not be registered."""
-    if isinstance(which, SentBackend) or which in (*NAMES, *MODULES):
+    if isinstance(which, SentBackend) or which in (*NAMES, *UNNAMED):
         return which
     backend = load(which)
     if isinstance(backend, ModuleType):
@@ -108,7 +111,7 @@ def register_backend(name: str, backend: Any) -> None:
     """
     if not isinstance(name, str):
         raise TypeError(f"the name of a backend must be a string; found {name!r}")
-    if name in (*NAMES, *MODULES):
+    if name in (*NAMES, *UNNAMED):
         raise ValueError(f"backend {name!r} is daskgrad's own; choose another name")
     missing = [each for each in FUNCTIONS if not callable(getattr(backend, each, None))]
     if missing:
@@ -145,6 +148,11 @@ def compiled(which: str, how: bool | str) -> str:
             f"{which!r}"
         )
     return COMPILED.get(which, {}).get(how, which)
+
+
+def is_compiled(which: str | SentBackend) -> bool:
+    """Whether a backend has programs."""
+    return any([which in others.values() for others in COMPILED.values()])
 
 
 def finds_writes(backend: Backend) -> bool:

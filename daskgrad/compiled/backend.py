@@ -8,18 +8,14 @@ anew for each evaluation, by its code and these.
 import types
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from daskgrad.backends.autograd import dumps as dumps
-from daskgrad.backends.autograd import hint as hint
-from daskgrad.backends.autograd import linearize as linearize
-from daskgrad.backends.autograd import run as run_plainly
-from daskgrad.backends.autograd import trace as trace_by_tape
-from daskgrad.backends.autograd.pickling import loads as loads
+from daskgrad.backends import autograd
 from daskgrad.backends.traced_call import TracedCall
-from daskgrad.compiled.blocks import trace_block as trace_block
+from daskgrad.compiled.blocks import trace_block
 from daskgrad.compiled.evaluations import Evaluation
 from daskgrad.compiled.programs import Programs
 from daskgrad.compiled.watch import SMALL, content_of
@@ -27,8 +23,6 @@ from daskgrad.values.caches import kept_or_made
 from daskgrad.values.trees import unflatten
 
 MOST_MODELS = 256
-
-finds_writes = False
 
 _sent: dict[Any, Programs] = {}
 _defined: dict[Any, tuple[list, Programs]] = {}  # with what the key tells apart by identity
@@ -118,15 +112,35 @@ def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], Any]:
     """The value of a call, and its tape (see ``backends.protocol``)."""
     if type(fun) is TracedCall and type(fun.fun) is Compiled:
         return fun.fun.programs.trace(fun.fun.fun, fun, arrays)
-    return trace_by_tape(fun, arrays)
+    return autograd.trace(fun, arrays)
 
 
 def run(fun: Any, args: tuple, kwargs: dict, is_vouched: bool = True) -> Any:
     """The value of a call: by a program for what traces within, the tangents of a model."""
     model = fun.load() if hasattr(fun, "daskgrad_digest") else fun
     if not hasattr(model, "daskgrad_pushed"):
-        return run_plainly(fun, args, kwargs)
+        return autograd.run(fun, args, kwargs)
     prepared = prepare(fun, is_vouched)
     call = Evaluation(prepared, args, kwargs)
     leaves, _ = prepared.programs.trace(prepared.fun, call, [])
     return unflatten(call.structure, leaves)
+
+
+class CompiledBackend:
+    """autograd's backend with programs: of all models, or if nobody ``is_vouched`` for them, of
+    those whose code tells that they are pure."""
+
+    finds_writes = False
+    dumps = staticmethod(autograd.dumps)
+    loads = staticmethod(autograd.loads)
+    hint = staticmethod(autograd.hint)
+    linearize = staticmethod(autograd.linearize)
+    trace = staticmethod(trace)
+    trace_block = staticmethod(trace_block)
+
+    def __init__(self, is_vouched: bool):
+        self.prepare = partial(prepare, is_vouched=is_vouched)
+        self.run = partial(run, is_vouched=is_vouched)
+
+
+vouched, cautious = CompiledBackend(True), CompiledBackend(False)

@@ -6,6 +6,7 @@ and then as often as takes a fiftieth of the time. A model whose first compariso
 the tape; a later failure is an error, since results before it may be wrong.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from daskgrad.backends.traced_call import Layout, TracedCall
 from daskgrad.compiled.program import CompiledTape, Diverged, Program
 from daskgrad.compiled.purity import impurity_of, impurity_of_containers
 from daskgrad.compiled.recording import record
+from daskgrad.compiled.shortcuts import Shortcuts
 from daskgrad.compiled.signatures import Signature, are_same, signature_of
 from daskgrad.compiled.steps import Unrecordable
 from daskgrad.compiled.watch import Watch
@@ -44,6 +46,15 @@ class Programs:
         self._watch: Watch | None = None
         self._entries: dict[Any, Entry] = {}
         self.impurity: str | None = None
+        self._shortcuts: dict[Any, Shortcuts] = {}
+
+    def shortcuts(self, numbers: tuple[int, ...], is_bare: bool, has_out: bool) -> Shortcuts | None:
+        """Those of the programs, if nothing has changed to which the function refers."""
+        if self._watch is None or self._watch.has_changed():
+            return None
+        key = numbers, is_bare, has_out
+        found = self._shortcuts.get(key)
+        return found or self._shortcuts.setdefault(key, Shortcuts(self, *key))
 
     def trace(
         self, fun: Callable, call: TracedCall, arrays: Sequence[Any]
@@ -63,6 +74,7 @@ class Programs:
         the function refers are dropped."""
         if self._watch is None or self._watch.has_changed():
             self._watch, self._entries = Watch(pushed_function(fun)), {}
+            self._shortcuts = {}
             self.impurity = None if self._is_vouched else impurity_of(pushed_function(fun))
         if signature is None or self.impurity is not None:
             return None
@@ -126,6 +138,7 @@ class Entry:
         self.checks = 0
         self.calls = 0
         self._next_check = 0
+        self._fastest = math.inf
 
     @property
     def is_due(self) -> bool:
@@ -174,7 +187,8 @@ class Entry:
             return False
         if self._is_vouched:
             return self.calls >= COMPILED_AT
-        return self.calls >= UNASKED_AT and seconds < SLOW
+        self._fastest = min(self._fastest, seconds)
+        return self.calls >= UNASKED_AT and self._fastest < SLOW
 
     def _add_way(
         self,

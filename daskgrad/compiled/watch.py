@@ -47,7 +47,10 @@ class Watch:
             now = elements_of(container)
             if len(now) != len(before) or not all(map(is_, now, before)):
                 return True
-        return any([array.tobytes() != before for array, before in self._arrays])
+        for array, entries in self._arrays:
+            if array.tobytes() != entries:
+                return True
+        return False
 
     def _follow(self, thing: Any) -> None:
         if id(thing) not in self._seen:

@@ -9,13 +9,17 @@ from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.inputs import Argnums, as_argnums, require_differentiable
 from daskgrad.derivatives.outputs import as_number, require_real_scalar
 from daskgrad.derivatives.recording import Recording, document
+from daskgrad.derivatives.shortcut import shortcut_of
+from daskgrad.derivatives.storage import require_storage, write
 from daskgrad.graph.nodes import Node
 from daskgrad.values.descriptions import require_pair
 from daskgrad.values.memory import of_its_own
 from daskgrad.values.trees import flatten, unflatten
 
 
-def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -> Callable:
+def value_and_grad(
+    fun: Callable, argnums: Argnums = 0, has_aux: bool = False, out: Any = None
+) -> Callable:
     """A function that returns the value of ``fun`` and its gradient, from one forward pass.
 
     Parameters
@@ -29,6 +33,13 @@ def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -
     has_aux:
         ``fun`` returns a pair (output, auxiliary); the value is then such a pair, too, with the
         auxiliary's nodes computed.
+    out:
+        an array that the gradient is written into at each call, and that is returned in its place;
+        a pytree of arrays where the gradient is one, with ``None`` where that is ``None``; a tuple
+        of them for a sequence of ``argnums``. Shapes and dtypes are those of the arguments, and a
+        number's array has no axes. No other array that is used may share its memory, and no two
+        calls may run at once. It saves a compiled model that is called by itself one array, and
+        everywhere else it is a copy. After an error its contents are undefined.
 
     Returns
     -------
@@ -40,7 +51,7 @@ def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -
     df/dx - i df/dy. Runs on Dask's active client, or else on its configured scheduler.
 
     Arguments are not copied: no other thread may write into them before the call returns. Gradients
-    share memory with nothing else.
+    share memory with nothing else, but with ``out``.
 
     Raises
     ------
@@ -53,13 +64,23 @@ def value_and_grad(fun: Callable, argnums: Argnums = 0, has_aux: bool = False) -
     """
     name = require_differentiable(fun, argnums, "value_and_grad")
 
+    shortcut = None if has_aux else shortcut_of(fun, argnums, out)
+
     def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        found = shortcut(args) if shortcut is not None and not kwargs else None
+        if found is not None:
+            return found
         recorded = Recording(fun, name, argnums, args, borrows=True)
         try:
+            if out is not None:
+                require_storage(out, recorded.variables, argnums, (args, kwargs), name)
             value, aux, gradients = compute_gradients(recorded, kwargs, has_aux)
         finally:
             recorded.give_back()
-        return ((value, aux) if has_aux else value), as_argnums(gradients, argnums)
+        gradient = as_argnums(gradients, argnums)
+        if out is not None:
+            gradient = write(gradient, out)
+        return ((value, aux) if has_aux else value), gradient
 
     return document(value_and_grad_of, fun, "value and gradient")
 

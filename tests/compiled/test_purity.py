@@ -16,7 +16,7 @@ from numpy.testing import assert_array_equal
 
 import daskgrad as dg
 import daskgrad.scipy.special
-from daskgrad.compiled import cautious
+from daskgrad.compiled.backend import cautious
 from daskgrad.compiled.programs import UNASKED_AT
 from daskgrad.compiled.purity import impurity_of
 from daskgrad.scipy import stats

@@ -75,6 +75,16 @@ ROWS = {
         ValueError,
         "argnums=1 of 'energy'.*called with 1",
     ),
+    ("value_and_grad", "out", "another shape"): (
+        lambda: dg.value_and_grad(energy, out=np.zeros(2))(X),
+        ValueError,
+        r"out of 'energy': expected shape \(3,\), found \(2,\)",
+    ),
+    ("value_and_grad", "out", "the argument"): (
+        lambda: dg.value_and_grad(energy, out=X)(X),
+        ValueError,
+        "out of 'energy' shares memory with an argument",
+    ),
     ("value_and_grad", "has_aux", "no pair"): (
         lambda: dg.value_and_grad(energy, has_aux=True)(X),
         TypeError,

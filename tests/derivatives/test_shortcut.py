@@ -1,0 +1,347 @@
+"""Shortcuts: one compiled model, called alone, with all that is promised."""
+
+import itertools
+import sys
+import threading
+from collections import deque
+
+import dask
+import numpy as np
+import pytest
+from autograd.extend import defvjp, primitive
+from dask.callbacks import Callback
+from numpy.testing import assert_array_equal
+
+import daskgrad as dg
+from daskgrad.compiled import shortcuts
+from daskgrad.tasks import clients
+from daskgrad.values.trees import flatten
+
+random = np.random.default_rng(4)
+X = random.normal(size=5)
+A = random.normal(size=(3, 5))
+SCALE = 1.0
+
+
+@pytest.fixture(autouse=True)
+def in_line():
+    with dask.config.set({"daskgrad.inline.seconds": 60}):
+        yield
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """How often value and gradient came from a shortcut."""
+    found = []
+    plain = shortcuts.Shortcuts.__call__
+
+    def counted(self, *args):
+        result = plain(self, *args)
+        found.append(result is not None)
+        return result
+
+    monkeypatch.setattr(shortcuts.Shortcuts, "__call__", counted)
+    return lambda: found.count(True)
+
+
+def energy(x):
+    return np.sum(np.exp(-x)) - 1.3 * np.sqrt(np.sum(x**2))
+
+
+def regression(w, b, rows, name="none"):
+    return np.sum(np.tanh(rows @ w + b) ** 2)
+
+
+def in_dict(p):
+    return np.sum(np.sin(p["w"])) * p["b"] + p["n"] * np.sum(p["list"][0])
+
+
+def shared(x):
+    return np.sum(x)
+
+
+def reshaped(x):
+    return np.sum(x.reshape(5, 1) * A.T)
+
+
+def twice(x, y):
+    return np.sum(x + y)
+
+
+def squared(x, y):
+    return np.sum((x + y) ** 2)
+
+
+def joined(x, y):
+    return np.sum(np.concatenate((x, y)) ** 2)
+
+
+def scatter(x):
+    return np.sum(x[[0, 0, 1]] ** 2) + x[2]
+
+
+def branches(x):
+    return np.sum(x**2) if x[0] > 0 else np.sum(np.sin(x))
+
+
+def masked(p):
+    return np.sum(p["used"] ** 3)
+
+
+def single(x):
+    return np.sum(x**2)
+
+
+def passed(x, y):
+    return np.dot(x, y)
+
+
+def complex_model(z):
+    return np.sum(np.abs(z) ** 2)
+
+
+TREE = {"w": X, "b": 0.5, "n": 3, "list": [X[:2].copy(), None]}
+CALLS = {  # model, arguments, argnums
+    "an array": (energy, (X,), 0),
+    "several": (regression, (X, 0.3, A), (0, 1)),
+    "in another order": (regression, (X, 0.3, A), (1, 0)),
+    "a string": (regression, (X, 0.3, A, "name"), [0]),
+    "a tree": (in_dict, (TREE,), 0),
+    "a constant gradient": (shared, (X,), 0),
+    "a matrix": (single, (A,), 0),
+    "a reshaped array": (reshaped, (X,), 0),
+    "one gradient for two": (twice, (X, X), (0, 1)),
+    "one array for two": (squared, (X, X), (0, 1)),
+    "halves of an array": (joined, (X, X), (0, 1)),
+    "an argument as gradient": (passed, (X, X + 1.0), (0, 1)),
+    "rows that are added": (scatter, (X,), 0),
+    "a branch": (branches, (np.abs(X),), 0),
+    "an unused leaf": (masked, ({"used": X, "other": X, "n": 2},), 0),
+    "a number": (single, (0.7,), 0),
+    "NumPy's number": (single, (np.float64(0.7),), 0),
+    "no axes": (single, (np.array(0.7),), 0),
+    "complex numbers": (complex_model, (X + 1j,), 0),
+    "single precision": (single, (X.astype("f"),), 0),
+    "Fortran's order": (single, (np.asfortranarray(A),), 0),
+    "every other entry": (energy, (np.arange(1.0, 11.0)[::2],), 0),
+    "read-only": (energy, (np.broadcast_to(X, (5,)),), 0),
+    "nothing": (single, (np.zeros(0),), 0),
+}
+WITHOUT = {"single precision", "Fortran's order", "every other entry"}
+
+
+def assert_same(found, expected):
+    """The same types and bits, and dicts in the same order."""
+    leaves, structure = flatten(found)
+    others, expected_structure = flatten(expected)
+    assert structure == expected_structure
+    assert repr(found) == repr(expected)
+    for one, other in zip(leaves, others, strict=True):
+        assert type(one) is type(other)
+        assert np.asarray(one).dtype == np.asarray(other).dtype
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+
+
+def arrays_in(tree):
+    return [leaf for leaf in flatten(tree)[0] if isinstance(leaf, np.ndarray)]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_bits_and_types_are_those_of_the_tape(name, taken):
+    fun, args, argnums = CALLS[name]
+    found = dg.value_and_grad(dg.delayed(fun, compile=True), argnums)
+    expected = dg.value_and_grad(dg.delayed(fun), argnums)(*args)
+    for _ in range(30):
+        result = found(*args)
+        assert_same(result, expected)
+        for number, one in enumerate(arrays_in(result[1])):
+            assert one.flags.writeable
+            assert one.flags.c_contiguous
+            assert one.base is None or one.base.nbytes == one.nbytes
+            others = [*arrays_in(args), *arrays_in(result[1])[:number]]
+            assert not any(np.shares_memory(one, other) for other in others)
+            one[...] = np.nan  # of which a later call must see nothing
+    assert bool(taken()) == (name not in WITHOUT)
+
+
+def test_other_data_takes_other_shortcuts(taken):
+    gradient = dg.value_and_grad(dg.delayed(branches, compile=True))
+    expected = dg.value_and_grad(branches_as_node)
+    points = [X, -X, X[:3], -X[:3], np.abs(X)]
+    for _ in range(60):
+        for point in points:
+            assert_same(gradient(point), expected(point))
+    assert taken() > 200
+
+
+def branches_as_node(x):
+    return dg.delayed(branches)(x)
+
+
+def test_what_it_refers_to_is_watched(taken, monkeypatch):
+    def scaled(x):
+        return SCALE * np.sum(x**2)
+
+    gradient = dg.grad(dg.delayed(scaled, compile=True))
+    for number in range(1, 4):
+        monkeypatch.setitem(globals(), "SCALE", float(number))
+        for _ in range(20):
+            assert_array_equal(gradient(X), number * (2.0 * X))
+    assert taken() > 20
+
+
+def test_a_model_that_is_no_function_of_its_arguments_is_found():
+    def drawn(x):
+        return np.sum(x) * hidden[0]
+
+    hidden = np.ones(10_000)  # too large to be watched
+    gradient = dg.grad(dg.delayed(drawn, compile=True))
+    for _ in range(30):
+        gradient(X)
+    hidden[0] = 2.0
+    with pytest.raises(dg.NondeterministicModelError):
+        deque(map(gradient, itertools.repeat(X, 100_000)), maxlen=0)
+
+
+def test_errors_are_the_models_and_have_notes():
+    gradient = dg.grad(dg.delayed(lambda m, x: np.sum(np.linalg.solve(m, x)), compile=True))
+    for _ in range(30):
+        gradient(np.eye(5), X)
+    with pytest.raises(np.linalg.LinAlgError) as caught:
+        gradient(np.zeros((5, 5)), X)
+    assert "called with (float64[5, 5]" in "".join(caught.value.__notes__)
+
+
+WRONG = {
+    "no argument": ((), ValueError, "it was called with 0"),
+    "too many": ((X, X), TypeError, "positional argument"),
+    "integers": ((np.arange(5),), TypeError, "has no derivative"),
+    "a masked array": ((np.ma.array(X),), TypeError, "convert it to a plain array"),
+    "a node": ((dg.delayed(energy)(X),), TypeError, "depends on the variables of another"),
+    "too short": ((np.array(["a"]),), TypeError, "has no derivative"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_bad_arguments_after_good_ones(name):
+    args, kind, message = WRONG[name]
+    gradient = dg.value_and_grad(dg.delayed(energy, compile=True))
+    for _ in range(30):
+        gradient(X)
+    for _ in range(3):
+        with pytest.raises(kind, match=message):
+            gradient(*args)
+
+
+def test_an_argument_that_does_not_matter_is_warned_of_at_each_call():
+    gradient = dg.grad(dg.delayed(lambda x, y: np.sum(x**2), compile=True), (0, 1))
+    for _ in range(30):
+        with pytest.warns(UserWarning, match="does not depend on 'y'"):
+            assert_array_equal(gradient(X, X)[1], np.zeros(5))
+
+
+@primitive
+def writes(x):
+    if x[0] > 5.0:
+        x[0] = 0.0
+    return np.sum(x)
+
+
+defvjp(writes, lambda value, x: lambda g: g * np.ones(5))
+
+
+def test_arguments_are_protected_from_functions_of_the_users():
+    gradient = dg.grad(dg.delayed(lambda x: writes(x) * 2.0, compile=True))
+    for _ in range(30):
+        gradient(X)
+    large = X + 100.0
+    with pytest.raises(ValueError, match="read-only"):
+        gradient(large)
+    assert_array_equal(large, X + 100.0)
+
+
+class Watching(Callback):
+    def __init__(self):
+        super().__init__(pretask=lambda *_: self.seen.append(1))
+        self.seen = []
+
+
+def test_who_watches_tasks_sees_them(taken):
+    gradient = dg.value_and_grad(dg.delayed(energy, compile=True))
+    for _ in range(30):
+        expected = gradient(X)
+    before = taken()
+    assert before
+    with Watching() as watching:
+        assert_same(gradient(X), expected)
+    assert watching.seen
+    others = [
+        lambda: dask.config.set(scheduler="threads"),
+        lambda: dask.config.set({"daskgrad.inline.seconds": 0}),
+        lambda: dask.config.set({"daskgrad": {}}),
+        lambda: dask.annotate(priority=1),
+        dg.debug_nans,
+    ]
+    for other in others:
+        with other():
+            assert_same(gradient(X), expected)
+    assert taken() == before
+    with dg.debug_nans(), pytest.raises(FloatingPointError, match="energy"):
+        gradient(np.full(5, np.nan))
+
+
+def test_a_client_gets_a_graph(client, taken):
+    gradient = dg.value_and_grad(dg.delayed(energy, compile=True))
+    for _ in range(30):
+        gradient(X)
+    assert not taken()
+
+
+def test_threads_take_shortcuts(quick_switches):
+    gradient = dg.value_and_grad(dg.delayed(branches, compile=True))
+    points = [X + number / 10 for number in range(-20, 20)]
+    expected = [dg.value_and_grad(branches_as_node)(point) for point in points]
+    failures = []
+
+    def work():
+        try:
+            for _ in range(5):
+                for point, right in zip(points, expected, strict=True):
+                    assert_same(gradient(point), right)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert not failures
+
+
+def test_warnings_of_numpy_may_be_errors():
+    gradient = dg.grad(dg.delayed(lambda x: np.sum(np.log(x)), compile=True))
+    for _ in range(30):
+        gradient(np.abs(X))
+    with pytest.raises(RuntimeWarning) as caught:  # as pytest makes of all warnings
+        gradient(-np.abs(X))
+    assert "daskgrad" in "".join(caught.value.__notes__)
+
+
+def test_how_many_calls_a_shortcut_costs(monkeypatch):
+    monkeypatch.setattr(clients, "has_client", lambda: False)  # one of an earlier test may be left
+    gradient = dg.value_and_grad(dg.delayed(energy, compile=True))
+    for _ in range(30):
+        gradient(X)
+    names = []
+
+    def called(frame, event, arg):
+        if event == "call":
+            names.append(frame.f_code.co_qualname)
+
+    sys.setprofile(called)
+    try:
+        gradient(X)
+    finally:
+        sys.setprofile(None)
+    assert len(names) <= 15, names
