@@ -85,9 +85,10 @@ def chain_by_hand(x):
 
 def of_size(size: int) -> list[Example]:
     """The models that have a size: numbers, or rows."""
+    distances = 1.0 + 0.2 * random.random(size)
     loss, weights, by_hand = logistic_regression(size)
     return [
-        Example("embedded atom", embedded_atom, 1.0 + 0.2 * random.random(size), embedded_atom_by_hand),
+        Example("embedded atom", embedded_atom, distances, embedded_atom_by_hand),
         Example("logistic regression", loss, weights, by_hand),
         Example("chain of 8", chain, normal(size), chain_by_hand),
     ]

@@ -95,6 +95,7 @@ def is_double(value: Any) -> bool:
 
 Rule = Callable[[Pulled], Sequence[Any] | None]
 ADJOINTS: dict[Any, Rule] = {}
+REPLACED: dict[Any, tuple[Callable[[Step], bool], Callable]] = {}  # for which calls, by what
 
 
 def adjoint(*funs: Any) -> Callable[[Rule], Rule]:

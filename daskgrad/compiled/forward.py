@@ -16,7 +16,7 @@ from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vspaces import ArrayVSpace
 from autograd.tracer import trace_primitives_map
 
-from daskgrad.compiled.adjoints import is_double, value_of
+from daskgrad.compiled.adjoints import REPLACED, is_double, value_of
 from daskgrad.compiled.boxes import same
 from daskgrad.compiled.lines import Line, Writer, has_steps
 from daskgrad.compiled.rule_calls import RuleCall, answer_of
@@ -116,6 +116,9 @@ def text_of(writer: Writer, step: Step) -> str:
     if step.fun in SUMS and type(args[0]) is ArrayVSpace and are_operands(args[1:]):
         first, second = map(writer.spell, args[1:])
         return SUMS[step.fun].format(writer.name(operator.iadd), first, second)
+    serves, function = REPLACED.get(step.fun, (None, None))
+    if serves is not None and serves(step):
+        return writer.spell_call(function, args, kwargs)
     return writer.spell_call(raw(step.fun), args, kwargs)
 
 
