@@ -196,7 +196,9 @@ def power(call: Pulled) -> Sequence[Any] | None:
     if step.kwargs or step.argnums != (0,) or type(exponent) not in (int, float):
         return None
     less = call.writer.spell(float(exponent - 1) if exponent else 1.0)
-    text = f"{call.thin(step.args[0])} * {call.arg(1)} * {call.arg(0)}**{less}"
+    text = f"{call.thin(step.args[0])} * {call.arg(1)} * {call.arg(0)}"
+    if exponent != 2:
+        text += f"**{less}"
     return [fit(call, text, call.shape)]
 
 

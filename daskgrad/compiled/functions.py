@@ -5,11 +5,13 @@ They have the bits of NumPy's and SciPy's own, and of the tape's rules, which ma
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
 import scipy.special
+import scipy.stats
 from autograd.numpy import linalg, numpy_wrapper
 from autograd.scipy import special
 from autograd.scipy.stats import norm
@@ -110,7 +112,7 @@ def logsumexp(a: np.ndarray, axis: int | None = None, keepdims: bool = False) ->
     if not np.isfinite(most).all():
         return scipy.special.logsumexp(a, axis=given, keepdims=keepdims)
     is_most = a == most
-    rest = a.copy()
+    rest = a.copy(order="K")
     rest[is_most] = -np.inf
     count = np.add.reduce(is_most.astype(np.float64), axis=axes, keepdims=True)
     total = np.add.reduce(np.exp(rest - most), axis=axes, keepdims=True)
@@ -212,6 +214,28 @@ def density(call: Pulled) -> Sequence[Any] | None:
     return [fit(call, texts[argnum], shapes[argnum]) for argnum in step.argnums]
 
 
+LOG_OF_ROOT = np.log(np.sqrt(2.0 * np.pi))
+
+
+def logpdf(x: Any, loc: Any, scale: Any) -> Any:
+    """SciPy's formula, for finite numbers and scales above zero."""
+    distance = (x - loc) / scale
+    if not (np.isfinite(distance).all() and np.greater(scale, 0.0).all()):
+        return scipy.stats.norm.logpdf(x, loc, scale)
+    scales = np.empty(distance.shape)
+    scales[...] = scale
+    return -(distance**2) / 2.0 - LOG_OF_ROOT - np.log(scales)
+
+
+def are_numbers(step: Step) -> bool:
+    """Whether these are three arrays or numbers in double precision, of which one is an array."""
+    values = list(map(value_of, step.args))
+    are_double = [is_double(value) or type(value) is float for value in values]
+    return not step.kwargs and are_double == [True] * 3 and np.ndim(step.value) > 0
+
+
+REPLACED[norm.logpdf] = are_numbers, logpdf
+
 # ------------------------------------------------------------------------------------ matrices
 
 
@@ -253,9 +277,16 @@ def root(call: Pulled) -> Sequence[Any] | None:
 
 
 def pull_cholesky(g: np.ndarray, ans: np.ndarray) -> np.ndarray:
-    inner = np.tril(np.einsum("...ki,...kj->...ij", ans, g)) / (1.0 + np.eye(len(ans)))
+    is_lower, count = lower_triangle(len(ans))
+    inner = np.where(is_lower, np.einsum("...ki,...kj->...ij", ans, g), 0.0) / count
     outer = np.linalg.solve(ans.T, np.linalg.solve(ans.T, inner.T).T)
     return (outer + outer.T) / 2.0
+
+
+@lru_cache
+def lower_triangle(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which entries are in it, and how often they are in a symmetric matrix made of it."""
+    return np.tri(size, dtype=bool), 1.0 + np.eye(size)
 
 
 @adjoint(anp.einsum)
