@@ -14,9 +14,11 @@ from daskgrad.backends.protocol import Backend
 EXTRAS = {"jax": "jax", "torch": "torch"}  # optional backends, and the libraries that they need
 NAMES = ("autograd", *EXTRAS)
 COMPILED = {"autograd": {True: "compiled", "auto": "cautious"}}  # by what users say of ``compile``
-UNNAMED = {  # module and name there of backends of the package for which no user asks by name
+BY_HAND = "by_hand"  # what ``dg.delayed(fun, gradient=True)`` makes of autograd
+UNNAMED = {  # module, and name there, of backends of the package for which no user asks by name
     "compiled": ("daskgrad.compiled.backend", "vouched"),
     "cautious": ("daskgrad.compiled.backend", "cautious"),
+    BY_HAND: ("daskgrad.backends.by_hand", ""),
 }
 FUNCTIONS = tuple([name for name in vars(Backend) if not name.startswith("_")])
 
@@ -61,8 +63,9 @@ def load(which: str | SentBackend) -> Backend:
 
 def _load_own(name: str) -> Any:
     if name in UNNAMED:
-        module, own = UNNAMED[name]
-        return getattr(importlib.import_module(module), own)
+        path, own = UNNAMED[name]
+        module = importlib.import_module(path)
+        return getattr(module, own) if own else module
     try:
         return importlib.import_module(f"daskgrad.backends.{name}")
     except ModuleNotFoundError as error:
@@ -142,12 +145,12 @@ def compiled(which: str, how: bool | str) -> str:
 
     ValueError if there is none and the user has asked for it.
     """
-    if how is True and which not in COMPILED:
+    if how is True and which not in list(COMPILED):
         raise ValueError(
             f"compile=True is for models of backend {' or '.join(map(repr, COMPILED))}; found "
             f"{which!r}"
         )
-    return COMPILED.get(which, {}).get(how, which)
+    return COMPILED[which].get(how, which) if which in list(COMPILED) else which
 
 
 def is_compiled(which: str | SentBackend) -> bool:

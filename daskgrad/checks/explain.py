@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from daskgrad.backends.by_hand.function import WithGradient
 from daskgrad.backends.traced_call import Layout
 from daskgrad.compiled.programs import way_of
 from daskgrad.compiled.purity import impurity_of, impurity_of_containers
@@ -29,6 +30,8 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     """
     made = as_model(model)
     made.fun(*args, **kwargs)
+    if type(made.fun) is WithGradient:
+        return f"{made.name!r} is not compiled: it brings its own gradient"
     leaves, structure = flatten((args, kwargs))
     layout = Layout(leaves, structure, numbers_of(leaves))
     signature = signature_of(layout)

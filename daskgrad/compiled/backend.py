@@ -18,7 +18,7 @@ from daskgrad.backends.traced_call import TracedCall
 from daskgrad.compiled.blocks import trace_block
 from daskgrad.compiled.evaluations import Evaluation
 from daskgrad.compiled.programs import Programs
-from daskgrad.compiled.watch import SMALL, content_of
+from daskgrad.compiled.watch import SMALL, content_of, is_rule
 from daskgrad.values.caches import kept_or_made
 from daskgrad.values.trees import unflatten
 
@@ -55,6 +55,8 @@ def prepare(fun: Any, is_vouched: bool = True) -> Compiled:
         return Compiled(fun.load(), kept_or_made(_sent, (digest, is_vouched), make, MOST_MODELS))
     pushed: tuple = getattr(fun, "daskgrad_pushed", (fun,))
     base, *how = *pushed, is_vouched
+    if is_rule(base):  # a program would be one call of it, and keep it alive
+        return Compiled(fun, make())
     held: list[Any] = []
     key = definition(base, held)
     if key is not None:
@@ -117,7 +119,9 @@ def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], Any]:
 
 def run(fun: Any, args: tuple, kwargs: dict, is_vouched: bool = True) -> Any:
     """The value of a call: by a program for what traces within, the tangents of a model."""
-    model = fun.load() if hasattr(fun, "daskgrad_digest") else fun
+    model: Any = fun.fun if type(fun) is Compiled else fun
+    if hasattr(model, "daskgrad_digest"):
+        model = model.load()
     if not hasattr(model, "daskgrad_pushed"):
         return autograd.run(fun, args, kwargs)
     prepared = prepare(fun, is_vouched)

@@ -15,7 +15,7 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
-from autograd.builtins import DictBox, SequenceBox
+from autograd.builtins import DictBox, SequenceBox, container_take
 from autograd.core import SparseBox, VSpace, sparse_add, sparse_object_types, vspace
 from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.tracer import (
@@ -31,6 +31,7 @@ from daskgrad.backends.autograd import custom
 from daskgrad.backends.autograd.forward import require_array, tangent_of
 from daskgrad.backends.autograd.plain_calls import call_function, call_ufunc
 from daskgrad.backends.autograd.reverse import add_in_place
+from daskgrad.backends.autograd.rules.arrangements import places_of
 from daskgrad.compiled.steps import PYTHONS, Guard, Step
 
 HIDDEN = Box.__dict__["_value"]  # the slot under the property of this name
@@ -43,7 +44,7 @@ PROPERTIES = ("shape", "ndim", "size", "dtype")
 LOOKS: set[Any] = {ArrayBox.__dict__[name].fget.__code__ for name in PROPERTIES}
 LOOKS |= {ArrayBox.__len__.__code__, SequenceBox.__len__.__code__}
 LOOKS |= {DictBox.__len__.__code__, DictBox.__iter__.__code__}
-TYPED = {vspace, tangent_of, require_array}
+TYPED = {vspace, tangent_of, require_array, places_of}
 TYPED |= {custom.with_derivative, custom.shape_of, custom.fit, custom.unbox_container}
 TYPED_CODES = {fun.__code__ for fun in TYPED}  # which want shape or dtype of what is in a box
 IN_PLACE = {VSpace.mut_add, sparse_add}  # they change their second argument
@@ -68,7 +69,7 @@ def looks_at_shape(frame: Any) -> bool:
     caller = reader(frame)
     if caller.f_code is BY_CONSTANTS:
         fun = caller.f_locals["f_raw"]
-        return fun in STATIC or fun.__name__ == "metadata"
+        return fun in STATIC or fun.__name__ in ("metadata", "parse_einsum_input")
     return caller.f_code in TYPED_CODES
 
 
@@ -91,12 +92,21 @@ class Hiding(Box):
         if not looks_at_shape(frame):
             raise self._refuse("the model takes the number out of a traced value")
         self._node.recording.require_no_handlers()
-        if frame.f_code is BY_PRIMITIVES and frame.f_locals["f_wrapped"] not in UNRECORDED:
+        if frame.f_code is BY_PRIMITIVES and may_fail(frame):
             self._node.recording.open_calls[frame] = changed_by(frame)
         return HIDDEN.__get__(self)
 
     def _refuse(self, what: str) -> Exception:
         return self._node.recording.refuse(what)
+
+
+def may_fail(frame: Any) -> bool:
+    """Whether a call may raise an exception for some data; iterators end by one that tells the
+    length."""
+    fun = frame.f_locals["f_wrapped"]
+    if fun is ArrayBox.__getitem__:
+        return type(frame.f_locals["args"][1]) is not int
+    return fun not in UNRECORDED and fun is not container_take
 
 
 def changed_by(frame: Any) -> Any:
@@ -159,7 +169,9 @@ class RecordingBox(Hiding, ArrayBox):
         if self.is_data:
             return self
         is_array = type(HIDDEN.__get__(self)) is np.ndarray
-        return call_of_data(np.ndarray.copy if is_array else same, (self,), {})
+        found = call_of_data(np.ndarray.copy if is_array else same, (self,), {})
+        found._node.recording.taken_out.append(found)
+        return found
 
     def __bool__(self) -> bool:
         answer = bool(HIDDEN.__get__(self))
@@ -214,13 +226,13 @@ def refusing(name: str) -> Callable:
     return method
 
 
-def of_numbers(name: str, fun: Callable, is_reflected: bool = False) -> Callable:
-    """An operator of Python's: its own for numbers of Python's, autograd's for all else."""
+def operation(name: str, fun: Callable, is_reflected: bool = False) -> Callable:
+    """An operator: Python's for data, whose bits may be others, and autograd's for all else."""
     own = getattr(ArrayBox, name, None)
 
     def method(self: RecordingBox, *others: Any) -> Any:
         operands = (self, *others)[::-1] if is_reflected else (self, *others)
-        if all(map(is_number, operands)):
+        if are_data(operands):
             return call_of_data(fun, operands, {})
         return NotImplemented if own is None else own(self, *others)
 
@@ -241,12 +253,15 @@ def in_place(self: RecordingBox, other: Any) -> Any:
 
 
 BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod")
+LOGICAL = ("and", "or", "xor", "lshift", "rshift")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-for name in (*BINARY, *COMPARISONS, "neg", "pos", "abs"):
-    setattr(RecordingBox, f"__{name}__", of_numbers(f"__{name}__", getattr(operator, name)))
-for name in BINARY:
-    setattr(RecordingBox, f"__r{name}__", of_numbers(f"__r{name}__", getattr(operator, name), True))
-for name in (*BINARY, "pow", "matmul", "and", "or", "xor", "lshift", "rshift"):
+for name in (*BINARY, *LOGICAL, *COMPARISONS, "neg", "pos", "abs", "invert"):
+    fun = getattr(operator, f"__{name}__")
+    setattr(RecordingBox, f"__{name}__", operation(f"__{name}__", fun))
+for name in (*BINARY, *LOGICAL):
+    fun = getattr(operator, f"__{name}__")
+    setattr(RecordingBox, f"__r{name}__", operation(f"__r{name}__", fun, True))
+for name in (*BINARY, *LOGICAL, "pow", "matmul"):
     setattr(RecordingBox, f"__i{name}__", in_place)
 for name in (
     "float",
@@ -265,13 +280,6 @@ for name in (
 
 def is_box(value: Any) -> bool:
     return type(value) is RecordingBox
-
-
-def is_number(given: Any) -> bool:
-    """Whether this is a number of Python's, or the box of one that is not in the tape."""
-    if is_box(given):
-        return not given._node.is_traced and type(HIDDEN.__get__(given)) in PYTHONS
-    return type(given) in PYTHONS
 
 
 def boxes_within(given: Any) -> list[RecordingBox]:
@@ -323,12 +331,22 @@ def call_of_data(
         value = fun(*values, **options)
     except Exception as error:  # which the model may catch
         raise recording.refuse(f"{fun.__name__} raises {type(error).__name__}: {error}") from error
-    if not isinstance(value, (np.ndarray, np.generic, *PYTHONS)):
+    are_several = isinstance(value, list | tuple) and all([isinstance(x, ARRAYS) for x in value])
+    if not (isinstance(value, ARRAYS) or are_several):
         raise recording.refuse(f"{fun.__name__} returns {type(value).__name__}, which is no array")
     refs, ref_options = (replace_boxes(each, lambda box: box._node) for each in (args, kwargs))
     parents = tuple([box._node for box in traced])
     step = Step.of_call(recording, value, fun, refs, ref_options, (0,) * len(parents), parents)
-    return RecordingBox(value, recording.number, step)
+    if not are_several:
+        return RecordingBox(value, recording.number, step)
+    parts = [part_of(step, number, part) for number, part in enumerate(value)]
+    return type(value)._make(parts) if hasattr(value, "_make") else type(value)(parts)
+
+
+def part_of(parts: Step, number: int, value: Any) -> RecordingBox:
+    """One of several values, as data."""
+    step = Step.of_call(parts.recording, value, operator.getitem, (parts, number), {})
+    return RecordingBox(value, parts.recording.number, step)
 
 
 def power(base: Any, exponent: Any) -> Any:
@@ -347,6 +365,7 @@ RECORDING: dict[Any, type] = {
     DictBox: RecordingDict,
     SparseBox: RecordingSparse,
 }
+ARRAYS = (np.ndarray, np.generic, *PYTHONS)
 INTEGERS = (bool, int, np.bool_, *[np.dtype(code).type for code in "bBhHiIlLqQ"])
 
 
@@ -384,6 +403,10 @@ def nested(make: Callable) -> Callable:
     """Boxes of a trace of the model's own, over what is recorded: a derivative within the model."""
 
     def make_box(value: Any, number: int, node: Any) -> Any:
+        if type(node) is Step:
+            raise node.recording.refuse(
+                f"{node.name} uses a traced value that is not a positional argument of it"
+            )
         if type(HIDDEN.__get__(value)) in INTEGERS:
             raise KeyError  # as for the number itself
         return make(value, number, node)

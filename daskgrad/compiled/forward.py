@@ -4,6 +4,7 @@ They are the calls that the model made, without the wrappers around them where t
 an operator instead of a ufunc, a method instead of a function.
 """
 
+import copy
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,10 +17,11 @@ from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vspaces import ArrayVSpace
 from autograd.tracer import trace_primitives_map
 
+from daskgrad.backends.autograd.custom import call_rule
 from daskgrad.compiled.adjoints import REPLACED, is_double, value_of
-from daskgrad.compiled.boxes import same
+from daskgrad.compiled.boxes import IN_PLACE, same
 from daskgrad.compiled.lines import Line, Writer, has_steps
-from daskgrad.compiled.rule_calls import RuleCall, answer_of
+from daskgrad.compiled.rule_calls import RuleCall
 from daskgrad.compiled.steps import PYTHONS, Guard, Step
 
 OPERATORS = {
@@ -56,8 +58,7 @@ SHAPED = {  # functions other than ufuncs whose values have the same shape for a
     VSpace.mut_add,
     same,
     np.ndarray.copy,
-    operator.getitem,
-    answer_of,
+    call_rule,
 }
 
 
@@ -84,10 +85,10 @@ def shape_check(writer: Writer, step: Step | Guard) -> Line | None:
 
 
 def is_shaped(step: Step) -> bool:
-    if step.fun in SHAPED or isinstance(raw(step.fun), np.ufunc):
-        return True
     if type(step.value) in PYTHONS:
         return step.fun not in RAISING
+    if step.fun in SHAPED or step.fun in PYTHONS_OWN or isinstance(raw(step.fun), np.ufunc):
+        return True
     return step.fun is ArrayBox.__getitem__ and not has_steps(step.args[1])
 
 
@@ -111,19 +112,49 @@ def text_of(writer: Writer, step: Step) -> str:
             return reduction
     if step.fun is anp.reshape and len(args) == 2 and not kwargs and is_array(args[0]):
         return f"{writer.spell(args[0])}.reshape({writer.spell(args[1])})"
-    if step.fun in TEXTS:
-        return TEXTS[step.fun].format(*map(writer.spell, args))
-    if step.fun in SUMS and type(args[0]) is ArrayVSpace and are_operands(args[1:]):
-        first, second = map(writer.spell, args[1:])
-        return SUMS[step.fun].format(writer.name(operator.iadd), first, second)
+    text = TEXTS.get(step.fun) or PYTHONS_OWN.get(step.fun)
+    if text:
+        return text.format(*map(writer.spell, args))
+    if step.fun in IN_PLACE or step.fun is VSpace.add:
+        return text_of_sum(writer, step)
     serves, function = REPLACED.get(step.fun, (None, None))
-    if serves is not None and serves(step):
-        return writer.spell_call(function, args, kwargs)
-    return writer.spell_call(raw(step.fun), args, kwargs)
+    is_replaced = serves is not None and serves(step)
+    return writer.spell_call(function if is_replaced else raw(step.fun), args, kwargs)
 
 
-TEXTS = {same: "{}", np.ndarray.copy: "{}.copy()", operator.getitem: "{}[{}]", answer_of: "{1}"}
-SUMS = {VSpace.add: "{1} + {2}", VSpace.mut_add: "{0}({1}, {2})"}  # of cotangents
+PYTHONS_OWN = {  # operators of data
+    operator.add: "{} + {}",
+    operator.sub: "{} - {}",
+    operator.mul: "{} * {}",
+    operator.truediv: "{} / {}",
+    operator.floordiv: "{} // {}",
+    operator.mod: "{} % {}",
+    operator.pow: "{} ** {}",
+    operator.lt: "{} < {}",
+    operator.le: "{} <= {}",
+    operator.gt: "{} > {}",
+    operator.ge: "{} >= {}",
+    operator.eq: "{} == {}",
+    operator.ne: "{} != {}",
+    operator.and_: "{} & {}",
+    operator.or_: "{} | {}",
+    operator.xor: "{} ^ {}",
+    operator.neg: "-{}",
+    operator.invert: "~{}",
+}
+TEXTS = {same: "{}", np.ndarray.copy: "{}.copy()", operator.getitem: "{}[{}]", call_rule: "{1}"}
+
+
+def text_of_sum(writer: Writer, step: Step) -> str:
+    """The addition of cotangents by autograd, in place where it changes its first argument."""
+    space, *args = step.args
+    first, *rest = map(writer.spell, args)
+    if step.fun in IN_PLACE and not (args[0] is None or isinstance(args[0], Step)):
+        first = f"{writer.name(copy.deepcopy)}({first})"  # of a constant
+    if type(space) is ArrayVSpace and are_operands(args):
+        name = writer.name(operator.iadd)
+        return f"{first} + {rest[0]}" if step.fun is VSpace.add else f"{name}({first}, {rest[0]})"
+    return f"{writer.name(step.fun)}({', '.join([writer.name(space), first, *rest])})"
 
 
 def text_of_reduction(writer: Writer, step: Step) -> str | None:

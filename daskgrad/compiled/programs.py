@@ -28,7 +28,8 @@ from daskgrad.values.errors import NondeterministicModelError
 from daskgrad.values.trees import flatten, substitute, unflatten
 
 COMPILED_AT = 3  # calls of a signature: what is called twice is traced in less time
-UNASKED_AT = 10  # calls, where nobody asked for it: to write a program takes as long as these
+COLD = 6  # calls of a model that nobody vouched for, after which it is looked at
+UNASKED_AT = 4  # calls of a signature after that: to write a program takes as long as ten calls
 SLOW = 0.02  # seconds of a call, of which tracing takes little
 MOST_SIGNATURES = 1024  # of one model: items may be of many sizes
 MOST_WAYS = 8  # through one model, for one signature
@@ -46,6 +47,7 @@ class Programs:
         self._watch: Watch | None = None
         self._entries: dict[Any, Entry] = {}
         self.impurity: str | None = None
+        self._cold = 0 if is_vouched else COLD
         self._shortcuts: dict[Any, Shortcuts] = {}
 
     def shortcuts(self, numbers: tuple[int, ...], is_bare: bool, has_out: bool) -> Shortcuts | None:
@@ -60,7 +62,8 @@ class Programs:
         self, fun: Callable, call: TracedCall, arrays: Sequence[Any]
     ) -> tuple[list[Any], Any]:
         """What ``reverse.trace`` returns, by a program where there is one."""
-        if self.impurity is not None:
+        if self._cold or self.impurity is not None:
+            self._cold = max(self._cold - 1, 0)
             return trace(call, arrays)
         layout = call.layout()
         signature = signature_of(layout)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from daskgrad.compiled.boxes import BY_CONSTANTS, BY_PRIMITIVES
-from daskgrad.compiled.watch import MISSING, SMALL, content_of
+from daskgrad.compiled.watch import MISSING, SMALL, content_of, is_rule
 from daskgrad.values.descriptions import function_name
 
 LIBRARIES = {
@@ -89,6 +89,8 @@ class Reader:
             self._follow_class(thing)
         elif type(thing) is np.ndarray:
             require_constant(thing, name)
+        elif is_rule(thing):
+            self.follow(thing.fun, name)  # its rules are called as they are
         elif not is_function_of_library(thing):
             raise Impure(f"it refers to {name!r}, an object of type {type(thing).__qualname__}")
 

@@ -4,6 +4,8 @@ All arrays of a call are in boxes: those that are differentiated, and all others
 the data is taken for a constant.
 """
 
+import collections
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,10 +42,28 @@ def record(
         recording.open_calls.clear()
     if failed and not recording.refusal:
         recording.refuse(f"{failed[0]} raises an exception, which the model catches")
+    if not recording.refusal and are_kept(recording.taken_out, outputs):
+        recording.refuse("the model keeps a plain number that it took out of a traced value")
+    recording.taken_out.clear()
     if recording.refusal:
         raise recording.refusal
     recording.outputs = list(map(output_of, outputs))
     return recording
+
+
+def are_kept(boxes: list[Any], outputs: Sequence[Any]) -> bool:
+    """Whether somebody else holds a box when the model has run: a program does not run what
+    appends it to a list."""
+    if not boxes:
+        return False
+    (alone,) = references([object()])
+    of_outputs = collections.Counter(map(id, outputs))
+    pairs = zip(boxes, references(boxes), strict=True)
+    return any([count > alone + of_outputs[id(box)] for box, count in pairs])
+
+
+def references(things: list[Any]) -> list[int]:
+    return [sys.getrefcount(thing) for thing in things]
 
 
 def output_of(output: Any) -> Any:

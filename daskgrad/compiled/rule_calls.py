@@ -10,17 +10,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from autograd.core import defvjp_argnums
 from autograd.tracer import isbox, new_box
 
 from daskgrad.backends.autograd.custom import (
     Call,
     bundle,
-    pullback_rule,
+    call_rule,
     unbundle,
     with_derivative,
 )
-from daskgrad.compiled.boxes import HIDDEN, RecordingBox, is_box
+from daskgrad.compiled.boxes import ARRAYS, HIDDEN, is_box, part_of
 from daskgrad.compiled.program import Diverged
 from daskgrad.compiled.steps import PYTHONS, Recording, Step
 from daskgrad.values.protection import read_only_leaf
@@ -45,7 +44,7 @@ def record_rule_call(function: Any, leaves: Sequence[Any], structure: Any, kwarg
         raise recording.refuse(f"{fun.__name__} uses an array that is not an argument of it")
     run = Step.of_call(recording, parts, fun, steps, {})
     outputs = [
-        part_of(recording, run, number, leaf) if is_number(leaf) else leaf
+        part_of(run, number, leaf) if isinstance(leaf, ARRAYS) else leaf
         for number, leaf in enumerate(parts[2:], 2)
     ]
     if fun.active:
@@ -53,15 +52,6 @@ def record_rule_call(function: Any, leaves: Sequence[Any], structure: Any, kwarg
         box = new_box(answer.value, recording.number, answer)
         outputs = substitute(outputs, fun.active, unbundle(box, len(fun.active)))
     return unflatten(fun.structure_of_value, outputs)
-
-
-def is_number(leaf: Any) -> bool:
-    return isinstance(leaf, np.ndarray | np.generic | bool | int | float | complex)
-
-
-def part_of(recording: Recording, run: Step, number: int, leaf: Any) -> RecordingBox:
-    step = Step.of_call(recording, leaf, operator.getitem, (run, number), {})
-    return RecordingBox(leaf, recording.number, step)
 
 
 def answer_step(
@@ -73,15 +63,8 @@ def answer_step(
         for number in (0, 1)
     ]
     argnums = tuple([place + 1 for place in places])
-    args = (call, answer)
-    return Step.of_call(recording, answer.value, answer_of, args, {}, argnums, tuple(parents))
-
-
-def answer_of(call: Call, answer: Any) -> Any:
-    return answer
-
-
-defvjp_argnums(answer_of, pullback_rule)  # as that of a call on the tape
+    args = (call, answer)  # the rule of ``call_rule`` asks for the first alone
+    return Step.of_call(recording, answer.value, call_rule, args, {}, argnums, tuple(parents))
 
 
 class RuleCall:

@@ -10,7 +10,11 @@ from daskgrad.values.trees import exactly
 
 NUMBERS = (float, complex, np.generic)
 CONSTANT = "constant"
+MOST_STRUCTURES = 256
 STATIC = (bool, int, str, bytes, type(None))
+
+
+_without_dicts: set[Any] = set()  # structures that equal no other one
 
 
 class Signature(NamedTuple):
@@ -48,7 +52,20 @@ def order_of(structure: Any) -> bytes | None:
     """Tells structures of arguments apart that are equal but for the order of a dict's keys; None
     if that cannot be told."""
     has_containers = structure.num_nodes > structure.num_leaves + 3  # (args, kwargs) itself
-    return exactly(structure) if has_containers or structure.child(1).num_leaves > 1 else b""
+    if structure in _without_dicts or not (has_containers or structure.child(1).num_leaves > 1):
+        return b""
+    if structure.child(1).num_leaves <= 1 and is_of_tuples(structure.child(0)):
+        if len(_without_dicts) < MOST_STRUCTURES:
+            _without_dicts.add(structure)
+        return b""
+    return exactly(structure)
+
+
+def is_of_tuples(structure: Any) -> bool:
+    """Whether all containers are tuples and lists, whose equality tells their order."""
+    kind = structure.type
+    is_known = kind in (None, tuple, list) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+    return is_known and all(map(is_of_tuples, structure.children()))
 
 
 def kind_of_leaf(leaf: Any) -> tuple | None:

@@ -122,6 +122,7 @@ class Recording:
         self.steps: list[Step | Guard] = []
         self.outputs: list[Any] = []
         self.refusal: Unrecordable | None = None
+        self.taken_out: list[Any] = []  # boxes of what the model takes for plain numbers
         self.open_calls: dict[Any, Any] = {}  # frames of calls that have not returned
         self._filters = warnings.filters
 

@@ -58,7 +58,7 @@ class Watch:
             self._follow_fields(thing)
 
     def _follow_fields(self, thing: Any) -> None:
-        if isinstance(thing, np.ndarray):
+        if type(thing) is np.ndarray:
             if thing.nbytes <= SMALL and thing.dtype.kind != "O":
                 self._arrays.append((thing, thing.tobytes()))
         elif isinstance(thing, partial):
@@ -84,7 +84,11 @@ class Watch:
     def _follow_method(self, fun: Any, owner: Any) -> None:
         self._follow(fun)
         kind = owner if isinstance(owner, type) else type(owner)
-        if not is_of_library(kind.__module__):
+        if is_rule(owner):
+            for name, value in vars(owner).items():
+                self._entries.append((vars(owner), name, value))
+                self._follow(value)
+        elif not is_of_library(kind.__module__):
             self._follow_attributes(owner, frozenset(names_of_methods(kind)))
 
     def _follow_function(self, fun: types.FunctionType) -> None:
@@ -177,6 +181,11 @@ def content_of(cell: types.CellType) -> Any:
 def elements_of(container: Any) -> list:
     """The elements of a list, or the keys and values of a dict."""
     return [*container, *container.values()] if isinstance(container, dict) else list(container)
+
+
+def is_rule(thing: Any) -> bool:
+    """Whether this is a function with rules of its own (``daskgrad.rules``)."""
+    return hasattr(type(thing), "is_first_order")
 
 
 def is_of_library(module: str | None) -> bool:

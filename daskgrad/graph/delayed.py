@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from daskgrad.backends import registry
+from daskgrad.backends.by_hand.function import WithGradient
 from daskgrad.graph.nodes import CallNode
 from daskgrad.models.model import KEEP, Model
 from daskgrad.tasks.collections import is_collection
@@ -20,9 +21,9 @@ class DelayedModel:
 
     def __init__(self, model: Model):
         self.model = model
-        self.__wrapped__ = model.fun
+        self.__wrapped__ = model.fun.fun if type(model.fun) is WithGradient else model.fun
         self.__name__ = model.name
-        self.__doc__ = model.fun.__doc__
+        self.__doc__ = self.__wrapped__.__doc__
 
     def __repr__(self) -> str:
         return f"<model {self.model.name}>"
@@ -37,6 +38,7 @@ def delayed(
     backend: str = "autograd",
     keep: str = "auto",
     compile: bool | str = "auto",
+    gradient: bool = False,
 ) -> Any:
     """Makes a function a model: calling it records a node, and nothing runs.
 
@@ -67,6 +69,13 @@ def delayed(
         arguments alone; ``True``: the user vouches for that; ``False``: never. What "auto" means
         can be changed by ``daskgrad.compile`` in ``dask.config``. Calls are compared with the model
         now and then; ``dg.explain`` tells what became of a model (see ``docs/backends.md``).
+    gradient:
+        whether ``fun`` returns a pair (value, gradient), as SciPy's ``jac=True`` functions do. The
+        value is one real number. The gradient of a function of one positional argument is in that
+        argument's structure; else it is a tuple with an entry for each positional argument, None
+        where it has no derivative. Complex arguments follow autograd's convention, as
+        ``value_and_grad`` does. Nothing is traced, so ``fun`` may do whatever it likes. There are
+        no second derivatives; that the gradient is right is not promised: ``dg.check_grads`` tells.
 
     Raises
     ------
@@ -74,14 +83,18 @@ def delayed(
         if ``fun`` cannot be called, is async or yields, or the name is not a string.
     ValueError
         for an unknown backend, ``keep`` or ``compile``, or if a model of another backend is to be
-        compiled.
+        compiled; if a model that brings its gradient is to be compiled, or is of another backend.
     ModuleNotFoundError
         if the backend's library is not installed; the message names the extra.
     """
     if fun is None:
-        return functools.partial(delayed, name=name, backend=backend, keep=keep, compile=compile)
+        return functools.partial(
+            delayed, name=name, backend=backend, keep=keep, compile=compile, gradient=gradient
+        )
     if isinstance(fun, DelayedModel):
         fun = fun.model.fun
+    if type(fun) is WithGradient:
+        fun, gradient = fun.fun, True
     if not callable(fun) or is_collection(fun):
         raise TypeError(f"dg.delayed makes a model of a function; found {describe(fun)}")
     if inspect.iscoroutinefunction(fun) or inspect.isgeneratorfunction(fun):
@@ -94,9 +107,23 @@ def delayed(
     how = setting("compile") if compile == "auto" else compile
     if how not in COMPILE:
         raise ValueError(f"compile must be 'auto', True or False; found {describe(how)}")
+    if gradient:
+        require_plain(backend, compile)
+        made = WithGradient(fun, name or function_name(fun))
+        return DelayedModel(Model(made, made.name, registry.BY_HAND, keep))
     backend = registry.compiled(backend, how)
     registry.load(backend)
     return DelayedModel(Model(fun, name or function_name(fun), backend, keep))
+
+
+def require_plain(backend: Any, compile: bool | str) -> None:
+    """Raises if a model that brings its own gradient is to be differentiated, too."""
+    asked = "compile=True" if compile is True else f"backend={backend!r}"
+    if compile is True or backend != "autograd":
+        raise ValueError(
+            f"gradient=True is for a function that returns its own gradient, so no library "
+            f"differentiates it; found {asked}: leave one of them out"
+        )
 
 
 def require_name(name: Any, of: str) -> None:

@@ -6,6 +6,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from daskgrad.backends import registry
+from daskgrad.backends.by_hand.function import WithGradient
 from daskgrad.backends.pickling.functions import digest
 from daskgrad.values.descriptions import describe
 from daskgrad.values.protection import protect
@@ -106,6 +107,8 @@ def plain_function(fun: Any) -> Callable:
     """The function that the user wrote, out of its wrappers; loads nothing."""
     if isinstance(fun, SentFunction):
         return fun if fun.loaded is None else plain_function(fun.loaded)
+    if type(fun) is WithGradient:
+        return plain_function(fun.fun)
     inner = getattr(fun, "model", None)
     return plain_function(inner.fun) if isinstance(inner, Model) else fun
 

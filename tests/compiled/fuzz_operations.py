@@ -41,7 +41,11 @@ ALONG += [lambda x, axis: np.expand_dims(x, axis), lambda x, axis: np.swapaxes(x
 ALONG += [lambda x, axis: np.take_along_axis(x, np.argsort(x, axis), axis)]
 ALONG += [lambda x, axis: x - np.max(x, axis, keepdims=True)]
 SHAPES = [lambda x: np.reshape(x, -1), lambda x: x.T, np.ravel, np.atleast_2d, np.squeeze]
-SHAPES += [lambda x: np.tile(x, 2), lambda x: np.broadcast_to(x, (2, *np.shape(x))), np.transpose]
+SHAPES += [
+    lambda x: np.tile(x, 2),
+    lambda x: np.broadcast_to(x[None], (2, *np.shape(x))),
+    np.transpose,
+]
 SHAPES += [lambda x: np.pad(np.ravel(x), 2), lambda x: np.reshape(x, np.shape(x)[::-1]), np.copy]
 MATRICES = [np.diag, np.tril, np.triu, np.trace, lambda x: x @ x.T, lambda x: np.dot(x.T, x)]
 MATRICES += [np.linalg.norm, lambda x: np.linalg.solve(square_of(x), x), lambda x: x[:, ::2]]

@@ -56,14 +56,14 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
         return function.fun(*args, **kwargs)
     for place, box in boxes:
         leaves[place] = box._value
-    leaves = list(map(read_only_leaf, leaves))  # the trace still uses them
+    leaves = list(map(protected, leaves))  # the trace still uses them
     if function.is_first_order and any(map(isbox, leaves)):
         raise TypeError(
             f"{function.name!r} has no second derivative: {function.kind} have first derivatives "
             f"only"
         )
     run = function.run(unflatten(structure, leaves), kwargs)
-    value, residuals = map_leaves(read_only_leaf, run)  # a rule may be called more than once
+    value, residuals = map_leaves(protected, run)  # a rule may be called more than once
     call = Call(function, tuple(leaves), structure, kwargs, value, residuals)
 
     def enter(answer: Any) -> Any:
@@ -73,6 +73,11 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
         return new_box(answer, number, node)
 
     return traced_value(call, number, enter)
+
+
+def protected(leaf: Any) -> Any:
+    """A leaf of which a rule gets no array that it may write into."""
+    return leaf if isbox(leaf) else read_only_leaf(leaf)
 
 
 def traced_value(call: Call, number: int, enter: Callable[[Any], Any]) -> Any:
@@ -156,7 +161,7 @@ def push_rule(argnums: tuple, gs: Sequence[Any], ans: Any, args: tuple, kwargs: 
     call: Call = args[0]
     zeros = map(cotangents.zeros, map(shape_of, call.leaves))
     active = [argnum - 1 for argnum in argnums]
-    tangents = substitute(zeros, active, map(read_only_leaf, gs))
+    tangents = substitute(zeros, active, map(protected, gs))
     pushed = call.function.push(call, call.with_leaves(tangents))
     space = Space(call.value)
     leaves = space.check(pushed, f"tangent of the value of {call.function.name!r}")
@@ -180,7 +185,7 @@ class Space:
 
         They are read-only: others may use the same arrays.
         """
-        arrived = map(read_only_leaf, unbundle(bundle, len(self.places)))
+        arrived = map(protected, unbundle(bundle, len(self.places)))
         leaves = substitute([None] * len(self._leaves), self.places, arrived)
         return unflatten(self._structure, leaves)
 
@@ -238,7 +243,7 @@ def require_plain_keywords(function: Any, kwargs: dict) -> None:
 
 def require_plain_array(function: Any, leaf: Any) -> None:
     """Raises for subclasses of NumPy's array, such as the np.matrix of old sparse matrices."""
-    if isinstance(leaf, np.ndarray) and type(leaf) is not np.ndarray:
+    if isinstance(leaf, np.ndarray) and not (type(leaf) is np.ndarray or isbox(leaf)):
         raise TypeError(
             f"{function.name!r} returned a {type(leaf).__name__}, which cannot be differentiated; "
             f"convert it with np.asarray"

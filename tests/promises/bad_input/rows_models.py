@@ -53,6 +53,16 @@ ROWS = {
         "must be a dg.PullbackPolicy; found <class",
     ),
     # -------------------------------------------------------------------------------- models
+    ("delayed", "gradient", "with compile=True"): (
+        lambda: dg.delayed(np.sum, gradient=True, compile=True),
+        ValueError,
+        "returns its own gradient.*found compile=True: leave one of them out",
+    ),
+    ("delayed", "gradient", "a function that returns a number"): (
+        lambda: dg.grad(dg.delayed(np.sum, gradient=True))(X),
+        TypeError,
+        r"model 'sum' brings its own gradient .*pair \(value, gradient\); found",
+    ),
     ("delayed", "fun", "a number"): (lambda: dg.delayed(3), TypeError, "model of a function; .* 3"),
     ("delayed", "fun", "a Delayed"): (
         lambda: dg.delayed(dask.delayed(len)),

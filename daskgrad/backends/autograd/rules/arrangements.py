@@ -6,13 +6,14 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 from autograd.numpy import numpy_wrapper
+from autograd.tracer import getval
 
 from daskgrad.backends.autograd.rules.declaration import always, declare, equivalent, plain
 
 
 def places_of(x: Any) -> np.ndarray:
     """The place of every entry in the flat array, in the array's own memory layout."""
-    places = np.empty_like(plain(x), dtype=np.intp, subok=False)
+    places = np.empty_like(getval(x), dtype=np.intp, subok=False)
     places[...] = np.arange(places.size).reshape(places.shape)
     return places
 

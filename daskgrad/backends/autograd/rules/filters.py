@@ -29,7 +29,7 @@ def interp(
     if period is not None:
         x, xp, fp = periodic(x, xp, fp, anp.abs(period))
         left = right = None
-    knots, at = plain(xp), np.asarray(plain(x))
+    knots, at = plain(xp), plain(x)
     here = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, max(len(knots) - 2, 0))
     ahead = np.minimum(here + 1, len(knots) - 1)
     gap = xp[ahead] - xp[here]

@@ -14,9 +14,9 @@ import numpy as np
 from autograd.core import primitive_jvps, vspace
 from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vjps import untake
-from autograd.tracer import getval, isbox
+from autograd.tracer import isbox
 
-from daskgrad.backends.autograd.rules.declaration import declare
+from daskgrad.backends.autograd.rules.declaration import declare, plain
 from daskgrad.values.carriers import carrier
 from daskgrad.values.memory import canonical_leaf, own_dtype
 from daskgrad.values.rows import Rows, are_many, is_small
@@ -136,9 +136,9 @@ def _take_index(
     a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise"
 ) -> tuple[Any, Any]:
     """The index with which ``a[index]`` is ``np.take(a, indices, axis, mode=mode)``."""
-    shape = np.shape(getval(a))
+    shape = np.shape(plain(a))
     size = int(np.prod(shape)) if axis is None else shape[axis]
-    places = np.array(getval(indices), dtype=np.intp)
+    places = np.array(plain(indices), dtype=np.intp)
     if mode == "clip":
         places = np.clip(places, 0, size - 1)
     elif mode == "wrap" or axis is None:

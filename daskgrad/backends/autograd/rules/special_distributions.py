@@ -30,7 +30,7 @@ POINT = "the point of a noncentral distribution"
 
 def whole(k: Any) -> Any:
     """The integer that SciPy makes of a number of events: what it counts has slope zero."""
-    return np.floor(np.asarray(plain(k), float))
+    return np.floor(np.multiply(plain(k), 1.0))
 
 
 # ----------------------------------------------------------------------------------- gamma family

@@ -1,0 +1,114 @@
+"""Random programs for the compiler, differentiated: tangents, products with second derivatives, and
+gradients within a model.
+
+    python tests/compiled/fuzz_derivatives.py --minutes 10 --seed 0
+
+compares values and cotangents of compiled programs with the tape's, bit by bit, at several points.
+"""
+
+import argparse
+import time
+import warnings
+
+import autograd
+import fuzz_programs
+import numpy as np
+
+from daskgrad.backends.autograd.forward import linearize
+from daskgrad.backends.autograd.reverse import trace
+from daskgrad.compiled.program import Diverged
+from daskgrad.compiled.recording import record
+from daskgrad.compiled.signatures import are_same
+from daskgrad.compiled.steps import Unrecordable
+from daskgrad.compiled.writing import write
+
+NO_SENSE = (ValueError, IndexError, TypeError, NotImplementedError)  # of the program, not ours
+NO_SENSE += (AssertionError,)  # a rule of autograd's own, which a gradient within a model has
+
+
+def tangents_of(fun):
+    """Values and tangents, as a model on duals returns them."""
+
+    def pushed(a, b, along_a, along_b, c, d):
+        outputs, push = linearize(lambda a, b: fun(a, b, c, d), [a, b])
+        return [*outputs, *push([along_a, along_b])]
+
+    return pushed
+
+
+def gradient_within(fun):
+    """A model that uses the gradient of a function, which autograd takes."""
+
+    def model(a, b, along_a, along_b, c, d):
+        def number(a, b):
+            return sum([np.sum(np.sin(each)) for each in fun(a, b, c, d)])
+
+        by_a, by_b = autograd.grad(number, (0, 1))(a, b)
+        return [np.sum(by_a * along_a) + np.sum(by_b * along_b), by_b * a[0]]
+
+    return model
+
+
+KINDS = {"tangents": tangents_of, "gradient": gradient_within}
+TRACED = {"all": (0, 1, 2, 3), "none": (), "one": (1,)}
+
+
+def points(seed):
+    random = np.random.default_rng(seed + 7)
+    for a, b, c, d in fuzz_programs.points(seed):
+        yield a, b, random.normal(size=a.shape), random.normal(size=b.shape), c, d
+
+
+def differences(seed, kind, traced):
+    """How many results of a program differ from the tape's; None if it cannot be recorded."""
+    fun, numbers, program, found = KINDS[kind](fuzz_programs.program(seed)), TRACED[traced], None, 0
+    for arrays in points(seed + 1):
+
+        def of_traced(*boxes, arrays=arrays):
+            mixed = dict(zip(numbers, boxes, strict=True))
+            return fun(*[mixed.get(n, array) for n, array in enumerate(arrays)])
+
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that nothing depends on the argument
+            try:
+                outputs, tape = trace(of_traced, [arrays[n] for n in numbers])
+                if program is None:
+                    recording = record(fun, arrays, [n in numbers for n in range(6)])
+                    program = write(recording, "fuzz", range(len(numbers)))
+            except (Unrecordable, *NO_SENSE):
+                return None
+            try:
+                own, residuals = program.forward(*arrays)
+            except Diverged:
+                continue
+            pulled = program.pull_examples(residuals)
+            again = program.pull_examples(residuals)
+            found += not (
+                are_same(own, outputs)
+                and are_same(pulled, tape.pull(program.examples))
+                and are_same(pulled, again)
+            )
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    end = time.monotonic() + 60.0 * given.minutes
+    seed, counts = given.seed, {"same": 0, "different": 0, "not recorded": 0}
+    while time.monotonic() < end:
+        for kind in KINDS:
+            for traced in TRACED:
+                found = differences(seed, kind, traced)
+                counts["not recorded" if found is None else "different" if found else "same"] += 1
+                if found:
+                    print(f"seed {seed}, {kind}, {traced}: {found} results differ", flush=True)
+        seed += 1
+    print(counts)
+    raise SystemExit(counts["different"] > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""Tangents of compiled models, and their gradients: jvp, hvp and Jacobians by programs."""
+
+import itertools
+import warnings
+
+import autograd
+import numpy as np
+import pytest
+from functions_all import TABLE as FUNCTIONS
+from functions_all import in_runs
+from numpy.testing import assert_array_equal
+from outcomes import entries_of
+from sweep import calls_of
+from test_derivatives_within import MATRIX, cube, root
+from test_programs import moved
+
+import daskgrad as dg
+from daskgrad.backends.autograd import linearize, trace
+from daskgrad.compiled import backend
+from daskgrad.compiled.program import Diverged
+from daskgrad.compiled.recording import record
+from daskgrad.compiled.signatures import are_same
+from daskgrad.compiled.steps import Unrecordable
+from daskgrad.compiled.writing import write
+from daskgrad.values.trees import flatten
+
+X = np.linspace(-1.0, 1.0, 5)
+TABLE = np.cos(np.arange(15.0)).reshape(3, 5)
+ITEMS = [np.sin(np.arange(5.0) + n) for n in range(40)]
+
+
+def loss(x):
+    return np.sum(np.log1p(np.exp(TABLE @ x))) + 0.5 * np.sum(x * x)
+
+
+def vector(x):
+    return np.tanh(TABLE @ x) * np.sum(x**2)
+
+
+def tree(p):
+    return {"a": p["w"] * np.sum(p["b"]), "b": (p["b"][1:] ** 2, 3, "label")}
+
+
+def branching(x):
+    return np.sum(x**2) if x[0] > 0.0 else np.sum(np.sin(x))
+
+
+def with_gradient(x):
+    return np.sum(autograd.grad(loss)(x) ** 2)
+
+
+def of_numbers(a, b):
+    return a * np.sin(b) + a / b
+
+
+def complex_valued(x):
+    return np.exp(1j * x) * x[0]
+
+
+def term(item, x):
+    return np.sum(np.tanh(item * x)) + np.sum(x**2)
+
+
+def points():
+    random = np.random.default_rng(3)
+    return [(random.normal(size=5), random.normal(size=5)) for _ in range(7)]
+
+
+ASKED = {  # of a model, at a point and along a direction
+    "jvp": (loss, lambda m, x, v: dg.jvp(m, (x,), (v,))),
+    "jvp of a vector": (vector, lambda m, x, v: dg.jvp(m, (x,), (v,))),
+    "jvp of a tree": (tree, lambda m, x, v: dg.jvp(m, ({"w": x, "b": v},), ({"w": v, "b": x},))),
+    "jvp of two numbers": (of_numbers, lambda m, x, v: dg.jvp(m, (x[0], v[0]), (v[1], x[1]))),
+    "jvp of complex numbers": (complex_valued, lambda m, x, v: dg.jvp(m, (x,), (v,))),
+    "jvp along one of two": (term, lambda m, x, v: dg.jvp(m, (x, v), (None, x))),
+    "jvp of branches": (branching, lambda m, x, v: dg.jvp(m, (x,), (v,))),
+    "jvp of a gradient": (with_gradient, lambda m, x, v: dg.jvp(m, (x,), (v,))),
+    "jvp of a custom rule": (
+        lambda x: np.sum(cube(x) * x),
+        lambda m, x, v: dg.jvp(m, (x,), (v,)),
+    ),
+    "hvp of a custom rule": (
+        lambda x: np.sum(cube(x) * x),
+        lambda m, x, v: dg.hvp(m, (x,), (v,)),
+    ),
+    "jvp of a root": (
+        lambda x: np.sum(root(x, MATRIX) * x),
+        lambda m, x, v: dg.jvp(m, (x,), (v,)),
+    ),
+    "hvp of a root": (
+        lambda x: np.sum(root(x, MATRIX) * x),
+        lambda m, x, v: dg.hvp(m, (x,), (v,)),
+    ),
+    "jvp with the plain number": (
+        lambda x: np.sum(x * dg.value(x)) * dg.stop_gradient(x)[0],
+        lambda m, x, v: dg.jvp(m, (x,), (v,)),
+    ),
+    "hvp": (loss, lambda m, x, v: dg.hvp(m, (x,), (v,))),
+    "hvp of branches": (branching, lambda m, x, v: dg.hvp(m, (x,), (v,))),
+    "hvp of a gradient": (with_gradient, lambda m, x, v: dg.hvp(m, (x,), (v,))),
+    "hessian": (loss, lambda m, x, v: dg.hessian(m)(x)),
+    "jacobian": (vector, lambda m, x, v: dg.jacobian(m, mode="forward")(x)),
+    "gnvp": (vector, lambda m, x, v: dg.gnvp(m, dg.delayed(np.sum), (x,), (v,))),
+    "jvp of a sum": (
+        term,
+        lambda m, x, v: dg.jvp(lambda x: dg.map_sum(m, ITEMS, x), (x,), (v,)),
+    ),
+    "hvp of a sum": (
+        term,
+        lambda m, x, v: dg.hvp(lambda x: dg.map_sum(m, ITEMS, x), (x,), (v,)),
+    ),
+    "jvp of two nodes": (vector, lambda m, x, v: dg.jvp(lambda x: m(m(x)[0] * x), (x,), (v,))),
+    "hvp of two nodes": (loss, lambda m, x, v: dg.hvp(lambda x: m(x * m(x)), (x,), (v,))),
+}
+
+
+@pytest.mark.usefixtures("synchronous")
+@pytest.mark.parametrize("name", ASKED)
+def test_it_is_compiled_and_has_the_bits_of_the_tape(name):
+    model, asked = ASKED[name]
+
+    def fun(*args):  # with programs of its own
+        return model(*args)
+
+    for x, v in points():
+        found = asked(dg.delayed(fun, compile=True), x, v)
+        expected = asked(dg.delayed(model), x, v)
+        pairs = zip(flatten(found)[0], flatten(expected)[0], strict=True)
+        for one, other in pairs:
+            assert type(one) is type(other)
+            assert_array_equal(one, other)
+    entries = [*entries_of(fun, True), *entries_of(fun, False)]
+    assert entries
+    assert all(entry.ways and not entry.refusal for entry in entries)
+
+
+@pytest.mark.usefixtures("synchronous")
+def test_results_are_the_callers():
+    """What a program returns may be a constant of it, or an argument."""
+    model = dg.delayed(lambda x: {"x": x, "one": np.ones(5) * 1.0, "sum": np.sum(x)}, compile=True)
+    for x, v in points():
+        value, tangent = dg.jvp(model, (x,), (v,))
+        for each in (value, tangent):
+            for name in ("x", "one"):
+                each[name] += 1.0
+        assert_array_equal(value["one"], 2.0)
+        assert_array_equal(tangent["one"], 1.0)
+        assert_array_equal(value["x"] - 1.0, (x + 1.0) - 1.0)
+
+
+@pytest.mark.usefixtures("synchronous")
+def test_what_a_model_refers_to_may_change():
+    weight = 1.0
+    model = dg.delayed(lambda x: np.sum(x**2) * weight, compile=True)
+    for x, v in points():
+        dg.hvp(model, (x,), (v,))
+    weight = 3.0
+    (gradient,), (product,) = dg.hvp(model, (X,), (X,))
+    assert_array_equal(gradient, 6.0 * X)
+    assert_array_equal(product, 6.0 * X)
+
+
+@pytest.mark.long
+def test_workers_keep_programs_of_tangents(client):
+    """Models arrive anew in each task; their programs go by what was sent."""
+    model = dg.delayed(loss, compile=True)
+    for x, v in points():
+        found = dg.hvp(lambda x: model(x) + model(2.0 * x), (x,), (v,))
+        expected = dg.hvp(lambda x: dg.delayed(loss)(x) + dg.delayed(loss)(2.0 * x), (x,), (v,))
+        assert_array_equal(found, expected)
+    counts = client.run(ways_that_arrived)
+    assert sum(counts.values()) >= 1
+
+
+def ways_that_arrived():
+    sent = [each for each in backend._sent.values() for each in each._entries.values()]
+    return sum([len(entry.ways) for entry in sent])
+
+
+# ------------------------------------------------------------------ of every function, as a model
+
+FEW = FUNCTIONS[::20]
+
+
+def test_tangents_have_the_bits_of_the_tape():
+    assert refusals_of(FEW, 1, "d") <= 0.1 * len(FEW)
+
+
+@pytest.mark.long
+@in_runs
+def test_tangents_have_the_bits_of_the_tape_in_every_dtype(entries):
+    refusals_of(entries, 12, "d")
+    refusals_of(entries, 2, "fD")
+
+
+def refusals_of(entries, count, dtypes):
+    """Compares calls; the number of those that cannot be recorded."""
+    refused = 0
+    for entry in entries:
+        for call in itertools.islice(calls_of(entry), count):
+            for dtype in dtypes:
+                with np.errstate(all="ignore"), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    refused += not are_right(entry, call, call.arrays(dtype))
+    return refused
+
+
+def dual_of(call, count):
+    def values_and_tangents(*arrays):
+        outputs, push = linearize(call, arrays[:count])
+        pushed = push(arrays[count:])
+        return [*outputs, *[tangent for tangent in pushed if tangent is not None]]
+
+    return values_and_tangents
+
+
+def are_right(entry, call, arrays):
+    """Whether tangents, and the gradients of these, can be recorded; the bits are compared."""
+    fun = dual_of(call, len(arrays))
+    along = [np.cos(3.0 * array + 1.0).astype(np.asarray(array).dtype) for array in arrays]
+    both = [*arrays, *along]
+    for traced in (False, True):
+        own = [traced] * len(both)
+        try:
+            trace(fun, both)
+            program = write(record(fun, both, own), entry.name, range(sum(own)))
+        except Unrecordable:
+            return False
+        except Exception:  # the function's own, at these numbers
+            return True
+        for shift in (0.0, 0.01):
+            compare_at(fun, program, [moved(array, shift) for array in both], traced, call.name)
+    return True
+
+
+def compare_at(fun, program, arrays, traced, name):
+    try:
+        outputs, tape = trace(fun, arrays) if traced else (fun(*arrays), None)
+        expected = tape.pull(program.examples) if traced else []
+        found, residuals = program.forward(*arrays)
+    except (Diverged, ValueError, TypeError, NotImplementedError, np.linalg.LinAlgError):
+        return
+    assert are_same(found, outputs), name
+    pulled = program.pull_examples(residuals)
+    for number, each in enumerate(expected):
+        if each is None and not np.any(pulled[number]):
+            pulled[number] = None  # NumPy did not ask the tape's box, which it does not use
+    assert are_same(pulled, expected), name
