@@ -17,6 +17,7 @@ from autograd.scipy import special
 from autograd.scipy.stats import norm
 from autograd.tracer import trace_primitives_map
 
+from daskgrad.backends.autograd.rules.norms import flat_at_zero
 from daskgrad.compiled.adjoints import REPLACED, Pulled, adjoint, fit, is_double, value_of, where
 from daskgrad.compiled.steps import Step
 
@@ -128,6 +129,19 @@ def is_sum_of_array(step: Step) -> bool:
 REPLACED[special.logsumexp] = is_sum_of_array, logsumexp
 
 
+@adjoint(linalg._primitive_norm)
+def length(call: Pulled) -> Sequence[Any] | None:
+    if len(call.step.args) > 1 or call.step.kwargs or not is_array(call.step.args[0]):
+        return None
+    return [written(call, pull_length, call.full(), call.ans, call.arg(0))]
+
+
+def pull_length(g: Any, ans: Any, x: np.ndarray) -> np.ndarray:
+    shape = kept(x, None)
+    slope, divisor = flat_at_zero(x, ans.reshape(shape))
+    return g.reshape(shape) / divisor * slope
+
+
 @adjoint(anp.cumsum)
 def running_sum(call: Pulled) -> Sequence[Any] | None:
     if axis_of(call.step) not in (None, 0) or not is_array(call.step.args[0], 1):
@@ -156,6 +170,34 @@ def roll(x: np.ndarray, shift: int) -> np.ndarray:
 
 
 REPLACED[anp.roll] = is_line, roll
+
+
+def has_one_vector(step: Step) -> bool:
+    return len(step.args) == 1 and not step.kwargs and is_array(step.args[0], 1)
+
+
+@adjoint(anp.sort)
+def unsort(call: Pulled) -> Sequence[Any] | None:
+    if not has_one_vector(call.step):
+        return None
+    return [written(call, put_back, call.full(), call.arg(0))]
+
+
+def put_back(g: np.ndarray, x: np.ndarray) -> np.ndarray:
+    out = np.empty(x.shape)
+    out[np.argsort(x, -1, "quicksort")] = g
+    return out
+
+
+@adjoint(anp.diff)
+def difference(call: Pulled) -> Sequence[Any] | None:
+    if not has_one_vector(call.step) or not np.size(call.step.value):
+        return None
+    return [written(call, pull_difference, call.full())]
+
+
+def pull_difference(g: np.ndarray) -> np.ndarray:
+    return np.concatenate((-g[:1], -(g[1:] - g[:-1]), g[-1:]))
 
 
 @adjoint(anp.atleast_1d, anp.atleast_2d)
@@ -287,6 +329,27 @@ def pull_cholesky(g: np.ndarray, ans: np.ndarray) -> np.ndarray:
 def lower_triangle(size: int) -> tuple[np.ndarray, np.ndarray]:
     """Which entries are in it, and how often they are in a symmetric matrix made of it."""
     return np.tri(size, dtype=bool), 1.0 + np.eye(size)
+
+
+@adjoint(anp.outer)
+def outer(call: Pulled) -> Sequence[Any] | None:
+    step = call.step
+    if step.kwargs or not all([is_array(arg, 1) for arg in step.args]):
+        return None
+    g = call.full()
+    texts = [f"np.dot({g}, {call.arg(1)})", f"np.dot({call.arg(0)}, {g})"]
+    return [texts[argnum] for argnum in step.argnums]
+
+
+@adjoint(anp.trace)
+def trace(call: Pulled) -> Sequence[Any] | None:
+    if len(call.step.args) > 1 or call.step.kwargs or not is_matrix(call.step.args[0]):
+        return None
+    return [written(call, pull_trace, call.full(), call.arg(0))]
+
+
+def pull_trace(g: Any, matrix: np.ndarray) -> np.ndarray:
+    return np.einsum("ij,...->ij...", np.eye(*matrix.shape), g)
 
 
 @adjoint(anp.einsum)
