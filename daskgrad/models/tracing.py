@@ -113,6 +113,11 @@ class Tracer:
             and hasattr(self._backend, "trace_block")
         )
 
+    @property
+    def arrays(self) -> Sequence[Any]:
+        """What is traced, of the constructor's active inputs."""
+        return self._arrays
+
     def call(self, inputs: Sequence[Any]) -> tuple[TracedCall, list[Any]]:
         """The call on ``inputs`` as a backend traces it, and the arrays it is a function of."""
         return TracedCall(self, inputs), self._arrays

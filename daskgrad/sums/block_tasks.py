@@ -24,12 +24,13 @@ from daskgrad.models.tracing import Active, Tracer, seen_by
 from daskgrad.sums.adding import NOTHING, round_sum
 from daskgrad.sums.block_pullback import Terms
 from daskgrad.sums.item_cotangents import Gathered, Widths, factor_of_terms, items_of
+from daskgrad.sums.runs import add_run, side_by_side
 from daskgrad.values.addition import ADDITIONS
 from daskgrad.values.compensated import final_leaves, flatten_sum, rounded_value
 from daskgrad.values.cotangents import Cotangent, Leaves, Unscaled
 from daskgrad.values.protection import as_it_is, read_only_leaf
 from daskgrad.values.registrations import Structure
-from daskgrad.values.summation import PairwiseSum, sum_of_rows
+from daskgrad.values.summation import PairwiseSum
 from daskgrad.values.trees import flatten
 from daskgrad.values.tuples import as_slice
 
@@ -222,7 +223,10 @@ class TracedSum:
         except Exception as error:
             self._blame(error, first, start, fields)
             raise
-        return run.each() if type(run) is TermRun and not self._adds_runs else run
+        if not self._adds_runs:
+            return run.each() if type(run) is TermRun else run
+        is_list = type(run) is list
+        return (side_by_side(run, self._tracer.arrays) or run) if is_list else run
 
     def _term_of(self, result: Any, first: First, offset: int, item: Sequence[Any]) -> Term:
         """A term, of those that were evaluated at once if the backend has a way with these bits."""
@@ -280,15 +284,6 @@ class TracedSum:
             self._term(first, offset, item)
         described = [describe_block(first, fields[0]), *[None] * (len(fields) - 1)]
         self._where([*described, *self._inputs]).note(error)
-
-
-def add_run(
-    run: TermRun, values: PairwiseSum, gradients: Gathered, in_places: Callable[[list], Leaves]
-) -> None:
-    """Adds terms that are side by side."""
-    for part in values.subtrees(len(run.values)):
-        values.push(sum_of_rows(run.values[part]), part.stop - part.start)
-    gradients.push_run(run.gradients, in_places)
 
 
 def require_one_length(fields: Sequence[Sequence[Any]], first: First, model: Model) -> None:

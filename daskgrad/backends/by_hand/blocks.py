@@ -119,9 +119,10 @@ class Group:
 
 def read_only_items(items: Sequence[Any]) -> list[Any]:
     """The items as a model may have them; the rows of an array are protected with it."""
-    if isinstance(items, np.ndarray):
+    kinds = set(map(type, items))
+    if isinstance(items, np.ndarray) or np.ndarray not in kinds:
         return list(items)
-    if set(map(type, items)) != {np.ndarray}:
+    if len(kinds) > 1:
         return list(map(read_only_leaf, items))
     views = [item.view() for item in items]
     for view in views:
