@@ -6,7 +6,7 @@ an operator instead of a ufunc, a method instead of a function.
 
 import copy
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import autograd.numpy as anp
@@ -15,11 +15,11 @@ from autograd.core import VSpace
 from autograd.numpy import numpy_wrapper
 from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vspaces import ArrayVSpace
-from autograd.tracer import trace_primitives_map
 
 from daskgrad.backends.autograd.custom import call_rule
 from daskgrad.compiled.adjoints import is_double
 from daskgrad.compiled.boxes import IN_PLACE, same
+from daskgrad.compiled.functions import PYTHONS_OWN, REDUCTIONS, raw
 from daskgrad.compiled.lines import Line, Writer, holds, value_of
 from daskgrad.compiled.rule_calls import RuleCall
 from daskgrad.compiled.steps import PYTHONS, Guard, Step
@@ -36,11 +36,8 @@ OPERATORS = {
     anp.less_equal: "<=",
 }
 RAISING = {operator.pow, operator.truediv, operator.floordiv, operator.mod, operator.abs}
-REDUCTIONS = {anp.sum: np.add.reduce, anp.max: np.maximum.reduce, anp.min: np.minimum.reduce}
 SHAPED = {  # functions other than ufuncs whose values have the same shape for all data
-    anp.sum,
-    anp.max,
-    anp.min,
+    *REDUCTIONS,
     anp.dot,
     anp.reshape,
     anp.ravel,
@@ -59,6 +56,7 @@ SHAPED = {  # functions other than ufuncs whose values have the same shape for a
     same,
     np.ndarray.copy,
     call_rule,
+    operator.iadd,
 }
 
 
@@ -92,11 +90,6 @@ def is_shaped(step: Step) -> bool:
     return step.fun is ArrayBox.__getitem__ and not holds(step.args[1], Step)
 
 
-def raw(fun: Callable) -> Callable:
-    """The function that a primitive wraps."""
-    return getattr(fun, "fun", fun) if fun in trace_primitives_map.values() else fun
-
-
 def text_of(writer: Writer, step: Step) -> str:
     args, kwargs = step.args, step.kwargs
     if step.fun is ArrayBox.__getitem__:
@@ -120,26 +113,6 @@ def text_of(writer: Writer, step: Step) -> str:
     return writer.spell_call(raw(step.fun), args, kwargs)
 
 
-PYTHONS_OWN = {  # operators of data
-    operator.add: "{} + {}",
-    operator.sub: "{} - {}",
-    operator.mul: "{} * {}",
-    operator.truediv: "{} / {}",
-    operator.floordiv: "{} // {}",
-    operator.mod: "{} % {}",
-    operator.pow: "{} ** {}",
-    operator.lt: "{} < {}",
-    operator.le: "{} <= {}",
-    operator.gt: "{} > {}",
-    operator.ge: "{} >= {}",
-    operator.eq: "{} == {}",
-    operator.ne: "{} != {}",
-    operator.and_: "{} & {}",
-    operator.or_: "{} | {}",
-    operator.xor: "{} ^ {}",
-    operator.neg: "-{}",
-    operator.invert: "~{}",
-}
 TEXTS = {same: "{}", np.ndarray.copy: "{}.copy()", operator.getitem: "{}[{}]", call_rule: "{1}"}
 
 

@@ -23,6 +23,11 @@ class Line(NamedTuple):
     text: str
 
     @property
+    def value(self) -> str:
+        """The expression that is assigned."""
+        return self.text.partition(" = ")[2]
+
+    @property
     def uses(self) -> set[str]:
         return set(NAMES.findall(self.text))
 
@@ -76,6 +81,10 @@ class Writer:
             self._held.append(thing)
             self._names[id(thing)] = self._new_name(thing)
         return self._names[id(thing)]
+
+    def rename(self, step: Step, other: Step) -> None:
+        """Has a step go by the name of another one, which has the same value."""
+        self._names[id(step)] = self.name(other)
 
     def _new_name(self, thing: Any) -> str:
         if isinstance(thing, Step):

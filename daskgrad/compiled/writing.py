@@ -12,6 +12,7 @@ from daskgrad.compiled.backward import Backward
 from daskgrad.compiled.forward import line_of, shape_check
 from daskgrad.compiled.lines import NAMES, Line, Parameter, Writer, needed, snapshot
 from daskgrad.compiled.program import Program, Source, code_of
+from daskgrad.compiled.repetitions import repeatable
 from daskgrad.compiled.steps import Recording, Step
 from daskgrad.compiled.structures import generalize
 
@@ -109,9 +110,17 @@ def constants_of(source: Source, recording: Recording) -> dict[str, Any]:
 
 
 def forward_lines(writer: Writer, recording: Recording) -> list[Line]:
-    lines = []
+    lines: list[Line] = []
+    known: dict[str, Step] = {}
+    there = repeatable(recording)
     for step in recording.steps:
-        lines.append(line_of(writer, step))
+        line = line_of(writer, step)
+        if isinstance(step, Step) and id(step) in there:
+            earlier = known.setdefault(line.value, step)
+            if earlier is not step:
+                writer.rename(step, earlier)
+                continue
+        lines.append(line)
         check = shape_check(writer, step)
         lines.extend([check] if check else [])
     return lines
