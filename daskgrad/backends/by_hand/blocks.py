@@ -1,10 +1,11 @@
 """Blocks: the terms of a sum, without what a single call costs beside the function."""
 
 import itertools
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy import float64, ndarray
 
 from daskgrad.backends.by_hand.gradients import Wanted
 from daskgrad.backends.by_hand.reverse import evaluate
@@ -66,7 +67,7 @@ class Group:
         ]
         are_own = [layout.places[place] is not None for place, *_ in self._own]
         self._is_alone = any(are_own) or not self._arrays  # its arrays are other ones each time
-        self.is_plain, self._are_new = False, True
+        self.is_plain = False
         if self._is_alone:
             return
         self._fun = call.fun
@@ -94,27 +95,34 @@ class Group:
         streams: list[Any] = list(map(itertools.repeat, self._leaves))
         for place, field, _ in self._own:
             streams[place] = read_only_items(fields[field])
-        items = list(zip(*streams, strict=False))
-        found = self._side_by_side(items) if self._are_new else None
-        if found is not None:
-            return found
-        self._are_new = False
-        return [evaluate(self._fun, args, {}, self._wanted, self._arrays) for args in items]
+        shapes = [(len(fields[0]), *np.shape(array)) for array in self._arrays]
+        rows = [np.empty(s, a.dtype) for s, a in zip(shapes, self._arrays, strict=True)]
+        values = self._fill(rows, zip(*streams, strict=False))
+        if set(map(type, values)) == {np.float64}:
+            return TermRun(np.array(values), rows)
+        pairs = enumerate(values)
+        return [(value, [column[number].copy() for column in rows]) for number, value in pairs]
 
-    def _side_by_side(self, items: Sequence[tuple]) -> TermRun | None:
-        """The same, looked at all at once. None if an array is not a new one for each item, or not
-        what it should be: then the items are looked at one by one, and arrays are copied."""
-        fun = self._fun.fun
-        pairs = [fun(*args) for args in items]
-        if set(map(type, pairs)) != {tuple} or set(map(len, pairs)) != {2}:
-            return None
-        values = [value for value, _ in pairs]
-        gradients = [gradient for _, gradient in pairs]
-        del pairs  # whose references are counted
-        rows = self._wanted.rows(gradients, self._arrays)
-        if rows is None or set(map(type, values)) != {np.float64}:
-            return None
-        return TermRun(np.array(values), rows)
+    def _fill(self, rows: Sequence[np.ndarray], items: Iterable[tuple]) -> list[Any]:
+        """The values; the gradients are copied to rows, while they are in the cache."""
+        fun, wanted, arrays = self._fun, self._wanted, self._arrays
+        call, width, single, values = fun.fun, wanted.count, wanted.single, []
+        first, shape, dtype = rows[0], rows[0].shape[1:], rows[0].dtype
+        for number, args in enumerate(items):
+            pair = call(*args)
+            if type(pair) is not tuple or type(pair[0]) is not float64:
+                pair = fun.pair(pair)
+            value, given = pair  # of another length it is an error, which is told of by one item
+            values.append(value)
+            gradient = given if width == 1 else None
+            if width > 1 and single is not None and type(given) is tuple and len(given) == width:
+                gradient = given[single]
+            if type(gradient) is ndarray and gradient.shape == shape and gradient.dtype is dtype:
+                first[number] = gradient  # as nearly always
+            else:
+                for column, each in zip(rows, wanted.of([given], arrays), strict=True):
+                    column[number] = each
+        return values
 
 
 def read_only_items(items: Sequence[Any]) -> list[Any]:

@@ -65,23 +65,6 @@ class Wanted:
                 found[at] = self._checked(leaves[place], arrays[at], number)
         return found
 
-    def rows(self, given: list[Any], arrays: Sequence[Any]) -> list[np.ndarray] | None:
-        """The gradients of several calls, an array with a row for each; None unless each array is
-        held by nobody else. Empties ``given``, a list with what the function returned."""
-        numbers = [number for number, part, _ in self._parts if is_leaf(part)]
-        columns = [given]
-        if self.count > 1:
-            if set(map(type, given)) != {tuple} or set(map(len, given)) != {self.count}:
-                return None
-            columns = [[entries[number] for entries in given] for number in numbers]
-            given.clear()
-        if len(numbers) != len(self._parts):
-            return None
-        pairs = list(zip(columns, arrays, strict=True))
-        if not all([are_new(column, array) for column, array in pairs]):
-            return None
-        return [np.array(column, array.dtype) for column, array in pairs]
-
     def _entries(self, given: Any) -> Sequence[Any]:
         if type(given) is tuple and len(given) == self.count:
             return given
@@ -118,15 +101,6 @@ def is_leaf(part: optree.PyTreeSpec) -> bool:
     return bool(optree.treespec_is_leaf(part))
 
 
-def are_new(column: list[Any], array: Any) -> bool:
-    """Whether these are gradients with respect to an array that nobody else holds."""
-    if set(map(type, column)) != {np.ndarray}:
-        return not np.shape(array) and {np.float64, float}.issuperset(map(type, column))
-    shape, dtype = array.shape, array.dtype
-    others = [g for g in column if g.dtype is not dtype or g.shape != shape or g.base is not None]
-    return not others and set(map(getrefcount, column)) == ALONE_IN_LIST
-
-
 def fits(gradient: Any, array: Any) -> bool:
     """Whether a gradient needs no conversion."""
     return (
@@ -152,4 +126,3 @@ def count_references(cell: list[Any]) -> int:
 
 
 ALONE = count_references([np.zeros(2)])  # in this version of Python
-ALONE_IN_LIST = set(map(getrefcount, [np.zeros(2)]))
