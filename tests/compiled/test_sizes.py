@@ -12,6 +12,7 @@ from numpy.testing import assert_array_equal
 import daskgrad as dg
 from daskgrad.compiled import families, structures, ways
 from daskgrad.compiled.backend import prepare
+from daskgrad.compiled.recording import record
 from daskgrad.scipy import special
 
 LOG_2PI = np.log(2.0 * np.pi)
@@ -220,6 +221,43 @@ def test_what_is_made_takes_a_share_of_the_time(synchronous):
     entries, family = entries_of(model)
     assert sum([entry._structure is not None for entry in entries]) < 60
     assert len(family._sources) < 10
+
+
+def structure(fun, *arrays):
+    recording = record(fun, arrays, [True] * len(arrays))
+    structures.generalize(recording, (0,))
+    return recording.structure
+
+
+A, B = np.ones((4, 3)), np.ones((5, 7))
+
+
+@pytest.mark.parametrize(
+    ("fun", "one", "other"),
+    [
+        (lambda x: [np.sum(x * 2.0)], A, np.ones((4, 1))),
+        (lambda x: [np.sum(x * 2.0)], A, np.ones((0, 3))),
+        (lambda x: [np.sum(x * 2.0)], A, np.asfortranarray(B)),
+        (lambda x: [np.sum(x * 2.0)], A, B.astype(np.float32)),
+        (lambda x: [np.sum(x, axis=len(x) % 2)], A, B),
+        (lambda x: [np.sum(x * (2.0 if len(x) == 4 else 2))], A, B),
+        (lambda x: [np.sum(x[: 4 if len(x) == 4 else None])], A, B),
+        (lambda x: [np.sum(x), bool(x[0, 0] > 0.0)][:1], A, -B),
+        (lambda x: [np.sum(x, keepdims=len(x) == 4)], A, B),
+        (lambda x: [np.sum(x), *[np.sum(x)] * (len(x) - 4)], A, B),
+        (lambda x: [np.exp(x) + np.sin(x) * (np.exp if len(x) == 4 else np.sin)(x)], A, B),
+    ],
+)
+def test_what_tells_structures_apart(fun, one, other):
+    assert structure(fun, one) == structure(fun, one + 1.0)
+    assert structure(fun, one) != structure(fun, other)
+
+
+def test_sizes_do_not_tell_structures_apart():
+    def fun(x):
+        return [np.sum(x[: len(x) // 2].reshape(-1) ** 2.0) / x.size * np.eye(len(x))]
+
+    assert structure(fun, A) == structure(fun, B)
 
 
 def test_trials_take_a_share_of_the_time_of_the_tape():
