@@ -75,7 +75,6 @@ ALIKE = {  # which sizes from 4 on have one source
     "a variance": lambda item, x: np.var(item.z @ x) + np.std(item.z * x),
     "a size as a number": lambda item, x: item.size * (LOG_2PI + x[0]) + np.sum(item.y * x[1]),
     "a number by Python": lambda item, x: (item.size * LOG_2PI + item.size**0.5) * x[0] ** 2,
-    "a power by the size": lambda item, x: np.sum((2.0 + x) ** (1.0 / item.size)) * x[1] ** 3,
     "a half": lambda item, x: np.sum(item.z[: (item.size + 1) // 2] @ x),
     "arange": lambda item, x: np.sum(np.arange(len(item.y)) * item.y * x[0]),
     "arange as an index": lambda item, x: np.sum((item.z @ x)[np.arange(len(item.y))] ** 2),
@@ -122,6 +121,7 @@ UNLIKE = {  # where the size decides which calls are made
     "a selection": lambda item, x: np.sum((item.z @ x)[item.y > 0.0] ** 2),
     "an impure constant": lambda item, x: np.sum(item.y * x[0]) * (1.0 + (item.size == 6)),
     "nothing": lambda item, x: np.sum(item.y),
+    "a power by the size": lambda item, x: np.sum((2.0 + x) ** (1.0 / item.size)) * x[1] ** 3,
     "text": lambda item, x: np.sum(item.y * x[0]) * len(f"{item.size}"),
 }
 SIZES = [5, 3, 8, 5, 12, 3, 4, 8, 2, 1, 6, 5, 30, 11, 4, 1, 2, 7, 9, 10]
