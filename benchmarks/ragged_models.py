@@ -58,3 +58,51 @@ def loop(items: list[Plot], point: numpy.ndarray) -> tuple[float, numpy.ndarray]
         value += term
         gradient += its_gradient
     return value, gradient
+
+
+# --------------------------------------------------------------------------- smaller models
+
+
+class Group(NamedTuple):
+    """The outcomes of a few persons: zero or one, with five covariates of each."""
+
+    covariates: Any
+    outcomes: Any
+
+
+def small_start() -> numpy.ndarray:
+    """Five coefficients, and the logarithm of the effects' spread."""
+    return 0.1 * numpy.random.default_rng(2).standard_normal(COVARIATES + 1)
+
+
+def make_groups(count: int) -> list[Group]:
+    random = numpy.random.default_rng(3)
+    sizes = 5 * random.integers(1, 9, count)
+    return [
+        Group(random.standard_normal((size, COVARIATES)), 1.0 * (random.random(size) < 0.4))
+        for size in sizes
+    ]
+
+
+def small_misfit(group: Group, p: Any) -> Any:
+    """Minus the log-likelihood of a group, with its effect at three places."""
+    forms = np.dot(group.covariates, p[:COVARIATES])
+    total = 0.0
+    for place in (-1.2, 0.0, 1.2):
+        shifted = forms + place * np.exp(p[COVARIATES])
+        total = total + np.exp(
+            np.sum(group.outcomes * shifted - np.log1p(np.exp(shifted))) / len(group.outcomes)
+        )
+    return -np.log(total)
+
+
+small_value_and_grad = autograd.value_and_grad(small_misfit, 1)
+
+
+def small_loop(groups: list[Group], point: numpy.ndarray) -> tuple[float, numpy.ndarray]:
+    value, gradient = 0.0, numpy.zeros_like(point)
+    for group in groups:
+        term, its_gradient = small_value_and_grad(group, point)
+        value += term
+        gradient += its_gradient
+    return value, gradient

@@ -55,6 +55,17 @@ def test_the_sum_of_models_has_all_its_peers(tmp_path):
     assert {"serial loop", "joblib", "ProcessPoolExecutor", "daskgrad, shards"} <= peers
     for peer in content["peers"]:
         assert {"seconds", "speed-up", "speed-up, equal malloc", "all seconds"} <= set(peer)
+    assert len(content["small"]) == 3
+    assert all(len(seconds) == 1 for seconds in content["small"].values())
+
+
+def test_compiled_models_have_all_their_peers():
+    script = [sys.executable, "-W", "error", ROOT / "benchmarks" / "compiled.py", "--quick"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=100)
+    assert ran.returncode == 0, ran.stderr
+    for column in ("compiled", "tape", "autograd", "by hand"):
+        assert column in ran.stdout
 
 
 def test_chunking_measures_every_cell_and_compares_with_an_earlier_run(tmp_path):

@@ -61,6 +61,12 @@ def places_of(ends: Sequence[Step]) -> Sequence[Any]:
     return backward_order([place(end) for end in ends])
 
 
+def is_like(cotangent: Any, value: Any) -> bool:
+    """Whether both are arrays or numbers of NumPy's of one dtype, which has derivatives."""
+    are_known = [isinstance(each, np.ndarray | np.generic) for each in (cotangent, value)]
+    return all(are_known) and cotangent.dtype == value.dtype and value.dtype.kind in "fc"
+
+
 def add_up(previous: Any, is_ours: bool, cotangent: Any, is_real: bool) -> tuple[Any, bool]:
     """The tape's addition of a cotangent to those that have arrived, or to None."""
     sums, node = Cotangents(), TapeNode.__new__(TapeNode)
@@ -153,12 +159,12 @@ class Backward:
     def _add(self, place: Place, name: str) -> None:
         key, values = id(place.step), self._writer.values
         previous = self._sums.get(key)
-        is_simple = is_double(values[name]) and place.step.is_plain
+        is_simple = is_like(values[name], place.step.value)
         if previous is None and is_simple:
             self._sums[key] = Sum(name, False)
         elif previous is None:
             self._add_by_tape(place, "None", False, name)
-        elif not (is_simple and is_double(values[previous.name])):
+        elif not (is_simple and is_like(values[previous.name], place.step.value)):
             full = self._full(previous.name, place.step)
             self._add_by_tape(place, full, previous.is_ours, name)
         elif (

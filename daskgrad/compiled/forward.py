@@ -17,7 +17,7 @@ from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vspaces import ArrayVSpace
 
 from daskgrad.backends.autograd.custom import call_rule
-from daskgrad.compiled.adjoints import is_double
+from daskgrad.compiled.adjoints import REPLACED, is_double
 from daskgrad.compiled.boxes import IN_PLACE, same
 from daskgrad.compiled.functions import PYTHONS_OWN, REDUCTIONS, raw
 from daskgrad.compiled.lines import Line, Writer, holds, value_of
@@ -110,7 +110,9 @@ def text_of(writer: Writer, step: Step) -> str:
         return text.format(*map(writer.spell, args))
     if step.fun in IN_PLACE or step.fun is VSpace.add:
         return text_of_sum(writer, step)
-    return writer.spell_call(raw(step.fun), args, kwargs)
+    serves, function = REPLACED.get(step.fun, (None, None))
+    is_replaced = serves is not None and serves(step)
+    return writer.spell_call(function if is_replaced else raw(step.fun), args, kwargs)
 
 
 TEXTS = {same: "{}", np.ndarray.copy: "{}.copy()", operator.getitem: "{}[{}]", call_rule: "{1}"}

@@ -121,13 +121,17 @@ def shortcut_of(
         f"if not ({arguments.condition}): return None",
         *[f"{name} = {given}" for name, given in zip(passes.inputs, inputs, strict=True)],
         *passes.forward,
-        f"if type({value}) is not _float64: return None",
-        f"{passes.seeds[0]} = _float64(1.0)",
+        f"if type({value}) is not _real: return None",
+        f"{passes.seeds[0]} = _real(1.0)",
         *passes.backward,
         *last,
         f"return {value}, {arguments.spell_result(is_bare)}",
     ]
-    namespace = {**program.forward.__globals__, **NAMES, **arguments.names}
+    (example,) = [each for each in program.examples if each is not None]
+    if type(example) not in (np.float64, np.float32):
+        return None
+    names = {**NAMES, "_real": type(example)}
+    namespace = {**program.forward.__globals__, **names, **arguments.names}
     exec(compile("\n    ".join(lines), "<shortcut>", "exec"), namespace)
     return namespace["shortcut"]
 

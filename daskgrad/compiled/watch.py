@@ -18,7 +18,7 @@ import numpy as np
 SMALL = 4096  # bytes
 FEW = 64  # elements of a list or dict
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
-LIBRARIES = ("numpy", "scipy", "autograd", "daskgrad", "builtins")
+LIBRARIES = ("numpy", "scipy", "autograd", "daskgrad", "builtins", "_operator")
 MISSING = object()
 
 

@@ -261,7 +261,7 @@ ARGUMENTS = {
     "an enum": Hostile(lambda x, c: np.sum(x) * c.value, TAPE, alternating(*Colour)),
     "a subclass of float": Hostile(lambda x, a: np.sum(x) * a, PROGRAM, alternating(Odd(2.0))),
     "a subclass of float, boxed": Hostile(
-        lambda x, a: (a * 2.0) * np.sum(x), TAPE, alternating(Odd(2.0), Odd(5.0))
+        lambda x, a: (a * 2.0) * np.sum(x), PROGRAM, alternating(Odd(2.0), Odd(5.0))
     ),
     "a subclass of arrays": Hostile(
         lambda x, a: np.sum(x * a), TAPE, alternating(np.arange(5.0).view(Marked))

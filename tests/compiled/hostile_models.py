@@ -154,8 +154,8 @@ NUMBERS = {
     "bytes": Hostile(lambda x, a: np.sum(x) * a.tobytes()[7], TAPE, rows),
     "fromiter": Hostile(lambda x, a: np.sum(x) * np.fromiter(a, float)[0], TAPE, rows),
     "getval": Hostile(lambda x: np.sum(x) * np.sum(getval(x) ** 2), TAPE),
-    "dg.value": Hostile(lambda x: np.sum(x) * np.sum(dg.value(x) ** 2), TAPE),
-    "stop_gradient": Hostile(lambda x: np.sum(x * dg.stop_gradient(x) ** 2), TAPE),
+    "dg.value": Hostile(lambda x: np.sum(x) * np.sum(dg.value(x) ** 2), PROGRAM),
+    "stop_gradient": Hostile(lambda x: np.sum(x * dg.stop_gradient(x) ** 2), PROGRAM),
     "_value": Hostile(lambda x: np.sum(x) * (x._value[0] if hasattr(x, "_value") else 1.0), TAPE),
     "a rare path": Hostile(rare, TAPE),
     "an exception is caught": Hostile(caught, TAPE),
@@ -176,7 +176,7 @@ PLAIN = {  # plain NumPy and SciPy
     "a traced index of a constant": Hostile(lambda x, a: np.sum(x) * TABLE[a, 0], TAPE, places),
     "take from a constant": Hostile(lambda x, a: np.sum(x) * np.take(TABLE, a), TAPE, places),
     "vectorize": Hostile(lambda x: np.sum(np.vectorize(lambda t: t**2)(x)), TAPE),
-    "apply_along_axis": Hostile(lambda x: np.sum(np.apply_along_axis(np.sum, 0, x)), TAPE),
+    "apply_along_axis": Hostile(lambda x: np.sum(np.apply_along_axis(np.sum, 0, x)), PROGRAM),
     "frompyfunc": Hostile(lambda x: np.sum(np.frompyfunc(lambda t: t * 2.0, 1, 1)(x)), TAPE),
     "reduceat": Hostile(lambda x: np.sum(np.add.reduceat(x, [0, 2])), TAPE),
     "accumulate": Hostile(lambda x: np.sum(np.add.accumulate(x))),
@@ -190,7 +190,7 @@ PLAIN = {  # plain NumPy and SciPy
         rows,
     ),
     "interp": Hostile(lambda x: np.sum(np.interp(x, np.linspace(-1, 1, 9), np.arange(9.0)))),
-    "histogram": Hostile(lambda x, a: np.sum(x * np.histogram(a, 5)[0]), TAPE, rows),
+    "histogram": Hostile(lambda x, a: np.sum(x * np.histogram(a, 5)[0]), PROGRAM, rows),
     "boxes in an array": Hostile(lambda x: np.sum(np.array([x[0], x[1] * x[2], 1.0]) ** 2), TAPE),
     "boxes in a list": Hostile(lambda x: np.sum(np.stack([x, x**2]) * 0.5)),
     "concatenate": Hostile(lambda x: np.sum(np.concatenate([x[1:], x[:1], [1.0]]) ** 2)),
@@ -200,8 +200,12 @@ PLAIN = {  # plain NumPy and SciPy
     "map and zip": Hostile(
         lambda x: sum(map(operator.mul, *zip(*[(a, a) for a in x], strict=True)))
     ),
-    "a derivative": Hostile(lambda x: np.sum(autograd.grad(lambda t: np.sum(t**3))(x) * x), TAPE),
-    "a jacobian": Hostile(lambda x: np.sum(autograd.jacobian(lambda t: anp.sin(t) * t)(x)), TAPE),
+    "a derivative": Hostile(
+        lambda x: np.sum(autograd.grad(lambda t: np.sum(t**3))(x) * x), PROGRAM
+    ),
+    "a jacobian": Hostile(
+        lambda x: np.sum(autograd.jacobian(lambda t: anp.sin(t) * t)(x)), PROGRAM
+    ),
     "custom": Hostile(lambda x: np.sum(square(x) * x), TAPE),
     "cholesky": Hostile(
         lambda x: np.sum(np.linalg.cholesky(np.outer(x, x) + 9.0 * np.eye(5)) ** 2)
@@ -306,7 +310,7 @@ SHAPES = {  # that depend on data
     "a mask": Hostile(lambda x: np.sum(x[x > 0.0] ** 2) + np.mean(x[x > -2.0])),
     "the mean of a mask": Hostile(lambda x: np.mean(x[x > 0.1]) * x[0]),
     "nonzero": Hostile(lambda x: np.sum(x[np.nonzero(TABLE[:, 0])[0]])),
-    "nonzero data": Hostile(lambda x, a: np.sum(x[np.nonzero(a > 0.0)[0]]), TAPE, rows),
+    "nonzero data": Hostile(lambda x, a: np.sum(x[np.nonzero(a > 0.0)[0]]), PROGRAM, rows),
     "flatnonzero": Hostile(lambda x, a: np.sum(x[np.flatnonzero(a > 0.0)]), PROGRAM, rows),
     "compress": Hostile(lambda x, a: np.mean(np.compress(a > 0.0, x[:3])), PROGRAM, rows),
     "repeat": Hostile(

@@ -222,6 +222,32 @@ def test_what_is_made_takes_a_share_of_the_time(synchronous):
     assert len(family._sources) < 10
 
 
+def test_trials_take_a_share_of_the_time_of_the_tape():
+    family = families.Family("model", None, True)
+    family.seconds = 1.0
+    assert family.may_spend()
+    family.count_trial(1.0, is_hit=True, comes_again=True)
+    assert family.may_spend()
+    family.count_trial(1.0, is_hit=True, comes_again=False)
+    assert not family.may_spend()
+    assert family.is_promising
+    for _ in range(2 * families.MOST_MISSES):
+        family.count_trial(1.0, is_hit=False, comes_again=True)
+    assert not family.is_promising
+
+
+def test_a_size_that_is_met_once_is_left_to_the_tape(synchronous, monkeypatch):
+    def fun(item, x):
+        return np.sum(np.tanh(item.z @ x)) * item.size
+
+    monkeypatch.setattr(families, "SHARE_OF_TRIALS", 0.0)
+    items = make_items(range(2, 32))
+    entries, _ = entries_of(compare_sweeps(fun, [items[0]] * 4 + items, 1))
+    assert 0 < sum([bool(entry.ways) for entry in entries]) < 4
+    entries, _ = entries_of(compare_sweeps(fun, items, 1))
+    assert all([entry.ways for entry in entries])
+
+
 def test_other_values_end_the_sharing(synchronous, eager, monkeypatch):
     """The comparison of a new size finds a source that is not its own, and two such end all."""
 

@@ -1,0 +1,81 @@
+"""Programs that were written at ordinary numbers, at zeros, equal entries, infinities and NaNs."""
+
+import autograd.numpy as anp
+import autograd.scipy.special as special
+import autograd.scipy.stats as stats
+import numpy as np
+import pytest
+
+from daskgrad.backends.autograd.reverse import trace
+from daskgrad.compiled.program import Diverged
+from daskgrad.compiled.recording import record
+from daskgrad.compiled.signatures import are_same
+from daskgrad.compiled.writing import write
+
+ORDINARY = np.array([[0.3, -1.2, 0.9], [1.7, 0.4, -0.6], [-0.2, 1.1, 2.3], [0.8, -0.7, 0.1]])
+ERRORS = (NotImplementedError, TypeError, np.linalg.LinAlgError)  # of singular matrices
+PLACES = [(0, 0), (1, 2), (3, 1)]
+NUMBERS = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e300]
+
+MODELS = {
+    "max": lambda x: np.max(x, axis=0) * np.max(x),
+    "min": lambda x: np.min(x, axis=1, keepdims=True) * x,
+    "var": lambda x: np.var(x, axis=1) + np.var(x, ddof=1),
+    "std": lambda x: np.std(x, axis=0) * np.std(x[0]),
+    "prod": lambda x: np.prod(x, axis=1) * np.prod(x[:2]),
+    "mean": lambda x: np.mean(x, axis=0) / np.mean(x),
+    "norm": lambda x: np.linalg.norm(x) * np.linalg.norm(x[1]),
+    "logsumexp": lambda x: special.logsumexp(x, axis=1) + special.logsumexp(x),
+    "logpdf": lambda x: stats.norm.logpdf(x[0], x[1], x[2]) + stats.norm.logpdf(x[3], x[0, 0], 2.0),
+    "clip": lambda x: np.clip(x, -1.0, 1.0) + np.clip(x, 0, 1),
+    "where": lambda x: np.where(x > 0.0, x, x**2) / x,
+    "maximum": lambda x: np.maximum(x, 0.0) * np.minimum(x, x[::-1]),
+    "abs": lambda x: np.abs(x) ** 3 + x**2 + x**0.5 + x**-1,
+    "sort": lambda x: np.sort(x[:, 0]) * x[:, 1],
+    "cumsum": lambda x: np.cumsum(x[0]) * np.cumsum(x[:, 1])[:3],
+    "diff": lambda x: np.diff(x[:, 0]) * x[0],
+    "roll": lambda x: np.roll(x[0], 1) * np.roll(x[1], -5),
+    "diag": lambda x: np.diag(x) * np.diag(x[:2]).sum(),
+    "outer": lambda x: np.outer(x[0], x[:, 1]),
+    "trace": lambda x: np.trace(x) * x,
+    "einsum": lambda x: np.einsum("ij,kj->ik", x, x) @ x,
+    "solve": lambda x: np.linalg.solve(x[:3] + 5.0 * np.eye(3), x[3]),
+    "inv": lambda x: np.linalg.inv(x[:3] + 5.0 * np.eye(3)),
+    "det": lambda x: np.linalg.det(x[:3]) + np.linalg.slogdet(x[1:])[1],
+    "cholesky": lambda x: np.linalg.cholesky(anp.dot(x.T, x) + np.eye(3)),
+    "atleast": lambda x: np.atleast_2d(x[0]) * np.atleast_1d(x[1]),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", MODELS)
+def test_the_bits_are_those_of_the_tape(name):
+    def fun(x):
+        return [MODELS[name](x)]
+
+    program = write(record(fun, [ORDINARY], [True]), name, [0])
+    found = [outcome_of_program, outcome_of_tape]
+    with np.errstate(all="ignore"):
+        for number in NUMBERS:
+            for count in range(len(PLACES) + 1):
+                x = ORDINARY.copy()
+                x[tuple(zip(*PLACES[:count], strict=True))] = number
+                mine, right = [outcome(fun, program, x) for outcome in found]
+                assert are_same(mine, right), (number, count)
+
+
+def outcome_of_program(fun, program, x):
+    """The value and the cotangent; those of the tape where a program is not used."""
+    try:
+        outputs, residuals = program.forward(x)
+        return [*outputs, *program.pull_examples(residuals)]
+    except (Diverged, *ERRORS):
+        return outcome_of_tape(fun, program, x)
+
+
+def outcome_of_tape(fun, program, x):
+    try:
+        outputs, tape = trace(fun, [x])
+        return [*outputs, *tape.pull(program.examples)]
+    except ERRORS:
+        return []
