@@ -1,14 +1,19 @@
 """Explain: the program of a compiled model, or why there is none."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from daskgrad.backends.by_hand.function import WithGradient
 from daskgrad.backends.traced_call import Layout
-from daskgrad.compiled.programs import way_of
+from daskgrad.compiled.backend import prepare
+from daskgrad.compiled.lines import spell_number
+from daskgrad.compiled.program import Program
 from daskgrad.compiled.purity import impurity_of, impurity_of_containers
-from daskgrad.compiled.signatures import signature_of
+from daskgrad.compiled.signatures import Signature, signature_of
 from daskgrad.compiled.steps import Unrecordable
+from daskgrad.compiled.ways import recorded
+from daskgrad.compiled.writing import program_of, source_of
 from daskgrad.graph.delayed import as_model
 from daskgrad.values import cotangents
 from daskgrad.values.descriptions import describe
@@ -38,14 +43,10 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     if signature is None:
         return f"{made.name!r} is not compiled: an argument is neither a number nor an array"
     try:
-        program = way_of(made.fun, made.name, layout, signature).program
+        found = recorded(made.fun, layout, signature)
+        program = program_of(source_of(found.recording, made.name, found.order), found.recording)
     except Unrecordable as error:
         return f"{made.name!r} is not compiled: {error}"
-    constants = [
-        f"{name} = {describe(value)}"
-        for name, value in program.constants.items()
-        if not callable(value)
-    ]
     head = f"{made.name!r} is compiled to"
     impurity = impurity_of(made.fun) or impurity_of_containers(structure)
     if impurity:
@@ -53,7 +54,45 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
             f"{made.name!r} is not compiled unless you vouch for it with compile=True: {impurity}; "
             f"then to"
         )
-    return "\n".join([head, "", program.source, *constants])
+    return "\n".join([head, "", *lines_of(program), *sizes_of(made.fun, signature)])
+
+
+NUMBERS = (int, float)
+NAME = re.compile(r"\bc\d+\b")
+
+
+def lines_of(program: Program) -> list[str]:
+    """The source, with its numbers, and its constants."""
+    numbers = {
+        name: spell_number(value)
+        for name, value in program.constants.items()
+        if type(value) in NUMBERS and NAME.fullmatch(name)
+    }
+    source = NAME.sub(lambda found: numbers.get(found[0], found[0]), program.source)
+    constants = [
+        f"{name} = {value if isinstance(value, SHOWN) else describe(value)}"
+        for name, value in program.constants.items()
+        if not callable(value) and name not in numbers
+    ]
+    return [source, *constants]
+
+
+SHOWN = (int, tuple, slice)
+
+
+def sizes_of(fun: Any, signature: Signature) -> list[str]:
+    """What is known of calls that differ from this one in sizes alone."""
+    known = [prepare(fun, is_vouched).programs for is_vouched in (True, False)]
+    counts = [programs.count_sizes(signature) for programs in known]
+    sizes, served, sources = map(sum, zip(*counts, strict=True))
+    if sizes < 2:
+        return []
+    return [
+        "",
+        f"Numbers, shapes and other constants are those of this call; calls of another size that "
+        f"are alike have the same source. Of {sizes} sizes that there were, {served} have "
+        f"programs, of {sources} {'source' if sources == 1 else 'sources'}.",
+    ]
 
 
 def numbers_of(leaves: Sequence[Any]) -> tuple[int | None, ...]:

@@ -7,6 +7,7 @@ says that the rule is not this one: then the tape's pullback itself is called. A
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import autograd.numpy as anp
@@ -18,7 +19,7 @@ from autograd.numpy.numpy_vjps import balanced_eq
 
 from daskgrad.backends.autograd.rules.indexing import copy_index, names_no_entry_twice
 from daskgrad.backends.autograd.rules.reductions import UNKNOWN, reduced_axis
-from daskgrad.compiled.lines import Writer
+from daskgrad.compiled.lines import Writer, value_of
 from daskgrad.compiled.steps import Step
 
 Shape = tuple[int, ...]
@@ -62,8 +63,13 @@ class Pulled:
     def full(self) -> str:
         """The cotangent with all its axes."""
         if is_thin(self.writer.values[self.g], self.shape):
-            self.g = self.write(f"{self.writer.name(spread)}({self.g}, {self.shape})")
+            shape = self.writer.derive(shape_of, self.step)
+            self.g = self.write(f"{self.writer.name(spread)}({self.g}, {shape})")
         return self.g
+
+    def shape_of(self, number: int) -> str:
+        """The shape of an argument."""
+        return self.writer.derive(np.shape, self.step.args[number])
 
 
 def spread(thin: Any, shape: Shape) -> np.ndarray:
@@ -85,10 +91,6 @@ def shape_of(value: Any) -> Shape:
     return value.shape if isinstance(value, np.ndarray | np.generic) else ()
 
 
-def value_of(given: Any) -> Any:
-    return given.value if isinstance(given, Step) else given
-
-
 def is_double(value: Any) -> bool:
     return type(value) in (np.ndarray, np.float64) and value.dtype == np.float64
 
@@ -96,11 +98,14 @@ def is_double(value: Any) -> bool:
 Rule = Callable[[Pulled], Sequence[Any] | None]
 ADJOINTS: dict[Any, Rule] = {}
 REPLACED: dict[Any, tuple[Callable[[Step], bool], Callable]] = {}  # for which calls, by what
+FREE: dict[Any, range] = {}  # the arguments of which a rule looks at types and shapes alone
+MANY = 2**30
 
 
-def adjoint(*funs: Any) -> Callable[[Rule], Rule]:
+def adjoint(*funs: Any, free: range = range(1)) -> Callable[[Rule], Rule]:
     def enter(rule: Rule) -> Rule:
         ADJOINTS.update(dict.fromkeys(funs, rule))
+        FREE.update(dict.fromkeys(funs, free))
         return rule
 
     return enter
@@ -149,7 +154,7 @@ BINARY = {
 }
 
 
-@adjoint(*BINARY)
+@adjoint(*BINARY, free=range(2))
 def binary(call: Pulled) -> Sequence[Any] | None:
     step = call.step
     if len(step.args) != 2 or step.kwargs:
@@ -191,18 +196,16 @@ def sum_of_cotangents(call: Pulled) -> Sequence[Any] | None:
 
 @adjoint(anp.power)
 def power(call: Pulled) -> Sequence[Any] | None:
-    step = call.step
-    exponent = step.args[1]
+    step, exponent = call.step, call.value(1)
     if step.kwargs or step.argnums != (0,) or type(exponent) not in (int, float):
         return None
-    less = call.writer.spell(float(exponent - 1) if exponent else 1.0)
     text = f"{call.thin(step.args[0])} * {call.arg(1)} * {call.arg(0)}"
     if exponent != 2:
-        text += f"**{less}"
+        text += f"**{call.writer.spell(float(exponent - 1) if exponent else 1.0)}"
     return [fit(call, text, call.shape)]
 
 
-@adjoint(anp.where)
+@adjoint(anp.where, free=range(3))
 def where(call: Pulled) -> Sequence[Any] | None:
     if len(call.step.args) != 3:
         return None
@@ -224,25 +227,31 @@ def total(call: Pulled) -> Sequence[Any] | None:
         return None
     g = call.full()
     if axis is None:
-        text, count = f"{g} + 0.0", x.size
+        text = f"{g} + 0.0"
         if np.ndim(call.writer.values[g]):
             text = f"{g}.reshape({(1,) * x.ndim}) + 0.0"
     else:
-        kept = tuple([1 if n in (axis, axis + x.ndim) else m for n, m in enumerate(x.shape)])
-        text, count = f"{g}.reshape({kept}) + 0.0", x.shape[axis]
-    return [text if step.fun is anp.sum else f"({text}) / {count}"]
+        text = f"{g}.reshape({call.writer.derive(kept_shape, step.args[0], axis)}) + 0.0"
+    if step.fun is anp.sum:
+        return [text]
+    return [f"({text}) / {call.writer.derive(np.size, step.args[0], axis)}"]
+
+
+def kept_shape(x: np.ndarray, axis: int) -> Shape:
+    """The shape of a sum that keeps its axis."""
+    return tuple([1 if n in (axis, axis + x.ndim) else m for n, m in enumerate(x.shape)])
 
 
 # ------------------------------------------------------------------------------ arrangements
 
 
-@adjoint(anp.reshape, anp.ravel, anp.expand_dims, anp.squeeze)
+@adjoint(anp.reshape, anp.ravel, anp.expand_dims, anp.squeeze, free=range(2))
 def reshape(call: Pulled) -> Sequence[Any] | None:
     if "order" in call.step.kwargs or len(call.step.args) > 2:
         return None
     if call.step.fun is anp.ravel and len(call.step.args) > 1:
         return None
-    return [f"{call.full()}.reshape({np.shape(call.value(0))})"]
+    return [f"{call.full()}.reshape({call.shape_of(0)})"]
 
 
 @adjoint(anp.transpose)
@@ -252,22 +261,23 @@ def transpose(call: Pulled) -> Sequence[Any] | None:
     return [f"{call.full()}.T"]
 
 
-@adjoint(numpy_wrapper.concatenate_args)
+@adjoint(numpy_wrapper.concatenate_args, free=range(1, MANY))
 def concatenate(call: Pulled) -> Sequence[Any] | None:
     axis, *parts = call.step.args
     if call.step.kwargs or type(axis) is not int:
         return None
-    g, texts = call.full(), []
-    ends = np.cumsum([np.shape(value_of(part))[axis] for part in parts]).tolist()
-    for argnum in call.step.argnums:
-        start, stop = [0, *ends][argnum - 1], ends[argnum - 1]
-        index: list[Any] = [slice(None)] * len(call.shape)
-        index[axis] = slice(start, stop)
-        texts.append(f"{g}[{call.writer.name(tuple(index))}]")
-    return texts
+    g, places = call.full(), call.writer.derive(places_of_parts, axis, *parts)
+    return [f"{g}[{places}[{argnum - 1}]]" for argnum in call.step.argnums]
 
 
-@adjoint(numpy_wrapper.array_from_args)
+def places_of_parts(axis: int, *parts: Any) -> list[tuple]:
+    """The index of each part where they are joined."""
+    ends = np.cumsum([0, *[np.shape(part)[axis] for part in parts]]).tolist()
+    before = (slice(None),) * (axis % np.ndim(parts[0]))
+    return [(*before, slice(start, stop)) for start, stop in pairwise(ends)]
+
+
+@adjoint(numpy_wrapper.array_from_args, free=range(2, MANY))
 def array_from_args(call: Pulled) -> Sequence[Any] | None:
     if call.step.args[:2] != ((), {}):
         return None
@@ -275,20 +285,20 @@ def array_from_args(call: Pulled) -> Sequence[Any] | None:
     return [f"{g}[{argnum - 2}]" for argnum in call.step.argnums]
 
 
-@adjoint(numpy_wrapper._array_from_scalar_or_array)
+@adjoint(numpy_wrapper._array_from_scalar_or_array, free=range(2, 3))
 def array_of(call: Pulled) -> Sequence[Any] | None:
     return [call.g] if call.step.args[:2] == ((), {}) else None
 
 
-@adjoint(ArrayBox.__getitem__)
+@adjoint(ArrayBox.__getitem__, free=range(2))
 def getitem(call: Pulled) -> Sequence[Any] | None:
-    index = call.step.args[1]
+    index = call.value(1)
     if call.step.argnums != (0,) or type(call.value(0)) is not np.ndarray:
         return None
     if isinstance(index, list):
-        index = copy_index(index)
-    distinct = names_no_entry_twice(value_of(index))
-    return [Selected(call.writer.spell(index), call.g, distinct)]
+        array = call.writer.derive(copy_index, call.step.args[1])
+        return [Selected(array, call.g, names_no_entry_twice(call.writer.values[array]))]
+    return [Selected(call.arg(1), call.g, names_no_entry_twice(index))]
 
 
 # ---------------------------------------------------------------------------------- products
@@ -298,7 +308,7 @@ def are_simple(a: Any, b: Any) -> bool:
     return all([type(x) is np.ndarray and x.ndim in (1, 2) and x.size for x in (a, b)])
 
 
-@adjoint(anp.dot)
+@adjoint(anp.dot, free=range(2))
 def dot(call: Pulled) -> Sequence[Any] | None:
     a, b = call.value(0), call.value(1)
     if call.step.kwargs or not (are_simple(a, b) and is_double(a) and is_double(b)):
@@ -308,17 +318,17 @@ def dot(call: Pulled) -> Sequence[Any] | None:
     if b.ndim == 1:
         first = f"np.dot({g}.reshape(-1, 1), {y}.reshape(1, -1))"
     else:
-        first = f"np.dot({g}.reshape(-1, {b.shape[1]}), {y}.T)"
+        first = f"np.dot({g}.reshape(-1, {call.shape_of(1)}[1]), {y}.T)"
     if a.ndim == 1:
         second = f"np.dot({g}.reshape(-1, 1), {x}.reshape(1, -1))"
     else:
-        second = f"np.dot({g}.reshape({a.shape[0]}, -1).T, {x})"
-    second += ".T" if b.ndim == 2 else f".reshape({b.shape})"
-    texts = {0: f"{first}.reshape({a.shape})", 1: second}
+        second = f"np.dot({g}.reshape({call.shape_of(0)}[0], -1).T, {x})"
+    second += ".T" if b.ndim == 2 else f".reshape({call.shape_of(1)})"
+    texts = {0: f"{first}.reshape({call.shape_of(0)})", 1: second}
     return [texts[argnum] for argnum in call.step.argnums]
 
 
-@adjoint(anp.matmul)
+@adjoint(anp.matmul, free=range(2))
 def matmul(call: Pulled) -> Sequence[Any] | None:
     a, b = call.value(0), call.value(1)
     is_plain = are_simple(a, b) and is_double(a) and is_double(b)

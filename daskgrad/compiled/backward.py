@@ -104,12 +104,15 @@ class Backward:
         arrived = self._sums.get(id(step))
         if arrived is None:
             return "None"
-        return self._full(arrived.name, shape_of(step.value))
+        return self._full(arrived.name, step)
 
-    def _full(self, name: str, shape: tuple) -> str:
-        if not is_thin(self._writer.values[name], shape):
+    def _full(self, name: str, step: Step) -> str:
+        if not is_thin(self._writer.values[name], shape_of(step.value)):
             return name
-        return self._assign(f"{self._writer.name(spread)}({name}, {shape})")
+        return self._assign(f"{self._writer.name(spread)}({name}, {self._shape(step)})")
+
+    def _shape(self, step: Step) -> str:
+        return self._writer.derive(shape_of, step)
 
     def _assign(self, text: str) -> str:
         if text in self._writer.values:
@@ -144,7 +147,7 @@ class Backward:
         given += [writer.spell(step.args), writer.spell(step.kwargs)]
         name, line = writer.assign(f"{writer.name(pullback_of)}({', '.join(given)})", "p")
         self.pullbacks.append(line)
-        pulled = self._assign(f"tuple({name}({self._full(g, shape_of(step.value))}))")
+        pulled = self._assign(f"tuple({name}({self._full(g, step)}))")
         for number, (parent, each) in enumerate(
             zip(place.parents, writer.values[pulled], strict=True)
         ):
@@ -162,8 +165,8 @@ class Backward:
         elif previous is None:
             self._add_by_tape(place, "None", False, name)
         elif not (is_simple and is_like(values[previous.name], place.step.value)):
-            shape = shape_of(place.step.value)
-            self._add_by_tape(place, self._full(previous.name, shape), previous.is_ours, name)
+            full = self._full(previous.name, place.step)
+            self._add_by_tape(place, full, previous.is_ours, name)
         elif (
             previous.is_ours and np.shape(values[previous.name]) == shape_of(place.step.value) != ()
         ):
@@ -174,10 +177,10 @@ class Backward:
 
     def _of_one_shape(self, place: Place, first: str, second: str) -> tuple[str, str]:
         """Two cotangents, both thin or both full: a sum has the memory order of its operands."""
-        values, shape = self._writer.values, shape_of(place.step.value)
-        if len(shape) < 2 or np.shape(values[first]) == np.shape(values[second]):
+        values, step = self._writer.values, place.step
+        if np.ndim(step.value) < 2 or np.shape(values[first]) == np.shape(values[second]):
             return first, second
-        return self._full(first, shape), self._full(second, shape)
+        return self._full(first, step), self._full(second, step)
 
     def _add_by_tape(self, place: Place, previous: str, is_ours: bool, name: str) -> None:
         writer = self._writer
@@ -190,13 +193,13 @@ class Backward:
         step, values = place.step, self._writer.values
         if step.fun is None and not is_small(step.value):
             raise Unrecordable("a slice of a large array is used, whose cotangent stays a slice")
-        shape, previous = shape_of(step.value), self._sums.get(id(step))
+        previous = self._sums.get(id(step))
         if previous is None:
-            array = self._assign(f"np.zeros({shape})")
+            array = self._assign(f"np.zeros({self._shape(step)})")
         elif previous.is_ours and type(values[previous.name]) is np.ndarray:
-            array = self._full(previous.name, shape)
+            array = self._full(previous.name, step)
         else:
-            array = self._assign(f"np.asarray(np.zeros({shape}) + {previous.name})")
+            array = self._assign(f"np.asarray(np.zeros({self._shape(step)}) + {previous.name})")
         self._sums[id(step)] = Sum(array, True)
         part = values[array][eval(piece.where, values)]
         if not piece.distinct:

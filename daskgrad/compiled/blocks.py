@@ -6,8 +6,14 @@ from typing import Any
 import numpy as np
 
 from daskgrad.backends.traced_call import TracedBlock
-from daskgrad.compiled.signatures import kind_of_leaf, signature_of
-from daskgrad.values.trees import LEAF, exactly, flatten, unflatten
+from daskgrad.compiled.signatures import (
+    Signature,
+    kind_of_leaf,
+    order_within,
+    signature_of,
+    without_size,
+)
+from daskgrad.values.trees import LEAF, flatten, unflatten
 
 AT_A_TIME = 32  # results that are held
 
@@ -17,59 +23,68 @@ Result = tuple[Any, Sequence[Any]]  # a value, and its gradient
 def trace_block(block: TracedBlock) -> Iterator[list[Result | None]]:
     """The values and gradients of runs of items (see ``backends.protocol``)."""
     groups: dict[Hashable, Group] = {}
+    entries: dict[Hashable, tuple[Group, Any]] = {}
     for start in range(0, block.count, AT_A_TIME):
         results = []
         for number in range(start, min(start + AT_A_TIME, block.count)):
             leaves, kind = leaves_of_item([field[number] for field in block.fields])
-            group = groups.get(kind)
-            if group is None:
-                group = groups[kind] = Group(block, number)
-            results.append(group.result(block, number, leaves))
+            found = entries.get(kind)
+            if found is None:
+                family = tuple([(*field[:2], *map(without_size, field[2:])) for field in kind])
+                group = groups.get(family)
+                if group is None or not group.serves_sizes:
+                    group = groups[family] = Group(block, number, kind)
+                found = entries[kind] = group, group.entry(kind)
+            group, entry = found
+            results.append(group.result(entry, leaves))
         yield results
 
 
-def leaves_of_item(item: Sequence[Any]) -> tuple[list[list[Any]], Hashable]:
+def leaves_of_item(item: Sequence[Any]) -> tuple[list[list[Any]], tuple]:
     """The leaves of an item's fields, and what items have in common that one program serves."""
     flat = [flatten(field) for field in item]
     kinds = [
-        (structure, order_of_item(structure), *map(kind_of_leaf, leaves))
+        (structure, order_within(structure), *map(kind_of_leaf, leaves))
         for leaves, structure in flat
     ]
     return [leaves for leaves, _ in flat], tuple(kinds)
 
 
-def order_of_item(structure: Any) -> bytes | None:
-    """The order of the keys of dicts; of a plain tuple, which is common, nothing."""
-    if structure is LEAF:
-        return b""
-    is_plain = structure.num_nodes == structure.num_leaves + 1 and structure.type is tuple
-    return b"" if is_plain else exactly(structure)
-
-
 class Group:
-    """The items of one kind: the inputs that they share, and where their own leaves go."""
+    """The items that differ in sizes alone: the inputs that they share, and where their own leaves
+    go."""
 
-    def __init__(self, block: TracedBlock, number: int):
+    def __init__(self, block: TracedBlock, number: int, kind: Sequence[Sequence[Any]]):
         call, arrays = block.call(number)
         layout = call.layout()
-        signature = signature_of(layout)
-        self._entry = call.fun.programs.entry(call.fun.fun, signature) if arrays else None
-        if self._entry is None:
-            return
-        assert signature is not None
-        origins = call.origins()
-        self._inputs = [layout.leaves[place] for place in signature.places]
-        self._own = [
-            (at, *origin)
-            for at, origin in enumerate([origins[place] for place in signature.places])
+        self._fun = call.fun
+        self._signature = signature_of(layout) if arrays else None
+        self._leaves = [
+            (place, *origin)
+            for place, origin in enumerate(call.origins())
             if origin is not None and origin[0] < len(block.fields)
         ]
+        places = [] if self._signature is None else self._signature.places
+        self._inputs = [layout.leaves[place] for place in places]
+        at = {place: number for number, place in enumerate(places)}
+        self._own = [(at[each[0]], *each[1:]) for each in self._leaves if each[0] in at]
+        self.serves_sizes = self._signature_for(kind) == self._signature
 
-    def result(
-        self, block: TracedBlock, number: int, leaves: Sequence[Sequence[Any]]
-    ) -> Result | None:
+    def _signature_for(self, kind: Sequence[Sequence[Any]]) -> Signature | None:
+        if self._signature is None:
+            return None
+        *others, kinds = self._signature.key
+        of_leaves = {place: kind[field][2 + leaf] for place, field, leaf in self._leaves}
+        kinds = [of_leaves.get(place, each) for place, each in enumerate(kinds)]
+        return self._signature._replace(key=(*others, tuple(kinds)))
+
+    def entry(self, kind: Sequence[Sequence[Any]]) -> Any:
+        """The programs for items of a kind."""
+        signature = self._signature_for(kind) if self.serves_sizes else self._signature
+        return signature and self._fun.programs.entry(self._fun.fun, signature)
+
+    def result(self, entry: Any, leaves: Sequence[Sequence[Any]]) -> Result | None:
         """Value and gradient of an item, or ``None`` if it is to be traced."""
-        entry = self._entry
         if entry is None or entry.refusal or entry.is_due or not entry.ways:
             return None
         inputs = self._inputs.copy()

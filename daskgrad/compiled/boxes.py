@@ -35,6 +35,9 @@ from daskgrad.backends.autograd.rules.arrangements import places_of
 from daskgrad.compiled.steps import PYTHONS, Guard, Step
 
 HIDDEN = Box.__dict__["_value"]  # the slot under the property of this name
+set_value, set_trace, set_node = [
+    Box.__dict__[name].__set__ for name in ("_value", "_trace", "_node")
+]
 BY_PRIMITIVES = anp.sin.__code__  # autograd's wrapper that records calls
 BY_CONSTANTS = anp.shape.__code__  # autograd's wrapper that does not
 STATIC: set[Any] = {np.ndim, np.shape, np.size, np.iscomplexobj, np.isrealobj, np.result_type}
@@ -83,37 +86,41 @@ class Hiding(Box):
     __slots__ = ()
 
     def __init__(self, value: Any, number: int, step: Step):
-        for name, given in (("_value", value), ("_trace", number), ("_node", step)):
-            Box.__dict__[name].__set__(self, given)
+        set_value(self, value)
+        set_trace(self, number)
+        set_node(self, step)
 
     @property
     def _value(self) -> Any:
-        frame = reader(sys._getframe(1))
-        if not looks_at_shape(frame):
-            raise self._refuse("the model takes the number out of a traced value")
-        self._node.recording.require_no_handlers()
-        if frame.f_code is BY_PRIMITIVES and may_fail(frame):
-            self._node.recording.open_calls[frame] = changed_by(frame)
+        frame, recording = reader(sys._getframe(1)), self._node.recording
+        if frame.f_code is not BY_PRIMITIVES and not looks_at_shape(frame):
+            raise self.refusal("the model takes the number out of a traced value")
+        if frame not in recording.open_calls:  # of which another argument was taken
+            recording.require_no_handlers()
+            if frame.f_code is BY_PRIMITIVES:
+                given = frame.f_locals
+                if may_fail(given):
+                    recording.open_calls[frame] = changed_by(given)
         return HIDDEN.__get__(self)
 
-    def _refuse(self, what: str) -> Exception:
+    def refusal(self, what: str) -> Exception:
         return self._node.recording.refuse(what)
 
 
-def may_fail(frame: Any) -> bool:
+def may_fail(call: dict[str, Any]) -> bool:
     """Whether a call may raise an exception for some data; iterators end by one that tells the
     length."""
-    fun = frame.f_locals["f_wrapped"]
+    fun = call["f_wrapped"]
     if fun is ArrayBox.__getitem__:
-        return type(frame.f_locals["args"][1]) is not int
+        return type(call["args"][1]) is not int
     return fun not in UNRECORDED and fun is not container_take
 
 
-def changed_by(frame: Any) -> Any:
+def changed_by(call: dict[str, Any]) -> Any:
     """A copy of the constant that a call is about to change in place, or None."""
-    if frame.f_locals["f_wrapped"] not in IN_PLACE:
+    if call["f_wrapped"] not in IN_PLACE:
         return None
-    given = frame.f_locals["args"][1]
+    given = call["args"][1]
     return None if isbox(given) else copy.deepcopy(given)
 
 
@@ -182,7 +189,7 @@ class RecordingBox(Hiding, ArrayBox):
         if fun in STATIC:
             return fun(*[HIDDEN.__get__(arg) if is_box(arg) else arg for arg in args], **kwargs)
         if fun in OF_MEMORY:
-            raise self._refuse(f"the model calls {fun.__name__}")
+            raise self.refusal(f"the model calls {fun.__name__}")
         if are_data((args, kwargs)):
             return call_of_data(fun, args, kwargs)
         return call_function(self, fun, types, args, kwargs)
@@ -207,7 +214,7 @@ class RecordingBox(Hiding, ArrayBox):
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("__") and name not in ASKED:
-            self._refuse(f"the model uses the attribute {name!r} of a traced value")
+            self.refusal(f"the model uses the attribute {name!r} of a traced value")
         raise AttributeError(f"'ArrayBox' object has no attribute {name!r}")
 
     def __iter__(self) -> Any:
@@ -215,13 +222,13 @@ class RecordingBox(Hiding, ArrayBox):
 
     def __hash__(self) -> int:
         if not self._node.is_traced:
-            raise self._refuse("the model looks for a number in a dict or set")
+            raise self.refusal("the model looks for a number in a dict or set")
         return id(self)
 
 
 def refusing(name: str) -> Callable:
     def method(self: RecordingBox, *args: Any, **kwargs: Any) -> Any:
-        raise self._refuse(f"the model calls {name} of a traced value")
+        raise self.refusal(f"the model calls {name} of a traced value")
 
     return method
 
@@ -248,7 +255,7 @@ def in_place(self: RecordingBox, other: Any) -> Any:
     if sys._getframe(1).f_code is add_in_place.__code__:  # a sum of cotangents, nobody else's
         return call_of_data(operator.iadd, (self, other), {})
     if not self._node.is_traced and type(HIDDEN.__get__(self)) is np.ndarray:
-        raise self._refuse("the model changes an array in place")
+        raise self.refusal("the model changes an array in place")
     return NotImplemented
 
 
@@ -316,7 +323,7 @@ def replace_boxes(given: Any, by: Callable[[RecordingBox], Any]) -> Any:
     if isinstance(given, dict):
         return {name: replace_boxes(each, by) for name, each in given.items()}
     if isinstance(given, slice) and boxes_within(given):
-        raise boxes_within(given)[0]._refuse("the bounds of a slice are traced")
+        raise boxes_within(given)[0].refusal("the bounds of a slice are traced")
     return given
 
 

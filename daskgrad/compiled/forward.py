@@ -6,7 +6,7 @@ an operator instead of a ufunc, a method instead of a function.
 
 import copy
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import autograd.numpy as anp
@@ -15,12 +15,12 @@ from autograd.core import VSpace
 from autograd.numpy import numpy_wrapper
 from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vspaces import ArrayVSpace
-from autograd.tracer import trace_primitives_map
 
 from daskgrad.backends.autograd.custom import call_rule
-from daskgrad.compiled.adjoints import REPLACED, is_double, value_of
+from daskgrad.compiled.adjoints import REPLACED, is_double
 from daskgrad.compiled.boxes import IN_PLACE, same
-from daskgrad.compiled.lines import Line, Writer, has_steps
+from daskgrad.compiled.functions import PYTHONS_OWN, REDUCTIONS, raw
+from daskgrad.compiled.lines import Line, Writer, holds, value_of
 from daskgrad.compiled.rule_calls import RuleCall
 from daskgrad.compiled.steps import PYTHONS, Guard, Step
 
@@ -36,11 +36,8 @@ OPERATORS = {
     anp.less_equal: "<=",
 }
 RAISING = {operator.pow, operator.truediv, operator.floordiv, operator.mod, operator.abs}
-REDUCTIONS = {anp.sum: np.add.reduce, anp.max: np.maximum.reduce, anp.min: np.minimum.reduce}
 SHAPED = {  # functions other than ufuncs whose values have the same shape for all data
-    anp.sum,
-    anp.max,
-    anp.min,
+    *REDUCTIONS,
     anp.dot,
     anp.reshape,
     anp.ravel,
@@ -59,6 +56,7 @@ SHAPED = {  # functions other than ufuncs whose values have the same shape for a
     same,
     np.ndarray.copy,
     call_rule,
+    operator.iadd,
 }
 
 
@@ -78,10 +76,10 @@ def shape_check(writer: Writer, step: Step | Guard) -> Line | None:
         return Line("", writer.name(step))
     if isinstance(step, Guard) or isinstance(step.value, list | tuple) or is_shaped(step):
         return None
-    name, shape = writer.name(step), np.shape(step.value)
+    name = writer.name(step)
     if type(step.value) in PYTHONS:  # (-8.0) ** 0.5 is complex
         return Line("", f"if type({name}) is not {type(step.value).__name__}: raise Diverged")
-    return Line("", f"if np.shape({name}) != {shape}: raise Diverged")
+    return Line("", f"if np.shape({name}) != {writer.derive(np.shape, step)}: raise Diverged")
 
 
 def is_shaped(step: Step) -> bool:
@@ -89,12 +87,7 @@ def is_shaped(step: Step) -> bool:
         return step.fun not in RAISING
     if step.fun in SHAPED or step.fun in PYTHONS_OWN or isinstance(raw(step.fun), np.ufunc):
         return True
-    return step.fun is ArrayBox.__getitem__ and not has_steps(step.args[1])
-
-
-def raw(fun: Callable) -> Callable:
-    """The function that a primitive wraps."""
-    return getattr(fun, "fun", fun) if fun in trace_primitives_map.values() else fun
+    return step.fun is ArrayBox.__getitem__ and not holds(step.args[1], Step)
 
 
 def text_of(writer: Writer, step: Step) -> str:
@@ -122,26 +115,6 @@ def text_of(writer: Writer, step: Step) -> str:
     return writer.spell_call(function if is_replaced else raw(step.fun), args, kwargs)
 
 
-PYTHONS_OWN = {  # operators of data
-    operator.add: "{} + {}",
-    operator.sub: "{} - {}",
-    operator.mul: "{} * {}",
-    operator.truediv: "{} / {}",
-    operator.floordiv: "{} // {}",
-    operator.mod: "{} % {}",
-    operator.pow: "{} ** {}",
-    operator.lt: "{} < {}",
-    operator.le: "{} <= {}",
-    operator.gt: "{} > {}",
-    operator.ge: "{} >= {}",
-    operator.eq: "{} == {}",
-    operator.ne: "{} != {}",
-    operator.and_: "{} & {}",
-    operator.or_: "{} | {}",
-    operator.xor: "{} ^ {}",
-    operator.neg: "-{}",
-    operator.invert: "~{}",
-}
 TEXTS = {same: "{}", np.ndarray.copy: "{}.copy()", operator.getitem: "{}[{}]", call_rule: "{1}"}
 
 
@@ -151,7 +124,7 @@ def text_of_sum(writer: Writer, step: Step) -> str:
     first, *rest = map(writer.spell, args)
     if step.fun in IN_PLACE and not (args[0] is None or isinstance(args[0], Step)):
         first = f"{writer.name(copy.deepcopy)}({first})"  # of a constant
-    if type(space) is ArrayVSpace and are_operands(args):
+    if type(value_of(space)) is ArrayVSpace and are_operands(args):
         name = writer.name(operator.iadd)
         return f"{first} + {rest[0]}" if step.fun is VSpace.add else f"{name}({first}, {rest[0]})"
     return f"{writer.name(step.fun)}({', '.join([writer.name(space), first, *rest])})"

@@ -6,14 +6,14 @@ written, and types and shapes are read off that value.
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from daskgrad.compiled.steps import Step
 
-NAMES = re.compile(r"\b[cgpv]\d+\b")
+NAMES = re.compile(r"\b[cgpsv]\d+\b")
 
 
 class Line(NamedTuple):
@@ -23,17 +23,48 @@ class Line(NamedTuple):
     text: str
 
     @property
+    def value(self) -> str:
+        """The expression that is assigned."""
+        return self.text.partition(" = ")[2]
+
+    @property
     def uses(self) -> set[str]:
         return set(NAMES.findall(self.text))
 
 
+class Parameter:
+    """A constant of one call that may be another in calls with other sizes."""
+
+    __slots__ = ("number", "value")
+
+    def __init__(self, number: int, value: Any):
+        self.number, self.value = number, value
+
+
+class Derived(NamedTuple):
+    """A constant that follows from the sizes of a call: a function of its steps, parameters, and
+    of what all calls have in common."""
+
+    fun: Callable[..., Any]
+    given: tuple[Any, ...]
+
+    def value(self) -> Any:
+        return self.fun(*map(value_of, self.given))
+
+
 class Writer:
-    """Writes lines; ``values`` has the value of every name, ``constants`` included."""
+    """Writes lines; ``values`` has the value of every name.
+
+    ``constants`` are the functions and objects that all calls have in common, ``parameters`` and
+    ``derived`` those that go with the sizes of one.
+    """
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {"np": np}
         self.constants: dict[str, Any] = {}
-        self._names: dict[int, str] = {}
+        self.parameters: dict[str, Parameter] = {}
+        self.derived: dict[str, Derived] = {}
+        self._names: dict[Any, str] = {}
         self._held: list[Any] = []  # so that no other object gets an identity that is named
         self._count = 0
 
@@ -51,14 +82,32 @@ class Writer:
             self._names[id(thing)] = self._new_name(thing)
         return self._names[id(thing)]
 
+    def rename(self, step: Step, other: Step) -> None:
+        """Has a step go by the name of another one, which has the same value."""
+        self._names[id(step)] = self.name(other)
+
     def _new_name(self, thing: Any) -> str:
         if isinstance(thing, Step):
             return self.new("v", thing.value)
+        if isinstance(thing, Parameter):
+            found = self.new("c", snapshot(thing.value))
+            self.parameters[found] = thing
+            return found
         name = str(getattr(thing, "__name__", ""))
         value = snapshot(thing)
         found = self.new(f"{name}_" if name.isidentifier() else "c", value)
         self.constants[found] = value
         return found
+
+    def derive(self, fun: Callable[..., Any], *given: Any) -> str:
+        """The name of a constant that follows from steps and parameters."""
+        key = (fun, *map(id, given))
+        if key not in self._names:
+            self._held.append(given)
+            found = Derived(fun, given)
+            self._names[key] = self.new("s", found.value())
+            self.derived[self._names[key]] = found
+        return self._names[key]
 
     def assign(self, text: str, kind: str = "g") -> tuple[str, Line]:
         """A new name for the value of an expression, which is computed now."""
@@ -72,13 +121,13 @@ class Writer:
 
     def spell(self, given: Any) -> str:
         """An argument as it is written in a line."""
-        if isinstance(given, Step):
+        if isinstance(given, Step | Parameter):
             return self.name(given)
         if given is None or type(given) in (bool, int, str):
             return spell_number(given)
         if type(given) is float and math.isfinite(given):
             return spell_number(given)
-        if not has_steps(given):
+        if not holds(given, Step | Parameter):
             return self.name(given)
         if isinstance(given, dict):
             items = [f"{name!r}: {self.spell(each)}" for name, each in given.items()]
@@ -96,12 +145,17 @@ def spell_number(number: Any) -> str:
     return f"({text})" if text.startswith("-") else text
 
 
-def has_steps(given: Any) -> bool:
+def holds(given: Any, kinds: Any) -> bool:
+    """Whether this is, or has in containers, something of these kinds."""
     if isinstance(given, dict):
         given = list(given.values())
     if isinstance(given, list | tuple):
-        return any(map(has_steps, given))
-    return isinstance(given, Step)
+        return any([holds(each, kinds) for each in given])
+    return isinstance(given, kinds)
+
+
+def value_of(given: Any) -> Any:
+    return given.value if isinstance(given, Step | Parameter) else given
 
 
 def snapshot(thing: Any) -> Any:

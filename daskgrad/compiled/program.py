@@ -4,6 +4,7 @@ import io
 import itertools
 import linecache
 import pickle
+import types
 import weakref
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
@@ -20,6 +21,22 @@ MOST_ARRIVED = 256
 
 class Diverged(Exception):
     """The data takes another way through the model than when it was recorded."""
+
+
+class Source(NamedTuple):
+    """The text of a program, and its code.
+
+    ``constants`` are the functions and objects that it names; ``parameters`` and ``derived`` are
+    constants that each recording has its own of: numbers in its list of parameters, and functions
+    of what it refers to.
+    """
+
+    name: str
+    text: str
+    code: types.CodeType
+    constants: Mapping[str, Any]
+    parameters: Mapping[str, int]
+    derived: Mapping[str, tuple[Callable[..., Any], Sequence[Any]]]
 
 
 class Program(NamedTuple):
@@ -41,13 +58,25 @@ class Program(NamedTuple):
     def of_source(
         cls, name: str, source: str, examples: Sequence[Any], constants: Mapping[str, Any]
     ) -> "Program":
+        return cls.of_code(name, source, code_of(name, source), examples, constants)
+
+    @classmethod
+    def of_code(
+        cls,
+        name: str,
+        source: str,
+        code: types.CodeType,
+        examples: Sequence[Any],
+        constants: Mapping[str, Any],
+    ) -> "Program":
         """The functions of a source, which is where Python's tracebacks look for it."""
-        file = f"<compiled {name} {next(_numbers)}>"
         namespace: dict[str, Any] = {"np": np, "Diverged": Diverged, **constants}
-        exec(compile(source, file, "exec"), namespace)
-        linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+        exec(code, namespace)
         forward, backward = namespace["forward"], namespace["backward"]
-        weakref.finalize(forward, linecache.cache.pop, file, None)
+        file = code.co_filename
+        if file not in linecache.cache:
+            linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+            weakref.finalize(forward.__code__, linecache.cache.pop, file, None)
         return cls(name, source, forward, backward, examples, constants)
 
     def __reduce__(self) -> tuple:
@@ -60,6 +89,11 @@ class Program(NamedTuple):
 
     def pull_examples(self, residuals: tuple) -> list[Any]:
         return self.backward(residuals, *[each for each in self.examples if each is not None])
+
+
+def code_of(name: str, source: str) -> types.CodeType:
+    """The code that defines the two functions of a source."""
+    return compile(source, f"<compiled {name} {next(_numbers)}>", "exec")
 
 
 _numbers = itertools.count()

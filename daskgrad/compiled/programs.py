@@ -1,39 +1,37 @@
 """The programs of a model: made when they are needed, checked against the tape, and used.
 
-The tape decides what is right. Before a program is used for the first time, its values and
+The tape decides what is right. Before a source is used for the first time, its values and
 cotangents are compared with the tape's, bit by bit; so are those of calls 4, 9, 19, 39 and so on,
 and then as often as takes a fiftieth of the time. A model whose first comparison fails is left to
-the tape; a later failure is an error, since results before it may be wrong.
+the tape; a later failure is an error, since results before it may be wrong. A program of another
+size, whose recording is the same call by call, is compared with the tape of that recording.
 """
 
-import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from daskgrad.backends.autograd.reverse import trace
 from daskgrad.backends.traced_call import Layout, TracedCall
-from daskgrad.compiled.program import CompiledTape, Diverged, Program
+from daskgrad.compiled.families import ALONE_AT, SLOW, Family
+from daskgrad.compiled.program import CompiledTape, Diverged, Program, Source
 from daskgrad.compiled.purity import impurity_of, impurity_of_containers
-from daskgrad.compiled.recording import record
+from daskgrad.compiled.recorded_tape import tape_of
 from daskgrad.compiled.shortcuts import Shortcuts
-from daskgrad.compiled.signatures import Signature, are_same, signature_of
+from daskgrad.compiled.signatures import Signature, are_same, family_of, signature_of
 from daskgrad.compiled.steps import Unrecordable
 from daskgrad.compiled.watch import Watch
-from daskgrad.compiled.writing import write
+from daskgrad.compiled.ways import Recorded, Way, recorded
+from daskgrad.compiled.writing import program_of, source_of
+from daskgrad.values import cotangents
 from daskgrad.values.descriptions import function_name
 from daskgrad.values.errors import NondeterministicModelError
-from daskgrad.values.trees import flatten, substitute, unflatten
 
-COMPILED_AT = 3  # calls of a signature: what is called twice is traced in less time
 COLD = 6  # calls of a model that nobody vouched for, after which it is looked at
-UNASKED_AT = 4  # calls of a signature after that: to write a program takes as long as ten calls
-SLOW = 0.02  # seconds of a call, of which tracing takes little
 MOST_SIGNATURES = 1024  # of one model: items may be of many sizes
 MOST_WAYS = 8  # through one model, for one signature
-SHARE = 0.02  # of the time that checks may take
 
 
 class Programs:
@@ -46,6 +44,7 @@ class Programs:
         self._is_vouched = is_vouched
         self._watch: Watch | None = None
         self._entries: dict[Any, Entry] = {}
+        self._families: dict[Any, Family] = {}
         self.impurity: str | None = None
         self._cold = 0 if is_vouched else COLD
         self._shortcuts: dict[Any, Shortcuts] = {}
@@ -76,19 +75,42 @@ class Programs:
         """The programs for a signature; those that were made before something changed to which
         the function refers are dropped."""
         if self._watch is None or self._watch.has_changed():
-            self._watch, self._entries = Watch(pushed_function(fun)), {}
+            self._watch, self._entries, self._families = Watch(pushed_function(fun)), {}, {}
             self._shortcuts = {}
             self.impurity = None if self._is_vouched else impurity_of(pushed_function(fun))
         if signature is None or self.impurity is not None:
             return None
         entry = self._entries.get(signature.key)
         if entry is None and len(self._entries) < MOST_SIGNATURES:
-            name = function_name(pushed_function(fun))
-            entry = Entry(name, self._watch, self._is_vouched)
-            if not self._is_vouched:
-                entry.refusal = impurity_of_containers(signature.structure)
-            self._entries[signature.key] = entry
+            entry = self._entries[signature.key] = Entry(self._family(fun, signature))
         return entry
+
+    def count_sizes(self, signature: Signature) -> tuple[int, int, int]:
+        """Of calls that differ from this one in sizes alone, and in what is traced: how many sizes
+        there were, those that have programs, and the sources of these."""
+        structure, order, _, kinds = family_of(signature.key)
+        families = {
+            family
+            for key, family in self._families.items()
+            if (key[0], key[1], key[3]) == (structure, order, kinds)
+        }
+        served = [each for each in self._entries.values() if each.family in families and each.ways]
+        return (
+            sum([family.sizes for family in families]),
+            len(served),
+            len({way.program.forward.__code__ for each in served for way in each.ways}),
+        )
+
+    def _family(self, fun: Callable, signature: Signature) -> Family:
+        key = family_of(signature.key)
+        family = self._families.get(key)
+        if family is None:
+            assert self._watch is not None
+            family = Family(function_name(pushed_function(fun)), self._watch, self._is_vouched)
+            if not self._is_vouched:
+                family.refusal = impurity_of_containers(signature.structure)
+            self._families[key] = family
+        return family
 
 
 def pushed_function(fun: Any) -> Callable:
@@ -96,62 +118,26 @@ def pushed_function(fun: Any) -> Callable:
     return getattr(fun, "daskgrad_pushed", (fun,))[0]
 
 
-class Way(NamedTuple):
-    """A program for one way through the model's branches, and the structure of its value.
-
-    ``tape_nbytes``: of the arrays that the tape holds for such a call.
-    """
-
-    program: Program
-    structure: Any
-    tape_nbytes: int = 0
-
-
-def way_of(fun: Callable, name: str, layout: Layout, signature: Signature) -> Way:
-    """The program for the way that a call takes; Unrecordable, or the model's own error."""
-    numbers = [layout.places[place] for place in signature.places]
-    structures = []
-
-    def leaves_of_value(*boxes: Any) -> list[Any]:
-        leaves = substitute(layout.leaves, signature.places, boxes)
-        traced = dict(zip(numbers, boxes, strict=True))
-        for place, number in enumerate(layout.places):
-            if number is not None:  # an array may be passed twice
-                leaves[place] = traced[number]
-        args, kwargs = unflatten(layout.structure, leaves)
-        outputs, structure = flatten(fun(*args, **kwargs))
-        structures.append(structure)
-        return outputs
-
-    inputs = [layout.leaves[place] for place in signature.places]
-    recording = record(leaves_of_value, inputs, [number is not None for number in numbers])
-    order = [number for number in numbers if number is not None]
-    return Way(write(recording, name, order), structures[0])
-
-
 class Entry:
-    """The programs of one function for one signature."""
+    """The programs of one function for one signature, which is one size of a family."""
 
-    def __init__(self, name: str, watch: Watch, is_vouched: bool):
-        self._name = name
-        self._watch = watch
-        self._is_vouched = is_vouched
+    def __init__(self, family: Family):
+        self.family = family
         self.ways: list[Way] = []
-        self.refusal: str | None = None
-        self.checks = 0
-        self.calls = 0
-        self._next_check = 0
-        self._fastest = math.inf
+        self.refusal = family.refusal
+        self._calls = 0  # on the tape
+        self._structure: int | None = None  # a hash of the last one that had no source
+        family.sizes += 1
 
     @property
     def is_due(self) -> bool:
         """Whether the next call is to be compared with the tape."""
-        return self.calls + 1 >= self._next_check
+        return self.family.is_due
 
     def run(self, inputs: Sequence[Any]) -> tuple[Way, list[Any], tuple] | None:
         """Outputs and residuals, and the program that they are of; ``None`` if the tape is to be
         asked: then it raises the model's error, in the model's own lines, if there is one."""
-        self.calls += 1
+        self.family.calls += 1
         for way in self.ways:
             try:
                 outputs, residuals = way.program.forward(*inputs)
@@ -170,28 +156,53 @@ class Entry:
             return trace(call, arrays)
         inputs = [layout.leaves[place] for place in signature.places]
         is_due, begin = self.is_due, time.perf_counter()
-        found = self.run(inputs)
+        found, doubt, is_new = self.run(inputs), "", False
+        if found is None and self._may_adopt():
+            found, doubt = self._adopt(call, arrays, layout, signature)
+            is_new = True
         if found is not None:
             way, outputs, residuals = found
             call.structure = way.structure
             again = lambda: trace(call, arrays)[1]  # noqa: E731
             compiled = CompiledTape(way.program, residuals, way.tape_nbytes, again)
-            if is_due:
+            if is_due and not is_new:
                 self._check(call, arrays, way.program, outputs, compiled, begin)
             return outputs, compiled
+        results = self._trace(call, arrays, layout, signature)
+        if doubt and not self.ways:  # the tape has raised the model's own errors
+            self._refuse(doubt)
+        return results
+
+    def _trace(
+        self, call: TracedCall, arrays: Sequence[Any], layout: Layout, signature: Signature
+    ) -> tuple[list[Any], Any]:
+        """By the tape; writes a program for later calls if it is time to do so."""
+        family, begin = self.family, time.perf_counter()
         outputs, tape = trace(call, arrays)
-        if not self.refusal and self._is_worth_it(time.perf_counter() - begin):
+        seconds = time.perf_counter() - begin
+        self._calls += 1
+        family.seconds += seconds
+        if self._is_worth_it(seconds):
+            is_first = not family.has_sources
             self._add_way(call, layout, signature, outputs, tape)
+            if family.sizes > 1 and not (is_first and family.has_sources):
+                family.spend(time.perf_counter() - begin - seconds)
         return outputs, tape
+
+    # --------------------------------------------------------------------- when there is no source
 
     def _is_worth_it(self, seconds: float) -> bool:
         """Whether a program is to be written for the way of a call that took so long."""
-        if len(self.ways) >= MOST_WAYS:
+        family = self.family
+        if self.refusal or len(self.ways) >= MOST_WAYS or not family.is_hot(seconds):
             return False
-        if self._is_vouched:
-            return self.calls >= COMPILED_AT
-        self._fastest = min(self._fastest, seconds)
-        return self.calls >= UNASKED_AT and self._fastest < SLOW
+        if family.sizes == 1:
+            return True
+        if not family.may_spend() or seconds > SLOW:
+            return False
+        if self.ways or self._calls >= ALONE_AT or not family.has_sources:
+            return True
+        return family.is_common(self._structure, self)
 
     def _add_way(
         self,
@@ -206,23 +217,86 @@ class Entry:
         inputs = [layout.leaves[place] for place in signature.places]
         try:
             with np.errstate(all="ignore"):
-                way = way_of(call.fun.fun, self._name, layout, signature)
-                found, residuals = way.program.forward(*inputs)
+                found = recorded(call.fun.fun, layout, signature)
+                source = self.family.source(found.recording)
+                if source is None:
+                    source = source_of(found.recording, self.family.name, found.order)
+                way = Way(program_of(source, found.recording), found.structure)
+                own, residuals = way.program.forward(*inputs)
                 pulled = way.program.pull_examples(residuals)
                 expected = tape.pull(way.program.examples)
         except Unrecordable as error:
-            self.refusal = str(error)
+            self._refuse(str(error))
         except Exception as error:  # the tape raised none: it is the program's
-            self.refusal = f"its program fails: {type(error).__name__}: {error}"
+            self._refuse(f"its program fails: {type(error).__name__}: {error}")
         else:
-            if not (are_same(found, outputs) and are_same(pulled, expected)):
-                self.refusal = "its program differs from the model"
-            elif self._watch.has_changed():
-                self.refusal = "it changes what it refers to"
+            if not (are_same(own, outputs) and are_same(pulled, expected)):
+                self._refuse("its program differs from the model")
+            elif self.family.watch.has_changed():
+                self._refuse("it changes what it refers to")
             else:
-                nbytes = sum([array.nbytes for array in tape.held_arrays()])
-                self.ways.append(way._replace(tape_nbytes=nbytes))
-                self._next_check = self.calls + 1
+                self.ways.append(way._replace(tape_nbytes=nbytes_of(tape)))
+                self.family.learn(found.recording, source)
+
+    def _refuse(self, reason: str) -> None:
+        self.refusal = reason
+        if not self.ways:
+            self.family.failures += 1
+
+    # --------------------------------------------------------------------- when there may be one
+
+    def _may_adopt(self) -> bool:
+        """Whether to look for a known source, for a size that has no program, or another way."""
+        family = self.family
+        if self.refusal or family.sizes == 1 or not family.has_sources:
+            return False
+        if self.ways:
+            return len(self.ways) < MOST_WAYS and family.is_promising
+        if self._structure is not None and not family.knows(self._structure):
+            return False
+        return family.may_spend() or (self._calls > 0 and family.is_promising)
+
+    def _adopt(
+        self, call: TracedCall, arrays: Sequence[Any], layout: Layout, signature: Signature
+    ) -> tuple[tuple[Way, list[Any], tuple] | None, str]:
+        """Records a call, and runs a program of a known source, if that is its source; and what
+        may be wrong with it."""
+        begin, found, doubt = time.perf_counter(), None, ""
+        try:
+            made = recorded(call.fun.fun, layout, signature)
+            source = self.family.source(made.recording)
+            if source is None:
+                self._structure = hash(made.recording.structure)
+            else:
+                inputs = [layout.leaves[place] for place in signature.places]
+                found = self._run_new(made, source, inputs, arrays)
+        except Unrecordable as error:
+            doubt = str(error)
+        except Exception as error:
+            doubt = f"its program fails: {type(error).__name__}: {error}"
+        self.family.count_trial(
+            time.perf_counter() - begin, found is not None, bool(self._calls or self.ways)
+        )
+        return found, doubt
+
+    def _run_new(
+        self, made: Recorded, source: Source, inputs: Sequence[Any], arrays: Sequence[Any]
+    ) -> tuple[Way, list[Any], tuple]:
+        """Outputs and residuals of a program of a known source, which are compared first."""
+        way = Way(program_of(source, made.recording), made.structure)
+        outputs, residuals = way.program.forward(*inputs)
+        with np.errstate(all="ignore"):  # the forward pass has raised or warned
+            pulled = way.program.pull_examples(residuals)
+            expected, tape = tape_of(made.recording, made.order)
+            slopes = tape.pull(way.program.examples)
+        if not (are_same(outputs, expected) and are_same(pulled, slopes)):
+            raise Unrecordable("the program of another size differs from the model")
+        if cotangents.nbytes(arrays) > cotangents.SMALL:  # otherwise nobody asks
+            way = way._replace(tape_nbytes=nbytes_of(tape))
+        self.ways.append(way)
+        return way, outputs, residuals
+
+    # ------------------------------------------------------------------------------ later checks
 
     def _check(
         self,
@@ -241,13 +315,16 @@ class Entry:
         is_right = is_right and are_same(pulled, other.pull(program.examples))
         end = time.perf_counter()
         if not is_right:
+            name, calls = self.family.name, self.family.calls
             raise NondeterministicModelError(
-                f"the compiled program of {self._name!r} and the model itself returned different "
-                f"values or gradients for the same arguments, at call {self.calls}; results since "
-                f"the last comparison may be wrong. The model refers to something that changes and "
-                f"is not an argument, or draws random numbers: pass that as an argument, or say "
+                f"the compiled program of {name!r} and the model itself returned different values "
+                f"or gradients for the same arguments, at call {calls}; results since the last "
+                f"comparison may be wrong. The model refers to something that changes and is not "
+                f"an argument, or draws random numbers: pass that as an argument, or say "
                 f"dg.delayed(model, compile=False)"
             )
-        self.checks += 1
-        seldom = (end - middle) / (SHARE * max(middle - begin, 1e-9))
-        self._next_check = self.calls + min(self.calls, int(seldom)) + 1
+        self.family.schedule(middle - begin, end - middle)
+
+
+def nbytes_of(tape: Any) -> int:
+    return sum([array.nbytes for array in tape.held_arrays()])

@@ -51,8 +51,8 @@ class Shortcuts:
     def __call__(self, fun: Callable, args: tuple) -> tuple[Any, Any] | None:
         """Value and gradients; or None: if there is no program for this call, if it is to be
         compared with the tape, and after any exception."""
-        for shortcut, entry in self._made:
-            if entry.is_due:
+        for shortcut, family in self._made:
+            if family.is_due:
                 continue
             try:
                 found = shortcut(*args)
@@ -61,7 +61,7 @@ class Shortcuts:
             except Exception:  # others run the model, and raise what it raises
                 return None
             if found is not None:
-                entry.calls += 1
+                family.calls += 1
                 return found
         if self._wait:
             self._wait -= 1
@@ -73,7 +73,7 @@ class Shortcuts:
         return None
 
     def _new(self, fun: Callable, args: tuple) -> Iterator[tuple[Callable, Any]]:
-        """Shortcuts for arguments like these, as far as there are programs; each with its entry."""
+        """Shortcuts for arguments like these, as far as there are programs, and their family."""
         try:
             arguments = Arguments(args[:-1] if self._has_out else args, self._numbers)
             if self._has_out:
@@ -91,7 +91,7 @@ class Shortcuts:
                 inputs = arguments.spell_inputs(signature.places)
                 made = shortcut_of(way.program, arguments, inputs, self._is_bare)
                 if made is not None:
-                    yield made, entry
+                    yield made, entry.family
 
 
 def shortcut_of(

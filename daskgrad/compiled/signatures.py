@@ -48,24 +48,51 @@ def signature_of(layout: Layout) -> Signature | None:
     return Signature(key, places, layout.structure)
 
 
+def family_of(key: Any) -> Any:
+    """What a key has in common with those of calls with arrays of other sizes, and other integers
+    of Python's."""
+    *others, kinds = key
+    return (*others, tuple(map(without_size, kinds)))
+
+
+def without_size(kind: tuple | None) -> tuple | None:
+    if kind is None:
+        return None
+    if kind[0] is CONSTANT:
+        return kind[:2] if kind[1] is int else kind
+    return (len(kind[0]), kind[1]) if isinstance(kind[0], tuple) else kind
+
+
 def order_of(structure: Any) -> bytes | None:
     """Tells structures of arguments apart that are equal but for the order of a dict's keys; None
     if that cannot be told."""
-    has_containers = structure.num_nodes > structure.num_leaves + 3  # (args, kwargs) itself
-    if structure in _without_dicts or not (has_containers or structure.child(1).num_leaves > 1):
-        return b""
-    if structure.child(1).num_leaves <= 1 and is_of_tuples(structure.child(0)):
-        if len(_without_dicts) < MOST_STRUCTURES:
-            _without_dicts.add(structure)
-        return b""
-    return exactly(structure)
+    return (
+        order_within(structure.child(0))
+        if structure.child(1).num_leaves < 2
+        else exactly(structure)
+    )
 
 
-def is_of_tuples(structure: Any) -> bool:
-    """Whether all containers are tuples and lists, whose equality tells their order."""
+def order_within(structure: Any) -> bytes | None:
+    """The same of any structure; nothing for arrays in lists and tuples, as most are."""
+    has_order = _have_order.get(structure)
+    if has_order is None:
+        if len(_have_order) >= MOST_STRUCTURES:
+            _have_order.clear()
+        has_order = _have_order[structure] = has_keys(structure)
+    return exactly(structure) if has_order else b""
+
+
+MOST_STRUCTURES = 1024
+_have_order: dict[Any, bool] = {}
+
+
+def has_keys(structure: Any) -> bool:
+    """Whether there may be a dict within."""
     kind = structure.type
-    is_known = kind in (None, tuple, list) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
-    return is_known and all(map(is_of_tuples, structure.children()))
+    if not (kind is None or kind is list or issubclass(kind, tuple)):
+        return True
+    return any(map(has_keys, structure.children()))
 
 
 def kind_of_leaf(leaf: Any) -> tuple | None:
@@ -86,12 +113,23 @@ def are_same(first: Sequence[Any], second: Sequence[Any]) -> bool:
 def is_same(first: Any, second: Any) -> bool:
     if first is None or second is None:
         return first is second
+    if type(first) is type(second) is np.ndarray and have_same_bytes(first, second):
+        return True
+    if type(first) is type(second) is np.float64 and first == second and first:
+        return True
     one, other = np.asarray(first), np.asarray(second)
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
     if one.dtype.kind not in "fc":
         return bool(np.all(one == other))
     return have_same_parts(one.real, other.real) and have_same_parts(one.imag, other.imag)
+
+
+def have_same_bytes(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether arrays of the same kind have the same bytes, as most have that are compared."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return one.tobytes() == other.tobytes()
 
 
 def have_same_parts(one: np.ndarray, other: np.ndarray) -> bool:

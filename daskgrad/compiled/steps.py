@@ -18,6 +18,9 @@ from daskgrad.backends.autograd.trace_numbers import trace_numbers
 PYTHONS = (bool, int, float, complex)
 
 
+HANDLED = frozenset(["raise", "call", "log", "print"])  # floating-point errors
+
+
 class Unrecordable(Exception):
     """A model did what no list of calls can repeat; the message tells what, and where."""
 
@@ -26,10 +29,20 @@ class Step(Node):
     """One call that a model made, or one of its inputs (then ``fun`` is None).
 
     ``is_traced``: the tape records it, too; ``parents`` are the arguments at ``argnums``, those
-    that the tape records.
+    that the tape records. ``number``: its place in the recording.
     """
 
-    __slots__ = ("argnums", "args", "fun", "is_traced", "kwargs", "parents", "recording", "value")
+    __slots__ = (
+        "argnums",
+        "args",
+        "fun",
+        "is_traced",
+        "kwargs",
+        "number",
+        "parents",
+        "recording",
+        "value",
+    )
 
     record_rule_call: ClassVar[Callable]  # of a function with rules of its own
 
@@ -43,16 +56,21 @@ class Step(Node):
         steps: Sequence["Step"],
     ):
         """As the tracer calls it: ``steps`` are those of the boxes at ``argnums``."""
-        before = steps[0].recording.open_calls.pop(sys._getframe(1), None)
+        recording = steps[0].recording
+        before = recording.open_calls.pop(sys._getframe(1), None)
         mixed = list(args)
         if before is not None:  # the call has changed this argument in place
             mixed[1] = before
+        are_traced = False
         for argnum, step in zip(argnums, steps, strict=True):
             mixed[argnum] = step
-        traced = [pair for pair in zip(argnums, steps, strict=True) if pair[1].is_traced]
-        if fun in without_derivative():
-            traced = []
-        self._set(steps[0].recording, value, fun, mixed, kwargs, *zip(*traced, strict=True))
+            are_traced = are_traced or step.is_traced
+        if not are_traced or fun in recording.without_derivative:
+            argnums, steps = (), ()
+        elif not all([step.is_traced for step in steps]):
+            traced = [pair for pair in zip(argnums, steps, strict=True) if pair[1].is_traced]
+            argnums, steps = zip(*traced, strict=True)
+        self._set(recording, value, fun, mixed, kwargs, tuple(argnums), tuple(steps))
 
     def _set(
         self,
@@ -114,14 +132,21 @@ class Guard(NamedTuple):
 
 class Recording:
     """The calls of one run: ``inputs``, ``steps`` (guards among them), and ``outputs``, which are
-    steps or constants."""
+    steps or constants.
+
+    ``structure`` tells it from those with other programs; ``parameters`` are its constants that do
+    not; ``numbered`` are inputs and steps by their numbers (see ``structures``)."""
 
     def __init__(self) -> None:
         self.number = trace_numbers.next_number()
         self.inputs: list[Step] = []
         self.steps: list[Step | Guard] = []
         self.outputs: list[Any] = []
+        self.structure: tuple = ()
+        self.parameters: list[Any] = []
+        self.numbered: list[Step] = []
         self.refusal: Unrecordable | None = None
+        self.without_derivative = without_derivative()
         self.taken_out: list[Any] = []  # boxes of what the model takes for plain numbers
         self.open_calls: dict[Any, Any] = {}  # frames of calls that have not returned
         self._filters = warnings.filters
@@ -135,7 +160,7 @@ class Recording:
     def require_no_handlers(self) -> None:
         """Raises if the model does something about floating-point errors, which are silent while
         it is recorded."""
-        if not {"raise", "call", "log", "print"}.isdisjoint(np.geterr().values()):
+        if not HANDLED.isdisjoint(np.geterr().values()):
             raise self.refuse("the model handles floating-point errors")
         if warnings.filters is not self._filters and warnings.filters[0][:2] != ("ignore", None):
             raise self.refuse("the model handles warnings")

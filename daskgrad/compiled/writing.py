@@ -4,29 +4,40 @@ Steps whose values nobody needs are left out.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad.compiled import functions  # noqa: F401  its rules are entered
+from daskgrad.compiled import library_calls  # noqa: F401  its rules are entered
 from daskgrad.compiled.backward import Backward
 from daskgrad.compiled.forward import line_of, shape_check
-from daskgrad.compiled.lines import Line, Writer, needed
-from daskgrad.compiled.program import Program
+from daskgrad.compiled.lines import NAMES, Line, Parameter, Writer, needed, snapshot
+from daskgrad.compiled.program import Program, Source, code_of
+from daskgrad.compiled.repetitions import repeatable
 from daskgrad.compiled.steps import Recording, Step
+from daskgrad.compiled.structures import generalize
+
+
+class Reference(NamedTuple):
+    """A step or a parameter of whichever recording there is."""
+
+    kind: type
+    number: int
 
 
 def write(recording: Recording, name: str, order: Sequence[int]) -> Program:
     """The program of a recording; ``order`` has the number of each traced input on the tape."""
-    writer, backward = Writer(), None
+    generalize(recording, tuple(order))
+    return program_of(source_of(recording, name, order), recording)
+
+
+def source_of(recording: Recording, name: str, order: Sequence[int]) -> Source:
+    """The source for a recording, and for all that have its structure."""
+    writer = Writer()
     inputs = [writer.name(step) for step in recording.inputs]
     lines = forward_lines(writer, recording)
     ends = list(filter(is_active, recording.outputs))
-    examples = [
-        example_cotangent(output.value) if is_active(output) else None
-        for output in recording.outputs
-    ]
-    seeds = [writer.new("g", example) for example in examples if example is not None]
+    seeds = [writer.new("g", example_cotangent(end.value)) for end in ends]
     backward = Backward(writer)
     traced = [step for step in recording.inputs if step.is_traced]
     with np.errstate(all="ignore"):
@@ -37,7 +48,7 @@ def write(recording: Recording, name: str, order: Sequence[int]) -> Program:
     lines = [*lines, *backward.pullbacks]
     residuals = sorted(used & {*inputs, *[line.target for line in lines]})
     run_lines, _ = needed(lines, [*outputs, *residuals])
-    source = "\n".join(
+    text = "\n".join(
         [
             *function("forward", inputs, run_lines, f"[{', '.join(outputs)}], {held(residuals)}"),
             *function(
@@ -48,13 +59,69 @@ def write(recording: Recording, name: str, order: Sequence[int]) -> Program:
             ),
         ]
     )
-    return Program.of_source(name, source, examples, writer.constants)
+    names = set(NAMES.findall(text))
+    return Source(
+        name,
+        text,
+        code_of(name, text),
+        writer.constants,
+        {name: each.number for name, each in writer.parameters.items() if name in names},
+        {
+            name: (each.fun, list(map(reference, each.given)))
+            for name, each in writer.derived.items()
+            if name in names
+        },
+    )
+
+
+def reference(given: Any) -> Any:
+    if isinstance(given, Step | Parameter):
+        return Reference(type(given), given.number)
+    return given
+
+
+def program_of(source: Source, recording: Recording) -> Program:
+    """The functions of a source, with the constants of a recording that has its structure."""
+    constants = {**source.constants, **constants_of(source, recording)}
+    examples = [
+        example_cotangent(output.value) if is_active(output) else None
+        for output in recording.outputs
+    ]
+    return Program.of_code(source.name, source.text, source.code, examples, constants)
+
+
+def constants_of(source: Source, recording: Recording) -> dict[str, Any]:
+    """The constants that a recording has its own of."""
+    copies: dict[int, Any] = {}  # what is used twice stays one object
+    found = {}
+    for name, number in source.parameters.items():
+        value = recording.parameters[number].value
+        if id(value) not in copies:
+            copies[id(value)] = snapshot(value)
+        found[name] = copies[id(value)]
+    things = {Step: recording.numbered, Parameter: recording.parameters}
+    for name, (fun, given) in source.derived.items():
+        found[name] = fun(
+            *[
+                things[each.kind][each.number].value if type(each) is Reference else each
+                for each in given
+            ]
+        )
+    return found
 
 
 def forward_lines(writer: Writer, recording: Recording) -> list[Line]:
-    lines = []
+    lines: list[Line] = []
+    known: dict[str, Step] = {}
+    there = repeatable(recording)
     for step in recording.steps:
-        lines.append(line_of(writer, step))
+        line = line_of(writer, step)
+        if isinstance(step, Step) and id(step) in there:
+            earlier = known.setdefault(line.value, step)
+            if earlier is not step:
+                writer.rename(step, earlier)
+                continue
+        lines.append(line)
         check = shape_check(writer, step)
         lines.extend([check] if check else [])
     return lines

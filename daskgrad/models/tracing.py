@@ -204,16 +204,13 @@ class Tracer:
             return True
         size = cotangents.nbytes(self._arrays)
         held = getattr(tape, "tape_nbytes", None)  # of compiled models: what decides stays the same
-        return size <= SMALL or size <= (held_nbytes(tape) if held is None else held)
+        return size <= cotangents.SMALL or size <= (held_nbytes(tape) if held is None else held)
 
     def _zero(self) -> Gradient:
         return Gradient((None,) * len(self._primals))
 
 
 SEED = Seed()
-
-
-SMALL = 2**16  # bytes: a smaller gradient is kept without counting the bytes of the tape
 
 
 def is_real_scalar(leaves: Sequence[Any]) -> bool:

@@ -89,6 +89,9 @@ def nbytes(leaves: Sequence[Any]) -> int:
     return sum([getattr(leaf, "nbytes", 8) for leaf in leaves])
 
 
+SMALL = 2**16  # bytes: a smaller gradient is kept without counting the bytes of the tape
+
+
 ONE_REAL_NUMBER = (
     "a gradient needs one real number: sum arrays up, return floats rather than integers, or use "
     "vjp or jacobian"

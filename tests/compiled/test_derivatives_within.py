@@ -14,7 +14,11 @@ from numpy.testing import assert_array_equal
 from outcomes import assert_same, derivatives_of, entries_of, outcome
 
 import daskgrad as dg
-from daskgrad.compiled import boxes
+from daskgrad.backends.autograd import trace
+from daskgrad.compiled import boxes, repetitions
+from daskgrad.compiled.recording import record
+from daskgrad.compiled.signatures import are_same
+from daskgrad.compiled.writing import write
 
 pytestmark = [pytest.mark.usefixtures("synchronous"), pytest.mark.filterwarnings("ignore")]
 
@@ -355,3 +359,40 @@ def test_a_constant_that_is_changed_in_place_is_found(monkeypatch):
         gradient(x)
     (entry,) = entries_of(model)
     assert entry.refusal
+
+
+# ------------------------------------------------------------------------------ repeated calls
+
+
+def same_sums(x):
+    """The first of these sums is changed in place when the last cotangent arrives."""
+    twice = x * x + x * x
+    _, tape = trace(lambda y: [y * x, y * x, y * x], [x])
+    (found,) = tape.pull([x, x, x])
+    return [found * 1.0, np.sum(twice)]
+
+
+def same_views(x):
+    return [np.sin(x)[1:], np.sin(x)[:-1]]
+
+
+def outputs_of_program(fun):
+    return write(record(fun, [X], [False]), "model", []).forward(X)[0]
+
+
+def test_repeated_calls_are_made_once():
+    def fun(x):
+        return [np.exp(x) * np.sum(np.exp(x)), np.exp(x) + 1.0]
+
+    source = write(record(fun, [X], [False]), "model", []).source
+    assert source.count("exp_") == 1
+
+
+def test_repeated_calls_share_no_array_that_is_changed(monkeypatch):
+    assert are_same(outputs_of_program(same_sums), same_sums(X))
+    monkeypatch.setattr(repetitions, "changed_by", lambda step: ())
+    assert not are_same(outputs_of_program(same_sums), same_sums(X))
+
+
+def test_repeated_calls_share_no_memory_that_is_handed_out():
+    assert not np.shares_memory(*outputs_of_program(same_views))

@@ -17,7 +17,8 @@ from numpy.testing import assert_array_equal
 import daskgrad as dg
 import daskgrad.scipy.special
 from daskgrad.compiled.backend import cautious
-from daskgrad.compiled.programs import COLD, UNASKED_AT
+from daskgrad.compiled.families import UNASKED_AT
+from daskgrad.compiled.programs import COLD
 from daskgrad.compiled.purity import impurity_of
 from daskgrad.scipy import stats
 
@@ -259,7 +260,7 @@ def test_a_function_that_is_defined_anew_keeps_its_programs(synchronous):
         assert value == pytest.approx(6.0 * np.sum(np.exp(-rate * X)))
         (entry,) = entries_of(term)
         assert ways.setdefault(rate, entry) is entry
-        assert entry.calls == 3 * (number // 2 + 1) - COLD if number > 3 else True
+        assert entry.family.calls == 3 * (number // 2 + 1) - COLD if number > 3 else True
     assert len(set(map(id, ways.values()))) == 2
 
 

@@ -70,7 +70,7 @@ class PlainFunction:
         return lambda *first: twin(*first, *others)
 
     def _plain_number(self, box: Any) -> Any:
-        self.numbers.append(unboxed(box))
+        self.numbers.append(number_in(box))
         return self.numbers[-1]
 
     def _plain(self, leaf: Any) -> Any:
@@ -78,7 +78,15 @@ class PlainFunction:
             leaf = as_array(leaf)
         if isbox(leaf):
             self.holds_others = True
-        return unboxed(leaf)
+        return number_in(leaf)
+
+
+def number_in(leaf: Any) -> Any:
+    """The plain number in a box; one of a compiled model that is being recorded has none yet."""
+    found = unboxed(leaf)
+    if isbox(found):
+        raise found.refusal("the model gives SciPy a function of traced values")
+    return found
 
 
 class Closures:

@@ -1,0 +1,379 @@
+"""Library calls: what programs call for functions whose wrappers take longer than they do.
+
+They have the bits of NumPy's and SciPy's own, and of the tape's rules, which make the same calls;
+``ADJOINTS`` and ``REPLACED`` tell for which arguments they serve.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+import scipy.special
+import scipy.stats
+from autograd.numpy import linalg, numpy_wrapper
+from autograd.scipy import special
+from autograd.scipy.stats import norm
+from autograd.tracer import trace_primitives_map
+
+from daskgrad.backends.autograd.rules.norms import flat_at_zero
+from daskgrad.compiled.adjoints import MANY, REPLACED, Pulled, adjoint, fit, is_double, where
+from daskgrad.compiled.lines import value_of
+from daskgrad.compiled.steps import Step
+
+adjoint(trace_primitives_map[np.where], free=range(3))(where)
+
+
+def written(call: Pulled, fun: Callable, *given: Any) -> str:
+    return f"{call.writer.name(fun)}({', '.join([str(each) for each in given])})"
+
+
+def is_array(given: Any, *ndims: int) -> bool:
+    """Whether this is an array in double precision and C order, with as many axes."""
+    value = value_of(given)
+    is_plain = type(value) is np.ndarray and is_double(value) and value.flags.c_contiguous
+    return is_plain and (value.ndim in ndims if ndims else value.ndim > 0)
+
+
+def axis_of(step: Step, *others: str) -> int | str | None:
+    """The ``axis`` of a call with this keyword and ``others`` alone: a number or None; "other"."""
+    given = dict(zip(["axis"], step.args[1:], strict=False)) | step.kwargs
+    if len(step.args) > 2 or given.keys() - {"axis", *others}:
+        return "other"
+    axis = given.get("axis")
+    return axis if axis is None or type(axis) is int else "other"
+
+
+def kept(array: np.ndarray, axis: int | None) -> tuple[int, ...]:
+    """The shape of a reduction that keeps its axes."""
+    return tuple([1 if axis in (None, n, n - array.ndim) else m for n, m in enumerate(array.shape)])
+
+
+# -------------------------------------------------------------------------------- reductions
+
+
+@adjoint(anp.max, anp.min)
+def extreme(call: Pulled) -> Sequence[Any] | None:
+    axis = axis_of(call.step, "keepdims")
+    if axis == "other" or not is_array(call.step.args[0]):
+        return None
+    return [written(call, pull_extreme, call.full(), call.ans, call.arg(0), axis)]
+
+
+def pull_extreme(g: Any, ans: Any, x: np.ndarray, axis: int | None) -> np.ndarray:
+    shape = kept(x, axis)
+    chosen = x == ans.reshape(shape)
+    return (g.reshape(shape) + 0.0) * chosen / np.add.reduce(chosen, axis=axis, keepdims=True)
+
+
+@adjoint(numpy_wrapper._primitive_var, numpy_wrapper._primitive_std)
+def spread_of_entries(call: Pulled) -> Sequence[Any] | None:
+    axis, x = axis_of(call.step, "ddof", "keepdims"), call.step.args[0]
+    ddof = call.step.kwargs.get("ddof", 0)
+    if axis == "other" or type(ddof) is not int or not is_array(x) or value_of(x).size < 2:
+        return None
+    g = call.full()
+    if call.step.fun is numpy_wrapper._primitive_var:
+        return [written(call, pull_variance, g, call.arg(0), axis, ddof)]
+    return [written(call, pull_deviation, g, call.ans, call.arg(0), axis, ddof)]
+
+
+def pull_variance(g: Any, x: np.ndarray, axis: int | None, ddof: int) -> np.ndarray:
+    gaps = x - np.mean(x, axis=axis, keepdims=True)
+    count = x.size if axis is None else x.shape[axis]
+    return 2.0 * (g.reshape(kept(x, axis)) + 0.0) * gaps / (count - ddof)
+
+
+def pull_deviation(g: Any, ans: Any, x: np.ndarray, axis: int | None, ddof: int) -> np.ndarray:
+    count = x.size if axis is None else x.shape[axis]
+    if count <= 1:
+        return np.zeros(x.shape) + g.reshape(kept(x, axis)) * 0.0
+    gaps = x - np.mean(x, axis=axis, keepdims=True)
+    return ((g / ans).reshape(kept(x, axis)) + 0.0) * gaps / (count - ddof)
+
+
+@adjoint(special.logsumexp)
+def log_of_sum(call: Pulled) -> Sequence[Any] | None:
+    axis = axis_of(call.step, "keepdims")
+    if axis == "other" or not is_array(call.step.args[0]):
+        return None
+    return [written(call, pull_logsumexp, call.full(), call.ans, call.arg(0), axis)]
+
+
+def pull_logsumexp(g: Any, ans: Any, x: np.ndarray, axis: int | None) -> np.ndarray:
+    shape = kept(x, axis)
+    return (g.reshape(shape) + 0.0) * np.exp(x - (ans.reshape(shape) + 0.0))
+
+
+def logsumexp(a: np.ndarray, axis: int | None = None, keepdims: bool = False) -> Any:
+    """SciPy's formula for real arrays, of finite numbers and without weights."""
+    given = axis
+    axes = tuple(range(a.ndim)) if axis is None else axis
+    most = np.maximum.reduce(a, axis=axes, keepdims=True)
+    if not np.isfinite(most).all():
+        return scipy.special.logsumexp(a, axis=given, keepdims=keepdims)
+    is_most = a == most
+    rest = a.copy(order="K")
+    rest[is_most] = -np.inf
+    count = np.add.reduce(is_most.astype(np.float64), axis=axes, keepdims=True)
+    total = np.add.reduce(np.exp(rest - most), axis=axes, keepdims=True)
+    out = np.log1p(np.where(total == 0, total, total / count)) + np.log(count) + most
+    return out if keepdims else out.squeeze(axis=axes)[()]
+
+
+def is_sum_of_array(step: Step) -> bool:
+    x = value_of(step.args[0])
+    return axis_of(step, "keepdims") != "other" and is_array(x) and x.size > 0
+
+
+REPLACED[special.logsumexp] = is_sum_of_array, logsumexp
+
+
+@adjoint(linalg._primitive_norm)
+def length(call: Pulled) -> Sequence[Any] | None:
+    if len(call.step.args) > 1 or call.step.kwargs or not is_array(call.step.args[0]):
+        return None
+    return [written(call, pull_length, call.full(), call.ans, call.arg(0))]
+
+
+def pull_length(g: Any, ans: Any, x: np.ndarray) -> np.ndarray:
+    shape = kept(x, None)
+    slope, divisor = flat_at_zero(x, ans.reshape(shape))
+    return g.reshape(shape) / divisor * slope
+
+
+@adjoint(anp.cumsum)
+def running_sum(call: Pulled) -> Sequence[Any] | None:
+    if axis_of(call.step) not in (None, 0) or not is_array(call.step.args[0], 1):
+        return None
+    return [f"np.add.accumulate({call.full()}[::-1])[::-1]"]
+
+
+# ------------------------------------------------------------------------------ arrangements
+
+
+def is_line(step: Step) -> bool:
+    shift = step.args[1] if len(step.args) == 2 and not step.kwargs else None
+    return (
+        type(value_of(shift)) is int
+        and is_array(step.args[0], 1)
+        and value_of(step.args[0]).size > 0
+    )
+
+
+@adjoint(anp.roll, free=range(2))
+def roll_back(call: Pulled) -> Sequence[Any] | None:
+    if not is_line(call.step):
+        return None
+    return [written(call, roll, call.full(), f"-({call.arg(1)})")]
+
+
+def roll(x: np.ndarray, shift: int) -> np.ndarray:
+    shift %= x.size
+    return np.concatenate((x[-shift:], x[:-shift])) if shift else x.copy()
+
+
+REPLACED[anp.roll] = is_line, roll
+
+
+def has_one_vector(step: Step) -> bool:
+    return len(step.args) == 1 and not step.kwargs and is_array(step.args[0], 1)
+
+
+@adjoint(anp.sort)
+def unsort(call: Pulled) -> Sequence[Any] | None:
+    if not has_one_vector(call.step):
+        return None
+    return [written(call, put_back, call.full(), call.arg(0))]
+
+
+def put_back(g: np.ndarray, x: np.ndarray) -> np.ndarray:
+    out = np.empty(x.shape)
+    out[np.argsort(x, -1, "quicksort")] = g
+    return out
+
+
+@adjoint(anp.diff)
+def difference(call: Pulled) -> Sequence[Any] | None:
+    if not has_one_vector(call.step) or not np.size(call.step.value):
+        return None
+    return [written(call, pull_difference, call.full())]
+
+
+def pull_difference(g: np.ndarray) -> np.ndarray:
+    return np.concatenate((-g[:1], -(g[1:] - g[:-1]), g[-1:]))
+
+
+@adjoint(anp.atleast_1d, anp.atleast_2d)
+def with_axes(call: Pulled) -> Sequence[Any] | None:
+    if len(call.step.args) > 1:
+        return None
+    return [f"{call.full()}.reshape(np.shape({call.arg(0)}))"]
+
+
+@adjoint(anp.diag)
+def diagonal(call: Pulled) -> Sequence[Any] | None:
+    step = call.step
+    if len(step.args) > 1 or step.kwargs or not is_array(step.args[0], 2):
+        return None
+    return [written(call, put_on_diagonal, call.full(), call.arg(0))]
+
+
+def put_on_diagonal(g: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    rows, columns = matrix.shape
+    out = np.zeros((rows, columns))
+    out.reshape(-1)[: min(rows, columns) * columns : columns + 1] = g + 0.0
+    return out
+
+
+# ------------------------------------------------------------------------------- elementwise
+
+
+@adjoint(anp.clip, free=range(3))
+def clip(call: Pulled) -> Sequence[Any] | None:
+    step, g = call.step, call.full()
+    are_floats = [type(value_of(bound)) in (int, float) for bound in step.args[1:]] == [True, True]
+    are_arrays = is_array(step.args[0]) and is_array(call.writer.values[g])
+    if step.kwargs or not (are_floats and are_arrays) or 1 in call.shape:
+        return None
+    return [written(call, pull_clip, g, *[call.arg(number) for number in range(3)])]
+
+
+def pull_clip(g: np.ndarray, x: np.ndarray, low: float, high: float) -> np.ndarray:
+    is_above = x > low
+    return np.where(is_above, np.where(np.where(is_above, x, low) < high, g, 0.0), 0.0)
+
+
+@adjoint(norm.logpdf, free=range(3))
+def density(call: Pulled) -> Sequence[Any] | None:
+    """Of the logarithm of the normal distribution's density."""
+    step = call.step
+    if step.kwargs or len(step.args) != 3:
+        return None
+    g, x, loc, scale = call.full(), *[call.arg(number) for number in range(3)]
+    texts = [
+        f"-{g} * ({x} - {loc}) / {scale}**2",
+        f"{g} * ({x} - {loc}) / {scale}**2",
+        f"{g} * (-1.0 / {scale} + ({x} - {loc}) ** 2 / {scale}**3)",
+    ]
+    shapes = [np.shape(value) for value in map(value_of, step.args)]
+    return [fit(call, texts[argnum], shapes[argnum]) for argnum in step.argnums]
+
+
+LOG_OF_ROOT = np.log(np.sqrt(2.0 * np.pi))
+
+
+def logpdf(x: Any, loc: Any, scale: Any) -> Any:
+    """SciPy's formula, for finite numbers and scales above zero."""
+    distance = (x - loc) / scale
+    if not (np.isfinite(distance).all() and np.greater(scale, 0.0).all()):
+        return scipy.stats.norm.logpdf(x, loc, scale)
+    scales = np.empty(distance.shape)
+    scales[...] = scale
+    return -(distance**2) / 2.0 - LOG_OF_ROOT - np.log(scales)
+
+
+def are_numbers(step: Step) -> bool:
+    """Whether these are three arrays or numbers in double precision, of which one is an array."""
+    values = list(map(value_of, step.args))
+    are_double = [is_double(value) or type(value) is float for value in values]
+    return not step.kwargs and are_double == [True] * 3 and np.ndim(step.value) > 0
+
+
+REPLACED[norm.logpdf] = are_numbers, logpdf
+
+# ------------------------------------------------------------------------------------ matrices
+
+
+@adjoint(linalg.solve, free=range(2))
+def solution(call: Pulled) -> Sequence[Any] | None:
+    step = call.step
+    if step.kwargs or not (is_matrix(step.args[0]) and is_array(step.args[1], 1, 2)):
+        return None
+    pulled = call.write(f"np.linalg.solve({call.arg(0)}.T, {call.full()})")
+    texts = {0: written(call, pull_of_matrix, pulled, call.ans), 1: pulled}
+    return [texts[argnum] for argnum in step.argnums]
+
+
+def is_matrix(given: Any) -> bool:
+    return is_array(given, 2)
+
+
+def pull_of_matrix(pulled: np.ndarray, ans: np.ndarray) -> np.ndarray:
+    if pulled.ndim == 1:
+        pulled, ans = pulled[..., None], ans[..., None]
+    return -np.einsum("...ij,...jk->...ik", pulled, ans.T)
+
+
+@adjoint(linalg.inv)
+def inverse(call: Pulled) -> Sequence[Any] | None:
+    return [written(call, pull_inverse, call.full(), call.ans)] if is_matrix(call.step) else None
+
+
+def pull_inverse(g: np.ndarray, ans: np.ndarray) -> np.ndarray:
+    through = "...ij,...jk->...ik"
+    return -np.einsum(through, np.einsum(through, ans.T, g), ans.T)
+
+
+@adjoint(linalg.cholesky)
+def root(call: Pulled) -> Sequence[Any] | None:
+    if call.step.kwargs or len(call.step.args) > 1 or not is_matrix(call.step):
+        return None
+    return [written(call, pull_cholesky, call.full(), call.ans)]
+
+
+def pull_cholesky(g: np.ndarray, ans: np.ndarray) -> np.ndarray:
+    is_lower, count = lower_triangle(len(ans))
+    inner = np.where(is_lower, np.einsum("...ki,...kj->...ij", ans, g), 0.0) / count
+    outer = np.linalg.solve(ans.T, np.linalg.solve(ans.T, inner.T).T)
+    return (outer + outer.T) / 2.0
+
+
+@lru_cache
+def lower_triangle(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which entries are in it, and how often they are in a symmetric matrix made of it."""
+    return np.tri(size, dtype=bool), 1.0 + np.eye(size)
+
+
+@adjoint(anp.outer, free=range(2))
+def outer(call: Pulled) -> Sequence[Any] | None:
+    step = call.step
+    if step.kwargs or not all([is_array(arg, 1) for arg in step.args]):
+        return None
+    g = call.full()
+    texts = [f"np.dot({g}, {call.arg(1)})", f"np.dot({call.arg(0)}, {g})"]
+    return [texts[argnum] for argnum in step.argnums]
+
+
+@adjoint(anp.trace)
+def trace(call: Pulled) -> Sequence[Any] | None:
+    if len(call.step.args) > 1 or call.step.kwargs or not is_matrix(call.step.args[0]):
+        return None
+    return [written(call, pull_trace, call.full(), call.arg(0))]
+
+
+def pull_trace(g: Any, matrix: np.ndarray) -> np.ndarray:
+    return np.einsum("ij,...->ij...", np.eye(*matrix.shape), g)
+
+
+@adjoint(anp.einsum, free=range(1, MANY))
+def einsum(call: Pulled) -> Sequence[Any] | None:
+    step = call.step
+    subscripts, *operands = step.args
+    if type(subscripts) is not str or "." in subscripts or "->" not in subscripts or step.kwargs:
+        return None
+    terms, result = subscripts.replace(" ", "").split("->")
+    names = terms.split(",")
+    are_distinct = all([len(set(name)) == len(name) for name in names])
+    if not are_distinct or any([1 in np.shape(value_of(operand)) for operand in operands]):
+        return None
+    texts = []
+    for argnum in step.argnums:
+        others = [n for n in range(len(names)) if n != argnum - 1]
+        rest = ",".join([result, *[names[n] for n in others]])
+        if set(names[argnum - 1]) - set(rest):
+            return None
+        given = [call.full(), *[call.arg(n + 1) for n in others]]
+        texts.append(f"np.einsum({rest + '->' + names[argnum - 1]!r}, {', '.join(given)})")
+    return texts

@@ -1,0 +1,266 @@
+"""Models of items of many sizes: the bits of the tape, and one source wherever calls are alike."""
+
+import itertools
+from typing import NamedTuple
+
+import fuzz_sizes
+import numpy as np
+import pytest
+from lengths import in_short
+from numpy.testing import assert_array_equal
+
+import daskgrad as dg
+from daskgrad.compiled import families, structures, ways
+from daskgrad.compiled.backend import prepare
+from daskgrad.scipy import special
+
+LOG_2PI = np.log(2.0 * np.pi)
+X = np.array([0.4, -0.3, 0.7, 0.2])
+TABLE = np.cos(np.arange(300.0))
+
+
+class Item(NamedTuple):
+    size: int
+    y: np.ndarray  # (n,)
+    z: np.ndarray  # (n, 4)
+
+
+def make_items(sizes, seed=0):
+    random = np.random.default_rng(seed)
+    return [Item(n, random.normal(size=n), random.normal(size=(n, 4))) for n in sizes]
+
+
+def recurrent(item, x):
+    state = x[0]
+    for n in range(item.size):
+        state = np.tanh(x[1] * state + item.y[n])
+    return state
+
+
+def by_cholesky(item, x):
+    covariance = np.exp(x[0]) * item.z @ item.z.T + np.exp(x[1]) * np.eye(len(item.y))
+    root = np.linalg.cholesky(covariance)
+    return np.sum(np.log(np.diag(root))) + np.sum(np.linalg.solve(root, item.y - x[2]) ** 2)
+
+
+def padded(item, x):
+    z = np.concatenate([item.y * x[0], np.zeros(max(0, 8 - item.size))])
+    return np.sum(np.sin(z[:8]) * np.arange(8.0))
+
+
+def shifted(item, x):
+    total = 0.0
+    for lag in (1, 2):
+        if lag < item.size:
+            total = total + np.sum((x[0] * item.y[lag:]) * (x[1] * item.y[:-lag])) / item.size
+    return total
+
+
+def mixture(item, x):
+    logs = -0.5 * (item.y[:, None] - x) ** 2 - 0.5 * LOG_2PI
+    return np.sum(special.logsumexp(logs, axis=1))
+
+
+def largest_of_half(item, x):
+    return np.max(item.y[: max(1, item.size // 2)]) * np.sum(x**2) + np.max(
+        np.outer(item.y, x)[: (item.size + 1) // 2]
+    )
+
+
+ALIKE = {  # which sizes from 4 on have one source
+    "a sum": lambda item, x: np.sum(np.sin(item.y * x[0])),
+    "a product": lambda item, x: np.sum(np.tanh(item.z @ x)) / len(item.y),
+    "a mean": lambda item, x: np.mean(item.y * x[1]) + np.mean((item.z * x) ** 2, axis=0)[1],
+    "a variance": lambda item, x: np.var(item.z @ x) + np.std(item.z * x),
+    "a size as a number": lambda item, x: item.size * (LOG_2PI + x[0]) + np.sum(item.y * x[1]),
+    "a number by Python": lambda item, x: (item.size * LOG_2PI + item.size**0.5) * x[0] ** 2,
+    "a power by the size": lambda item, x: np.sum((2.0 + x) ** (1.0 / item.size)) * x[1] ** 3,
+    "a half": lambda item, x: np.sum(item.z[: (item.size + 1) // 2] @ x),
+    "arange": lambda item, x: np.sum(np.arange(len(item.y)) * item.y * x[0]),
+    "arange as an index": lambda item, x: np.sum((item.z @ x)[np.arange(len(item.y))] ** 2),
+    "a list as an index": lambda item, x: np.sum((item.z @ x)[list(range(item.size))[::-1]] ** 2),
+    "eye": lambda item, x: np.sum((item.y[:, None] * x[0] + np.eye(item.size)) ** 2),
+    "a triangle": lambda item, x: np.sum(np.tril(np.outer(item.y * x[0], item.y)) ** 2),
+    "a mask": lambda item, x: np.sum(
+        np.where(np.tri(item.size) > 0.0, np.outer(item.y * x[0], item.y), x[1])
+    ),
+    "linspace": lambda item, x: np.sum(np.linspace(0.0, 1.0, len(item.y)) * item.y * x[2]),
+    "of a table": lambda item, x: np.sum(TABLE[: item.size] * item.y) * x[0],
+    "reshape": lambda item, x: np.sum((item.z * x).reshape(2 * item.size, 2)[:, 1] ** 2),
+    "ravel": lambda item, x: np.sum(np.ravel(item.z * x)[3:] ** 2),
+    "concatenate": lambda item, x: np.sum(np.concatenate([x, item.y * x[0], item.y]) ** 2),
+    "stack": lambda item, x: np.sum(np.stack([item.y * x[0], item.y + x[1]], axis=1) ** 3),
+    "repeat": lambda item, x: np.sum(np.repeat(x, item.size) ** 2),
+    "roll": lambda item, x: np.sum(np.roll(item.y * x[0], item.size // 2) * item.y),
+    "cumsum": lambda item, x: np.sum(np.cumsum(item.y * x[0]) ** 2),
+    "sort": lambda item, x: np.sum(np.sort(item.y * x[0]) * np.arange(item.size)),
+    "einsum": lambda item, x: np.einsum("ij,j,i->", item.z, x, item.y),
+    "cholesky": by_cholesky,
+    "mixture": mixture,
+    "the largest of a half": largest_of_half,
+    "an array": lambda item, x: np.sum(item.z * x, axis=0)[1:] * np.sum(item.z @ x),
+    "of Fortran's order": lambda item, x: np.sum((item.z.T * x[:, None]).T @ x),
+    "a complex number": lambda item, x: np.sum(np.abs(np.fft.fft(item.y * x[0])) ** 2),
+    "broadcast": lambda item, x: np.sum(item.y[:, None] * x[None, :] + np.ones((item.size, 1))),
+}
+UNLIKE = {  # where the size decides which calls are made
+    "a loop": recurrent,
+    "a branch": lambda item, x: (
+        np.sum(item.y * x[0]) if len(item.y) > 10 else np.sum((item.z @ x) ** 2)
+    ),
+    "padding": padded,
+    "lags": shifted,
+    "a list of numbers": lambda item, x: sum([each * x[0] ** 2 for each in item.y]),
+    "an axis": lambda item, x: np.sum((item.z * x).sum(axis=item.size % 2) ** 2),
+    "a branch on data": lambda item, x: (
+        np.sum(item.y * x[0]) if item.y[0] > 0.0 else np.sum(item.y**2 * x[1])
+    ),
+    "a size that is another's": lambda item, x: (
+        np.sum(item.y * x) if len(item.y) == len(x) else np.sum(item.y) * np.sum(x)
+    ),
+    "a selection": lambda item, x: np.sum((item.z @ x)[item.y > 0.0] ** 2),
+    "an impure constant": lambda item, x: np.sum(item.y * x[0]) * (1.0 + (item.size == 6)),
+    "nothing": lambda item, x: np.sum(item.y),
+    "text": lambda item, x: np.sum(item.y * x[0]) * len(f"{item.size}"),
+}
+SIZES = [5, 3, 8, 5, 12, 3, 4, 8, 2, 1, 6, 5, 30, 11, 4, 1, 2, 7, 9, 10]
+
+
+def programs_of(model):
+    return prepare(model.model.fun).programs
+
+
+def entries_of(model):
+    """The sizes of a model's items, and the sources that they share."""
+    made = programs_of(model)
+    (family,) = made._families.values()
+    return list(made._entries.values()), family
+
+
+def compare_sweeps(fun, items, sweeps=4):
+    """Sums over items, by programs and by the tape, at several points; the compiled model."""
+    model, plain = dg.delayed(fun, compile=True), dg.delayed(fun, compile=False)
+    for sweep in range(sweeps):
+        x = X * (1.0 + 0.1 * sweep)
+        values, pulled = zip(
+            *[value_and_pulled(lambda x, m=m: dg.map_sum(m, items, x), x) for m in (model, plain)],
+            strict=True,
+        )
+        assert_same(*values)
+        assert_same(*pulled)
+    return model
+
+
+def assert_same(found, expected):
+    assert np.asarray(found).tobytes() == np.asarray(expected).tobytes()
+
+
+def value_and_pulled(fun, x):
+    value, pull = dg.vjp(fun, x)
+    return value, pull(np.cos(np.arange(np.size(value))).reshape(np.shape(value)))
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    """Whatever may be tried is tried, at once."""
+    monkeypatch.setattr(families, "SHARE_OF_TRIALS", np.inf)
+
+
+@pytest.mark.filterwarnings("ignore")
+@in_short("name", ALIKE, "a product", "a size as a number", "a half", "concatenate", "cholesky")
+def test_sizes_share_a_source(name, synchronous, eager):
+    model = compare_sweeps(ALIKE[name], make_items([n for n in SIZES if n > 3]))
+    entries, family = entries_of(model)
+    assert all([len(entry.ways) == 1 for entry in entries]), [each.refusal for each in entries]
+    assert len(family._sources) == 1
+    compare_sweeps(ALIKE[name], make_items(SIZES, 1))
+
+
+@pytest.mark.filterwarnings("ignore")
+@in_short("name", UNLIKE, "a loop", "a branch", "a branch on data", "an impure constant")
+def test_sizes_that_make_other_calls(name, synchronous, eager):
+    compare_sweeps(UNLIKE[name], make_items(SIZES))
+    compare_sweeps(UNLIKE[name], make_items(SIZES, 1))
+
+
+def test_one_size_after_another(synchronous):
+    """A new size is served at its first call; what is due is compared."""
+
+    def fun(item, x):
+        return np.sum(np.tanh(item.z @ x)) / item.size
+
+    model, plain = dg.delayed(fun, compile=True), dg.delayed(fun, compile=False)
+    for item in make_items([3, 3, 3, 9, 4, 100, 9, 4, 100]):
+        found, expected = [dg.value_and_grad(m, argnums=1)(item, X) for m in (model, plain)]
+        assert found[0] == expected[0]
+        assert_array_equal(found[1], expected[1])
+    entries, family = entries_of(model)
+    assert len(family._sources) == 1
+    assert sum([len(entry.ways) for entry in entries]) == len(entries) == 4
+
+
+def test_a_model_runs_once_for_each_size(synchronous, eager):
+    runs = itertools.count()
+
+    def counted(item, x):
+        next(runs)
+        return np.sum(np.tanh(item.z @ x))
+
+    items = make_items(range(2, 42))
+    model = dg.delayed(counted, compile=True)
+    gradient = dg.grad(lambda x: dg.map_sum(model, items, x))
+    for _ in range(20):
+        gradient(X)
+    assert next(runs) < 80  # once for each, and what is compared
+
+
+def test_what_is_made_takes_a_share_of_the_time(synchronous):
+    """A family whose sizes have nothing in common does not try each."""
+    model = compare_sweeps(recurrent, make_items(range(2, 102)), 1)
+    entries, family = entries_of(model)
+    assert sum([entry._structure is not None for entry in entries]) < 60
+    assert len(family._sources) < 10
+
+
+def test_other_values_end_the_sharing(synchronous, eager, monkeypatch):
+    """The comparison of a new size finds a source that is not its own, and two such end all."""
+
+    def structure_of_any(recording, order):
+        generalize(recording, order)
+        recording.structure = (len(recording.steps),)
+
+    generalize = structures.generalize
+    monkeypatch.setattr(ways, "generalize", structure_of_any)
+    fun = lambda item, x: np.sum((item.z * x).sum(axis=item.size % 2) ** 2)  # noqa: E731
+    model = compare_sweeps(fun, make_items([3, 3, 3, 4, 5, 6, 7, 8, 9, 4, 6] * 2))
+    entries, family = entries_of(model)
+    assert family.failures == families.MOST_FAILURES
+    assert "of another size differs" in next(filter(None, [each.refusal for each in entries]))
+
+
+@pytest.mark.parametrize("name", ["ragged", "distinct"])
+def test_ragged_sums_on_every_scheduler(name, scheduler):
+    sizes = SIZES if name == "ragged" else range(2, 30)
+    compare_sweeps(ALIKE["a product"], make_items(sizes), 3)
+
+
+@pytest.mark.parametrize(
+    ("first", "count"), [(0, 8), pytest.param(1000, 100, marks=pytest.mark.long)]
+)
+def test_random_programs_at_many_sizes(first, count):
+    counts = {"written": 0, "shared": 0, "not recorded": 0}
+    found = [fuzz_sizes.differences(seed, counts) for seed in range(first, first + count)]
+    assert not any(found), [first + n for n, each in enumerate(found) if each]
+    assert 2 * counts["shared"] > counts["written"]
+
+
+def test_explain_tells_which_sizes_have_programs(synchronous, eager):
+    def fun(item, x):
+        return np.sum((item.z * 2.5) @ x) / item.size
+
+    model = compare_sweeps(fun, make_items([3, 4, 5, 6]))
+    said = dg.explain(model, make_items([9])[0], X)
+    assert "Of 4 sizes that there were, 4 have programs, of 1 source." in said
+    assert "* 2.5" in said
+    assert "/ 9" in said
+    assert " = (9, 4)" not in dg.explain(lambda x: np.sum(x), X)
