@@ -256,7 +256,7 @@ ARGUMENTS = {
         late(np.datetime64("2019-01-01"), np.datetime64("2021-01-01")),
     ),
     "an int that counts": Hostile(
-        lambda x, n: np.sum(x) * n, TAPE, lambda n, r: (r.normal(size=5), n)
+        lambda x, n: np.sum(x) * n, PROGRAM, lambda n, r: (r.normal(size=5), n)
     ),
     "an enum": Hostile(lambda x, c: np.sum(x) * c.value, TAPE, alternating(*Colour)),
     "a subclass of float": Hostile(lambda x, a: np.sum(x) * a, PROGRAM, alternating(Odd(2.0))),
