@@ -210,6 +210,8 @@ def where(call: Pulled) -> Sequence[Any] | None:
     if len(call.step.args) != 3 or 0 in call.step.argnums:
         return None
     g, shapes = call.full(), [np.shape(call.value(argnum)) for argnum in call.step.argnums]
+    if not all([np.asarray(x).flags.c_contiguous for x in (call.writer.values[g], call.value(0))]):
+        return None  # the tape's zeros are in C order, and decide on that of the result
     texts = {1: f"np.where({call.arg(0)}, {g}, 0.0)", 2: f"np.where({call.arg(0)}, 0.0, {g})"}
     pairs = zip(call.step.argnums, shapes, strict=True)
     return [fit(call, texts[argnum], shape) for argnum, shape in pairs]

@@ -396,3 +396,7 @@ def test_repeated_calls_share_no_array_that_is_changed(monkeypatch):
 
 def test_repeated_calls_share_no_memory_that_is_handed_out():
     assert not np.shares_memory(*outputs_of_program(same_views))
+
+
+def test_the_order_in_memory_of_a_choice_is_the_tapes():
+    assert fuzz_derivatives.differences(150116, "tangents", "one") == 0
