@@ -91,7 +91,6 @@ ALIKE = {  # which sizes from 4 on have one source
     "concatenate": lambda item, x: np.sum(np.concatenate([x, item.y * x[0], item.y]) ** 2),
     "stack": lambda item, x: np.sum(np.stack([item.y * x[0], item.y + x[1]], axis=1) ** 3),
     "repeat": lambda item, x: np.sum(np.repeat(x, item.size) ** 2),
-    "roll": lambda item, x: np.sum(np.roll(item.y * x[0], item.size // 2) * item.y),
     "cumsum": lambda item, x: np.sum(np.cumsum(item.y * x[0]) ** 2),
     "sort": lambda item, x: np.sum(np.sort(item.y * x[0]) * np.arange(item.size)),
     "einsum": lambda item, x: np.einsum("ij,j,i->", item.z, x, item.y),
@@ -122,6 +121,7 @@ UNLIKE = {  # where the size decides which calls are made
     "an impure constant": lambda item, x: np.sum(item.y * x[0]) * (1.0 + (item.size == 6)),
     "nothing": lambda item, x: np.sum(item.y),
     "a power by the size": lambda item, x: np.sum((2.0 + x) ** (1.0 / item.size)) * x[1] ** 3,
+    "roll": lambda item, x: np.sum(np.roll(item.y * x[0], item.size // 2) * item.y),
     "text": lambda item, x: np.sum(item.y * x[0]) * len(f"{item.size}"),
 }
 SIZES = [5, 3, 8, 5, 12, 3, 4, 8, 2, 1, 6, 5, 30, 11, 4, 1, 2, 7, 9, 10]
