@@ -67,21 +67,39 @@ class TracedBlock:
     """The calls of a model on the items of a block.
 
     The first inputs of a call are the fields of its item. ``fields`` has a list for each field, or
-    an array with a row for each item.
+    an array with a row for each item. ``kept`` is for what a backend may use for all blocks of one
+    sum in one evaluation.
     """
 
     def __init__(
         self,
         fields: Sequence[Sequence[Any]],
         call: Callable[[Sequence[Any]], tuple[TracedCall, list[Any]]],
+        kept: dict[Any, Any],
     ):
         self.fields = fields
+        self.kept = kept
         self.count = len(fields[0])
         self._call = call
 
     def call(self, number: int) -> tuple[TracedCall, list[Any]]:
         """The call on one item, and its traced arrays."""
         return self._call([field[number] for field in self.fields])
+
+
+class TermRun(NamedTuple):
+    """The values of consecutive items, in double precision, and their gradients side by side: an
+    array for each traced array, in its dtype, with a row for each item."""
+
+    values: np.ndarray
+    gradients: list[np.ndarray]
+
+    def each(self) -> list[tuple[Any, list[Any]]]:
+        """Value and gradient of each item."""
+        return [
+            (value, [rows[number] for rows in self.gradients])
+            for number, value in enumerate(self.values)
+        ]
 
 
 def is_numeric(leaf: Any) -> bool:

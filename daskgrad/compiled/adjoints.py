@@ -97,9 +97,9 @@ def is_double(value: Any) -> bool:
 
 Rule = Callable[[Pulled], Sequence[Any] | None]
 ADJOINTS: dict[Any, Rule] = {}
-REPLACED: dict[Any, tuple[Callable[[Step], bool], Callable]] = {}  # for which calls, by what
 FREE: dict[Any, range] = {}  # the arguments of which a rule looks at types and shapes alone
 MANY = 2**30
+REPLACED: dict[Any, tuple[Callable[[Step], bool], Callable]] = {}  # for which calls, by what
 
 
 def adjoint(*funs: Any, free: range = range(1)) -> Callable[[Rule], Rule]:
@@ -196,18 +196,23 @@ def sum_of_cotangents(call: Pulled) -> Sequence[Any] | None:
 
 @adjoint(anp.power)
 def power(call: Pulled) -> Sequence[Any] | None:
-    step, exponent = call.step, call.value(1)
-    if step.kwargs or step.argnums != (0,) or type(exponent) not in (int, float):
+    step = call.step
+    if step.kwargs or step.argnums != (0,) or type(call.value(1)) not in (int, float):
         return None
+    exponent = call.value(1)
     text = f"{call.thin(step.args[0])} * {call.arg(1)} * {call.arg(0)}"
     if exponent != 2:
-        text += f"**{call.writer.spell(float(exponent - 1) if exponent else 1.0)}"
+        text += f"**{call.writer.spell(one_less(exponent))}"
     return [fit(call, text, call.shape)]
+
+
+def one_less(exponent: float) -> float:
+    return float(exponent - 1) if exponent else 1.0
 
 
 @adjoint(anp.where, free=range(3))
 def where(call: Pulled) -> Sequence[Any] | None:
-    if len(call.step.args) != 3:
+    if len(call.step.args) != 3 or 0 in call.step.argnums:
         return None
     g, shapes = call.full(), [np.shape(call.value(argnum)) for argnum in call.step.argnums]
     texts = {1: f"np.where({call.arg(0)}, {g}, 0.0)", 2: f"np.where({call.arg(0)}, 0.0, {g})"}

@@ -19,7 +19,7 @@ ALONE_AT = 10  # calls of a size that has no source in common with others
 MOST_SOURCES = 64
 MOST_FAILURES = 2  # of sizes that get no program, before a family gets no more
 SHARE_OF_CHECKS = 0.02  # of the time that they may take
-SHARE_OF_TRIALS = 0.15  # of the time of forward passes on the tape
+SHARE_OF_TRIALS = 0.05  # of the time of forward passes on the tape
 MOST_MISSES = 4  # more than hits, of trials to find a source
 SLOW = 0.02  # seconds: a call whose time goes to NumPy
 

@@ -262,6 +262,7 @@ class Entry:
         """Records a call, and runs a program of a known source, if that is its source; and what
         may be wrong with it."""
         begin, found, doubt = time.perf_counter(), None, ""
+        comes_again = bool(self._calls or self.ways)
         try:
             made = recorded(call.fun.fun, layout, signature)
             source = self.family.source(made.recording)
@@ -274,9 +275,7 @@ class Entry:
             doubt = str(error)
         except Exception as error:
             doubt = f"its program fails: {type(error).__name__}: {error}"
-        self.family.count_trial(
-            time.perf_counter() - begin, found is not None, bool(self._calls or self.ways)
-        )
+        self.family.count_trial(time.perf_counter() - begin, found is not None, comes_again)
         return found, doubt
 
     def _run_new(

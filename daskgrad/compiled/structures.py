@@ -48,6 +48,7 @@ class Structure:
     def __init__(self, key: list[Hashable]):
         self.key = key
         self.parameters: list[Parameter] = []
+        self._places: dict[int, int] = {}  # of parameters, by the identity of their values
 
     def add(self, step: Step | Guard) -> None:
         key = self.key
@@ -86,8 +87,14 @@ class Structure:
         self.key.append(kind_of(given))
         if isinstance(given, NAMED) or not isinstance(given, SIZED):
             return given
-        self.parameters.append(Parameter(len(self.parameters), given))
-        return self.parameters[-1]
+        number = len(self.parameters)
+        if kind is not int:  # of which Python has one object, whatever it stands for
+            number = self._places.setdefault(id(given), number)
+        if number < len(self.parameters):
+            self.key.append((Parameter, number))
+        else:
+            self.parameters.append(Parameter(number, given))
+        return self.parameters[number]
 
     def keep(self, given: Any) -> Any:
         """An argument whose constants are a part of the structure."""

@@ -1,7 +1,6 @@
 """Tracing: runs a model on inputs, some of them traced, and checks the value that it returns."""
 
 import copy
-import itertools
 from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -114,17 +113,27 @@ class Tracer:
             and hasattr(self._backend, "trace_block")
         )
 
+    @property
+    def arrays(self) -> Sequence[Any]:
+        """What is traced, of the constructor's active inputs."""
+        return self._arrays
+
     def call(self, inputs: Sequence[Any]) -> tuple[TracedCall, list[Any]]:
         """The call on ``inputs`` as a backend traces it, and the arrays it is a function of."""
         return TracedCall(self, inputs), self._arrays
 
     def block(self, block: TracedBlock) -> Iterator[Any]:
-        """The backend's result for each item of a block: value and gradient, or ``None``."""
-        return itertools.chain.from_iterable(trace_block(self._backend, block))
+        """The backend's results for the items of a block, in runs: a ``TermRun``, or a list of
+        value and gradient, or ``None``, for each."""
+        return trace_block(self._backend, block)
 
     def captured(self, value: Any, gradient: Sequence[Any]) -> tuple[Any, Gradient]:
         """Value and gradient of an item, as ``run`` returns them."""
-        return value, Gradient(put_in_places(gradient, self._primals, self._places))
+        return value, Gradient(self.in_places(gradient))
+
+    def in_places(self, gradient: Sequence[Any]) -> Leaves:
+        """The gradients of the traced arrays, in the places of the active leaves."""
+        return put_in_places(gradient, self._primals, self._places)
 
     def _trace(self, inputs: Sequence[Any]) -> tuple[Any, list[Any], Any]:
         call, start = TracedCall(self, inputs), perf_counter()

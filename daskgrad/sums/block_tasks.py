@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.backends import registry
-from daskgrad.backends.traced_call import TracedBlock
+from daskgrad.backends.traced_call import TermRun, TracedBlock
 from daskgrad.models import finite
 from daskgrad.models.captured import Captured, Gradient, Seen
 from daskgrad.models.determinism import require_value_seen
@@ -24,6 +24,7 @@ from daskgrad.models.tracing import Active, Tracer, seen_by
 from daskgrad.sums.adding import NOTHING, round_sum
 from daskgrad.sums.block_pullback import Terms
 from daskgrad.sums.item_cotangents import Gathered, Widths, factor_of_terms, items_of
+from daskgrad.sums.runs import add_run, side_by_side
 from daskgrad.values.addition import ADDITIONS
 from daskgrad.values.compensated import final_leaves, flatten_sum, rounded_value
 from daskgrad.values.cotangents import Cotangent, Leaves, Unscaled
@@ -128,6 +129,7 @@ class TracedSum:
             call = protected_call(summand.call, self.protected)
             self._tracer = Tracer(model, call, shared, padded, in_sum=True)
         self._seen = seen_by(shared, padded)
+        self._kept: dict[Any, Any] = {}
         self._must_be_finite = finite.is_required()
 
     def fields(self, others: list[Any], placed: Any) -> list[Any]:
@@ -149,17 +151,27 @@ class TracedSum:
         values = PairwiseSum(self._add.values)
         gradients = Gathered(are_rows, self._add.cotangents)
         kept, kept_widths, scalars = [], [], 0
-        for term in self.terms(first, fields):
-            value, pullback, widths = term()
-            values.push(value)
-            is_gradient = isinstance(pullback, Gradient)
-            if is_gradient:
-                gradients.push(pullback.leaves, widths)
-            if is_gradient and not pullback.is_zero:
-                scalars += 1
-            else:
-                kept.append(pullback)
-                kept_widths.append(widths)
+        found, done = self._found_at_once(fields), 0
+        while done < len(fields[0]):
+            run = self._next_run(found, first, done, fields)
+            if type(run) is TermRun:
+                add_run(run, values, gradients, self._tracer.in_places)
+                scalars += len(run.values)
+                done += len(run.values)
+                continue
+            for result in run:
+                item = [field[done] for field in fields]
+                value, pullback, widths = self._term_of(result, first, done, item)
+                done += 1
+                values.push(value)
+                is_gradient = isinstance(pullback, Gradient)
+                if is_gradient:
+                    gradients.push(pullback.leaves, widths)
+                if is_gradient and not pullback.is_zero:
+                    scalars += 1
+                else:
+                    kept.append(pullback)
+                    kept_widths.append(widths)
         if all(isinstance(pullback, Gradient) for pullback in kept):
             pullback = gradients.gradient()
         elif scalars:
@@ -183,23 +195,41 @@ class TracedSum:
         A model's own ``StopIteration`` does not get through a generator.
         """
         found = self._found_at_once(fields)
+        results: list[Any] = []
         for offset, item in enumerate(zip(*fields, strict=True)):
-            yield functools.partial(self._next_term, found, first, offset, item, fields)
+            yield functools.partial(self._next_term, found, results, first, offset, item, fields)
 
     def _next_term(
         self,
         found: Iterator[Any],
+        results: list[Any],
         first: First,
         offset: int,
         item: Sequence[Any],
         fields: Sequence[Sequence[Any]],
     ) -> Term:
-        """A term, of those that were evaluated at once if the backend has a way with these bits."""
+        """A term; ``results`` are those of the run that it is in, last ones first."""
+        if not results:
+            run = self._next_run(found, first, offset, fields)
+            results += [*(run.each() if type(run) is TermRun else run)][::-1]
+        return self._term_of(results.pop(), first, offset, item)
+
+    def _next_run(
+        self, found: Iterator[Any], first: First, start: int, fields: Sequence[Sequence[Any]]
+    ) -> Any:
+        """The next run of results, or of ``None``."""
         try:
-            result = next(found)
+            run = next(found)
         except Exception as error:
-            self._blame(error, first, offset, fields)
+            self._blame(error, first, start, fields)
             raise
+        if not self._adds_runs:
+            return run.each() if type(run) is TermRun else run
+        is_list = type(run) is list
+        return (side_by_side(run, self._tracer.arrays) or run) if is_list else run
+
+    def _term_of(self, result: Any, first: First, offset: int, item: Sequence[Any]) -> Term:
+        """A term, of those that were evaluated at once if the backend has a way with these bits."""
         if result is None:
             term = self._term(first, offset, item)
         else:
@@ -210,10 +240,16 @@ class TracedSum:
             finite.require_captured(where, self._summand.active, *term[:2])
         return term
 
+    @property
+    def _adds_runs(self) -> bool:
+        """Whether terms may be added many at a time."""
+        is_plain = self._summand.summation == "pairwise"
+        return is_plain and not self._own and not self._must_be_finite
+
     def _found_at_once(self, fields: Sequence[Sequence[Any]]) -> Iterator[Any]:
         if not self._tracer.is_at_once:
-            return itertools.repeat(None)
-        return self._tracer.block(TracedBlock(fields, self._call_on))
+            return itertools.repeat((None,))
+        return self._tracer.block(TracedBlock(fields, self._call_on, self._kept))
 
     def _call_on(self, item: Sequence[Any]) -> tuple[Any, list[Any]]:
         return self._tracer_of(item)[0].call([*item, *self._inputs])

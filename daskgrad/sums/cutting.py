@@ -54,7 +54,12 @@ def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
         raise ValueError(f"{argument} is empty, and an empty sum has no shape; sum at least one")
     if isinstance(items, np.ndarray):
         return items
-    return [in_row_order(item) for item in items] if hold_arrays(items) else list(items)
+    if not hold_arrays(items):
+        return list(items)
+    return [  # most are arrays as NumPy makes them
+        item if type(item) is np.ndarray and item.flags.carray else in_row_order(item)
+        for item in items
+    ]
 
 
 def as_block(items: Any) -> Sequence[Any] | np.ndarray:
@@ -67,8 +72,11 @@ def as_block(items: Any) -> Sequence[Any] | np.ndarray:
 
 def hold_arrays(items: Sequence[Any]) -> bool:
     """Whether any leaf of the items is an array."""
-    if set(map(type, items)) <= {float, int}:  # takes a tenth of the time
+    kinds = set(map(type, items))
+    if kinds <= {float, int}:  # takes a tenth of the time
         return False
+    if kinds == {np.ndarray}:
+        return True
     return any(issubclass(kind, np.ndarray) for kind in set(map(type, flatten(list(items))[0])))
 
 

@@ -6,7 +6,7 @@ scaled at the end, entry by entry: so the bits do not depend on how the sum was 
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from daskgrad.values import cotangents
 from daskgrad.values.carriers import carrier
 from daskgrad.values.cotangents import Cotangent, Leaves, Seed
 from daskgrad.values.rows import dense_leaf
-from daskgrad.values.summation import Add, PairwiseSum
+from daskgrad.values.summation import Add, PairwiseSum, sum_of_rows
 
 Widths = tuple[int, ...]  # how many leaves each differentiated field of an item has
 
@@ -58,6 +58,13 @@ class Gathered:
         for item, width in zip(self._items, widths, strict=True):
             item.append(tuple(map(dense_leaf, itertools.islice(rest, width))))
         self._shared.push(tuple(rest))
+
+    def push_run(self, run: Sequence[np.ndarray], in_places: Callable[[list], Leaves]) -> None:
+        """Adds the gradients of consecutive terms, an array with a row for each; the items have
+        none. ``in_places`` makes the shared inputs' cotangent of what the arrays' rows are."""
+        for part in self._shared.subtrees(len(run[0])):
+            total = in_places([sum_of_rows(rows[part]) for rows in run])
+            self._shared.push(total, part.stop - part.start)
 
     def gradient(self) -> Gradient:
         shared, item_cotangents = self.total()

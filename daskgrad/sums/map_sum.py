@@ -220,8 +220,8 @@ def reduction(
 
 
 def require_no_iterators(items: Any, name: str) -> None:
-    for number, item in enumerate(items if isinstance(items, list) else ()):
-        if number < LOOKED_AT and isinstance(item, Iterator):
+    for number, item in enumerate(items[:LOOKED_AT] if isinstance(items, list) else ()):
+        if isinstance(item, Iterator):
             raise TypeError(f"item {number} of model {name!r} is {describe(item)}, {USED_UP}")
 
 

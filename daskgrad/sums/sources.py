@@ -20,7 +20,7 @@ from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe
 from daskgrad.values.memory import row_major
-from daskgrad.values.trees import flatten
+from daskgrad.values.trees import LEAF_TYPES, flatten
 from daskgrad.values.tuples import as_slice
 
 
@@ -198,7 +198,8 @@ def as_source(items: Any, argument: str, slices: bool) -> Source:
         return PartitionSource(items)
     require_sequence(items, argument)
     items = as_items(items, argument)
-    if isinstance(items, np.ndarray) or not any(map(holds_node, items)):
+    are_plain = isinstance(items, np.ndarray) or LEAF_TYPES.issuperset(map(type, items))
+    if are_plain or not any(map(holds_node, items)):
         return Source(items)
     return NodeSource(items) if any(map(needs_node, items)) else ComputedSource(items)
 

@@ -7,7 +7,7 @@ point summation", SIAM J. Sci. Comput. 14, 1993, section 3: the error grows with
 the terms are cut into blocks of this kind, nor on who adds which block or when.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 FAN_IN = 8  # partial sums that one task adds: must be a power of two, or the tree would change
@@ -35,13 +35,23 @@ class PairwiseSum:
         self._partials: list[Any] = []  # largest first: one for every bit of the count
         self._count = 0
 
-    def push(self, term: Any) -> None:
-        count, owned = self._count, False
+    def push(self, term: Any, size: int = 1) -> None:
+        """Adds a term; or the sum of ``size`` terms that are a subtree: see ``subtrees``."""
+        count, owned = self._count // size, size > 1
         while count & 1:
             term = self._add(self._partials.pop(), term, owned)
             count, owned = count >> 1, True
         self._partials.append(term)
-        self._count += 1
+        self._count += size
+
+    def subtrees(self, count: int) -> Iterator[slice]:
+        """The next ``count`` terms in runs that are subtrees; each is to be pushed at once."""
+        start = 0
+        while start < count:
+            size = power_of_two(count - start)
+            size = min(size, self._count & -self._count or size)
+            yield slice(start, start + size)
+            start += size
 
     def total(self) -> Any:
         """The sum so far, of at least one term; nothing can be pushed afterwards."""
@@ -49,6 +59,13 @@ class PairwiseSum:
         while self._partials:
             total = self._add(self._partials.pop(), total, True)  # larger ones are sums
         return total
+
+
+def sum_of_rows(rows: Any) -> Any:
+    """The sum of an array's rows, a power of two of them, along the tree: level by level."""
+    while len(rows) > 1:
+        rows = rows[0::2] + rows[1::2]
+    return rows[0]
 
 
 def pairwise(terms: Iterable[Any], add: Add) -> Any:

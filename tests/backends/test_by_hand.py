@@ -1,5 +1,7 @@
 """Models that bring their own gradient: everywhere where models work."""
 
+import sys
+
 import dask
 import numpy as np
 import pytest
@@ -205,6 +207,55 @@ def test_a_buffer_of_the_functions_own_may_be_used_again():
         dg.grad(model, 1)(ITEMS[1], X)
         assert_array_equal(first, kept)
         assert not np.shares_memory(first, buffer)
+
+
+def small_term(item, x):
+    return np.float64(item * x[0]), (None, item * x)
+
+
+@pytest.mark.parametrize("model", ["by hand", "compiled"])
+def test_the_bits_of_a_sum_do_not_depend_on_the_cut_or_on_who_adds(model):
+    items = list(random.normal(size=300) * 10.0 ** random.uniform(-8, 8, size=300))
+    fun = dg.delayed(small_term, gradient=True)
+    if model == "compiled":
+        fun = dg.delayed(lambda item, x: np.sum(item * x * x), compile=True)
+
+    def bits(grainsize, **how):
+        gradient = dg.value_and_grad(
+            lambda x: dg.map_sum(fun, items, x, grainsize=grainsize, **how)
+        )
+        value, slope = gradient(X)
+        return value.tobytes(), slope.tobytes()
+
+    with dask.config.set({"daskgrad.inline.seconds": 60}):
+        expected = bits(1)
+        for grainsize in (2, 64, 256, 512, "auto"):
+            assert bits(grainsize) == expected
+        assert bits(1, summation="compensated") == bits(512, summation="compensated")
+
+
+def test_how_many_calls_a_term_costs():
+    """Beside the function itself: less than one a term."""
+    fun = dg.delayed(small_term, gradient=True)
+
+    def calls(count):
+        gradient = dg.value_and_grad(lambda x: dg.map_sum(fun, [1.0] * count, x))
+        gradient(X)
+        found = 0
+
+        def called(frame, event, arg):
+            nonlocal found
+            found += event == "call"
+
+        sys.setprofile(called)
+        try:
+            gradient(X)
+        finally:
+            sys.setprofile(None)
+        return found
+
+    with dask.config.set({"daskgrad.inline.seconds": 60}):
+        assert (calls(1024) - calls(512)) / 512 < 2.0
 
 
 def test_an_argument_as_gradient_is_copied(synchronous):

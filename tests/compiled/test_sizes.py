@@ -12,6 +12,7 @@ from numpy.testing import assert_array_equal
 import daskgrad as dg
 from daskgrad.compiled import families, structures, ways
 from daskgrad.compiled.backend import prepare
+from daskgrad.compiled.recording import record
 from daskgrad.scipy import special
 
 LOG_2PI = np.log(2.0 * np.pi)
@@ -74,7 +75,6 @@ ALIKE = {  # which sizes from 4 on have one source
     "a variance": lambda item, x: np.var(item.z @ x) + np.std(item.z * x),
     "a size as a number": lambda item, x: item.size * (LOG_2PI + x[0]) + np.sum(item.y * x[1]),
     "a number by Python": lambda item, x: (item.size * LOG_2PI + item.size**0.5) * x[0] ** 2,
-    "a power by the size": lambda item, x: np.sum((2.0 + x) ** (1.0 / item.size)) * x[1] ** 3,
     "a half": lambda item, x: np.sum(item.z[: (item.size + 1) // 2] @ x),
     "arange": lambda item, x: np.sum(np.arange(len(item.y)) * item.y * x[0]),
     "arange as an index": lambda item, x: np.sum((item.z @ x)[np.arange(len(item.y))] ** 2),
@@ -121,6 +121,7 @@ UNLIKE = {  # where the size decides which calls are made
     "a selection": lambda item, x: np.sum((item.z @ x)[item.y > 0.0] ** 2),
     "an impure constant": lambda item, x: np.sum(item.y * x[0]) * (1.0 + (item.size == 6)),
     "nothing": lambda item, x: np.sum(item.y),
+    "a power by the size": lambda item, x: np.sum((2.0 + x) ** (1.0 / item.size)) * x[1] ** 3,
     "text": lambda item, x: np.sum(item.y * x[0]) * len(f"{item.size}"),
 }
 SIZES = [5, 3, 8, 5, 12, 3, 4, 8, 2, 1, 6, 5, 30, 11, 4, 1, 2, 7, 9, 10]
@@ -220,6 +221,69 @@ def test_what_is_made_takes_a_share_of_the_time(synchronous):
     entries, family = entries_of(model)
     assert sum([entry._structure is not None for entry in entries]) < 60
     assert len(family._sources) < 10
+
+
+def structure(fun, *arrays):
+    recording = record(fun, arrays, [True] * len(arrays))
+    structures.generalize(recording, (0,))
+    return recording.structure
+
+
+A, B = np.ones((4, 3)), np.ones((5, 7))
+
+
+@pytest.mark.parametrize(
+    ("fun", "one", "other"),
+    [
+        (lambda x: [np.sum(x * 2.0)], A[0], np.ones(1)),
+        (lambda x: [np.sum(x * 2.0)], A[0], np.ones(0)),
+        (lambda x: [np.sum(x * 2.0)], A, np.asfortranarray(B)),
+        (lambda x: [np.sum(x * 2.0)], A, B.astype(np.float32)),
+        (lambda x: [np.sum(x, axis=len(x) % 2)], A, B),
+        (lambda x: [np.sum(x * (2.0 if len(x) == 4 else 2))], A, B),
+        (lambda x: [np.sum(x[: 4 if len(x) == 4 else None])], A, B),
+        (lambda x: [np.sum(x), bool(x[0, 0] > 0.0)][:1], A, -B),
+        (lambda x: [np.sum(x, keepdims=len(x) == 4)], A, B),
+        (lambda x: [np.sum(x), *[np.sum(x)] * (len(x) - 4)], A, B),
+        (lambda x: [np.exp(x) + np.sin(x) * (np.exp if len(x) == 4 else np.sin)(x)], A, B),
+    ],
+)
+def test_what_tells_structures_apart(fun, one, other):
+    assert structure(fun, one) == structure(fun, one + 1.0)
+    assert structure(fun, one) != structure(fun, other)
+
+
+def test_sizes_do_not_tell_structures_apart():
+    def fun(x):
+        return [np.sum(x[: len(x) // 2].reshape(-1) ** 2.0) / x.size * np.eye(len(x))]
+
+    assert structure(fun, A) == structure(fun, B)
+
+
+def test_trials_take_a_share_of_the_time_of_the_tape():
+    family = families.Family("model", None, True)
+    family.seconds = 1.0
+    assert family.may_spend()
+    family.count_trial(1.0, is_hit=True, comes_again=True)
+    assert family.may_spend()
+    family.count_trial(1.0, is_hit=True, comes_again=False)
+    assert not family.may_spend()
+    assert family.is_promising
+    for _ in range(2 * families.MOST_MISSES):
+        family.count_trial(1.0, is_hit=False, comes_again=True)
+    assert not family.is_promising
+
+
+def test_a_size_that_is_met_once_is_left_to_the_tape(synchronous, monkeypatch):
+    def fun(item, x):
+        return np.sum(np.tanh(item.z @ x)) * item.size
+
+    monkeypatch.setattr(families, "SHARE_OF_TRIALS", 0.0)
+    items = make_items(range(2, 32))
+    entries, _ = entries_of(compare_sweeps(fun, [items[0]] * 4 + items, 1))
+    assert 0 < sum([bool(entry.ways) for entry in entries]) < 4
+    entries, _ = entries_of(compare_sweeps(fun, items, 1))
+    assert all([entry.ways for entry in entries])
 
 
 def test_other_values_end_the_sharing(synchronous, eager, monkeypatch):

@@ -14,6 +14,7 @@ from daskgrad.values.summation import (
     in_groups,
     pairwise,
     power_of_two,
+    sum_of_rows,
 )
 
 
@@ -226,3 +227,17 @@ def test_a_sum_that_lacks_a_term_is_an_error():
         subtrees.total()
     subtrees.put((0, 2), 4.0)
     assert subtrees.total() == 7.0
+
+
+def test_runs_of_rows_have_the_bits_of_single_terms(random):
+    rows = random.normal(size=(300, 3)) * 10.0 ** random.uniform(-8, 8, size=(300, 3))
+    for lengths in ([300], [128, 128, 44], [1, 2, 3, 64, 230], [7, 293], [16] * 18 + [12]):
+        summed = PairwiseSum(lambda a, b, owned: np.add(a, b, out=a) if owned else a + b)
+        start = 0
+        for length in lengths:
+            run = rows[start : start + length]
+            for part in summed.subtrees(length):
+                summed.push(sum_of_rows(run[part]), part.stop - part.start)
+            start += length
+        expected = pairwise(list(rows), lambda a, b, owned: a + b)
+        assert summed.total().tobytes() == expected.tobytes()

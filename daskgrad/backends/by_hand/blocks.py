@@ -1,36 +1,61 @@
 """Blocks: the terms of a sum, without what a single call costs beside the function."""
 
-from collections.abc import Hashable, Iterator, Sequence
+import itertools
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
+from numpy import float64, ndarray
 
 from daskgrad.backends.by_hand.gradients import Wanted
 from daskgrad.backends.by_hand.reverse import evaluate
-from daskgrad.backends.traced_call import TracedBlock
-from daskgrad.values.protection import protect
-from daskgrad.values.trees import flatten, unflatten
+from daskgrad.backends.traced_call import TermRun, TracedBlock
+from daskgrad.values.protection import BARE, protect, read_only_leaf
+from daskgrad.values.trees import LEAF, LEAF_TYPES, flatten, unflatten
 
-AT_A_TIME = 32  # results that are held
+AT_A_TIME = 128  # results that are held
+SIDE_BY_SIDE = 2**14  # bytes of a gradient: to copy a larger one takes longer than to add it
 
 Result = tuple[Any, Sequence[Any]]  # a value, and its gradient
 
 
-def trace_block(block: TracedBlock) -> Iterator[list[Result | None]]:
+def trace_block(block: TracedBlock) -> Iterator[list[Result | None] | TermRun]:
     """The values and gradients of runs of items (see ``backends.protocol``)."""
-    groups: dict[Hashable, Group] = {}
+    groups: dict[Hashable, Group] = block.kept
     for start in range(0, block.count, AT_A_TIME):
-        results: list[Result | None] = []
-        for number in range(start, min(start + AT_A_TIME, block.count)):
-            flat = [flatten(field[number]) for field in block.fields]
+        fields = [field[start : start + AT_A_TIME] for field in block.fields]
+        if all(map(are_leaves, fields)):
+            group = group_of((LEAF,) * len(fields), block, start, groups)
+            if group.is_plain:
+                yield group.run(fields)
+                continue
+        results = []
+        for number, item in enumerate(zip(*fields, strict=True), start):
+            flat = [flatten(each) for each in item]
             kind = tuple([structure for _, structure in flat])
-            group = groups.get(kind)
-            if group is None:
-                group = groups[kind] = Group(block, number)
+            group = group_of(kind, block, number, groups)
             results.append(group.result([leaves for leaves, _ in flat]))
         yield results
 
 
+def are_leaves(field: Sequence[Any]) -> bool:
+    return isinstance(field, np.ndarray) or LEAF_TYPES.issuperset(map(type, field))
+
+
+def group_of(
+    kind: Hashable, block: TracedBlock, number: int, groups: "dict[Hashable, Group]"
+) -> "Group":
+    """The group of an item."""
+    if kind not in groups:
+        groups[kind] = Group(block, number)
+    return groups[kind]
+
+
 class Group:
-    """The items of one kind: the arguments that they share, and where their own leaves go."""
+    """The items of one kind: the arguments that they share, and where their own leaves go.
+
+    ``is_plain``: the arguments are numbers and arrays, and so is what is differentiated.
+    """
 
     def __init__(self, block: TracedBlock, number: int):
         call, self._arrays = block.call(number)
@@ -42,13 +67,17 @@ class Group:
         ]
         are_own = [layout.places[place] is not None for place, *_ in self._own]
         self._is_alone = any(are_own) or not self._arrays  # its arrays are other ones each time
+        self.is_plain = False
         if self._is_alone:
             return
         self._fun = call.fun
         self._leaves = layout.leaves
         self._structure = layout.structure
-        self._are_plain = layout.structure == flatten(((0.0,) * len(layout.leaves), {}))[1]
+        self._are_leaves = layout.structure == flatten(((0.0,) * len(layout.leaves), {}))[1]
         self._wanted = Wanted(call.fun, layout.structure, layout.places)
+        are_known = (BARE | {np.ndarray}).issuperset(map(type, layout.leaves))
+        nbytes = sum([np.asarray(array).nbytes for array in self._arrays])
+        self.is_plain = self._are_leaves and are_known and nbytes <= SIDE_BY_SIDE
 
     def result(self, fields: Sequence[Sequence[Any]]) -> Result | None:
         """Value and gradient of an item, or ``None`` if it is to be traced."""
@@ -58,5 +87,52 @@ class Group:
         for place, field, leaf in self._own:
             leaves[place] = fields[field][leaf]
         leaves = protect(leaves)
-        args, kwargs = (leaves, {}) if self._are_plain else unflatten(self._structure, leaves)
+        args, kwargs = (leaves, {}) if self._are_leaves else unflatten(self._structure, leaves)
         return evaluate(self._fun, args, kwargs, self._wanted, self._arrays)
+
+    def run(self, fields: Sequence[Sequence[Any]]) -> TermRun | list[Result | None]:
+        """Values and gradients of consecutive items that are numbers or arrays."""
+        streams: list[Any] = list(map(itertools.repeat, self._leaves))
+        for place, field, _ in self._own:
+            streams[place] = read_only_items(fields[field])
+        shapes = [(len(fields[0]), *np.shape(array)) for array in self._arrays]
+        rows = [np.empty(s, a.dtype) for s, a in zip(shapes, self._arrays, strict=True)]
+        values = self._fill(rows, zip(*streams, strict=False))
+        if set(map(type, values)) == {np.float64}:
+            return TermRun(np.array(values), rows)
+        pairs = enumerate(values)
+        return [(value, [column[number].copy() for column in rows]) for number, value in pairs]
+
+    def _fill(self, rows: Sequence[np.ndarray], items: Iterable[tuple]) -> list[Any]:
+        """The values; the gradients are copied to rows, while they are in the cache."""
+        fun, wanted, arrays = self._fun, self._wanted, self._arrays
+        call, width, single, values = fun.fun, wanted.count, wanted.single, []
+        first, shape, dtype = rows[0], rows[0].shape[1:], rows[0].dtype
+        for number, args in enumerate(items):
+            pair = call(*args)
+            if type(pair) is not tuple or type(pair[0]) is not float64:
+                pair = fun.pair(pair)
+            value, given = pair  # of another length it is an error, which is told of by one item
+            values.append(value)
+            gradient = given if width == 1 else None
+            if width > 1 and single is not None and type(given) is tuple and len(given) == width:
+                gradient = given[single]
+            if type(gradient) is ndarray and gradient.shape == shape and gradient.dtype is dtype:
+                first[number] = gradient  # as nearly always
+            else:
+                for column, each in zip(rows, wanted.of([given], arrays), strict=True):
+                    column[number] = each
+        return values
+
+
+def read_only_items(items: Sequence[Any]) -> list[Any]:
+    """The items as a model may have them; the rows of an array are protected with it."""
+    kinds = set(map(type, items))
+    if isinstance(items, np.ndarray) or np.ndarray not in kinds:
+        return list(items)
+    if len(kinds) > 1:
+        return list(map(read_only_leaf, items))
+    views = [item.view() for item in items]
+    for view in views:
+        view.setflags(write=False)
+    return views

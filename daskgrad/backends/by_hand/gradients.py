@@ -17,7 +17,8 @@ class Wanted:
     """Which gradients are wanted of calls whose arguments have one structure.
 
     ``structure`` is that of (args, kwargs), and ``places`` has for each leaf the number of the
-    array that is differentiated there, or None.
+    array that is differentiated there, or None. ``count`` is the number of positional arguments,
+    and ``single`` that of the only one that is differentiated, if it is no container.
     """
 
     def __init__(
@@ -26,7 +27,7 @@ class Wanted:
         args = structure.child(0).children()
         self._name = fun.name
         self._fun = fun.fun
-        self._count = len(args)
+        self.count = len(args)
         self._parts: list[tuple[int, Any, list[tuple[int, int]]]] = []
         start = 0
         for number, part in enumerate(args):
@@ -40,18 +41,18 @@ class Wanted:
                 f"model {self._name!r} brings the gradient by its positional arguments "
                 f"(gradient=True), and a keyword argument is differentiated; pass it by position"
             )
-        self._single = None
+        self.single = None
         if len(self._parts) == 1 and is_leaf(self._parts[0][1]):
-            self._single = self._parts[0][0]
+            self.single = self._parts[0][0]
 
     def of(self, given: Any, arrays: Sequence[Any]) -> list[Any]:
         """The gradient of each array, in an array that nobody else holds.
 
         Empties ``given``, a list with what the function returned as gradient.
         """
-        entries = given if self._count == 1 else self._entries(given.pop())
-        if self._single is not None:  # as nearly always
-            cell = [entries[self._single]]
+        entries = given if self.count == 1 else self._entries(given.pop())
+        if self.single is not None:  # as nearly always
+            cell = [entries[self.single]]
             del entries, given[:]
             if fits(cell[0], arrays[0]):
                 return [owned(cell)]
@@ -65,11 +66,11 @@ class Wanted:
         return found
 
     def _entries(self, given: Any) -> Sequence[Any]:
-        if type(given) is tuple and len(given) == self._count:
+        if type(given) is tuple and len(given) == self.count:
             return given
         raise TypeError(
             f"the gradient of model {self._name!r} must be a tuple with an entry for each of its "
-            f"{self._count} positional arguments, None where it has no derivative; found "
+            f"{self.count} positional arguments, None where it has no derivative; found "
             f"{describe(given)}"
         )
 

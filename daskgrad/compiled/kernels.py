@@ -1,4 +1,4 @@
-"""Library calls: what programs call for functions whose wrappers take longer than they do.
+"""Kernels: what programs call for functions of NumPy whose wrappers take longer than they do.
 
 They have the bits of NumPy's and SciPy's own, and of the tape's rules, which make the same calls;
 ``ADJOINTS`` and ``REPLACED`` tell for which arguments they serve.
@@ -18,11 +18,11 @@ from autograd.scipy.stats import norm
 from autograd.tracer import trace_primitives_map
 
 from daskgrad.backends.autograd.rules.norms import flat_at_zero
-from daskgrad.compiled.adjoints import MANY, REPLACED, Pulled, adjoint, fit, is_double, where
+from daskgrad.compiled.adjoints import REPLACED, Pulled, adjoint, fit, is_double, where
 from daskgrad.compiled.lines import value_of
 from daskgrad.compiled.steps import Step
 
-adjoint(trace_primitives_map[np.where], free=range(3))(where)
+adjoint(trace_primitives_map[np.where])(where)
 
 
 def written(call: Pulled, fun: Callable, *given: Any) -> str:
@@ -155,14 +155,10 @@ def running_sum(call: Pulled) -> Sequence[Any] | None:
 
 def is_line(step: Step) -> bool:
     shift = step.args[1] if len(step.args) == 2 and not step.kwargs else None
-    return (
-        type(value_of(shift)) is int
-        and is_array(step.args[0], 1)
-        and value_of(step.args[0]).size > 0
-    )
+    return type(shift) is int and is_array(step.args[0], 1) and value_of(step.args[0]).size > 0
 
 
-@adjoint(anp.roll, free=range(2))
+@adjoint(anp.roll)
 def roll_back(call: Pulled) -> Sequence[Any] | None:
     if not is_line(call.step):
         return None
@@ -230,10 +226,10 @@ def put_on_diagonal(g: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 # ------------------------------------------------------------------------------- elementwise
 
 
-@adjoint(anp.clip, free=range(3))
+@adjoint(anp.clip)
 def clip(call: Pulled) -> Sequence[Any] | None:
     step, g = call.step, call.full()
-    are_floats = [type(value_of(bound)) in (int, float) for bound in step.args[1:]] == [True, True]
+    are_floats = [type(bound) in (int, float) for bound in step.args[1:]] == [True, True]
     are_arrays = is_array(step.args[0]) and is_array(call.writer.values[g])
     if step.kwargs or not (are_floats and are_arrays) or 1 in call.shape:
         return None
@@ -245,7 +241,7 @@ def pull_clip(g: np.ndarray, x: np.ndarray, low: float, high: float) -> np.ndarr
     return np.where(is_above, np.where(np.where(is_above, x, low) < high, g, 0.0), 0.0)
 
 
-@adjoint(norm.logpdf, free=range(3))
+@adjoint(norm.logpdf)
 def density(call: Pulled) -> Sequence[Any] | None:
     """Of the logarithm of the normal distribution's density."""
     step = call.step
@@ -286,7 +282,7 @@ REPLACED[norm.logpdf] = are_numbers, logpdf
 # ------------------------------------------------------------------------------------ matrices
 
 
-@adjoint(linalg.solve, free=range(2))
+@adjoint(linalg.solve)
 def solution(call: Pulled) -> Sequence[Any] | None:
     step = call.step
     if step.kwargs or not (is_matrix(step.args[0]) and is_array(step.args[1], 1, 2)):
@@ -336,7 +332,7 @@ def lower_triangle(size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.tri(size, dtype=bool), 1.0 + np.eye(size)
 
 
-@adjoint(anp.outer, free=range(2))
+@adjoint(anp.outer)
 def outer(call: Pulled) -> Sequence[Any] | None:
     step = call.step
     if step.kwargs or not all([is_array(arg, 1) for arg in step.args]):
@@ -357,7 +353,7 @@ def pull_trace(g: Any, matrix: np.ndarray) -> np.ndarray:
     return np.einsum("ij,...->ij...", np.eye(*matrix.shape), g)
 
 
-@adjoint(anp.einsum, free=range(1, MANY))
+@adjoint(anp.einsum)
 def einsum(call: Pulled) -> Sequence[Any] | None:
     step = call.step
     subscripts, *operands = step.args
