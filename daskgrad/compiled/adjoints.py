@@ -205,6 +205,10 @@ def power(call: Pulled) -> Sequence[Any] | None:
     return [fit(call, text, call.shape)]
 
 
+def one_less(exponent: float) -> float:
+    return float(exponent - 1) if exponent else 1.0
+
+
 @adjoint(anp.where, free=range(3))
 def where(call: Pulled) -> Sequence[Any] | None:
     if len(call.step.args) != 3 or 0 in call.step.argnums:
