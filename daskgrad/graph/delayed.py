@@ -111,9 +111,9 @@ def delayed(
         require_plain(backend, compile)
         made = WithGradient(fun, name or function_name(fun))
         return DelayedModel(Model(made, made.name, registry.BY_HAND, keep))
-    backend = registry.compiled(backend, how)
+    compiled = registry.compiled(backend, how)  # which is loaded when it is needed
     registry.load(backend)
-    return DelayedModel(Model(fun, name or function_name(fun), backend, keep))
+    return DelayedModel(Model(fun, name or function_name(fun), compiled, keep))
 
 
 def require_plain(backend: Any, compile: bool | str) -> None:

@@ -233,7 +233,7 @@ def vectors(item, x, b):
 
 def summed(model, items, **options):
     def of(x, b):
-        total = dg.map_sum(model, items, x, b, **options)
+        total = dg.map_sum(dg.delayed(model, compile=False), items, x, b, **options)
         return total if model is not vectors else dg.delayed(np.sum)(np_square(total))
 
     return dg.value_and_grad(of, (0, 1))(X, B)
