@@ -26,6 +26,7 @@ LIBRARIES = {
 }
 PLAIN = (bool, int, float, complex, str, bytes, slice, range, type(None), type(...))
 OF_NUMPY = (np.generic, np.dtype, np.ufunc)
+FUNCTIONS = (types.BuiltinFunctionType, type(np.sum))  # of libraries, beside those in Python
 BUILTINS = {
     *("abs all any bool bytes complex dict divmod enumerate filter float frozenset int".split()),
     *("isinstance issubclass iter len list map max min next pow range reversed round set".split()),
@@ -39,6 +40,7 @@ CHANGING = {
 }
 HARMLESS = {"__name__", "__len__", "__doc__"}  # attributes with names of this kind
 CHANGES = {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "LOAD_BUILD_CLASS"}
+METHODS = (types.FunctionType, property, staticmethod, classmethod, types.MemberDescriptorType)
 STORES = ("STORE_DEREF", "DELETE_DEREF")
 NAMES = ("LOAD_GLOBAL", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
 ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
@@ -99,8 +101,7 @@ class Reader:
         kind = structure.type
         for each in () if kind is None else kind.__mro__:
             if not is_of_library(each.__module__):
-                for name in vars(each).keys() - OF_OBJECTS:
-                    self._follow_method(vars(each)[name], name)
+                self._follow_attributes(each, OF_OBJECTS)
         for child in structure.children():
             self.follow_containers(child)
 
@@ -114,10 +115,19 @@ class Reader:
             if kind.__name__ not in BUILTINS and not issubclass(kind, BaseException):
                 raise Impure(f"it refers to the class {kind.__name__!r}")
         elif is_named_tuple(kind):
-            for name in vars(kind).keys() - OF_TUPLES:
-                self._follow_method(vars(kind)[name], name)
+            self._follow_attributes(kind, OF_TUPLES)
         elif not is_of_library(kind.__module__):
             raise Impure(f"it refers to the class {kind.__name__!r}, whose attributes may change")
+
+    def _follow_attributes(self, kind: type, known: Collection[str]) -> None:
+        """The methods of a container's class; Impure if it has other attributes than fields."""
+        fields = {*getattr(kind, "_fields", ()), *getattr(kind, "__dataclass_fields__", ())}
+        for name, value in vars(kind).items():
+            if isinstance(value, METHODS):
+                if name not in known:
+                    self._follow_method(value, name)
+            elif not (name in fields or name in known or name.startswith("_")):
+                raise Impure(f"the class {kind.__name__!r} has the attribute {name!r}")
 
     def _follow_method(self, method: Any, name: str) -> None:
         if isinstance(method, property):
@@ -219,12 +229,12 @@ def is_function_of_library(thing: Any) -> bool:
     if type(thing).__module__.startswith("daskgrad.scipy."):
         return True  # distributions
     owner = getattr(thing, "__self__", None)
-    if not callable(thing) or not (owner is None or isinstance(owner, types.ModuleType)):
+    if type(thing) not in FUNCTIONS or not (owner is None or isinstance(owner, types.ModuleType)):
         return False
     module = getattr(thing, "__module__", None)
     if module == "builtins":
         return getattr(thing, "__name__", None) in BUILTINS
-    return is_of_library(module) and is_of_library(type(thing).__module__)
+    return is_of_library(module)
 
 
 def is_of_library(module: str | None) -> bool:

@@ -6,6 +6,7 @@ call, and arrays of up to 4 kB by their bytes; whether a larger array has change
 when the program is checked.
 """
 
+import builtins
 import types
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -108,6 +109,8 @@ class Watch:
             if value is not self._itself:
                 self._entries.append((fun.__globals__, name, value))
                 held.append(value)
+        for name in names & vars(builtins).keys() - fun.__globals__.keys():
+            self._entries.append((fun.__globals__, name, MISSING))  # a global may hide it
         self._follow_all(held)
         self._follow_attributes(held, names)
 

@@ -33,6 +33,8 @@ SHARED_MEMORY.flags.writeable = False
 LOG: list = []
 FACTORS = {"a": 2.0}
 COUNT = itertools.count()
+POLYNOMIAL = np.poly1d([1.0, 2.0])
+EACH = np.vectorize(abs)
 
 
 class Point(NamedTuple):
@@ -51,6 +53,16 @@ class Loud(NamedTuple):
         return self.x * by
 
 
+class Rated(NamedTuple):
+    x: float
+
+    def scaled(self, by):
+        return self.x * by * self.rate
+
+
+Rated.rate = 2.0
+
+
 class Model:
     rate = 2.0
 
@@ -63,6 +75,9 @@ class Model:
 
 def helper(x, power=2):
     return np.sum(np.exp(x) ** power) * math.pi
+
+
+MODEL = dg.delayed(helper)
 
 
 def noisy(x):
@@ -163,6 +178,10 @@ IMPURE = {
     "dunders": (lambda x: np.sum(x) * len(helper.__globals__), "it uses '__globals__'"),
     "imports": (imports_time, "it imports 'time'"),
     "module in a variable": (lambda x: (lambda m: m.sum(x))(np), "'np', an object of type module"),
+    "object of a library": (lambda x: POLYNOMIAL(2.0) * np.sum(x), "an object of type poly1d"),
+    "vectorized function": (lambda x: EACH(x), "an object of type vectorize"),
+    "model": (lambda x: MODEL(x), "an object of type DelayedModel"),
+    "class with attributes": (lambda x: Rated(x).scaled(2.0), "'Rated' has the attribute 'rate'"),
     "default": (lambda x, log=LOG: np.sum(x), "an object of type list"),
     "loud method": (lambda x: Loud(x[0]).scaled(2.0), "it calls 'print'"),
 }
@@ -323,3 +342,14 @@ def test_what_is_kept_of_a_call_does_not_depend_on_the_program(size, synchronous
             value, slope = gradient(how)
             assert value == expected[0]
             assert_array_equal(slope, expected[1])
+
+
+def test_a_global_that_hides_a_builtin_function_is_noticed(synchronous, monkeypatch):
+    def model(x):
+        return max(x[0], x[1])
+
+    for _ in range(2 * HOT):
+        assert dg.grad(dg.delayed(model))(X)[1] == 1.0
+    assert any([entry.ways for entry in entries_of(model)])
+    monkeypatch.setitem(globals(), "max", min)
+    assert dg.grad(dg.delayed(model))(X)[0] == 1.0
