@@ -25,8 +25,12 @@ def trace_block(block: TracedBlock) -> Iterator[list[Result | None]]:
     groups: dict[Hashable, Group] = {}
     entries: dict[Hashable, tuple[Group, Any]] = {}
     for start in range(0, block.count, AT_A_TIME):
+        stop = min(start + AT_A_TIME, block.count)
+        if any([group.is_impure for group in groups.values()]):
+            yield [None] * (stop - start)
+            continue
         results = []
-        for number in range(start, min(start + AT_A_TIME, block.count)):
+        for number in range(start, stop):
             leaves, kind = leaves_of_item([field[number] for field in block.fields])
             found = entries.get(kind)
             if found is None:
@@ -69,6 +73,11 @@ class Group:
         at = {place: number for number, place in enumerate(places)}
         self._own = [(at[each[0]], *each[1:]) for each in self._leaves if each[0] in at]
         self.serves_sizes = self._signature_for(kind) == self._signature
+
+    @property
+    def is_impure(self) -> bool:
+        """Whether no call of the model is compiled."""
+        return self._fun.programs.impurity is not None
 
     def _signature_for(self, kind: Sequence[Sequence[Any]]) -> Signature | None:
         if self._signature is None:

@@ -10,11 +10,10 @@ from daskgrad.values.trees import exactly
 
 NUMBERS = (float, complex, np.generic)
 CONSTANT = "constant"
-MOST_STRUCTURES = 256
 STATIC = (bool, int, str, bytes, type(None))
+MOST_STRUCTURES = 1024
 
-
-_without_dicts: set[Any] = set()  # structures that equal no other one
+_have_order: dict[Any, bool] = {}
 
 
 class Signature(NamedTuple):
@@ -66,11 +65,9 @@ def without_size(kind: tuple | None) -> tuple | None:
 def order_of(structure: Any) -> bytes | None:
     """Tells structures of arguments apart that are equal but for the order of a dict's keys; None
     if that cannot be told."""
-    return (
-        order_within(structure.child(0))
-        if structure.child(1).num_leaves < 2
-        else exactly(structure)
-    )
+    if structure.child(1).num_leaves < 2:
+        return order_within(structure.child(0))
+    return exactly(structure)
 
 
 def order_within(structure: Any) -> bytes | None:
@@ -81,10 +78,6 @@ def order_within(structure: Any) -> bytes | None:
             _have_order.clear()
         has_order = _have_order[structure] = has_keys(structure)
     return exactly(structure) if has_order else b""
-
-
-MOST_STRUCTURES = 1024
-_have_order: dict[Any, bool] = {}
 
 
 def has_keys(structure: Any) -> bool:
