@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from daskgrad.backends import registry
 from daskgrad.backends.by_hand.function import WithGradient
 from daskgrad.backends.traced_call import Layout
 from daskgrad.compiled.backend import prepare
@@ -34,6 +35,7 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
         traced at each call.
     """
     made = as_model(model)
+    registry.load("compiled")  # and its rules
     made.fun(*args, **kwargs)
     if type(made.fun) is WithGradient:
         return f"{made.name!r} is not compiled: it brings its own gradient"

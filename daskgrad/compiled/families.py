@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from daskgrad.compiled.program import Source
-from daskgrad.compiled.steps import Recording
+from daskgrad.compiled.steps import Recording, Unrecordable
 from daskgrad.compiled.watch import Watch
 
 COMPILED_AT = 3  # calls of a family: what is called twice is traced in less time
@@ -21,6 +21,7 @@ MOST_FAILURES = 2  # of sizes that get no program, before a family gets no more
 SHARE_OF_CHECKS = 0.02  # of the time that they may take
 SHARE_OF_TRIALS = 0.05  # of the time of forward passes on the tape
 MOST_MISSES = 4  # more than hits, of trials to find a source
+MOST_BYTES = 2**20  # of the arrays that all programs keep for themselves
 SLOW = 0.02  # seconds: a call whose time goes to NumPy
 
 
@@ -37,6 +38,7 @@ class Family:
         self.checks = 0
         self.next_check = 0
         self.failures = 0
+        self._nbytes = 0  # that programs keep
         self.seconds = 0.0  # of the tape
         self._fastest = math.inf
         self._spent = 0.0  # on trials and on programs of single sizes
@@ -61,6 +63,15 @@ class Family:
             return self.calls >= COMPILED_AT
         self._fastest = min(self._fastest, seconds)
         return self.calls >= UNASKED_AT and self._fastest < SLOW
+
+    def require_room(self, nbytes: int) -> None:
+        """Takes down that a program keeps so many bytes; Unrecordable if that is too much."""
+        if self._nbytes + nbytes > MOST_BYTES:
+            raise Unrecordable(
+                f"its programs would keep more than {MOST_BYTES:,} bytes of arrays that are no "
+                f"arguments: pass them as arguments, or make them read-only"
+            )
+        self._nbytes += nbytes
 
     @property
     def has_sources(self) -> bool:

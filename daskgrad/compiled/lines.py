@@ -67,6 +67,7 @@ class Writer:
         self._names: dict[Any, str] = {}
         self._held: list[Any] = []  # so that no other object gets an identity that is named
         self._count = 0
+        self.copied = 0  # bytes of constants
 
     def new(self, kind: str, value: Any) -> str:
         """A new name for a value."""
@@ -95,6 +96,7 @@ class Writer:
             return found
         name = str(getattr(thing, "__name__", ""))
         value = snapshot(thing)
+        self.copied += 0 if value is thing else getattr(value, "nbytes", 0)
         found = self.new(f"{name}_" if name.isidentifier() else "c", value)
         self.constants[found] = value
         return found

@@ -28,7 +28,7 @@ class Source(NamedTuple):
 
     ``constants`` are the functions and objects that it names; ``parameters`` and ``derived`` are
     constants that each recording has its own of: numbers in its list of parameters, and functions
-    of what it refers to.
+    of what it refers to. ``nbytes`` are those of constants that were copied.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Source(NamedTuple):
     constants: Mapping[str, Any]
     parameters: Mapping[str, int]
     derived: Mapping[str, tuple[Callable[..., Any], Sequence[Any]]]
+    nbytes: int
 
 
 class Program(NamedTuple):

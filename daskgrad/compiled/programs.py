@@ -24,7 +24,7 @@ from daskgrad.compiled.signatures import Signature, are_same, family_of, signatu
 from daskgrad.compiled.steps import Unrecordable
 from daskgrad.compiled.watch import Watch
 from daskgrad.compiled.ways import Recorded, Way, recorded
-from daskgrad.compiled.writing import program_of, source_of
+from daskgrad.compiled.writing import own_nbytes, program_of, source_of
 from daskgrad.values import cotangents
 from daskgrad.values.descriptions import function_name
 from daskgrad.values.errors import NondeterministicModelError
@@ -221,7 +221,9 @@ class Entry:
                 source = self.family.source(found.recording)
                 if source is None:
                     source = source_of(found.recording, self.family.name, found.order)
+                    self.family.require_room(source.nbytes)
                 way = Way(program_of(source, found.recording), found.structure)
+                self.family.require_room(own_nbytes(way.program, found.recording))
                 own, residuals = way.program.forward(*inputs)
                 pulled = way.program.pull_examples(residuals)
                 expected = tape.pull(way.program.examples)
@@ -283,6 +285,7 @@ class Entry:
     ) -> tuple[Way, list[Any], tuple]:
         """Outputs and residuals of a program of a known source, which are compared first."""
         way = Way(program_of(source, made.recording), made.structure)
+        self.family.require_room(own_nbytes(way.program, made.recording))
         outputs, residuals = way.program.forward(*inputs)
         with np.errstate(all="ignore"):  # the forward pass has raised or warned
             pulled = way.program.pull_examples(residuals)

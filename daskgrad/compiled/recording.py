@@ -26,8 +26,6 @@ def record(
     Unrecordable
         if the model looks at a traced number or does not run on boxes; the message names the line.
     """
-    from daskgrad.compiled import library_calls  # noqa: F401  rules, which need SciPy
-
     install()
     recording = Recording()
     for leaf, is_traced in zip(leaves, are_traced, strict=True):

@@ -70,6 +70,7 @@ def source_of(recording: Recording, name: str, order: Sequence[int]) -> Source:
             for name, each in writer.derived.items()
             if name in names
         },
+        writer.copied,
     )
 
 
@@ -87,6 +88,14 @@ def program_of(source: Source, recording: Recording) -> Program:
         for output in recording.outputs
     ]
     return Program.of_code(source.name, source.text, source.code, examples, constants)
+
+
+def own_nbytes(program: Program, recording: Recording) -> int:
+    """The bytes of arrays that a program keeps beside its source: examples, and copies."""
+    constants = [parameter.value for parameter in recording.parameters]
+    copies = [each for each in constants if isinstance(each, np.ndarray) and each.flags.writeable]
+    examples = [each for each in program.examples if each is not None]
+    return sum([each.nbytes for each in (*copies, *examples)])
 
 
 def constants_of(source: Source, recording: Recording) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from numpy.testing import assert_array_equal
 
 import daskgrad as dg
 import daskgrad.scipy.special
+from daskgrad.compiled import families
 from daskgrad.compiled.backend import cautious
 from daskgrad.compiled.families import UNASKED_AT
 from daskgrad.compiled.programs import COLD
@@ -283,15 +284,18 @@ def test_a_function_that_is_defined_anew_keeps_its_programs(synchronous):
     assert len(set(map(id, ways.values()))) == 2
 
 
-def test_slow_models_are_traced(synchronous):
-    def slow(x):
-        for _ in range(20_000):
-            x = np.sin(x)
-        return np.sum(x)
+def test_slow_models_are_traced(synchronous, monkeypatch):
+    def model(x):
+        return np.sum(np.sin(x) ** 2)
 
-    for _ in range(HOT + 1):
-        dg.grad(dg.delayed(slow))(X)
-    assert not any([entry.ways for entry in entries_of(slow)])
+    monkeypatch.setattr(families, "SLOW", 1e-6)
+    for _ in range(2 * HOT):
+        dg.grad(dg.delayed(model))(X)
+    assert not any([entry.ways for entry in entries_of(model)])
+    monkeypatch.undo()
+    for _ in range(HOT):
+        dg.grad(dg.delayed(model))(X)
+    assert any([entry.ways for entry in entries_of(model)])
 
 
 @pytest.mark.parametrize(

@@ -302,7 +302,7 @@ def test_other_values_end_the_sharing(synchronous, eager, monkeypatch):
     assert "of another size differs" in next(filter(None, [each.refusal for each in entries]))
 
 
-@pytest.mark.parametrize("name", ["ragged", "distinct"])
+@in_short("name", ["ragged", "distinct"], "ragged")
 def test_ragged_sums_on_every_scheduler(name, scheduler):
     sizes = SIZES if name == "ragged" else range(2, 30)
     compare_sweeps(ALIKE["a product"], make_items(sizes), 3)
@@ -328,3 +328,18 @@ def test_explain_tells_which_sizes_have_programs(synchronous, eager):
     assert "* 2.5" in said
     assert "/ 9" in said
     assert " = (9, 4)" not in dg.explain(lambda x: np.sum(x), X)
+
+
+def test_programs_keep_no_more_than_a_megabyte_of_arrays(synchronous):
+    """A number of Python's may decide on an array of the model's own, which is kept with it."""
+
+    def model(number, x):
+        return np.sum(np.full(2**14, 1.0 + number) * x[0])
+
+    made, numbers = dg.delayed(model, compile=True), list(range(20))
+    for _ in range(5):
+        found = dg.grad(lambda x: dg.map_sum(made, numbers, x))(X)
+    assert found[0] == 2**14 * sum([1.0 + number for number in numbers])
+    entries = prepare(model).programs._entries.values()
+    assert 2 < sum([bool(entry.ways) for entry in entries]) <= 8
+    assert any(["1,048,576 bytes" in (entry.refusal or "") for entry in entries])
