@@ -7,7 +7,6 @@ from typing import Any
 from daskgrad.backends import registry
 from daskgrad.backends.by_hand.function import WithGradient
 from daskgrad.backends.traced_call import Layout
-from daskgrad.compiled.backend import prepare
 from daskgrad.compiled.lines import spell_number
 from daskgrad.compiled.program import Program
 from daskgrad.compiled.purity import impurity_of, impurity_of_containers
@@ -84,7 +83,8 @@ SHOWN = (int, tuple, slice)
 
 def sizes_of(fun: Any, signature: Signature) -> list[str]:
     """What is known of calls that differ from this one in sizes alone."""
-    known = [prepare(fun, is_vouched).programs for is_vouched in (True, False)]
+    backends: list[Any] = list(map(registry.load, ("compiled", "cautious")))
+    known = [backend.prepare(fun).programs for backend in backends]
     counts = [programs.count_sizes(signature) for programs in known]
     sizes, served, sources = map(sum, zip(*counts, strict=True))
     if sizes < 2:
