@@ -232,6 +232,8 @@ def total(call: Pulled) -> Sequence[Any] | None:
     if axis == UNKNOWN:
         return None
     g = call.full()
+    if not np.asarray(call.writer.values[g]).flags.c_contiguous:
+        return None  # the tape's array has all axes, and an order that depends on both
     if axis is None:
         text = f"{g} + 0.0"
         if np.ndim(call.writer.values[g]):

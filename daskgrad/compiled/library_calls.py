@@ -18,11 +18,35 @@ from autograd.scipy.stats import norm
 from autograd.tracer import trace_primitives_map
 
 from daskgrad.backends.autograd.rules.norms import flat_at_zero
-from daskgrad.compiled.adjoints import MANY, REPLACED, Pulled, adjoint, fit, is_double, where
+from daskgrad.compiled.adjoints import (
+    MANY,
+    REPLACED,
+    Pulled,
+    Rule,
+    adjoint,
+    fit,
+    is_double,
+    where,
+)
 from daskgrad.compiled.lines import value_of
 from daskgrad.compiled.steps import Step
 
 adjoint(trace_primitives_map[np.where], free=range(3))(where)
+
+
+def of_c_order(*funs: Any, free: range = range(1)) -> Callable[[Rule], Rule]:
+    """Enters a rule for cotangents in C order: that of the result depends on it, and in sums over
+    axes the tape's has all axes."""
+
+    def enter(rule: Rule) -> Rule:
+        def guarded(call: Pulled) -> Sequence[Any] | None:
+            is_usual = np.asarray(call.writer.values[call.g]).flags.c_contiguous
+            return rule(call) if is_usual else None
+
+        adjoint(*funs, free=free)(guarded)
+        return rule
+
+    return enter
 
 
 def written(call: Pulled, fun: Callable, *given: Any) -> str:
@@ -53,7 +77,7 @@ def kept(array: np.ndarray, axis: int | None) -> tuple[int, ...]:
 # -------------------------------------------------------------------------------- reductions
 
 
-@adjoint(anp.max, anp.min)
+@of_c_order(anp.max, anp.min)
 def extreme(call: Pulled) -> Sequence[Any] | None:
     axis = axis_of(call.step, "keepdims")
     if axis == "other" or not is_array(call.step.args[0]):
@@ -67,7 +91,7 @@ def pull_extreme(g: Any, ans: Any, x: np.ndarray, axis: int | None) -> np.ndarra
     return (g.reshape(shape) + 0.0) * chosen / np.add.reduce(chosen, axis=axis, keepdims=True)
 
 
-@adjoint(numpy_wrapper._primitive_var, numpy_wrapper._primitive_std)
+@of_c_order(numpy_wrapper._primitive_var, numpy_wrapper._primitive_std)
 def spread_of_entries(call: Pulled) -> Sequence[Any] | None:
     axis, x = axis_of(call.step, "ddof", "keepdims"), call.step.args[0]
     ddof = call.step.kwargs.get("ddof", 0)
@@ -93,7 +117,7 @@ def pull_deviation(g: Any, ans: Any, x: np.ndarray, axis: int | None, ddof: int)
     return ((g / ans).reshape(kept(x, axis)) + 0.0) * gaps / (count - ddof)
 
 
-@adjoint(special.logsumexp)
+@of_c_order(special.logsumexp)
 def log_of_sum(call: Pulled) -> Sequence[Any] | None:
     axis = axis_of(call.step, "keepdims")
     if axis == "other" or not is_array(call.step.args[0]):
@@ -130,7 +154,7 @@ def is_sum_of_array(step: Step) -> bool:
 REPLACED[special.logsumexp] = is_sum_of_array, logsumexp
 
 
-@adjoint(linalg._primitive_norm)
+@of_c_order(linalg._primitive_norm)
 def length(call: Pulled) -> Sequence[Any] | None:
     if len(call.step.args) > 1 or call.step.kwargs or not is_array(call.step.args[0]):
         return None
@@ -143,7 +167,7 @@ def pull_length(g: Any, ans: Any, x: np.ndarray) -> np.ndarray:
     return g.reshape(shape) / divisor * slope
 
 
-@adjoint(anp.cumsum)
+@of_c_order(anp.cumsum)
 def running_sum(call: Pulled) -> Sequence[Any] | None:
     if axis_of(call.step) not in (None, 0) or not is_array(call.step.args[0], 1):
         return None
@@ -162,7 +186,7 @@ def is_line(step: Step) -> bool:
     )
 
 
-@adjoint(anp.roll, free=range(2))
+@of_c_order(anp.roll, free=range(2))
 def roll_back(call: Pulled) -> Sequence[Any] | None:
     if not is_line(call.step):
         return None
@@ -181,7 +205,7 @@ def has_one_vector(step: Step) -> bool:
     return len(step.args) == 1 and not step.kwargs and is_array(step.args[0], 1)
 
 
-@adjoint(anp.sort)
+@of_c_order(anp.sort)
 def unsort(call: Pulled) -> Sequence[Any] | None:
     if not has_one_vector(call.step):
         return None
@@ -194,7 +218,7 @@ def put_back(g: np.ndarray, x: np.ndarray) -> np.ndarray:
     return out
 
 
-@adjoint(anp.diff)
+@of_c_order(anp.diff)
 def difference(call: Pulled) -> Sequence[Any] | None:
     if not has_one_vector(call.step) or not np.size(call.step.value):
         return None
@@ -205,14 +229,14 @@ def pull_difference(g: np.ndarray) -> np.ndarray:
     return np.concatenate((-g[:1], -(g[1:] - g[:-1]), g[-1:]))
 
 
-@adjoint(anp.atleast_1d, anp.atleast_2d)
+@of_c_order(anp.atleast_1d, anp.atleast_2d)
 def with_axes(call: Pulled) -> Sequence[Any] | None:
     if len(call.step.args) > 1:
         return None
     return [f"{call.full()}.reshape(np.shape({call.arg(0)}))"]
 
 
-@adjoint(anp.diag)
+@of_c_order(anp.diag)
 def diagonal(call: Pulled) -> Sequence[Any] | None:
     step = call.step
     if len(step.args) > 1 or step.kwargs or not is_array(step.args[0], 2):
@@ -230,7 +254,7 @@ def put_on_diagonal(g: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 # ------------------------------------------------------------------------------- elementwise
 
 
-@adjoint(anp.clip, free=range(3))
+@of_c_order(anp.clip, free=range(3))
 def clip(call: Pulled) -> Sequence[Any] | None:
     step, g = call.step, call.full()
     are_floats = [type(value_of(bound)) in (int, float) for bound in step.args[1:]] == [True, True]
@@ -245,7 +269,7 @@ def pull_clip(g: np.ndarray, x: np.ndarray, low: float, high: float) -> np.ndarr
     return np.where(is_above, np.where(np.where(is_above, x, low) < high, g, 0.0), 0.0)
 
 
-@adjoint(norm.logpdf, free=range(3))
+@of_c_order(norm.logpdf, free=range(3))
 def density(call: Pulled) -> Sequence[Any] | None:
     """Of the logarithm of the normal distribution's density."""
     step = call.step
@@ -286,7 +310,7 @@ REPLACED[norm.logpdf] = are_numbers, logpdf
 # ------------------------------------------------------------------------------------ matrices
 
 
-@adjoint(linalg.solve, free=range(2))
+@of_c_order(linalg.solve, free=range(2))
 def solution(call: Pulled) -> Sequence[Any] | None:
     step = call.step
     if step.kwargs or not (is_matrix(step.args[0]) and is_array(step.args[1], 1, 2)):
@@ -306,7 +330,7 @@ def pull_of_matrix(pulled: np.ndarray, ans: np.ndarray) -> np.ndarray:
     return -np.einsum("...ij,...jk->...ik", pulled, ans.T)
 
 
-@adjoint(linalg.inv)
+@of_c_order(linalg.inv)
 def inverse(call: Pulled) -> Sequence[Any] | None:
     return [written(call, pull_inverse, call.full(), call.ans)] if is_matrix(call.step) else None
 
@@ -316,7 +340,7 @@ def pull_inverse(g: np.ndarray, ans: np.ndarray) -> np.ndarray:
     return -np.einsum(through, np.einsum(through, ans.T, g), ans.T)
 
 
-@adjoint(linalg.cholesky)
+@of_c_order(linalg.cholesky)
 def root(call: Pulled) -> Sequence[Any] | None:
     if call.step.kwargs or len(call.step.args) > 1 or not is_matrix(call.step):
         return None
@@ -336,7 +360,7 @@ def lower_triangle(size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.tri(size, dtype=bool), 1.0 + np.eye(size)
 
 
-@adjoint(anp.outer, free=range(2))
+@of_c_order(anp.outer, free=range(2))
 def outer(call: Pulled) -> Sequence[Any] | None:
     step = call.step
     if step.kwargs or not all([is_array(arg, 1) for arg in step.args]):
@@ -346,7 +370,7 @@ def outer(call: Pulled) -> Sequence[Any] | None:
     return [texts[argnum] for argnum in step.argnums]
 
 
-@adjoint(anp.trace)
+@of_c_order(anp.trace)
 def trace(call: Pulled) -> Sequence[Any] | None:
     if len(call.step.args) > 1 or call.step.kwargs or not is_matrix(call.step.args[0]):
         return None
@@ -357,7 +381,7 @@ def pull_trace(g: Any, matrix: np.ndarray) -> np.ndarray:
     return np.einsum("ij,...->ij...", np.eye(*matrix.shape), g)
 
 
-@adjoint(anp.einsum, free=range(1, MANY))
+@of_c_order(anp.einsum, free=range(1, MANY))
 def einsum(call: Pulled) -> Sequence[Any] | None:
     step = call.step
     subscripts, *operands = step.args

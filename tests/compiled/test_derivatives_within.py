@@ -400,3 +400,7 @@ def test_repeated_calls_share_no_memory_that_is_handed_out():
 
 def test_the_order_in_memory_of_a_choice_is_the_tapes():
     assert fuzz_derivatives.differences(150116, "tangents", "one") == 0
+
+
+def test_the_order_in_memory_of_a_sum_is_the_tapes():
+    assert fuzz_derivatives.differences(1130, "gradient", "one") == 0
