@@ -139,6 +139,8 @@ class CompiledTape:
         self._trace_again = trace_again
 
     def __reduce__(self) -> tuple:
+        if len(self._program.examples) > 1:  # some may get no cotangent, as only the tape allows
+            raise pickle.PicklingError("a compiled pullback of several outputs stays where it is")
         return CompiledTape, (self._program, self._residuals, self.tape_nbytes)
 
     @property

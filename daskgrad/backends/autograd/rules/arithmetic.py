@@ -142,7 +142,8 @@ def power_pullback(argnums: Argnums, x: Any, y: Any) -> Callable | None:
 def power_tangent(argnums: Argnums, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
     """autograd's, with the exponent y - 1 also where y is zero, or its derivative is wrong."""
     x, y = args
-    if type(y) in (int, float) and y:  # as in the adjoint
+    is_number = type(y) in (int, float) and type(x) not in (int, float, complex)
+    if argnums == (0,) and is_number and y:  # as in the adjoint
         return tangents[0] * (y * x ** float(y - 1))
     one = np.where(np.logical_or(plain(x), plain(y)), 1.0, 0.0)[()]  # 0 · 0 ** -1 is NaN
     slopes = {0: lambda: y * x ** (y - one)}
