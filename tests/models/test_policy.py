@@ -15,6 +15,7 @@ from policies import Always, Never, Only, captured_under, moved, moving, under
 from probes import lines, write
 
 import daskgrad as dg
+from daskgrad.backends import registry
 from daskgrad.models.captured import Pullback
 from daskgrad.models.pullbacks import capture, pull_back
 from daskgrad.models.tracing import Active
@@ -243,6 +244,8 @@ def assert_same_bits(found, expected):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_tapes_that_went_along_give_the_same_bits(name, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "daskgrad")
+    if name == "hessian":  # compiled pullbacks of several outputs stay where they are
+        monkeypatch.setattr(registry, "COMPILED", {})
     unpacked, unpack = [], packing.unpack
     monkeypatch.setattr(packing, "unpack", lambda tape: unpacked.append(1) or unpack(tape))
     with dask.config.set(scheduler="sync"):
