@@ -6,6 +6,7 @@ all items share. The sizes follow Euler's steps of logistic growth under crowdin
 squared misfit of their logarithms. The numbers of plants and times differ from item to item.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import autograd
@@ -47,17 +48,22 @@ def misfit(plot: Plot, coefficients: Any) -> Any:
     return total
 
 
-value_and_grad = autograd.value_and_grad(misfit, 1)
-
-
-def loop(items: list[Plot], point: numpy.ndarray) -> tuple[float, numpy.ndarray]:
+def loop_over(model: Callable) -> Callable:
     """Value and gradient of the sum over items, as one writes it with autograd alone."""
-    value, gradient = 0.0, numpy.zeros_like(point)
-    for item in items:
-        term, its_gradient = value_and_grad(item, point)
-        value += term
-        gradient += its_gradient
-    return value, gradient
+    value_and_grad = autograd.value_and_grad(model, 1)
+
+    def loop(items: Sequence[Any], point: numpy.ndarray) -> tuple[float, numpy.ndarray]:
+        value, gradient = 0.0, numpy.zeros_like(point)
+        for item in items:
+            term, its_gradient = value_and_grad(item, point)
+            value += term
+            gradient += its_gradient
+        return value, gradient
+
+    return loop
+
+
+loop = loop_over(misfit)
 
 
 # --------------------------------------------------------------------------- smaller models
@@ -96,13 +102,4 @@ def small_misfit(group: Group, p: Any) -> Any:
     return -np.log(total)
 
 
-small_value_and_grad = autograd.value_and_grad(small_misfit, 1)
-
-
-def small_loop(groups: list[Group], point: numpy.ndarray) -> tuple[float, numpy.ndarray]:
-    value, gradient = 0.0, numpy.zeros_like(point)
-    for group in groups:
-        term, its_gradient = small_value_and_grad(group, point)
-        value += term
-        gradient += its_gradient
-    return value, gradient
+small_loop = loop_over(small_misfit)

@@ -43,6 +43,9 @@ class Tape(Protocol):
       ``pickle.loads`` returns must pull back to the same bits.
 
     A tape without them stays in its process, and the model is traced again elsewhere.
+
+    If it stands for another tape, it has ``tape_nbytes``, what that one's arrays take: of a real
+    number, gradient or tape is kept by the same count, whichever of the two there is.
     """
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:

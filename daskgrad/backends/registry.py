@@ -145,12 +145,13 @@ def compiled(which: str, how: bool | str) -> str:
 
     ValueError if there is none and the user has asked for it.
     """
-    if how is True and which not in list(COMPILED):
+    own = COMPILED.get(which, {}) if isinstance(which, str) else {}
+    if how is True and not own:
         raise ValueError(
             f"compile=True is for models of backend {' or '.join(map(repr, COMPILED))}; found "
             f"{which!r}"
         )
-    return COMPILED[which].get(how, which) if which in list(COMPILED) else which
+    return own.get(how, which)
 
 
 def is_compiled(which: str | SentBackend) -> bool:

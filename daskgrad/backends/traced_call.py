@@ -87,6 +87,9 @@ class TracedBlock:
         return self._call([field[number] for field in self.fields])
 
 
+SIDE_BY_SIDE = 2**14  # bytes of a gradient: to copy a larger one takes longer than to add it
+
+
 class TermRun(NamedTuple):
     """The values of consecutive items, in double precision, and their gradients side by side: an
     array for each traced array, in its dtype, with a row for each item."""

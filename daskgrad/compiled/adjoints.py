@@ -245,9 +245,9 @@ def total(call: Pulled) -> Sequence[Any] | None:
     return [f"({text}) / {call.writer.derive(np.size, step.args[0], axis)}"]
 
 
-def kept_shape(x: np.ndarray, axis: int) -> Shape:
-    """The shape of a sum that keeps its axis."""
-    return tuple([1 if n in (axis, axis + x.ndim) else m for n, m in enumerate(x.shape)])
+def kept_shape(x: np.ndarray, axis: int | None) -> Shape:
+    """The shape of a reduction that keeps its axes."""
+    return tuple([1 if axis in (None, n, n - x.ndim) else m for n, m in enumerate(x.shape)])
 
 
 # ------------------------------------------------------------------------------ arrangements

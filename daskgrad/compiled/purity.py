@@ -17,13 +17,10 @@ from typing import Any
 import numpy as np
 
 from daskgrad.compiled.boxes import BY_CONSTANTS, BY_PRIMITIVES
-from daskgrad.compiled.watch import MISSING, SMALL, content_of, is_rule
+from daskgrad.compiled.watch import MISSING, SMALL, content_of, is_of_library, is_rule
 from daskgrad.values.descriptions import function_name
 
-LIBRARIES = {
-    *("numpy scipy autograd daskgrad math cmath operator itertools functools collections".split()),
-    *("typing numbers builtins".split()),
-}
+STANDARD = frozenset("math cmath operator itertools functools collections typing numbers".split())
 PLAIN = (bool, int, float, complex, str, bytes, slice, range, type(None), type(...))
 OF_NUMPY = (np.generic, np.dtype, np.ufunc)
 FUNCTIONS = (types.BuiltinFunctionType, type(np.sum))  # of libraries, beside those in Python
@@ -100,7 +97,7 @@ class Reader:
         """The classes of containers, and their methods, which a model may call."""
         kind = structure.type
         for each in () if kind is None else kind.__mro__:
-            if not is_of_library(each.__module__):
+            if not is_lasting(each.__module__):
                 self._follow_attributes(each, OF_OBJECTS)
         for child in structure.children():
             self.follow_containers(child)
@@ -116,7 +113,7 @@ class Reader:
                 raise Impure(f"it refers to the class {kind.__name__!r}")
         elif is_named_tuple(kind):
             self._follow_attributes(kind, OF_TUPLES)
-        elif not is_of_library(kind.__module__):
+        elif not is_lasting(kind.__module__):
             raise Impure(f"it refers to the class {kind.__name__!r}, whose attributes may change")
 
     def _follow_attributes(self, kind: type, known: Collection[str]) -> None:
@@ -138,7 +135,7 @@ class Reader:
             self.follow(method, name)
 
     def _follow_function(self, fun: types.FunctionType) -> None:
-        if is_primitive(fun) or is_of_library(fun.__module__):
+        if is_primitive(fun) or is_lasting(fun.__module__):
             return
         self._follow_all(fun.__defaults__ or (), fun.__name__)
         self._follow_all((fun.__kwdefaults__ or {}).values(), fun.__name__)
@@ -149,26 +146,29 @@ class Reader:
             require_no_changes(steps, outer)
             for number, step in enumerate(steps):
                 if step.opname in NAMES and step.argval in outer:
-                    self._follow_path(outer[step.argval], step.argval, steps[number + 1 :])
+                    self._follow_path(outer[step.argval], step.argval, steps, number)
                 elif step.opname == "LOAD_GLOBAL":
-                    self._follow_global(fun, step.argval, steps[number + 1 :])
+                    self._follow_global(fun, steps, number)
 
     def _follow_global(
-        self, fun: types.FunctionType, name: str, rest: Sequence[dis.Instruction]
+        self, fun: types.FunctionType, steps: Sequence[dis.Instruction], number: int
     ) -> None:
+        name = steps[number].argval
         if name in fun.__globals__:
-            self._follow_path(fun.__globals__[name], name, rest)
+            self._follow_path(fun.__globals__[name], name, steps, number)
         elif not (name in BUILTINS or is_exception(getattr(builtins, name, None))):
             raise Impure(f"it calls {name!r}")
 
-    def _follow_path(self, thing: Any, name: str, rest: Sequence[dis.Instruction]) -> None:
-        """What a name stands for, and what is taken out of it there if that is a module."""
-        for step in rest:
+    def _follow_path(
+        self, thing: Any, name: str, steps: Sequence[dis.Instruction], number: int
+    ) -> None:
+        """What a name stands for at a step, and what the next steps take out if it is a module."""
+        for step in map(steps.__getitem__, range(number + 1, len(steps))):
             if not isinstance(thing, types.ModuleType | types.FunctionType):
                 break
             is_attribute = step.opname in ATTRIBUTES
             if isinstance(thing, types.ModuleType) and is_attribute:
-                is_known = is_of_library(thing.__name__)
+                is_known = is_lasting(thing.__name__)
                 if is_known and step.argval in CHANGING:
                     raise Impure(f"it uses {thing.__name__}.{step.argval}")
                 name = f"{name}.{step.argval}"
@@ -191,7 +191,7 @@ def require_no_changes(steps: Sequence[dis.Instruction], outer: Collection[str])
             raise Impure(f"it assigns or deletes {name!r}, which is not a variable of its own")
         if step.opname == "IS_OP" and not (before and before.opname == "LOAD_CONST"):
             raise Impure("it asks with 'is' whether two objects are the same one")
-        if step.opname == "IMPORT_NAME" and not is_of_library(name):
+        if step.opname == "IMPORT_NAME" and not is_lasting(name):
             raise Impure(f"it imports {name!r}")
         if step.opname in ATTRIBUTES and (is_private(name) or (imports and name in CHANGING)):
             raise Impure(f"it uses {name!r}")
@@ -234,11 +234,12 @@ def is_function_of_library(thing: Any) -> bool:
     module = getattr(thing, "__module__", None)
     if module == "builtins":
         return getattr(thing, "__name__", None) in BUILTINS
-    return is_of_library(module)
+    return is_lasting(module)
 
 
-def is_of_library(module: str | None) -> bool:
-    return (module or "").split(".")[0] in LIBRARIES
+def is_lasting(module: str | None) -> bool:
+    """Whether a module is of a library that does not change, or of Python's own of that kind."""
+    return is_of_library(module) or (module or "").split(".")[0] in STANDARD
 
 
 def is_primitive(fun: types.FunctionType) -> bool:

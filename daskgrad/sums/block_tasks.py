@@ -23,8 +23,8 @@ from daskgrad.models.pullbacks import each_of, plain_value, seed, share_out, unp
 from daskgrad.models.tracing import Active, Tracer, seen_by
 from daskgrad.sums.adding import NOTHING, round_sum
 from daskgrad.sums.block_pullback import Terms
-from daskgrad.sums.item_cotangents import Gathered, Widths, factor_of_terms, items_of
-from daskgrad.sums.runs import add_run, side_by_side
+from daskgrad.sums.item_cotangents import Widths, factor_of_terms, items_of
+from daskgrad.sums.runs import AddedTerms, side_by_side
 from daskgrad.values.addition import ADDITIONS
 from daskgrad.values.compensated import final_leaves, flatten_sum, rounded_value
 from daskgrad.values.cotangents import Cotangent, Leaves, Unscaled
@@ -148,40 +148,17 @@ class TracedSum:
             return Captured(NOTHING, Gradient((None,) * width), self._seen, ())
         fields = tuple(map(self.protected, fields))
         are_rows = [isinstance(fields[number], np.ndarray) for number in self._own]
-        values = PairwiseSum(self._add.values)
-        gradients = Gathered(are_rows, self._add.cotangents)
-        kept, kept_widths, scalars = [], [], 0
-        found, done = self._found_at_once(fields), 0
-        while done < len(fields[0]):
-            run = self._next_run(found, first, done, fields)
+        terms = AddedTerms(self._add, are_rows)
+        found = self._found_at_once(fields)
+        while terms.count < len(fields[0]):
+            run = self._next_run(found, first, terms.count, fields)
             if type(run) is TermRun:
-                add_run(run, values, gradients, self._tracer.in_places)
-                scalars += len(run.values)
-                done += len(run.values)
+                terms.push_run(run, self._tracer.in_places)
                 continue
             for result in run:
-                item = [field[done] for field in fields]
-                value, pullback, widths = self._term_of(result, first, done, item)
-                done += 1
-                values.push(value)
-                is_gradient = isinstance(pullback, Gradient)
-                if is_gradient:
-                    gradients.push(pullback.leaves, widths)
-                if is_gradient and not pullback.is_zero:
-                    scalars += 1
-                else:
-                    kept.append(pullback)
-                    kept_widths.append(widths)
-        if all(isinstance(pullback, Gradient) for pullback in kept):
-            pullback = gradients.gradient()
-        elif scalars:
-            raise TypeError(
-                f"the terms of a sum over {self._model.name!r} must be of the same kind: {scalars} "
-                f"of {len(fields[0])} in one task returned one real number, and the others did not"
-            )
-        else:
-            pullback = Terms(kept, kept_widths, are_rows, self._add.cotangents)
-        value = values.total()
+                item = [field[terms.count] for field in fields]
+                terms.push(*self._term_of(result, first, terms.count, item))
+        value, pullback = terms.total(self._model.name)
         if self._must_be_finite:
             what = f"the value or gradient of {describe_block(first, fields[0])}"
             leaves = [*flatten_sum(value)[0], *getattr(pullback, "leaves", ())]

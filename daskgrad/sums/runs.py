@@ -5,29 +5,68 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.backends.traced_call import TermRun
-from daskgrad.sums.item_cotangents import Gathered
+from daskgrad.backends.traced_call import SIDE_BY_SIDE, TermRun
+from daskgrad.models.captured import Gradient
+from daskgrad.sums.block_pullback import Terms
+from daskgrad.sums.item_cotangents import Gathered, Widths
+from daskgrad.values.addition import Addition
 from daskgrad.values.cotangents import Leaves
 from daskgrad.values.summation import PairwiseSum, sum_of_rows
 
-SMALL = 2**14  # bytes of a gradient: to copy a larger one takes longer than to add it
 
+class AddedTerms:
+    """The sum of a block's terms so far, and what their pullback needs.
 
-def add_run(
-    run: TermRun,
-    values: PairwiseSum,
-    gradients: Gathered,
-    in_places: Callable[[Sequence[Any]], Leaves],
-) -> None:
-    """Adds terms; ``in_places`` makes a cotangent of the gradients of the traced arrays."""
-    for part in values.subtrees(len(run.values)):
-        values.push(sum_of_rows(run.values[part]), part.stop - part.start)
-    gradients.push_run(run.gradients, in_places)
+    ``are_rows`` tells of each differentiated field of the items whether it is an array with a row
+    for each.
+    """
+
+    def __init__(self, addition: Addition, are_rows: Sequence[bool]):
+        self.count = 0
+        self._add = addition.cotangents
+        self._are_rows = are_rows
+        self._values = PairwiseSum(addition.values)
+        self._gradients = Gathered(are_rows, self._add)
+        self._scalars = 0  # terms that are one real number
+        self._kept: list[Any] = []  # pullbacks of the others
+        self._widths: list[Widths] = []
+
+    def push(self, value: Any, pullback: Any, widths: Widths) -> None:
+        self.count += 1
+        self._values.push(value)
+        is_gradient = isinstance(pullback, Gradient)
+        if is_gradient:
+            self._gradients.push(pullback.leaves, widths)
+        if is_gradient and not pullback.is_zero:
+            self._scalars += 1
+        else:
+            self._kept.append(pullback)
+            self._widths.append(widths)
+
+    def push_run(self, run: TermRun, in_places: Callable[[Sequence[Any]], Leaves]) -> None:
+        """Adds consecutive terms, along the same tree; ``in_places`` makes a cotangent of the
+        gradients of the traced arrays."""
+        self.count += len(run.values)
+        self._scalars += len(run.values)
+        for part in self._values.subtrees(len(run.values)):
+            self._values.push(sum_of_rows(run.values[part]), part.stop - part.start)
+        self._gradients.push_run(run.gradients, in_places)
+
+    def total(self, name: str) -> tuple[Any, Gradient | Terms]:
+        """The value of the sum over the model of that name, and its pullback."""
+        if all(isinstance(pullback, Gradient) for pullback in self._kept):
+            return self._values.total(), self._gradients.gradient()
+        if self._scalars:
+            raise TypeError(
+                f"the terms of a sum over {name!r} must be of the same kind: {self._scalars} of "
+                f"{self.count} in one task returned one real number, and the others did not"
+            )
+        return self._values.total(), Terms(self._kept, self._widths, self._are_rows, self._add)
 
 
 def side_by_side(results: Sequence[Any], arrays: Sequence[Any]) -> TermRun | None:
     """Values and gradients, in lists, as a run; None unless they are small arrays of one kind."""
-    if None in results or sum([getattr(array, "nbytes", 0) for array in arrays]) > SMALL:
+    if None in results or sum([getattr(array, "nbytes", 0) for array in arrays]) > SIDE_BY_SIDE:
         return None
     values = [value for value, _ in results]
     if set(map(type, values)) != {np.float64}:

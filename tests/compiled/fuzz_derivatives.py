@@ -6,13 +6,12 @@ gradients within a model.
 compares values and cotangents of compiled programs with the tape's, bit by bit, at several points.
 """
 
-import argparse
-import time
-import warnings
+import itertools
 
 import autograd
 import fuzz_programs
 import numpy as np
+from fuzz_seeds import fuzz
 
 from daskgrad.backends.autograd.forward import linearize
 from daskgrad.backends.autograd.reverse import trace
@@ -23,8 +22,8 @@ from daskgrad.compiled.signatures import are_same
 from daskgrad.compiled.steps import Unrecordable
 from daskgrad.compiled.writing import write
 
-NO_SENSE = (ValueError, IndexError, TypeError, NotImplementedError)  # of the program, not ours
-NO_SENSE += (AssertionError,)  # a rule of autograd's own, which a gradient within a model has
+# of the program, not ours; a gradient within a model meets assertions of autograd's own rules
+SENSELESS = (*fuzz_programs.SENSELESS, AssertionError)
 
 
 def tangents_of(fun):
@@ -69,14 +68,13 @@ def differences(seed, kind, traced):
             mixed = dict(zip(numbers, boxes, strict=True))
             return fun(*[mixed.get(n, array) for n, array in enumerate(arrays)])
 
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that nothing depends on the argument
+        with fuzz_programs.silence():
             try:
                 outputs, tape = trace(of_traced, [arrays[n] for n in numbers])
                 if program is None:
                     recording = record(fun, arrays, [n in numbers for n in range(6)])
                     program = write(recording, "fuzz", range(len(numbers)))
-            except (Unrecordable, *NO_SENSE):
+            except (Unrecordable, *SENSELESS):
                 return None
             try:
                 own, residuals = program.forward(*arrays)
@@ -92,24 +90,15 @@ def differences(seed, kind, traced):
     return found
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    end = time.monotonic() + 60.0 * given.minutes
-    seed, counts = given.seed, {"same": 0, "different": 0, "not recorded": 0}
-    while time.monotonic() < end:
-        for kind in KINDS:
-            for traced in TRACED:
-                found = differences(seed, kind, traced)
-                counts["not recorded" if found is None else "different" if found else "same"] += 1
-                if found:
-                    print(f"seed {seed}, {kind}, {traced}: {found} results differ", flush=True)
-        seed += 1
-    print(counts)
-    raise SystemExit(counts["different"] > 0)
+def all_differences(seed, counts):
+    texts = []
+    for kind, traced in itertools.product(KINDS, TRACED):
+        found = differences(seed, kind, traced)
+        counts["not recorded" if found is None else "compared"] += 1
+        if found:
+            texts.append(f"{found} results differ, {kind}, traced: {traced}")
+    return texts
 
 
 if __name__ == "__main__":
-    main()
+    fuzz(__doc__, all_differences, {"compared": 0, "not recorded": 0})

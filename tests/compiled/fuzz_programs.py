@@ -7,14 +7,13 @@ of a program alone, and of calls of a model with dicts of arguments and results,
 caller writes.
 """
 
-import argparse
 import contextlib
-import time
 import warnings
 
 import numpy as np
 from captured_calls import derivatives, is_same, model_of, ones_like, overwrite
 from fuzz_operations import OPERATIONS, M, N
+from fuzz_seeds import fuzz
 
 import daskgrad as dg
 from daskgrad.backends.autograd.reverse import trace
@@ -153,23 +152,12 @@ def differences_of_calls(seed):
     return found
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    end = time.monotonic() + 60.0 * given.minutes
-    seed, counts = given.seed, {"same": 0, "different": 0, "not recorded": 0}
-    while time.monotonic() < end:
-        found = differences(seed)
-        called = differences_of_calls(seed) if seed % 4 < 2 else 0
-        counts["different" if found or called else "same" if found == 0 else "not recorded"] += 1
-        if found or called:
-            print(f"seed {seed}: {found} results and {called} calls differ", flush=True)
-        seed += 1
-    print(counts)
-    raise SystemExit(counts["different"] > 0)
+def all_differences(seed, counts):
+    found = differences(seed)
+    called = differences_of_calls(seed) if seed % 4 < 2 else 0
+    counts["not recorded" if found is None else "compared"] += 1
+    return [f"{found or 0} results and {called} calls differ"] if found or called else []
 
 
 if __name__ == "__main__":
-    main()
+    fuzz(__doc__, all_differences, {"compared": 0, "not recorded": 0})

@@ -7,14 +7,13 @@ same structure share the source of the first one. Value and cotangents are compa
 bit by bit, at other data than those that were recorded.
 """
 
-import argparse
 import contextlib
-import time
 
 import fuzz_operations
 import fuzz_programs
 import numpy as np
 from captured_calls import ones_like
+from fuzz_seeds import fuzz
 
 from daskgrad.backends.autograd.reverse import trace
 from daskgrad.compiled import library_calls  # noqa: F401  its rules are entered
@@ -95,23 +94,10 @@ def tape_at(fun, arrays):
     return trace(lambda *xs: fun(*xs, *arrays[2:]), arrays[:2])
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    end = time.monotonic() + 60.0 * given.minutes
-    seed, wrong = given.seed, 0
-    counts = {"written": 0, "shared": 0, "not recorded": 0}
-    while time.monotonic() < end:
-        found = differences(seed, counts)
-        wrong += bool(found)
-        if found:
-            print(f"seed {seed}: {found} results differ", flush=True)
-        seed += 1
-    print(counts, "different:", wrong)
-    raise SystemExit(wrong > 0)
+def all_differences(seed, counts):
+    found = differences(seed, counts)
+    return [f"{found} results differ"] if found else []
 
 
 if __name__ == "__main__":
-    main()
+    fuzz(__doc__, all_differences, {"written": 0, "shared": 0, "not recorded": 0})

@@ -1,7 +1,6 @@
 """Shortcuts: one compiled model, called alone, with all that is promised."""
 
 import itertools
-import sys
 import threading
 from collections import deque
 
@@ -11,6 +10,7 @@ import pytest
 from autograd.extend import defvjp, primitive
 from dask.callbacks import Callback
 from numpy.testing import assert_array_equal
+from probes import functions_run
 
 import daskgrad as dg
 from daskgrad.compiled import shortcuts
@@ -333,15 +333,5 @@ def test_how_many_calls_a_shortcut_costs(monkeypatch):
     gradient = dg.value_and_grad(dg.delayed(energy, compile=True))
     for _ in range(30):
         gradient(X)
-    names = []
-
-    def called(frame, event, arg):
-        if event == "call":
-            names.append(frame.f_code.co_qualname)
-
-    sys.setprofile(called)
-    try:
-        gradient(X)
-    finally:
-        sys.setprofile(None)
+    names = functions_run(gradient, X)
     assert len(names) <= 15, names

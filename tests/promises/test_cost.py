@@ -1,7 +1,6 @@
 """Cost: how many tasks, how many model runs, how many bytes, counted from outside."""
 
 import logging
-import sys
 import threading
 import time
 from collections import Counter
@@ -13,7 +12,7 @@ import dask
 import pytest
 from dask.callbacks import Callback
 from numpy.testing import assert_array_equal
-from probes import lines, write
+from probes import functions_run, lines, write
 
 import daskgrad as dg
 from daskgrad.derivatives import in_line
@@ -727,18 +726,7 @@ def test_only_the_blocks_of_a_variable_are_sent(seen):
 def calls_of(fun, *args):
     """How many functions written in Python a call runs, once all is loaded."""
     fun(*args)
-    count = 0
-
-    def called(frame, event, arg):
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(called)
-    try:
-        fun(*args)
-    finally:
-        sys.setprofile(None)
-    return count
+    return len(functions_run(fun, *args))
 
 
 def plain_squash(x):

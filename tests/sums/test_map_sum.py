@@ -211,16 +211,17 @@ def graph_of_strided_values():
 
 def test_the_sums_of_these_tests_are_sensitive_to_the_order():
     """If a plain loop gave the same bits, the tests of this page could not fail."""
-    values = [dot(item, X) for item in LIST]
-    gradients = [autograd.grad(dot, 1)(item, X) for item in LIST]
-    loop = functools.reduce(np.add, values), functools.reduce(np.add, gradients)
-    backwards = functools.reduce(np.add, values[::-1]), functools.reduce(np.add, gradients[::-1])
-    value, gradient = dg.value_and_grad(lambda x: dg.map_sum(dot, LIST, x))(X)
-    for other in (loop, backwards):
-        assert value != other[0]
-        assert np.all(gradient != other[1])
-        assert_allclose(value, other[0], rtol=1e-12)
-        assert_allclose(gradient, other[1], rtol=1e-12)
+    for turn in (1, -1):
+        different = []
+        for x in (X, X[::-1], 2.0 * X, X**2):  # one sum may be the same by chance
+            values = [dot(item, x) for item in LIST[::turn]]
+            gradients = [autograd.grad(dot, 1)(item, x) for item in LIST[::turn]]
+            loop = functools.reduce(np.add, values), functools.reduce(np.add, gradients)
+            found = dg.value_and_grad(lambda x: dg.map_sum(dot, LIST, x))(x)
+            for own, other in zip(found, loop, strict=True):
+                assert_allclose(own, other, rtol=1e-12)
+            different.append([np.any(own != other) for own, other in zip(found, loop, strict=True)])
+        assert np.all(np.any(different, axis=0))
 
 
 # ---------------------------------------------------------------------- against plain loops

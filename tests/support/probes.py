@@ -5,6 +5,7 @@ Workers that the tests start import this module: the rule of a primitive is not 
 
 import os
 import pathlib
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,22 @@ def write(path, line):
 
 def lines(path):
     return pathlib.Path(path).read_text().split("\n")[:-1]
+
+
+def functions_run(fun, *args):
+    """The names of the functions written in Python that a call runs."""
+    names = []
+
+    def called(frame, event, arg):
+        if event == "call":
+            names.append(frame.f_code.co_qualname)
+
+    sys.setprofile(called)
+    try:
+        fun(*args)
+    finally:
+        sys.setprofile(None)
+    return names
 
 
 def in_threads(call, threads=8, times=2000):

@@ -9,12 +9,11 @@ from numpy import float64, ndarray
 
 from daskgrad.backends.by_hand.gradients import Wanted
 from daskgrad.backends.by_hand.reverse import evaluate
-from daskgrad.backends.traced_call import TermRun, TracedBlock
+from daskgrad.backends.traced_call import SIDE_BY_SIDE, TermRun, TracedBlock
 from daskgrad.values.protection import BARE, protect, read_only_leaf
 from daskgrad.values.trees import LEAF, LEAF_TYPES, flatten, unflatten
 
 AT_A_TIME = 128  # results that are held
-SIDE_BY_SIDE = 2**14  # bytes of a gradient: to copy a larger one takes longer than to add it
 
 Result = tuple[Any, Sequence[Any]]  # a value, and its gradient
 
