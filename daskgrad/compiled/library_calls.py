@@ -1,7 +1,8 @@
 """Library calls: what programs call for functions whose wrappers take longer than they do.
 
-They have the bits of NumPy's and SciPy's own, and of the tape's rules, which make the same calls;
-``ADJOINTS`` and ``REPLACED`` tell for which arguments they serve.
+They have the bits of NumPy's own, and of the tape's rules, which make the same calls; ``ADJOINTS``
+and ``REPLACED`` tell for which arguments they serve. ``special_calls`` and ``density_calls`` have
+those of SciPy, which takes long to import.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,13 +11,10 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
-import scipy.special
-import scipy.stats
 from autograd.numpy import linalg, numpy_wrapper
-from autograd.scipy import special
-from autograd.scipy.stats import norm
 from autograd.tracer import trace_primitives_map
 
+from daskgrad.backends.autograd.rules.known import import_after
 from daskgrad.backends.autograd.rules.norms import flat_at_zero
 from daskgrad.compiled.adjoints import (
     MANY,
@@ -24,12 +22,15 @@ from daskgrad.compiled.adjoints import (
     Pulled,
     Rule,
     adjoint,
-    fit,
     is_double,
+    kept_shape,
     where,
 )
 from daskgrad.compiled.lines import value_of
 from daskgrad.compiled.steps import Step
+
+import_after("autograd.scipy.special", "daskgrad.compiled.special_calls")
+import_after("autograd.scipy.stats", "daskgrad.compiled.density_calls")
 
 adjoint(trace_primitives_map[np.where], free=range(3))(where)
 
@@ -69,24 +70,23 @@ def axis_of(step: Step, *others: str) -> int | str | None:
     return axis if axis is None or type(axis) is int else "other"
 
 
-def kept(array: np.ndarray, axis: int | None) -> tuple[int, ...]:
-    """The shape of a reduction that keeps its axes."""
-    return tuple([1 if axis in (None, n, n - array.ndim) else m for n, m in enumerate(array.shape)])
-
-
 # -------------------------------------------------------------------------------- reductions
 
 
-@of_c_order(anp.max, anp.min)
-def extreme(call: Pulled) -> Sequence[Any] | None:
-    axis = axis_of(call.step, "keepdims")
-    if axis == "other" or not is_array(call.step.args[0]):
-        return None
-    return [written(call, pull_extreme, call.full(), call.ans, call.arg(0), axis)]
+def by_answer(pull: Callable) -> Rule:
+    """A rule that calls ``pull(g, ans, x, axis)``."""
+
+    def rule(call: Pulled) -> Sequence[Any] | None:
+        axis = axis_of(call.step, "keepdims")
+        if axis == "other" or not is_array(call.step.args[0]):
+            return None
+        return [written(call, pull, call.full(), call.ans, call.arg(0), axis)]
+
+    return rule
 
 
 def pull_extreme(g: Any, ans: Any, x: np.ndarray, axis: int | None) -> np.ndarray:
-    shape = kept(x, axis)
+    shape = kept_shape(x, axis)
     chosen = x == ans.reshape(shape)
     return (g.reshape(shape) + 0.0) * chosen / np.add.reduce(chosen, axis=axis, keepdims=True)
 
@@ -106,52 +106,18 @@ def spread_of_entries(call: Pulled) -> Sequence[Any] | None:
 def pull_variance(g: Any, x: np.ndarray, axis: int | None, ddof: int) -> np.ndarray:
     gaps = x - np.mean(x, axis=axis, keepdims=True)
     count = x.size if axis is None else x.shape[axis]
-    return 2.0 * (g.reshape(kept(x, axis)) + 0.0) * gaps / (count - ddof)
+    return 2.0 * (g.reshape(kept_shape(x, axis)) + 0.0) * gaps / (count - ddof)
 
 
 def pull_deviation(g: Any, ans: Any, x: np.ndarray, axis: int | None, ddof: int) -> np.ndarray:
     count = x.size if axis is None else x.shape[axis]
     if count <= 1:
-        return np.zeros(x.shape) + g.reshape(kept(x, axis)) * 0.0
+        return np.zeros(x.shape) + g.reshape(kept_shape(x, axis)) * 0.0
     gaps = x - np.mean(x, axis=axis, keepdims=True)
-    return ((g / ans).reshape(kept(x, axis)) + 0.0) * gaps / (count - ddof)
+    return ((g / ans).reshape(kept_shape(x, axis)) + 0.0) * gaps / (count - ddof)
 
 
-@of_c_order(special.logsumexp)
-def log_of_sum(call: Pulled) -> Sequence[Any] | None:
-    axis = axis_of(call.step, "keepdims")
-    if axis == "other" or not is_array(call.step.args[0]):
-        return None
-    return [written(call, pull_logsumexp, call.full(), call.ans, call.arg(0), axis)]
-
-
-def pull_logsumexp(g: Any, ans: Any, x: np.ndarray, axis: int | None) -> np.ndarray:
-    shape = kept(x, axis)
-    return (g.reshape(shape) + 0.0) * np.exp(x - (ans.reshape(shape) + 0.0))
-
-
-def logsumexp(a: np.ndarray, axis: int | None = None, keepdims: bool = False) -> Any:
-    """SciPy's formula for real arrays, of finite numbers and without weights."""
-    given = axis
-    axes = tuple(range(a.ndim)) if axis is None else axis
-    most = np.maximum.reduce(a, axis=axes, keepdims=True)
-    if not np.isfinite(most).all():
-        return scipy.special.logsumexp(a, axis=given, keepdims=keepdims)
-    is_most = a == most
-    rest = a.copy(order="K")
-    rest[is_most] = -np.inf
-    count = np.add.reduce(is_most.astype(np.float64), axis=axes, keepdims=True)
-    total = np.add.reduce(np.exp(rest - most), axis=axes, keepdims=True)
-    out = np.log1p(np.where(total == 0, total, total / count)) + np.log(count) + most
-    return out if keepdims else out.squeeze(axis=axes)[()]
-
-
-def is_sum_of_array(step: Step) -> bool:
-    x = value_of(step.args[0])
-    return axis_of(step, "keepdims") != "other" and is_array(x) and x.size > 0
-
-
-REPLACED[special.logsumexp] = is_sum_of_array, logsumexp
+of_c_order(anp.max, anp.min)(by_answer(pull_extreme))
 
 
 @of_c_order(linalg._primitive_norm)
@@ -162,7 +128,7 @@ def length(call: Pulled) -> Sequence[Any] | None:
 
 
 def pull_length(g: Any, ans: Any, x: np.ndarray) -> np.ndarray:
-    shape = kept(x, None)
+    shape = kept_shape(x, None)
     slope, divisor = flat_at_zero(x, ans.reshape(shape))
     return g.reshape(shape) / divisor * slope
 
@@ -268,44 +234,6 @@ def pull_clip(g: np.ndarray, x: np.ndarray, low: float, high: float) -> np.ndarr
     is_above = x > low
     return np.where(is_above, np.where(np.where(is_above, x, low) < high, g, 0.0), 0.0)
 
-
-@of_c_order(norm.logpdf, free=range(3))
-def density(call: Pulled) -> Sequence[Any] | None:
-    """Of the logarithm of the normal distribution's density."""
-    step = call.step
-    if step.kwargs or len(step.args) != 3:
-        return None
-    g, x, loc, scale = call.full(), *[call.arg(number) for number in range(3)]
-    texts = [
-        f"-{g} * ({x} - {loc}) / {scale}**2",
-        f"{g} * ({x} - {loc}) / {scale}**2",
-        f"{g} * (-1.0 / {scale} + ({x} - {loc}) ** 2 / {scale}**3)",
-    ]
-    shapes = [np.shape(value) for value in map(value_of, step.args)]
-    return [fit(call, texts[argnum], shapes[argnum]) for argnum in step.argnums]
-
-
-LOG_OF_ROOT = np.log(np.sqrt(2.0 * np.pi))
-
-
-def logpdf(x: Any, loc: Any, scale: Any) -> Any:
-    """SciPy's formula, for finite numbers and scales above zero."""
-    distance = (x - loc) / scale
-    if not (np.isfinite(distance).all() and np.greater(scale, 0.0).all()):
-        return scipy.stats.norm.logpdf(x, loc, scale)
-    scales = np.empty(distance.shape)
-    scales[...] = scale
-    return -(distance**2) / 2.0 - LOG_OF_ROOT - np.log(scales)
-
-
-def are_numbers(step: Step) -> bool:
-    """Whether these are three arrays or numbers in double precision, of which one is an array."""
-    values = list(map(value_of, step.args))
-    are_double = [is_double(value) or type(value) is float for value in values]
-    return not step.kwargs and are_double == [True] * 3 and np.ndim(step.value) > 0
-
-
-REPLACED[norm.logpdf] = are_numbers, logpdf
 
 # ------------------------------------------------------------------------------------ matrices
 

@@ -18,7 +18,7 @@ from daskgrad.backends.autograd.rules.declaration import DECLARED
 
 KNOWN: set[Callable] = set()  # the functions of NumPy and SciPy that have rules
 
-_awaited = {  # autograd's modules, and ours with the rules of their functions
+OURS = {  # autograd's modules, and ours with the rules of their functions
     "autograd.numpy": "arithmetic arrangements constants counting cumulation elementwise filters "
     "fourier indexing inplace joining linalg matrices norms padding "
     "polynomials products reductions roots selections statistics ufuncs",
@@ -26,6 +26,10 @@ _awaited = {  # autograd's modules, and ours with the rules of their functions
     "special_errors special_gamma special_incomplete special_polynomials",
     "autograd.scipy.linalg": "scipy_linalg",
     "autograd.scipy.stats": "distributions",
+}
+
+_awaited = {
+    name: [f"{__package__}.{field}" for field in fields.split()] for name, fields in OURS.items()
 }
 _rules = 0
 _settling = threading.Lock()
@@ -44,12 +48,20 @@ def settle() -> None:
     with _settling:  # other threads wait until all rules are declared
         names = [name for name in list(_awaited) if name in sys.modules]
         for name in names:
-            for field in _awaited[name].split():
-                importlib.import_module(f"{__package__}.{field}")
+            for module in _awaited[name]:
+                importlib.import_module(module)
         KNOWN.update(*map(primitives_of, {"autograd.numpy", *names}))
         for name in names:
             _awaited.pop(name, None)
         _rules = count
+
+
+def import_after(library: str, module: str) -> None:
+    """Has settle import a module once ``library``, one of autograd's modules, is imported."""
+    global _rules
+    with _settling:
+        _awaited.setdefault(library, []).append(module)
+        _rules = 0
 
 
 def learn(ufunc: Callable) -> None:

@@ -1,0 +1,44 @@
+"""Library calls for SciPy's special functions, imported when a model uses one of them."""
+
+from typing import Any
+
+import numpy as np
+import scipy.special
+from autograd.scipy import special
+
+from daskgrad.compiled.adjoints import REPLACED, kept_shape
+from daskgrad.compiled.library_calls import axis_of, by_answer, is_array, of_c_order
+from daskgrad.compiled.lines import value_of
+from daskgrad.compiled.steps import Step
+
+
+def pull_logsumexp(g: Any, ans: Any, x: np.ndarray, axis: int | None) -> np.ndarray:
+    shape = kept_shape(x, axis)
+    return (g.reshape(shape) + 0.0) * np.exp(x - (ans.reshape(shape) + 0.0))
+
+
+of_c_order(special.logsumexp)(by_answer(pull_logsumexp))
+
+
+def logsumexp(a: np.ndarray, axis: int | None = None, keepdims: bool = False) -> Any:
+    """SciPy's formula for real arrays, of finite numbers and without weights."""
+    given = axis
+    axes = tuple(range(a.ndim)) if axis is None else axis
+    most = np.maximum.reduce(a, axis=axes, keepdims=True)
+    if not np.isfinite(most).all():
+        return scipy.special.logsumexp(a, axis=given, keepdims=keepdims)
+    is_most = a == most
+    rest = a.copy(order="K")
+    rest[is_most] = -np.inf
+    count = np.add.reduce(is_most.astype(np.float64), axis=axes, keepdims=True)
+    total = np.add.reduce(np.exp(rest - most), axis=axes, keepdims=True)
+    out = np.log1p(np.where(total == 0, total, total / count)) + np.log(count) + most
+    return out if keepdims else out.squeeze(axis=axes)[()]
+
+
+def is_sum_of_array(step: Step) -> bool:
+    x = value_of(step.args[0])
+    return axis_of(step, "keepdims") != "other" and is_array(x) and x.size > 0
+
+
+REPLACED[special.logsumexp] = is_sum_of_array, logsumexp
