@@ -18,6 +18,7 @@ settings.load_profile("ci")
 
 dask.config.set(  # idle clusters take a quarter of two cores otherwise
     {
+        "distributed.worker.multiprocessing-method": "forkserver",  # spawned ones import Dask
         "distributed.worker.profile.enabled": False,
         "distributed.worker.memory.monitor-interval": "1s",
         "distributed.admin.tick.interval": "1s",
@@ -63,7 +64,7 @@ def on_schedulers(request):
 @pytest.fixture(scope="session")
 def pool():
     """Two processes for Dask's process scheduler, which would start new ones for every call."""
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("forkserver")) as executor:
         yield executor
 
 
