@@ -12,13 +12,20 @@ from typing import Any, NamedTuple
 
 import autograd.numpy as anp
 import numpy as np
+from autograd.builtins import container_take
 from autograd.core import VSpace
 from autograd.numpy import numpy_wrapper
 from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vjps import balanced_eq
 
 from daskgrad.backends.autograd.rules.indexing import copy_index, names_no_entry_twice
-from daskgrad.backends.autograd.rules.reductions import UNKNOWN, reduced_axis
+from daskgrad.backends.autograd.rules.products import is_simple
+from daskgrad.backends.autograd.rules.reductions import (
+    UNKNOWN,
+    count_of_terms,
+    kept_shape,
+    reduced_axis,
+)
 from daskgrad.compiled.lines import Writer, value_of
 from daskgrad.compiled.steps import Step
 
@@ -33,11 +40,26 @@ class Selected(NamedTuple):
     distinct: bool
 
 
+class Only(NamedTuple):
+    """The cotangent of one of several results, if the others have none; the rule of the call that
+    returned them takes it in place of theirs."""
+
+    text: str
+
+
 class Pulled:
     """What a rule sees: the call, the names of its value and arguments, and the cotangent."""
 
-    def __init__(self, writer: Writer, step: Step, g: str, write: Callable[[str], str]):
-        self.writer, self.step, self.write = writer, step, write
+    def __init__(
+        self,
+        writer: Writer,
+        step: Step,
+        g: str,
+        write: Callable[[str], str],
+        keep: Callable[[str], str],
+    ):
+        self.writer, self.step = writer, step
+        self.write, self.keep = write, keep  # a line of the backward pass, and of the forward one
         self.g = g
         self.shape = shape_of(step.value)
 
@@ -98,6 +120,9 @@ def is_double(value: Any) -> bool:
 Rule = Callable[[Pulled], Sequence[Any] | None]
 ADJOINTS: dict[Any, Rule] = {}
 REPLACED: dict[Any, tuple[Callable[[Step], bool], Callable]] = {}  # for which calls, by what
+ENTRIES: dict[
+    Any, tuple[int, Callable[[Step], bool]]
+] = {}  # whose rule takes ``Only``; for which calls
 FREE: dict[Any, range] = {}  # the arguments of which a rule looks at types and shapes alone
 MANY = 2**30
 
@@ -151,6 +176,9 @@ BINARY = {
     anp.divide: ("{g} / {y}", "-{g} * {x} / {y}**2"),
     anp.maximum: ("{g} * {eq}({x}, {ans}, {y})", "{g} * {eq}({y}, {ans}, {x})"),
     anp.minimum: ("{g} * {eq}({x}, {ans}, {y})", "{g} * {eq}({y}, {ans}, {x})"),
+    anp.logaddexp: ("{g} * np.exp({x} - {ans})", "{g} * np.exp({y} - {ans})"),
+    anp.logaddexp2: ("{g} * 2 ** ({x} - {ans})", "{g} * 2 ** ({y} - {ans})"),
+    anp.arctan2: ("{g} * {y} / ({x}**2 + {y}**2)", "{g} * -{x} / ({x}**2 + {y}**2)"),
 }
 
 
@@ -162,7 +190,9 @@ def binary(call: Pulled) -> Sequence[Any] | None:
     texts = [BINARY[step.fun][argnum] for argnum in step.argnums]
     names = {"x": call.arg(0), "y": call.arg(1), "g": call.thin(*step.args)}
     if any(["{eq}" in text for text in texts]):
-        names |= {"eq": call.writer.name(balanced_eq), "ans": call.ans}
+        names |= {"eq": call.writer.name(balanced_eq)}
+    if any(["{ans}" in text for text in texts]):
+        names |= {"ans": call.ans}
     shapes = [np.shape(call.value(argnum)) for argnum in step.argnums]
     if shapes.count(call.shape) < len(shapes):
         names["g"] = call.full()
@@ -239,15 +269,18 @@ def total(call: Pulled) -> Sequence[Any] | None:
         if np.ndim(call.writer.values[g]):
             text = f"{g}.reshape({(1,) * x.ndim}) + 0.0"
     else:
-        text = f"{g}.reshape({call.writer.derive(kept_shape, step.args[0], axis)}) + 0.0"
+        text = f"{g}.reshape({call.writer.derive(shape_of_sums, step.args[0], axis)}) + 0.0"
     if step.fun is anp.sum:
         return [text]
-    return [f"({text}) / {call.writer.derive(np.size, step.args[0], axis)}"]
+    return [f"({text}) / {call.writer.derive(terms_of_sums, step.args[0], axis)}"]
 
 
-def kept_shape(x: np.ndarray, axis: int | None) -> Shape:
-    """The shape of a reduction that keeps its axes."""
-    return tuple([1 if axis in (None, n, n - x.ndim) else m for n, m in enumerate(x.shape)])
+def shape_of_sums(x: np.ndarray, axis: Any) -> Shape:
+    return kept_shape(x.shape, axis)
+
+
+def terms_of_sums(x: np.ndarray, axis: Any) -> np.integer:
+    return count_of_terms(x.shape, axis)
 
 
 # ------------------------------------------------------------------------------ arrangements
@@ -309,17 +342,25 @@ def getitem(call: Pulled) -> Sequence[Any] | None:
     return [Selected(call.arg(1), call.g, names_no_entry_twice(index))]
 
 
+@adjoint(container_take)
+def one_of_several(call: Pulled) -> Sequence[Any] | None:
+    entry, serves = ENTRIES.get(call.step.parents[0].fun, (None, None))
+    is_served = serves and call.value(1) == entry and serves(call.step.parents[0])
+    return [Only(call.g)] if is_served else None
+
+
 # ---------------------------------------------------------------------------------- products
 
 
 def are_simple(a: Any, b: Any) -> bool:
-    return all([type(x) is np.ndarray and x.ndim in (1, 2) and x.size for x in (a, b)])
+    """Whether the tape's rule is ours, and both are in double precision, or one is of integers."""
+    return is_simple(a, b) and np.float64 in (a.dtype, b.dtype)
 
 
 @adjoint(anp.dot, free=range(2))
 def dot(call: Pulled) -> Sequence[Any] | None:
     a, b = call.value(0), call.value(1)
-    if call.step.kwargs or not (are_simple(a, b) and is_double(a) and is_double(b)):
+    if call.step.kwargs or not are_simple(a, b):
         return None
     g = call.full()
     x, y = call.arg(0), call.arg(1)
@@ -339,8 +380,7 @@ def dot(call: Pulled) -> Sequence[Any] | None:
 @adjoint(anp.matmul, free=range(2))
 def matmul(call: Pulled) -> Sequence[Any] | None:
     a, b = call.value(0), call.value(1)
-    is_plain = are_simple(a, b) and is_double(a) and is_double(b)
-    if call.step.kwargs or not is_plain or a.ndim != 2:
+    if call.step.kwargs or not are_simple(a, b) or a.ndim != 2:
         return None
     g, x, y = call.full(), call.arg(0), call.arg(1)
     first = f"np.matmul({g}, {y}.T)"

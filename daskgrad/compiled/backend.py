@@ -15,7 +15,6 @@ import numpy as np
 
 from daskgrad.backends import autograd
 from daskgrad.backends.traced_call import TracedCall
-from daskgrad.compiled import library_calls  # noqa: F401  its rules are entered
 from daskgrad.compiled.blocks import trace_block
 from daskgrad.compiled.evaluations import Evaluation
 from daskgrad.compiled.programs import Programs

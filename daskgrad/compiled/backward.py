@@ -5,15 +5,19 @@ all further ones in place. What the lines of ``adjoints`` do not cover is done b
 pullback of the call (``p…``) and by its own addition.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from autograd.builtins import container_take
 from autograd.numpy.numpy_boxes import ArrayBox
 
 from daskgrad.backends.autograd.reverse import Cotangents, TapeNode, backward_order, pullback_of
 from daskgrad.compiled.adjoints import (
     ADJOINTS,
+    ENTRIES,
+    Only,
     Pulled,
     Selected,
     is_double,
@@ -77,20 +81,26 @@ def add_up(previous: Any, is_ours: bool, cotangent: Any, is_real: bool) -> tuple
     return sums.value[node], node in sums._ours
 
 
+def is_only(pieces: Sequence[Any]) -> bool:
+    return isinstance(pieces[0], Only)
+
+
 class Backward:
     """Writes the pullback of a recording: from names of the outputs' cotangents to the inputs'."""
 
     def __init__(self, writer: Writer):
         self._writer = writer
         self.lines: list[Line] = []
-        self.pullbacks: list[Line] = []  # those of the tape, which the forward pass makes
+        self.pullbacks: list[Line] = []  # and what else the forward pass makes
         self._sums: dict[int, Sum] = {}
+        self._uses: Counter[int] = Counter()
 
     def write(
         self, ends: Sequence[Step], cotangents: Sequence[str], inputs: Sequence[Step]
     ) -> list[str]:
         """The names of the cotangents of the inputs; "None" where nothing arrives."""
         order = places_of(ends)
+        self._uses.update([id(parent.step) for place in order for parent in place.parents])
         for end, cotangent in zip(ends, cotangents, strict=True):
             self._add(Place(end), cotangent)
         for place in order:
@@ -121,16 +131,24 @@ class Backward:
         self.lines.append(line)
         return name
 
+    def _keep(self, text: str) -> str:
+        """A name for what the forward pass computes for this one."""
+        name, line = self._writer.assign(text, "p")
+        self.pullbacks.append(line)
+        return name
+
     def _pull(self, place: Place, g: str) -> None:
         step = place.step
         rule = ADJOINTS.get(step.fun)
         found = None
         if rule and is_double(self._writer.values[g]) and self._is_simple(step):
-            found = rule(Pulled(self._writer, step, g, self._assign))
-        if found is None:
+            found = rule(Pulled(self._writer, step, g, self._assign, self._keep))
+        if found is None or (is_only(found) and self._uses[id(step.parents[0])] > 1):
             return self._pull_opaque(place, g)
         for parent, text in zip(place.parents, found, strict=True):
-            if isinstance(text, Selected):
+            if isinstance(text, Only):
+                self._sums[id(parent.step)] = Sum(text.text, False)
+            elif isinstance(text, Selected):
                 self._add_selected(parent, text)
             else:
                 self._add(parent, self._assign(text))
@@ -139,14 +157,15 @@ class Backward:
         """Whether all that is traced is in double precision, and other operands are, too."""
         if step.fun is ArrayBox.__getitem__:
             return step.parents[0].is_plain
+        if step.fun is container_take or step.fun in ENTRIES:
+            return True
         return step.is_plain and all([parent.is_plain for parent in step.parents])
 
     def _pull_opaque(self, place: Place, g: str) -> None:
         step, writer = place.step, self._writer
         given = [writer.name(step.fun), repr(step.argnums), writer.name(step)]
         given += [writer.spell(step.args), writer.spell(step.kwargs)]
-        name, line = writer.assign(f"{writer.name(pullback_of)}({', '.join(given)})", "p")
-        self.pullbacks.append(line)
+        name = self._keep(f"{writer.name(pullback_of)}({', '.join(given)})")
         pulled = self._assign(f"tuple({name}({self._full(g, step)}))")
         for number, (parent, each) in enumerate(
             zip(place.parents, writer.values[pulled], strict=True)

@@ -16,17 +16,19 @@ from autograd.tracer import trace_primitives_map
 
 from daskgrad.backends.autograd.rules.known import import_after
 from daskgrad.backends.autograd.rules.norms import flat_at_zero
+from daskgrad.backends.autograd.rules.reductions import kept_shape
 from daskgrad.compiled.adjoints import (
+    ENTRIES,
     MANY,
     REPLACED,
     Pulled,
     Rule,
     adjoint,
     is_double,
-    kept_shape,
     where,
 )
 from daskgrad.compiled.lines import value_of
+from daskgrad.compiled.program import Diverged
 from daskgrad.compiled.steps import Step
 
 import_after("autograd.scipy.special", "daskgrad.compiled.special_calls")
@@ -86,7 +88,7 @@ def by_answer(pull: Callable) -> Rule:
 
 
 def pull_extreme(g: Any, ans: Any, x: np.ndarray, axis: int | None) -> np.ndarray:
-    shape = kept_shape(x, axis)
+    shape = kept_shape(x.shape, axis)
     chosen = x == ans.reshape(shape)
     return (g.reshape(shape) + 0.0) * chosen / np.add.reduce(chosen, axis=axis, keepdims=True)
 
@@ -106,15 +108,15 @@ def spread_of_entries(call: Pulled) -> Sequence[Any] | None:
 def pull_variance(g: Any, x: np.ndarray, axis: int | None, ddof: int) -> np.ndarray:
     gaps = x - np.mean(x, axis=axis, keepdims=True)
     count = x.size if axis is None else x.shape[axis]
-    return 2.0 * (g.reshape(kept_shape(x, axis)) + 0.0) * gaps / (count - ddof)
+    return 2.0 * (g.reshape(kept_shape(x.shape, axis)) + 0.0) * gaps / (count - ddof)
 
 
 def pull_deviation(g: Any, ans: Any, x: np.ndarray, axis: int | None, ddof: int) -> np.ndarray:
     count = x.size if axis is None else x.shape[axis]
     if count <= 1:
-        return np.zeros(x.shape) + g.reshape(kept_shape(x, axis)) * 0.0
+        return np.zeros(x.shape) + g.reshape(kept_shape(x.shape, axis)) * 0.0
     gaps = x - np.mean(x, axis=axis, keepdims=True)
-    return ((g / ans).reshape(kept_shape(x, axis)) + 0.0) * gaps / (count - ddof)
+    return ((g / ans).reshape(kept_shape(x.shape, axis)) + 0.0) * gaps / (count - ddof)
 
 
 of_c_order(anp.max, anp.min)(by_answer(pull_extreme))
@@ -128,7 +130,7 @@ def length(call: Pulled) -> Sequence[Any] | None:
 
 
 def pull_length(g: Any, ans: Any, x: np.ndarray) -> np.ndarray:
-    shape = kept_shape(x, None)
+    shape = kept_shape(x.shape, None)
     slope, divisor = flat_at_zero(x, ans.reshape(shape))
     return g.reshape(shape) / divisor * slope
 
@@ -246,6 +248,27 @@ def solution(call: Pulled) -> Sequence[Any] | None:
     pulled = call.write(f"np.linalg.solve({call.arg(0)}.T, {call.full()})")
     texts = {0: written(call, pull_of_matrix, pulled, call.ans), 1: pulled}
     return [texts[argnum] for argnum in step.argnums]
+
+
+@adjoint(linalg.slogdet)
+def log_of_determinant(call: Pulled) -> Sequence[Any] | None:
+    matrix = call.keep(f"{call.writer.name(regular)}({call.arg(0)}, {call.ans})")
+    return [f"{call.g} * np.linalg.inv({matrix}).T"]
+
+
+def regular(matrix: np.ndarray, slogdet: tuple) -> np.ndarray:
+    """The matrix; the tape's rule has an error for a singular one."""
+    if not slogdet[0]:
+        raise Diverged
+    return matrix
+
+
+def has_matrix(step: Step) -> bool:
+    matrix = value_of(step.args[0])
+    return type(matrix) is np.ndarray and is_double(matrix) and matrix.ndim == 2
+
+
+ENTRIES[linalg.slogdet] = 1, has_matrix
 
 
 def is_matrix(given: Any) -> bool:

@@ -15,7 +15,6 @@ from fuzz_seeds import fuzz
 
 from daskgrad.backends.autograd.forward import linearize
 from daskgrad.backends.autograd.reverse import trace
-from daskgrad.compiled import library_calls  # noqa: F401  its rules are entered
 from daskgrad.compiled.program import Diverged
 from daskgrad.compiled.recording import record
 from daskgrad.compiled.signatures import are_same

@@ -17,7 +17,6 @@ from fuzz_seeds import fuzz
 
 import daskgrad as dg
 from daskgrad.backends.autograd.reverse import trace
-from daskgrad.compiled import library_calls  # noqa: F401  its rules are entered
 from daskgrad.compiled.program import Diverged
 from daskgrad.compiled.recording import record
 from daskgrad.compiled.signatures import are_same

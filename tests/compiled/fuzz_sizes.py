@@ -16,7 +16,6 @@ from captured_calls import ones_like
 from fuzz_seeds import fuzz
 
 from daskgrad.backends.autograd.reverse import trace
-from daskgrad.compiled import library_calls  # noqa: F401  its rules are entered
 from daskgrad.compiled.program import Diverged
 from daskgrad.compiled.recorded_tape import tape_of
 from daskgrad.compiled.recording import record

@@ -5,7 +5,9 @@ import autograd.scipy.special as special
 import autograd.scipy.stats as stats
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
+import daskgrad as dg
 from daskgrad.backends.autograd.reverse import trace
 from daskgrad.compiled.program import Diverged
 from daskgrad.compiled.recording import record
@@ -16,6 +18,8 @@ ORDINARY = np.array([[0.3, -1.2, 0.9], [1.7, 0.4, -0.6], [-0.2, 1.1, 2.3], [0.8,
 ERRORS = (NotImplementedError, TypeError, np.linalg.LinAlgError)  # of singular matrices
 PLACES = [(0, 0), (1, 2), (3, 1)]
 NUMBERS = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e300]
+
+COUNTS = np.arange(12).reshape(4, 3) % 5
 
 MODELS = {
     "max": lambda x: np.max(x, axis=0) * np.max(x),
@@ -42,6 +46,27 @@ MODELS = {
     "solve": lambda x: np.linalg.solve(x[:3] + 5.0 * np.eye(3), x[3]),
     "inv": lambda x: np.linalg.inv(x[:3] + 5.0 * np.eye(3)),
     "det": lambda x: np.linalg.det(x[:3]) + np.linalg.slogdet(x[1:])[1],
+    "slogdet": lambda x: np.linalg.slogdet(x[:3] * x[1])[1] * x[0],
+    "slogdet of a view": lambda x: np.linalg.slogdet(x[:3][:2, :2])[1] * x[0, 0],
+    "slogdet in Fortran order": lambda x: np.linalg.slogdet(x[1:].T)[1] * np.sum(x.T, axis=0),
+    "both of slogdet": lambda x: (
+        np.multiply(*np.linalg.slogdet(x[:3])) * np.linalg.slogdet(x[1:])[-1]
+    ),
+    "slogdet twice": lambda x: (lambda both: both[1] * x + both[1] * both[0])(
+        np.linalg.slogdet(x[:3])
+    ),
+    "sums over two axes": lambda x: (
+        np.sum(x * x, axis=(0, 1)) * np.mean(np.sin(x)[:, None] * x[0], axis=(0, -1))
+    ),
+    "sums over no axis": lambda x: np.sum(x, axis=()) * np.mean(x, axis=(-2, 1), keepdims=True),
+    "products with counts": lambda x: np.dot(COUNTS, x[0]) * (COUNTS @ x.T)[:, 0] @ COUNTS,
+    "vectors and counts": lambda x: (
+        x[0] @ COUNTS[:3] * np.dot(COUNTS[0], x[1]) + np.sum(np.dot(x, COUNTS[1]))
+    ),
+    "logaddexp": lambda x: (
+        np.logaddexp(0.0, x) + np.logaddexp(x[0], x[:, :1]) / np.logaddexp2(x, 1)
+    ),
+    "arctan2": lambda x: np.arctan2(x, x[0]) * np.arctan2(1.0, x) + np.arctan2(x[:, :1], 2),
     "cholesky": lambda x: np.linalg.cholesky(anp.dot(x.T, x) + np.eye(3)),
     "atleast": lambda x: np.atleast_2d(x[0]) * np.atleast_1d(x[1]),
 }
@@ -79,3 +104,11 @@ def outcome_of_tape(fun, program, x):
         return [*outputs, *tape.pull(program.examples)]
     except ERRORS:
         return []
+
+
+def test_a_determinant_that_becomes_zero_is_the_tapes_error():
+    gradient = dg.grad(dg.delayed(lambda x: np.linalg.slogdet(x)[1], compile=True))
+    for _ in range(12):
+        assert_array_equal(gradient(np.diag([2.0, 4.0])), np.diag([0.5, 0.25]))
+    with pytest.raises(NotImplementedError, match=r"np\.linalg\.slogdet has no derivative rule"):
+        gradient(np.ones((2, 2)))

@@ -13,10 +13,7 @@ from functions_all import TABLE, in_runs
 from sweep import DOMAIN_ERRORS, calls_of
 
 from daskgrad.backends.autograd.reverse import backward_order, trace
-from daskgrad.compiled import (
-    backward,
-    library_calls,  # noqa: F401  its rules are entered
-)
+from daskgrad.compiled import backward
 from daskgrad.compiled.adjoints import ADJOINTS, UNARY, Pulled
 from daskgrad.compiled.program import Diverged
 from daskgrad.compiled.recording import record

@@ -16,10 +16,7 @@ from test_programs import moved
 
 import daskgrad as dg
 from daskgrad.backends.autograd import linearize, trace
-from daskgrad.compiled import (
-    backend,
-    library_calls,  # noqa: F401  its rules are entered
-)
+from daskgrad.compiled import backend
 from daskgrad.compiled.program import Diverged
 from daskgrad.compiled.recording import record
 from daskgrad.compiled.signatures import are_same

@@ -40,17 +40,23 @@ def product_rule(fun: Callable, *adjoints: Callable) -> Callable:
 
 
 def is_simple(a: Any, b: Any) -> bool:
-    """Whether both are vectors or matrices of one real dtype."""
+    """Whether both are vectors or matrices of one real dtype, or one of them of integers."""
     return (
         type(a) is np.ndarray
         and type(b) is np.ndarray
-        and a.dtype == b.dtype
-        and a.dtype.kind == "f"
+        and are_simple_dtypes(a.dtype, b.dtype)
         and 1 <= a.ndim <= 2
         and 1 <= b.ndim <= 2
         and a.size > 0
         and b.size > 0
     )
+
+
+def are_simple_dtypes(a: np.dtype, b: np.dtype) -> bool:
+    """Of integers beside double precision a product makes no other copy than its adjoint does."""
+    if a == b:
+        return a.kind == "f"
+    return {a.kind, b.kind} <= {"f", "i", "u", "b"} and np.float64 in (a, b)
 
 
 def together(first: Callable, second: Callable | None = None) -> Callable[[Any], tuple]:

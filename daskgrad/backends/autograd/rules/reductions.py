@@ -51,20 +51,38 @@ UNKNOWN = "unknown"
 
 
 def reduced_axis(args: tuple, kwargs: dict) -> Any:
-    """The axis over which an array is summed, ``None`` for all, or ``UNKNOWN``."""
+    """The axis or axes over which an array is summed, ``None`` for all, or ``UNKNOWN``."""
     if type(args[0]) is not np.ndarray or args[0].ndim == 0 or kwargs.keys() - {"axis", "keepdims"}:
         return UNKNOWN
     if len(args) > 1:
-        return args[1] if len(args) == 2 and type(args[1]) is int else UNKNOWN
+        return args[1] if len(args) == 2 and is_axis(args[1]) else UNKNOWN
     axis = kwargs.get("axis")
-    return axis if axis is None or type(axis) is int else UNKNOWN
+    return axis if axis is None or is_axis(axis) else UNKNOWN
+
+
+def is_axis(given: Any) -> bool:
+    return type(given) is int or (type(given) is tuple and all([type(n) is int for n in given]))
+
+
+def kept_shape(shape: Sequence[int], axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
+    """The shape of a reduction that keeps its axes."""
+    axes = axis if type(axis) is tuple else (axis,)
+    if None in axes:
+        return (1,) * len(shape)
+    return tuple([1 if n in axes or n - len(shape) in axes else m for n, m in enumerate(shape)])
+
+
+def count_of_terms(shape: Sequence[int], axis: int | tuple[int, ...] | None) -> np.integer:
+    """How many entries of an array are added up in each sum over these axes."""
+    kept = kept_shape(shape, axis)
+    return np.prod([m for m, n in zip(shape, kept, strict=True) if m != n], dtype=int)
 
 
 def spread_pullback(
-    shape: tuple, dtype: np.dtype, axis: int | None, is_mean: bool
+    shape: tuple, dtype: np.dtype, axis: int | tuple[int, ...] | None, is_mean: bool
 ) -> Callable[[Any], tuple]:
-    """Spreads a cotangent over the axis that was summed; ``g + 0`` is autograd's."""
-    kept = tuple([1 if axis in (None, n, n - len(shape)) else m for n, m in enumerate(shape)])
+    """Spreads a cotangent over the axes that were summed; ``g + 0`` is autograd's."""
+    kept = kept_shape(shape, axis)
 
     def sum_pullback(g: Any) -> tuple:
         if not is_plain(g):
@@ -72,7 +90,7 @@ def spread_pullback(
             return (spread / count if is_mean else spread,)
         g = g.reshape(kept) + np.zeros((), dtype)
         if is_mean:
-            g = g / np.prod(shape if axis is None else shape[axis])
+            g = g / count_of_terms(shape, axis)
         spread = np.empty(shape, g.dtype)
         spread[...] = g
         return (spread,)
