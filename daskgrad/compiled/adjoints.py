@@ -1,7 +1,7 @@
 """Adjoints: the lines that pull one call back, for calls that are made most often.
 
-Each entry writes the expressions that the tape's rule of the primitive evaluates, for arrays and
-numbers in double precision; the values and the bits are the tape's. ``None`` instead of cotangents
+Each entry writes the expressions that the tape's rule of the primitive evaluates, for real arrays
+and numbers of one precision; the values and the bits are the tape's. ``None`` instead of cotangents
 says that the rule is not this one: then the tape's pullback itself is called. A cotangent may be
 *thin*: an array with axes of length one that stands for one of the full shape, as after a sum.
 """
@@ -96,7 +96,7 @@ class Pulled:
 
 def spread(thin: Any, shape: Shape) -> np.ndarray:
     """An array of this shape with the entries of a thin one."""
-    full = np.empty(shape)
+    full = np.empty(shape, np.result_type(thin))
     full[...] = thin
     return full
 
@@ -115,6 +115,11 @@ def shape_of(value: Any) -> Shape:
 
 def is_double(value: Any) -> bool:
     return type(value) in (np.ndarray, np.float64) and value.dtype == np.float64
+
+
+def is_real(value: Any) -> bool:
+    """Whether this is an array or number of NumPy's in double or single precision."""
+    return type(value) in (np.ndarray, np.float64, np.float32) and value.dtype.char in "df"
 
 
 Rule = Callable[[Pulled], Sequence[Any] | None]
@@ -244,8 +249,9 @@ def where(call: Pulled) -> Sequence[Any] | None:
     if len(call.step.args) != 3 or 0 in call.step.argnums:
         return None
     g, shapes = call.full(), [np.shape(call.value(argnum)) for argnum in call.step.argnums]
-    if not all([np.asarray(x).flags.c_contiguous for x in (call.writer.values[g], call.value(0))]):
-        return None  # the tape's zeros are in C order, and decide on that of the result
+    values = call.writer.values[g], call.value(0)
+    if not (is_double(values[0]) and all([np.asarray(x).flags.c_contiguous for x in values])):
+        return None  # the tape's zeros are in double precision and C order, as is then the result
     texts = {1: f"np.where({call.arg(0)}, {g}, 0.0)", 2: f"np.where({call.arg(0)}, 0.0, {g})"}
     pairs = zip(call.step.argnums, shapes, strict=True)
     return [fit(call, texts[argnum], shape) for argnum, shape in pairs]
@@ -352,15 +358,10 @@ def one_of_several(call: Pulled) -> Sequence[Any] | None:
 # ---------------------------------------------------------------------------------- products
 
 
-def are_simple(a: Any, b: Any) -> bool:
-    """Whether the tape's rule is ours, and both are in double precision, or one is of integers."""
-    return is_simple(a, b) and np.float64 in (a.dtype, b.dtype)
-
-
 @adjoint(anp.dot, free=range(2))
 def dot(call: Pulled) -> Sequence[Any] | None:
     a, b = call.value(0), call.value(1)
-    if call.step.kwargs or not are_simple(a, b):
+    if call.step.kwargs or not is_simple(a, b):
         return None
     g = call.full()
     x, y = call.arg(0), call.arg(1)
@@ -380,7 +381,7 @@ def dot(call: Pulled) -> Sequence[Any] | None:
 @adjoint(anp.matmul, free=range(2))
 def matmul(call: Pulled) -> Sequence[Any] | None:
     a, b = call.value(0), call.value(1)
-    if call.step.kwargs or not are_simple(a, b) or a.ndim != 2:
+    if call.step.kwargs or not is_simple(a, b) or a.ndim != 2:
         return None
     g, x, y = call.full(), call.arg(0), call.arg(1)
     first = f"np.matmul({g}, {y}.T)"

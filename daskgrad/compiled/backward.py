@@ -20,7 +20,7 @@ from daskgrad.compiled.adjoints import (
     Only,
     Pulled,
     Selected,
-    is_double,
+    is_real,
     is_thin,
     shape_of,
     spread,
@@ -124,6 +124,10 @@ class Backward:
     def _shape(self, step: Step) -> str:
         return self._writer.derive(shape_of, step)
 
+    def _zeros(self, step: Step) -> str:
+        dtype = "" if step.value.dtype == np.float64 else f", np.{step.value.dtype}"
+        return f"np.zeros({self._shape(step)}{dtype})"
+
     def _assign(self, text: str) -> str:
         if text in self._writer.values:
             return text
@@ -141,7 +145,7 @@ class Backward:
         step = place.step
         rule = ADJOINTS.get(step.fun)
         found = None
-        if rule and is_double(self._writer.values[g]) and self._is_simple(step):
+        if rule and self._is_simple(step, self._writer.values[g]):
             found = rule(Pulled(self._writer, step, g, self._assign, self._keep))
         if found is None or (is_only(found) and self._uses[id(step.parents[0])] > 1):
             return self._pull_opaque(place, g)
@@ -153,13 +157,17 @@ class Backward:
             else:
                 self._add(parent, self._assign(text))
 
-    def _is_simple(self, step: Step) -> bool:
-        """Whether all that is traced is in double precision, and other operands are, too."""
+    def _is_simple(self, step: Step, g: Any) -> bool:
+        """Whether the cotangent and all that is traced are real and of one precision, and it has
+        no more axes than the value, as after some rules of autograd's."""
+        values = [g, *[parent.value for parent in step.parents], step.value]
         if step.fun is ArrayBox.__getitem__:
-            return step.parents[0].is_plain
-        if step.fun is container_take or step.fun in ENTRIES:
-            return True
-        return step.is_plain and all([parent.is_plain for parent in step.parents])
+            values = values[:2]
+        elif step.fun is container_take or step.fun in ENTRIES:
+            values = [g]
+        if not all(map(is_real, values)) or np.ndim(g) > len(shape_of(step.value)):
+            return False
+        return len({value.dtype for value in values}) == 1
 
     def _pull_opaque(self, place: Place, g: str) -> None:
         step, writer = place.step, self._writer
@@ -214,11 +222,11 @@ class Backward:
             raise Unrecordable("a slice of a large array is used, whose cotangent stays a slice")
         previous = self._sums.get(id(step))
         if previous is None:
-            array = self._assign(f"np.zeros({self._shape(step)})")
+            array = self._assign(self._zeros(step))
         elif previous.is_ours and type(values[previous.name]) is np.ndarray:
             array = self._full(previous.name, step)
         else:
-            array = self._assign(f"np.asarray(np.zeros({self._shape(step)}) + {previous.name})")
+            array = self._assign(f"np.asarray({self._zeros(step)} + {previous.name})")
         self._sums[id(step)] = Sum(array, True)
         part = values[array][eval(piece.where, values)]
         if not piece.distinct:

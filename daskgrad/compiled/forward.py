@@ -17,7 +17,7 @@ from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vspaces import ArrayVSpace
 
 from daskgrad.backends.autograd.custom import call_rule
-from daskgrad.compiled.adjoints import REPLACED, is_double
+from daskgrad.compiled.adjoints import REPLACED, is_real
 from daskgrad.compiled.boxes import IN_PLACE, same
 from daskgrad.compiled.functions import PYTHONS_OWN, REDUCTIONS, raw
 from daskgrad.compiled.lines import Line, Writer, holds, value_of
@@ -141,11 +141,11 @@ def text_of_reduction(writer: Writer, step: Step) -> str | None:
 
 def is_array(given: Any) -> bool:
     value = value_of(given)
-    return type(value) is np.ndarray and is_double(value)
+    return type(value) is np.ndarray and is_real(value)
 
 
 def are_operands(args: Sequence[Any]) -> bool:
     """Whether an operator has the bits of the ufunc: one is NumPy's, and none is of other types."""
     values = list(map(value_of, args))
-    are_known = all([is_double(value) or type(value) in (int, float) for value in values])
-    return are_known and any(map(is_double, values))
+    are_known = all([is_real(value) or type(value) in (int, float) for value in values])
+    return are_known and any(map(is_real, values))

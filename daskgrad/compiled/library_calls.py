@@ -38,12 +38,13 @@ adjoint(trace_primitives_map[np.where], free=range(3))(where)
 
 
 def of_c_order(*funs: Any, free: range = range(1)) -> Callable[[Rule], Rule]:
-    """Enters a rule for cotangents in C order: that of the result depends on it, and in sums over
-    axes the tape's has all axes."""
+    """Enters a rule for cotangents in double precision and C order: that of the result depends on
+    it, and in sums over axes the tape's has all axes."""
 
     def enter(rule: Rule) -> Rule:
         def guarded(call: Pulled) -> Sequence[Any] | None:
-            is_usual = np.asarray(call.writer.values[call.g]).flags.c_contiguous
+            g = call.writer.values[call.g]
+            is_usual = is_double(g) and np.asarray(g).flags.c_contiguous
             return rule(call) if is_usual else None
 
         adjoint(*funs, free=free)(guarded)
@@ -90,7 +91,12 @@ def by_answer(pull: Callable) -> Rule:
 def pull_extreme(g: Any, ans: Any, x: np.ndarray, axis: int | None) -> np.ndarray:
     shape = kept_shape(x.shape, axis)
     chosen = x == ans.reshape(shape)
-    return (g.reshape(shape) + 0.0) * chosen / np.add.reduce(chosen, axis=axis, keepdims=True)
+    count: Any
+    if axis is None:
+        count = np.count_nonzero(chosen)
+    else:
+        count = np.add.reduce(chosen, axis=axis, keepdims=True)
+    return (g.reshape(shape) + 0.0) * chosen / count
 
 
 @of_c_order(numpy_wrapper._primitive_var, numpy_wrapper._primitive_std)
@@ -106,17 +112,50 @@ def spread_of_entries(call: Pulled) -> Sequence[Any] | None:
 
 
 def pull_variance(g: Any, x: np.ndarray, axis: int | None, ddof: int) -> np.ndarray:
-    gaps = x - np.mean(x, axis=axis, keepdims=True)
-    count = x.size if axis is None else x.shape[axis]
-    return 2.0 * (g.reshape(kept_shape(x.shape, axis)) + 0.0) * gaps / (count - ddof)
+    gaps = x - mean(x, axis, True)
+    rest = length_along(x, axis) - ddof
+    return 2.0 * (g.reshape(kept_shape(x.shape, axis)) + 0.0) * gaps / rest
 
 
 def pull_deviation(g: Any, ans: Any, x: np.ndarray, axis: int | None, ddof: int) -> np.ndarray:
-    count = x.size if axis is None else x.shape[axis]
+    count = length_along(x, axis)
     if count <= 1:
         return np.zeros(x.shape) + g.reshape(kept_shape(x.shape, axis)) * 0.0
-    gaps = x - np.mean(x, axis=axis, keepdims=True)
+    gaps = x - mean(x, axis, True)
     return ((g / ans).reshape(kept_shape(x.shape, axis)) + 0.0) * gaps / (count - ddof)
+
+
+def length_along(x: np.ndarray, axis: int | None) -> int:
+    return x.size if axis is None else x.shape[axis]
+
+
+def mean(x: np.ndarray, axis: int | None = None, keepdims: Any = False) -> Any:
+    return np.add.reduce(x, axis=axis, keepdims=keepdims) / length_along(x, axis)
+
+
+def variance(
+    x: np.ndarray, axis: int | None = None, *, ddof: int = 0, keepdims: Any = False
+) -> Any:
+    gaps = x - mean(x, axis, True)
+    squares = np.add.reduce(np.square(gaps, gaps), axis=axis, keepdims=keepdims)
+    return squares / (length_along(x, axis) - ddof)
+
+
+def deviation(x: np.ndarray, axis: int | None = None, **given: Any) -> Any:
+    return np.sqrt(variance(x, axis, **given))
+
+
+def has_terms(step: Step) -> bool:
+    """Whether each mean is over more numbers than its degrees of freedom that are taken."""
+    axis, ddof = axis_of(step, "ddof", "keepdims"), step.kwargs.get("ddof", 0)
+    if isinstance(axis, str) or type(ddof) is not int or not is_array(step.args[0]):
+        return False
+    return length_along(value_of(step.args[0]), axis) > max(ddof, 0)
+
+
+REPLACED[numpy_wrapper._primitive_mean] = has_terms, mean
+REPLACED[numpy_wrapper._primitive_var] = has_terms, variance
+REPLACED[numpy_wrapper._primitive_std] = has_terms, deviation
 
 
 of_c_order(anp.max, anp.min)(by_answer(pull_extreme))
@@ -252,13 +291,21 @@ def solution(call: Pulled) -> Sequence[Any] | None:
 
 @adjoint(linalg.slogdet)
 def log_of_determinant(call: Pulled) -> Sequence[Any] | None:
-    matrix = call.keep(f"{call.writer.name(regular)}({call.arg(0)}, {call.ans})")
+    matrix = call.keep(f"{call.writer.name(regular)}({call.arg(0)}, {call.ans}[0])")
     return [f"{call.g} * np.linalg.inv({matrix}).T"]
 
 
-def regular(matrix: np.ndarray, slogdet: tuple) -> np.ndarray:
-    """The matrix; the tape's rule has an error for a singular one."""
-    if not slogdet[0]:
+@of_c_order(linalg.det)
+def determinant(call: Pulled) -> Sequence[Any] | None:
+    if not (has_matrix(call.step) and call.step.value):
+        return None
+    matrix = call.keep(f"{call.writer.name(regular)}({call.arg(0)}, {call.ans})")
+    return [f"{call.full()} * {call.ans} * np.linalg.inv({matrix}).T"]
+
+
+def regular(matrix: np.ndarray, det: float) -> np.ndarray:
+    """The matrix; the tape has another rule for a singular one, or an error."""
+    if not det:
         raise Diverged
     return matrix
 
@@ -268,7 +315,7 @@ def has_matrix(step: Step) -> bool:
     return type(matrix) is np.ndarray and is_double(matrix) and matrix.ndim == 2
 
 
-ENTRIES[linalg.slogdet] = 1, has_matrix
+ENTRIES[linalg.slogdet] = 1, lambda step: has_matrix(step) and bool(step.value[0])
 
 
 def is_matrix(given: Any) -> bool:

@@ -112,12 +112,6 @@ class Step(Node):
         return kind_of(self.value)
 
     @property
-    def is_plain(self) -> bool:
-        """Whether the value is an array or number in double precision."""
-        value = self.value
-        return type(value) in (np.ndarray, np.float64) and value.dtype == np.float64
-
-    @property
     def ends_tape(self) -> bool:
         """Whether nothing is passed on, since the value has no derivative."""
         return self.kind in INTEGERS

@@ -73,17 +73,19 @@ MODELS = {
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", ["d", "f"])
 @pytest.mark.parametrize("name", MODELS)
-def test_the_bits_are_those_of_the_tape(name):
+def test_the_bits_are_those_of_the_tape(name, dtype):
     def fun(x):
         return [MODELS[name](x)]
 
-    program = write(record(fun, [ORDINARY], [True]), name, [0])
+    ordinary = ORDINARY.astype(dtype)
+    program = write(record(fun, [ordinary], [True]), name, [0])
     found = [outcome_of_program, outcome_of_tape]
     with np.errstate(all="ignore"):
         for number in NUMBERS:
             for count in range(len(PLACES) + 1):
-                x = ORDINARY.copy()
+                x = ordinary.copy()
                 x[tuple(zip(*PLACES[:count], strict=True))] = number
                 mine, right = [outcome(fun, program, x) for outcome in found]
                 assert are_same(mine, right), (number, count)

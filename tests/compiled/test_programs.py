@@ -106,10 +106,16 @@ def test_most_calls_are_recorded():
 
 
 @pytest.mark.parametrize(
-    ("first", "count"), [(0, 100), pytest.param(1000, 1000, marks=pytest.mark.long)]
+    ("dtype", "first", "count"),
+    [
+        ("d", 0, 100),
+        ("f", 0, 20),
+        pytest.param("d", 1000, 1000, marks=pytest.mark.long),
+        pytest.param("f", 5000, 300, marks=pytest.mark.long),
+    ],
 )
-def test_random_programs_have_the_bits_of_the_tape(first, count):
-    found = [fuzz_programs.differences(seed) for seed in range(first, first + count)]
+def test_random_programs_have_the_bits_of_the_tape(dtype, first, count):
+    found = [fuzz_programs.differences(seed, dtype) for seed in range(first, first + count)]
     assert not any(found), [first + n for n, each in enumerate(found) if each]
     assert found.count(None) < 0.02 * count
 
