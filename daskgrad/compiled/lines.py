@@ -6,7 +6,7 @@ written, and types and shapes are read off that value.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -180,3 +180,21 @@ def needed(lines: Sequence[Line], wanted: Iterable[str]) -> tuple[list[Line], se
             found.append(line)
             names |= line.uses
     return found[::-1], names
+
+
+def has_axes(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim > 0
+
+
+def released(lines: Sequence[Line], kept: Iterable[str], values: Mapping[str, Any]) -> list[Line]:
+    """The lines, with one after the last use of each array that they make and nobody keeps."""
+    arrays = {line.target for line in lines if has_axes(values.get(line.target))}
+    dead = arrays - set(kept)
+    found = []
+    for line in reversed(lines):
+        last = sorted(dead & (line.uses | {line.target}))
+        dead -= set(last)
+        if last:
+            found.append(Line("", f"del {', '.join(last)}"))
+        found.append(line)
+    return found[::-1]

@@ -11,7 +11,7 @@ import numpy as np
 from daskgrad.compiled import library_calls  # noqa: F401  its rules are entered
 from daskgrad.compiled.backward import Backward
 from daskgrad.compiled.forward import line_of, shape_check
-from daskgrad.compiled.lines import NAMES, Line, Parameter, Writer, needed, snapshot
+from daskgrad.compiled.lines import NAMES, Line, Parameter, Writer, needed, released, snapshot
 from daskgrad.compiled.program import Program, Source, code_of
 from daskgrad.compiled.repetitions import repeatable
 from daskgrad.compiled.steps import Recording, Step
@@ -48,6 +48,8 @@ def source_of(recording: Recording, name: str, order: Sequence[int]) -> Source:
     lines = [*lines, *backward.pullbacks]
     residuals = sorted(used & {*inputs, *[line.target for line in lines]})
     run_lines, _ = needed(lines, [*outputs, *residuals])
+    run_lines = released(run_lines, [*outputs, *residuals], writer.values)
+    pull_lines = released(pull_lines, pulled, writer.values)
     text = "\n".join(
         [
             *function("forward", inputs, run_lines, f"[{', '.join(outputs)}], {held(residuals)}"),

@@ -123,7 +123,7 @@ def both(name):
     return lambda x: program(BY_HAND, x), lambda x: program(TRACED, x), x
 
 
-@in_short("name", PROGRAMS, "in a graph", "items", "parameters of each item")
+@in_short("name", PROGRAMS, "in a graph", "parameters of each item")
 def test_the_gradient_is_the_models_on_every_scheduler(name, scheduler):
     mine, traced, x = both(name)
     assert_close(dg.value_and_grad(mine)(x), dg.value_and_grad(traced)(x))

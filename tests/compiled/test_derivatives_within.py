@@ -10,6 +10,7 @@ import autograd.numpy as anp
 import fuzz_derivatives
 import numpy as np
 import pytest
+from lengths import in_short
 from numpy.testing import assert_array_equal
 from outcomes import assert_same, derivatives_of, entries_of, outcome
 
@@ -170,7 +171,7 @@ def points(count=8):
     return [random.normal(size=5) for _ in range(count)]
 
 
-@pytest.mark.parametrize("name", WITHIN)
+@in_short("name", WITHIN, *list(WITHIN)[::2])
 def test_it_is_compiled_and_has_the_bits_of_the_tape(name):
     model = WITHIN[name]
     found, expected = (

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from functions_all import TABLE as FUNCTIONS
 from functions_all import in_runs
+from lengths import in_short
 from numpy.testing import assert_array_equal
 from outcomes import entries_of
 from sweep import calls_of
@@ -115,7 +116,7 @@ ASKED = {  # of a model, at a point and along a direction
 
 
 @pytest.mark.usefixtures("synchronous")
-@pytest.mark.parametrize("name", ASKED)
+@in_short("name", ASKED, *list(ASKED)[::2])
 def test_it_is_compiled_and_has_the_bits_of_the_tape(name):
     model, asked = ASKED[name]
 

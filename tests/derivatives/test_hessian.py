@@ -184,7 +184,7 @@ def test_single_precision_stays_single():
     assert gradient.dtype == product.dtype == np.float32
 
 
-@pytest.mark.parametrize("a_thread", [1, 3, 1000])
+@in_short("a_thread", [1, 3, 1000], 3)
 def test_the_bits_of_a_hessian_do_not_depend_on_how_much_is_evaluated_at_once(
     a_thread, monkeypatch, client
 ):

@@ -14,6 +14,7 @@ import autograd.numpy as np
 import dask
 import pytest
 from autograd import tracer
+from lengths import in_short
 
 import daskgrad as dg
 
@@ -147,7 +148,7 @@ def test_nested_derivatives_from_eight_threads_are_right(fun, points):
         assert wrong(derivative, points, expected) == 0.0
 
 
-@pytest.mark.parametrize("in_line", [0.0, 60.0], ids=["Dask's threads", "in line"])
+@in_short("in_line", [0.0, 60.0], 0.0, ids=["Dask's threads", "in line"])
 def test_gradients_on_dasks_threads_from_eight_threads_are_right(in_line):
     numbers = list(range(ROUNDS))
     with dask.config.set(scheduler="sync"):

@@ -256,7 +256,7 @@ def test_uneven_items_are_spread_by_what_they_cost(client):
 # ------------------------------------------------------------------------------ many workers
 
 
-@pytest.mark.parametrize("count", [3, 5, 8])
+@in_short("count", [3, 5, 8], 5)
 def test_partial_sums_are_merged_between_the_workers(count, monkeypatch):
     """A large point goes to one worker, which passes it on; one gradient comes back."""
     big = numpy.linspace(0.0, 1.0, 50_000)

@@ -144,7 +144,7 @@ PROGRAMS = {
     ),
     "no time": lambda m, p: m.solve_ivp(decay, (1.0, 1.0), p, args=(p[0],)).y,
 }
-SHORT = ("RK45, end", "DOP853, times", "Radau, times", "an end", "traced times", "events")
+SHORT = ("DOP853, times", "Radau, times", "events")
 
 
 @in_short("name", PROGRAMS, *SHORT)

@@ -125,7 +125,7 @@ def test_the_bits_of_a_sum_do_not_depend_on_the_grainsize(name):
         assert value_and_gradient(name, grainsize) == expected(name), grainsize
 
 
-@pytest.mark.parametrize("name", SUMS)
+@in_short("name", SUMS, *list(SUMS)[::2])
 def test_the_bits_of_a_sum_do_not_depend_on_the_scheduler(name, every_scheduler):
     results = every_scheduler(lambda: value_and_gradient(name, 8))
     assert set(results.values()) == {expected(name)}

@@ -10,6 +10,7 @@ import dask.bag as db
 import dask.dataframe as dd
 import pandas
 import pytest
+from lengths import in_short
 from numpy.testing import assert_allclose
 from samples import decades
 
@@ -76,7 +77,7 @@ ZIPS = {
 
 
 @pytest.mark.parametrize("model", [term, wave])
-@pytest.mark.parametrize("name", ZIPS)
+@in_short("name", ZIPS, "tuples", "placed")
 def test_a_zip_is_the_plain_loop_with_the_same_bits(name, model):
     expected = bits(value_and_gradient(model, dg.zip(*ZIPS["tuples"]()), 1))
     for grainsize in ("auto",) if name == "placed" else (1, 3, 8, 64, "auto"):
