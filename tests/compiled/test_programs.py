@@ -111,7 +111,7 @@ def test_most_calls_are_recorded():
         ("d", 0, 100),
         ("f", 0, 20),
         pytest.param("d", 1000, 1000, marks=pytest.mark.long),
-        pytest.param("f", 5000, 300, marks=pytest.mark.long),
+        pytest.param("f", 5000, 200, marks=pytest.mark.long),
     ],
 )
 def test_random_programs_have_the_bits_of_the_tape(dtype, first, count):
@@ -121,7 +121,7 @@ def test_random_programs_have_the_bits_of_the_tape(dtype, first, count):
 
 
 @pytest.mark.parametrize(
-    ("first", "count"), [(0, 20), pytest.param(2000, 300, marks=pytest.mark.long)]
+    ("first", "count"), [(0, 20), pytest.param(2000, 150, marks=pytest.mark.long)]
 )
 def test_calls_of_random_programs_have_the_bits_of_the_tape(first, count):
     found = [fuzz_programs.differences_of_calls(seed) for seed in range(first, first + count)]

@@ -309,7 +309,7 @@ def test_ragged_sums_on_every_scheduler(name, scheduler):
 
 
 @pytest.mark.parametrize(
-    ("first", "count"), [(0, 8), pytest.param(1000, 100, marks=pytest.mark.long)]
+    ("first", "count"), [(0, 8), pytest.param(1000, 50, marks=pytest.mark.long)]
 )
 def test_random_programs_at_many_sizes(first, count):
     counts = {"written": 0, "shared": 0, "not recorded": 0}

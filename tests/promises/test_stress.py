@@ -136,7 +136,7 @@ def one_thread(fun, points):
     ("fun", "points"),
     [
         (thrice, POINTS[::10]),
-        pytest.param(thrice, POINTS, marks=pytest.mark.long),
+        pytest.param(thrice, POINTS[::2], marks=pytest.mark.long),
         pytest.param(gradients_of_models, POINTS[::8], marks=pytest.mark.long),
     ],
     ids=["thrice", "thrice, at length", "graphs, at length"],
