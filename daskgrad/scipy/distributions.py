@@ -81,13 +81,13 @@ class Distribution:
         """The logarithm of ``cdf``."""
         if "logcdf" in self._functions:
             return self._call("logcdf", x, self._bind("logcdf", args, kwds), (-np.inf, 0.0))
-        return logarithm(self.cdf(x, *args, **kwds))
+        return logarithm(self.cdf(x, *args, **kwds), self.sf(x, *args, **kwds))
 
     def logsf(self, x: Any, *args: Any, **kwds: Any) -> Any:
         """The logarithm of ``sf``."""
         if "logsf" in self._functions:
             return self._call("logsf", x, self._bind("logsf", args, kwds), (0.0, -np.inf))
-        return logarithm(self.sf(x, *args, **kwds))
+        return logarithm(self.sf(x, *args, **kwds), self.cdf(x, *args, **kwds))
 
     def _bind(self, what: str, args: tuple, kwds: dict) -> list[Any]:
         """The values of all parameters."""
@@ -181,6 +181,14 @@ def positive(scale: Any) -> Any:
     return np.where(np.greater(value(scale), 0.0), scale, np.nan)
 
 
-def logarithm(probability: Any) -> Any:
+def logarithm(probability: Any, rest: Any) -> Any:
+    """The logarithm of a probability; ``rest`` is that of all else."""
+    is_large = np.less(value(rest), 0.5)
     with np.errstate(divide="ignore"):
-        return np.log(probability)
+        return exact_near_one(np.log(np.where(is_large, 0.5, probability)), rest)
+
+
+def exact_near_one(log: Any, rest: Any) -> Any:
+    """The logarithm of a probability; near one by the ``rest``, whose digits it would not have."""
+    is_large = np.less(value(rest), 0.5)
+    return np.where(is_large, np.log1p(-np.where(is_large, rest, 0.0)), log)

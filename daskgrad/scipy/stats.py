@@ -3,7 +3,8 @@
 Location, scale and shapes are differentiated, and so is the number of a continuous distribution.
 Methods: ``pdf``, ``logpdf`` (``pmf``, ``logpmf``), ``cdf``, ``sf``, ``logcdf``, ``logsf``, ``ppf``;
 NotImplementedError for one that a distribution does not have here. Formulas are those of SciPy's
-documentation.
+documentation. Logarithms of probabilities near one have all digits, too: they are ``log1p`` of the
+other tail.
 """
 
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from daskgrad.scipy.distributions import (
     POSITIVE,
     Continuous,
     Discrete,
+    exact_near_one,
     is_count,
     is_probability,
 )
@@ -29,6 +31,8 @@ from daskgrad.scipy.multivariate import multivariate_normal as multivariate_norm
 LOG_2, LOG_PI = np.log(2.0), np.log(np.pi)
 LOG_ROOT_2_PI = 0.5 * np.log(2.0 * np.pi)
 UNIT = (0.0, 1.0)
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(10)
+UNIT_NODES, UNIT_WEIGHTS = 0.5 * (NODES + 1.0), 0.5 * WEIGHTS
 
 
 def normal_logpdf(y: Any) -> Any:
@@ -233,7 +237,7 @@ halfnorm = Continuous(
     logpdf=lambda y: LOG_2 + normal_logpdf(y),
     cdf=lambda y: sc.erf(y / np.sqrt(2.0)),
     sf=lambda y: sc.erfc(y / np.sqrt(2.0)),
-    logsf=lambda y: LOG_2 + sc.log_ndtr(-y),
+    logsf=lambda y: exact_near_one(LOG_2 + sc.log_ndtr(-y), sc.erf(y / np.sqrt(2.0))),
     ppf=lambda q: sc.ndtri(0.5 * (1.0 + q)),
 )
 halfcauchy = Continuous(
@@ -274,7 +278,12 @@ nakagami = Continuous(
 )
 
 
-def invgauss_logsf(y: Any, mu: Any) -> Any:
+def invgauss_cdf(y: Any, mu: Any) -> Any:
+    second = np.exp(2.0 / mu + sc.log_ndtr(-(y / mu + 1.0) / np.sqrt(y)))
+    return sc.ndtr((y / mu - 1.0) / np.sqrt(y)) + second
+
+
+def invgauss_tail(y: Any, mu: Any) -> Any:
     """A difference of two probabilities by their logarithms, as both are small in the tail."""
     first = sc.log_ndtr(-(y / mu - 1.0) / np.sqrt(y))
     second = 2.0 / mu + sc.log_ndtr(-(y / mu + 1.0) / np.sqrt(y))
@@ -286,12 +295,9 @@ invgauss = Continuous(
     "mu",
     support=ABOVE_ZERO,
     logpdf=lambda y, mu: -LOG_ROOT_2_PI - 1.5 * np.log(y) - 0.5 * (y - mu) ** 2 / (y * mu**2),
-    cdf=lambda y, mu: (
-        sc.ndtr((y / mu - 1.0) / np.sqrt(y))
-        + np.exp(2.0 / mu + sc.log_ndtr(-(y / mu + 1.0) / np.sqrt(y)))
-    ),
-    sf=lambda y, mu: np.exp(invgauss_logsf(y, mu)),
-    logsf=invgauss_logsf,
+    cdf=invgauss_cdf,
+    sf=lambda y, mu: np.exp(invgauss_tail(y, mu)),
+    logsf=lambda y, mu: exact_near_one(invgauss_tail(y, mu), invgauss_cdf(y, mu)),
 )
 
 # ------------------------------------------------------------------------------ between bounds
@@ -336,12 +342,34 @@ pareto = Continuous(
 )
 
 
-def log_mass(a: Any, b: Any) -> Any:
-    """The logarithm of the normal probability between ``a`` and ``b``, in the tail near them."""
-    is_right = a > 0.0
+def scaled_mass(a: Any, b: Any) -> tuple[Any, Any]:
+    """The logarithm of a scale, and in it the normal probability between ``a`` and ``b``.
+
+    The scale is the probability of the smaller tail that has both; if they are near each other, so
+    that tails would cancel, it is the density at ``a``, and the integral is taken by nodes.
+    """
+    is_right, is_near = value(a) > 0.0, (value(b) - value(a)) * (1.0 + np.abs(value(a))) < 0.5
     low, high = np.where(is_right, -b, a), np.where(is_right, -a, b)
     above, below = sc.log_ndtr(high), sc.log_ndtr(low)
-    return above + np.log1p(-np.exp(below - above))
+    start, width = np.where(is_near, a, 0.0), np.where(is_near, b - a, 0.0)
+    steps = np.expand_dims(width, -1) * UNIT_NODES
+    ratios = np.exp(-steps * (np.expand_dims(start, -1) + 0.5 * steps))
+    return (
+        np.where(is_near, normal_logpdf(start), above),
+        np.where(is_near, width * np.dot(ratios, UNIT_WEIGHTS), -np.expm1(below - above)),
+    )
+
+
+def log_mass(a: Any, b: Any) -> Any:
+    """The logarithm of the normal probability between ``a`` and ``b``."""
+    scale, mass = scaled_mass(a, b)
+    return scale + np.log(mass)
+
+
+def part_of_mass(low: Any, high: Any, a: Any, b: Any) -> Any:
+    """The part of the probability between ``a`` and ``b`` that is between ``low`` and ``high``."""
+    scale, mass = scaled_mass(low, high)
+    return mass * np.exp(scale - log_mass(a, b))
 
 
 def truncnorm_ppf(q: Any, a: Any, b: Any) -> Any:
@@ -360,10 +388,12 @@ truncnorm = Continuous(
     support=lambda a, b: (a, b),
     valid=np.less,
     logpdf=lambda y, a, b: normal_logpdf(y) - log_mass(a, b),
-    logcdf=lambda y, a, b: log_mass(a, y) - log_mass(a, b),
-    logsf=lambda y, a, b: log_mass(y, b) - log_mass(a, b),
-    cdf=lambda y, a, b: np.exp(log_mass(a, y) - log_mass(a, b)),
-    sf=lambda y, a, b: np.exp(log_mass(y, b) - log_mass(a, b)),
+    logcdf=lambda y, a, b: exact_near_one(
+        log_mass(a, y) - log_mass(a, b), part_of_mass(y, b, a, b)
+    ),
+    logsf=lambda y, a, b: exact_near_one(log_mass(y, b) - log_mass(a, b), part_of_mass(a, y, a, b)),
+    cdf=lambda y, a, b: part_of_mass(a, y, a, b),
+    sf=lambda y, a, b: part_of_mass(y, b, a, b),
     ppf=truncnorm_ppf,
 )
 

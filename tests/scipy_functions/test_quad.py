@@ -10,7 +10,7 @@ from lengths import in_short
 from numpy.testing import assert_allclose
 
 import daskgrad as dg
-from daskgrad.scipy import integrate, quadrature
+from daskgrad.scipy import integrate, intervals
 
 P = np.array([1.3, 0.7])
 TIGHT = {"epsabs": 1e-11, "epsrel": 1e-11}
@@ -70,6 +70,85 @@ PROGRAMS = {
     )[0],
 }
 SHORT = ("args", "limits and args")
+
+
+BREAKS = {
+    "a point that jumps": lambda m, p: m.quad(
+        lambda x: np.where(x > p[1], p[0] * np.exp(x), np.cos(p[1] * x)),
+        -0.3, 2.0, points=[p[1]], **TIGHT,
+    )[0],
+    "points in reverse": lambda m, p: m.quad(
+        lambda x: np.abs(x - p[1]) * np.exp(-p[0] * x) + (x > p[1] ** 2),
+        2.0, p[1] - 0.7, points=[p[1], 0.1, p[1] ** 2], **TIGHT,
+    )[0],
+    "an array of points": lambda m, p: m.quad(
+        lambda x: np.maximum(x, p[0]) * np.where(x < p[1], x, p[0]), 0.0, 2.0, points=p, **TIGHT
+    )[0],
+    "points outside": lambda m, p: m.quad(
+        lambda x: np.abs(x - p[1]) * np.exp(x), 1.0, p[0], points=[p[1], p[0], p[0] + 2.0], **TIGHT
+    )[0],
+    "split at a jump": lambda m, p: sum(
+        m.quad(lambda x: np.where(x > p[1], p[0] * np.exp(x), x), *ends, **TIGHT)[0]
+        for ends in ((-0.3, p[1]), (p[1], 2.0))
+    ),
+    "split at a kink": lambda m, p: sum(
+        m.quad(lambda x: np.maximum(np.exp(-x) - p[0], 0.0) * bell(x, *p), *ends, **TIGHT)[0]
+        for ends in ((-3.0, -np.log(p[0])), (-np.log(p[0]), np.inf))
+    ),
+    "a jump and a kink that stay": lambda m, p: m.quad(
+        lambda x: wave(x, *p) * (x > 0.37) * np.abs(x - 1.1), -0.3, p[0], **TIGHT
+    )[0],
+    "a curve with a kink": lambda m, p: m.quad(
+        lambda x: np.abs(x - p[1]) ** 3 * np.exp(p[0] * x), -0.3, 2.0, **TIGHT
+    )[0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_breaks_that_move_are_differentiated_where_they_are_told(name):
+    program = BREAKS[name]
+    check_against_scipy(
+        lambda p: program(integrate, p), lambda p: program(scipy.integrate, p), P, rtol=1e-9
+    )
+
+
+KINKS = {
+    "within": lambda x, p: np.abs(x - p) * np.exp(x),
+    "where intervals meet": lambda x, p: np.maximum(x - 0.5 - (p - 0.37), 0.0) * np.exp(x),
+    "by an exponent": lambda x, p: np.exp(-np.abs(x - p)),
+    "by the other derivative": lambda x, p: np.abs(x - 0.37) * (x - p),
+    "next to a jump that stays": lambda x, p: np.abs(x - p) + (x > 0.36),
+}
+
+
+@pytest.mark.parametrize("given", [{}, {"points": [0.37]}])
+@pytest.mark.parametrize("name", KINKS)
+def test_second_derivatives_are_refused_where_a_kink_moves(name, given):
+    """A plain point does not tell how the kink moves."""
+
+    def program(p):
+        return integrate.quad(lambda x: KINKS[name](x, p), 0.0, 1.0, **given)[0]
+
+    def plain(p):
+        return scipy.integrate.quad(KINKS[name], 0.0, 1.0, args=(p,), epsabs=1e-12, limit=200)[0]
+
+    slope = (plain(0.37 + 1e-4) - plain(0.37 - 1e-4)) / 2e-4
+    assert_allclose(dg.grad(dg.delayed(program))(0.37), slope, rtol=1e-6)
+    if name == "by the other derivative":
+        assert_allclose(dg.hessian(dg.delayed(program))(0.37), 0.0, atol=1e-12)
+        return
+    with pytest.raises(RuntimeError, match="has no second derivative here: func has a kink at 0"):
+        dg.hessian(dg.delayed(program))(0.37)
+
+
+def test_second_derivatives_come_to_the_tolerances():
+    """Of the integrand they are singular where the first derivative is not."""
+
+    def program(p):
+        return integrate.quad(lambda x: np.abs(x - p) ** 1.5, 0.0, 1.0, points=[0.37], **TIGHT)[0]
+
+    expected = 1.5 * (np.sqrt(0.37) + np.sqrt(0.63))
+    assert_allclose(dg.hessian(dg.delayed(program))(0.37), expected, rtol=1e-8)
 
 
 @in_short("name", PROGRAMS, *SHORT)
@@ -164,10 +243,10 @@ ERRORS = {
         NotImplementedError,
         "quad has no derivative with weight='cos'; multiply func by it",
     ),
-    "points": (
-        lambda p: integrate.quad(lambda x: p * x, 0.0, 1.0, points=[0.4 * p]),
-        NotImplementedError,
-        "quad has no derivative by points=; split the integral there",
+    "points that are one": (
+        lambda p: integrate.quad(lambda x: p * x, 0.0, 1.0, points=[0.5 * p, 0.45 + 0.0 * p]),
+        RuntimeError,
+        "quad has no derivative where points= are the same number: they are 0.45, 0.45",
     ),
     "traced values in an object": (
         lambda p: integrate.quad(Line(p).at, 0.0, 1.0),
@@ -177,7 +256,32 @@ ERRORS = {
     "a limit at which it is infinite": (
         lambda p: integrate.quad(lambda x: np.abs(x - 0.9) ** -0.5, p, 1.0),
         RuntimeError,
-        "quad has no derivative by a limit at which func is not finite: it is inf at 0.9",
+        "quad has no derivative by a limit or point at which func is not finite: it is inf at 0.9",
+    ),
+    "a point at which it is infinite": (
+        lambda p: integrate.quad(lambda x: np.abs(x - 0.9) ** -0.5, 0.0, 1.0, points=[p]),
+        RuntimeError,
+        "quad has no derivative by a limit or point at which func is not finite: it is inf at 0.9",
+    ),
+    "a jump that moves": (
+        lambda p: integrate.quad(lambda x: np.where(x > 0.7 * p, np.exp(x), x), 0.0, 1.0),
+        RuntimeError,
+        "quad has no derivative here: func jumps at 0.63, .* give it among points=",
+    ),
+    "a jump that moves at a plain point": (
+        lambda p: integrate.quad(lambda x: p * (x > 0.7 * p), 0.0, 1.0, points=[0.63]),
+        RuntimeError,
+        "quad has no derivative here: func jumps at 0.63",
+    ),
+    "a jump that moves where intervals meet": (
+        lambda p: integrate.quad(lambda x: np.exp(x) * (x > p - 0.4), 0.0, 1.0),
+        RuntimeError,
+        "quad has no derivative here: func jumps at 0.5",
+    ),
+    "a jump that moves where halves of the line meet": (
+        lambda p: integrate.quad(lambda x: np.exp(-(x**2)) * (x > p - 0.9), -np.inf, np.inf),
+        RuntimeError,
+        "quad has no derivative here: func jumps at 0",
     ),
     "too singular": (
         lambda p: integrate.quad(lambda x: p * np.abs(x - 1.0) ** -0.9, 0.0, 1.0),
@@ -207,7 +311,7 @@ def test_what_has_no_derivative_is_an_error(case):
 
 def test_the_rule_is_exact_for_polynomials():
     powers = np.arange(32)
-    found = [np.dot(quadrature.WEIGHTS, quadrature.NODES**n) for n in powers]
+    found = [np.dot(intervals.WEIGHTS, intervals.NODES**n) for n in powers]
     assert_allclose(found, (1.0 + (-1.0) ** powers) / (powers + 1.0), atol=1e-15)
 
 

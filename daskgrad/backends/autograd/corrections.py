@@ -9,7 +9,7 @@ steps as traces. Sources: A. Griewank and A. Walther, Evaluating Derivatives, 20
 Deuflhard, Newton Methods for Nonlinear Problems, 2004, section 2.1, of steps with a fixed Jacobian.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import autograd.numpy as anp
@@ -84,14 +84,36 @@ def gradient(fun: Callable[[Any], Any], x: Any) -> Any:
     return np.zeros(np.shape(unboxed(x))) if pulled is None else pulled
 
 
-def number_and_slopes(
-    function: PlainFunction, number_of: Callable[[Callable], Any]
-) -> tuple[float, np.ndarray]:
-    """A number made of calls of a function, and its derivatives by what that closes over."""
-    (found,), tape = trace(lambda *boxes: [number_of(function.bound_to(boxes))], function.numbers)
-    pairs = zip(tape.pull([np.ones(())]), function.numbers, strict=True)
-    parts = [np.zeros(np.size(n)) if g is None else np.ravel(unboxed(g)) for g, n in pairs]
-    return float(unboxed(found)), np.concatenate([np.zeros(0), *parts])
+def derivatives_along(
+    function: PlainFunction, number_of: Callable[[Callable], Any], order: int
+) -> list[np.ndarray]:
+    """A number made of calls of a function, and its derivatives by what that closes over.
+
+    Those of first order are by each of the numbers, those of a higher one are the slopes of the
+    order before in one direction.
+    """
+
+    found: list[np.ndarray] = []
+
+    def slope(numbers: Sequence, order: int) -> Any:
+        """The derivative of an order in one direction; ``found`` gets all by the numbers."""
+        if not order:
+            number = number_of(function.bound_to(numbers))
+            found.append(np.reshape(unboxed(number), 1))
+            return number
+        _, tape = trace(lambda *boxes: [slope(boxes, order - 1)], numbers)
+        pairs = list(zip(tape.pull([np.ones(())]), function.numbers, strict=True))
+        slopes = [np.zeros(np.shape(n)) if g is None else g for g, n in pairs]
+        found.append(np.concatenate([np.zeros(0), *[np.ravel(unboxed(g)) for g in slopes]]))
+        return anp.real(sum([anp.sum(g * direction(np.shape(unboxed(g)))) for g in slopes]))
+
+    slope(function.numbers, order)
+    return found
+
+
+def direction(shape: tuple[int, ...]) -> np.ndarray:
+    """One of no particular symmetry."""
+    return 1.0 + 0.5 * np.cos(1.0 + np.arange(np.prod(shape, dtype=int))).reshape(shape)
 
 
 def regular_inverse(matrix: np.ndarray, what: str) -> np.ndarray:

@@ -37,6 +37,21 @@ def depth_of(array: Any) -> int:
     return depth
 
 
+def traces_of(array: Any) -> set[int]:
+    """The numbers of the traces in which a value is traced."""
+    found = set()
+    while isbox(array):
+        found.add(array._trace)
+        array = array._value
+    return found
+
+
+def number_at(fun: Callable, x: Any) -> Any:
+    """What a function returns at a number, as one number."""
+    found = as_array(fun(x))
+    return np.reshape(found, ()) if np.ndim(found) else found
+
+
 class PlainFunction:
     """A function that a model gives to SciPy, with its further arguments, for plain numbers.
 
@@ -48,6 +63,7 @@ class PlainFunction:
     def __init__(self, fun: Callable, args: Iterable = ()):
         self._given = fun, tuple(args)
         self.numbers: list[Any] = []
+        self._traces: set[int] = set()
         self.unchanged = self._with(self._plain_number)
         self.holds_others = False
 
@@ -57,6 +73,11 @@ class PlainFunction:
     @property
     def is_traced(self) -> bool:
         return bool(self.numbers) or self.holds_others
+
+    @property
+    def depth(self) -> int:
+        """By how many traces what was found is differentiated: the highest order there may be."""
+        return len(self._traces)
 
     def bound_to(self, numbers: Iterable) -> Callable:
         """The function with others in the place of the ``numbers``."""
@@ -71,6 +92,7 @@ class PlainFunction:
 
     def _plain_number(self, box: Any) -> Any:
         self.numbers.append(number_in(box))
+        self._traces |= traces_of(box)
         return self.numbers[-1]
 
     def _plain(self, leaf: Any) -> Any:
