@@ -29,7 +29,7 @@ class ModelsView(View):
         return bool(self.recorder.models)
 
     def build(self) -> list[Any]:
-        self.times, self.costs, self.loads = map(source_of_all, (TIMES, COSTS, LOADS))
+        self.times, self.costs, self.balance = map(source_of_all, (TIMES, COSTS, LOADS))
         self.slowest, self.grains = style.text(), style.text()
         return [self._time_plot(), self._cost_plot(), self._load_plot(), self.slowest, self.grains]
 
@@ -96,7 +96,7 @@ class ModelsView(View):
             height=0.7,
             fill_color="colour",
             line_color="colour",
-            source=self.loads,
+            source=self.balance,
         )
         rows = [("worker", "@worker"), ("model", "@model"), ("took", "@took")]
         style.hover(made, rows, [bars])
@@ -147,7 +147,7 @@ class ModelsView(View):
         made.y_range.factors = list(dict.fromkeys([bar[2] for bar in bars]))[::-1]
         made.height = 110 + 30 * len(made.y_range.factors)
         made.x_range.end = 1.03 * max([bar[1] for bar in bars], default=1.0)
-        replace(self.loads, bars, LOADS)
+        replace(self.balance, bars, LOADS)
 
     def _draw_costs(self, measured: dict[str, Costs]) -> None:
         bars = []
