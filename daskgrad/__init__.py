@@ -6,9 +6,12 @@ sums:         map_sum, reduce_sum, sum, zip, place, Shards
 derivatives:  value_and_grad, grad, vjp, jvp, hvp, gnvp, hessian, jacobian, per_item, differentiate
 checks:       check_grads, taylor_rates, debug_nans, explain
 settings:     PullbackPolicy, NondeterministicModelError
+to see:       report, record, dashboards
 
 ``docs/which_function.md`` says which one to call, and ``ARCHITECTURE.md`` where it is defined.
 """
+
+import importlib
 
 from daskgrad import random
 from daskgrad.backends.autograd import plain_calls, trace_numbers
@@ -45,12 +48,28 @@ trace_numbers.install()  # makes autograd's traces safe in threads
 
 __version__ = "0.1.0"
 
+ON_DEMAND = {  # what is loaded when it is first used, and the modules that define it
+    "dashboards": "daskgrad.dashboards",
+    "record": "daskgrad.dashboards.local",
+    "report": "daskgrad.dashboards.report",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in ON_DEMAND:
+        raise AttributeError(f"module 'daskgrad' has no attribute {name!r}")
+    module = importlib.import_module(ON_DEMAND[name])
+    found = globals()[name] = module if name == "dashboards" else getattr(module, name)
+    return found
+
+
 __all__ = [
     "NondeterministicModelError",
     "PullbackPolicy",
     "Shards",
     "check_grads",
     "custom_vjp",
+    "dashboards",
     "debug_nans",
     "delayed",
     "differentiate",
@@ -68,8 +87,10 @@ __all__ = [
     "per_item",
     "place",
     "random",
+    "record",
     "reduce_sum",
     "register_backend",
+    "report",
     "stop_gradient",
     "sum",
     "taylor_rates",

@@ -3,16 +3,19 @@
 import ast
 import functools
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
 import daskgrad
 
 ROOT = pathlib.Path(daskgrad.__file__).parent
+DASHBOARDS = ROOT.parent / "dashboards"  # installed as daskgrad.dashboards
 
 # A room imports rooms before it; ``random`` is a module, which all may import.
 ROOMS = "values backends compiled scipy models rules tasks graph sums".split()
-ROOMS += ["resident", "derivatives", "checks"]
+ROOMS += ["resident", "derivatives", "checks", "dashboards"]
 APART = {("rules", "tasks"), ("tasks", "rules")}  # neither imports the other
 WORKER = "random values backends compiled scipy models rules".split()  # plain Python and NumPy
 
@@ -22,25 +25,28 @@ LIBRARIES = {  # library -> the rooms and modules that may import it
     "dask": ["tasks", "graph.nodes", "resident", "derivatives", "checks.first_wrong_rule"],
     "dask.task_spec": ["tasks.task_graph", "tasks.task_functions", "tasks.collections"],
     "dask.highlevelgraph": ["tasks.task_graph", "tasks.collections"],
-    "distributed": ["tasks", "resident", "derivatives.in_line"],
+    "distributed": ["tasks", "resident", "derivatives.in_line", "dashboards"],
     "autograd": ["backends.autograd", "compiled"],
     "jax": ["backends.jax"],
     "torch": ["backends.torch"],
-    "bokeh": [],
+    "bokeh": ["dashboards.pages"],
     "scipy": [
         *("backends.autograd.rules", "scipy"),
         *("compiled.special_calls", "compiled.density_calls"),
     ],
 }
 LOCAL = ["resident.balance", "resident.spread", "resident.routes", "resident.allocator"]
+LOCAL += ["dashboards.recorder", "dashboards.trace", "dashboards.grains"]
 
 
 def name_of(path):
-    parts = path.relative_to(ROOT).with_suffix("").parts
+    root = DASHBOARDS.parent if DASHBOARDS in path.parents else ROOT
+    parts = path.relative_to(root).with_suffix("").parts
     return ".".join(part for part in parts if part != "__init__")
 
 
-MODULES = {name_of(path): path for path in sorted(ROOT.rglob("*.py"))}
+PATHS = sorted([*ROOT.rglob("*.py"), *DASHBOARDS.rglob("*.py")])
+MODULES = {name_of(path): path for path in PATHS}
 NAMES = sorted(name for name in MODULES if name)
 
 
@@ -122,6 +128,13 @@ def test_libraries_stay_behind_their_borders():
         for name in NAMES
     }
     assert {name: libraries for name, libraries in found.items() if libraries} == {}
+
+
+def test_bokeh_is_imported_by_the_pages_alone():
+    """Nobody who does not look at pages waits for it."""
+    code = "import sys, daskgrad as dg; dg.dashboards, dg.report; print('bokeh' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"
 
 
 def test_the_checks_see_an_upward_import_a_circle_and_a_trespass(monkeypatch):

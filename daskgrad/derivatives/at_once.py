@@ -6,13 +6,15 @@ their arguments are those of the tasks, and so are the bits. What is added when 
 for Dask, with the results so far as data.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from daskgrad.derivatives.in_line import Clock, capture_here
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.forward import DirectSums
-from daskgrad.tasks.keys import Stage
+from daskgrad.tasks import observers
+from daskgrad.tasks.keys import Stage, key_parts
 from daskgrad.tasks.task_graph import TaskGraph, where
 from daskgrad.values.carriers import carrier
 
@@ -81,6 +83,37 @@ class AtOnce(TaskGraph):
                 arg.reference = super().data(arg.key, arg.value)
             return arg.reference
         return [self._refer(item) for item in arg] if type(arg) is list else arg
+
+
+class ObservedAtOnce(AtOnce):
+    """The same, where observers are told of each task that runs here, under keys of this graph."""
+
+    def __init__(self, graph: Graph, direct: DirectSums, seconds: float):
+        super().__init__(graph, direct, seconds)
+        own = key_parts(self.key("value", "node"))
+        self._evaluation = "" if own is None else own.evaluation
+        self._told: dict[Any, Any] = {}  # the keys of tasks under which observers know them
+
+    def add(
+        self, key: Any, fun: Callable, *args: Any, annotations: dict[str, Any] | None = None
+    ) -> Any:
+        run = functools.partial(super().add, key, fun, *args, annotations=annotations)
+        if self._is_late:
+            return run()
+        given = [item for arg in args for item in (arg if type(arg) is list else (arg,))]
+        inputs = [self._told.get(each.key, each.key) for each in given if type(each) is Known]
+        parts = key_parts(key)
+        if parts is not None and parts.evaluation != self._evaluation:  # a node's key
+            self._told[key] = (f"{parts.stage}-{parts.model}-{self._evaluation}", *key[1:], "node")
+        return observers.run_observed(self._told.get(key, key), inputs, run)
+
+    def pick(
+        self, stage: Stage, name: str, fun: Callable, source: Any, *args: Any, **how: Any
+    ) -> Any:
+        picked = super().pick(stage, name, fun, source, *args, **how)
+        if type(picked) is Known:
+            self._told[picked.key] = self._told.get(source.key, source.key)
+        return picked
 
 
 def _known(items: list[Any]) -> list[Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from daskgrad.derivatives.at_once import AtOnce, Known
+from daskgrad.derivatives.at_once import AtOnce, Known, ObservedAtOnce
 from daskgrad.derivatives.in_line import InLine, seconds_in_line
 from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.graph.activity import Graph
@@ -13,6 +13,7 @@ from daskgrad.graph.variables import Variable
 from daskgrad.models.pullbacks import capture, each_of, pull_back
 from daskgrad.resident.call import ArrayTermsError
 from daskgrad.sums.item_sum import ReductionNode
+from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.supervision import LostError
 from daskgrad.tasks.task_graph import TaskGraph, Where, where
@@ -34,11 +35,12 @@ def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     if not seconds:
         warn_of_shipping(graph, client)
         return both_passes(graph, TaskGraph(where()))
-    if client is None and graph.is_one_call:
+    if client is None and graph.is_one_call and not observers.observers:
         return one_call(graph)
     direct = DirectSums(client)
     if client is None:
-        return both_passes(graph, AtOnce(graph, direct, seconds), direct)
+        kind = ObservedAtOnce if observers.observers else AtOnce
+        return both_passes(graph, kind(graph, direct, seconds), direct)
     tasks = TaskGraph(Where.CLUSTER)
     return both_passes(graph, tasks, direct, InLine(graph, tasks, direct, seconds).compute)
 

@@ -1,5 +1,6 @@
 """Gradients: records the nodes of a function, runs both passes and collects the gradients."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from daskgrad.derivatives.recording import Recording, document
 from daskgrad.derivatives.shortcut import shortcut_of
 from daskgrad.derivatives.storage import require_storage, write
 from daskgrad.graph.nodes import Node
+from daskgrad.tasks import observers
 from daskgrad.values.descriptions import require_pair
 from daskgrad.values.memory import of_its_own
 from daskgrad.values.trees import flatten, unflatten
@@ -70,6 +72,7 @@ def value_and_grad(
         found = shortcut(args) if shortcut is not None and not kwargs else None
         if found is not None:
             return found
+        start = time.time() if observers.observers else None
         recorded = Recording(fun, name, argnums, args, borrows=True)
         try:
             if out is not None:
@@ -77,6 +80,10 @@ def value_and_grad(
             value, aux, gradients = compute_gradients(recorded, kwargs, has_aux)
         finally:
             recorded.give_back()
+        if start is not None:
+            points = [args[number] for number in recorded.numbers]
+            told = observers.Evaluated(name, points, value, gradients, start, time.time())
+            observers.tell_evaluated(told)
         gradient = as_argnums(gradients, argnums)
         if out is not None:
             gradient = write(gradient, out)

@@ -8,6 +8,7 @@ small nodes around it run here meanwhile. The bits are those of the graph: the s
 the same blocks, added in the same order.
 """
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -35,6 +36,7 @@ from daskgrad.sums.block_tasks import Summand, TracedSum
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.item_sum_passes import build_captures
 from daskgrad.sums.node_sum import build_sum
+from daskgrad.tasks import observers
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.settings import setting
 from daskgrad.tasks.task_graph import TaskGraph
@@ -199,7 +201,12 @@ class InLine:
             self._run_one(key)
 
     def _run_one(self, key: Any) -> None:
-        self._values[key] = self._tasks.run_one(key, self._values)
+        if observers.observers:
+            inputs = self._tasks.inputs(key)
+            run = functools.partial(self._tasks.run_one, key, self._values)
+            self._values[key] = observers.run_observed(key, inputs, run)
+        else:
+            self._values[key] = self._tasks.run_one(key, self._values)
         self._clock.put_off()
 
     def _hand_over(self, keys: Sequence[Any], later: Sequence[Any]) -> dict[Any, Any]:

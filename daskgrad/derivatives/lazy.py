@@ -81,7 +81,7 @@ def overlapping(
 def build_gradient(wrt: Variable, tasks: TaskGraph, forward: Forward, found: Any) -> Any:
     """Builds the task that puts the gradient of a variable, or of a part, in its structure."""
     return tasks.add(
-        tasks.key("cotangent", wrt.name),
+        tasks.key("cotangent", wrt.key_name),
         collect_gradient,
         forward.values[wrt],
         tuple([start for start, _ in found]),

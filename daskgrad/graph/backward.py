@@ -97,7 +97,7 @@ def build_backward(
         if backward.contributions[node]:
             total = accumulate(node, backward)
             if isinstance(node, Variable):
-                arrived[node] = tasks.keep("cotangent", node.name, total.cotangent)
+                arrived[node] = tasks.keep("cotangent", node.key_name, total.cotangent)
             else:
                 backward_tasks(node, backward, total)
     return arrived

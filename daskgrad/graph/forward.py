@@ -83,7 +83,7 @@ def build_forward(graph: Graph, tasks: TaskGraph, direct: DirectSums | None = No
         else:
             forward.values[node] = value_of_node(node, tasks, forward.values)
     for node in (graph.output, *graph.extras):  # in the graph, even if it is a variable
-        forward.values[node] = tasks.keep("value", node.name, forward.values[node])
+        forward.values[node] = tasks.keep("value", node.key_name, forward.values[node])
     return forward
 
 

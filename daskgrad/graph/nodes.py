@@ -33,17 +33,19 @@ names = Names()
 class Node(Collection, ArrayOperators):
     """One recorded call: its name, the nodes it takes in, and how its value is computed.
 
-    ``stage``: the first word of the keys of the tasks that compute its value. ``is_stopped``:
-    derivatives do not go through it to what it takes in.
+    ``key_name`` is what its tasks' keys call it, by which Dask's dashboard groups them. ``stage``:
+    the first word of the keys of the tasks that compute its value. ``is_stopped``: derivatives do
+    not go through it to what it takes in.
     """
 
     stage: Stage = "value"
     is_stopped = False
 
-    def __init__(self, name: str, inputs: Sequence["Node"]):
+    def __init__(self, name: str, inputs: Sequence["Node"], key_name: str | None = None):
         self.name = name
+        self.key_name = name if key_name is None else key_name
         self.inputs = tuple(inputs)
-        self.key: Key = names.key("value", name)
+        self.key: Key = names.key("value", self.key_name)
         self.annotations = dict(dask.get_annotations())
 
     def __repr__(self) -> str:
@@ -55,11 +57,11 @@ class Node(Collection, ArrayOperators):
 
     def build_task(self, tasks: TaskGraph, stage: Stage, fun: Callable, *args: Any) -> Any:
         """Builds a task with the node's name and annotations."""
-        return tasks.add(tasks.key(stage, self.name), fun, *args, annotations=self.annotations)
+        return tasks.add(tasks.key(stage, self.key_name), fun, *args, annotations=self.annotations)
 
     def build_pick(self, tasks: TaskGraph, stage: Stage, fun: Callable, *args: Any) -> Any:
         """As ``build_task``, for a part of a result: see ``TaskGraph.pick``."""
-        return tasks.pick(stage, self.name, fun, *args, annotations=self.annotations)
+        return tasks.pick(stage, self.key_name, fun, *args, annotations=self.annotations)
 
     def is_direct(self, graph: Any, client: Any) -> bool:
         """Whether it is a sum that can be evaluated directly, outside of a graph."""
@@ -88,7 +90,7 @@ class Constant(Node):
     """A value that is not differentiated: a large array, or a Dask collection of another kind."""
 
     def __init__(self, value: Any):
-        super().__init__("constant", ())
+        super().__init__("constants", ())  # a word that Dask's dashboard does not take for a hash
         self.value = value
 
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:

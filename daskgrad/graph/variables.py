@@ -30,7 +30,7 @@ class Variable(Node):
     def __init__(
         self, value: Any, name: str, container: "Variable | None" = None, first_leaf: int = 0
     ):
-        super().__init__(name, ())
+        super().__init__(name, (), None if container is None else container.key_name)
         self.primal = value
         self.leaves, self.structure = flatten(value)
         self._container = container  # not itself: a cycle would keep copies until it is collected

@@ -25,6 +25,15 @@ from daskgrad.values.trees import flatten
 logger = logging.getLogger("daskgrad")
 
 
+class TracedAgain:
+    """How often this process traced a model again, since its pullback had arrived empty."""
+
+    count = 0
+
+
+traced_again = TracedAgain()
+
+
 def evaluate(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     """The value of a call; traces nothing."""
     try:
@@ -109,6 +118,7 @@ def unpack_or_trace(
     if logger.isEnabledFor(logging.INFO):
         shapes = ", ".join(described_arguments(call, inputs))
         logger.info("model %r is traced again, called with (%s)", model.name, shapes)
+    traced_again.count += 1
     again = capture_again(model._replace(keep="tape"))
     require_same_value(captured, again.fingerprint, model)
     pullback = again.pullback

@@ -189,6 +189,7 @@ class EventLog:
             event["blocks"] += len(job.seconds)
             event["seconds"] += sum(job.seconds)
             event["stop"] = stop
+            event |= job.costs  # of the latest call
 
     def _tell(self) -> None:
         events, self._events = self._events, {}

@@ -107,6 +107,18 @@ class Job:
         model, _ = self._summand.value()
         return model.name
 
+    @property
+    def costs(self) -> dict[str, Any]:
+        """How many items a block and blocks a unit have, the runs of blocks, and their seconds."""
+        message = self._message
+        runs = [(start, stop) for start, stop, _ in message.runs]
+        return {
+            "block_items": message.block_items,
+            "unit": message.unit,
+            "runs": runs,
+            "block_seconds": self.seconds,
+        }
+
     def units(self) -> list["Unit"]:
         unit = self._message.unit
         starts = range(0, len(self._blocks), unit)

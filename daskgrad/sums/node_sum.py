@@ -61,7 +61,7 @@ def build_sum(
     named = node if of is None else of
 
     def add(group: Sequence[Any], is_last: bool) -> Any:
-        this = tasks.key(stage, named.name) if key is None or not is_last else key
+        this = tasks.key(stage, named.key_name) if key is None or not is_last else key
         args = (list(group), node.summation, is_last and are_all, named.name)
         return tasks.add(this, fun, *args, annotations=named.annotations)
 

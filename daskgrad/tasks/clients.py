@@ -6,6 +6,8 @@ from dask.callbacks import Callback
 from dask.config import config
 from distributed import Client, Worker, get_worker
 
+from daskgrad.tasks import observers
+
 CONNECTED = ("running", "connecting")
 
 
@@ -34,14 +36,16 @@ def is_alone() -> bool:
 
 
 def is_in_line() -> bool:
-    """Whether nobody takes part in an evaluation: no cluster, scheduler or callback, and no
-    annotation or setting of the caller's. It takes half a microsecond where that is so.
+    """Whether nobody takes part in an evaluation: no cluster, scheduler, callback or observer, and
+    no annotation or setting of the caller's. It takes half a microsecond where that is so.
     """
     try:
         seconds = config["daskgrad"]["inline"]["seconds"]
     except (KeyError, TypeError):
         return False
-    return bool(seconds) and not (Callback.active or dask.get_annotations()) and is_alone()
+    if Callback.active or observers.observers or dask.get_annotations():
+        return False
+    return bool(seconds) and is_alone()
 
 
 def has_client() -> bool:

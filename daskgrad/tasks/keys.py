@@ -9,7 +9,7 @@ import itertools
 import os
 import string
 import uuid
-from typing import Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from dask.typing import Key
 
@@ -39,6 +39,7 @@ def dashboard_name(name: str) -> str:
 
 
 PROCESS = uuid.uuid4().hex[:20]
+TOKEN = 32  # letters
 tokens = itertools.count()
 
 NAMES = 4096  # models whose names are remembered for messages
@@ -66,8 +67,33 @@ def task_label(key: Key) -> str:
     stage, _, rest = str(head).partition("-")
     if stage not in get_args(Stage) or not isinstance(key, tuple):
         return f"task {key!r}"
-    in_key = rest.rpartition("-")[0]
-    return f"{stage} of {_named.get(in_key, in_key)!r}"
+    return f"{stage} of {known_name(rest.rpartition('-')[0])!r}"
+
+
+class KeyParts(NamedTuple):
+    """What a key tells: the stage, the model's name as keys have it, and the evaluation."""
+
+    stage: str
+    model: str
+    evaluation: str
+
+
+def key_parts(key: Key) -> KeyParts | None:
+    """The parts of a key that ``Names`` made; None for any other key."""
+    return parts_of(key[0]) if isinstance(key, tuple) and len(key) > 2 else None
+
+
+@functools.lru_cache(maxsize=4096)
+def parts_of(head: Any) -> KeyParts | None:
+    stage, _, rest = str(head).partition("-")
+    model, _, token = rest.rpartition("-")
+    is_ours = stage in get_args(Stage) and len(token) == TOKEN and model
+    return KeyParts(stage, model, token) if is_ours else None
+
+
+def known_name(model: str) -> str:
+    """A model's own name, where keys with it were made in this process; else that in keys."""
+    return _named.get(model, model)
 
 
 def watched_key(key: Key) -> Key:

@@ -1,14 +1,16 @@
 """Task graph: the tasks of one evaluation, which Dask runs, or the calling thread."""
 
+import contextlib
 import functools
 import uuid
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from typing import Any
 
 import dask
 import dask.local
+import dask.multiprocessing
 import dask.threaded
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import DataNode, TaskRef
@@ -17,6 +19,7 @@ from dask.typing import Key
 from daskgrad.models.batches import for_each
 from daskgrad.models.finite import is_debugging
 from daskgrad.models.travel.policy import sent
+from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.collections import Collection, Result, what_stands_at
 from daskgrad.tasks.keys import Names, Stage, is_of_pullbacks, watched_key
@@ -168,8 +171,11 @@ class TaskGraph:
         built = self.high_level_graph()
         results = [Result(key, built) for key in keys]
         client = active_client()
-        run = None if client is None else Supervised(client)  # None: Dask chooses
-        return dask.compute(*results, traverse=False, optimize_graph=False, scheduler=run)
+        if client is not None:
+            run = Supervised(client)
+            return dask.compute(*results, traverse=False, optimize_graph=False, scheduler=run)
+        with self._observed() as how:
+            return dask.compute(*results, traverse=False, optimize_graph=False, **how)
 
     def persist(self) -> "TaskGraph":
         """Runs all tasks where Dask would; returns a graph that holds the results.
@@ -181,13 +187,31 @@ class TaskGraph:
         other = TaskGraph(self._where)
         other._constants = dict(self._constants)
         other._policy = self._policy
-        for result in dask.persist(*wanted, traverse=False, optimize_graph=False):
+        with self._observed() as how:
+            persisted = dask.persist(*wanted, traverse=False, optimize_graph=False, **how)
+        for result in persisted:
             held = result.__dask_graph__()[result.key]
             if isinstance(held, DataNode):
                 other._tasks[result.key] = held
             else:
                 other._futures.append(held)
         return other
+
+    @contextlib.contextmanager
+    def _observed(self) -> Iterator[dict[str, Any]]:
+        """A context in which Dask's local schedulers tell observers of tasks, and options for them.
+
+        Processes take several tasks at a time otherwise, and tell when the last of them is done.
+        """
+        if not observers.observers or dask.base.get_scheduler() not in LOCAL:
+            yield {}
+            return
+        tasks = {key: self.inputs(key) for key in self._tasks if not self._is_data(key)}
+        with observers.LocalTasks(tasks):
+            yield {"chunksize": 1}
+
+    def _is_data(self, key: Key) -> bool:
+        return not isinstance(self._tasks[key], Planned)
 
     def release(self) -> None:
         """Releases the results that this graph, or the one it is a copy of, holds on a cluster.
@@ -227,6 +251,7 @@ class TaskGraph:
 
 
 IN_PROCESS = (None, dask.threaded.get, dask.local.get_sync)
+LOCAL = (*IN_PROCESS, dask.multiprocessing.get)
 
 
 def where() -> Where:

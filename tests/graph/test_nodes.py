@@ -339,7 +339,7 @@ def test_a_large_constant_is_one_key_however_many_nodes_use_it():
     data = np.zeros(HEAVY)
     model = dg.delayed(lambda data, other: 0.0)
     total = dg.sum([model(data, data) for _ in range(4)])
-    keys = [key for key in total.__dask_graph__() if key_split(key) == "value-cons-tant"]
+    keys = [key for key in total.__dask_graph__() if key_split(key) == "value-constants"]
     assert len(keys) == 1
     assert np.shape(total.__dask_graph__()[keys[0]]()) == data.shape
 

@@ -283,11 +283,14 @@ def opens(source):
     return sorted(OPENING.intersection(words(tree)) | (of_socket - {"gethostname"}))
 
 
+PAGES = {"dashboards.pages", "dashboards.scheduler_plugin"}  # of the server that Dask has opened
+
+
 def test_no_module_opens_a_port():
     found = {name: opens(path.read_text()) for name, path in MODULES.items()}
     assert {name: ports for name, ports in found.items() if ports} == {}
     servers = {name: [i for i in imports_of(name) if i.startswith(SERVERS)] for name in MODULES}
-    assert {name: imported for name, imported in servers.items() if imported} == {}
+    assert {name for name, imported in servers.items() if imported} == PAGES
 
 
 def test_the_check_sees_an_open_port():

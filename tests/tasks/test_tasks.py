@@ -123,6 +123,37 @@ def test_the_tasks_of_a_gradient_are_named_by_stage_and_model():
     ]
 
 
+def test_all_parts_of_a_variable_are_one_group_of_tasks():
+    """On the stock dashboard's pages each prefix has a bar of its own."""
+    weights = dg.variable({"a": X, "b": [X, X], "large_1": X}, "ws")
+    total = energy(double(weights["a"]) + weights["b"][0] * weights["b"][1] + weights["large_1"])
+    _, gradient = dg.differentiate(total + energy(weights["a"]), weights)
+    names = {key_split(key) for key in gradient.__dask_graph__()}
+    assert {name for name in names if "ws" in name} == {"value-ws", "cotangent-ws"}
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_key_tells_its_parts(stage, name):
+    make = Names().key
+    parts = keys.key_parts(make(stage, name))
+    assert parts[:2] == (stage, SPOKEN[name])
+    assert keys.known_name(parts.model) == name
+    assert keys.key_parts(make("value", "other")).evaluation == parts.evaluation
+    assert keys.key_parts(Names().key(stage, name)).evaluation != parts.evaluation
+
+
+def test_keys_of_others_have_no_parts():
+    for key in (
+        "x",
+        ("x", 1),
+        "value-shard-0123",
+        ("forward-a-b", 1, 2),
+        ("sum-" + "0" * 32, 0, 0),
+    ):
+        assert keys.key_parts(key) is None
+
+
 def test_a_sum_is_called_by_its_name():
     v = dg.variable(X, "x")
     terms = dg.map_sum(lambda a, x: a * np.sum(x), [1.0, 2.0], v, name="prior")

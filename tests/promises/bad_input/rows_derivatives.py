@@ -479,4 +479,30 @@ ROWS = {
         TypeError,
         "takes 0 positional arguments",
     ),
+    # ------------------------------------------------------------------------------- to see
+    ("dashboards", "client", "an address"): (
+        lambda: dg.dashboards.mount("tcp://127.0.0.1:8786"),
+        TypeError,
+        "mount takes a distributed.Client; found 'tcp://127.0.0.1:8786'",
+    ),
+    ("record", "name", "a number"): (
+        lambda: dg.record(1).__enter__(),
+        TypeError,
+        "the name of a run that dg.record makes must be a string; found 1",
+    ),
+    ("report", "path", "a number"): (
+        lambda: dg.report(1).__enter__(),
+        TypeError,
+        "dg.report takes the path of a file; found 1",
+    ),
+    ("report", "path", "in no folder"): (
+        lambda: dg.report("no/such/folder/run.html").__enter__(),
+        FileNotFoundError,
+        "cannot write no/such/folder/run.html: its folder does not exist",
+    ),
+    ("report", "trace", "a list"): (
+        lambda: dg.report("run.html", trace=["run.json"]).__enter__(),
+        TypeError,
+        r"dg.report takes the path of a file; found list\(",
+    ),
 }

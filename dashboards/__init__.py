@@ -1,0 +1,46 @@
+"""Dashboards: live pages of gradients on Dask's dashboard, and reports; ``daskgrad.dashboards``.
+
+``recorder`` keeps the records, ``scheduler_plugin`` and ``local`` feed it, ``pages`` draws them.
+Nothing is recorded, and Bokeh is not imported, unless somebody asks.
+"""
+
+import pickle
+from typing import Any
+
+from distributed import Client, Scheduler
+
+from daskgrad.dashboards.scheduler_plugin import RecorderPlugin
+from daskgrad.dashboards.worker_plugin import NAME, CountingPlugin
+from daskgrad.values.descriptions import describe
+
+__all__ = ["mount"]
+
+
+def mount(client: Client) -> str:
+    """Adds the pages of gradients to a cluster's dashboard, and records from now on.
+
+    Returns the address of the first page; every page of the dashboard has an entry for it in its
+    navigation. A second call changes nothing. It holds until the cluster closes. A scheduler that
+    is started with ``dask scheduler --preload daskgrad.dashboards`` has the pages from the start.
+
+    Raises
+    ------
+    TypeError
+        if ``client`` is not a ``distributed.Client``.
+    ModuleNotFoundError
+        if Bokeh is not installed where the scheduler runs.
+    RuntimeError
+        if the scheduler has no dashboard.
+    """
+    if not isinstance(client, Client):
+        raise TypeError(f"dg.dashboards.mount takes a distributed.Client; found {describe(client)}")
+    client.register_plugin(RecorderPlugin())
+    client.register_plugin(CountingPlugin())
+    return client.dashboard_link.replace("/status", "/gradient")
+
+
+async def dask_setup(scheduler: Scheduler) -> None:
+    """Called by Dask where this module is preloaded."""
+    await scheduler.register_scheduler_plugin(RecorderPlugin(), name=NAME, idempotent=True)
+    plugin: Any = pickle.dumps(CountingPlugin())
+    await scheduler.register_worker_plugin(None, plugin=plugin, name=NAME, idempotent=True)

@@ -1,0 +1,152 @@
+"""Local: feeds a recorder from what this process evaluates, and records runs of evaluations."""
+
+import contextlib
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskgrad.dashboards.feeding import Feed
+from daskgrad.dashboards.recorder import Recorder, Row, Run
+from daskgrad.resident.presence import TOPIC
+from daskgrad.tasks import observers
+from daskgrad.tasks.clients import active_client
+from daskgrad.tasks.observers import Evaluated, Inputs, Observer, Ran, observed_by
+from daskgrad.tasks.waiting import in_loop
+from daskgrad.values.descriptions import describe
+from daskgrad.values.trees import flatten
+
+logger = logging.getLogger("daskgrad")
+
+SEND_EVERY = 0.5  # seconds between two messages to the scheduler
+
+
+class LocalObserver(Observer):
+    """Records the tasks and evaluations of this process, from all its threads."""
+
+    def __init__(self, recorder: Recorder):
+        self.recorder = recorder
+        self._feed = Feed(recorder)
+        self._rows = Rows()
+        self._lock = threading.Lock()
+
+    def planned(self, tasks: Inputs) -> None:
+        with self._lock:
+            self._feed.plan(tasks.items())
+
+    def ran(self, task: Ran) -> None:
+        parts = self._feed.parts(task.key)
+        if parts is not None:
+            times = {"start": task.start, "stop": task.stop}
+            where = {"worker": f"process {task.process}", "thread": task.thread}
+            with self._lock:
+                self._feed.add(task.key, parts, task.inputs, **times, **where)
+
+    def evaluated(self, evaluation: Evaluated) -> None:
+        """Evaluations that nobody records are a run called by the function."""
+        if not any(isinstance(each, RunObserver) for each in observers.observers):
+            with self._lock:
+                row = self._rows.next(evaluation, self.recorder.begin)
+                name = evaluation.name
+                self.recorder.add_rows(name, name, self.recorder.begin, [row])
+
+    def recorded(self, run: str, name: str, start: float, row: Sequence[float]) -> None:
+        with self._lock:
+            self.recorder.add_rows(run, name, start, [Row(*row)])
+
+
+class Rows:
+    """Makes a row of each evaluation; keeps the latest point, for the step to the next."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._point: np.ndarray | None = None
+
+    def next(self, evaluation: Evaluated, start: float) -> Row:
+        point, before = vector(evaluation.arguments), self._point
+        is_like = before is not None and before.shape == point.shape
+        step = float(np.linalg.norm(point - before)) if is_like else np.nan
+        norm = float(np.linalg.norm(vector(evaluation.gradients)))
+        row = Row(self._count, evaluation.stop - start, float(evaluation.value), norm, step)
+        self._count, self._point = self._count + 1, point
+        return row
+
+
+def vector(tree: Any) -> np.ndarray:
+    """The float and complex numbers of a pytree, in a new array."""
+    leaves = [np.ravel(leaf) for leaf in flatten(tree)[0] if np.asarray(leaf).dtype.kind in "fc"]
+    return np.concatenate([np.zeros(0), *leaves])
+
+
+class RunObserver(Observer):
+    """Makes rows of evaluations, tells other observers, and the scheduler twice a second."""
+
+    def __init__(self, run: Run):
+        self.run = run
+        self.id = uuid.uuid4().hex
+        self._rows = Rows()
+        self._unsent: list[Row] = []
+        self._sent = time.monotonic()
+        self._lock = threading.Lock()
+
+    def evaluated(self, evaluation: Evaluated) -> None:
+        with self._lock:
+            row = self._rows.next(evaluation, self.run.start)
+            self.run.add(row)
+            self._unsent.append(row)
+            for each in observers.observers:
+                each.recorded(self.id, self.run.name, self.run.start, row)
+            if time.monotonic() - self._sent > SEND_EVERY:
+                self._send()
+
+    def finish(self) -> None:
+        with self._lock:
+            self._send()
+
+    def _send(self) -> None:
+        rows, self._unsent = self._unsent, []
+        self._sent = time.monotonic()
+        client = active_client()
+        if client is None or not rows:
+            return
+        about = {"run": self.id, "name": self.run.name, "start": self.run.start}
+        message = {"action": "descent", **about, "rows": list(map(list, rows))}
+        scheduler: Any = client.scheduler
+        sent = in_loop(client, lambda: scheduler.log_event(topic=TOPIC, msg=message))
+        sent.add_done_callback(note_failure)
+
+
+def note_failure(sent: Any) -> None:
+    """A fit does not fail because nobody could be shown how it does."""
+    if sent.cancelled() or sent.exception() is not None:
+        logger.info("the scheduler was not told of recorded evaluations")
+
+
+@contextlib.contextmanager
+def record(name: str) -> Iterator[Run]:
+    """A context whose gradients make a run: value, gradient norm and step of each evaluation.
+
+    The page *Descent* of a cluster that ``dg.dashboards.mount`` was called for shows it live, and
+    ``dg.report`` draws it. Yields the run: ``run.shown`` are its rows, every one up to 2,048, then
+    every second, fourth ... one. What counts are calls of ``dg.value_and_grad`` and ``dg.grad``, in
+    all threads.
+
+    Raises
+    ------
+    TypeError
+        if the name is not a string.
+    """
+    if not isinstance(name, str):
+        raise TypeError(
+            f"the name of a run that dg.record makes must be a string; found {describe(name)}"
+        )
+    observer = RunObserver(Run(name, time.time()))
+    with observed_by(observer):
+        try:
+            yield observer.run
+        finally:
+            observer.finish()

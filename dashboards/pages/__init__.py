@@ -1,0 +1,113 @@
+"""Pages: the recorder's pictures on the dashboard of Dask's scheduler; needs Bokeh.
+
+The only modules that know Bokeh are here: a view for each page, ``style``, and this one, which puts
+them on the dashboard by what ``distributed`` has for its own pages, but does not document.
+"""
+
+import functools
+import pathlib
+from typing import Any, NamedTuple
+
+import distributed.http.utils
+import jinja2
+from bokeh.server.tornado import BokehTornado
+from distributed import Scheduler
+from distributed.dashboard.core import BokehApplication
+from distributed.dashboard.scheduler import template_variables
+from tornado.ioloop import IOLoop
+from tornado.web import RequestHandler
+
+from daskgrad.dashboards.pages.descent import DescentView
+from daskgrad.dashboards.pages.gradient import GradientView
+from daskgrad.dashboards.pages.graph import GraphView
+from daskgrad.dashboards.pages.memory import MemoryView
+from daskgrad.dashboards.pages.models import ModelsView
+from daskgrad.dashboards.pages.view import View
+from daskgrad.dashboards.recorder import Recorder
+
+UPDATE_EVERY = 500  # milliseconds
+
+
+class Page(NamedTuple):
+    """One page: its name, its route, and what makes its view of a recorder."""
+
+    name: str
+    route: str
+    view: type[View]
+
+
+PAGES = (
+    Page("Gradient", "gradient", GradientView),
+    Page("Graph", "gradient-graph", GraphView),
+    Page("Memory", "gradient-memory", MemoryView),
+    Page("Models", "gradient-models", ModelsView),
+    Page("Descent", "gradient-descent", DescentView),
+)
+
+NARROWER = "@media screen and (max-width: 1180px) { .navbar li a { padding: 11px 9px; } }\n"
+
+HTTP = pathlib.Path(distributed.http.utils.__file__).parent
+STATIC = HTTP / "static"
+FOLDERS = [pathlib.Path(__file__).parent, HTTP / "templates"]
+templates = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDERS), autoescape=False)
+
+
+def attach(scheduler: Scheduler, recorder: Recorder) -> None:
+    """Adds the pages to a scheduler's dashboard, and an entry to every page's navigation.
+
+    RuntimeError if the scheduler has no dashboard.
+    """
+    http: Any = scheduler.http_application
+    stock = next((each for each in http.applications if isinstance(each, BokehTornado)), None)
+    if stock is None:
+        raise RuntimeError(
+            "the scheduler has no dashboard, so it cannot show gradients: start it with a "
+            "dashboard_address, and with Bokeh installed"
+        )
+    variables = template_variables(scheduler)  # which all pages of this scheduler share
+    variables["pages"].append(PAGES[0].route)
+    variables["plots"] += [
+        {"url": page.route, "name": f"Gradient: {page.name}"} for page in PAGES[1:]
+    ]
+    documents = {f"/{page.route}": functools.partial(document, recorder, page) for page in PAGES}
+    application = BokehApplication(
+        documents, scheduler, prefix=stock.prefix, template_variables=variables
+    )
+    make_room(http, stock.prefix)
+    http.add_application(application)
+    application.initialize(IOLoop.current())
+    application.start()
+
+
+def make_room(http: Any, prefix: str) -> None:
+    """Serves the dashboard's style sheet with narrower entries for the navigation bar.
+
+    At 1,000 pixels one entry more would make the bar wrap, and cover what is below it.
+    """
+    sheet = STATIC.joinpath("css/base.css").read_text() + NARROWER
+    http.add_handlers(
+        ".*$", [(f"{prefix.rstrip('/')}/statics/css/base.css", Sheet, {"sheet": sheet})]
+    )
+
+
+class Sheet(RequestHandler):
+    """Serves one style sheet."""
+
+    def initialize(self, sheet: str) -> None:
+        self._sheet = sheet
+
+    def get(self) -> None:
+        self.set_header("Content-Type", "text/css")
+        self.finish(self._sheet)
+
+
+def document(
+    recorder: Recorder, page: Page, scheduler: Any, extra: dict[str, Any], doc: Any
+) -> None:
+    """Fills a browser's document, and updates it as long as it is open."""
+    view = page.view(recorder)
+    doc.title = f"{page.name}: daskgrad"
+    doc.template = templates.get_template("page.html")
+    doc.template_variables.update(extra, tabs=PAGES, tab=page)
+    doc.add_root(view.layout)
+    doc.add_periodic_callback(view.update, UPDATE_EVERY)

@@ -1,0 +1,95 @@
+"""Report: what was evaluated within a context, as one HTML file, and as a trace for Perfetto."""
+
+import contextlib
+import json
+import os
+import pathlib
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from distributed import Client
+
+from daskgrad.dashboards.local import LocalObserver
+from daskgrad.dashboards.recorder import Recorder
+from daskgrad.dashboards.scheduler_plugin import RecorderPlugin
+from daskgrad.dashboards.trace import trace_events
+from daskgrad.resident.connection import connections
+from daskgrad.resident.worker_plugin import EVENTS_EVERY
+from daskgrad.tasks.clients import active_client
+from daskgrad.tasks.observers import observed_by
+from daskgrad.values.descriptions import describe
+
+Path = str | os.PathLike[str]
+
+
+@contextlib.contextmanager
+def report(path: Path, trace: Path | None = None) -> Iterator[Recorder]:
+    """A context at whose end the file ``path`` shows what was evaluated within it.
+
+    It is one HTML file with everything in it: time line, graph, costs of models, memory of workers,
+    and the descent of each run (``dg.record``). It holds for every scheduler of Dask and for small
+    evaluations in the calling thread; on a cluster, for the client that is active at the start.
+    ``trace`` is a JSON file in Chrome's trace event format, which https://ui.perfetto.dev opens.
+
+    Tasks are drawn one by one up to the latest 20,000. Yields the ``Recorder``, whose attributes
+    hold the same numbers after the context.
+
+    Raises
+    ------
+    TypeError
+        if a path is neither a string nor a path.
+    FileNotFoundError
+        if the folder of a file does not exist.
+    ModuleNotFoundError
+        if Bokeh is not installed (``pip install bokeh``).
+    """
+    paths = [require_path(each) for each in (path, trace) if each is not None]
+    from daskgrad.dashboards.pages.report import page  # before anything is evaluated
+
+    recorder = Recorder()
+    client = active_client()
+    with observed_by(LocalObserver(recorder)):
+        with contextlib.nullcontext() if client is None else recorded(client, recorder):
+            try:
+                yield recorder
+            finally:
+                wait_for_events(client)
+        paths[0].write_text(page(recorder, paths[0].stem), encoding="utf-8")
+        if trace is not None:
+            paths[1].write_text(json.dumps(trace_events(recorder)), encoding="utf-8")
+
+
+def require_path(path: Any) -> pathlib.Path:
+    """The path of a file that can be written."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"dg.report takes the path of a file; found {describe(path)}")
+    found = pathlib.Path(path)
+    if not found.absolute().parent.is_dir():
+        raise FileNotFoundError(f"dg.report cannot write {found}: its folder does not exist")
+    return found
+
+
+@contextlib.contextmanager
+def recorded(client: Client, recorder: Recorder) -> Iterator[None]:
+    """Records what the scheduler sees, in a plugin of this report's own, and fetches it."""
+    name = f"daskgrad-report-{uuid.uuid4().hex}"
+    client.register_plugin(RecorderPlugin(name=name, has_pages=False), name=name)
+    try:
+        yield
+        recorder.absorb(client.run_on_scheduler(records, name=name))
+    finally:
+        client.unregister_scheduler_plugin(name)
+
+
+def records(name: str, dask_scheduler: Any) -> Recorder:
+    plugin = dask_scheduler.plugins[name]
+    plugin.sample()
+    return plugin.recorder
+
+
+def wait_for_events(client: Client | None) -> None:
+    """Workers that are called directly tell twice a second what they have evaluated."""
+    if client is not None and client in connections:
+        time.sleep(2 * EVENTS_EVERY)

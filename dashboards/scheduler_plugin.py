@@ -1,0 +1,164 @@
+"""Scheduler plugin: feeds a recorder from what Dask's scheduler sees, and from workers' events."""
+
+import time
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from distributed import Scheduler
+from distributed.diagnostics.plugin import SchedulerPlugin
+from tornado.ioloop import PeriodicCallback
+
+from daskgrad.dashboards.feeding import Feed
+from daskgrad.dashboards.recorder import Call, MemorySample, Recorder, Row
+from daskgrad.dashboards.worker_plugin import NAME, TRACED_AGAIN
+from daskgrad.resident.presence import TOPIC
+from daskgrad.tasks.keys import dashboard_name
+
+SAMPLE_EVERY = 1000  # milliseconds between two looks at the workers' memory
+PLACED = "value-shard"  # how the keys of placed items begin
+
+KINDS = {"forward": "pullbacks", "value": "values", "backward": "cotangents"}
+KINDS |= {"cotangent": "cotangents", "tangent": "tangents"}
+
+
+@dataclass(eq=False)
+class RecorderPlugin(SchedulerPlugin):
+    """Records the gradients of one scheduler; shows them as well if it ``has_pages``."""
+
+    idempotent = True
+
+    name: str = NAME
+    has_pages: bool = True
+    recorder: Recorder = field(default_factory=Recorder, repr=False)
+
+    async def start(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._feed = Feed(self.recorder)
+        self._held: dict[Hashable, tuple[str, str, int]] = {}  # worker, kind and bytes of results
+        self._placed: list[Hashable] = []
+        self._placed_counts: dict[str, int] = {}
+        self._sampling = PeriodicCallback(self.sample, SAMPLE_EVERY)
+        self._sampling.start()
+        self._note_workers()
+        if self.has_pages:
+            from daskgrad.dashboards.pages import attach
+
+            attach(scheduler, self.recorder)
+
+    async def close(self) -> None:
+        self._sampling.stop()
+
+    # ---- tasks
+
+    def update_graph(self, scheduler: Scheduler, *, tasks: Iterable[Any], **_: Any) -> None:
+        known = [self._scheduler.tasks[key] for key in tasks if key in self._scheduler.tasks]
+        self._feed.plan([(ts.key, [each.key for each in ts.dependencies]) for ts in known])
+
+    def transition(self, key: Any, start: Any, finish: Any, *_: Any, **details: Any) -> None:
+        parts = self._feed.parts(key)
+        if parts is None:
+            return
+        if start == "processing" and finish in ("memory", "erred"):
+            self._add_task(key, parts, finish == "erred", details)
+        elif start == "memory":
+            self._held.pop(key, None)
+            self.recorder.set_state(parts.evaluation, key, "released")
+        elif finish == "processing":
+            worker = self._scheduler.tasks[key].processing_on
+            where = "" if worker is None else worker.address
+            self.recorder.set_state(parts.evaluation, key, "running", where)
+
+    def _add_task(self, key: Any, parts: Any, has_failed: bool, details: dict[str, Any]) -> None:
+        computed = [each for each in details.get("startstops") or () if each["action"] == "compute"]
+        now = time.time()
+        start = computed[0]["start"] if computed else now
+        stop = computed[-1]["stop"] if computed else now
+        worker, nbytes = details.get("worker") or "", details.get("nbytes") or 0
+        task = self._scheduler.tasks.get(key)
+        self._feed.add(
+            key,
+            parts,
+            () if task is None else [each.key for each in task.dependencies],
+            worker=worker,
+            thread=details.get("thread") or 0,
+            start=start,
+            stop=stop,
+            nbytes=nbytes,
+            has_failed=has_failed,
+        )
+        if not has_failed:
+            self._held[key] = (worker, KINDS[parts.stage], nbytes)
+
+    # ---- events
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Takes in the events of workers that evaluate sums, and of runs that clients record."""
+        if topic != TOPIC or not isinstance(msg, dict):
+            return
+        if msg.get("action") == "evaluate":
+            self._add_calls(msg)
+        elif msg.get("action") == "descent":
+            rows = [Row(int(number), *rest) for number, *rest in msg["rows"]]
+            self.recorder.add_rows(msg["run"], msg["name"], msg["start"], rows)
+
+    def _add_calls(self, msg: dict[str, Any]) -> None:
+        model = dashboard_name(msg["model"])
+        self.recorder.learn_name(model, msg["model"])
+        worker = msg["worker"]
+        spent = (msg["start"], msg["stop"], msg["calls"], msg["blocks"], msg["seconds"])
+        self.recorder.add_call(Call(model, worker, *spent))
+        costs = (msg["block_items"], msg["unit"], msg["runs"], msg["block_seconds"])
+        self.recorder.add_block_costs(model, worker, *costs)
+
+    # ---- workers
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        self._note_workers()
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
+        self._note_workers()
+        self._held = {key: held for key, held in self._held.items() if held[0] != worker}
+
+    def restart(self, scheduler: Scheduler) -> None:
+        self._held.clear()
+        self._placed_counts.clear()
+        self.recorder.end_evaluations()
+
+    def _note_workers(self) -> None:
+        workers = self._scheduler.workers.values()
+        self.recorder.set_workers({ws.address: ws.nthreads for ws in workers})
+
+    def sample(self) -> None:
+        """Records what the workers hold, where anything was evaluated."""
+        if self.recorder.is_empty and not self._held:
+            return
+        workers = self._scheduler.workers
+        held: dict[str, dict[str, int]] = {address: {} for address in workers}
+        for worker, kind, nbytes in [*self._held.values(), *self._placed_bytes()]:
+            if worker in held:
+                held[worker][kind] = held[worker].get(kind, 0) + nbytes
+        for address, ws in workers.items():
+            held[address]["process"] = ws.memory.process
+            held[address]["spilled"] = ws.memory.spilled
+        limits = {address: ws.memory_limit or 0 for address, ws in workers.items()}
+        again = sum([ws.metrics.get(TRACED_AGAIN, 0) for ws in workers.values()])
+        self.recorder.add_memory(MemorySample(time.time(), held, limits, again))
+
+    def _placed_bytes(self) -> list[tuple[str, str, int]]:
+        """The bytes of placed items; their keys are looked for again when their number changes."""
+        prefix = self._scheduler.task_prefixes.get(PLACED)
+        groups = [] if prefix is None else prefix.groups
+        counts = {group.name: group.states["memory"] for group in groups}
+        if counts != self._placed_counts:
+            self._placed_counts = counts
+            start = f"{PLACED}-"
+            tasks = self._scheduler.tasks
+            self._placed = [key for key in tasks if type(key) is str and key.startswith(start)]
+        found = [self._scheduler.tasks.get(key) for key in self._placed]
+        return [
+            (ws.address, "placed items", max(task.nbytes, 0))
+            for task in found
+            if task is not None
+            for ws in task.who_has or ()
+        ]

@@ -1,0 +1,269 @@
+"""The pages on a scheduler's dashboard: mounted, shown where nothing has run yet, and still right
+after workers, clients and whole clusters have come and gone.
+"""
+
+import urllib.request
+from html.parser import HTMLParser
+
+import autograd.numpy as np
+import dask
+import numpy
+import pytest
+from clusters import cluster, kill, wait_until
+from distributed import Client, LocalCluster
+
+import daskgrad as dg
+
+pytest.importorskip("bokeh")
+from bokeh.document import Document
+
+from daskgrad.dashboards.local import LocalObserver
+from daskgrad.dashboards.pages import PAGES
+from daskgrad.dashboards.pages.style import HUES, INK, SHADES, shade
+from daskgrad.dashboards.recorder import Recorder
+from daskgrad.tasks.observers import observed_by
+
+X = numpy.array([0.3, 0.5, 0.9])
+STOCK = ("status", "workers", "tasks", "system", "profile", "graph", "groups")
+EVIL = "<script>alert(1)</script>"
+
+
+def wave(x):
+    return np.sin(x)
+
+
+def term(item, x):
+    return np.sum(np.sin(item * x))
+
+
+def graph(x):
+    return dg.delayed(lambda y: np.sum(y * y), name="total")(dg.delayed(wave, name=EVIL)(x))
+
+
+def get(client, page):
+    with urllib.request.urlopen(
+        client.dashboard_link.replace("status", page), timeout=30
+    ) as answer:
+        return answer.read().decode()
+
+
+def records(client, ask):
+    """What a function of the recorder says, on the scheduler."""
+
+    def on_scheduler(dask_scheduler):
+        return ask(dask_scheduler.plugins["daskgrad-recorder"].recorder)
+
+    return client.run_on_scheduler(on_scheduler)
+
+
+class Links(HTMLParser):
+    """The links in a page's navigation bar."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.found = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "a":
+            self.found.add(dict(attributes).get("href"))
+
+
+@pytest.fixture
+def one():
+    """A cluster of one process, whose dashboard may be changed."""
+    with cluster(processes=False, protocol="tcp://", n_workers=2) as client:
+        yield client
+
+
+# ------------------------------------------------------------------------------------ mounting
+
+
+def test_every_page_leads_to_the_gradients_and_back(one):
+    assert dg.dashboards.mount(one).endswith("/gradient")
+    assert dg.dashboards.mount(one).endswith("/gradient")
+    routes = {page.route for page in PAGES}
+    for page in STOCK:
+        assert routes <= Links(get(one, page)).found, page
+    for page in routes:
+        found = Links(get(one, page)).found
+        assert routes | set(STOCK) <= found, page
+    assert get(one, "status").count('href="gradient"') == 1, "mounted twice, shown once"
+    assert "max-width: 1180px" in get(one, "statics/css/base.css")
+
+
+def test_what_runs_is_counted(one):
+    dg.dashboards.mount(one)
+    for _ in range(3):
+        dg.value_and_grad(graph)(X)
+    wait_until(lambda: records(one, lambda found: found.evaluation_count) == 3)
+    counts = records(
+        one,
+        lambda found: [
+            {kind: (each.total, each.done) for kind, each in evaluation.counts.items()}
+            for evaluation in found.evaluations.values()
+        ],
+    )
+    for each in counts:
+        assert each["forward", "total"] == each["backward", "total"] == (1, 1)
+        assert all(total == done for total, done in each.values())
+    assert records(one, lambda found: sorted(found.names.values())) == [EVIL, "total", "x"]
+
+
+def test_direct_calls_and_recorded_runs_are_counted(one):
+    dg.dashboards.mount(one)
+    gradient = dg.grad(lambda x: dg.map_sum(term, shards, x, name="likely"))
+    with dg.place([1.0, 2.0, 3.0, 4.0], grainsize=1) as shards, dg.record("fit"):
+        for _ in range(20):
+            gradient(X)
+        wait_until(lambda: records(one, lambda found: found.call_count) == 40)
+    wait_until(
+        lambda: records(one, lambda found: [run.count for run in found.runs.values()]) == [20]
+    )
+    assert records(one, lambda found: sorted(found.models["likely"].blocks)) == [0, 1, 2, 3]
+    wait_until(lambda: records(one, lambda found: len(found.memory)) > 0)
+
+
+def test_nothing_is_recorded_where_it_is_not_mounted(one):
+    dg.value_and_grad(graph)(X)
+    plugins = one.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.plugins))
+    assert not [name for name in plugins if "recorder" in name]
+
+
+def test_a_restart_and_a_client_that_leaves_change_nothing(frail):
+    dg.dashboards.mount(frail)
+    before = records(frail, lambda found: found.evaluation_count)
+    with Client(frail.scheduler.address, set_as_default=True) as other:
+        dg.dashboards.mount(other)
+        dg.value_and_grad(graph)(X)
+    with frail.as_current():
+        frail.restart()
+        dg.value_and_grad(graph)(X)
+    wait_until(lambda: records(frail, lambda found: found.evaluation_count) == before + 2)
+    assert all(get(frail, page.route) for page in PAGES)
+
+
+def test_two_clusters_of_one_process_have_records_of_their_own(one):
+    with cluster(processes=False, protocol="tcp://", n_workers=1) as other:
+        dg.dashboards.mount(one)
+        dg.dashboards.mount(other)
+        dg.value_and_grad(graph)(X)
+        wait_until(lambda: records(other, lambda found: found.evaluation_count) == 1)
+        assert get(other, "gradient")
+    assert records(one, lambda found: found.evaluation_count) == 0
+
+
+def test_a_worker_that_dies_leaves_the_memory(frail):
+    dg.dashboards.mount(frail)
+    _, pullback = dg.vjp(graph, X)
+    held = "lambda plugin: {where for where, *_ in plugin._held.values()}"
+    where = frail.run_on_scheduler(ask_plugin, held)
+    assert where
+    kill(frail, next(iter(where)))
+    wait_until(lambda: not where & {next(iter(where))} & frail.run_on_scheduler(ask_plugin, held))
+    assert len(pullback(1.0)[0]) == 3
+    assert get(frail, "gradient-memory")
+
+
+def ask_plugin(ask, dask_scheduler):
+    return eval(ask)(dask_scheduler.plugins["daskgrad-recorder"])
+
+
+def test_a_scheduler_without_a_dashboard_says_so():
+    options = {"dashboard_address": None, "processes": False, "n_workers": 1}
+    with LocalCluster(**options) as local, Client(local) as client:
+        with pytest.raises(RuntimeError, match=r"has no dashboard.*dashboard_address"):
+            dg.dashboards.mount(client)
+
+
+@pytest.mark.timeout(60)
+def test_a_scheduler_that_preloads_the_pages_has_them():
+    options = {"scheduler_kwargs": {"preload": ["daskgrad.dashboards"]}}
+    with cluster(processes=False, protocol="tcp://", n_workers=1, **options) as client:
+        assert 'href="gradient-graph"' in get(client, "gradient")
+        dg.value_and_grad(graph)(X)
+        wait_until(lambda: records(client, lambda found: found.evaluation_count) == 1)
+
+
+# ------------------------------------------------------------------------------------ drawing
+
+
+def drawn(page, recorder):
+    """What the data sources of a view hold after one update, by column."""
+    document = Document()
+    view = page.view(recorder)
+    document.add_root(view.layout)
+    view.update()
+    document.validate()
+    return view
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_of_nothing_says_what_to_do(page):
+    view = drawn(page, Recorder())
+    assert view._empty.visible
+    assert not view._drawn.visible
+    assert "<code>" in view._empty.text
+
+
+@pytest.fixture(scope="module")
+def full():
+    """Records of a few evaluations in line."""
+    found = Recorder()
+    with dask.config.set({"daskgrad.inline.seconds": 60}), observed_by(LocalObserver(found)):
+        for _ in range(3):
+            dg.value_and_grad(graph)(X)
+            dg.value_and_grad(lambda x: dg.map_sum(term, [1.0, 2.0], x))(X)
+    return found
+
+
+def test_the_gradient_page_shows_what_ran(full):
+    view = drawn(PAGES[0], full)
+    assert sum(view.cells.data["total"]) == view.current.total
+    assert len(view.bars.data["left"]) == full.task_count
+    assert full.task_count == sum([each.total for each in full.evaluations.values()])
+
+
+def test_the_graph_page_mirrors_forward_and_backward():
+    found = Recorder()
+    with dask.config.set({"daskgrad.inline.seconds": 60}), observed_by(LocalObserver(found)):
+        dg.value_and_grad(graph)(X)
+    view = drawn(PAGES[1], found)
+    places = list(zip(view.nodes.data["stage"], view.nodes.data["model"], strict=True))
+    height = dict(zip(places, view.nodes.data["y"], strict=True))
+    side = dict(zip(places, view.nodes.data["x"], strict=True))
+    for model in (EVIL, "total"):
+        assert height["forward", model] == height["backward", model]
+        assert side["forward", model] < 0 < side["backward", model]
+    assert set(view.nodes.data["state"]) == {"done"}
+
+
+def test_names_are_escaped_in_html(full):
+    from daskgrad.dashboards.pages import style
+
+    assert EVIL not in style.table(EVIL, (EVIL,), [(EVIL,)])
+    assert EVIL not in style.empty(EVIL, EVIL).text
+
+
+def luminance(colour):
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    parts = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+def contrast(one, other):
+    dark, light = sorted([luminance(one), luminance(other)])
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_texts_read_on_light_and_on_dark_ground():
+    for ground in ("#FFFFFF", "#15191E"):
+        assert contrast(INK, ground) > 4.0
+
+
+def test_forward_and_backward_of_a_model_are_told_apart_without_colour():
+    for number in range(len(HUES)):
+        forward, backward = shade(number, "forward"), shade(number, "backward")
+        assert contrast(forward, backward) > 2.5
+    shades = sorted(SHADES, key=SHADES.get)
+    assert shades == ["cotangent", "backward", "call", "tangent", "forward", "value"]

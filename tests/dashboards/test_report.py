@@ -1,0 +1,174 @@
+"""A report holds what ran, on every scheduler; and where nobody asks, nobody is told."""
+
+import itertools
+import json
+from collections import Counter
+
+import autograd.numpy as np
+import dask
+import numpy
+import pytest
+from numpy.testing import assert_array_equal
+
+import daskgrad as dg
+from daskgrad.tasks import observers
+
+pytest.importorskip("bokeh")
+
+X = numpy.array([0.3, 0.5, 0.9])
+EVIL = "<script>alert(1)</script>"
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_left():
+    yield
+    assert observers.observers == ()
+
+
+def wave(x):
+    return np.sin(x)
+
+
+def total(y):
+    return np.sum(y * y)
+
+
+def term(item, x):
+    return np.sum(np.sin(item * x))
+
+
+def graph(x):
+    return dg.delayed(total)(dg.delayed(wave, name=EVIL)(x))
+
+
+def stages(records, model=None):
+    """How many tasks of each stage ran."""
+    return Counter([task.stage for task in records.tasks if model in (None, task.model)])
+
+
+def files(tmp_path):
+    return tmp_path / "run.html", tmp_path / "run.json"
+
+
+def test_a_report_counts_every_task_on_every_scheduler(scheduler, tmp_path):
+    page, trace = files(tmp_path)
+    with dg.report(page, trace=trace) as records:
+        value, gradient = dg.value_and_grad(graph)(X)
+    assert_array_equal(gradient, dg.grad(graph)(X))
+    (found,) = records.evaluations.values()
+    assert found.total == found.done == records.task_count == len(records.tasks)
+    ran = stages(records)
+    assert (ran["forward"], ran["backward"]) == (2, 2)
+    assert found.counts["forward", "total"].done == 1
+    assert EVIL in records.names.values()
+    text = page.read_text()
+    assert EVIL not in text
+    assert "http://" not in text.partition("<body>")[0].replace("http://www.w3.org", "")
+    (run,) = records.runs.values()
+    assert (run.latest.value, run.count) == (value, 1)
+
+
+def test_small_evaluations_are_reported_where_they_ran(tmp_path):
+    """In line, with the bits and in the tasks of an evaluation that nobody looks at."""
+    page, trace = files(tmp_path)
+    with dask.config.set({"daskgrad.inline.seconds": 60}):
+        value, gradient = dg.value_and_grad(graph)(X)
+        with dg.report(page, trace=trace) as records:
+            again, same = dg.value_and_grad(graph)(X)
+            dg.value_and_grad(dg.delayed(total))(X)
+            dg.value_and_grad(lambda x: dg.map_sum(term, [1.0, 2.0, 3.0], x))(X)
+    assert again == value
+    assert_array_equal(same, gradient)
+    assert stages(records, "total") == {"forward": 2, "backward": 2}
+    assert stages(records, "term") == {"forward": 1, "backward": 1}
+    assert {task.thread for task in records.tasks} == {records.tasks[0].thread}
+    assert [run.name for run in records.runs.values()] == ["graph", "total", "<lambda>"]
+
+
+def test_a_trace_has_an_arrow_from_each_forward_task_to_its_backward_task(scheduler, tmp_path):
+    page, trace = files(tmp_path)
+    with dg.report(page, trace=trace) as records:
+        dg.value_and_grad(graph)(X)
+    events = json.loads(trace.read_text())["traceEvents"]
+    spans = [event for event in events if event["ph"] == "X"]
+    assert len(spans) == records.task_count
+    assert all(event["dur"] >= 0 for event in spans)
+    assert f"forward {EVIL}" in {event["name"] for event in spans}
+    starts, ends = ([event for event in events if event["ph"] == kind] for kind in "sf")
+    assert len(starts) == len(ends) == 2
+    at = {(event["pid"], event["tid"], round(event["ts"], 3)): event["cat"] for event in spans}
+    for start, end in zip(starts, ends, strict=True):
+        assert start["id"] == end["id"]
+        assert at[start["pid"], start["tid"], round(start["ts"], 3)] == "forward"
+        assert at[end["pid"], end["tid"], round(end["ts"], 3)] == "backward"
+    names = {event["pid"] for event in events if event["name"] == "process_name"}
+    assert {event["pid"] for event in spans} <= names
+
+
+def test_direct_calls_of_workers_are_in_a_report(client, tmp_path):
+    page, trace = files(tmp_path)
+    with dg.place([1.0, 2.0, 3.0, 4.0], grainsize=1) as shards, dask.config.set({}):
+        gradient = dg.grad(lambda x: dg.map_sum(term, shards, x, name="likely"))
+        with (
+            dask.config.set({"daskgrad.inline.seconds": 1.0}),
+            dg.report(page, trace=trace) as found,
+        ):
+            for _ in range(5):
+                gradient(X)
+    assert found.models["likely"].calls == 10, "five of each of two workers"
+    assert sorted(found.models["likely"].blocks) == [0, 1, 2, 3]
+    assert {block.items for block in found.models["likely"].blocks.values()} == {1}
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert [event for event in events if "calls of likely" in event["name"]]
+
+
+def test_a_report_of_nothing_says_what_to_do(tmp_path):
+    page, _ = files(tmp_path)
+    with dg.report(page):
+        pass
+    assert "Nothing was evaluated in this context." in page.read_text()
+
+
+def test_an_error_leaves_nobody_observing(tmp_path, synchronous):
+    page, _ = files(tmp_path)
+
+    def fails(x):
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"), dg.report(page):
+        dg.grad(dg.delayed(fails))(X)
+
+
+# ------------------------------------------------------------------------------------- record
+
+
+def test_a_run_has_a_row_for_each_evaluation(synchronous):
+    points = [X, X + 3.0, 2.0 * X]
+    with dg.record("fit") as run:
+        found = [dg.value_and_grad(graph)(point) for point in points]
+    dg.grad(graph)(X)
+    rows = run.shown
+    assert [row.number for row in rows] == [0, 1, 2]
+    assert [row.value for row in rows] == [value for value, _ in found]
+    assert [row.norm for row in rows] == pytest.approx([np.linalg.norm(g) for _, g in found])
+    assert numpy.isnan(rows[0].step)
+    assert rows[1].step == pytest.approx(3.0 * np.sqrt(3.0))
+    assert rows[2].step == pytest.approx(np.linalg.norm(X - 3.0))
+    assert all(a.seconds <= b.seconds for a, b in itertools.pairwise(rows))
+
+
+def test_runs_are_in_the_report_that_is_open(tmp_path, synchronous):
+    page, _ = files(tmp_path)
+    with dg.report(page) as records:
+        for name in ("one", "two"):
+            with dg.record(name):
+                dg.value_and_grad(lambda p: graph(p["x"]) + graph(p["y"]), 0)({"x": X, "y": X})
+    assert [(run.name, run.count) for run in records.runs.values()] == [("one", 1), ("two", 1)]
+
+
+def test_a_recorded_evaluation_has_the_same_bits(synchronous):
+    compiled = dg.delayed(total, compile=True)
+    value, gradient = dg.value_and_grad(compiled)(X)
+    with dg.record("fit"):
+        again, same = dg.value_and_grad(compiled)(X)
+    assert (again, list(same)) == (value, list(gradient))
