@@ -12,6 +12,7 @@ to see:       report, record, dashboards
 """
 
 import importlib
+from typing import Any
 
 from daskgrad import random
 from daskgrad.backends.autograd import plain_calls, trace_numbers
@@ -55,7 +56,7 @@ ON_DEMAND = {  # what is loaded when it is first used, and the modules that defi
 }
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     if name not in ON_DEMAND:
         raise AttributeError(f"module 'daskgrad' has no attribute {name!r}")
     module = importlib.import_module(ON_DEMAND[name])

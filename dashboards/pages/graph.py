@@ -142,6 +142,8 @@ class GraphView(View):
         return rows
 
     def _tasks(self, nodes: Mapping[Hashable, GraphNode]) -> dict[Hashable, Shown]:
+        """All tasks but those that only hold a model, which several others take in."""
+        models = {node.model for node in nodes.values() if node.stage == "forward"}
         return {
             key: Shown(
                 node.stage,
@@ -153,6 +155,7 @@ class GraphView(View):
                 "",
             )
             for key, node in nodes.items()
+            if node.stage != "value" or node.inputs or node.model not in models
         }
 
     def _groups(self, evaluation: Evaluation) -> dict[Hashable, Shown]:
