@@ -61,6 +61,13 @@ class MemoryView(View):
             source=self.used,
             legend_label="used by the process",
         )
+        style.hover(made, [("kind", "@kind"), ("size", "@size"), ("worker", "@worker")], [bars])
+        style.hover(made, [("process uses", "@size"), ("worker", "@worker")], [used])
+        self._limits(made)
+        style.legend(made)
+        return made
+
+    def _limits(self, made: Any) -> None:
         limits = made.scatter(
             "x",
             "y",
@@ -72,11 +79,7 @@ class MemoryView(View):
             source=self.limits,
             legend_label="limit",
         )
-        style.hover(made, [("kind", "@kind"), ("size", "@size"), ("worker", "@worker")], [bars])
-        style.hover(made, [("process uses", "@size"), ("worker", "@worker")], [used])
         style.hover(made, [("limit", "@size"), ("worker", "@worker")], [limits])
-        style.legend(made)
-        return made
 
     def _over_time(self) -> Any:
         made = style.plot(

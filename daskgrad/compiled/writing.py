@@ -49,18 +49,10 @@ def source_of(recording: Recording, name: str, order: Sequence[int]) -> Source:
     residuals = sorted(used & {*inputs, *[line.target for line in lines]})
     run_lines, _ = needed(lines, [*outputs, *residuals])
     run_lines = released(run_lines, [*outputs, *residuals], writer.values)
-    pull_lines = released(pull_lines, pulled, writer.values)
-    text = "\n".join(
-        [
-            *function("forward", inputs, run_lines, f"[{', '.join(outputs)}], {held(residuals)}"),
-            *function(
-                "backward",
-                ["residuals", *seeds],
-                [*unpacking(residuals), *pull_lines],
-                f"[{', '.join(pulled)}]",
-            ),
-        ]
-    )
+    pull_lines = [*unpacking(residuals), *released(pull_lines, pulled, writer.values)]
+    run = function("forward", inputs, run_lines, f"[{', '.join(outputs)}], {held(residuals)}")
+    pull = function("backward", ["residuals", *seeds], pull_lines, f"[{', '.join(pulled)}]")
+    text = "\n".join([*run, *pull])
     names = set(NAMES.findall(text))
     return Source(
         name,

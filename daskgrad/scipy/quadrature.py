@@ -55,10 +55,7 @@ def quad(
     """
     given = (full_output, epsabs, epsrel, limit, points, weight, wvar, wopts, maxp1, limlst)
     if complex_func:
-        parts = [quad(part_of(func, take), a, b, args, *given) for take in (np.real, np.imag)]
-        (real, first, *more), (imaginary, second, *others) = parts
-        rest = ({"real": tuple(more), "imag": tuple(others)},) if full_output else ()
-        return (real + 1j * imaginary, first + 1j * second, *rest)
+        return complex_quad(func, a, b, args, given)
     args = args if isinstance(args, tuple) else (args,)
     plain = PlainFunction(func, args)
     begin, end = float(value(a)), float(value(b))
@@ -80,14 +77,21 @@ def quad(
         return func(x, *args)
 
     area, total = Area(begin, end, where), integral
-    if plain.is_traced and np.isclose(begin, end, rtol=1e-12, atol=0.0) and np.isfinite(begin):
-        total = (end - begin) * number_at(traced, begin)  # too short for nodes
-    elif plain.is_traced:
-        total = dot(traced, found_rule(plain, info, area, moving, integral, epsabs, epsrel))
+    if plain.is_traced:
+        short = np.isclose(begin, end, rtol=1e-12, atol=0.0) and np.isfinite(begin)
+        rule = None if short else found_rule(plain, info, area, moving, integral, epsabs, epsrel)
+        total = (end - begin) * number_at(traced, begin) if rule is None else dot(traced, rule)
     total = total + (integral - value(total))
     for limit, step in sides(area, a, b, moving):
         total = total - np.sign(step) * area.sign * strip(traced, plain, limit, step)
     return (total, error, *rest)
+
+
+def complex_quad(func: Callable, a: Any, b: Any, args: Any, given: tuple) -> tuple:
+    parts = [quad(part_of(func, take), a, b, args, *given) for take in (np.real, np.imag)]
+    (real, first, *more), (imaginary, second, *others) = parts
+    rest = ({"real": tuple(more), "imag": tuple(others)},) if given[0] else ()
+    return (real + 1j * imaginary, first + 1j * second, *rest)
 
 
 def found_rule(
