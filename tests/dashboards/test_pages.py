@@ -130,6 +130,7 @@ def test_nothing_is_recorded_where_it_is_not_mounted(one):
     assert not [name for name in plugins if "recorder" in name]
 
 
+@pytest.mark.long
 def test_a_restart_and_a_client_that_leaves_change_nothing(frail):
     dg.dashboards.mount(frail)
     before = records(frail, lambda found: found.evaluation_count)
@@ -143,6 +144,7 @@ def test_a_restart_and_a_client_that_leaves_change_nothing(frail):
     assert all(get(frail, page.route) for page in PAGES)
 
 
+@pytest.mark.long
 def test_two_clusters_of_one_process_have_records_of_their_own(one):
     with cluster(processes=False, protocol="tcp://", n_workers=1) as other:
         dg.dashboards.mount(one)
@@ -176,6 +178,7 @@ def test_a_scheduler_without_a_dashboard_says_so():
             dg.dashboards.mount(client)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(60)
 def test_a_scheduler_that_preloads_the_pages_has_them():
     options = {"scheduler_kwargs": {"preload": ["daskgrad.dashboards"]}}

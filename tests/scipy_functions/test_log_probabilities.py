@@ -4,6 +4,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 import scipy.stats
+from lengths import in_short
 from mpmath import mpf
 from numpy.testing import assert_allclose
 from test_stats import ALL, SHAPES, has
@@ -107,8 +108,12 @@ def places(name):
             yield shapes, [*theirs.ppf([small, 0.2], *shapes), *theirs.isf([SMALL, 0.2], *shapes)]
 
 
+WITH_CDF = [name for name, each in ALL.items() if has(each, "cdf")]
+WITH_PDF = [name for name, each in ALL.items() if has(each, "pdf")]
+
+
 @pytest.mark.parametrize("method", ["logcdf", "logsf"])
-@pytest.mark.parametrize("name", [name for name, each in ALL.items() if has(each, "cdf")])
+@in_short("name", WITH_CDF, *WITH_CDF[::3])
 def test_values_in_both_tails(name, method):
     for shapes, numbers in places(name):
         for x in map(float, numbers):
@@ -120,7 +125,7 @@ def test_values_in_both_tails(name, method):
 
 
 @pytest.mark.parametrize("method", ["logcdf", "logsf"])
-@pytest.mark.parametrize("name", [name for name, each in ALL.items() if has(each, "pdf")])
+@in_short("name", WITH_PDF, *WITH_PDF[::3])
 def test_slopes_in_both_tails(name, method):
     """The hazards, which are density over probability."""
     sign = 1.0 if method == "logcdf" else -1.0
