@@ -150,7 +150,7 @@ def keeping():
 
 
 @pytest.mark.parametrize("derivative", DERIVATIVES)
-@in_short("name", PROGRAMS, "compensated", "a parameter of each in slices")
+@in_short("name", PROGRAMS, "a parameter of each in slices")
 def test_placed_columns_have_the_bits_of_the_zip(name, derivative, client):
     program, derive = unused(PROGRAMS[name]), DERIVATIVES[derivative]
     with dask.config.set(scheduler="sync"):
