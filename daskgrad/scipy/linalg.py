@@ -8,12 +8,12 @@ from daskgrad.backends.autograd import value
 from daskgrad.backends.autograd.rules.linalg import conjugate_transposed, transposed
 from daskgrad.backends.autograd.rules.scipy_linalg import expm as expm
 from daskgrad.backends.autograd.rules.scipy_linalg import linalg, lu_packed
+from daskgrad.backends.autograd.rules.scipy_linalg import solve_sylvester as solve_sylvester
 
 sqrtm = linalg.sqrtm
 
 
 solve_banded = linalg.solve_banded
-solve_sylvester = linalg.solve_sylvester
 solve_triangular = linalg.solve_triangular
 
 SYMMETRIC = ("sym", "symmetric")

@@ -72,19 +72,28 @@ def quad(
     if not (plain.is_traced or depth_of(a) or depth_of(b) or moving):
         return (integral, error, *rest)
     require_derivative(weight)
+    total = traced_integral(
+        lambda x: func(x, *args), plain, where, (a, b, moving), info, integral, epsabs, epsrel
+    )
+    return (total, error, *rest)
 
-    def traced(x: Any) -> Any:
-        return func(x, *args)
 
-    area, total = Area(begin, end, where), integral
+def traced_integral(
+    traced: Callable, plain: PlainFunction, where: Any, places: tuple, info: dict, *given: float
+) -> Any:
+    """SciPy's integral with its derivatives: of sums of ``traced`` inside, and of its places."""
+    a, b, moving = places
+    begin, end = float(value(a)), float(value(b))
+    area = Area(begin, end, where)
+    integral = total = given[0]
     if plain.is_traced:
         short = np.isclose(begin, end, rtol=1e-12, atol=0.0) and np.isfinite(begin)
-        rule = None if short else found_rule(plain, info, area, moving, integral, epsabs, epsrel)
+        rule = None if short else found_rule(plain, info, area, moving, *given)
         total = (end - begin) * number_at(traced, begin) if rule is None else dot(traced, rule)
     total = total + (integral - value(total))
     for limit, step in sides(area, a, b, moving):
         total = total - np.sign(step) * area.sign * strip(traced, plain, limit, step)
-    return (total, error, *rest)
+    return total
 
 
 def complex_quad(func: Callable, a: Any, b: Any, args: Any, given: tuple) -> tuple:

@@ -9,6 +9,7 @@ from daskgrad.backends.autograd import value
 from daskgrad.backends.autograd.rules import special as rules
 from daskgrad.backends.autograd.rules.twins import operand
 
+LARGEST = 700.0  # of which there is an exponential
 Axes = int | tuple[int, ...] | None
 
 
@@ -22,7 +23,9 @@ def logsumexp(
     is_term = np.not_equal(value(b), 0.0)
     peak = np.max(np.where(is_term, np.real(value(a)), -np.inf), axis=axis, keepdims=True)
     peak = np.where(np.isfinite(peak), peak, 0.0)
-    terms = b * np.exp(np.where(is_term, a - peak, 0.0))
+    exponent = a - peak
+    is_large = ~is_term & (np.real(value(exponent)) > LARGEST)  # zero times infinity would be NaN
+    terms = b * np.exp(np.where(is_large, LARGEST, exponent))
     total = np.sum(terms, axis=axis, keepdims=keepdims)
     with np.errstate(divide="ignore", invalid="ignore"):  # of nothing, or of less
         logarithm = np.log(np.abs(total) if return_sign else total)
@@ -32,7 +35,7 @@ def logsumexp(
 
 def log_softmax(x: Any, axis: Axes = None) -> Any:
     """The logarithms of ``softmax(x)``."""
-    return x - logsumexp(x, axis=axis, keepdims=True)
+    return x - logsumexp(x, axis=axis, keepdims=np.ndim(x) > 0)
 
 
 def softmax(x: Any, axis: Axes = None) -> Any:
@@ -41,6 +44,13 @@ def softmax(x: Any, axis: Axes = None) -> Any:
 
 
 def multigammaln(a: Any, d: int) -> Any:
-    """The logarithm of the multivariate gamma function of dimension ``d`` (DLMF 35.3.4)."""
+    """The logarithm of the multivariate gamma function of dimension ``d`` (DLMF 35.3.4).
+
+    ValueError unless all of ``a`` are larger than (d - 1) / 2.
+    """
+    if not np.all(np.greater(value(a), 0.5 * (d - 1))):
+        raise ValueError(
+            f"special.multigammaln takes numbers a > (d - 1) / 2 = {0.5 * (d - 1)}; a is {value(a)}"
+        )
     logs = scipy.special.gammaln(np.expand_dims(a, -1) - np.arange(d) / 2.0)
     return np.sum(logs, axis=-1) + d * (d - 1) / 4.0 * np.log(np.pi)

@@ -53,11 +53,12 @@ norm = Continuous(
 
 
 def cauchy_ppf(q: Any) -> Any:
-    """By the probability of the tail near the end, in which no digits are lost."""
-    is_above = q > 0.5
-    tail = np.where(is_above, 1.0 - q, q)
+    """By the tail near the ends, and by the distance from the middle there: digits are kept."""
+    is_above, is_middle = q > 0.5, np.abs(value(q) - 0.5) < 0.25
+    tail = np.where(is_middle, 0.25, np.where(is_above, 1.0 - q, q))
     with np.errstate(divide="ignore"):  # the ends
-        return np.where(is_above, 1.0, -1.0) / np.tan(np.pi * tail)
+        outer = np.where(is_above, 1.0, -1.0) / np.tan(np.pi * tail)
+    return np.where(is_middle, np.tan(np.pi * (np.where(is_middle, q, 0.5) - 0.5)), outer)
 
 
 def halfcauchy_ppf(q: Any) -> Any:

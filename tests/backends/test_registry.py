@@ -444,8 +444,14 @@ model = dg.delayed(lambda x: np.sum(np.signbit(x) * x + np.vdot(x, x) + np.abs(n
     "call",
     [
         "dg.grad(model)(-np.ones(2))",
-        "dg.jvp(model, (-np.ones(2),), (np.eye(2)[0],))[1] + np.zeros(2)",
-        "plain_calls.twin_of(np.lexsort)([[1.0, 2.0]]) - 2.0 - np.arange(2)",
+        pytest.param(
+            "dg.jvp(model, (-np.ones(2),), (np.eye(2)[0],))[1] + np.zeros(2)",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            "plain_calls.twin_of(np.lexsort)([[1.0, 2.0]]) - 2.0 - np.arange(2)",
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["grad", "jvp", "a call alone"],
 )

@@ -132,6 +132,70 @@ def test_the_diagonal_of_a_hermitian_matrix_is_real(assume_a):
     check_against_scipy(part(linalg), part(scipy.linalg), np.array([0.0, 0.3, -0.2, 0.1]))
 
 
+TURN = np.array([[0.3, 2.0], [-2.0, 0.1]])  # its eigenvalues are complex
+MIXED = {"a": (TURN, V[:2] + 1j, V), "b": (1j * TURN + 1.0, TURN, V), "q": (TURN, SPD, V + 1j)}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_equations_of_sylvesters_with_real_and_complex_matrices(name):
+    """SciPy solves others than these."""
+    a, b, q = MIXED[name]
+    b, q = (np.diag(b) if b.ndim == 1 else b[:2, :2]), np.outer(q[:2], V[2:])
+
+    def solution(m):
+        return linalg.solve_sylvester(a * m[0, 0], b, q * m[1])
+
+    def solved(m):
+        system = np.kron(a * m[0, 0], np.eye(2)) + np.kron(np.eye(2), b.T)
+        return np.linalg.solve(system, np.ravel(q * m[1])).reshape(2, 2)
+
+    def parts(fun):
+        return lambda m: np.concatenate([np.real(fun(m)), np.imag(fun(m))])
+
+    check_against_scipy(parts(solution), parts(solved), np.array([[1.1, 0.4], [0.7, 1.3]]))
+    fun = dg.delayed(lambda q: np.sum(np.real(autograd.scipy.linalg.solve_sylvester(a, b, q))))
+    if name != "q":
+        with pytest.raises(NotImplementedError, match="wrong in SciPy for real and complex"):
+            dg.grad(fun)(np.real(q))
+
+
+def test_complex_roots_of_real_matrices_have_second_derivatives():
+    def root(la):
+        return lambda m: np.real(la.sqrtm(m * np.array([[1.0, 0.3], [0.5, -2.0]])))
+
+    check_against_scipy(root(linalg), root(scipy.linalg), np.array([[1.1, 0.4], [0.7, 1.3]]))
+
+
+def test_weights_of_a_sum_have_derivatives_where_they_are_zero():
+    def of_weights(sc):
+        return lambda b: sc.logsumexp(V, b=b * np.array([1.0, 0.0, 2.0, 1.0]) + 1.0, axis=0)
+
+    check_against_scipy(of_weights(special), of_weights(scipy.special), np.array([-1.0, 2, 1, -1]))
+
+
+def test_the_sign_of_a_complex_sum_has_a_derivative():
+    def parts(sc):
+        def sign(m):
+            found = sc.logsumexp(m[0] + 1j * m[1], b=W[0] + 0.5j, return_sign=True)[1]
+            return np.stack([np.real(found), np.imag(found)])
+
+        return sign
+
+    check_against_scipy(parts(special), parts(scipy.special), M)
+
+
+def test_numbers_outside_of_the_domain_are_errors_as_in_scipy():
+    for sc in (special, scipy.special):
+        with pytest.raises(ValueError, match="a"):
+            sc.multigammaln(np.array([0.5, 3.0]), 3)
+    with pytest.raises(ValueError, match=r"multigammaln takes numbers a > \(d - 1\) / 2 = 1\.0"):
+        special.multigammaln(np.array([0.5, 3.0]), 3)
+
+
+def test_softmax_of_a_number_is_a_number():
+    assert np.shape(special.softmax(0.3)) == np.shape(special.log_softmax(np.array(0.3))) == ()
+
+
 STACK = np.stack([SPD] * 4)
 OF_STACKS = {  # autograd's rules of one matrix are wrong where a stack is as long
     "sqrtm": lambda la, m: la.sqrtm(m),

@@ -104,7 +104,7 @@ BREAKS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BREAKS)
+@in_short("name", BREAKS, "a point that jumps")
 def test_breaks_that_move_are_differentiated_where_they_are_told(name):
     program = BREAKS[name]
     check_against_scipy(
@@ -121,8 +121,8 @@ KINKS = {
 }
 
 
-@pytest.mark.parametrize("given", [{}, {"points": [0.37]}])
-@pytest.mark.parametrize("name", KINKS)
+@pytest.mark.parametrize("given", [{}, pytest.param({"points": [0.37]}, marks=pytest.mark.long)])
+@in_short("name", KINKS, "within", "by the other derivative")
 def test_second_derivatives_are_refused_where_a_kink_moves(name, given):
     """A plain point does not tell how the kink moves."""
 

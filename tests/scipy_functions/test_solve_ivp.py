@@ -144,7 +144,7 @@ PROGRAMS = {
     ),
     "no time": lambda m, p: m.solve_ivp(decay, (1.0, 1.0), p, args=(p[0],)).y,
 }
-SHORT = ("DOP853, times", "Radau, times", "events")
+SHORT = ("Radau, times", "events")
 
 
 @in_short("name", PROGRAMS, *SHORT)

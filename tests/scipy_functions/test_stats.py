@@ -239,3 +239,12 @@ def test_cauchy_quantiles_in_the_tails():
         assert_allclose(fun(q), reference(q), rtol=1e-13, atol=1e-16)
     slope = dg.grad(dg.delayed(lambda q: stats.cauchy.ppf(q)))(1e-10)
     assert_allclose(slope, np.pi / np.sin(np.pi * 1e-10) ** 2, rtol=1e-12)
+
+
+def test_cauchy_quantiles_in_the_middle_have_second_derivatives():
+    """A tangent of a right angle has none: its parts cancel."""
+    q = np.array([0.5, 0.5 + 1e-9, 0.4])
+    slope = np.pi / np.cos(np.pi * (q - 0.5)) ** 2
+    curvature = 2.0 * np.pi * slope * np.tan(np.pi * (q - 0.5))
+    hessian = dg.hessian(dg.delayed(lambda q: np.sum(stats.cauchy.ppf(q))))(q)
+    assert_allclose(hessian, np.diag(curvature), rtol=1e-12, atol=1e-12)

@@ -217,7 +217,7 @@ function(
         (M, POSITIVE, RIGHT @ WIDE),
         (M, N[0], spaced(26, 3, 3)),
         (M, POSITIVE[:2, :2].copy(), RIGHT),
-        (Z, N[0], Z),
+        (Z, N[0] + 0.0j, Z),
     ],
 )
 function(

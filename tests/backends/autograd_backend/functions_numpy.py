@@ -59,6 +59,7 @@ for name in (
 ):
     signed = name not in ("log", "log2", "log10", "sqrt")
     ufunc(name, ARRAYS + SIGNED * signed)
+function(np.sign, [*ARRAYS, *SIGNED, (C,)], refused=UFUNC, reasons=UFUNC_REASONS)
 ufunc("arccosh", [(array + 1.2,) for (array,) in ARRAYS])
 
 for name in ("add", "subtract", "multiply", "divide"):

@@ -1,7 +1,7 @@
-"""JAX's functions as primitives of autograd's, so that calls of the sweep can be made of them.
+"""JAX's functions on autograd's boxes, so that calls of the sweep can be made of them.
 
-The derivatives of such a primitive are contractions of JAX's Jacobian, which is one, too: so they
-are JAX's in all orders. Complex arguments are two real ones each.
+Their rules are JAX's pullback and pushforward, which are such functions, too: so derivatives are
+JAX's in all orders. Complex arguments are two real ones each.
 """
 
 import functools
@@ -14,19 +14,23 @@ import numpy as np
 from autograd.builtins import list as autograd_list
 from autograd.core import defjvp_argnums, defvjp_argnums
 from autograd.tracer import isbox, primitive
+from jax_by_numpy import program
 
 
 class Place(int):
     """The place of a traced array among the leaves of the arguments."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({int(self)})"
 
-class Pair(int):
+
+class Pair(Place):
     """The place of a real part, after which the imaginary part comes."""
 
 
 def twin(fun: Callable) -> Callable:
-    """A function of JAX's that takes traced arrays, in lists, too; it is compiled once."""
-    made: dict[str, Callable] = {}
+    """A function of JAX's that takes traced arrays, in lists, too."""
+    made: dict[str, Function] = {}
 
     @functools.wraps(fun, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -34,14 +38,23 @@ def twin(fun: Callable) -> Callable:
         placed = take(args, leaves)
         key = repr((placed, kwargs))
         if key not in made:
-
-            def of_leaves(*given: Any) -> Any:
-                return fun(*put(placed, given), **kwargs)
-
-            made[key] = recorded(of_leaves, of_leaves)
-        return made[key](*leaves)
+            made[key] = Function(
+                lambda *given: without_lists(fun, put(placed, given), kwargs), len(leaves)
+            )
+        return applied(made[key], *leaves)
 
     return call
+
+
+def without_lists(fun: Callable, args: Sequence[Any], kwargs: dict) -> Any:
+    """A call of JAX's; with arrays in the place of lists where it takes no lists."""
+    try:
+        return fun(*args, **kwargs)
+    except TypeError as error:
+        if "got <class 'list'>" not in str(error):
+            raise
+    arrays = [jax.numpy.asarray(arg) if isinstance(arg, list) else arg for arg in args]
+    return fun(*arrays, **kwargs)
 
 
 def take(arg: Any, leaves: list[Any]) -> Any:
@@ -63,63 +76,71 @@ def put(arg: Any, leaves: Sequence[Any]) -> Any:
     return leaves[arg] if isinstance(arg, Place) else arg
 
 
-def recorded(fun: Callable, compiled: Callable) -> Callable:
-    """A primitive of real arrays with JAX's derivatives."""
+class Function:
+    """A function of JAX's, and its pullback and pushforward, which are such functions, too."""
 
-    def smooth(*args: Any) -> list[Any]:
-        return [leaf for leaf in parts(fun(*args)) if leaf.dtype.kind in "fc"]
+    def __init__(self, fun: Callable, count: int) -> None:
+        self._fun = fun
+        self._count = count
+        self._programs: dict[tuple, Callable] = {}
+        self._derived: dict[int, Function] = {}  # by the number of cotangents; 0: pushforward
 
-    def slopes(*args: Any) -> list[Any]:
-        """The Jacobians of the outputs, one after the other, by all arguments."""
-        found = jax.jacfwd(smooth, tuple(range(len(args))))(*args)
-        return [jacobian for of_output in found for jacobian in of_output]
+    def __call__(self, *args: Any) -> Any:
+        kind = tuple([(np.shape(arg), np.result_type(arg)) for arg in args])
+        if kind not in self._programs:
+            self._programs[kind] = program(self._fun, args)
+        return outward(self._programs[kind](*args))
 
-    @functools.cache
-    def jacobians() -> Callable:
-        return recorded(slopes, jax.jit(slopes))
+    def pullback(self, count: int) -> "Function":
+        """Of the arguments and ``count`` cotangents, of the outputs that have derivatives."""
 
-    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-        places = places_of(ans)
+        def pull(*given: Any) -> Any:
+            found, pullback = jax.vjp(self._smooth, *given[: self._count])
+            pairs = zip(given[self._count :], found, strict=True)
+            return pullback([g.astype(leaf.dtype) for g, leaf in pairs])
 
-        def pullback(g: Any) -> tuple:
-            rows, gs = jacobians()(*args), parts(g)
-            return tuple([sum(pulled(rows, gs, argnum)) for argnum in argnums])
+        return self._derived.setdefault(count, Function(pull, self._count + count))
 
-        def pulled(rows: Any, gs: Sequence[Any], argnum: int) -> list[Any]:
-            return [
-                anp.real(anp.tensordot(gs[n], rows[m * len(args) + argnum], np.ndim(plain(gs[n]))))
-                for m, n in enumerate(places)
-            ]
+    def pushforward(self) -> "Function":
+        """Of the arguments and as many tangents."""
 
-        return pullback
+        def push(*given: Any) -> Any:
+            return jax.jvp(self._smooth, given[: self._count], given[self._count :])[1]
 
-    def tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
-        rows = jacobians()(*args)
-        pairs = list(zip(argnums, tangents, strict=True))
-        pushed: list[Any] = [np.zeros(()) for _ in parts(ans)]
-        for m, n in enumerate(places_of(ans)):
-            each = [anp.tensordot(rows[m * len(args) + k], t, np.ndim(plain(t))) for k, t in pairs]
-            pushed[n] = sum(each)
-        return autograd_list(pushed) if isinstance(plain(ans), list) else pushed[0]
+        return self._derived.setdefault(0, Function(push, 2 * self._count))
 
-    known: dict[bytes, Any] = {}
+    def _smooth(self, *args: Any) -> list[Any]:
+        return [leaf for leaf in parts(self._fun(*args)) if leaf.dtype.kind in "fc"]
 
-    def run(args: tuple) -> Any:
-        try:
-            return compiled(*args)
-        except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):  # values decide on shapes
-            return fun(*args)
 
-    @primitive
-    def call(*args: Any) -> Any:
-        key = b"".join([np.asarray(arg).tobytes() for arg in args])
-        if key not in known:
-            known[key] = outward(run(args))
-        return known[key]
+@primitive
+def applied(fun: Function, *args: Any) -> Any:
+    return fun(*args)
 
-    defvjp_argnums(call, adjoint)
-    defjvp_argnums(call, tangent)
-    return call
+
+def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    places = places_of(ans)
+
+    def pullback(g: Any) -> tuple:
+        gs = parts(g)
+        found = applied(args[0].pullback(len(places)), *args[1:], *[gs[n] for n in places])
+        return tuple([found[argnum - 1] for argnum in argnums])
+
+    return pullback
+
+
+def tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+    given = dict(zip(argnums, tangents, strict=True))
+    along = [np.zeros_like(plain(arg)) + given.get(n, 0.0) for n, arg in enumerate(args) if n]
+    found = applied(args[0].pushforward(), *args[1:], *along)
+    if not isinstance(plain(ans), list):
+        return found[0]
+    slopes = dict(zip(places_of(ans), parts(found), strict=True))
+    return autograd_list([slopes.get(n, np.zeros(())) for n in range(len(parts(ans)))])
+
+
+defvjp_argnums(applied, adjoint)
+defjvp_argnums(applied, tangent)
 
 
 def outward(found: Any) -> Any:

@@ -7,7 +7,9 @@ from autograd import grad
 from autograd.extend import defjvp, defvjp, primitive
 from autograd.numpy import sin
 from autograd.scipy.special import logsumexp
+from lengths import in_short
 from numpy.testing import assert_array_equal
+from schedulers import SCHEDULERS
 
 import daskgrad as dg
 from daskgrad.backends.autograd.pickling import dumps, loads, module_of
@@ -23,6 +25,7 @@ def check(model, scheduler):
     assert_array_equal(found[1], gradient)
 
 
+@in_short("scheduler", SCHEDULERS, "sync", "cluster", indirect=True)
 def test_primitives_that_are_imported_by_name_keep_their_rules(scheduler):
     def model(x):
         return logsumexp(sin(x)) + np.sum(np.cos(x))

@@ -56,6 +56,8 @@ RIGHT = {
     "np.argmax": lambda x: x[np.argmax(x)] ** 2,
     "np.argsort": lambda x: anp.sum(x[np.argsort(x)] * C),
     "np.sort": lambda x: np.sort(x)[0],
+    "np.sign as an index": lambda x: np.sum(C[np.sign(x).astype(int)] * x**2),
+    "anp.sign as a number": lambda x: float(anp.sign(x[0])) * x[1] ** 2,
     "np.einsum": lambda x: np.einsum("i,i->", C, x),
     "np.outer": lambda x: anp.sum(np.outer(x, x)),
     "np.diff": lambda x: anp.sum(np.diff(x) ** 2),

@@ -485,6 +485,11 @@ ROWS = {
         TypeError,
         "mount takes a distributed.Client; found 'tcp://127.0.0.1:8786'",
     ),
+    ("progress", "context", "an argument"): (
+        lambda: dg.progress("bar"),
+        TypeError,
+        "takes 0 positional arguments",
+    ),
     ("record", "name", "a number"): (
         lambda: dg.record(1).__enter__(),
         TypeError,
@@ -504,5 +509,30 @@ ROWS = {
         lambda: dg.report("run.html", trace=["run.json"]).__enter__(),
         TypeError,
         r"dg.report takes the path of a file; found list\(",
+    ),
+    ("visualize", "fun", "an array"): (
+        lambda: dg.visualize(X),
+        TypeError,
+        "the first argument of dg.visualize must be a function",
+    ),
+    ("visualize", "args", "of integers"): (
+        lambda: dg.visualize(node_of(anp.sum), np.arange(3)),
+        TypeError,
+        "which has no derivative",
+    ),
+    ("visualize", "argnums", "too many"): (
+        lambda: dg.visualize(node_of(anp.sum), X, argnums=1),
+        ValueError,
+        "must be numbers of positional arguments",
+    ),
+    ("visualize", "filename", "without a format"): (
+        lambda: dg.visualize(node_of(anp.sum), X, filename="graph"),
+        ValueError,
+        "filename of visualize must be a string that ends in a format",
+    ),
+    ("visualize", "shapes", "an array"): (
+        lambda: dg.visualize(node_of(anp.sum), X, shapes=X),
+        TypeError,
+        "shapes of visualize must be True or False; found float64",
     ),
 }

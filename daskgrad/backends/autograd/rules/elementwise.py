@@ -1,12 +1,14 @@
 """Elementwise: functions of single entries, and functions that fill arrays with numbers."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
+from autograd.extend import defvjp_argnums, primitive
 from autograd.numpy import numpy_wrapper
-from autograd.numpy.numpy_vjps import unbroadcast, unbroadcast_f
+from autograd.numpy.numpy_vjps import unbroadcast
 from autograd.tracer import trace_primitives_map
 
 from daskgrad.backends.autograd.rules.declaration import declare, equivalent, plain
@@ -49,14 +51,35 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, **kwargs: Any) -> Any:
 # ---------------------------------------------------------------------------------- functions
 
 
-def slope_adjoint(number: int, slope: Callable) -> Callable:
-    """The adjoint by one argument, from the derivative at each entry, ``slope(ans, *args)``."""
+def slopes_adjoint(*slopes: Any) -> Callable:
+    """The adjoint of a function with the derivative at each entry, ``slope(ans, *args)``.
+
+    There is a slope for each argument that has one; they are computed when it is pulled back.
+    """
 
     def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-        pullback = unbroadcast_f(args[number], lambda g: g * slope(ans, *args))
-        return lambda g: (pullback(g),)
+        chosen = [(slopes[argnum], anp.metadata(args[argnum])) for argnum in argnums]
+
+        def slopes_pullback(g: Any) -> tuple:
+            return tuple([unbroadcast(times(g, slope(ans, *args)), meta) for slope, meta in chosen])
+
+        return slopes_pullback
 
     return adjoint
+
+
+def times(g: Any, slope: Any) -> Any:
+    """A cotangent times a slope, added up over several results.
+
+    A result that nobody uses has the cotangent zero, and nothing comes of an infinite slope.
+    """
+    if not isinstance(slope, tuple):
+        return g * slope
+    total: Any = 0.0
+    for n, part in enumerate(slope):
+        there = np.isfinite(plain(part)) | (plain(g[n]) != 0)
+        total = total + g[n] * anp.where(there, part, 0.0)
+    return total
 
 
 def tanh_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
@@ -68,6 +91,64 @@ def tanh_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwar
 
 
 declare(anp.tanh, tangent=tanh_tangent)
+
+
+def sign_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """Of a complex number z the sign is z / abs(z), which is not constant."""
+    if not anp.iscomplexobj(args[0]):
+        return lambda g: (None,)
+    size = anp.abs(args[0])
+    return lambda g: ((g - anp.conj(g * ans**2)) / (2.0 * size),)
+
+
+recorded_sign = anp.sign
+declare(recorded_sign, adjoint=sign_adjoint)
+
+
+def sign(x: Any, *args: Any, **kwargs: Any) -> Any:
+    """The sign; that of a real number is constant, and so a plain number, as autograd's."""
+    others = kwargs.keys() - {"called_by_autograd_dispatcher"}  # are refused
+    is_constant = not (args or others or anp.iscomplexobj(x))
+    return recorded_sign(plain(x) if is_constant else x, *args, **kwargs)
+
+
+sign.fun = np.sign  # type: ignore[attr-defined]
+anp.sign = trace_primitives_map[np.sign] = sign
+
+
+@primitive
+def share(x: Any, y: Any, total: Any) -> Any:
+    """exp(x) of exp(x) + exp(y), of which ``total`` is the logarithm."""
+    return np.exp(x - total)
+
+
+@primitive
+def share2(x: Any, y: Any, total: Any) -> Any:
+    return 2 ** (x - total)
+
+
+def declare_shares(fun: Callable, part: Callable, factor: float) -> None:
+    """The rules of the logarithm of a sum of two exponentials, and of the share of one of them.
+
+    Both shares add up to one, so that none is lost where the other one is nearly one.
+    """
+
+    def steep(ans: Any, x: Any, y: Any, total: Any) -> Any:
+        return factor * ans * part(y, x, total)
+
+    of_shares = slopes_adjoint(steep, lambda *args: -steep(*args))
+    declare(part, adjoint=of_shares)
+    defvjp_argnums(part, of_shares)
+    declare(
+        fun,
+        adjoint=slopes_adjoint(
+            lambda ans, x, y: part(x, y, plain(ans)), lambda ans, x, y: part(y, x, plain(ans))
+        ),
+    )
+
+
+declare_shares(anp.logaddexp, share, 1.0)
+declare_shares(anp.logaddexp2, share2, math.log(2.0))
 
 NEAR = 1e-3  # nearer to zero, autograd's rule suffers from cancellation
 

@@ -98,9 +98,36 @@ declare(
     arrays=3,
     keywords="check_finite",
 )
-declare(
-    linalg.solve_sylvester, program=refuse_stacks("solve_sylvester"), needed=has_stacks, arrays=3
+
+
+def is_mixed(a: Any, b: Any, q: Any) -> bool:
+    """Whether one of the two matrices that are factorized is real, and the solution complex."""
+    is_complex = [np.iscomplexobj(plain(each)) for each in (a, b, q)]
+    return any(is_complex) and not all(is_complex[:2])
+
+
+def solve_sylvester(a: Any, b: Any, q: Any) -> Any:
+    """The solution of ``a @ x + x @ b = q``; real and complex matrices together are all complex.
+
+    Of a real matrix SciPy takes Schur's real form, which may be no triangle, and solves it with
+    complex others as if it were one.
+    """
+    if is_mixed(a, b, q):
+        a, b, q = (anp.array(each) + 0.0j for each in (a, b, q))
+    return linalg.solve_sylvester(a, b, q)
+
+
+@equivalent(
+    linalg.solve_sylvester, needed=lambda *args: has_stacks(*args) or is_mixed(*args), arrays=3
 )
+def refused_sylvester(*args: Any) -> Any:
+    if has_stacks(*args):
+        refuse_stacks("solve_sylvester")()
+    raise Refusal(
+        "linalg.solve_sylvester is wrong in SciPy for real and complex matrices together; write "
+        "daskgrad.scipy.linalg.solve_sylvester, or add 0j to the real ones"
+    )
+
 
 # ------------------------------------------------------------------------------------- roots
 
@@ -110,7 +137,7 @@ def sqrtm_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callab
     turned = anp.transpose(ans)
 
     def sqrtm_pullback(g: Any) -> tuple:
-        return (linalg.solve_sylvester(turned, turned, g),)
+        return (solve_sylvester(turned, turned, g),)
 
     return sqrtm_pullback
 

@@ -11,14 +11,13 @@ from typing import Any
 
 import autograd.numpy as anp
 import autograd.scipy.special  # noqa: F401  its primitives come first
-import numpy as np
 import scipy.special
 from autograd.core import primitive_vjps
 from autograd.extend import defvjp_argnums, primitive
-from autograd.numpy.numpy_vjps import unbroadcast
 from autograd.tracer import trace_primitives_map
 
-from daskgrad.backends.autograd.rules.declaration import Refusal, declare, plain
+from daskgrad.backends.autograd.rules.declaration import Refusal, declare
+from daskgrad.backends.autograd.rules.elementwise import slopes_adjoint
 from daskgrad.backends.autograd.rules.known import KNOWN
 from daskgrad.backends.autograd.rules.refusals import require_derivative
 
@@ -62,32 +61,14 @@ def declare_slopes(fun: Callable, row: Row) -> None:
 
 
 def adjoint_of(fun: Callable, row: Row) -> Callable:
-    """The adjoint by any of the arguments; the slopes are computed when it is pulled back."""
+    """The adjoint by any of the arguments whose derivative is not refused."""
+    of_slopes = slopes_adjoint(*row)
 
     def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
         require_derivative(fun, argnums)
-        chosen = [(row[argnum], anp.metadata(args[argnum])) for argnum in argnums]
-
-        def slopes_pullback(g: Any) -> tuple:
-            return tuple([unbroadcast(times(g, slope(ans, *args)), meta) for slope, meta in chosen])
-
-        return slopes_pullback
+        return of_slopes(argnums, ans, args, kwargs)
 
     return adjoint
-
-
-def times(g: Any, slope: Any) -> Any:
-    """A cotangent times a slope, added up over several results.
-
-    A result that nobody uses has the cotangent zero, and nothing comes of an infinite slope.
-    """
-    if not isinstance(slope, tuple):
-        return g * slope
-    total: Any = 0.0
-    for n, part in enumerate(slope):
-        there = np.isfinite(plain(part)) | (plain(g[n]) != 0)
-        total = total + g[n] * anp.where(there, part, 0.0)
-    return total
 
 
 def inverse(row: Row, arguments: Callable, solved: int, order: Sequence[int | None]) -> list[Any]:

@@ -7,7 +7,7 @@ import numpy as np
 from autograd.scipy import special
 
 from daskgrad.backends.autograd.rules.declaration import Refusal, declare, equivalent, plain
-from daskgrad.backends.autograd.rules.elementwise import slope_adjoint
+from daskgrad.backends.autograd.rules.elementwise import slopes_adjoint
 from daskgrad.backends.autograd.rules.reductions import extreme_needed, normal_axes
 
 
@@ -26,12 +26,17 @@ for fun, slope in (
     (special.iv, lambda ans, n, x: (special.iv(n - 1, x) + special.iv(n + 1, x)) / 2.0),
     (special.ive, ive_slope),
 ):
-    declare(fun, adjoint=slope_adjoint(1, slope), refused={0: "x1, the order"})
+    declare(fun, adjoint=slopes_adjoint(None, slope), refused={0: "x1, the order"})
 
 declare(  # autograd does not sum over broadcast axes
     special.polygamma,
-    adjoint=slope_adjoint(1, lambda ans, n, x: special.polygamma(n + 1, x)),
+    adjoint=slopes_adjoint(None, lambda ans, n, x: special.polygamma(n + 1, x)),
     refused={0: "n, the order"},
+)
+
+
+declare(  # autograd's loses all digits where the function is nearly one
+    special.expit, adjoint=slopes_adjoint(lambda ans, x: ans * special.expit(-x))
 )
 
 

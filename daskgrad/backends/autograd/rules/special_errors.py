@@ -23,8 +23,8 @@ DEGREE = math.pi / 180.0
 
 # ------------------------------------------------------------------------- errors, and the normal
 
-FAR = 25.0  # the slopes of erfcx and dawsn cancel; from here on their series is exact
-ODD = [math.prod(range(1, 2 * n, 2)) for n in range(1, 9)]  # (2n - 1)!!
+FAR = 10.0  # the slopes of erfcx and dawsn cancel; from here on their series is exact
+ODD = [math.prod(range(1, 2 * n, 2)) for n in range(1, 15)]  # (2n - 1)!!
 
 
 def tail(sign: float, x: Any) -> Any:

@@ -6,11 +6,11 @@ import autograd.numpy as anp
 import numpy as np
 
 from daskgrad.backends.autograd.rules.declaration import Refusal, declare, equivalent, plain
-from daskgrad.backends.autograd.rules.elementwise import slope_adjoint
+from daskgrad.backends.autograd.rules.elementwise import slopes_adjoint
 
-declare(anp.cbrt, adjoint=slope_adjoint(0, lambda ans, x: 1.0 / (3.0 * ans**2)))
+declare(anp.cbrt, adjoint=slopes_adjoint(lambda ans, x: 1.0 / (3.0 * ans**2)))
 
-declare(anp.positive, adjoint=slope_adjoint(0, lambda ans, x: 1.0))
+declare(anp.positive, adjoint=slopes_adjoint(lambda ans, x: 1.0))
 
 # ------------------------------------------------------------------------------- of two numbers
 

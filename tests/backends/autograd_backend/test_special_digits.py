@@ -1,0 +1,61 @@
+"""Derivatives of special functions where formulas cancel, against mpmath."""
+
+import mpmath
+import numpy as np
+import pytest
+import scipy.special
+from mpmath import mp
+from numpy.testing import assert_allclose
+
+import daskgrad as dg
+
+
+def dawson(x):
+    return mpmath.sqrt(mp.pi) / 2 * mpmath.exp(-x * x) * mpmath.erfi(x)
+
+
+def scaled_erfc(x):
+    return mpmath.exp(x * x) * mpmath.erfc(x)
+
+
+def logistic(x):
+    return 1 / (1 + mpmath.exp(-x))
+
+
+CASES = {  # of SciPy -> the same by mpmath, and where
+    "dawsn": (dawson, [-24.0, 1e-6, 0.5, 9.9, 10.1, 30.0]),
+    "erfcx": (scaled_erfc, [-3.0, 0.5, 9.9, 10.1, 30.0, 1e6]),
+    "expit": (logistic, [-50.0, -1.0, 0.3, 30.0, 50.0]),
+    "log_expit": (lambda x: mpmath.log(logistic(x)), [-50.0, -1.0, 0.3, 30.0]),
+    "log_ndtr": (lambda x: mpmath.log(mpmath.ncdf(x)), [-40.0, -3.0, 0.3, 8.0]),
+    "spence": (lambda x: mpmath.polylog(2, 1 - x), [1e-3, 1.0 - 1e-9, 1.0 + 1e-4, 50.0]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_first_and_second_derivatives_have_their_digits(name):
+    exact, at = CASES[name]
+    x = np.array(at)
+    fun = dg.delayed(lambda x: getattr(scipy.special, name)(x))
+    total = dg.delayed(lambda x: np.sum(getattr(scipy.special, name)(x)))
+    with mp.workdps(50):
+        first, second = ([float(mpmath.diff(exact, each, n)) for each in at] for n in (1, 2))
+    assert_allclose(dg.grad(total)(x), first, rtol=1e-10)
+    assert_allclose(dg.jvp(fun, (x,), (np.ones(len(x)),))[1], first, rtol=1e-10)
+    assert_allclose(np.diag(dg.hessian(total)(x)), second, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("name", "base"), [("logaddexp", mpmath.e), ("logaddexp2", mpmath.mpf(2))])
+@pytest.mark.parametrize("x", [(50.0, 0.0), (0.0, 50.0), (0.3, 0.3), (-1.0, 2.0), (300.0, 1.0)])
+def test_the_smaller_part_of_a_sum_of_exponentials_is_not_lost(name, base, x):
+    def exact(x, y):
+        return mpmath.log(base ** mpmath.mpf(x) + base ** mpmath.mpf(y), base)
+
+    with mp.workdps(300):
+        found = [[float(mpmath.diff(exact, x, n)) for n in row] for row in ORDERS]
+    fun = dg.delayed(lambda x: getattr(np, name)(x[0], x[1]))
+    assert_allclose(dg.grad(fun)(np.array(x)), found[0], rtol=1e-10)
+    assert_allclose(dg.hessian(fun)(np.array(x)), found[1:], rtol=1e-10)
+
+
+ORDERS = [[(1, 0), (0, 1)], [(2, 0), (1, 1)], [(1, 1), (0, 2)]]
