@@ -2,8 +2,9 @@
 
 A program of another size is made of a recording whose structure is known: nothing is written, and
 the source is the one that would have been written. That takes twice as long as the tape takes for
-that call. So it is done when a size comes again, and at its first call as long as all that is tried
-takes a share of the tape's own time.
+that call, and pays at the third. So it is done when a size comes again; and all that is tried may
+take a share of the time that the tape alone would have taken until then, so that no sweep over many
+sizes is much slower than the tape's.
 """
 
 import math
@@ -19,8 +20,9 @@ ALONE_AT = 10  # calls of a size that has no source in common with others
 MOST_SOURCES = 64
 MOST_FAILURES = 2  # of sizes that get no program, before a family gets no more
 SHARE_OF_CHECKS = 0.02  # of the time that they may take
-SHARE_OF_TRIALS = 0.05  # of the time of forward passes on the tape
-MOST_MISSES = 4  # more than hits, of trials to find a source
+SHARE_OF_TRIALS = 0.5  # of the time that forward passes on the tape would have taken
+SHARE_OF_FIRST = 0.05  # the same, for sizes that may never come again
+MOST_MISSES = 4  # structures, which are no longer few if they are more than half of the trials
 MOST_BYTES = 2**20  # of the arrays that all programs keep for themselves
 SLOW = 0.02  # seconds: a call whose time goes to NumPy
 
@@ -39,10 +41,11 @@ class Family:
         self.next_check = 0
         self.failures = 0
         self._nbytes = 0  # that programs keep
-        self.seconds = 0.0  # of the tape
+        self._taped = 0  # calls
+        self._seconds = 0.0  # that these took
         self._fastest = math.inf
-        self._spent = 0.0  # on trials and on programs of single sizes
-        self._hits = MOST_MISSES  # more than misses
+        self._spent = 0.0  # on trials and on programs, beyond what the tape would have taken
+        self._trials = 0
         self._sources: dict[int, tuple[Any, Source]] = {}
         self._unknown: dict[int, Any] = {}  # structures without a source: who met them first
 
@@ -57,11 +60,17 @@ class Family:
         seldom = tapes / (SHARE_OF_CHECKS * max(own, 1e-9))
         self.next_check = self.calls + min(self.calls, int(seldom)) + 1
 
-    def is_hot(self, seconds: float) -> bool:
-        """Whether programs are to be written, after a call that took so long on the tape."""
+    def count_taped(self, seconds: float) -> None:
+        """Takes down how long a forward pass took on the tape."""
+        self._taped += 1
+        self._seconds += seconds
+        self._fastest = min(self._fastest, seconds)
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether programs are to be written."""
         if self._is_vouched:
             return self.calls >= COMPILED_AT
-        self._fastest = min(self._fastest, seconds)
         return self.calls >= UNASKED_AT and self._fastest < SLOW
 
     def require_room(self, nbytes: int) -> None:
@@ -78,20 +87,26 @@ class Family:
         return bool(self._sources)
 
     def may_spend(self) -> bool:
-        """Whether a program may be tried now, whatever it is good for."""
-        is_cheap = self._spent <= SHARE_OF_TRIALS * self.seconds
+        """Whether programs may take more time now."""
+        return self._is_within(SHARE_OF_TRIALS)
+
+    def _is_within(self, share: float) -> bool:
+        """Whether they took less than a share of what the tape would have taken for all calls."""
+        is_cheap = self._spent * max(self._taped, 1) <= share * self._seconds * self.calls
         return is_cheap and self.failures < MOST_FAILURES
 
-    @property
-    def is_promising(self) -> bool:
-        """Whether a source is likely to be known for a size that comes again."""
-        return self._hits >= 0 and self.failures < MOST_FAILURES
+    def may_try(self, comes_again: bool) -> bool:
+        """Whether to look for a source for a size, which may be known."""
+        if len(self._unknown) > MOST_MISSES + self._trials // 2:  # each size has its own
+            return False
+        return self._is_within(SHARE_OF_TRIALS if comes_again else SHARE_OF_FIRST)
 
-    def count_trial(self, seconds: float, is_hit: bool, comes_again: bool) -> None:
-        """Takes down how long it took to look for a source, and whether there was one."""
-        self._hits = min(self._hits + 1, MOST_MISSES) if is_hit else self._hits - 1
-        if not (is_hit and comes_again):
-            self._spent += seconds / 2 if is_hit else seconds  # the tape would have taken some
+    def count_trial(self, seconds: float, is_hit: bool) -> None:
+        """Takes down how long it took to look for a source; if there was one, the tape was not
+        asked."""
+        self._trials += 1
+        saved = self._seconds / max(self._taped, 1) if is_hit else 0.0
+        self.spend(max(seconds - saved, 0.0))
 
     def spend(self, seconds: float) -> None:
         self._spent += seconds
@@ -107,10 +122,12 @@ class Family:
     def learn(self, recording: Recording, source: Source) -> None:
         self.next_check = self.calls + 1
         if len(self._sources) < MOST_SOURCES:
-            self._sources[hash(recording.structure)] = recording.structure, source
+            structure = hash(recording.structure)
+            self._sources[structure] = recording.structure, source
+            self._unknown.pop(structure, None)
 
     def is_common(self, structure: int | None, size: Any) -> bool:
         """Whether another size has met this structure before."""
-        if structure is None or len(self._unknown) > MOST_SOURCES:
+        if structure is None:
             return False
         return self._unknown.setdefault(structure, size) is not size

@@ -181,7 +181,7 @@ class Entry:
         outputs, tape = trace(call, arrays)
         seconds = time.perf_counter() - begin
         self._calls += 1
-        family.seconds += seconds
+        family.count_taped(seconds)
         if self._is_worth_it(seconds):
             is_first = not family.has_sources
             self._add_way(call, layout, signature, outputs, tape)
@@ -194,7 +194,7 @@ class Entry:
     def _is_worth_it(self, seconds: float) -> bool:
         """Whether a program is to be written for the way of a call that took so long."""
         family = self.family
-        if self.refusal or len(self.ways) >= MOST_WAYS or not family.is_hot(seconds):
+        if self.refusal or len(self.ways) >= MOST_WAYS or not family.is_hot:
             return False
         if family.sizes == 1:
             return True
@@ -253,10 +253,10 @@ class Entry:
         if self.refusal or family.sizes == 1 or not family.has_sources:
             return False
         if self.ways:
-            return len(self.ways) < MOST_WAYS and family.is_promising
+            return len(self.ways) < MOST_WAYS and family.may_try(True)
         if self._structure is not None and not family.knows(self._structure):
             return False
-        return family.may_spend() or (self._calls > 0 and family.is_promising)
+        return family.may_try(self._calls > 0)
 
     def _adopt(
         self, call: TracedCall, arrays: Sequence[Any], layout: Layout, signature: Signature
@@ -264,7 +264,6 @@ class Entry:
         """Records a call, and runs a program of a known source, if that is its source; and what
         may be wrong with it."""
         begin, found, doubt = time.perf_counter(), None, ""
-        comes_again = bool(self._calls or self.ways)
         try:
             made = recorded(call.fun.fun, layout, signature)
             source = self.family.source(made.recording)
@@ -277,7 +276,7 @@ class Entry:
             doubt = str(error)
         except Exception as error:
             doubt = f"its program fails: {type(error).__name__}: {error}"
-        self.family.count_trial(time.perf_counter() - begin, found is not None, comes_again)
+        self.family.count_trial(time.perf_counter() - begin, found is not None)
         return found, doubt
 
     def _run_new(

@@ -11,6 +11,7 @@ import pytest
 from clusters import tasks_run
 from lengths import in_short
 from numpy.testing import assert_array_equal
+from schedulers import SCHEDULERS
 
 import daskgrad as dg
 from daskgrad.compiled import backend
@@ -70,6 +71,7 @@ OBJECTIVES = {
 }
 
 
+@in_short("scheduler", SCHEDULERS, "sync", "cluster", indirect=True)
 @in_short("name", OBJECTIVES, "branches")
 def test_the_bits_are_those_of_the_tape_on_every_scheduler(name, scheduler):
     found, expected = map(dg.value_and_grad, both(OBJECTIVES[name]))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from lengths import in_short
 from numpy.testing import assert_array_equal
+from schedulers import SCHEDULERS
 
 import daskgrad as dg
 from daskgrad.compiled import families, structures, ways
@@ -165,6 +166,7 @@ def value_and_pulled(fun, x):
 def eager(monkeypatch):
     """Whatever may be tried is tried, at once."""
     monkeypatch.setattr(families, "SHARE_OF_TRIALS", np.inf)
+    monkeypatch.setattr(families, "SHARE_OF_FIRST", np.inf)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -184,7 +186,7 @@ def test_sizes_that_make_other_calls(name, synchronous, eager):
     compare_sweeps(UNLIKE[name], make_items(SIZES, 1))
 
 
-def test_one_size_after_another(synchronous):
+def test_one_size_after_another(synchronous, eager):
     """A new size is served at its first call; what is due is compared."""
 
     def fun(item, x):
@@ -262,23 +264,43 @@ def test_sizes_do_not_tell_structures_apart():
 
 def test_trials_take_a_share_of_the_time_of_the_tape():
     family = families.Family("model", None, True)
-    family.seconds = 1.0
-    assert family.may_spend()
-    family.count_trial(1.0, is_hit=True, comes_again=True)
-    assert family.may_spend()
-    family.count_trial(1.0, is_hit=True, comes_again=False)
+    family.calls = 10
+    for _ in range(5):
+        family.count_taped(1.0)
+    assert family.may_try(comes_again=False)
+    family.count_trial(1.0 + 10.0 * families.SHARE_OF_FIRST, is_hit=True)
+    assert family.may_try(comes_again=False), "what the tape would have taken is no trial's"
+    family.count_trial(1.5, is_hit=True)
+    assert not family.may_try(comes_again=False)
+    assert family.may_try(comes_again=True)
+    family.count_trial(10.0 * families.SHARE_OF_TRIALS, is_hit=False)
+    assert not family.may_try(comes_again=True)
     assert not family.may_spend()
-    assert family.is_promising
-    for _ in range(2 * families.MOST_MISSES):
-        family.count_trial(1.0, is_hit=False, comes_again=True)
-    assert not family.is_promising
+
+
+def test_sizes_are_not_tried_where_each_has_its_own_structure():
+    family = families.Family("model", None, True)
+    family.calls = 1000
+    family.count_taped(1.0)
+
+    def tries(structures):
+        for number, structure in enumerate(structures):
+            if not family.may_try(comes_again=True):
+                return number
+            family.count_trial(0.0, is_hit=False)
+            family.is_common(structure, object())
+        return len(structures)
+
+    assert tries([0, 1, 2, 3] * 25) == 100
+    assert tries(range(100, 1000)) < 200
 
 
 def test_a_size_that_is_met_once_is_left_to_the_tape(synchronous, monkeypatch):
     def fun(item, x):
         return np.sum(np.tanh(item.z @ x)) * item.size
 
-    monkeypatch.setattr(families, "SHARE_OF_TRIALS", 0.0)
+    monkeypatch.setattr(families, "SHARE_OF_TRIALS", np.inf)
+    monkeypatch.setattr(families, "SHARE_OF_FIRST", 0.0)
     items = make_items(range(2, 32))
     entries, _ = entries_of(compare_sweeps(fun, [items[0]] * 4 + items, 1))
     assert 0 < sum([bool(entry.ways) for entry in entries]) < 4
@@ -303,8 +325,9 @@ def test_other_values_end_the_sharing(synchronous, eager, monkeypatch):
 
 
 @in_short("name", ["ragged", "distinct"], "ragged")
+@in_short("scheduler", SCHEDULERS, "threads", "cluster", indirect=True)
 def test_ragged_sums_on_every_scheduler(name, scheduler):
-    sizes = SIZES if name == "ragged" else range(2, 30)
+    sizes = SIZES[:8] if name == "ragged" else range(2, 30)
     compare_sweeps(ALIKE["a product"], make_items(sizes), 3)
 
 
@@ -330,7 +353,7 @@ def test_explain_tells_which_sizes_have_programs(synchronous, eager):
     assert " = (9, 4)" not in dg.explain(lambda x: np.sum(x), X)
 
 
-def test_programs_keep_no_more_than_a_megabyte_of_arrays(synchronous):
+def test_programs_keep_no_more_than_a_megabyte_of_arrays(synchronous, eager):
     """A number of Python's may decide on an array of the model's own, which is kept with it."""
 
     def model(number, x):
