@@ -1,5 +1,6 @@
 """Workers keep the memory that arrays free, while shards are open."""
 
+import inspect
 import os
 import platform
 import subprocess
@@ -16,42 +17,6 @@ from daskgrad.resident.worker_plugin import SumsPlugin, this_process
 
 ON_GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 
-PROGRAM = """
-import resource, sys
-import numpy as np
-from daskgrad.resident import allocator
-
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(200):
-        np.ones(60_000) * 2.0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-faults()
-before = faults()
-assert allocator.keep_freed_memory()
-faults()
-during = faults()
-assert allocator.restore()
-faults()
-print(before, during, faults())
-"""
-
-
-@ON_GLIBC
-def test_arrays_are_not_faulted_in_again_until_it_is_put_back():
-    """With the threshold of Dask's nanny each array of 480 kB costs more than 100 page faults."""
-    environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536"}
-    output = subprocess.check_output([sys.executable, "-c", PROGRAM], env=environment, text=True)
-    before, during, after = map(int, output.split())
-    assert before > 10_000
-    assert during < 1000
-    assert after > 10_000
-
-
-def term(item, x):
-    return item * x
-
 
 def is_given_back(numbers):
     """Whether an array of so many numbers is a mapping of its own, which free() gives back.
@@ -65,6 +30,31 @@ def is_given_back(numbers):
 
     array = np.ones(numbers)
     return bool(ctypes.c_size_t.from_address(array.ctypes.data - 8).value & 2)
+
+
+PROGRAM = f"""
+from daskgrad.resident import allocator
+
+{inspect.getsource(is_given_back)}
+
+before = is_given_back(500_000)
+assert allocator.keep_freed_memory()
+during = is_given_back(500_000)
+assert allocator.restore()
+print(before, during, is_given_back(1_500_000))
+"""
+
+
+@ON_GLIBC
+def test_arrays_are_not_given_back_until_it_is_put_back():
+    """With the threshold of Dask's nanny each array of more than 128 kB is."""
+    environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536"}
+    output = subprocess.check_output([sys.executable, "-c", PROGRAM], env=environment, text=True)
+    assert output.split() == ["True", "False", "True"]
+
+
+def term(item, x):
+    return item * x
 
 
 @ON_GLIBC
