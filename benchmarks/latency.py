@@ -15,8 +15,17 @@ The peers:
 - client.submit: a task that returns its argument, on each of the workers, and gathering both;
 - dask.delayed: the graph of value and gradient of the same two models by autograd and their sum.
 
+Beside them, the cost of recording: the same calls with a recorder and without one, in turn within
+each round, so that a ratio compares neighbours:
+
+- placed: the call above, on a cluster, with the scheduler plugin of ``dg.dashboards.mount``;
+- graph: five models of five milliseconds and six of none as a graph on that cluster, likewise;
+- in line, synchronous, threads: that graph with models that take no time, within ``dg.report``,
+  which is told of every task.
+
 Claims: daskgrad takes at most 1.5 times as long as ``client.run``, and the ``dask.delayed`` graph
-at least 5 times as long as daskgrad.
+at least 5 times as long as daskgrad; a mounted recorder takes at most 2 % of the placed calls and
+of the graph.
 """
 
 import contextlib
@@ -34,6 +43,10 @@ import numpy
 from distributed import Client
 
 import daskgrad as dg
+from daskgrad.dashboards.local import LocalObserver
+from daskgrad.dashboards.recorder import Recorder
+from daskgrad.dashboards.scheduler_plugin import recording
+from daskgrad.tasks.observers import observed_by
 from hosts import Program, cluster, hosted, in_rounds
 from report import at_least, at_most, finish, options, ratio, table
 
@@ -111,6 +124,95 @@ def all_peers() -> Iterator[dict[str, Program]]:
         }
 
 
+RECORDED = "recorded: "  # how the names of pairs begin
+IN_TURN = 20  # calls in a row with or without a recorder
+
+
+def wave(x: Any, seconds: float) -> Any:
+    time.sleep(seconds)
+    return np.sin(x)
+
+
+def total(y: Any) -> Any:
+    return np.sum(y * y)
+
+
+def by_graph(seconds: float) -> Program:
+    def fun(x: Any) -> Any:
+        return dg.sum([dg.delayed(total)(dg.delayed(wave)(x * n, seconds)) for n in range(5)])
+
+    return dg.value_and_grad(fun)
+
+
+def by_tasks(program: Program, **settings: Any) -> Program:
+    """The program, where all of it runs as Dask's tasks."""
+
+    def call(x: Any) -> Any:
+        with dask.config.set({"daskgrad.inline.seconds": 0, **settings}):
+            return program(x)
+
+    return call
+
+
+def in_pairs(
+    program: Program, recorded: Callable[[], Any], calls: int
+) -> Callable[[float], tuple[float, float]]:
+    """Seconds of a call with and without a recorder, which take turns."""
+
+    def call(seconds: float) -> tuple[float, float]:
+        spent, count = {True: 0.0, False: 0.0}, 0
+        while sum(spent.values()) < seconds or not count:
+            for is_recorded in (count % 2 == 0, count % 2 == 1):
+                with recorded() if is_recorded else contextlib.nullcontext():
+                    start = time.perf_counter()
+                    for number in range(calls):
+                        program(numpy.full(NUMBERS, float(number)))
+                    spent[is_recorded] += time.perf_counter() - start
+            count += 1
+        return spent[True] / (count * calls), spent[False] / (count * calls)
+
+    return call
+
+
+@contextlib.contextmanager
+def all_recorded() -> Iterator[dict[str, Program]]:
+    """Calls with and without a recorder, in this process and on a cluster."""
+    small = by_graph(0.0)
+
+    def here() -> Any:
+        return observed_by(LocalObserver(Recorder()))
+
+    programs = {
+        "in line": in_pairs(small, here, IN_TURN),
+        "synchronous": in_pairs(by_tasks(small, scheduler="synchronous"), here, IN_TURN),
+        "threads": in_pairs(by_tasks(small, scheduler="threads"), here, IN_TURN),
+    }
+    yield {RECORDED + name: program for name, program in programs.items()}
+
+
+@contextlib.contextmanager
+def recorded_cluster() -> Iterator[dict[str, Program]]:
+    with cluster(2) as client:
+        graph = by_tasks(by_graph(0.005))
+        there = functools.partial(recording, client)
+        placed = in_pairs(checked(by_shards()), there, IN_TURN)
+        yield {
+            RECORDED + "placed": placed,
+            RECORDED + "graph": in_pairs(graph, there, 2),
+        }
+
+
+def cost_of_recording(measured: dict[str, list[Any]]) -> dict[str, float]:
+    """What calls take with a recorder, where they take one without it."""
+    return {
+        name.removeprefix(RECORDED): statistics.median(
+            [with_one / without for with_one, without in [once.result for once in times]]
+        )
+        for name, times in measured.items()
+        if name.startswith(RECORDED)
+    }
+
+
 def checked(program: Program) -> Program:
     """The program, if it finds the right value and gradient."""
     x = numpy.arange(float(NUMBERS))
@@ -160,18 +262,30 @@ def draw(peers: list[dict[str, Any]], stated: str) -> Any:
 def main() -> int:
     arguments = options(__doc__).parse_args()
     arguments.rounds = arguments.rounds or (3 if arguments.quick else 21)
-    with hosted(all_peers) as programs:
+    with hosted(all_peers, all_recorded, recorded_cluster) as programs:
         measured = in_rounds(programs, arguments.rounds, lambda n: 0.2 if arguments.quick else 0.5)
     seconds = {
-        name: [once.seconds / once.result for once in times] for name, times in measured.items()
+        name: [once.seconds / once.result for once in times]
+        for name, times in measured.items()
+        if not name.startswith(RECORDED)
     }
+    costs = cost_of_recording(measured)
     peers = summary(seconds)
     print(printed(peers))
+    print(table(("recorded", "not recorded = 1"), [(n, f"{c:.3f}") for n, c in costs.items()]))
     claims = [
         at_most("daskgrad's time over client.run's", ratio(seconds[OURS], seconds[RUN]), 1.5),
         at_least("dask.delayed's time over daskgrad's", ratio(seconds[GRAPH], seconds[OURS]), 5.0),
+        at_most("placed calls with a recorder over those without", costs["placed"], 1.02),
+        at_most("a graph with a recorder over one without", costs["graph"], 1.02),
     ]
-    return finish("latency", arguments, {"peers": peers}, claims, functools.partial(draw, peers))
+    return finish(
+        "latency",
+        arguments,
+        {"peers": peers, "recorded": costs},
+        claims,
+        functools.partial(draw, peers),
+    )
 
 
 if __name__ == "__main__":

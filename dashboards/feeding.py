@@ -1,13 +1,22 @@
 """Feeding: what keys tell of tasks, as a recorder takes it, on a scheduler or in this process."""
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from daskgrad.dashboards.recorder import Recorder, Task
-from daskgrad.tasks.keys import KeyParts, key_parts, known_name
+from daskgrad.tasks.keys import key_parts, known_name
 from daskgrad.values.caches import drop_oldest
 
-ADOPTED = 4096  # keys that are remembered
+PLANNED = 100_000  # tasks that are remembered until they are forgotten
+
+
+class Planned(NamedTuple):
+    """What is known of a task before it runs; a backward task pulls back that of the source."""
+
+    stage: str
+    model: str
+    evaluation: str
+    source: Hashable
 
 
 class Feed:
@@ -15,16 +24,12 @@ class Feed:
 
     Nodes have keys before they are evaluated, so a graph may have tasks under keys of two kinds:
     all of them belong to the evaluation that the graph was made for, which is the latest.
+    ``planned``: the tasks that may yet run, by their keys, which are looked up for each that does.
     """
 
     def __init__(self, recorder: Recorder):
         self.recorder = recorder
-        self._adopted: dict[Hashable, str] = {}
-
-    def parts(self, key: Any) -> KeyParts | None:
-        found = key_parts(key)
-        adopted = self._adopted.get(key) if found is not None else None
-        return found if found is None or adopted is None else found._replace(evaluation=adopted)
+        self.planned: dict[Hashable, Planned] = {}
 
     def plan(self, graph: Iterable[tuple[Any, Sequence[Any]]]) -> None:
         """The tasks of one graph that will run, and the keys that they refer to."""
@@ -34,20 +39,38 @@ class Feed:
             return
         latest = max([parts.evaluation for _, parts, _ in known])
         by_evaluation: dict[str, list[Any]] = {}
-        for key, parts, inputs in known:
-            evaluation = parts.evaluation
-            if parts.stage == "value" and evaluation != latest:
-                evaluation = self._adopted[key] = latest
-            planned = (key, parts.stage, parts.model, inputs)
-            by_evaluation.setdefault(evaluation, []).append(planned)
-        drop_oldest(self._adopted, ADOPTED)
+        for key, (stage, model, evaluation), inputs in known:
+            if stage == "value":
+                evaluation = latest
+            source = pulled_back(inputs) if stage == "backward" else None
+            self.planned[key] = Planned(stage, model, evaluation, source)
+            by_evaluation.setdefault(evaluation, []).append((key, stage, model, inputs))
+        drop_oldest(self.planned, PLANNED)
         for model in {parts.model for _, parts, _ in known}:
             self.recorder.learn_name(model, known_name(model))
         for evaluation, tasks in by_evaluation.items():
             self.recorder.plan(evaluation, tasks)
 
-    def add(self, key: Any, parts: KeyParts, inputs: Iterable[Any], **ran: Any) -> None:
-        """A task that ran; a backward task's source is the forward task among its inputs."""
-        pairs = [(each, key_parts(each)) for each in inputs] if parts.stage == "backward" else []
-        source = next((each for each, of in pairs if of and of.stage == "forward"), None)
-        self.recorder.add_task(Task(key, *parts, source=source, **ran))
+    def add(
+        self,
+        key: Any,
+        worker: str,
+        thread: int,
+        start: float,
+        stop: float,
+        nbytes: int = 0,
+        has_failed: bool = False,
+    ) -> None:
+        """A planned task that ran."""
+        stage, model, evaluation, source = self.planned[key]
+        where = (worker, thread, start, stop, nbytes, has_failed)
+        self.recorder.add_task(Task(key, stage, model, evaluation, *where, source))
+
+
+def pulled_back(inputs: Iterable[Any]) -> Hashable:
+    """The forward task among the inputs of a backward task."""
+    for key in inputs:
+        parts = key_parts(key)
+        if parts is not None and parts.stage == "forward":
+            return key
+    return None

@@ -39,12 +39,11 @@ class LocalObserver(Observer):
             self._feed.plan(tasks.items())
 
     def ran(self, task: Ran) -> None:
-        parts = self._feed.parts(task.key)
-        if parts is not None:
-            times = {"start": task.start, "stop": task.stop}
-            where = {"worker": f"process {task.process}", "thread": task.thread}
-            with self._lock:
-                self._feed.add(task.key, parts, task.inputs, **times, **where)
+        with self._lock:
+            if task.key in self._feed.planned:
+                where = (f"process {task.process}", task.thread)
+                self._feed.add(task.key, *where, task.start, task.stop)
+                del self._feed.planned[task.key]
 
     def evaluated(self, evaluation: Evaluated) -> None:
         """Evaluations that nobody records are a run called by the function."""
@@ -84,6 +83,8 @@ def vector(tree: Any) -> np.ndarray:
 
 class RunObserver(Observer):
     """Makes rows of evaluations, tells other observers, and the scheduler twice a second."""
+
+    sees_tasks = False
 
     def __init__(self, run: Run):
         self.run = run

@@ -109,11 +109,13 @@ class GraphNode:
 class Evaluation:
     """The tasks of one evaluation: counts by stage and model, and its graph if that is small.
 
-    ``edges`` count what each (stage, model) refers to, of the first tasks if there are many.
+    ``edges`` count what each (stage, model) refers to, of the first tasks if there are many;
+    ``dropped`` the tasks that never ran, since another one failed or nobody wants them any more.
     """
 
     def __init__(self, name: str, start: float):
         self.name, self.start, self.stop = name, start, start
+        self.dropped = 0
         self.counts: dict[tuple[str, str], Count] = {}
         self.nodes: dict[Hashable, GraphNode] | None = {}
         self.edges: dict[tuple[tuple[str, str], tuple[str, str]], int] = {}
@@ -137,11 +139,12 @@ class Evaluation:
 
     @property
     def is_done(self) -> bool:
-        return self.done + self.failed >= self.total
+        return self.done + self.failed + self.dropped >= self.total
 
     def absorb(self, other: "Evaluation") -> None:
         """Takes in the tasks of this evaluation that ran elsewhere."""
         self.start, self.stop = min(self.start, other.start), max(self.stop, other.stop)
+        self.dropped += other.dropped
         for kind, count in other.counts.items():
             mine = self.counts.setdefault(kind, Count())
             mine.total, mine.done = mine.total + count.total, mine.done + count.done
@@ -166,8 +169,11 @@ class Costs:
         total[1] += seconds
         total[2] = max(total[2], seconds / count)
         by_worker = self.workers.setdefault(stage, {})
-        by_worker[worker] = by_worker.pop(worker, 0.0) + seconds
-        drop_oldest(by_worker, WORKERS)
+        if worker in by_worker:
+            by_worker[worker] += seconds
+        else:
+            by_worker[worker] = seconds
+            drop_oldest(by_worker, WORKERS)
 
     def absorb(self, other: "Costs") -> None:
         for stage, (count, seconds, longest) in other.stages.items():
@@ -261,22 +267,29 @@ class Recorder:
             node.state, node.worker = state, worker or node.worker
             self.version += 1
 
+    def drop_task(self, evaluation: str) -> None:
+        """A task was planned and will not run."""
+        found = self.evaluations.get(evaluation)
+        if found is not None:
+            found.dropped += 1
+            self.version += 1
+
     def add_task(self, task: Task) -> None:
         self.tasks.append(task)
         self.task_count += 1
-        seconds = task.stop - task.start
-        self._costs_of(task.model).add(task.stage, task.worker, seconds)
-        found = self.evaluations.get(task.evaluation)
+        key, stage, model, evaluation, worker, _, start, stop, _, has_failed, _ = task
+        self._costs_of(model).add(stage, worker, stop - start)
+        found = self.evaluations.get(evaluation)
         if found is not None:
-            found.stop = max(found.stop, task.stop)
-            count = found.counts.get((task.stage, task.model))
+            found.stop = max(found.stop, stop)
+            count = found.counts.get((stage, model))
             if count is not None:
-                count.failed += task.has_failed
-                count.done += not task.has_failed
-            node = None if found.nodes is None else found.nodes.get(task.key)
+                count.failed += has_failed
+                count.done += not has_failed
+            node = None if found.nodes is None else found.nodes.get(key)
             if node is not None:
-                node.state, node.worker = "failed" if task.has_failed else "done", task.worker
-                node.seconds = seconds
+                node.state, node.worker = "failed" if has_failed else "done", worker
+                node.seconds = stop - start
         self.version += 1
 
     # ---- direct calls

@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import time
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +12,7 @@ from distributed import Client
 
 from daskgrad.dashboards.local import LocalObserver
 from daskgrad.dashboards.recorder import Recorder
-from daskgrad.dashboards.scheduler_plugin import RecorderPlugin
+from daskgrad.dashboards.scheduler_plugin import recording
 from daskgrad.dashboards.trace import trace_events
 from daskgrad.resident.connection import connections
 from daskgrad.resident.worker_plugin import EVENTS_EVERY
@@ -74,13 +73,9 @@ def require_path(path: Any) -> pathlib.Path:
 @contextlib.contextmanager
 def recorded(client: Client, recorder: Recorder) -> Iterator[None]:
     """Records what the scheduler sees, in a plugin of this report's own, and fetches it."""
-    name = f"daskgrad-report-{uuid.uuid4().hex}"
-    client.register_plugin(RecorderPlugin(name=name, has_pages=False), name=name)
-    try:
+    with recording(client) as name:
         yield
         recorder.absorb(client.run_on_scheduler(records, name=name))
-    finally:
-        client.unregister_scheduler_plugin(name)
 
 
 def records(name: str, dask_scheduler: Any) -> Recorder:

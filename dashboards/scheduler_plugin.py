@@ -1,11 +1,13 @@
 """Scheduler plugin: feeds a recorder from what Dask's scheduler sees, and from workers' events."""
 
+import contextlib
 import time
-from collections.abc import Hashable, Iterable
+import uuid
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from distributed import Scheduler
+from distributed import Client, Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 from tornado.ioloop import PeriodicCallback
 
@@ -13,10 +15,13 @@ from daskgrad.dashboards.feeding import Feed
 from daskgrad.dashboards.recorder import Call, MemorySample, Recorder, Row
 from daskgrad.dashboards.worker_plugin import NAME, TRACED_AGAIN
 from daskgrad.resident.presence import TOPIC
+from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.keys import dashboard_name
 
 SAMPLE_EVERY = 1000  # milliseconds between two looks at the workers' memory
 PLACED = "value-shard"  # how the keys of placed items begin
+
+UNDONE = ("waiting", "queued", "no-worker", "processing")  # states of tasks that may yet run
 
 KINDS = {"forward": "pullbacks", "value": "values", "backward": "cotangents"}
 KINDS |= {"cotangent": "cotangents", "tangent": "tangents"}
@@ -36,12 +41,15 @@ class RecorderPlugin(SchedulerPlugin):
         self._scheduler = scheduler
         self._feed = Feed(self.recorder)
         self._held: dict[Hashable, tuple[str, str, int]] = {}  # worker, kind and bytes of results
+        self._ran: set[Hashable] = set()  # planned tasks, until they are forgotten
         self._placed: list[Hashable] = []
         self._placed_counts: dict[str, int] = {}
         self._sampling = PeriodicCallback(self.sample, SAMPLE_EVERY)
         self._sampling.start()
         self._note_workers()
         if self.has_pages:
+            begun = [key for key, ts in scheduler.tasks.items() if ts.state in UNDONE]
+            self.update_graph(scheduler, tasks=begun)
             from daskgrad.dashboards.pages import attach
 
             attach(scheduler, self.recorder)
@@ -56,39 +64,37 @@ class RecorderPlugin(SchedulerPlugin):
         self._feed.plan([(ts.key, [each.key for each in ts.dependencies]) for ts in known])
 
     def transition(self, key: Any, start: Any, finish: Any, *_: Any, **details: Any) -> None:
-        parts = self._feed.parts(key)
-        if parts is None:
+        planned = self._feed.planned.get(key)
+        if planned is None:
             return
-        if start == "processing" and finish in ("memory", "erred"):
-            self._add_task(key, parts, finish == "erred", details)
-        elif start == "memory":
-            self._held.pop(key, None)
-            self.recorder.set_state(parts.evaluation, key, "released")
+        if start == "processing":
+            if finish == "memory" or finish == "erred":
+                self._add_task(key, planned.stage, finish == "erred", details)
         elif finish == "processing":
             worker = self._scheduler.tasks[key].processing_on
             where = "" if worker is None else worker.address
-            self.recorder.set_state(parts.evaluation, key, "running", where)
+            self.recorder.set_state(planned.evaluation, key, "running", where)
+        elif start == "memory":
+            self._held.pop(key, None)
+            self.recorder.set_state(planned.evaluation, key, "released")
+        if finish == "forgotten":
+            del self._feed.planned[key]
+            if key in self._ran:
+                self._ran.remove(key)
+            else:
+                self.recorder.drop_task(planned.evaluation)
 
-    def _add_task(self, key: Any, parts: Any, has_failed: bool, details: dict[str, Any]) -> None:
+    def _add_task(self, key: Any, stage: str, has_failed: bool, details: dict[str, Any]) -> None:
         computed = [each for each in details.get("startstops") or () if each["action"] == "compute"]
-        now = time.time()
-        start = computed[0]["start"] if computed else now
-        stop = computed[-1]["stop"] if computed else now
+        start, stop = time.time(), None
+        if computed:
+            start, stop = computed[0]["start"], computed[-1]["stop"]
         worker, nbytes = details.get("worker") or "", details.get("nbytes") or 0
-        task = self._scheduler.tasks.get(key)
-        self._feed.add(
-            key,
-            parts,
-            () if task is None else [each.key for each in task.dependencies],
-            worker=worker,
-            thread=details.get("thread") or 0,
-            start=start,
-            stop=stop,
-            nbytes=nbytes,
-            has_failed=has_failed,
-        )
+        times = (start, start if stop is None else stop)
+        self._feed.add(key, worker, details.get("thread") or 0, *times, nbytes, has_failed)
+        self._ran.add(key)
         if not has_failed:
-            self._held[key] = (worker, KINDS[parts.stage], nbytes)
+            self._held[key] = (worker, KINDS[stage], nbytes)
 
     # ---- events
 
@@ -162,3 +168,15 @@ class RecorderPlugin(SchedulerPlugin):
             if task is not None
             for ws in task.who_has or ()
         ]
+
+
+@contextlib.contextmanager
+def recording(client: Client) -> Iterator[str]:
+    """Records what the scheduler sees in a plugin of its own; yields the plugin's name."""
+    name = f"daskgrad-report-{uuid.uuid4().hex}"
+    client.register_plugin(RecorderPlugin(name=name, has_pages=False), name=name)
+    try:
+        yield name
+    finally:
+        if client.status in CONNECTED:  # otherwise the scheduler has gone, or is about to
+            client.unregister_scheduler_plugin(name)

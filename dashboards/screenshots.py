@@ -37,7 +37,7 @@ def loss(y: Any) -> Any:
     return np.sum(y**2)
 
 
-def term(item: float, x: Any) -> Any:
+def term(item: Any, x: Any) -> Any:
     return np.sum(np.sin(item * x) ** 2)
 
 
@@ -56,12 +56,13 @@ def descend(name: str, rate: float, shards: Any, steps: int) -> None:
             x = x - rate * gradient(x)[1]
 
 
-def evaluate() -> None:
-    with dg.place([float(1 + n % 7) for n in range(400)]) as shards:
-        descend("slow", 1e-5, shards, 60)
-        descend("quick", 5e-5, shards, 40)
-        for _ in range(4):
-            dg.value_and_grad(network)(np.linspace(0.0, 1.0, 100_000))
+def evaluate(shards: Any) -> Any:
+    """Two fits and some evaluations; a pullback, which workers hold."""
+    descend("slow", 1e-6, shards, 60)
+    descend("quick", 5e-6, shards, 40)
+    for _ in range(4):
+        dg.value_and_grad(network)(np.linspace(0.0, 1.0, 100_000))
+    return dg.vjp(network, np.linspace(0.0, 1.0, 1_000_000))
 
 
 def take(addresses: dict[str, str], folder: pathlib.Path, width: int, scheme: str) -> None:
@@ -91,17 +92,20 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = arguments.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    local = {"n_workers": 2, "threads_per_worker": 2, "host": "127.0.0.1"}
+    local = {"n_workers": 2, "threads_per_worker": 2, "memory_limit": "1GiB", "host": "127.0.0.1"}
+    items = [float(1 + n % 7) * np.ones((10, 2000)) for n in range(400)]
     with (
         LocalCluster(**local, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster) as client,
     ):
         link = dg.dashboards.mount(client)
-        with dg.report(folder / "report.html"):
-            evaluate()
-        addresses = {page: link.replace("gradient", page) for page in PAGES}
-        addresses["report"] = (folder / "report.html").as_uri()
-        take(addresses, folder, arguments.width, arguments.scheme)
+        with dg.place(items) as shards:
+            with dg.report(folder / "report.html"):
+                held = evaluate(shards)
+            addresses = {page: link.replace("gradient", page) for page in PAGES}
+            addresses["report"] = (folder / "report.html").as_uri()
+            take(addresses, folder, arguments.width, arguments.scheme)
+            del held  # until here workers have what the picture of the memory shows
 
 
 if __name__ == "__main__":

@@ -4,17 +4,22 @@ A process is a worker, a thread one of its threads. An arrow goes from a forward
 backward task that pulls it back.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from daskgrad.dashboards.recorder import Recorder, Task
 
-CALLS = 0  # the thread of direct calls, of which a worker tells twice a second
+CALLS = 100_000  # the first number of the rows of direct calls, one for each sum
 
 
 def trace_events(recorder: Recorder) -> dict[str, Any]:
     """The whole trace, as it is written to a JSON file; times are in microseconds."""
-    return {"traceEvents": list(events(recorder)), "displayTimeUnit": "ms"}
+    found = list(events(recorder))
+    first = min([event["ts"] for event in found if "ts" in event], default=0.0)
+    for event in found:
+        if first < 0.0 and "ts" in event:  # clocks of other machines may be behind
+            event["ts"] -= first
+    return {"traceEvents": found, "displayTimeUnit": "ms"}
 
 
 def events(recorder: Recorder) -> Iterator[dict[str, Any]]:
@@ -39,7 +44,18 @@ def events(recorder: Recorder) -> Iterator[dict[str, Any]]:
             arrow = {"name": "pullback", "cat": "flow", "id": number}
             yield {**arrow, **there, "ph": "s", "ts": micro(source.start, recorder)}
             yield {**arrow, **at, "ph": "f", "bp": "e", "ts": micro(task.start, recorder)}
+    yield from call_events(recorder, numbers)
+
+
+def call_events(recorder: Recorder, numbers: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """Direct calls, of which a worker tells twice a second: those of two sums may overlap."""
+    rows: dict[tuple[str, str], int] = {}
     for call in recorder.calls:
+        place = (call.worker, call.model)
+        if place not in rows:
+            rows[place] = CALLS + len(rows)
+            named = f"direct calls of {recorder.called(call.model)}"
+            yield metadata("thread_name", numbers[call.worker], rows[place], named)
         yield {
             "name": f"{call.calls} calls of {recorder.called(call.model)}",
             "cat": "call",
@@ -47,7 +63,7 @@ def events(recorder: Recorder) -> Iterator[dict[str, Any]]:
             "ts": micro(call.start, recorder),
             "dur": (call.stop - call.start) * 1e6,
             "pid": numbers[call.worker],
-            "tid": CALLS,
+            "tid": rows[place],
             "args": {"blocks": call.blocks, "seconds in models": call.seconds},
         }
 

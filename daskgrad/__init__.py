@@ -6,7 +6,7 @@ sums:         map_sum, reduce_sum, sum, zip, place, Shards
 derivatives:  value_and_grad, grad, vjp, jvp, hvp, gnvp, hessian, jacobian, per_item, differentiate
 checks:       check_grads, taylor_rates, debug_nans, explain
 settings:     PullbackPolicy, NondeterministicModelError
-to see:       report, record, dashboards
+to see:       report, record, progress, visualize, dashboards
 
 ``docs/which_function.md`` says which one to call, and ``ARCHITECTURE.md`` where it is defined.
 """
@@ -29,6 +29,7 @@ from daskgrad.derivatives.per_item import per_item
 from daskgrad.derivatives.vjp import vjp
 from daskgrad.graph.black_boxes import finite_difference
 from daskgrad.graph.delayed import delayed
+from daskgrad.graph.nodes import Node
 from daskgrad.graph.stopping import stop_gradient, value
 from daskgrad.graph.variables import variable
 from daskgrad.models.finite import debug_nans
@@ -51,8 +52,10 @@ __version__ = "0.1.0"
 
 ON_DEMAND = {  # what is loaded when it is first used, and the modules that define it
     "dashboards": "daskgrad.dashboards",
+    "progress": "daskgrad.dashboards.progress",
     "record": "daskgrad.dashboards.local",
     "report": "daskgrad.dashboards.report",
+    "visualize": "daskgrad.dashboards.visualize",
 }
 
 
@@ -62,6 +65,19 @@ def __getattr__(name: str) -> Any:
     module = importlib.import_module(ON_DEMAND[name])
     found = globals()[name] = module if name == "dashboards" else getattr(module, name)
     return found
+
+
+def _visualize(node: Node, filename: str | None = None, shapes: bool = True) -> Any:
+    """The graph of this node's value, and beside it the mirrored graph of its cotangents.
+
+    As ``dg.visualize`` draws it, which documents the arguments, the result and errors; with respect
+    to all variables, and for a cotangent of ones.
+    """
+    module = importlib.import_module(ON_DEMAND["visualize"])
+    return module.visualize_node(node, filename, shapes)
+
+
+Node.visualize = _visualize  # here, since what draws is in a room above that of nodes
 
 
 __all__ = [
@@ -87,6 +103,7 @@ __all__ = [
     "map_sum",
     "per_item",
     "place",
+    "progress",
     "random",
     "record",
     "reduce_sum",
@@ -98,6 +115,7 @@ __all__ = [
     "value",
     "value_and_grad",
     "variable",
+    "visualize",
     "vjp",
     "zip",
 ]

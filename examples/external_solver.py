@@ -147,7 +147,7 @@ def main():
         f"{len(cases)} load cases of {arguments.cells**2:,} cells, {len(cases[0].sensors)} "
         f"sensors, {len(truth)} unknown conductivities"
     )
-    with connect(arguments), dg.place(cases) as shards:
+    with connect(arguments), dg.progress(), dg.place(cases) as shards:
         failed = compare_gradient(shards, cases, truth) + find_conductivities(shards, truth)
     if failed:
         sys.exit("external_solver.py: too far apart: " + "; ".join(failed))

@@ -157,7 +157,7 @@ def main():
     arguments = parser.parse_args()
     local = {"n_workers": CPU_COUNT, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
     covariates, visits, ids = read()
-    with Client(arguments.scheduler) if arguments.scheduler else Client(**local):
+    with Client(arguments.scheduler) if arguments.scheduler else Client(**local), dg.progress():
         start = time.perf_counter()
         table = np.column_stack([covariates, visits])
         with dg.place(table, grainsize=2048) as rows:

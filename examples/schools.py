@@ -569,8 +569,9 @@ def main():
         print_study(study, workers)
         if importlib.util.find_spec("bokeh"):
             print(f"dashboard: {client.dashboard_link}")
-        gaussian = compare_gaussian(study)
-        ordinal = compare_ordinal(study)
+        with dg.progress():
+            gaussian = compare_gaussian(study)
+            ordinal = compare_ordinal(study)
         compare_times(gaussian, ordinal, study, workers)
         seconds = time.perf_counter() - start
         print(f"  {seconds:.0f} s in all; the dashboard was at {client.dashboard_link}")

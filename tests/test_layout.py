@@ -30,6 +30,8 @@ LIBRARIES = {  # library -> the rooms and modules that may import it
     "jax": ["backends.jax"],
     "torch": ["backends.torch"],
     "bokeh": ["dashboards.pages"],
+    "graphviz": ["dashboards.drawing", "dashboards.visualize"],
+    "rich": ["dashboards.progress", "dashboards.screens"],
     "scipy": [
         *("backends.autograd.rules", "scipy"),
         *("compiled.special_calls", "compiled.density_calls"),
@@ -37,6 +39,8 @@ LIBRARIES = {  # library -> the rooms and modules that may import it
 }
 LOCAL = ["resident.balance", "resident.spread", "resident.routes", "resident.allocator"]
 LOCAL += ["dashboards.recorder", "dashboards.trace", "dashboards.grains"]
+LOCAL += ["dashboards.bars", "dashboards.palette", "dashboards.screens"]
+LOCAL += ["dashboards.drawing"]
 
 
 def name_of(path):

@@ -9,9 +9,11 @@ from bokeh.models import Range1d
 
 from daskgrad.dashboards.pages import style
 from daskgrad.dashboards.pages.view import View, replace, source_of
+from daskgrad.dashboards.palette import HUES
 from daskgrad.dashboards.recorder import Run
+from daskgrad.values import markup
 
-SHOWN = len(style.HUES)  # the latest runs
+SHOWN = len(HUES)  # the latest runs
 COLUMNS = ("number", "seconds", "value", "norm", "step", "run", "rate")
 WHAT = {
     "value": ("Value", "linear"),
@@ -54,7 +56,7 @@ class DescentView(View):
         if scale == "linear":
             style.plain_numbers(made.yaxis)
         lines = []
-        for source, colour in zip(self.sources, style.HUES, strict=True):
+        for source, colour in zip(self.sources, HUES, strict=True):
             line = made.line(x, name, source=source, line_color=colour, line_width=2)
             dots = made.scatter(x, name, source=source, size=4, color=colour)
             lines += [line, dots]
@@ -74,7 +76,7 @@ class DescentView(View):
         for name, shown in self._ranges.items():
             found = [y for source in self.sources for y in source.data[name] if y > 0]
             shown.start, shown.end = decades(found)
-        self.header.text = style.table(
+        self.header.text = markup.table(
             "",
             ("run", "evaluations", "speed", "value", "norm of the gradient"),
             [self._about(run) for run in runs],
@@ -82,7 +84,7 @@ class DescentView(View):
         marks = "".join(
             [
                 f"tr:nth-child({number + 2}) td.run::before {{ content: '● '; color: {colour}; }}"
-                for number, (colour, _) in enumerate(zip(style.HUES, runs, strict=False))
+                for number, (colour, _) in enumerate(zip(HUES, runs, strict=False))
             ]
         )
         sheets = [style.SHEET, marks]

@@ -6,10 +6,10 @@ from typing import Any
 from bokeh.models import FixedTicker, Range1d
 
 from daskgrad.dashboards.pages import style
-from daskgrad.dashboards.pages.view import DRAWN, View, latest, replace, source_of
+from daskgrad.dashboards.pages.view import DRAWN, MODELS, View, latest, replace, source_of
 from daskgrad.dashboards.recorder import Evaluation
+from daskgrad.values import markup
 
-MODELS = 12  # with a row of their own; the others are added up
 OTHERS = "(others)"
 RECENT = 6  # evaluations in the table
 HIGHEST = 800  # pixels of the time line
@@ -101,19 +101,19 @@ class GradientView(View):
         recorder = self.recorder
         called = [(model, costs) for model, costs in recorder.models.items() if costs.calls]
         rows = [
-            (recorder.called(model), f"{costs.calls:,}", style.seconds(costs.stages["call"][1]))
+            (recorder.called(model), f"{costs.calls:,}", markup.seconds(costs.stages["call"][1]))
             for model, costs in called
         ]
-        calls = style.table("", ("direct calls of workers", "calls", "time in the model"), rows)
+        calls = markup.table("", ("direct calls of workers", "calls", "time in the model"), rows)
         found = latest(recorder.evaluations.values(), RECENT)[::-1]
         head = ("latest evaluations by tasks", "tasks", "failed", "took", "state")
-        return calls + style.table("", head, map(recent_row, found))
+        return calls + markup.table("", head, map(recent_row, found))
 
     def _headline(self, current: Evaluation | None) -> str:
         parts = []
         if current is not None:
-            state = "done" if current.is_done else "running"
-            parts.append(f"<b>{current.done:,} of {current.total:,} tasks</b> {state}")
+            told = f"<b>{current.done:,} of {current.total:,} tasks</b>"
+            parts.append(f"{told} {state_of(current)}")
         recorder = self.recorder
         if recorder.evaluation_count:
             parts.append(f"{recorder.evaluation_count:,} evaluations by tasks")
@@ -135,7 +135,7 @@ class GradientView(View):
         self.progress.height = 90 + 40 * count
         self.progress.y_range.end = count
         self.progress.yaxis.ticker = FixedTicker(ticks=[count - n - 0.5 for n in range(count)])
-        overrides = {count - n - 0.5: shortened(name) for n, name in enumerate(names)}
+        overrides = {count - n - 0.5: style.shortened(name) for n, name in enumerate(names)}
         self.progress.yaxis.major_label_overrides = overrides
         cells = []
         for n, (model, stages) in enumerate(rows.items()):
@@ -186,21 +186,21 @@ class GradientView(View):
         made.yaxis.ticker = FixedTicker(ticks=[n + 0.5 for n in range(count)])
         tops = {worker: n + 0.5 for (worker, _), n in self._lanes.items()}  # the last is the top
         labels = {n + 0.5: "" for n in range(count)}
-        labels |= {place: shown_worker(worker) for worker, place in tops.items()}
+        labels |= {place: style.shown_worker(worker) for worker, place in tops.items()}
         made.yaxis.major_label_overrides = labels
 
     def _task_bar(self, task: Any) -> tuple:
         lane, begin = self._lane(task.worker, task.thread), self.recorder.begin
         colour = style.FAILED if task.has_failed else self.colour(task.model, task.stage)
         what = f"{task.stage}, failed" if task.has_failed else task.stage
-        size = style.nbytes(task.nbytes) if task.nbytes else "unknown size"
-        took = style.seconds(task.stop - task.start)
+        size = markup.nbytes(task.nbytes) if task.nbytes else "unknown size"
+        took = markup.seconds(task.stop - task.start)
         box = (task.start - begin, task.stop - begin, lane + 0.12, lane + 0.88)
         return (*box, colour, self.recorder.called(task.model), what, task.worker, took, size)
 
     def _call_bar(self, call: Any) -> tuple:
         lane, begin = self._lane(call.worker, 0), self.recorder.begin
-        each = style.seconds(call.seconds / max(call.calls, 1))
+        each = markup.seconds(call.seconds / max(call.calls, 1))
         what = f"{call.calls:,} direct calls, {call.blocks:,} blocks"
         box = (call.start - begin, call.stop - begin, lane + 0.12, lane + 0.88)
         named = (self.colour(call.model, "call"), self.recorder.called(call.model), what)
@@ -223,17 +223,15 @@ def rows_of(evaluation: Evaluation) -> dict[str, dict[str, tuple[int, int, int]]
     return rows
 
 
+def state_of(each: Evaluation) -> str:
+    if each.failed:
+        return "failed"
+    if not each.is_done:
+        return "running"
+    return "given up" if each.dropped else "done"
+
+
 def recent_row(each: Evaluation) -> tuple[str, str, str, str, str]:
-    state = "failed" if each.failed else "done" if each.is_done else "running"
     when = time.strftime("%H:%M:%S", time.localtime(each.start))
-    took = style.seconds(max(each.stop - each.start, 0.0))
-    return when, f"{each.done:,} / {each.total:,}", f"{each.failed:,}", took, state
-
-
-def shortened(name: str, longest: int = 24) -> str:
-    return name if len(name) <= longest else name[: longest - 1] + "…"
-
-
-def shown_worker(address: str) -> str:
-    """A worker's address without its protocol."""
-    return shortened(address.partition("://")[2] or address)
+    took = markup.seconds(max(each.stop - each.start, 0.0))
+    return when, f"{each.done:,} / {each.total:,}", f"{each.failed:,}", took, state_of(each)

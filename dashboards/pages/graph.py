@@ -4,9 +4,10 @@ from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
 from daskgrad.dashboards.pages import style
-from daskgrad.dashboards.pages.gradient import shortened
 from daskgrad.dashboards.pages.view import View, replace, source_of
+from daskgrad.dashboards.palette import INK
 from daskgrad.dashboards.recorder import Evaluation, GraphNode
+from daskgrad.values import markup
 
 LABELLED = 60  # names at most: one for the tasks of a stage and model that are side by side
 DOWN = ("forward", "value", "tangent")  # the stages of the forward graph
@@ -73,7 +74,7 @@ class GraphView(View):
             "x1",
             "y1",
             source=self.edges,
-            line_color=style.INK,
+            line_color=INK,
             line_alpha=0.55,
             line_dash="dash",
         )
@@ -137,7 +138,7 @@ class GraphView(View):
             xs = sorted([places[key][0] for key in keys])
             many = f" × {len(keys)}" if len(keys) > 1 else ""
             count = shown[keys[0]].tasks
-            name = f"{shortened(self.recorder.called(model), 18)}{many} {count}".strip()
+            name = f"{style.shortened(self.recorder.called(model), 18)}{many} {count}".strip()
             rows.append(((xs[0] + xs[-1]) / 2, y, name))
         return rows
 
@@ -150,7 +151,7 @@ class GraphView(View):
                 node.model,
                 node.state,
                 list(node.inputs),
-                style.seconds(node.seconds),
+                markup.seconds(node.seconds),
                 node.worker,
                 "",
             )
@@ -170,7 +171,7 @@ class GraphView(View):
             state = "failed" if count.failed else "done" if done == count.total else state
             costs = self.recorder.models.get(kind[1])
             spent = [0, 0.0] if costs is None else costs.stages.get(kind[0], [0, 0.0])
-            told = (style.seconds(spent[1]), "all workers", f"{done:,} / {count.total:,}")
+            told = (markup.seconds(spent[1]), "all workers", f"{done:,} / {count.total:,}")
             stage, model = kind
             shown[kind] = Shown(stage, model, state, inputs.get(kind, []), *told)
         return shown

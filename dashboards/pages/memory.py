@@ -5,8 +5,9 @@ from typing import Any
 from bokeh.models import FixedTicker, Range1d
 
 from daskgrad.dashboards.pages import style
-from daskgrad.dashboards.pages.gradient import shown_worker
 from daskgrad.dashboards.pages.view import View, replace, source_of
+from daskgrad.dashboards.palette import HUES, INK, shade
+from daskgrad.values import markup
 
 SHOWN = 40  # workers
 KINDS = tuple(style.KINDS)
@@ -56,7 +57,7 @@ class MemoryView(View):
             marker="diamond",
             size=12,
             fill_color=None,
-            line_color=style.INK,
+            line_color=INK,
             line_width=2,
             source=self.used,
             legend_label="used by the process",
@@ -74,7 +75,7 @@ class MemoryView(View):
             marker="dash",
             size=26,
             angle=1.5708,
-            line_color=style.HUES[1],
+            line_color=HUES[1],
             line_width=3,
             source=self.limits,
             legend_label="limit",
@@ -90,7 +91,7 @@ class MemoryView(View):
         )
         style.byte_axis(made.yaxis)
         made.y_range.start = 0
-        colours = [style.shade(0, style.KINDS[kind]) for kind in KINDS]
+        colours = [shade(0, style.KINDS[kind]) for kind in KINDS]
         areas = made.varea_stack(
             KINDS, x="when", source=self.times, color=colours, legend_label=list(KINDS)
         )
@@ -98,7 +99,7 @@ class MemoryView(View):
             "when",
             "spilled",
             source=self.times,
-            line_color=style.HUES[1],
+            line_color=HUES[1],
             line_width=2,
             line_dash="dashed",
             legend_label="spilled to disk",
@@ -118,13 +119,13 @@ class MemoryView(View):
             sums = [sum([held.get(kind, 0) for held in each.held.values()]) for kind in KINDS]
             spilled = sum([held.get("spilled", 0) for held in each.held.values()])
             process = sum([held.get("process", 0) for held in each.held.values()])
-            told = map(style.nbytes, (*sums, spilled))
+            told = map(markup.nbytes, (*sums, spilled))
             rows.append((each.when - begin, *sums, spilled, process, *told))
         replace(self.times, rows, TIMES)
         spilled = sum([held.get("spilled", 0) for held in sample.held.values()])
         self.header.text = (
-            f"<b>{style.nbytes(sum(rows[-1][1 : 1 + len(KINDS)]))}</b> held for gradients · "
-            f"{style.nbytes(spilled)} spilled to disk · {sample.traced_again:,} traced again"
+            f"<b>{markup.nbytes(sum(rows[-1][1 : 1 + len(KINDS)]))}</b> held for gradients · "
+            f"{markup.nbytes(spilled)} spilled to disk · {sample.traced_again:,} traced again"
         )
 
     def _draw_workers(self, sample: Any) -> None:
@@ -134,19 +135,21 @@ class MemoryView(View):
             for kind in KINDS:
                 size = held.get(kind, 0)
                 if size:
-                    colour = style.shade(0, style.KINDS[kind])
-                    told = (colour, kind, style.nbytes(size), address)
+                    colour = shade(0, style.KINDS[kind])
+                    told = (colour, kind, markup.nbytes(size), address)
                     bars.append((left, left + size, y + 0.5, *told))
                     left += size
             process, limit = held.get("process", 0), sample.limits.get(address, 0)
-            used.append((process, y + 0.5, address, style.nbytes(process)))
+            used.append((process, y + 0.5, address, markup.nbytes(process)))
             if limit:
-                limits.append((limit, y + 0.5, address, style.nbytes(limit)))
+                limits.append((limit, y + 0.5, address, markup.nbytes(limit)))
         made, count = self.workers, max(len(used), 1)
         made.x_range.end = 1.06 * max([1, *[each[0] for each in (*used, *limits)]])
         made.y_range.end, made.height = count, 150 + 30 * count
         made.yaxis.ticker = FixedTicker(ticks=[n + 0.5 for n in range(count)])
-        made.yaxis.major_label_overrides = {y: shown_worker(address) for _, y, address, _ in used}
+        made.yaxis.major_label_overrides = {
+            y: style.shown_worker(address) for _, y, address, _ in used
+        }
         replace(self.bars, bars, BARS)
         replace(self.used, used, MARKS)
         replace(self.limits, limits, MARKS)

@@ -7,9 +7,10 @@ from bokeh.models import FactorRange, Range1d
 
 from daskgrad.dashboards.grains import grains
 from daskgrad.dashboards.pages import style
-from daskgrad.dashboards.pages.gradient import MODELS, shortened, shown_worker
-from daskgrad.dashboards.pages.view import View, replace, source_of
+from daskgrad.dashboards.pages.view import MODELS, View, replace, source_of
+from daskgrad.dashboards.palette import INK
 from daskgrad.dashboards.recorder import BlockCost, Costs
+from daskgrad.values import markup
 
 SLOWEST = 10
 STAGES = ("forward", "value", "cotangent", "backward", "call")
@@ -70,7 +71,7 @@ class ModelsView(View):
             bottom="bottom",
             top="top",
             fill_color="colour",
-            line_color=style.INK,
+            line_color=INK,
             fill_alpha=0.75,
             source=self.costs,
             legend_group="model",
@@ -119,9 +120,9 @@ class ModelsView(View):
             left, name = 0.0, self.recorder.called(model)
             for stage in (stage for stage in STAGES if stage in self.recorder.models[model].stages):
                 count, spent, _ = self.recorder.models[model].stages[stage]
-                told = (stage, style.seconds(spent), f"{count:,}", style.seconds(spent / count))
+                told = (stage, markup.seconds(spent), f"{count:,}", markup.seconds(spent / count))
                 colour = self.colour(model, stage)
-                bars.append((left, left + spent, shortened(name), colour, name, *told))
+                bars.append((left, left + spent, style.shortened(name), colour, name, *told))
                 left += spent
         made = self.time_plot
         made.y_range.factors = list(dict.fromkeys([bar[2] for bar in bars]))[::-1]
@@ -139,8 +140,8 @@ class ModelsView(View):
         for worker, spent_by_model in list(by_worker.items())[:LONGEST_LANE]:
             left = 0.0
             for model, seconds in spent_by_model:
-                told = (self.recorder.called(model), style.seconds(seconds))
-                place = (left, left + seconds, shown_worker(worker))
+                told = (self.recorder.called(model), markup.seconds(seconds))
+                place = (left, left + seconds, style.shown_worker(worker))
                 bars.append((*place, self.colour(model, "call"), *told))
                 left += seconds
         made = self.load_plot
@@ -158,7 +159,7 @@ class ModelsView(View):
                 counts[place] = counts.get(place, 0) + block.items
             for place, count in counts.items():
                 left, right = 10 ** (place / BINS), 10 ** ((place + 1) / BINS)
-                between = f"{style.seconds(left)} to {style.seconds(right)}"
+                between = f"{markup.seconds(left)} to {markup.seconds(right)}"
                 named = (self.colour(model, "call"), self.recorder.called(model), between)
                 bars.append((left, right, 0, count, *named, f"{count:,}"))
         if bars:
@@ -175,13 +176,13 @@ class ModelsView(View):
             (
                 self.recorder.called(model),
                 items_of(block),
-                style.seconds(item_seconds(block)),
-                shown_worker(block.worker),
+                markup.seconds(item_seconds(block)),
+                style.shown_worker(block.worker),
             )
             for block, model in found[:SLOWEST]
         ]
         head = ("model", "items", "an item takes", "worker")
-        return style.table("The slowest items, in the latest direct calls", head, rows)
+        return markup.table("The slowest items, in the latest direct calls", head, rows)
 
     def _grain_table(self, model: str, costs: Costs) -> str:
         found = grains(costs.blocks.values(), self.recorder.workers)
@@ -189,13 +190,13 @@ class ModelsView(View):
         rows = [
             (
                 f"{each.unit * first.items:,}" + (" (chosen)" if each.unit == costs.unit else ""),
-                style.seconds(each.seconds),
+                markup.seconds(each.seconds),
             )
             for each in found
         ]
         name = self.recorder.called(model)
         title = f"{name}: items in one go of a thread, and the estimated time of a call"
-        return style.table(title, ("items", "a call takes"), rows)
+        return markup.table(title, ("items", "a call takes"), rows)
 
 
 def source_of_all(names: tuple[str, ...]) -> Any:

@@ -1,12 +1,9 @@
-"""Style: the one palette, and figures that look alike, on light and on dark ground.
+"""Style: figures that look alike, on light and on dark ground.
 
-A model has a hue, and a stage a shade of it: forward light, backward dark. The hues are those of
-Okabe and Ito that stay apart for the colour-blind in light and dark shades. Figures are
-transparent, and their texts have the grey that reads equally well on white and on black, so that
-the style sheet of the page alone knows whether it is dark.
+Figures are transparent, and their texts have the grey that reads equally well on white and on
+black, so that the style sheet of the page alone knows whether it is dark.
 """
 
-import html
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,15 +18,9 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-HUES = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#B8860B", "#6B6B6B")
-SHADES = {  # of a hue: how much white (> 0) or black (< 0) is mixed in
-    "value": 0.72,
-    "forward": 0.45,
-    "tangent": 0.20,
-    "call": 0.0,
-    "backward": -0.25,
-    "cotangent": -0.50,
-}
+from daskgrad.dashboards.palette import INK
+from daskgrad.values.markup import escaped
+
 STAGES = ("forward", "value", "cotangent", "backward")  # as they run
 KINDS = {  # what workers hold
     "pullbacks": "forward",
@@ -38,21 +29,8 @@ KINDS = {  # what workers hold
     "cotangents": "cotangent",
     "tangents": "tangent",
 }
-INK = "#7B7B7B"
 FAILED = "#111111"
 FONT = "system-ui, Helvetica, Arial, sans-serif"
-
-
-def shade(number: int, stage: str) -> str:
-    """The colour of a stage of the model with this number."""
-    base = HUES[number % len(HUES)]
-    amount = SHADES[stage]
-    target = 255 if amount > 0 else 0
-    mixed = [
-        round(part + (target - part) * abs(amount))
-        for part in (int(base[place : place + 2], 16) for place in (1, 3, 5))
-    ]
-    return "#{:02X}{:02X}{:02X}".format(*mixed)
 
 
 def plot(title: str, x: str, y: str, height: int = 260, **options: Any) -> Any:
@@ -128,44 +106,18 @@ code {{ font-size: 13px; }}
 """
 
 
-def escaped(what: Any) -> str:
-    return html.escape(str(what))
-
-
-def table(title: str, head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    """An HTML table of escaped entries; all columns but the first are numbers."""
-    lines = [[*map(escaped, row)] for row in rows]
-    if not lines:
-        return ""
-
-    def cells(tag: str, entries: Iterable[str]) -> str:
-        kinds = [
-            f"<{tag}{'' if not n else ' class=number'}>{e}</{tag}>" for n, e in enumerate(entries)
-        ]
-        return f"<tr>{''.join(kinds)}</tr>"
-
-    body = "".join([cells("td", line) for line in lines])
-    return f"<h3>{escaped(title)}</h3><table>{cells('th', map(escaped, head))}{body}</table>"
-
-
 def empty(what: str, code: str) -> Div:
     """What stands in the place of figures as long as there is nothing to draw."""
     return text(f'<div class="empty">{escaped(what)}<br><code>{escaped(code)}</code></div>')
 
 
-def seconds(number: float) -> str:
-    """A time in the unit that fits."""
-    for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if number >= size:
-            return f"{number / size:,.3g} {unit}"
-    return f"{number * 1e9:,.3g} ns" if number > 0 else "0 s"
+def shortened(name: str, longest: int = 24) -> str:
+    return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
-def nbytes(number: float) -> str:
-    for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "kiB")):
-        if number >= size:
-            return f"{number / size:,.3g} {unit}"
-    return f"{number:,.0f} B"
+def shown_worker(address: str) -> str:
+    """A worker's address without its protocol."""
+    return shortened(address.partition("://")[2] or address)
 
 
 def plain_numbers(axis: Any) -> None:

@@ -6,9 +6,11 @@ from typing import Any
 from bokeh.layouts import column
 from bokeh.models import ColumnDataSource
 
-from daskgrad.dashboards.pages.style import empty, shade
+from daskgrad.dashboards.pages.style import empty
+from daskgrad.dashboards.palette import shade
 from daskgrad.dashboards.recorder import Evaluation, Recorder
 
+MODELS = 12  # with a row of their own; the others are added up
 DRAWN = 4_000  # tasks at most in a time line
 
 

@@ -35,11 +35,11 @@ def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     if not seconds:
         warn_of_shipping(graph, client)
         return both_passes(graph, TaskGraph(where()))
-    if client is None and graph.is_one_call and not observers.observers:
+    if client is None and graph.is_one_call and not observers.of_tasks:
         return one_call(graph)
     direct = DirectSums(client)
     if client is None:
-        kind = ObservedAtOnce if observers.observers else AtOnce
+        kind = ObservedAtOnce if observers.of_tasks else AtOnce
         return both_passes(graph, kind(graph, direct, seconds), direct)
     tasks = TaskGraph(Where.CLUSTER)
     return both_passes(graph, tasks, direct, InLine(graph, tasks, direct, seconds).compute)

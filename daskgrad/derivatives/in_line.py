@@ -201,7 +201,7 @@ class InLine:
             self._run_one(key)
 
     def _run_one(self, key: Any) -> None:
-        if observers.observers:
+        if observers.of_tasks:
             inputs = self._tasks.inputs(key)
             run = functools.partial(self._tasks.run_one, key, self._values)
             self._values[key] = observers.run_observed(key, inputs, run)

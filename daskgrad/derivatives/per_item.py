@@ -104,15 +104,20 @@ def per_item(
         values, gradients = zip(*found, strict=True)
         if gradient == "norm":
             return concatenate(values), concatenate(gradients)
-        by_leaf = zip(*gradients, strict=True)
-        leaves = iter([None if own[0] is None else concatenate(own) for own in by_leaf])
-        trees = {
-            number: optree.tree_unflatten(own.structure, list(islice(leaves, len(own.leaves))))
-            for number, own in zip(recorded.numbers, recorded.variables, strict=True)
-        }
+        trees = joined_trees(recorded, gradients)
         return concatenate(values), as_argnums([trees[number] for number in numbers], argnums)
 
     return per_item_of
+
+
+def joined_trees(recorded: Recording, blocks: Sequence[Sequence]) -> dict[int, Any]:
+    """By argument the gradients of all blocks, whose leaves stand in the order of the arguments."""
+    by_leaf = zip(*blocks, strict=True)
+    leaves = iter([None if own[0] is None else concatenate(own) for own in by_leaf])
+    return {
+        number: optree.tree_unflatten(own.structure, list(islice(leaves, len(own.leaves))))
+        for number, own in zip(recorded.numbers, recorded.variables, strict=True)
+    }
 
 
 def evaluate_terms(

@@ -12,6 +12,7 @@ import numpy as np
 from dask.typing import Key
 
 from daskgrad.graph.hidden_nodes import NESTED, containers_in, find_hidden
+from daskgrad.graph.notebooks import BACKENDS, leaves_table, node_table
 from daskgrad.graph.operators import GETITEM, ArrayOperators
 from daskgrad.models.model import Call, Model
 from daskgrad.models.portions import capture_item, evaluate_item
@@ -25,6 +26,7 @@ from daskgrad.values.protection import USED_UP
 from daskgrad.values.registrations import Structure
 from daskgrad.values.trees import NAMESPACE, flatten
 
+SHOWN = 8  # names of what a node takes in
 HEAVY = 2**16  # bytes from which on a constant array is a key of its own, and not part of a task
 
 names = Names()
@@ -50,6 +52,17 @@ class Node(Collection, ArrayOperators):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what kind of node it is, what it takes in, and its state."""
+        inputs = [each.name for each in self.inputs]
+        shown = ", ".join(inputs[:SHOWN]) + (f" … {len(inputs):,} nodes" * (len(inputs) > SHOWN))
+        rows = [*self.about_model(), ("takes in", shown or "no node")]
+        return node_table(type(self).__name__, self.name, rows, self.held)
+
+    def about_model(self) -> list[tuple[str, str]]:
+        """For notebooks: which model it calls, and how that is differentiated."""
+        return []
 
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         """Builds the tasks that compute the value alone; returns a reference to it."""
@@ -98,6 +111,9 @@ class Constant(Node):
             return tasks.include(self.value)
         return tasks.constant(self.value, self.name, contiguous)
 
+    def _repr_html_(self) -> str:
+        return leaves_table("constant", "value", *flatten(self.value))
+
 
 class CallNode(Node):
     """A model called on arguments, some of which are nodes."""
@@ -106,6 +122,11 @@ class CallNode(Node):
         self.model = model
         self.call, inputs = make_call(model, args, kwargs)
         super().__init__(model.name, inputs)
+
+    def about_model(self) -> list[tuple[str, str]]:
+        model = self.model
+        backend = BACKENDS.get(model.backend, str(model.backend))
+        return [("model", model.name), ("backend", backend), ("keep", model.keep)]
 
     evaluate: Callable = staticmethod(evaluate)
     capture: Callable = staticmethod(capture)

@@ -9,6 +9,7 @@ import numpy as np
 import optree
 
 from daskgrad.graph.nodes import Node
+from daskgrad.graph.notebooks import leaves_table
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe
@@ -58,6 +59,10 @@ class Variable(Node):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._parts = weakref.WeakValueDictionary(state["_parts"])
+
+    def _repr_html_(self) -> str:
+        """For notebooks: dtype, shape and bytes of its leaves."""
+        return leaves_table("variable", self.name, self.leaves, self.structure)
 
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         return tasks.data(self.key, self.primal)

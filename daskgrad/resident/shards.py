@@ -7,6 +7,7 @@ import threading
 from typing import Any, NamedTuple
 
 import numpy as np
+from dask.sizeof import sizeof
 from distributed import Client
 
 from daskgrad.resident.connection import connection_of
@@ -16,6 +17,7 @@ from daskgrad.sums.cutting import Block, cut
 from daskgrad.sums.placed import Placed
 from daskgrad.tasks.clients import active_client, address_of
 from daskgrad.tasks.task_graph import TaskGraph
+from daskgrad.values.markup import escaped, nbytes, seconds, table
 from daskgrad.values.tuples import Tuples
 
 
@@ -32,8 +34,12 @@ class WorkerPlan(NamedTuple):
     unit: int
     seconds: float | None
 
+    @property
+    def took(self) -> str:
+        return "not measured yet" if self.seconds is None else seconds(self.seconds)
+
     def __str__(self) -> str:
-        took = "not measured yet" if self.seconds is None else f"{self.seconds:.3g} s a call"
+        took = self.took if self.seconds is None else f"{self.took} a call"
         of = "thread" if self.threads == 1 else "threads"
         return (
             f"{self.worker} ({self.threads} {of}): {self.items} items in {self.blocks} blocks, "
@@ -73,6 +79,18 @@ class Shards(Placed):
             blocks += f", {len(self._slices.blocks)} slices of {self.slice_size}"
         head = f"<Shards: {len(self)} items, {blocks}, in {where}"
         return "\n  ".join([head, *map(str, self.plan)]) + ">"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what is placed, and the plan, a row for each worker."""
+        if not self._blocks:
+            return escaped(repr(self))
+        where = "this process" if self._client is None else address_of(self._client)
+        cut_as = f"{len(self.blocks):,} blocks of {self.grainsize:,}"
+        size = f"{nbytes(sizeof(self.items))}, as Dask estimates it"
+        about = [("items", f"{len(self):,}"), ("cut into", cut_as), ("size", size)]
+        head = ("worker", "threads", "items", "blocks", "in one go", "a call")
+        plan = [(p.worker, p.threads, p.items, p.blocks, p.unit, p.took) for p in self.plan]
+        return table("", ("Shards", where), about) + table("", head, plan)
 
     def __enter__(self) -> "Shards":
         return self

@@ -60,6 +60,12 @@ class Collection(DaskMethodsMixin):
             built[is_watched] = self.build_graph()
         return built[is_watched]
 
+    @property
+    def held(self) -> Any:
+        """What a settled collection holds: its value in ``DataNode``, or its future; or None."""
+        found = None if self._graph is None else self._graph.to_dict().get(self.key)
+        return found if isinstance(found, DataNode | TaskRef) else None
+
     def __dask_keys__(self) -> list[Key]:
         return [self._key_in_graph()]
 

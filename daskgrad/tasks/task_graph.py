@@ -133,6 +133,14 @@ class TaskGraph:
         self._collections[ref.key] = single
         return ref
 
+    def planned(self) -> dict[Key, Sequence[Key]]:
+        """The tasks, without data, and the keys that each refers to."""
+        return {key: self.inputs(key) for key in self._tasks if not self._is_data(key)}
+
+    def reference(self, key: Key) -> TaskRef:
+        """A reference to a task or to data of this graph."""
+        return TaskRef(key)
+
     # ---- in line
 
     def needed(self, keys: Iterable[Key], done: Container[Key]) -> list[Key]:
@@ -203,11 +211,10 @@ class TaskGraph:
 
         Processes take several tasks at a time otherwise, and tell when the last of them is done.
         """
-        if not observers.observers or dask.base.get_scheduler() not in LOCAL:
+        if not observers.of_tasks or dask.base.get_scheduler() not in LOCAL:
             yield {}
             return
-        tasks = {key: self.inputs(key) for key in self._tasks if not self._is_data(key)}
-        with observers.LocalTasks(tasks):
+        with observers.LocalTasks(self.planned()):
             yield {"chunksize": 1}
 
     def _is_data(self, key: Key) -> bool:

@@ -1,16 +1,21 @@
 """The pages in a browser: what they show is what ran, and nothing goes wrong in it."""
 
 import logging
+import re
 import runpy
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import autograd.numpy as np
 import numpy
 import pytest
 from browsers import Page, browser
-from clusters import cluster, wait_until
+from clusters import cluster, kill, wait_until
+from small_models import term, total, wave
 
 import daskgrad as dg
+from daskgrad.tasks import observers
 
 pytest.importorskip("bokeh")
 pytestmark = pytest.mark.timeout(300)
@@ -18,19 +23,8 @@ pytestmark = pytest.mark.timeout(300)
 X = numpy.linspace(0.1, 1.0, 5)
 EVIL = "<script>window.hacked = true</script>"
 ROUTES = ("gradient", "gradient-graph", "gradient-memory", "gradient-models", "gradient-descent")
+SETTLED = "column.length >= 12 && column.every(each => ['done', 'released'].includes(each))"
 STOCK = ("status", "workers", "tasks", "system", "profile", "graph", "groups")
-
-
-def wave(x):
-    return np.sin(x)
-
-
-def total(y):
-    return np.sum(y * y)
-
-
-def term(item, x):
-    return np.sum(np.sin(item * x))
 
 
 def graph(x):
@@ -79,8 +73,7 @@ def test_the_numbers_on_the_pages_are_those_of_what_ran(opened, mounted):
     done = dict(zip(stages(gradient), gradient.column("done"), strict=True))
     assert done["forward", EVIL] == done["backward", EVIL] == 2
     assert done["forward", "total"] == done["backward", "total"] == 2
-    states = pages["gradient-graph"].wait_for("state", "column.length >= 12")
-    assert set(states) <= {"done", "released"}
+    pages["gradient-graph"].wait_for("state", SETTLED)
     stage = pages["gradient-graph"].column("stage")
     assert stage.count("forward") == stage.count("backward") == 5
     assert pages["gradient-descent"].wait_for("number", "column.length > 0") == [0, 1, 2]
@@ -144,16 +137,117 @@ def test_ten_browsers_leave_nothing_behind(opened, mounted):
     wait_until(lambda: mounted.run_on_scheduler(sessions) == 0)
 
 
+class Evaluations(observers.Observer):
+    """Counts the calls for a value and its gradient."""
+
+    sees_tasks = False
+    count = 0
+
+    def evaluated(self, evaluation):
+        self.count += 1
+
+
 @pytest.mark.long
 def test_the_pages_while_schools_are_fitted(opened, mounted, monkeypatch, capsys):
+    """Each gradient is a call of both workers; every page shows numbers that go up meanwhile."""
     pytest.importorskip("statsmodels")
-    pages = [Page(opened, address(mounted, route), width=1600) for route in ROUTES]
-    scheduler = mounted.scheduler.address
-    monkeypatch.setattr(sys, "argv", ["schools.py", "--schools", "300", "--scheduler", scheduler])
     import schools
 
-    runpy.run_path(schools.__file__, run_name="__main__")
-    calls = pages[0].wait_for("what", "column.filter(x => x.includes('direct')).length > 0")
-    assert calls
-    for page in pages:
+    pages = {route: Page(opened, address(mounted, route), width=1600) for route in ROUTES}
+    scheduler = mounted.scheduler.address
+    monkeypatch.setattr(sys, "argv", ["schools.py", "--schools", "300", "--scheduler", scheduler])
+    ran = Evaluations()
+    with observers.observed_by(ran), ThreadPoolExecutor(1) as pool:
+        fit = pool.submit(runpy.run_path, schools.__file__, run_name="__main__")
+        seen = set()
+        while not fit.done():
+            seen.update(re.findall(r"([\d,]+) direct calls", pages["gradient"].text()))
+            time.sleep(1.0)
+        fit.result()
+    assert len(seen) > 3, "the number goes up while the page is open"
+    with mounted.as_current():
+        dg.value_and_grad(graph)(X)
+    total = f"{2 * ran.count:,} direct calls"
+    wait_until(lambda: total in pages["gradient"].text())
+    models = pages["gradient-models"].text()
+    assert "gaussian_school" in models
+    assert "ordinal_school" in models
+    pages["gradient-graph"].wait_for("state", SETTLED)
+    kinds = pages["gradient-memory"].column("kind")
+    assert set(kinds) <= {"pullbacks", "values", "placed items", "cotangents", "tangents"}
+    for page in pages.values():
+        page.page.set_viewport_size({"width": 1000, "height": 900})
+        page.wait("width => document.documentElement.scrollWidth <= width", 1000)
         page.close()
+
+
+# ------------------------------------------------------------------------------ what goes wrong
+
+
+def slow(x):
+    time.sleep(0.01)
+    return np.sin(x)
+
+
+def many(x):
+    return dg.sum([dg.delayed(total)(dg.delayed(slow)(x * float(n))) for n in range(100)])
+
+
+def test_pages_that_are_closed_while_much_runs_leave_no_error(opened, mounted):
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run_for, mounted, 6.0)
+        while not running.done():
+            pages = [Page(opened, address(mounted, route)) for route in ROUTES[:2]]
+            for page in pages:
+                page.wait_for("stage", "column.length > 0")
+                page.close()
+        running.result()
+
+
+def run_for(client, seconds):
+    with client.as_current():
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            dg.value_and_grad(many)(X)
+
+
+def test_workers_that_die_and_a_restart_leave_open_pages_alive(opened, frail):
+    dg.dashboards.mount(frail)
+    before = records(frail)
+    pages = {route: Page(opened, address(frail, route)) for route in ROUTES}
+    with frail.as_current():
+        dg.value_and_grad(graph)(X)
+        kill(frail, min(frail.ncores()))
+        dg.value_and_grad(graph)(X)
+        wait_until(lambda: len(frail.ncores()) == 2)
+        frail.restart()
+        dg.value_and_grad(graph)(X)
+    wait_until(lambda: records(frail) >= before + 3)
+    for page in pages.values():
+        shown = f"{records(frail):,} evaluations by tasks"
+        if page is pages["gradient"]:
+            wait_until(lambda page=page, shown=shown: shown in page.text())
+        page.close()
+
+
+def records(client):
+    """How many evaluations the recorder has counted."""
+
+    def count(dask_scheduler):
+        return dask_scheduler.plugins["daskgrad-recorder"].recorder.evaluation_count
+
+    return client.run_on_scheduler(count)
+
+
+def test_two_clusters_of_a_process_show_their_own(opened, mounted):
+    with cluster(processes=False, protocol="tcp://") as other:
+        dg.dashboards.mount(other)
+        with other.as_current():
+            dg.value_and_grad(graph)(X)
+        page = Page(opened, address(other, "gradient"))
+        page.wait_for("total", "column.length >= 6")
+        page.close()
+    nothing = Page(opened, address(mounted, "gradient"))
+    nothing.wait("() => document.querySelector('.bk-Column, [class*=bk-Column]') !== null")
+    assert "Nothing has been evaluated yet" in nothing.text()
+    nothing.close()

@@ -5,12 +5,11 @@ after workers, clients and whole clusters have come and gone.
 import urllib.request
 from html.parser import HTMLParser
 
-import autograd.numpy as np
 import dask
-import numpy
 import pytest
 from clusters import cluster, kill, wait_until
 from distributed import Client, LocalCluster
+from small_models import EVIL, X, graph, term
 
 import daskgrad as dg
 
@@ -19,25 +18,12 @@ from bokeh.document import Document
 
 from daskgrad.dashboards.local import LocalObserver
 from daskgrad.dashboards.pages import PAGES
-from daskgrad.dashboards.pages.style import HUES, INK, SHADES, shade
+from daskgrad.dashboards.pages.gradient import state_of
+from daskgrad.dashboards.palette import HUES, INK, SHADES, shade
 from daskgrad.dashboards.recorder import Recorder
 from daskgrad.tasks.observers import observed_by
 
-X = numpy.array([0.3, 0.5, 0.9])
 STOCK = ("status", "workers", "tasks", "system", "profile", "graph", "groups")
-EVIL = "<script>alert(1)</script>"
-
-
-def wave(x):
-    return np.sin(x)
-
-
-def term(item, x):
-    return np.sum(np.sin(item * x))
-
-
-def graph(x):
-    return dg.delayed(lambda y: np.sum(y * y), name="total")(dg.delayed(wave, name=EVIL)(x))
 
 
 def get(client, page):
@@ -108,6 +94,23 @@ def test_what_runs_is_counted(one):
         assert each["forward", "total"] == each["backward", "total"] == (1, 1)
         assert all(total == done for total, done in each.values())
     assert records(one, lambda found: sorted(found.names.values())) == [EVIL, "total", "x"]
+
+
+def test_an_evaluation_that_fails_is_over(one):
+    """Tasks that will not run leave it, and the page shows those that do."""
+
+    def fails(x):
+        raise ValueError("no")
+
+    dg.dashboards.mount(one)
+    with pytest.raises(ValueError, match="no"):
+        dg.grad(lambda x: graph(dg.delayed(fails)(x)))(X)
+    dg.grad(graph)(X)
+
+    def states(found):
+        return [(state_of(each), each.is_done) for each in found.evaluations.values()]
+
+    wait_until(lambda: records(one, states) == [("failed", True), ("done", True)])
 
 
 def test_direct_calls_and_recorded_runs_are_counted(one):
@@ -243,8 +246,9 @@ def test_the_graph_page_mirrors_forward_and_backward():
 
 def test_names_are_escaped_in_html(full):
     from daskgrad.dashboards.pages import style
+    from daskgrad.values import markup
 
-    assert EVIL not in style.table(EVIL, (EVIL,), [(EVIL,)])
+    assert EVIL not in markup.table(EVIL, (EVIL,), [(EVIL,)])
     assert EVIL not in style.empty(EVIL, EVIL).text
 
 

@@ -8,37 +8,16 @@ import autograd.numpy as np
 import dask
 import numpy
 import pytest
+from lengths import in_short
 from numpy.testing import assert_array_equal
+from schedulers import SCHEDULERS
+from small_models import EVIL, X, graph, term, total
+from traces import problems
 
 import daskgrad as dg
 from daskgrad.tasks import observers
 
 pytest.importorskip("bokeh")
-
-X = numpy.array([0.3, 0.5, 0.9])
-EVIL = "<script>alert(1)</script>"
-
-
-@pytest.fixture(autouse=True)
-def nobody_is_left():
-    yield
-    assert observers.observers == ()
-
-
-def wave(x):
-    return np.sin(x)
-
-
-def total(y):
-    return np.sum(y * y)
-
-
-def term(item, x):
-    return np.sum(np.sin(item * x))
-
-
-def graph(x):
-    return dg.delayed(total)(dg.delayed(wave, name=EVIL)(x))
 
 
 def stages(records, model=None):
@@ -50,6 +29,7 @@ def files(tmp_path):
     return tmp_path / "run.html", tmp_path / "run.json"
 
 
+@in_short("scheduler", SCHEDULERS, "threads", "cluster", indirect=True)
 def test_a_report_counts_every_task_on_every_scheduler(scheduler, tmp_path):
     page, trace = files(tmp_path)
     with dg.report(page, trace=trace) as records:
@@ -66,6 +46,26 @@ def test_a_report_counts_every_task_on_every_scheduler(scheduler, tmp_path):
     assert "http://" not in text.partition("<body>")[0].replace("http://www.w3.org", "")
     (run,) = records.runs.values()
     assert (run.latest.value, run.count) == (value, 1)
+    written = json.loads(trace.read_text())
+    assert problems(written) == []
+    require_arrows(written["traceEvents"], records)
+
+
+def require_arrows(events, records):
+    """One leads from each forward task to its backward task."""
+    spans = [event for event in events if event["ph"] == "X"]
+    assert len(spans) == records.task_count
+    assert all(event["dur"] >= 0 for event in spans)
+    assert f"forward {EVIL}" in {event["name"] for event in spans}
+    starts, ends = ([event for event in events if event["ph"] == kind] for kind in "sf")
+    assert len(starts) == len(ends) == 2
+    at = {(event["pid"], event["tid"], round(event["ts"], 3)): event["cat"] for event in spans}
+    for start, end in zip(starts, ends, strict=True):
+        assert start["id"] == end["id"]
+        assert at[start["pid"], start["tid"], round(start["ts"], 3)] == "forward"
+        assert at[end["pid"], end["tid"], round(end["ts"], 3)] == "backward"
+    names = {event["pid"] for event in events if event["name"] == "process_name"}
+    assert {event["pid"] for event in spans} <= names
 
 
 def test_small_evaluations_are_reported_where_they_ran(tmp_path):
@@ -85,26 +85,6 @@ def test_small_evaluations_are_reported_where_they_ran(tmp_path):
     assert [run.name for run in records.runs.values()] == ["graph", "total", "<lambda>"]
 
 
-def test_a_trace_has_an_arrow_from_each_forward_task_to_its_backward_task(scheduler, tmp_path):
-    page, trace = files(tmp_path)
-    with dg.report(page, trace=trace) as records:
-        dg.value_and_grad(graph)(X)
-    events = json.loads(trace.read_text())["traceEvents"]
-    spans = [event for event in events if event["ph"] == "X"]
-    assert len(spans) == records.task_count
-    assert all(event["dur"] >= 0 for event in spans)
-    assert f"forward {EVIL}" in {event["name"] for event in spans}
-    starts, ends = ([event for event in events if event["ph"] == kind] for kind in "sf")
-    assert len(starts) == len(ends) == 2
-    at = {(event["pid"], event["tid"], round(event["ts"], 3)): event["cat"] for event in spans}
-    for start, end in zip(starts, ends, strict=True):
-        assert start["id"] == end["id"]
-        assert at[start["pid"], start["tid"], round(start["ts"], 3)] == "forward"
-        assert at[end["pid"], end["tid"], round(end["ts"], 3)] == "backward"
-    names = {event["pid"] for event in events if event["name"] == "process_name"}
-    assert {event["pid"] for event in spans} <= names
-
-
 def test_direct_calls_of_workers_are_in_a_report(client, tmp_path):
     page, trace = files(tmp_path)
     with dg.place([1.0, 2.0, 3.0, 4.0], grainsize=1) as shards, dask.config.set({}):
@@ -118,7 +98,9 @@ def test_direct_calls_of_workers_are_in_a_report(client, tmp_path):
     assert found.models["likely"].calls == 10, "five of each of two workers"
     assert sorted(found.models["likely"].blocks) == [0, 1, 2, 3]
     assert {block.items for block in found.models["likely"].blocks.values()} == {1}
-    events = json.loads(trace.read_text())["traceEvents"]
+    written = json.loads(trace.read_text())
+    assert problems(written) == []
+    events = written["traceEvents"]
     assert [event for event in events if "calls of likely" in event["name"]]
 
 
@@ -172,3 +154,13 @@ def test_a_recorded_evaluation_has_the_same_bits(synchronous):
     with dg.record("fit"):
         again, same = dg.value_and_grad(compiled)(X)
     assert (again, list(same)) == (value, list(gradient))
+
+
+def test_a_recorded_run_does_not_slow_tasks_down(monkeypatch):
+    """Nobody sees the tasks, so that evaluations in line take their usual way."""
+    monkeypatch.setattr(observers, "run_observed", None)
+    with dask.config.set({"daskgrad.inline.seconds": 60}), dg.record("fit") as run:
+        dg.grad(graph)(X)
+        dg.grad(dg.delayed(total))(X)
+    assert run.count == 2
+    assert observers.of_tasks == ()

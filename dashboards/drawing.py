@@ -1,0 +1,158 @@
+"""Drawing: a forward graph on the left, its mirror on the right, as Graphviz lays them out.
+
+A backward task stands beside its forward task: in the text of the picture the edges of the backward
+graph go the other way round, so that both graphs have the same ranks.
+"""
+
+import pathlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import graphviz
+
+from daskgrad.dashboards.palette import INK, shade
+from daskgrad.tasks.keys import key_parts, known_name
+
+SEVERAL = 60  # tasks, above which those that do the same with the same inputs are one box
+BACK = ("backward", "cotangent")  # the stages of the backward graph
+FONT = "Helvetica"
+
+
+class Box(NamedTuple):
+    """What is drawn as one: a task, or several that do the same with the same inputs."""
+
+    stage: str
+    model: str
+    told: str
+    inputs: frozenset[int]  # the numbers of boxes
+    source: int | None = None  # of a backward task: the forward task whose pullback it is
+    is_end: bool = False  # a variable, or its cotangent
+
+
+def draw(
+    inputs: Mapping[Any, Sequence[Any]],
+    pairs: Mapping[Any, Any],
+    told: Mapping[Any, str],
+    filename: str | None,
+) -> graphviz.Digraph:
+    """The picture of tasks and variables: their inputs, which come before them, and their results.
+
+    ``pairs``: for each variable the task whose result is its cotangent, if it has one.
+    """
+    numbers = numbered(inputs, pairs, told)
+    boxes = dict(numbers.values())
+    counts = Counter([number for number, _ in numbers.values()])
+    ends = dict(ended(numbers, pairs, boxes))
+    picture = graphviz.Digraph(
+        graph_attr={
+            "bgcolor": "transparent",
+            "newrank": "true",
+            "nodesep": "0.3",
+            "ranksep": "0.35",
+        },
+        node_attr={"fontname": FONT, "fontsize": "11", "style": "filled", "margin": "0.12,0.05"},
+        edge_attr={"color": INK, "arrowsize": "0.7"},
+    )
+    hues = {box.model: n for n, box in reversed(list(enumerate(hued(boxes))))}
+    for name in ("forward", "backward"):
+        with picture.subgraph(name=f"cluster_{name}", graph_attr={"color": "transparent"}) as side:
+            for number, box in boxes.items():
+                if (box.stage in BACK) == (name == "backward"):
+                    add_box(side, number, box, counts[number], hues[box.model])
+    add_edges(picture, boxes)
+    add_mirror(picture, boxes, ends)
+    if filename is not None:
+        path = pathlib.Path(filename)
+        path.write_bytes(picture.pipe(format=path.suffix[1:]))
+    return picture
+
+
+def hued(boxes: Mapping[int, Box]) -> list[Box]:
+    """One box of each model, in the order in which models get their hues."""
+    return list({box.model: box for box in boxes.values()}.values())
+
+
+def numbered(
+    inputs: Mapping[Any, Sequence[Any]], pairs: Mapping[Any, Any], told: Mapping[Any, str]
+) -> dict[Any, tuple[int, Box]]:
+    """The box of each task, and its number; equal ones are one where there are many."""
+    found: dict[Any, tuple[int, Box]] = {}
+    known: dict[Any, int] = {}
+    for number, (key, sources) in enumerate(inputs.items()):
+        parts = key_parts(key)
+        if parts is None:
+            continue
+        within = frozenset([found[source][0] for source in sources if source in found])
+        is_end = key in pairs
+        forward = [source for source in sources if stage_of(source) == "forward"]
+        pulls = parts.stage == "backward" and forward and forward[0] in found
+        source = found[forward[0]][0] if pulls else None
+        name, result = known_name(parts.model), told.get(key, "")
+        box = Box(parts.stage, name, result, within, source, is_end)
+        is_one = len(inputs) <= SEVERAL or is_end
+        found[key] = known.setdefault(key if is_one else box, number), box
+    return found
+
+
+def stage_of(key: Any) -> str:
+    parts = key_parts(key)
+    return "" if parts is None else parts.stage
+
+
+def ended(
+    numbers: Mapping[Any, tuple[int, Box]], pairs: Mapping[Any, Any], boxes: dict[int, Box]
+) -> Iterator[tuple[int, int]]:
+    """Each variable, and where its cotangent stands: a box of its own below what it comes from."""
+    for variable, cotangent in pairs.items():
+        if variable not in numbers or cotangent not in numbers:
+            continue
+        (start, box), (stop, last) = numbers[variable], numbers[cotangent]
+        if last.stage == "cotangent":
+            boxes[stop] = last._replace(is_end=True)
+        else:
+            stop, before = len(numbers) + len(boxes), frozenset([stop])
+            boxes[stop] = Box("cotangent", box.model, last.told, before, is_end=True)
+        yield start, stop
+
+
+def add_box(picture: graphviz.Digraph, number: int, box: Box, count: int, hue: int) -> None:
+    stage = "variable" if box.is_end and box.stage == "value" else box.stage
+    colour = shade(hue, box.stage)
+    lines = [box.model, stage if count < 2 else f"{stage} × {count:,}", box.told]
+    picture.node(
+        str(number),
+        label=graphviz.nohtml(r"\n".join([graphviz.escape(line) for line in lines if line])),
+        shape="ellipse" if box.is_end else "box",
+        fillcolor=colour,
+        color=shade(hue, "backward"),
+        fontcolor="#000000" if is_light(colour) else "#FFFFFF",
+        tooltip=graphviz.escape(f"{stage} of {box.model}"),
+    )
+
+
+def is_light(colour: str) -> bool:
+    red, green, blue = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
+    return 0.299 * red + 0.587 * green + 0.114 * blue > 140
+
+
+def add_edges(picture: graphviz.Digraph, boxes: Mapping[int, Box]) -> None:
+    for number, box in boxes.items():
+        for source in sorted(box.inputs):
+            if box.stage not in BACK:
+                picture.edge(str(source), str(number))
+            elif boxes[source].stage in BACK:
+                picture.edge(str(number), str(source), dir="back")
+
+
+def add_mirror(
+    picture: graphviz.Digraph, boxes: Mapping[int, Box], ends: Mapping[int, int]
+) -> None:
+    """Puts backward beside forward tasks, and the cotangents of variables beside these."""
+    beside = {
+        (box.source, number): "dashed" for number, box in boxes.items() if box.source is not None
+    }
+    beside |= {pair: "invis" for pair in ends.items()}
+    for (left, right), style in beside.items():
+        with picture.subgraph(graph_attr={"rank": "same"}) as row:
+            row.edge(str(left), str(right), style=style, color=INK)

@@ -1,0 +1,49 @@
+"""Notebooks: the tables that nodes and variables show of themselves in notebooks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import optree
+
+from daskgrad.values.markup import nbytes, table
+from daskgrad.values.trees import flatten
+
+LEAVES = 20  # of a value, that are shown one by one
+BACKENDS = {  # as users ask for those that have no name of their own
+    "cautious": 'autograd, compile="auto"',
+    "compiled": "autograd, compile=True",
+    "by_hand": "autograd, gradient=True",
+}
+HEAD = ("dtype", "shape", "bytes")
+
+
+def node_table(kind: str, name: str, rows: Sequence[tuple[str, str]], held: Any) -> str:
+    """What a node is, its state, and its value's leaves where that is here.
+
+    ``held``: what it holds if it was persisted: a value in a node of Dask's, or a future.
+    """
+    if held is None:
+        return table("", (kind, name), [*rows, ("state", "recorded; computing it runs its models")])
+    if hasattr(held, "status"):
+        return table("", (kind, name), [*rows, ("state", f"persisted: {held.status}")])
+    leaves, structure = flatten(held.value)
+    above = table("", (kind, name), [*rows, ("state", "persisted in this process")])
+    return above + leaves_table("value", name, leaves, structure)
+
+
+def leaves_table(kind: str, name: str, leaves: Sequence[Any], structure: optree.PyTreeSpec) -> str:
+    """Dtype, shape and bytes of each leaf of a value, under the path that leads to it."""
+    paths = [accessor.codify(name) for accessor in optree.treespec_accessors(structure)]
+    rows = [(path, *about(leaf)) for path, leaf in zip(paths, leaves, strict=True)]
+    if len(rows) > LEAVES:
+        size = sum([np.asarray(leaf).nbytes for leaf in leaves[LEAVES:]])
+        rows = [*rows[:LEAVES], (f"{len(rows) - LEAVES:,} more", "", "", nbytes(size))]
+    return table("", (f"{kind} {name}", *HEAD), rows)
+
+
+def about(leaf: Any) -> tuple[str, str, str]:
+    if not isinstance(leaf, np.ndarray | np.generic | float | int | complex):
+        return type(leaf).__name__, "", ""
+    array = np.asarray(leaf)
+    return str(array.dtype), str(array.shape), nbytes(array.nbytes)

@@ -1,0 +1,381 @@
+"""Progress shows what runs on every scheduler, and leaves terminals and files as they should be."""
+
+import itertools
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import types
+
+import autograd.numpy as np
+import dask
+import numpy
+import pytest
+from clusters import cluster
+from small_models import X, term, total
+
+import daskgrad as dg
+from daskgrad.dashboards import bars, progress, screens
+from daskgrad.dashboards.bars import Bar, Standing, standing, together
+from daskgrad.dashboards.recorder import Recorder, Task
+
+pytest.importorskip("rich")
+
+ESCAPE = "\x1b"
+HIDDEN, SHOWN = f"{ESCAPE}[?25l", f"{ESCAPE}[?25h"  # the cursor
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    yield
+    assert [t.name for t in threading.enumerate() if t.name == "daskgrad-progress"] == []
+
+
+class Kept(screens.Screen):
+    """A screen that keeps what it shows."""
+
+    def __init__(self):
+        self.shown, self.last = [], None
+
+    def draw(self, standing, calls):
+        self.shown.append((standing, calls))
+
+    def show_last(self, standing, calls):
+        self.last = (standing, calls)
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    monkeypatch.setattr(progress, "SHORT", 0.0)
+    made = Kept()
+    monkeypatch.setattr(progress, "make_screen", lambda: made)
+    return made
+
+
+def wave(x):
+    time.sleep(0.01)
+    return np.sin(x)
+
+
+def graph(x):
+    return dg.delayed(total)(dg.delayed(wave)(x))
+
+
+# -------------------------------------------------------------------------------- what is shown
+
+
+def test_evaluations_that_take_no_time_have_no_bars(synchronous, screen, monkeypatch):
+    monkeypatch.setattr(progress, "SHORT", 30.0)
+    with dg.progress():
+        dg.grad(graph)(X)
+    found, calls = screen.last
+    assert found is None
+    assert "1 call" in calls
+
+
+def test_bars_are_full_at_the_end_on_every_scheduler(scheduler, screen):
+    with dg.progress():
+        for _ in range(2):
+            value, gradient = dg.value_and_grad(graph)(X)
+    assert value == dg.value_and_grad(graph)(X)[0]
+    found, calls = screen.last
+    assert list(found.bars) == ["forward", "backward"]
+    assert found.is_done
+    for bar in found.bars.values():
+        assert bar.done == bar.total >= 2
+        assert bar.left == bar.failed == 0
+    norm = numpy.linalg.norm(gradient)
+    assert calls.startswith("graph: 2 calls · ")
+    assert calls.endswith(f" a second · value {value:.8g} · gradient norm {norm:.3g}")
+
+
+def test_bars_move_while_models_run(synchronous, screen, monkeypatch):
+    monkeypatch.setattr(progress, "DRAW_EVERY", 0.02)
+
+    def chain(x):
+        for _ in range(20):
+            x = dg.delayed(wave)(x)
+        return dg.delayed(total)(x)
+
+    with dg.progress():
+        dg.grad(chain)(X)
+    done = [found.bars["forward"].done for found, _ in screen.shown if found is not None]
+    assert done == sorted(done)
+    assert 0 < done[len(done) // 4] < screen.last[0].bars["forward"].total
+    assert len(set(done)) > 4
+
+
+def test_calls_of_placed_sums_are_counted(client, screen):
+    with dg.place([1.0, 2.0, 3.0, 4.0], grainsize=1) as shards, dg.progress():
+        gradient = dg.grad(lambda x: dg.map_sum(term, shards, x))
+        with dask.config.set({"daskgrad.inline.seconds": 1.0}):
+            for _ in range(7):
+                gradient(X)
+    assert screen.last[1].startswith("<lambda>: 7 calls · ")
+
+
+def test_small_evaluations_in_line_are_shown(screen):
+    with dask.config.set({"daskgrad.inline.seconds": 60}), dg.progress():
+        dg.grad(graph)(X)
+    found, calls = screen.last
+    assert found.is_done
+    assert "graph: 1 call ·" in calls
+
+
+def test_tangents_have_a_bar(synchronous, screen):
+    with dg.progress():
+        dg.jvp(graph, (X,), (X,))
+    assert "tangent" in screen.last[0].bars
+
+
+def test_what_others_run_on_the_scheduler_is_not_shown():
+    records = Recorder()
+    planned = [("k", "forward", "a", ())]
+    records.plan("mine-1", planned)
+    records.plan("theirs", planned)
+    assert standing(records, "mine").evaluation == "mine-1"
+    assert standing(records, "nobody") is None
+
+
+def test_an_inner_progress_leaves_all_to_the_outer_one(synchronous, screen):
+    with dg.progress():
+        with dg.progress():
+            dg.grad(graph)(X)
+        assert screen.last is None
+        dg.grad(graph)(X)
+    assert "2 calls" in screen.last[1]
+
+
+def test_a_recorded_run_is_shown_under_its_name(synchronous, screen):
+    with dg.progress(), dg.record("fit"):
+        dg.grad(graph)(X)
+        dg.grad(graph)(X)
+    assert screen.last[1].startswith("fit: 2 calls")
+
+
+def test_the_scheduler_keeps_no_plugin_and_a_closed_client_is_no_error(screen):
+    def plugins(dask_scheduler):
+        return [name for name in dask_scheduler.plugins if name.startswith("daskgrad-report")]
+
+    left_by_dask = dask.config.set(scheduler=None)  # a client that is closed within its context
+    with left_by_dask, cluster(processes=False, protocol="tcp://") as client:
+        with dg.progress():
+            dg.grad(graph)(X)
+            assert len(client.run_on_scheduler(plugins)) == 1
+        assert client.run_on_scheduler(plugins) == []
+        with dg.progress():
+            dg.grad(graph)(X)
+            client.close()
+
+
+# ------------------------------------------------------------------------------- time left
+
+
+def task(number, stage, seconds):
+    return Task(number, stage, "a", "e", "w", 1, 0.0, seconds)
+
+
+def test_time_left_follows_from_what_the_models_took():
+    """Ten forward tasks of which four took a second each, two at a time; nothing backward yet."""
+    records = Recorder()
+    records.plan("e", [(n, "forward", "a", ()) for n in range(10)])
+    records.plan("e", [(n + 10, "backward", "a", ()) for n in range(10)])
+    records.plan("e", [(n + 20, "value", "a", ()) for n in range(10)])
+    for number in range(4):
+        records.add_task(task(number, "forward", 1.0))
+    found = standing(records, "e")._replace(age=2.0)
+    assert found.bars["forward"] == Bar(4, 20, 0, 4.0, 6.0)
+    assert found.bars["backward"] == Bar(0, 10, 0, 0.0, 10.0), "as long as forward, as yet"
+    assert found.seconds_left("forward") == 3.0
+    assert found.seconds_left("backward") == 8.0
+    records.add_task(task(10, "backward", 3.0))
+    assert standing(records, "e").bars["backward"] == Bar(1, 10, 0, 3.0, 27.0)
+
+
+def test_before_the_first_task_nobody_knows_how_long_it_takes():
+    records = Recorder()
+    records.plan("e", [(n, "forward", "a", ()) for n in range(10)])
+    assert standing(records, "e").seconds_left("forward") is None
+    assert bars.mean_seconds(records, "backward", "unknown") == 0.0
+
+
+def test_parts_of_an_evaluation_are_added_and_of_two_the_later_one_is_shown():
+    here = Standing("e1", 2.0, {"forward": Bar(1, 2, 0, 1.0, 1.0)})
+    there = Standing("e1", 3.0, {"forward": Bar(3, 4), "backward": Bar(0, 5)})
+    both = together(here, there)
+    assert both.bars == {"forward": Bar(4, 6, 0, 1.0, 1.0), "backward": Bar(0, 5)}
+    assert both.age == 3.0
+    later = here._replace(evaluation="e2")
+    assert together(later, there) is together(there, later) is later
+    assert together(None, here) is together(here, None) is here
+
+
+# --------------------------------------------------------------------- files and terminals
+
+
+def test_a_file_gets_plain_lines(synchronous, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "SHORT", 0.0)
+    with dg.progress():
+        for _ in range(3):
+            dg.grad(graph)(X)
+    written = capsys.readouterr()
+    assert written.out == ""
+    (line,) = written.err.splitlines()
+    assert line.startswith("forward 3/3 · backward 2/2 · 0:00:00 · graph: 3 calls · ")
+    assert all(letter.isprintable() for letter in line)
+
+
+def test_a_file_gets_lines_from_time_to_time(synchronous, capsys, monkeypatch):
+    monkeypatch.setattr(screens, "LINE_EVERY", 0.0)
+    monkeypatch.setattr(progress, "SHORT", 0.0)
+    monkeypatch.setattr(progress, "DRAW_EVERY", 0.01)
+
+    def slow(x):
+        time.sleep(0.2)
+        return np.sin(x)
+
+    with dg.progress():
+        dg.grad(lambda x: graph(dg.delayed(slow)(dg.delayed(slow)(x))))(X)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 1
+    assert all(one != other for one, other in itertools.pairwise(lines))
+
+
+def test_names_cannot_control_a_terminal(synchronous, capsys):
+    with dg.progress(), dg.record(f"a{ESCAPE}[2J[red]b\n"):
+        dg.grad(graph)(X)
+    assert "a?[2J[red]b?: 1 call" in capsys.readouterr().err
+
+
+def test_where_nothing_runs_nothing_is_written(capsys):
+    with dg.progress():
+        pass
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_notebook_gets_one_output_that_is_replaced(synchronous, monkeypatch):
+    shown = []
+
+    class Handle:
+        def update(self, what):
+            shown.append(what._repr_mimebundle_([], [])["text/html"])
+
+    def display(what, display_id):
+        Handle().update(what)
+        return Handle()
+
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    module = types.ModuleType("IPython.display")
+    module.display = display
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    monkeypatch.setattr(progress, "make_screen", screens.Notebook)
+    monkeypatch.setattr(progress, "SHORT", 0.0)
+    with dg.progress(), dg.record("<b>fit</b>"):
+        dg.grad(graph)(X)
+    assert "forward" in shown[-1]
+    assert "&lt;b&gt;fit&lt;/b&gt;: 1 call" in shown[-1]
+
+
+def test_without_rich_an_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich", None)
+    with pytest.raises(ModuleNotFoundError, match=r"dg.progress draws with rich.*\[progress\]"):
+        dg.progress().__enter__()
+
+
+SCRIPT = """
+import sys, time
+import autograd.numpy as np
+import dask, numpy
+import daskgrad as dg
+
+def slow(x):
+    if sys.argv[1] == "fails":
+        time.sleep(1.5)  # until there are bars
+        raise ValueError("no")
+    time.sleep(0.2)
+    return np.sin(x)
+
+def fun(x):
+    for _ in range(10 if sys.argv[1] == "ends" else 1000):
+        x = dg.delayed(slow)(x)
+    return dg.delayed(np.sum)(x)
+
+dask.config.set({"scheduler": sys.argv[2], "daskgrad.inline.seconds": 0})
+print("begun", flush=True)
+with dg.progress():
+    print("within", flush=True)
+    dg.grad(fun)(numpy.ones(2))
+print("ended")
+"""
+
+
+LONG = pytest.param("is interrupted", "threads", marks=pytest.mark.long)
+ENDS = pytest.param("ends", "sync", marks=pytest.mark.long)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="terminals of Windows are no files")
+@pytest.mark.parametrize(
+    ("how", "scheduler"),
+    [ENDS, ("fails", "threads"), ("is interrupted", "sync"), LONG],
+)
+def test_the_terminal_is_clean_at_the_end(how, scheduler, tmp_path):
+    """The cursor is shown again, and what comes next stands on a line of its own."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, str(script), how, scheduler],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+        start_new_session=True,
+    )
+    os.close(theirs)
+    shown, is_told = "", False
+    while select.select([ours], [], [], 60)[0]:
+        try:
+            read = os.read(ours, 4096)
+        except OSError:  # the other side is closed
+            break
+        shown += read.decode()
+        if how == "is interrupted" and not is_told and "0:0" in shown:
+            is_told = True
+            process.send_signal(signal.SIGINT)
+        if not read:
+            break
+    os.close(ours)
+    assert (process.wait() == 0) == (how == "ends")
+    assert "forward" in shown
+    assert HIDDEN in shown
+    after = shown.rpartition(SHOWN)[2]
+    assert HIDDEN not in after
+    expected = {"ends": "ended", "fails": "ValueError: no", "is interrupted": "KeyboardInterrupt"}
+    assert expected[how] in after
+    before = shown.rpartition(SHOWN)[0]
+    assert before.endswith("\n"), "the bars' line has ended"
+
+
+@pytest.mark.long
+def test_output_that_goes_to_a_file_stays_there(tmp_path):
+    """Standard error is a terminal, standard output a file."""
+    script, out = tmp_path / "script.py", tmp_path / "out"
+    script.write_text(SCRIPT)
+    ours, theirs = pty.openpty()
+    command = [sys.executable, str(script), "ends", "threads"]
+    with out.open("w") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=theirs, stdin=theirs)
+        os.close(theirs)
+        while select.select([ours], [], [], 60)[0]:
+            try:
+                if not os.read(ours, 4096):
+                    break
+            except OSError:
+                break
+    os.close(ours)
+    assert process.wait() == 0
+    assert out.read_text() == "begun\nwithin\nended\n"
