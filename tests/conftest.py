@@ -1,5 +1,6 @@
 """One fixture runs a test on every scheduler; clusters are started once."""
 
+import gc
 import multiprocessing
 import signal
 import sys
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from clusters import FRAIL, client_of
 from distributed import Client, LocalCluster
+from distributed.utils import get_mp_context
 from hypothesis import settings
 from schedulers import SCHEDULERS
 
@@ -18,7 +20,7 @@ settings.load_profile("ci")
 
 dask.config.set(  # idle clusters take a quarter of two cores otherwise
     {
-        "distributed.worker.multiprocessing-method": "forkserver",  # spawned ones import Dask
+        "distributed.worker.multiprocessing-method": "forkserver",  # spawned ones import all anew
         "distributed.worker.profile.enabled": False,
         "distributed.worker.memory.monitor-interval": "1s",
         "distributed.admin.tick.interval": "1s",
@@ -26,8 +28,17 @@ dask.config.set(  # idle clusters take a quarter of two cores otherwise
     }
 )
 
+get_mp_context().set_forkserver_preload(["distributed", "daskgrad", "pandas"])
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # pytest was started in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish():
+    """Modules and tests stay; whoever looks for garbage need not look at them."""
+    gc.collect()
+    gc.freeze()
+
 
 TWO_WORKERS = {
     "n_workers": 2,

@@ -4,6 +4,8 @@ import autograd.numpy as np
 import dask.bag
 import pytest
 from autograd.extend import defvjp, primitive
+from lengths import in_short
+from schedulers import SCHEDULERS
 
 import daskgrad as dg
 from daskgrad.derivatives.hessian import hvp
@@ -43,6 +45,7 @@ def message_of(fun, *args, modes=("reverse",), **options):
     return str(caught.value)
 
 
+@in_short("scheduler", SCHEDULERS, "sync", "cluster", indirect=True)
 def test_the_first_wrong_rule_of_a_graph_is_named(scheduler):
     def fun(x, z):
         return also_wrong(wrong(right(z), right(x, y=x))) + right(x)

@@ -532,7 +532,7 @@ def test_scipy_minimises_it_as_it_is():
     assert abs(found.nit - right.nit) <= 2
 
 
-@in_short("name", ["sync", "threads", "cluster"], "sync", "cluster")
+@in_short("name", ["sync", "threads", "cluster"], "cluster")
 def test_it_may_be_called_from_several_threads_at_once(name, request):
     if name == "cluster":
         request.getfixturevalue("client")  # makes itself Dask's scheduler

@@ -159,7 +159,7 @@ def test_a_worker_hands_its_pullbacks_on_when_it_is_retired(tmp_path, frail):
         expected = dg.grad(one_of_each)(X)
     for policy in (Always(), Never()):
         whole_again(frail)
-        first, *others = frail.ncores()
+        first, *_ = frail.ncores()
         with dask.annotate(workers=[first], allow_other_workers=True), under(policy):
             _, pullback = dg.vjp(one_of_each, X)
         frail.retire_workers([first], close_workers=True)
@@ -167,4 +167,4 @@ def test_a_worker_hands_its_pullbacks_on_when_it_is_retired(tmp_path, frail):
             assert_array_equal(pullback(1.0)[0], expected)
         used = workers_of("backward-slow", stream.data)
         assert used
-        assert used.issubset(others)
+        assert first not in used

@@ -263,8 +263,12 @@ def words(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             yield node.id
-        elif isinstance(node, ast.Attribute) and not ast.unparse(node).endswith("signature.bind"):
+        elif isinstance(node, ast.Attribute) and not is_bind_of_signature(node):
             yield node.attr
+
+
+def is_bind_of_signature(node):
+    return node.attr == "bind" and ast.unparse(node).endswith("signature.bind")
 
 
 def opens(source):

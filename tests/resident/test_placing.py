@@ -11,6 +11,7 @@ import pytest
 from clusters import cluster, kill, tasks_run
 from lengths import in_short
 from numpy.testing import assert_array_equal
+from schedulers import SCHEDULERS
 
 import daskgrad as dg
 from daskgrad.values.trees import flatten
@@ -208,6 +209,7 @@ COMPUTED = {
 }
 
 
+@in_short("scheduler", SCHEDULERS, "sync", "cluster", indirect=True)
 @in_short("name", COMPUTED, "arrays")
 def test_dask_collections_are_computed_once(name, scheduler):
     shards = dg.place(COMPUTED[name]())

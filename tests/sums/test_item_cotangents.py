@@ -11,6 +11,7 @@ import pytest
 from lengths import in_short
 from numpy.testing import assert_allclose, assert_array_equal
 from samples import decades
+from schedulers import SCHEDULERS
 
 import daskgrad as dg
 from daskgrad.models.determinism import NondeterministicModelError
@@ -258,6 +259,7 @@ def test_the_cotangent_of_a_vjp_scales_once(given):
         assert bits(pullback(0.7)[0]) == bits(gradient)
 
 
+@in_short("scheduler", SCHEDULERS, "sync", "cluster", indirect=True)
 @pytest.mark.parametrize("name", ["array-valued terms", "a zip of array-valued terms"])
 def test_the_pullback_of_a_sum_of_arrays(name, scheduler, random):
     items = SUMS[name][0]
