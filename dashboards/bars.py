@@ -30,15 +30,20 @@ class Bar(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """How far an evaluation is, by pass, so many seconds after it began."""
+    """How far an evaluation is, by pass, so many seconds after it began.
+
+    Tasks that are ``dropped`` never ran, since another one failed or nobody wants them any more.
+    """
 
     evaluation: str
     age: float
     bars: dict[str, Bar]
+    dropped: int = 0
 
     @property
     def is_done(self) -> bool:
-        return all(bar.done + bar.failed >= bar.total for bar in self.bars.values())
+        rest = sum([bar.total - bar.done - bar.failed for bar in self.bars.values()])
+        return rest <= self.dropped
 
     def seconds_left(self, until: str) -> float | None:
         """Until the end of a pass, at the speed of the tasks done so far; None: nobody knows."""
@@ -63,7 +68,7 @@ def standing(recorder: Recorder, process: str) -> Standing | None:
         bars[PASS_OF[stage]] = bars.get(PASS_OF[stage], Bar()).plus(each)
     stop = found.stop if found.is_done else time.time()
     in_order = {name: bars[name] for name in PASSES if name in bars}
-    return Standing(names[-1], stop - found.start, in_order)
+    return Standing(names[-1], stop - found.start, in_order, found.dropped)
 
 
 def mean_seconds(recorder: Recorder, stage: str, model: str) -> float:
@@ -94,7 +99,8 @@ def together(one: Standing | None, other: Standing | None) -> Standing | None:
         return max(one, other, key=lambda each: each.evaluation)
     passes = [name for name in PASSES if name in one.bars or name in other.bars]
     bars = {name: one.bars.get(name, Bar()).plus(other.bars.get(name, Bar())) for name in passes}
-    return Standing(one.evaluation, max(one.age, other.age), bars)
+    dropped = one.dropped + other.dropped
+    return Standing(one.evaluation, max(one.age, other.age), bars, dropped)
 
 
 def latest_run(recorder: Recorder) -> Run | None:

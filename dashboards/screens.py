@@ -147,10 +147,11 @@ def counted(bar: Bar) -> str:
 
 
 def time_left(standing: Standing, name: str) -> str:
-    """The time until the end of a pass; of the last one that is done, how long it took."""
+    """The time until the end of a pass; where all are over, after the last one what they took."""
     bar = standing.bars[name]
     if standing.is_done:
-        return duration(standing.age) if name == list(standing.bars)[-1] else ""
+        took = ("given up after " if standing.dropped else "") + duration(standing.age)
+        return took if name == list(standing.bars)[-1] else ""
     if bar.done + bar.failed >= bar.total:
         return ""
     left = standing.seconds_left(name)

@@ -13,7 +13,7 @@ from daskgrad.values import markup
 OTHERS = "(others)"
 RECENT = 6  # evaluations in the table
 HIGHEST = 800  # pixels of the time line
-WINDOW = 30.0  # seconds of the time line that are seen at first
+WINDOW = 30.0  # seconds of the time line that are seen while something runs
 
 CELLS: tuple[str, ...] = (
     "left",
@@ -66,9 +66,10 @@ class GradientView(View):
             "worker",
             height=280,
         )
-        if not self.is_report:
-            made.x_range.follow, made.x_range.follow_interval = "end", WINDOW
-        made.x_range.range_padding = 0.02
+        if self.is_report:
+            made.x_range.range_padding = 0.02
+        else:  # a range that browsers find out would be sent back by each of them
+            made.x_range = Range1d(0, WINDOW)
         made.y_range = Range1d(0, 1)
         made.ygrid.visible = False
         bars = made.quad(
@@ -168,6 +169,15 @@ class GradientView(View):
         columns = zip(BARS, zip(*bars, strict=True), strict=True)
         self.bars.stream({name: list(each) for name, each in columns}, rollover=DRAWN)
         self._label_lanes()
+        if not self.is_report:
+            self._show_latest()
+
+    def _show_latest(self) -> None:
+        """The latest bars, as far back as the window goes."""
+        latest = max(self.bars.data["right"])
+        first = max(min(self.bars.data["left"]), latest - WINDOW)
+        margin = 0.02 * max(latest - first, 1e-3)
+        self.time_line.x_range.update(start=first - margin, end=latest + margin)
 
     def _sort_lanes(self) -> None:
         """A lane for each thread that is drawn, worker by worker."""

@@ -203,12 +203,25 @@ def test_before_the_first_task_nobody_knows_how_long_it_takes():
     assert bars.mean_seconds(records, "backward", "unknown") == 0.0
 
 
+def test_an_evaluation_that_is_given_up_is_over():
+    records = Recorder()
+    records.plan("e", [(n, "forward", "a", ()) for n in range(10)])
+    for number in range(4):
+        records.add_task(task(number, "forward", 1.0))
+    for _ in range(5):
+        records.drop_task("e")
+    assert not standing(records, "e").is_done
+    records.drop_task("e")
+    assert standing(records, "e").is_done
+    assert "given up after 0:00:0" in screens.about(standing(records, "e"))
+
+
 def test_parts_of_an_evaluation_are_added_and_of_two_the_later_one_is_shown():
     here = Standing("e1", 2.0, {"forward": Bar(1, 2, 0, 1.0, 1.0)})
-    there = Standing("e1", 3.0, {"forward": Bar(3, 4), "backward": Bar(0, 5)})
+    there = Standing("e1", 3.0, {"forward": Bar(3, 4), "backward": Bar(0, 5)}, dropped=2)
     both = together(here, there)
     assert both.bars == {"forward": Bar(4, 6, 0, 1.0, 1.0), "backward": Bar(0, 5)}
-    assert both.age == 3.0
+    assert (both.age, both.dropped) == (3.0, 2)
     later = here._replace(evaluation="e2")
     assert together(later, there) is together(there, later) is later
     assert together(None, here) is together(here, None) is here
