@@ -13,7 +13,7 @@ from clusters import FRAIL, client_of
 from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
 from hypothesis import settings
-from schedulers import SCHEDULERS
+from schedulers import SCHEDULERS, use_scheduler
 
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=25)
 settings.load_profile("ci")
@@ -124,15 +124,6 @@ def synchronous(request):
     else:
         with dask.config.set(scheduler="sync"):
             yield
-
-
-def use_scheduler(name, request):
-    """A context in which Dask computes on the named scheduler."""
-    if name == "cluster":
-        return request.getfixturevalue("client").as_current()
-    if name == "processes":
-        return dask.config.set(scheduler=name, pool=request.getfixturevalue("pool"))
-    return dask.config.set(scheduler=name)
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ import pytest
 from clusters import wait_until
 from lengths import in_short
 from probes import lines, write
+from schedulers import use_scheduler
 
 import daskgrad as dg
-from conftest import use_scheduler
 from daskgrad.models import model as models
 from daskgrad.models.finite import is_debugging
 from daskgrad.values.trees import flatten

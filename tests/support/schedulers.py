@@ -1,5 +1,6 @@
 """Dask's schedulers, and which of a table's rows run on which of them."""
 
+import dask
 import pytest
 
 SCHEDULERS = ("sync", "threads", "processes", "cluster")
@@ -18,3 +19,12 @@ def schedulers_in_turn(name, rows):
         for place, scheduler in enumerate(SCHEDULERS)
     ]
     return pytest.mark.parametrize(("scheduler", name), cases, indirect=["scheduler"])
+
+
+def use_scheduler(name, request):
+    """A context in which Dask computes on the named scheduler."""
+    if name == "cluster":
+        return request.getfixturevalue("client").as_current()
+    if name == "processes":
+        return dask.config.set(scheduler=name, pool=request.getfixturevalue("pool"))
+    return dask.config.set(scheduler=name)
