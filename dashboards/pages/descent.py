@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bokeh.layouts import row
-from bokeh.models import Range1d
 
-from daskgrad.dashboards.pages import style
+from daskgrad.dashboards.pages import ranges, style
 from daskgrad.dashboards.pages.view import View, replace, source_of
 from daskgrad.dashboards.palette import HUES
 from daskgrad.dashboards.recorder import Run
@@ -37,7 +36,8 @@ class DescentView(View):
     def build(self) -> list[Any]:
         self.header = style.text()
         self.sources = [source_of(*COLUMNS) for _ in range(SHOWN)]
-        self._ranges: dict[str, Range1d] = {}  # of logarithmic axes
+        axes = ["number", "seconds", *WHAT]
+        self._ranges = {name: ranges.fixed(0.1, 10.0) for name in axes}
         return [self.header, *[self._pair(name, *look) for name, look in WHAT.items()]]
 
     def _pair(self, name: str, title: str, scale: str) -> Any:
@@ -45,14 +45,12 @@ class DescentView(View):
         by_number = self._plot(name, f"{title} by evaluation", "number", "evaluation", scale)
         label = "seconds since the run began (s)"
         by_seconds = self._plot(name, f"{title} by second", "seconds", label, scale)
-        by_seconds.y_range = by_number.y_range
-        if scale == "log":
-            self._ranges[name] = by_number.y_range = by_seconds.y_range = Range1d(0.1, 10.0)
         return row(by_number, by_seconds, sizing_mode="stretch_width")
 
     def _plot(self, name: str, title: str, x: str, label: str, scale: str) -> Any:
         y = f"{name} (log scale)" if scale == "log" else name
-        made = style.plot(title, label, y, height=230, y_axis_type=scale)
+        shown = {"x_range": self._ranges[x], "y_range": self._ranges[name]}
+        made = style.plot(title, label, y, height=230, y_axis_type=scale, **shown)
         if scale == "linear":
             style.plain_numbers(made.yaxis)
         lines = []
@@ -74,8 +72,9 @@ class DescentView(View):
         for source in self.sources[len(runs) :]:
             replace(source, [], COLUMNS)
         for name, shown in self._ranges.items():
-            found = [y for source in self.sources for y in source.data[name] if y > 0]
-            shown.start, shown.end = decades(found)
+            found = [each for source in self.sources for each in source.data[name]]
+            is_log = name in WHAT and WHAT[name][1] == "log"
+            ranges.show(shown, *(decades if is_log else ranges.around)(found))
         self.header.text = markup.table(
             "",
             ("run", "evaluations", "speed", "value", "norm of the gradient"),
@@ -104,9 +103,9 @@ def rate_of(run: Run) -> str:
 
 
 def decades(numbers: Sequence[float]) -> tuple[float, float]:
-    """The powers of ten around positive numbers."""
-    low = math.floor(math.log10(min(numbers, default=1.0)))
-    high = math.ceil(math.log10(max(numbers, default=1.0)))
+    """The powers of ten around the positive numbers."""
+    found = [number for number in numbers if 0.0 < number < math.inf] or [1.0]
+    low, high = math.floor(math.log10(min(found))), math.ceil(math.log10(max(found)))
     return 10.0**low, 10.0 ** max(high, low + 1)
 
 

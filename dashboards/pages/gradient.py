@@ -3,9 +3,9 @@
 import time
 from typing import Any
 
-from bokeh.models import FixedTicker, Range1d
+from bokeh.models import FixedTicker
 
-from daskgrad.dashboards.pages import style
+from daskgrad.dashboards.pages import ranges, style
 from daskgrad.dashboards.pages.view import DRAWN, MODELS, View, latest, replace, source_of
 from daskgrad.dashboards.recorder import Evaluation
 from daskgrad.values import markup
@@ -13,7 +13,7 @@ from daskgrad.values import markup
 OTHERS = "(others)"
 RECENT = 6  # evaluations in the table
 HIGHEST = 800  # pixels of the time line
-WINDOW = 30.0  # seconds of the time line that are seen while something runs
+WINDOW = 30.0  # seconds of the time line that are seen on a page
 
 CELLS: tuple[str, ...] = (
     "left",
@@ -45,8 +45,7 @@ class GradientView(View):
 
     def _progress(self) -> Any:
         made = self.progress = style.plot(self._title, "stage", "", tools="save")
-        made.x_range = Range1d(-0.06, len(style.STAGES))
-        made.y_range = Range1d(0, 1)
+        ranges.show(made.x_range, -0.06, len(style.STAGES))
         made.xaxis.ticker = FixedTicker(ticks=[n + 0.47 for n in range(len(style.STAGES))])
         made.xaxis.major_label_overrides = {n + 0.47: stage for n, stage in enumerate(style.STAGES)}
         made.grid.visible = False
@@ -66,11 +65,6 @@ class GradientView(View):
             "worker",
             height=280,
         )
-        if self.is_report:
-            made.x_range.range_padding = 0.02
-        else:  # a range that browsers find out would be sent back by each of them
-            made.x_range = Range1d(0, WINDOW)
-        made.y_range = Range1d(0, 1)
         made.ygrid.visible = False
         bars = made.quad(
             left="left",
@@ -134,7 +128,7 @@ class GradientView(View):
         names = [self.recorder.called(model) for model in rows]
         count = max(len(rows), 1)
         self.progress.height = 90 + 40 * count
-        self.progress.y_range.end = count
+        ranges.show(self.progress.y_range, 0, count)
         self.progress.yaxis.ticker = FixedTicker(ticks=[count - n - 0.5 for n in range(count)])
         overrides = {count - n - 0.5: style.shortened(name) for n, name in enumerate(names)}
         self.progress.yaxis.major_label_overrides = overrides
@@ -169,15 +163,14 @@ class GradientView(View):
         columns = zip(BARS, zip(*bars, strict=True), strict=True)
         self.bars.stream({name: list(each) for name, each in columns}, rollover=DRAWN)
         self._label_lanes()
-        if not self.is_report:
-            self._show_latest()
+        self._show_window()
 
-    def _show_latest(self) -> None:
-        """The latest bars, as far back as the window goes."""
-        latest = max(self.bars.data["right"])
-        first = max(min(self.bars.data["left"]), latest - WINDOW)
-        margin = 0.02 * max(latest - first, 1e-3)
-        self.time_line.x_range.update(start=first - margin, end=latest + margin)
+    def _show_window(self) -> None:
+        """All bars in a report; the latest ones on a page."""
+        first, latest = min(self.bars.data["left"]), max(self.bars.data["right"])
+        if not self.is_report:
+            first = max(first, latest - WINDOW)
+        ranges.show(self.time_line.x_range, *ranges.around([first, latest]))
 
     def _sort_lanes(self) -> None:
         """A lane for each thread that is drawn, worker by worker."""
@@ -192,7 +185,7 @@ class GradientView(View):
     def _label_lanes(self) -> None:
         made, count = self.time_line, len(self._lanes)
         made.height = 110 + min(max(3, count) * (30 if count < 12 else 16), HIGHEST)
-        made.y_range.end = count
+        ranges.show(made.y_range, 0, count)
         made.yaxis.ticker = FixedTicker(ticks=[n + 0.5 for n in range(count)])
         tops = {worker: n + 0.5 for (worker, _), n in self._lanes.items()}  # the last is the top
         labels = {n + 0.5: "" for n in range(count)}

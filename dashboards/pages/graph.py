@@ -3,12 +3,13 @@
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
-from daskgrad.dashboards.pages import style
+from daskgrad.dashboards.pages import ranges, style
 from daskgrad.dashboards.pages.view import View, replace, source_of
 from daskgrad.dashboards.palette import INK
 from daskgrad.dashboards.recorder import Evaluation, GraphNode
 from daskgrad.values import markup
 
+MARGIN = 0.06  # of the figure, around the nodes
 LABELLED = 60  # names at most: one for the tasks of a stage and model that are side by side
 DOWN = ("forward", "value", "tangent")  # the stages of the forward graph
 NAMES = ("x", "y", "text")
@@ -67,7 +68,6 @@ class GraphView(View):
         self.names = source_of(*NAMES)
         made = self.figure = style.plot("", "", "", height=560, tools="pan,wheel_zoom,reset,save")
         made.axis.visible = made.grid.visible = False
-        made.x_range.range_padding = made.y_range.range_padding = 0.12
         made.segment(
             "x0",
             "y0",
@@ -107,6 +107,9 @@ class GraphView(View):
         self._draw(shown, places_of(shown))
 
     def _draw(self, shown: dict[Hashable, Shown], places: dict[Hashable, Any]) -> None:
+        xs, ys = zip(*places.values(), strict=True)
+        ranges.show(self.figure.x_range, *ranges.around(xs, MARGIN))
+        ranges.show(self.figure.y_range, *ranges.around(ys, MARGIN))
         self._circles.glyph.size = 16 if len(shown) <= 120 else 9
         rows = []
         for key, node in shown.items():

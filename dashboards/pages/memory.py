@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from bokeh.models import FixedTicker, Range1d
+from bokeh.models import FixedTicker
 
-from daskgrad.dashboards.pages import style
+from daskgrad.dashboards.pages import ranges, style
 from daskgrad.dashboards.pages.view import View, replace, source_of
 from daskgrad.dashboards.palette import HUES, INK, shade
 from daskgrad.values import markup
@@ -37,8 +37,6 @@ class MemoryView(View):
 
     def _workers(self) -> Any:
         made = self.workers = style.plot("Held on each worker now", "bytes", "worker", height=240)
-        made.x_range = Range1d(0, 1)
-        made.y_range = Range1d(0, 1)
         made.ygrid.visible = False
         style.byte_axis(made.xaxis)
         bars = made.hbar(
@@ -83,14 +81,13 @@ class MemoryView(View):
         style.hover(made, [("limit", "@size"), ("worker", "@worker")], [limits])
 
     def _over_time(self) -> Any:
-        made = style.plot(
+        made = self.over_time = style.plot(
             "Held by all workers over time",
             "seconds since recording began (s)",
             "bytes",
             height=280,
         )
         style.byte_axis(made.yaxis)
-        made.y_range.start = 0
         colours = [shade(0, style.KINDS[kind]) for kind in KINDS]
         areas = made.varea_stack(
             KINDS, x="when", source=self.times, color=colours, legend_label=list(KINDS)
@@ -122,6 +119,9 @@ class MemoryView(View):
             told = map(markup.nbytes, (*sums, spilled))
             rows.append((each.when - begin, *sums, spilled, process, *told))
         replace(self.times, rows, TIMES)
+        ranges.show(self.over_time.x_range, *ranges.around([row[0] for row in rows]))
+        highest = max([max(sum(row[1 : 1 + len(KINDS)]), row[1 + len(KINDS)]) for row in rows])
+        ranges.show(self.over_time.y_range, 0, 1.06 * max(highest, 1))
         spilled = sum([held.get("spilled", 0) for held in sample.held.values()])
         self.header.text = (
             f"<b>{markup.nbytes(sum(rows[-1][1 : 1 + len(KINDS)]))}</b> held for gradients · "
@@ -144,8 +144,10 @@ class MemoryView(View):
             if limit:
                 limits.append((limit, y + 0.5, address, markup.nbytes(limit)))
         made, count = self.workers, max(len(used), 1)
-        made.x_range.end = 1.06 * max([1, *[each[0] for each in (*used, *limits)]])
-        made.y_range.end, made.height = count, 150 + 30 * count
+        made.height = 150 + 30 * count
+        widest = max([1, *[each[0] for each in (*used, *limits)]])
+        ranges.show(made.x_range, 0, 1.06 * widest)
+        ranges.show(made.y_range, 0, count)
         made.yaxis.ticker = FixedTicker(ticks=[n + 0.5 for n in range(count)])
         made.yaxis.major_label_overrides = {
             y: style.shown_worker(address) for _, y, address, _ in used

@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
-from bokeh.models import FactorRange, Range1d
+from bokeh.models import FactorRange
 
 from daskgrad.dashboards.grains import grains
-from daskgrad.dashboards.pages import style
+from daskgrad.dashboards.pages import ranges, style
 from daskgrad.dashboards.pages.view import MODELS, View, replace, source_of
 from daskgrad.dashboards.palette import INK
 from daskgrad.dashboards.recorder import BlockCost, Costs
@@ -41,7 +41,6 @@ class ModelsView(View):
             "model",
             y_range=FactorRange(),
         )
-        made.x_range = Range1d(0, 1)
         made.ygrid.visible = False
         bars = made.hbar(
             y="model",
@@ -61,10 +60,9 @@ class ModelsView(View):
             "Cost of an item in the latest direct calls",
             "seconds an item (s), logarithmic",
             "items",
+            x_range=ranges.fixed(1e-6, 1.0),
             x_axis_type="log",
         )
-        made.y_range.start = 0
-        made.x_range = Range1d(1e-6, 1.0)
         bars = made.quad(
             left="left",
             right="right",
@@ -88,7 +86,6 @@ class ModelsView(View):
             "worker",
             y_range=FactorRange(),
         )
-        made.x_range = Range1d(0, 1)
         made.ygrid.visible = False
         bars = made.hbar(
             y="worker",
@@ -127,7 +124,7 @@ class ModelsView(View):
         made = self.time_plot
         made.y_range.factors = list(dict.fromkeys([bar[2] for bar in bars]))[::-1]
         made.height = 110 + 30 * len(shown)
-        made.x_range.end = 1.03 * max([bar[1] for bar in bars], default=1.0)
+        ranges.show(made.x_range, 0, 1.03 * max([bar[1] for bar in bars], default=1.0))
         replace(self.times, bars, TIMES)
 
     def _draw_loads(self, shown: list[str]) -> None:
@@ -147,7 +144,7 @@ class ModelsView(View):
         made = self.load_plot
         made.y_range.factors = list(dict.fromkeys([bar[2] for bar in bars]))[::-1]
         made.height = 110 + 30 * len(made.y_range.factors)
-        made.x_range.end = 1.03 * max([bar[1] for bar in bars], default=1.0)
+        ranges.show(made.x_range, 0, 1.03 * max([bar[1] for bar in bars], default=1.0))
         replace(self.balance, bars, LOADS)
 
     def _draw_costs(self, measured: dict[str, Costs]) -> None:
@@ -163,8 +160,9 @@ class ModelsView(View):
                 named = (self.colour(model, "call"), self.recorder.called(model), between)
                 bars.append((left, right, 0, count, *named, f"{count:,}"))
         if bars:
-            self.cost_plot.x_range.start = min([bar[0] for bar in bars]) / 2
-            self.cost_plot.x_range.end = max([bar[1] for bar in bars]) * 2
+            fastest, slowest = min([bar[0] for bar in bars]), max([bar[1] for bar in bars])
+            ranges.show(self.cost_plot.x_range, fastest / 2, slowest * 2)
+            ranges.show(self.cost_plot.y_range, 0, 1.06 * max([bar[3] for bar in bars]))
         replace(self.costs, bars, COSTS)
 
     def _slowest_table(self, measured: dict[str, Costs]) -> str:

@@ -18,6 +18,7 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
+from daskgrad.dashboards.pages import ranges
 from daskgrad.dashboards.palette import INK
 from daskgrad.values.markup import escaped
 
@@ -35,6 +36,7 @@ FONT = "system-ui, Helvetica, Arial, sans-serif"
 
 def plot(title: str, x: str, y: str, height: int = 260, **options: Any) -> Any:
     """An empty figure with labelled axes, as wide as there is room."""
+    options = {"x_range": ranges.fixed(0.0, 1.0), "y_range": ranges.fixed(0.0, 1.0), **options}
     made = figure(
         title=title,
         height=height,

@@ -15,9 +15,10 @@ import daskgrad as dg
 
 pytest.importorskip("bokeh")
 from bokeh.document import Document
+from bokeh.models import FactorRange, Range, Range1d
 
 from daskgrad.dashboards.local import LocalObserver
-from daskgrad.dashboards.pages import PAGES
+from daskgrad.dashboards.pages import PAGES, ranges
 from daskgrad.dashboards.pages.gradient import state_of
 from daskgrad.dashboards.palette import HUES, INK, SHADES, shade
 from daskgrad.dashboards.recorder import Recorder
@@ -242,6 +243,42 @@ def test_the_graph_page_mirrors_forward_and_backward():
         assert height["forward", model] == height["backward", model]
         assert side["forward", model] < 0 < side["backward", model]
     assert set(view.nodes.data["state"]) == {"done"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_browsers_find_out_no_range(page, full):
+    """They would send each one back, also to pages that are being closed."""
+    found = [*drawn(page, full).layout.select({"type": Range})]
+    assert {type(each) for each in found} <= {Range1d, FactorRange}
+    assert all(
+        (each.start, each.end) == (each.reset_start, each.reset_end)
+        for each in found
+        if isinstance(each, Range1d)
+    )
+
+
+def test_all_that_is_drawn_is_in_range(full):
+    view = drawn(PAGES[0], full)
+    shown = view.time_line.x_range
+    assert shown.start < min(view.bars.data["left"]) < max(view.bars.data["right"]) < shown.end
+
+
+def test_a_range_follows_unless_somebody_has_moved_it():
+    shown = ranges.fixed(0.0, 1.0)
+    ranges.show(shown, 0.0, 2.0)
+    assert (shown.start, shown.end) == (0.0, 2.0)
+    shown.start = 1.5  # as a browser's tool does
+    ranges.show(shown, 0.0, 3.0)
+    assert (shown.start, shown.end, shown.reset_end) == (1.5, 2.0, 3.0)
+    shown.update(start=shown.reset_start, end=shown.reset_end)  # as the tool reset does
+    ranges.show(shown, 0.0, 4.0)
+    assert (shown.start, shown.end) == (0.0, 4.0)
+
+
+def test_a_range_is_around_all_finite_numbers():
+    assert ranges.around([1.0, float("nan"), 3.0, float("inf")], 0.5) == (0.0, 4.0)
+    assert ranges.around([2.0], 0.5) == (1.0, 3.0)
+    assert ranges.around([], 0.5) == (-0.5, 0.5)
 
 
 def test_names_are_escaped_in_html(full):
