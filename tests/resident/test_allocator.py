@@ -21,8 +21,7 @@ ON_GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt
 def is_given_back(numbers):
     """Whether an array of so many numbers is a mapping of its own, which free() gives back.
 
-    That is a bit in the word before what malloc returns. An array that fits into what others left
-    is no mapping, whatever the threshold.
+    That is a bit in the word before what malloc returns.
     """
     import ctypes
 
@@ -32,16 +31,21 @@ def is_given_back(numbers):
     return bool(ctypes.c_size_t.from_address(array.ctypes.data - 8).value & 2)
 
 
+# An array that fits into what was freed before is no mapping, whatever the threshold. Imports that
+# compile their modules leave some 6 MB, and the smaller array leaves its own 8. The larger one is
+# below the threshold that the workers have while shards are open.
+SMALLER, LARGER = 1_000_000, 1_900_000
+
 PROGRAM = f"""
 from daskgrad.resident import allocator
 
 {inspect.getsource(is_given_back)}
 
-before = is_given_back(500_000)
+before = is_given_back({LARGER})
 assert allocator.keep_freed_memory()
-during = is_given_back(500_000)
+during = is_given_back({SMALLER})
 assert allocator.restore()
-print(before, during, is_given_back(1_500_000))
+print(before, during, is_given_back({LARGER}))
 """
 
 
@@ -63,8 +67,8 @@ def test_the_workers_have_it_while_shards_are_open(is_on):
     with cluster({"daskgrad.worker.malloc": is_on}, n_workers=1) as client:
         with dg.place([1.0, 2.0]) as shards:
             assert dg.grad(lambda x: dg.map_sum(term, shards, x))(1.0) == 3.0
-            (while_open,) = client.run(is_given_back, 500_000).values()
-        (when_closed,) = client.run(is_given_back, 1_500_000).values()
+            (while_open,) = client.run(is_given_back, SMALLER).values()
+        (when_closed,) = client.run(is_given_back, LARGER).values()
     assert while_open != is_on
     assert when_closed
 
