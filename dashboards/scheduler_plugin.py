@@ -60,7 +60,9 @@ class RecorderPlugin(SchedulerPlugin):
     # ---- tasks
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Iterable[Any], **_: Any) -> None:
-        known = [self._scheduler.tasks[key] for key in tasks if key in self._scheduler.tasks]
+        """Plans the tasks of a graph but those of an earlier one, which Dask tells again."""
+        new = [key for key in tasks if key not in self._feed.planned]
+        known = [self._scheduler.tasks[key] for key in new if key in self._scheduler.tasks]
         self._feed.plan([(ts.key, [each.key for each in ts.dependencies]) for ts in known])
 
     def transition(self, key: Any, start: Any, finish: Any, *_: Any, **details: Any) -> None:

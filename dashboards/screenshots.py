@@ -57,12 +57,13 @@ def descend(name: str, rate: float, shards: Any, steps: int) -> None:
 
 
 def evaluate(shards: Any) -> Any:
-    """Two fits and some evaluations; a pullback, which workers hold."""
+    """Two fits; a pullback, which workers hold; some evaluations."""
     descend("slow", 1e-6, shards, 60)
     descend("quick", 5e-6, shards, 40)
+    held = dg.vjp(network, np.linspace(0.0, 1.0, 1_000_000))
     for _ in range(4):
         dg.value_and_grad(network)(np.linspace(0.0, 1.0, 100_000))
-    return dg.vjp(network, np.linspace(0.0, 1.0, 1_000_000))
+    return held
 
 
 def take(addresses: dict[str, str], folder: pathlib.Path, width: int, scheme: str) -> None:

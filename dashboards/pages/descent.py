@@ -14,6 +14,7 @@ from daskgrad.values import markup
 
 SHOWN = len(HUES)  # the latest runs
 COLUMNS = ("number", "seconds", "value", "norm", "step", "run", "rate")
+MARGIN = 1.2  # a factor, below and above decades
 WHAT = {
     "value": ("Value", "linear"),
     "norm": ("Norm of the gradient", "log"),
@@ -103,10 +104,10 @@ def rate_of(run: Run) -> str:
 
 
 def decades(numbers: Sequence[float]) -> tuple[float, float]:
-    """The powers of ten around the positive numbers."""
+    """The powers of ten around the positive numbers, and a margin for the points there."""
     found = [number for number in numbers if 0.0 < number < math.inf] or [1.0]
     low, high = math.floor(math.log10(min(found))), math.ceil(math.log10(max(found)))
-    return 10.0**low, 10.0 ** max(high, low + 1)
+    return 10.0**low / MARGIN, 10.0 ** max(high, low + 1) * MARGIN
 
 
 def plain(number: float) -> float:

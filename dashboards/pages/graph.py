@@ -1,5 +1,6 @@
 """Graph: the forward graph on the left, and its mirror, the backward graph, on the right."""
 
+import itertools
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
@@ -130,20 +131,20 @@ class GraphView(View):
         replace(self.edges, edges, EDGES)
 
     def _names(self, shown: dict[Hashable, Shown], places: dict[Hashable, Any]) -> list[tuple]:
-        """One name for the tasks of a stage and model that are in one layer."""
-        alike: dict[Any, list[Hashable]] = {}
-        for key, node in shown.items():
-            alike.setdefault((node.stage, node.model, places[key][1]), []).append(key)
-        if len(alike) > LABELLED:
-            return []
+        """One name for neighbours in a layer that are of one stage and model."""
+
+        def kind(key: Hashable) -> tuple[float, str, str]:
+            return places[key][1], shown[key].stage, shown[key].model
+
         rows = []
-        for (_, model, y), keys in alike.items():
-            xs = sorted([places[key][0] for key in keys])
+        in_layers = sorted(shown, key=lambda key: places[key][::-1])
+        for (y, _, model), neighbours in itertools.groupby(in_layers, kind):
+            keys = list(neighbours)
             many = f" × {len(keys)}" if len(keys) > 1 else ""
             count = shown[keys[0]].tasks
             name = f"{style.shortened(self.recorder.called(model), 18)}{many} {count}".strip()
-            rows.append(((xs[0] + xs[-1]) / 2, y, name))
-        return rows
+            rows.append(((places[keys[0]][0] + places[keys[-1]][0]) / 2, y, name))
+        return rows if len(rows) <= LABELLED else []
 
     def _tasks(self, nodes: Mapping[Hashable, GraphNode]) -> dict[Hashable, Shown]:
         """All tasks but those that only hold a model, which several others take in."""

@@ -47,7 +47,7 @@ class MemoryView(View):
             fill_color="colour",
             line_color=None,
             source=self.bars,
-            legend_group="kind",
+            legend_field="kind",
         )
         used = made.scatter(
             "x",

@@ -58,11 +58,12 @@ class ModelsView(View):
     def _cost_plot(self) -> Any:
         made = self.cost_plot = style.plot(
             "Cost of an item in the latest direct calls",
-            "seconds an item (s), logarithmic",
+            "an item takes (log scale)",
             "items",
             x_range=ranges.fixed(1e-6, 1.0),
             x_axis_type="log",
         )
+        style.seconds_axis(made.xaxis)
         bars = made.quad(
             left="left",
             right="right",
@@ -72,7 +73,7 @@ class ModelsView(View):
             line_color=INK,
             fill_alpha=0.75,
             source=self.costs,
-            legend_group="model",
+            legend_field="model",
         )
         style.legend(made)
         rows = [("model", "@model"), ("an item takes", "@range"), ("items", "@items")]

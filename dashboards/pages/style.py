@@ -12,6 +12,7 @@ from bokeh.models import (
     AdaptiveTicker,
     BasicTickFormatter,
     Div,
+    FixedTicker,
     HoverTool,
     LabelSet,
     NumeralTickFormatter,
@@ -20,7 +21,7 @@ from bokeh.plotting import figure
 
 from daskgrad.dashboards.pages import ranges
 from daskgrad.dashboards.palette import INK
-from daskgrad.values.markup import escaped
+from daskgrad.values.markup import escaped, seconds
 
 STAGES = ("forward", "value", "cotangent", "backward")  # as they run
 KINDS = {  # what workers hold
@@ -130,3 +131,10 @@ def byte_axis(axis: Any) -> None:
     axis.formatter = NumeralTickFormatter(format="0 ib")
     powers = [2**n for n in range(10)]
     axis.ticker = AdaptiveTicker(mantissas=powers, base=1024, num_minor_ticks=0)
+
+
+def seconds_axis(axis: Any) -> None:
+    """Ticks of a logarithmic axis at 1, 2 and 5 times the powers of ten, with their units."""
+    ticks = [float(f"{digit}e{power}") for power in range(-9, 6) for digit in (1, 2, 5)]
+    axis.ticker = FixedTicker(ticks=ticks)
+    axis.major_label_overrides = {tick: seconds(tick) for tick in ticks}

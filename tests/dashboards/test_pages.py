@@ -97,6 +97,19 @@ def test_what_runs_is_counted(one):
     assert records(one, lambda found: sorted(found.names.values())) == [EVIL, "total", "x"]
 
 
+def test_tasks_that_two_graphs_share_are_counted_once(one):
+    """The value of what is held is fetched after the tasks were submitted."""
+    dg.dashboards.mount(one)
+    _, pullback = dg.vjp(graph, X)
+    asked = "lambda plugin: sum([each.total for each in plugin.recorder.evaluations.values()])"
+    held = one.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+    assert one.run_on_scheduler(ask_plugin, asked) == held > 2
+    pullback(1.0)
+    wait_until(
+        lambda: records(one, lambda found: all(each.is_done for each in found.evaluations.values()))
+    )
+
+
 def test_an_evaluation_that_fails_is_over(one):
     """Tasks that will not run leave it, and the page shows those that do."""
 
