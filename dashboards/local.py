@@ -12,6 +12,7 @@ import numpy as np
 
 from daskgrad.dashboards.feeding import Feed
 from daskgrad.dashboards.recorder import Recorder, Row, Run
+from daskgrad.optim.clipping import norm
 from daskgrad.resident.presence import TOPIC
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
@@ -31,7 +32,7 @@ class LocalObserver(Observer):
     def __init__(self, recorder: Recorder):
         self.recorder = recorder
         self._feed = Feed(recorder)
-        self._rows = Rows()
+        self._rows = RowMaker()
         self._lock = threading.Lock()
 
     def planned(self, tasks: Inputs) -> None:
@@ -58,7 +59,7 @@ class LocalObserver(Observer):
             self.recorder.add_rows(run, name, start, [Row(*row)])
 
 
-class Rows:
+class RowMaker:
     """Makes a row of each evaluation; keeps the latest point, for the step to the next."""
 
     def __init__(self) -> None:
@@ -69,8 +70,8 @@ class Rows:
         point, before = vector(evaluation.arguments), self._point
         is_like = before is not None and before.shape == point.shape
         step = float(np.linalg.norm(point - before)) if is_like else np.nan
-        norm = float(np.linalg.norm(vector(evaluation.gradients)))
-        row = Row(self._count, evaluation.stop - start, float(evaluation.value), norm, step)
+        length = norm(evaluation.gradients)
+        row = Row(self._count, evaluation.stop - start, float(evaluation.value), length, step)
         self._count, self._point = self._count + 1, point
         return row
 
@@ -89,7 +90,7 @@ class RunObserver(Observer):
     def __init__(self, run: Run):
         self.run = run
         self.id = uuid.uuid4().hex
-        self._rows = Rows()
+        self._rows = RowMaker()
         self._unsent: list[Row] = []
         self._sent = time.monotonic()
         self._lock = threading.Lock()

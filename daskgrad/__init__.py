@@ -5,6 +5,7 @@ rules:        custom_vjp, implicit, finite_difference
 sums:         map_sum, reduce_sum, sum, zip, place, Shards
 derivatives:  value_and_grad, grad, vjp, jvp, hvp, gnvp, hessian, jacobian, per_item, differentiate
 checks:       check_grads, taylor_rates, debug_nans, explain
+optimisers:   optim, Rows
 settings:     PullbackPolicy, NondeterministicModelError
 to see:       report, record, progress, visualize, dashboards
 
@@ -14,7 +15,7 @@ to see:       report, record, progress, visualize, dashboards
 import importlib
 from typing import Any
 
-from daskgrad import random
+from daskgrad import optim, random
 from daskgrad.backends.autograd import plain_calls, trace_numbers
 from daskgrad.backends.registry import register_backend
 from daskgrad.checks.check_grads import check_grads
@@ -42,6 +43,7 @@ from daskgrad.sums.map_sum import map_mean, map_sum, reduce_sum, sum
 from daskgrad.sums.zipping import zip
 from daskgrad.tasks import settings, spilling
 from daskgrad.values.errors import NondeterministicModelError
+from daskgrad.values.rows import Rows
 
 settings.install()
 spilling.install()
@@ -83,6 +85,7 @@ Node.visualize = _visualize  # here, since what draws is in a room above that of
 __all__ = [
     "NondeterministicModelError",
     "PullbackPolicy",
+    "Rows",
     "Shards",
     "check_grads",
     "custom_vjp",
@@ -101,6 +104,7 @@ __all__ = [
     "jvp",
     "map_mean",
     "map_sum",
+    "optim",
     "per_item",
     "place",
     "progress",

@@ -15,7 +15,7 @@ DASHBOARDS = ROOT.parent / "dashboards"  # installed as daskgrad.dashboards
 
 # A room imports rooms before it; ``random`` is a module, which all may import.
 ROOMS = "values backends compiled scipy models rules tasks graph sums".split()
-ROOMS += ["resident", "derivatives", "checks", "dashboards"]
+ROOMS += ["resident", "derivatives", "optim", "checks", "dashboards"]
 APART = {("rules", "tasks"), ("tasks", "rules")}  # neither imports the other
 WORKER = "random values backends compiled scipy models rules".split()  # plain Python and NumPy
 
@@ -34,7 +34,7 @@ LIBRARIES = {  # library -> the rooms and modules that may import it
     "rich": ["dashboards.progress", "dashboards.screens"],
     "scipy": [
         *("backends.autograd.rules", "scipy"),
-        *("compiled.special_calls", "compiled.density_calls"),
+        *("compiled.special_calls", "compiled.density_calls", "values.rows"),
     ],
 }
 LOCAL = ["resident.balance", "resident.spread", "resident.routes", "resident.allocator"]

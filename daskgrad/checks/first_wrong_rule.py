@@ -56,8 +56,8 @@ class SingleCall(NamedTuple):
 
     def checked(self) -> Checked:
         """The call as a function of its active inputs."""
-        args = tuple([self.inputs[number] for number, _ in self.active])
-        labels = [argument_label(self.call, number) for number, _ in self.active]
+        args = tuple([self.inputs[number] for number, *_ in self.active])
+        labels = [argument_label(self.call, number) for number, *_ in self.active]
         return Checked(self._record, self._evaluate, self._pull, args, self.model.name, labels)
 
     def describe(self, fault: Fault) -> str:
@@ -68,7 +68,7 @@ class SingleCall(NamedTuple):
         )
 
     def _with(self, values: Sequence[Any]) -> list[Any]:
-        return substitute(self.inputs, [number for number, _ in self.active], values)
+        return substitute(self.inputs, [number for number, *_ in self.active], values)
 
     def _evaluate(self, *values: Any) -> Any:
         return evaluate(self.model, self.call, self._with(values))
@@ -78,7 +78,7 @@ class SingleCall(NamedTuple):
         called = self.model, self.call, self.active, self.inputs
         given = Cotangent(tuple(flatten(cotangent)[0]))
         pulled = pull_back(capture(*called), given, *called)
-        trees = [flatten(self.inputs[number]) for number, _ in self.active]
+        trees = [flatten(self.inputs[number]) for number, *_ in self.active]
         pairs = zip(trees, each_of(pulled), strict=True)
         return [gradient(*tree, part.leaves) for tree, part in pairs]
 

@@ -11,7 +11,8 @@ from daskgrad.derivatives.inputs import Argnums, as_argnums, require_differentia
 from daskgrad.derivatives.outputs import as_number, require_real_scalar
 from daskgrad.derivatives.recording import Recording, document
 from daskgrad.derivatives.shortcut import shortcut_of
-from daskgrad.derivatives.storage import require_storage, write
+from daskgrad.derivatives.sparse import Sparse, require_sparse
+from daskgrad.derivatives.storage import require_no_storage_of_rows, require_storage, write
 from daskgrad.graph.nodes import Node
 from daskgrad.tasks import observers
 from daskgrad.values.descriptions import require_pair
@@ -20,7 +21,11 @@ from daskgrad.values.trees import flatten, unflatten
 
 
 def value_and_grad(
-    fun: Callable, argnums: Argnums = 0, has_aux: bool = False, out: Any = None
+    fun: Callable,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    out: Any = None,
+    sparse: Sparse = False,
 ) -> Callable:
     """A function that returns the value of ``fun`` and its gradient, from one forward pass.
 
@@ -42,6 +47,15 @@ def value_and_grad(
         number's array has no axes. No other array that is used may share its memory, and no two
         calls may run at once. It saves a compiled model that is called by itself one array, and
         everywhere else it is a copy. After an error its contents are undefined.
+    sparse:
+        the arrays whose gradients should be ``Rows``: True for all of them, or the paths of some:
+        the name of an argument or an entry of a pytree, ``"W"``, ``"params.layers.0.W"``, or a
+        list of such. Such a gradient costs what the rows cost that were used. It is ``Rows`` if
+        all that models do with the array is to select: integers, arrays of integers, masks,
+        slices, ``np.take``, transposes, and these of their results. If anything else is done with
+        it, or a sum has no item, it is an array as ever; and ``Rows`` without entries if nothing
+        uses it. So the program decides, and not how many rows there are. Its entries have the bits
+        of the array.
 
     Returns
     -------
@@ -65,15 +79,17 @@ def value_and_grad(
         if ``argnums`` names an argument that the call does not have.
     """
     name = require_differentiable(fun, argnums, "value_and_grad")
+    require_sparse(sparse, repr(name))
+    require_no_storage_of_rows(out, sparse, name)
 
-    shortcut = None if has_aux else shortcut_of(fun, argnums, out)
+    shortcut = None if has_aux or sparse else shortcut_of(fun, argnums, out)
 
     def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         found = shortcut(args) if shortcut is not None and not kwargs else None
         if found is not None:
             return found
         start = time.time() if observers.observers else None
-        recorded = Recording(fun, name, argnums, args, borrows=True)
+        recorded = Recording(fun, name, argnums, args, borrows=True, sparse=sparse)
         try:
             if out is not None:
                 require_storage(out, recorded.variables, argnums, (args, kwargs), name)
@@ -112,12 +128,12 @@ def compute_gradients(
     return np.asarray(value)[()], unflatten(aux_structure, aux), gradients
 
 
-def grad(fun: Callable, argnums: Argnums = 0) -> Callable:
+def grad(fun: Callable, argnums: Argnums = 0, sparse: Sparse = False) -> Callable:
     """A function that returns the gradient of ``fun`` alone.
 
     It costs as much as ``value_and_grad``, which documents the arguments, results and errors.
     """
-    both = value_and_grad(fun, argnums)
+    both = value_and_grad(fun, argnums, sparse=sparse)
 
     def grad_of(*args: Any, **kwargs: Any) -> Any:
         return both(*args, **kwargs)[1]

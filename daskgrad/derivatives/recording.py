@@ -17,6 +17,7 @@ from daskgrad.derivatives.inputs import (
     require_own_variables,
 )
 from daskgrad.derivatives.notices import warn_of_independent
+from daskgrad.derivatives.sparse import Sparse, ask_for_rows
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable, borrow_variable, variable
@@ -32,7 +33,7 @@ class Recording:
 
     ``numbers`` are those of these arguments. ``borrows``: does not copy the arguments, since
     ``give_back`` ends the recording before the caller can write into them. ``skipped``: how many
-    arguments of the function precede ``args``.
+    arguments of the function precede ``args``. ``sparse``: which gradients should be rows.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Recording:
         args: Sequence[Any],
         borrows: bool = False,
         skipped: int = 0,
+        sparse: Sparse = False,
     ):
         self.fun = fun
         self.name = name
@@ -57,6 +59,8 @@ class Recording:
             made.is_recorded = True
             self.variables.append(made)
             self.args[number] = made
+        if sparse:
+            ask_for_rows(self.variables, sparse, name)
 
     def graph(
         self, output: Node, extras: Sequence[Node] = (), output_is_scalar: bool = False
@@ -110,7 +114,7 @@ def gather_gradients(
         leaves = cotangents.assemble(root.leaves, found, are_owned=is_last)
         if cotangents.is_zero(leaves):
             independent.append(root)
-        gradients.append(cotangents.gradient(root.leaves, root.structure, leaves))
+        gradients.append(cotangents.gradient(root.leaves, root.structure, leaves, root.asked))
     return gradients, independent
 
 

@@ -40,6 +40,14 @@ def require_storage(
         )
 
 
+def require_no_storage_of_rows(out: Any, sparse: Any, name: str) -> None:
+    if out is not None and sparse:
+        raise ValueError(
+            f"value_and_grad of {name!r} got both out and sparse; rows are not written into "
+            f"arrays, so pass one of them"
+        )
+
+
 def require_array(array: Any, leaf: Any, what: str) -> None:
     """Raises unless the gradient of a leaf can be written into an array."""
     if not is_differentiable(leaf):

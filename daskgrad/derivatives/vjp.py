@@ -10,12 +10,14 @@ from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import has_derivative, require_function, require_no_node
 from daskgrad.derivatives.outputs import as_output, checked_cotangent, unstack
 from daskgrad.derivatives.recording import Recording
+from daskgrad.derivatives.sparse import Sparse, require_sparse
 from daskgrad.values.descriptions import argument_name, function_name
 from daskgrad.values.memory import of_its_own
+from daskgrad.values.rows import Rows
 from daskgrad.values.trees import map_leaves
 
 
-def vjp(fun: Callable, *primals: Any) -> tuple[Any, Callable[[Any], tuple]]:
+def vjp(fun: Callable, *primals: Any, sparse: Sparse = False) -> tuple[Any, Callable[[Any], tuple]]:
     """The value of ``fun(*primals)`` and its pullback.
 
     ``fun`` returns a node, or a pytree of nodes. The pullback takes a cotangent in the structure,
@@ -26,7 +28,8 @@ def vjp(fun: Callable, *primals: Any) -> tuple[Any, Callable[[Any], tuple]]:
     what the forward pass kept until it is garbage collected. Where all of that is gone (the cluster
     was restarted, its client is closed, another client is active) the forward pass runs again, and
     must have the same value. Only the primals are copied: do not write into other arrays that the
-    models use as long as you need the pullback.
+    models use as long as you need the pullback. ``sparse``: the arrays whose cotangents should be
+    ``Rows``, as for ``value_and_grad``; of stacked cotangents they come back as lists of ``Rows``.
 
     Raises
     ------
@@ -40,10 +43,11 @@ def vjp(fun: Callable, *primals: Any) -> tuple[Any, Callable[[Any], tuple]]:
     """
     require_function(fun, "vjp")
     name = function_name(fun)
+    require_sparse(sparse, repr(name))
     for number, primal in enumerate(primals):
         require_no_node(primal, argument_name(fun, number))
     wrt = [i for i, primal in enumerate(primals) if has_derivative(primal)]
-    recorded = Recording(fun, name, wrt, primals)
+    recorded = Recording(fun, name, wrt, primals, sparse=sparse)
     held = HeldForwardPass(recorded.graph(as_output(recorded.run(), name)))
 
     def by_primal(arrived: Arrived) -> tuple:
@@ -59,5 +63,11 @@ def vjp(fun: Callable, *primals: Any) -> tuple[Any, Callable[[Any], tuple]]:
 
 
 def stack(trees: Sequence[Any]) -> Any:
-    """Trees of one structure as one, whose arrays have a new first axis."""
-    return map_leaves(lambda *rows: None if rows[0] is None else np.stack(rows), *trees)
+    """Trees of one structure as one: arrays with a new first axis, and ``Rows`` in lists."""
+
+    def stacked(*leaves: Any) -> Any:
+        if leaves[0] is None:
+            return None
+        return list(leaves) if isinstance(leaves[0], Rows) else np.stack(leaves)
+
+    return map_leaves(stacked, *trees)

@@ -41,7 +41,9 @@ class Graph:
         """Which inputs are differentiated, and which of them are watched: all but variables."""
         return tuple(
             [
-                Active(number, watched=self.is_watched and not isinstance(source, Variable))
+                Active(number, False, source.asked)
+                if isinstance(source, Variable)
+                else Active(number, self.is_watched)
                 for number, source in enumerate(node.inputs)
                 if source in self.active
             ]

@@ -102,7 +102,7 @@ def _(node: BlackBoxNode, forward: Forward) -> None:
     tasks.share([node.model, node.model])  # it is in every task
     model, call, inputs = tasks.shared(node.model), node.call, forward.inputs(node)
     value = node.build_task(tasks, "value", evaluate, model, call, inputs)
-    stride = stride_of([node.inputs[number] for number, _ in active])
+    stride = stride_of([node.inputs[number] for number, *_ in active])
     args = (difference, node.scheme, model, call, active)
     parts = [
         node.build_task(tasks, "forward", *args, first, stride, inputs) for first in range(stride)

@@ -22,7 +22,8 @@ class Variable(Node):
 
     An item of a container is a variable, too, and a part of its container: its cotangent goes to
     the leaves of the ``root`` from ``first_leaf`` on. ``is_recorded``: it stands for an argument of
-    a function that is differentiated. ``is_borrowed``: its arrays belong to the caller.
+    a function that is differentiated. ``is_borrowed``: its arrays belong to the caller. ``asked``:
+    the numbers of its leaves whose gradients should be rows.
     """
 
     is_recorded = False
@@ -34,6 +35,7 @@ class Variable(Node):
         super().__init__(name, (), None if container is None else container.key_name)
         self.primal = value
         self.leaves, self.structure = flatten(value)
+        self.asked: tuple[int, ...] = ()
         self._container = container  # not itself: a cycle would keep copies until it is collected
         self.first_leaf = first_leaf
         self._parts: weakref.WeakValueDictionary[Any, Variable] | None = None
@@ -137,6 +139,7 @@ class Variable(Node):
             child = optree.tree_unflatten(structure, leaves)
             name = f"{self.name}[{entry!r}]"
             part = self._parts[entry] = Variable(child, name, self, self.first_leaf + first)
+            part.asked = tuple([n - first for n in self.asked if 0 <= n - first < len(leaves)])
         return part
 
     def _has_no_item(self, entry: Any) -> str:

@@ -126,7 +126,7 @@ class Travelling:
 class Pullback(Travelling):
     """The pullback of one call, from its tape; ``seconds`` is the time that tracing took."""
 
-    __slots__ = ("_nbytes", "_places", "_primals", "_seconds", "tape")
+    __slots__ = ("_asked", "_nbytes", "_places", "_primals", "_seconds", "tape")
 
     def __init__(
         self,
@@ -134,12 +134,14 @@ class Pullback(Travelling):
         primals: Leaves = (),
         places: Sequence[int] = (),
         seconds: float = 0.0,
+        asked: Sequence[int] = (),
     ):
         super().__init__()
         self.tape = tape
         self._primals = primals
         self._places = places  # which of the primals were traced
         self._seconds = seconds
+        self._asked = asked  # which of the traced arrays should have rows as cotangents
         self._nbytes: int | None = None
 
     @property
@@ -154,14 +156,15 @@ class Pullback(Travelling):
 
     def contents(self) -> tuple[Any, ...]:
         """The objects from which another process makes a pullback of the same bits."""
-        return self.tape, tuple(map(without_memory, self._primals)), self._places, self._seconds
+        primals = tuple(map(without_memory, self._primals))
+        return self.tape, primals, self._places, self._seconds, self._asked
 
     def measured(self) -> policy.Measured:
         nbytes = held_nbytes(self.tape)
         return policy.Measured(nbytes, getattr(self.tape, "steps", 0), self._seconds)
 
     def restore(self, contents: tuple[Any, ...]) -> None:
-        tape, self._primals, self._places, self._seconds = contents
+        tape, self._primals, self._places, self._seconds, self._asked = contents
         self.tape = tape  # last: other threads may do the same
 
     def __sizeof__(self) -> int:
@@ -174,19 +177,26 @@ class Pullback(Travelling):
 
     def __call__(self, cotangent: Leaves) -> Leaves:
         """The cotangents of the inputs' leaves, each in its leaf's shape and dtype."""
-        return pull_tape(self.tape, cotangent, self._primals, self._places)
+        return pull_tape(self.tape, cotangent, self._primals, self._places, self._asked)
 
     def of_term(self, cotangent: Leaves) -> Leaves:
         """The same, as rows where few rows were used."""
-        return pull_tape(self.tape, cotangent, self._primals, self._places, as_rows=True)
+        return pull_tape(self.tape, cotangent, self._primals, self._places, self._asked, True)
 
 
 def pull_tape(
-    tape: Any, cotangent: Leaves, primals: Leaves, places: Sequence[int], as_rows: bool = False
+    tape: Any,
+    cotangent: Leaves,
+    primals: Leaves,
+    places: Sequence[int],
+    asked: Sequence[int] = (),
+    is_term: bool = False,
 ) -> Leaves:
-    """The cotangents of the primals' leaves; ``as_rows``: as ``Rows`` if the tape can do so."""
-    pull = getattr(tape, "pull_rows", tape.pull) if as_rows else tape.pull
-    return put_in_places(pull(cotangent), primals, places)
+    """The cotangents of the primals' leaves, as ``Rows`` as far as the tape can do so: those of
+    the traced arrays ``asked``, and in a term of a sum those of which few rows were used."""
+    if (asked or is_term) and hasattr(tape, "pull_rows"):
+        return put_in_places(tape.pull_rows(cotangent, asked, is_term), primals, places)
+    return put_in_places(tape.pull(cotangent), primals, places)
 
 
 def put_in_places(pulled: Sequence[Any], primals: Leaves, places: Sequence[int]) -> Leaves:

@@ -18,6 +18,7 @@ from daskgrad.models.failures import Blame, argument_label, at
 from daskgrad.models.model import Model
 from daskgrad.values.compensated import final_leaves
 from daskgrad.values.cotangents import Cotangent, Leaves
+from daskgrad.values.rows import Rows
 from daskgrad.values.trees import NAMESPACE, flatten
 
 _DEBUGGING: ContextVar[bool] = ContextVar("non-finite numbers are errors", default=False)
@@ -87,7 +88,7 @@ def require_pulled(
 ) -> None:
     """Checks the cotangents of the active inputs, leaf by leaf."""
     rest = iter(final_leaves(leaves))
-    for number, _ in active:
+    for number, *_ in active:
         own, structure = flatten(where.inputs[number])
         tree = optree.tree_unflatten(structure, list(itertools.islice(rest, len(own))))
         require(where, f"the {what} {argument_label(where.call, number)}", tree)
@@ -116,6 +117,9 @@ def require_sum(what: str, leaves: Sequence[Any]) -> None:
 
 def trouble_in(leaf: Any) -> str | None:
     """The first entry of a leaf that is not finite, and where it is."""
+    if isinstance(leaf, Rows):
+        found = trouble_in(leaf.values)
+        return None if found is None else f"{found} of the values of its {leaf!r}"
     if not isinstance(leaf, np.ndarray | np.generic | float | complex):
         return None
     array = np.asarray(leaf)

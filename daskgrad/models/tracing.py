@@ -1,6 +1,7 @@
 """Tracing: runs a model on inputs, some of them traced, and checks the value that it returns."""
 
 import copy
+import itertools
 from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -21,10 +22,14 @@ from daskgrad.values.trees import flatten, unflatten
 
 
 class Active(NamedTuple):
-    """An input that is differentiated; ``watched`` if it may differ when computed again."""
+    """An input that is differentiated; ``watched`` if it may differ when computed again.
+
+    ``asked``: the numbers of its leaves whose cotangents should be rows.
+    """
 
     number: int
     watched: bool
+    asked: tuple[int, ...] = ()
 
 
 def as_moved(value: Any) -> Any:
@@ -59,11 +64,16 @@ class Tracer:
         self._call = call
         self._backend = registry.load(model.backend)
         self._are_writeable = registry.finds_writes(self._backend)
-        self._trees = [(number, *flatten(inputs[number])) for number, _ in active]
+        self._trees = [(each.number, *flatten(inputs[each.number])) for each in active]
         self._primals = self._leaves_of(self._trees)
         leaves = enumerate(self._primals)
         self._places = [place for place, leaf in leaves if cotangents.is_differentiable(leaf)]
         self._arrays = [self._primals[place] for place in self._places]
+        self._asked: Sequence[int] = ()
+        if [each for each in active if each.asked]:
+            self._asked = self._arrays_asked(active)
+            if registry.is_compiled(model.backend):  # programs know no rows
+                self._backend = registry.load("autograd")
         load(model)
         self.fun = registry.prepare(self._backend, model.fun)
 
@@ -76,7 +86,15 @@ class Tracer:
         other._primals = (*leaves, *self._primals)
         other._places = [*places, *[place + len(leaves) for place in self._places]]
         other._arrays = [other._primals[place] for place in other._places]
+        other._asked = [n + len(places) for n in self._asked]
         return other
+
+    def _arrays_asked(self, active: Sequence[Active]) -> list[int]:
+        """The numbers of the traced arrays whose cotangents should be rows."""
+        widths = [len(leaves) for _, leaves, _ in self._trees]
+        starts = itertools.accumulate(widths, initial=0)
+        asked = {start + n for start, each in zip(starts, active, strict=False) for n in each.asked}
+        return [number for number, place in enumerate(self._places) if place in asked]
 
     def _leaves_of(self, trees: Sequence[tuple[int, list[Any], Any]]) -> Leaves:
         """The leaves of active inputs, read-only for the model."""
@@ -190,7 +208,7 @@ class Tracer:
         return self._of_tape(tape)
 
     def _of_tape(self, tape: Any) -> Pullback:
-        return Pullback(tape, self._primals, self._places, self._seconds)
+        return Pullback(tape, self._primals, self._places, self._seconds, self._asked)
 
     def _pullback_of_scalar(self, value: Any, tape: Any) -> Pullback | Gradient:
         """The pullback to keep: ``keep`` and shapes alone decide, or the last bits would vary."""
@@ -198,7 +216,8 @@ class Tracer:
             return self._of_tape(tape)
         try:
             seed = (SEED.as_like(value),)
-            return Gradient(pull_tape(tape, seed, self._primals, self._places, self._in_sum))
+            where = (self._primals, self._places, self._asked)
+            return Gradient(pull_tape(tape, seed, *where, self._in_sum))
         except Exception as error:
             error.add_note(
                 f"daskgrad: in the backward pass of model {self._model.name!r}, which runs in the "
@@ -272,7 +291,7 @@ def require_no_objects(leaves: Sequence[Any], model: Model) -> None:
 
 
 def seen_by(active: Sequence[Active], inputs: Sequence[Any]) -> tuple[Seen, ...]:
-    return tuple([seen_of(flatten(inputs[number])[0], watched) for number, watched in active])
+    return tuple([seen_of(flatten(inputs[each.number])[0], each.watched) for each in active])
 
 
 def seen_of(leaves: Sequence[Any], watched: bool) -> Seen:

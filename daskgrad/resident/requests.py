@@ -27,7 +27,7 @@ class SpreadSum(NamedTuple):
 
     def is_active(self, number: int) -> bool:
         """Whether an input of a term is differentiated."""
-        return any([number == active for active, _ in self.summand.active])
+        return any([number == each.number for each in self.summand.active])
 
     def field(self, place: int) -> int:
         """The number of the field of an item that is at a place in ``sent``."""

@@ -342,7 +342,7 @@ def difference(
 ) -> np.ndarray:
     """Every ``stride``-th column of a call's Jacobian with respect to its active inputs."""
     with Blame("forward", model, call, inputs):
-        numbers = [number for number, _ in active]
+        numbers = [number for number, *_ in active]
         leaves, structure = flatten([inputs[number] for number in numbers])
         places = [place for place, leaf in enumerate(leaves) if is_differentiable(leaf)]
 
@@ -367,7 +367,7 @@ def collect(
     with Blame("forward", model, call, inputs):
         outputs = flatten(value)[0]
         require_numbers(outputs, value, model)
-        leaves, _ = flatten([inputs[number] for number, _ in active])
+        leaves, _ = flatten([inputs[number] for number, *_ in active])
         pullback = pullback_of(value, leaves, parts, model.name)
         return Captured(value, pullback, seen_by(active, inputs))
 

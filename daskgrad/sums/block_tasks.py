@@ -119,7 +119,7 @@ class TracedSum:
         self._model = model
         self._summand = summand
         self._add = ADDITIONS[summand.summation]
-        self._own = [number for number, _ in summand.active if number < summand.field_count]
+        self._own = [number for number, *_ in summand.active if number < summand.field_count]
         shared = summand.active[len(self._own) :]
         padded = [*[None] * summand.field_count, *inputs]
         with Blame("forward", model, summand.call, padded):

@@ -104,7 +104,7 @@ def _(node: SumNode, forward: Forward) -> None:
 
 def watched_terms(node: SumNode, graph: Graph) -> set[int]:
     """Which terms are differentiated, and may differ when they are computed again."""
-    return {number for number, watched in graph.active_inputs(node) if watched}
+    return {each.number for each in graph.active_inputs(node) if each.watched}
 
 
 @backward_tasks.register

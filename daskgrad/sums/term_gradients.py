@@ -36,7 +36,7 @@ def terms_of_block(
         require_real_number(value, model, nth(first, offset))
         values.append(value)
         gradients.append(final_leaves(pullback.leaves))
-    own = [inputs[number - summand.field_count] for number, _ in summand.active]
+    own = [inputs[number - summand.field_count] for number, *_ in summand.active]
     return np.array(values), collect(gradients, flatten(own)[0])
 
 

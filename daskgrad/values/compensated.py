@@ -27,7 +27,7 @@ import optree
 from daskgrad.values.carriers import carrier
 from daskgrad.values.cotangents import Leaves, as_summand, cast, is_differentiable
 from daskgrad.values.registrations import Structure
-from daskgrad.values.rows import dense_leaf
+from daskgrad.values.rows import Rows, aligned, dense_leaf, final_leaf
 from daskgrad.values.trees import flatten
 
 
@@ -61,8 +61,8 @@ class UnroundedValue:
 
 
 def final_leaves(leaves: Leaves) -> Leaves:
-    """A complete cotangent: each leaf rounded once, and rows as arrays."""
-    return tuple([x.rounded() if isinstance(x, Unrounded) else dense_leaf(x) for x in leaves])
+    """A complete cotangent: each leaf rounded once, and rows that nobody asked for as arrays."""
+    return tuple([x.rounded() if isinstance(x, Unrounded) else final_leaf(x) for x in leaves])
 
 
 def rounded_value(value: Any) -> Any:
@@ -91,11 +91,19 @@ def add_leaf(first: Any, second: Any) -> Any:
     """The sum of two leaves, each of them a term or a sum; ``None`` is a symbolic zero."""
     if first is None or second is None:
         return second if first is None else first
-    high, error = two_sum(_high(dense_leaf(first)), _high(dense_leaf(second)))
+    high, error = two_sum_of(_high(first), _high(second))
     if error is None:
         return high
     lows = [leaf.low for leaf in (first, second) if isinstance(leaf, Unrounded)]
     return Unrounded(high, functools.reduce(operator.add, [*lows, error]))
+
+
+def two_sum_of(first: Any, second: Any) -> tuple[Any, Any]:
+    """``two_sum`` of leaves, which may be rows."""
+    if isinstance(first, Rows) and isinstance(second, Rows) and first.is_asked:
+        first, second = aligned(first, second)
+        return tuple(map(first.with_values, two_sum(first.values, second.values)))
+    return two_sum(dense_leaf(first), dense_leaf(second))
 
 
 def _high(leaf: Any) -> Any:

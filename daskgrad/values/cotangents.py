@@ -14,7 +14,7 @@ from daskgrad.values.carriers import carrier
 from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import Fingerprint
 from daskgrad.values.memory import row_major
-from daskgrad.values.rows import Rows, dense_leaf, merge
+from daskgrad.values.rows import Rows, dense_leaf, final_leaf, merge, no_rows
 from daskgrad.values.trees import unflatten
 
 Leaves = tuple[Any, ...]
@@ -142,8 +142,14 @@ def scale(leaves: Leaves, factor: Any) -> Leaves:
     """A cotangent times a number, in the cotangent's own dtypes."""
     if factor == 1.0:
         return leaves
-    dense = map(dense_leaf, leaves)  # zeros, too, have signs
-    return tuple([None if leaf is None else cast(factor * leaf, leaf) for leaf in dense])
+    return tuple([None if leaf is None else scale_leaf(leaf, factor) for leaf in leaves])
+
+
+def scale_leaf(leaf: Any, factor: Any) -> Any:
+    leaf = final_leaf(leaf)
+    if isinstance(leaf, Rows):
+        return leaf.with_values(cast(factor * leaf.values, leaf.values) + 0.0)
+    return cast(factor * leaf, leaf)  # zeros, too, have signs
 
 
 def cast(cotangent: Any, leaf: Any) -> Any:
@@ -190,10 +196,16 @@ def assemble(
     return tuple(total)
 
 
-def gradient(leaves: Sequence[Any], structure: Any, cotangent: Leaves) -> Any:
-    """A cotangent in its value's structure, with arrays of zeros for symbolic zeros."""
-    dense = [zeros(leaf) if c is None else c for leaf, c in zip(leaves, cotangent, strict=True)]
-    return unflatten(structure, dense)
+def gradient(
+    leaves: Sequence[Any], structure: Any, cotangent: Leaves, asked: Sequence[int] = ()
+) -> Any:
+    """A cotangent in its value's structure, with zeros for symbolic zeros: as arrays, or as rows
+    for the leaves ``asked``."""
+    found = [
+        c if c is not None else no_rows(leaf) if number in asked else zeros(leaf)
+        for number, (leaf, c) in enumerate(zip(leaves, cotangent, strict=True))
+    ]
+    return unflatten(structure, found)
 
 
 def check(derivative: Any, leaf: Any, what: str) -> Any:

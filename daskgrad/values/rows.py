@@ -1,63 +1,353 @@
-"""Rows: the cotangent of an array of which only some rows were used; all other rows are zero.
+"""Rows: the cotangent of an array of which only some entries were used; all others are zero.
 
-Each term of a sum that indexes a shared array touches few of its rows. Their cotangents are added
-as rows, and become an array once all have been added. The bits are those of arrays: the entries of
-a row were added to zeros, so none is -0.0, and x + 0.0 is x for all others. So speed alone decides
-when rows become an array.
+Where terms of a sum index a shared array, each touches few of its rows, and so does a model that
+looks some of them up. Their cotangents are kept and added as rows. The bits are those of arrays: an
+entry was added to zeros, so it is never -0.0, and x + 0.0 is x for all others.
 """
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
 from daskgrad.values.carriers import carrier
+from daskgrad.values.descriptions import describe
 
 SMALL = 2**16  # bytes: a smaller array is added as quickly as its rows are found
 MANY = 4  # if this many times the rows are more than the array has, an array is as quick
 
 
-def are_many(count: int, shape: tuple[int, ...]) -> bool:
-    return MANY * count > shape[0]
+def are_many(count: int, shape: Sequence[int]) -> bool:
+    """Whether so many of the entries of these axes are as quick as an array."""
+    return MANY * count > math.prod(shape)
 
 
 def is_small(array: Any) -> bool:
-    """Whether the cotangent of an array is never kept as rows."""
+    """Whether the cotangent of an array is only kept as rows if somebody asked for that."""
     return math.prod(array.shape) * array.dtype.itemsize <= SMALL
 
 
 @carrier
 class Rows:
-    """``values[n]`` is row ``rows[n]`` of the array; ``rows`` is sorted, without duplicates."""
+    """An array of the given shape that is zero but for some rows: a gradient of looked-up entries.
 
-    rows: np.ndarray
-    values: np.ndarray
+    ``values[n]`` stands at entry ``indices[n]`` of the indexed ``axes``, counted in C order. For
+    ``W[S]`` of a matrix these are ``axes=(0,)`` and the numbers of rows; for ``W[:, T]``
+    ``axes=(1,)`` and those of columns; for single entries ``axes=(0, 1)``, and ``values`` has no
+    axes but the first. ``places`` gives the indices axis by axis.
+
+    Indices need not be sorted and may repeat: values of one index are added in their order, with
+    the bits of a loop. Then they are sorted and unique. Arrays are not copied unless need be, and
+    must not be written into afterwards.
+
+    It is added to rows and arrays of its shape, and multiplied and divided by numbers; ``+`` of
+    rows gives rows, of rows and an array an array. NumPy's functions do not take it: use
+    ``to_dense()``, or its ``values``.
+
+    Raises
+    ------
+    TypeError
+        if the indices are not integers, or the values not numbers.
+    ValueError
+        if axes, indices or values do not fit the shape.
+    """
+
     shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    indices: np.ndarray
+    values: np.ndarray
+    is_asked: bool = True  # for: to save time alone, it becomes an array as soon as that is quicker
+
+    __array_ufunc__ = None  # so that array + rows is rows' own addition
+
+    def __post_init__(self) -> None:
+        self.shape = tuple(map(int, self.shape))
+        self.axes = tuple(map(int, self.axes))
+        self.indices, self.values = np.asarray(self.indices), np.asarray(self.values)
+        require_fitting(self)
+        self.indices = self.indices.astype(np.intp, copy=False)
+        if not is_increasing(self.indices):
+            self.indices, self.values = coalesce(self.indices, self.values)
+
+    # ---- what it is
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.values.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.indices.nbytes + self.values.nbytes
+
+    @property
+    def places(self) -> tuple[np.ndarray, ...]:
+        """The indices as one array of numbers for each of the axes."""
+        return np.unravel_index(self.indices, self._dims)
+
+    @property
+    def _dims(self) -> tuple[int, ...]:
+        return tuple([self.shape[axis] for axis in self.axes])
 
     def __repr__(self) -> str:
-        return f"Rows({len(self.rows)} of {self.values.dtype}{list(self.shape)})"
+        along = ", ".join(map(str, self.axes))
+        what = f"axis {along}" if len(self.axes) == 1 else f"axes {along}"
+        return f"Rows({len(self.indices)} of {self.dtype}{list(self.shape)} along {what})"
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(f"{self!r} is no array; call its to_dense(), or use its values")
 
     def copy(self) -> "Rows":
         """Itself: nobody writes into rows."""
         return self
 
-    def dense(self) -> np.ndarray:
-        array = np.zeros(self.shape, self.values.dtype)
-        array[self.rows] = self.values
+    # ---- as arrays
+
+    def to_dense(self) -> np.ndarray:
+        """The array, with all its zeros."""
+        array = np.zeros(self.shape, self.dtype)
+        self.scatter(array, self.values)
         return array
+
+    def to_scipy(self) -> Any:
+        """A SciPy sparse array of two axes: by rows, by columns, or by entries in COO format.
+
+        ValueError if it has another number of axes.
+        """
+        from scipy import sparse  # here: most programs do not need it
+
+        if self.ndim != 2:
+            raise ValueError(f"SciPy's sparse arrays have two axes; {self!r} has {self.ndim}")
+        entries = self.expand((0, 1))
+        found = sparse.coo_array((entries.values, entries.places), shape=self.shape)
+        kinds = {(0,): found.tocsr, (1,): found.tocsc}
+        return kinds[self.axes]() if self.axes in kinds else found
+
+    def expand(self, axes: Sequence[int]) -> "Rows":
+        """The same, with further indexed axes."""
+        found = expand_loose(self, axes)
+        if found is self:
+            return self
+        return Rows(found.shape, found.axes, found.indices, found.values, found.is_asked)
+
+    def gather(self, array: np.ndarray) -> np.ndarray:
+        """The entries of an array at the places of the values, in a new array.
+
+        The array is as long as the rows along the indexed axes; the others may be of any length.
+        """
+        return self.view(array)[self._index]
+
+    def scatter(self, array: np.ndarray, values: Any) -> None:
+        """Writes values into such an array, at the places of its own."""
+        self.view(array)[self._index] = values
+
+    def view(self, array: np.ndarray) -> np.ndarray:
+        """An array with the indexed axes first."""
+        if array.ndim != self.ndim or any(array.shape[n] != self.shape[n] for n in self.axes):
+            raise ValueError(f"{self!r} does not fit an array of shape {array.shape}")
+        if self.axes == tuple(range(len(self.axes))):
+            return array
+        return np.moveaxis(array, self.axes, range(len(self.axes)))
+
+    @property
+    def _index(self) -> Any:
+        return self.indices if len(self.axes) == 1 else self.places
+
+    # ---- arithmetic
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, Rows):
+            return merge(self, other)
+        if isinstance(other, np.ndarray):
+            total = other + np.zeros((), self.dtype)
+            self.scatter(total, self.gather(total) + self.values)
+            return total
+        return self if isinstance(other, int | float) and other == 0 else NotImplemented
+
+    __radd__ = __add__
+
+    def __neg__(self) -> "Rows":
+        return self.with_values(-self.values)
+
+    def __sub__(self, other: Any) -> Any:
+        return self + -other if isinstance(other, Rows | np.ndarray) else NotImplemented
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other
+
+    def __mul__(self, factor: Any) -> Any:
+        return self.with_values(self.values * factor) if is_number(factor) else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: Any) -> Any:
+        return self.with_values(self.values / divisor) if is_number(divisor) else NotImplemented
+
+    def with_values(self, values: np.ndarray) -> "Rows":
+        """The same places, with other values."""
+        return Rows(self.shape, self.axes, self.indices, values, self.is_asked)
+
+    def norm(self) -> float:
+        """The 2-norm of all entries."""
+        return float(np.linalg.norm(self.values))
+
+    def dot(self, other: Any) -> Any:
+        """The sum of the products with the entries of an array, or of rows, of its shape."""
+        if not isinstance(other, Rows):
+            return np.vdot(self.values.conj(), self.gather(np.asarray(other)))
+        one, two = alike(self, other)
+        _, here, there = np.intersect1d(one.indices, two.indices, True, return_indices=True)
+        return np.vdot(one.values[here].conj(), two.values[there])
+
+
+def is_number(factor: Any) -> bool:
+    return isinstance(factor, int | float | complex | np.generic) or (
+        isinstance(factor, np.ndarray) and factor.ndim == 0
+    )
+
+
+def is_increasing(indices: np.ndarray) -> bool:
+    return len(indices) < 2 or bool((indices[1:] > indices[:-1]).all())
+
+
+def require_fitting(rows: Rows) -> None:
+    axes, dims = rows.axes, range(len(rows.shape))
+    if not axes or list(axes) != sorted(set(axes)) or not set(axes) <= set(dims):
+        raise ValueError(
+            f"the axes of rows must be increasing numbers of axes of the shape {rows.shape}; "
+            f"found {axes}"
+        )
+    if rows.indices.ndim != 1 or rows.indices.dtype.kind not in "iu":
+        raise TypeError(
+            f"indices of rows must be a vector of integers; found {describe(rows.indices)}"
+        )
+    if rows.values.dtype.kind not in "fciub":
+        raise TypeError(f"values of rows must be numbers; found {describe(rows.values)}")
+    rest = [rows.shape[axis] for axis in dims if axis not in axes]
+    if rows.values.shape != (len(rows.indices), *rest):
+        raise ValueError(
+            f"values of rows must have the shape {(len(rows.indices), *rest)}, for "
+            f"{len(rows.indices)} indices along axes {axes} of {rows.shape}; found "
+            f"{rows.values.shape}"
+        )
+    count = math.prod([rows.shape[axis] for axis in axes])
+    if len(rows.indices) and not 0 <= rows.indices.min() <= rows.indices.max() < count:
+        raise ValueError(
+            f"indices of rows must be from 0 to {count - 1}; found "
+            f"{rows.indices.min()} to {rows.indices.max()}"
+        )
+
+
+def loose_rows(
+    shape: tuple[int, ...],
+    axes: tuple[int, ...],
+    indices: np.ndarray,
+    values: np.ndarray,
+    is_asked: bool = True,
+) -> Rows:
+    """Rows that are to be added up: their indices are in any order, and may repeat."""
+    rows: Rows = object.__new__(Rows)
+    rows.shape, rows.axes, rows.indices, rows.values = shape, axes, indices, values
+    rows.is_asked = is_asked
+    return rows
+
+
+def expand_loose(rows: Rows, axes: Sequence[int]) -> Rows:
+    """Rows with further indexed axes, in the order of these rows."""
+    wanted = tuple(sorted({*rows.axes, *axes}))
+    added = [axis for axis in wanted if axis not in rows.axes]
+    if not added:
+        return rows
+    grids = np.ix_(np.arange(len(rows.indices)), *[np.arange(rows.shape[a]) for a in added])
+    known = dict(zip(rows.axes, [place[grids[0]] for place in rows.places], strict=True))
+    known |= dict(zip(added, grids[1:], strict=True))
+    places = np.broadcast_arrays(*[known[axis] for axis in wanted])
+    indices = np.ravel_multi_index(places, [rows.shape[axis] for axis in wanted])
+    rest = [axis for axis in range(rows.ndim) if axis not in rows.axes]
+    values = np.moveaxis(rows.values, [1 + rest.index(a) for a in added], range(1, 1 + len(added)))
+    values = values.reshape(indices.size, *values.shape[1 + len(added) :])
+    return loose_rows(rows.shape, wanted, indices.ravel(), values, rows.is_asked)
+
+
+def coalesce(
+    indices: np.ndarray, values: np.ndarray, dtype: np.dtype | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted unique indices, and for each the sum of its values, in their order, in ``dtype``."""
+    dtype = dtype or values.dtype
+    order = np.argsort(indices, kind="stable")
+    ordered = indices[order]
+    is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+    if is_first.all():
+        return ordered, values[order].astype(dtype, copy=False)
+    places = np.empty(len(indices), np.intp)
+    places[order] = np.cumsum(is_first) - 1
+    total = np.zeros((np.count_nonzero(is_first), *values.shape[1:]), dtype)
+    add_at(total, places, values)
+    return ordered[is_first], total
+
+
+def add_at(array: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
+    """``np.add.at(array, places, values)``, which is slow for rows: first those that come first in
+    their place, then those that come second, and so on, so that the bits are the same."""
+    if values.ndim == 1:
+        return np.add.at(array, places, values)
+    order = np.argsort(places, kind="stable")
+    ordered = places[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    lengths = np.diff(np.concatenate([starts, [len(ordered)]]))
+    turns = np.arange(len(ordered)) - np.repeat(starts, lengths)
+    by_turn = np.argsort(turns, kind="stable")
+    bounds = np.flatnonzero(np.diff(turns[by_turn])) + 1
+    for turn in np.split(order[by_turn], bounds):
+        array[places[turn]] += values[turn]
 
 
 def merge(first: Rows, second: Rows) -> Any:
-    """The sum of two: rows, or an array if the rows are many."""
-    rows = np.union1d(first.rows, second.rows)
-    if are_many(len(rows), first.shape):
-        return first.dense() + second.dense()
-    values = np.zeros((len(rows), *first.shape[1:]), np.result_type(first.values, second.values))
-    values[np.searchsorted(rows, first.rows)] = first.values
-    values[np.searchsorted(rows, second.rows)] += second.values
-    return Rows(rows, values, first.shape)
+    """The sum of two: rows, or an array if the rows are many and nobody asked for rows."""
+    is_asked = first.is_asked or second.is_asked
+    first, second = aligned(first, second)
+    if not is_asked and are_many(len(first.indices), first._dims):
+        return first.to_dense() + second.to_dense()
+    return first.with_values(first.values + second.values)
+
+
+def alike(first: Rows, second: Rows) -> tuple[Rows, Rows]:
+    """Both with the axes of either."""
+    if first.shape != second.shape:
+        raise ValueError(f"{first!r} and {second!r} have different shapes")
+    axes = (*first.axes, *second.axes)
+    return first.expand(axes), second.expand(axes)
+
+
+def aligned(first: Rows, second: Rows) -> tuple[Rows, Rows]:
+    """Both with the same axes and indices, those of either; zeros where one has none."""
+    is_asked = first.is_asked or second.is_asked
+    first, second = alike(first, second)
+    indices = np.union1d(first.indices, second.indices)
+    both = []
+    for rows in (first, second):
+        values = np.zeros((len(indices), *rows.values.shape[1:]), rows.dtype)
+        values[np.searchsorted(indices, rows.indices)] = rows.values
+        both.append(Rows(rows.shape, rows.axes, indices, values, is_asked))
+    return both[0], both[1]
 
 
 def dense_leaf(leaf: Any) -> Any:
     """Rows as an array; other leaves unchanged."""
-    return leaf.dense() if isinstance(leaf, Rows) else leaf
+    return leaf.to_dense() if isinstance(leaf, Rows) else leaf
+
+
+def final_leaf(leaf: Any) -> Any:
+    """The same, but rows that somebody asked for stay rows."""
+    return leaf if isinstance(leaf, Rows) and leaf.is_asked else dense_leaf(leaf)
+
+
+def no_rows(leaf: Any) -> Any:
+    """The zero cotangent of an array, as rows."""
+    array = np.asarray(leaf)
+    nothing = np.zeros(0, np.intp)
+    return Rows(array.shape, (0,), nothing, np.zeros((0, *array.shape[1:]), array.dtype))

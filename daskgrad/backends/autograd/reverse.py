@@ -7,13 +7,12 @@ the same order and have the same bits.
 
 import functools
 import types
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from autograd.core import add_outgrads, primitive_vjps, vspace
 from autograd.numpy.numpy_boxes import ArrayBox
-from autograd.numpy.numpy_vjps import untake
 from autograd.tracer import Node, isbox, new_box, notrace_primitives
 from numpy import float64, ndarray
 
@@ -21,7 +20,13 @@ from daskgrad.backends.autograd.custom import call_rule
 from daskgrad.backends.autograd.kinds import INTEGERS, integer_pullback, kind_of, real_part
 from daskgrad.backends.autograd.pickling import TapePickler
 from daskgrad.backends.autograd.rules.declaration import DECLARED, Declaration, plain
-from daskgrad.backends.autograd.rules.indexing import Piece, Pieces
+from daskgrad.backends.autograd.rules.indexing import (
+    Piece,
+    PieceOfRows,
+    Pieces,
+    Selection,
+    Transposition,
+)
 from daskgrad.backends.autograd.rules.known import settle, without_derivative
 from daskgrad.backends.autograd.rules.refusals import (
     explain,
@@ -31,6 +36,7 @@ from daskgrad.backends.autograd.rules.refusals import (
 )
 from daskgrad.backends.autograd.trace_numbers import trace_numbers
 from daskgrad.values.closures import held_by
+from daskgrad.values.rows import Rows
 from daskgrad.values.trees import LEAF_TYPES, substitute
 
 LEAF_TYPES.add(ArrayBox)  # optree would find this, too, in ten times the time
@@ -132,10 +138,28 @@ class Tape:
         """Maps a cotangent (or None) per output to one per array; None where nothing arrived."""
         return self._pull(cotangents, Cotangents())
 
-    def pull_rows(self, cotangents: Sequence[Any]) -> list[Any]:
-        """The same, with ``Rows`` for large arrays of which few rows were used."""
-        pulled = self._pull(cotangents, Cotangents(set(self._roots)))
-        return [each.total() if type(each) is Pieces else each for each in pulled]
+    def pull_rows(
+        self, cotangents: Sequence[Any], asked: Collection[int] = (), is_term: bool = False
+    ) -> list[Any]:
+        """The same, with ``Rows`` for the arrays ``asked``, if all that uses them are selections.
+
+        ``is_term``: also for the others, if they are large and few of their rows were used.
+        """
+        kept = self._kept([self._roots[number] for number in asked])
+        pulled = self._pull(cotangents, Cotangents(kept.union(self._roots) if is_term else kept))
+        return [
+            each if type(each) is not Pieces else each.asked() if number in asked else each.total()
+            for number, each in enumerate(pulled)
+        ]
+
+    def _kept(self, asked: Iterable[TapeNode]) -> set[TapeNode]:
+        """The arrays asked for, and the selections and transposes of them."""
+        kept = set(asked)
+        if kept:
+            for node in reversed(self._order):
+                if isinstance(node.pullback, Selection | Transposition) and node.parents[0] in kept:
+                    kept.add(node)
+        return kept
 
     def _pull(self, cotangents: Sequence[Any], sums: "Cotangents") -> list[Any]:
         arrived = sums.value
@@ -145,9 +169,9 @@ class Tape:
         for node in self._order:
             if node.pullback is None or node not in arrived:
                 continue
-            for parent, cotangent in zip(
-                node.parents, node.pullback(arrived.pop(node)), strict=True
-            ):
+            g = arrived.pop(node)
+            pulled = pull_pieces(node.pullback, g) if type(g) is Pieces else node.pullback(g)
+            for parent, cotangent in zip(node.parents, pulled, strict=True):
                 kind = type(cotangent)  # most are recognised without a call
                 is_plain = kind is float64 or (kind is ndarray and cotangent.dtype.kind == "f")
                 if is_plain and parent not in arrived:
@@ -159,6 +183,12 @@ class Tape:
     def held_arrays(self) -> list[np.ndarray]:
         """The arrays that the pullbacks keep alive, each once; a view counts as its owner."""
         return arrays_within([node.pullback for node in self._order])
+
+
+def pull_pieces(pullback: Any, pieces: Pieces) -> tuple:
+    """Pulls pieces back through a selection or a transpose, as rows."""
+    rows = pieces.asked()
+    return pullback.of_rows(rows) if isinstance(rows, Rows) else pullback(rows)
 
 
 def make_tape(records: Sequence[tuple], roots: Sequence[int], ends: Sequence[int | None]) -> Tape:
@@ -206,10 +236,11 @@ class Cotangents:
 
     def add(self, node: TapeNode, cotangent: Any) -> None:
         previous = self.value.get(node)
-        if type(previous) is Pieces and type(cotangent) is not Piece:
+        is_piece = type(cotangent) is Piece or type(cotangent) is PieceOfRows
+        if type(previous) is Pieces and not is_piece:
             previous = previous.dense()
             self._put(node, previous, True)
-        if type(cotangent) is Piece:
+        if is_piece:
             return self._add_piece(node, previous, cotangent)
         if node.is_real:
             cotangent = real_part(cotangent)
@@ -225,9 +256,9 @@ class Cotangents:
         else:
             self._ours.discard(node)
 
-    def _add_piece(self, node: TapeNode, previous: Any, piece: Piece) -> None:
+    def _add_piece(self, node: TapeNode, previous: Any, piece: Any) -> None:
         if isbox(previous):
-            return self.add(node, untake(piece.g, piece.index, piece.space))
+            return self.add(node, piece.differentiable())
         if type(previous) is Pieces:
             return previous.append(piece)
         if previous is None and node in self._in_pieces:
@@ -311,6 +342,8 @@ def _parts(thing: Any) -> Sequence[Any]:
         return [thing.func, thing.args, thing.keywords]
     if isinstance(thing, Tape):  # of the residual of a root
         return [node.pullback for node in thing._order]
+    if isinstance(thing, Selection):
+        return [thing.index]
     if hasattr(thing, "tocsr"):  # SciPy's sparse matrices have their arrays as attributes
         return list(vars(thing).values())
     return held_by(thing) if isinstance(thing, types.FunctionType) else ()

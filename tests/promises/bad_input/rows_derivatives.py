@@ -535,4 +535,39 @@ ROWS = {
         TypeError,
         "shapes of visualize must be True or False; found float64",
     ),
+    ("value_and_grad", "sparse", "a number"): (
+        lambda: dg.value_and_grad(energy, sparse=1),
+        TypeError,
+        "sparse of 'energy' must be True, False, or paths of leaves",
+    ),
+    ("value_and_grad", "sparse", "no argument"): (
+        lambda: dg.value_and_grad(energy, sparse="y")(X),
+        ValueError,
+        "sparse of 'energy' names 'y', .*are 'x'",
+    ),
+    ("value_and_grad", "sparse", "beside out"): (
+        lambda: dg.value_and_grad(energy, sparse=True, out=X),
+        ValueError,
+        "got both out and sparse",
+    ),
+    ("grad", "sparse", "a list of numbers"): (
+        lambda: dg.grad(energy, sparse=[0]),
+        TypeError,
+        "must be True, False, or paths of leaves",
+    ),
+    ("vjp", "sparse", "no argument"): (
+        lambda: dg.vjp(energy, X, sparse=["x", "z"]),
+        ValueError,
+        "names 'z'",
+    ),
+    ("Rows", "indices", "too large"): (
+        lambda: dg.Rows((3,), (0,), [3], [1.0]),
+        ValueError,
+        "indices of rows must be from 0 to 2; found 3 to 3",
+    ),
+    ("optim", "params", "a number"): (
+        lambda: dg.optim.SGD().init([1.0]),
+        TypeError,
+        r"params\[0\] is the number 1.0, .* make it an array",
+    ),
 }

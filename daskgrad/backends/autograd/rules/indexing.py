@@ -18,8 +18,9 @@ from autograd.tracer import isbox
 
 from daskgrad.backends.autograd.rules.declaration import declare, plain
 from daskgrad.values.carriers import carrier
+from daskgrad.values.entries import entries_of, transpose
 from daskgrad.values.memory import canonical_leaf, own_dtype
-from daskgrad.values.rows import Rows, are_many, is_small
+from daskgrad.values.rows import Rows, are_many, coalesce, expand_loose, is_small
 
 
 @carrier
@@ -44,7 +45,16 @@ class Piece:
             array[self.index] = part + self.g
         return array
 
-    def rows(self) -> np.ndarray | None:
+    def differentiable(self) -> Any:
+        """The same as autograd's own rule gives it, which can be differentiated."""
+        return untake(self.g, self.index, self.space)
+
+    def rows(self) -> Rows | None:
+        """The same as loose rows; ``None`` if the index takes all axes whole."""
+        entries = entries_of(self.index, self.space.shape)
+        return None if entries is None else entries.rows(self.g)
+
+    def row_numbers(self) -> np.ndarray | None:
         """The numbers of the indexed rows; ``None`` if the index does not select rows."""
         first, rest = self._apart()
         count = self.space.shape[0] if self.space.shape else 0
@@ -70,18 +80,45 @@ class Piece:
         return (index[0], index[1:]) if index else (None, ())
 
 
+@carrier
+class PieceOfRows:
+    """A piece whose ``g`` is rows, as loose rows of the indexed array."""
+
+    space: Any
+    own: Rows
+
+    def add_into(self, array: np.ndarray) -> np.ndarray:
+        np.add.at(self.own.view(array), self.own.places, self.own.values)
+        return array
+
+    def differentiable(self) -> Any:
+        return self.add_into(self.space.zeros())
+
+    def rows(self) -> Rows | None:
+        return self.own
+
+
 class Pieces(list):
     """The pieces that have arrived at an array, in order of arrival."""
+
+    def asked(self) -> Rows | np.ndarray:
+        """Their sum as rows, whatever that takes; as an array if one takes all axes whole."""
+        space, found = self[0].space, [piece.rows() for piece in self]
+        known = [rows for rows in found if rows is not None]
+        if len(known) < len(self):
+            return self.dense()
+        axes = tuple({axis for rows in known for axis in rows.axes})
+        return add_up([expand_loose(rows, axes) for rows in known], own_dtype(space.dtype))
 
     def total(self) -> Rows | np.ndarray:
         """Their sum: rows if these are few, otherwise an array, with the same bits."""
         space = self[0].space
         if is_small(space):
             return self.dense()
-        found = [piece.rows() for piece in self]
+        found = [piece.row_numbers() for piece in self]
         known = [rows for rows in found if rows is not None]
         count = sum([rows.size for rows in known])
-        if len(known) < len(self) or are_many(count, space.shape):
+        if len(known) < len(self) or are_many(count, space.shape[:1]):
             return self.dense()
         return self._add_up(known)
 
@@ -91,7 +128,7 @@ class Pieces(list):
         values = np.zeros((len(rows), *shape[1:]), own_dtype(dtype))
         for piece, own in zip(self, found, strict=True):
             values = piece.at(np.searchsorted(rows, own)).add_into(values)
-        return Rows(rows, values, shape)
+        return Rows(shape, (0,), rows, values, is_asked=False)
 
     def dense(self) -> np.ndarray:
         array = self[0].space.zeros()
@@ -100,28 +137,62 @@ class Pieces(list):
         return array
 
 
-def piece_pullback(array: Any, index: Any) -> Callable[[Any], tuple]:
+def add_up(found: Sequence[Rows], dtype: np.dtype) -> Rows:
+    """The sum of loose rows along the same axes, in their order, as if added to zeros."""
+    first = found[0]
+    indices = np.concatenate([rows.indices for rows in found])
+    values = np.concatenate([rows.values for rows in found])
+    return Rows(first.shape, first.axes, *coalesce(indices, values, dtype))
+
+
+@carrier
+class Selection:
     """The pullback of ``array[index]``."""
-    space, distinct = vspace(array), names_no_entry_twice(index)
 
-    def indexing_pullback(g: Any) -> tuple:
-        if isbox(g):  # this pullback is differentiated: use autograd's own rule
-            return (untake(g, index, space),)
-        return (Piece(space, index, distinct, g),)
+    space: Any
+    index: Any
+    distinct: bool
 
-    return indexing_pullback
+    def __call__(self, g: Any) -> tuple:
+        piece = Piece(self.space, self.index, self.distinct, g)
+        return (piece.differentiable() if isbox(g) else piece,)
+
+    def of_rows(self, rows: Rows) -> tuple:
+        """The same, of a cotangent that is rows."""
+        entries = entries_of(self.index, self.space.shape)
+        if entries is None:
+            return self(rows.to_dense())
+        return (PieceOfRows(self.space, entries.rows_of_rows(rows)),)
+
+
+@carrier
+class Transposition:
+    """The pullback of ``np.transpose(array, axes)``."""
+
+    space: Any
+    axes: tuple[int, ...]
+
+    def __call__(self, g: Any) -> tuple:
+        return (anp.transpose(g, np.argsort(self.axes)),)
+
+    def of_rows(self, rows: Rows) -> tuple:
+        return (PieceOfRows(self.space, transpose(rows, self.axes)),)
+
+
+def selection(array: Any, index: Any) -> Selection:
+    return Selection(vspace(array), index, names_no_entry_twice(index))
 
 
 def getitem_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
     require_plain_index(argnums)
     array, index = args
-    return piece_pullback(array, copy_index(index))
+    return selection(array, copy_index(index))
 
 
 def take_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
     require_plain_index(argnums)
     array, index = _take_index(*args, **kwargs)
-    return piece_pullback(array, index)
+    return selection(array, index)
 
 
 def require_plain_index(argnums: tuple) -> None:
@@ -130,6 +201,17 @@ def require_plain_index(argnums: tuple) -> None:
             "an index depends on a variable, but an index has no derivative; pass the plain "
             "number, dg.value(index)"
         )
+
+
+def transpose_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    array, axes = _transpose_axes(*args, **kwargs)
+    return Transposition(vspace(array), axes)
+
+
+def _transpose_axes(a: Any, axes: Any = None) -> tuple[Any, tuple[int, ...]]:
+    ndim = np.ndim(plain(a))
+    given = reversed(range(ndim)) if axes is None else axes
+    return a, tuple([int(axis) % ndim for axis in given])
 
 
 def _take_index(
@@ -172,3 +254,9 @@ def _is_basic(part: Any) -> bool:
 
 declare(ArrayBox.__getitem__, adjoint=getitem_rule, tangent=primitive_jvps[ArrayBox.__getitem__])
 declare(anp.take, adjoint=take_rule, keywords="indices axis mode")
+declare(
+    anp.transpose,
+    adjoint=transpose_rule,
+    tangent=primitive_jvps[anp.transpose],
+    keywords="axes",
+)

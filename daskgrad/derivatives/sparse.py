@@ -1,0 +1,63 @@
+"""Sparse: which leaves of the arguments should have ``Rows`` as gradients."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import optree
+
+from daskgrad.graph.variables import Variable
+from daskgrad.values.cotangents import is_differentiable
+from daskgrad.values.descriptions import describe
+from daskgrad.values.trees import NAMESPACE
+
+Sparse = bool | str | Sequence[str]
+
+
+def require_sparse(sparse: Sparse, what: str) -> None:
+    """TypeError unless it is True, False, a path, or several."""
+    is_known = isinstance(sparse, bool | str)
+    if not is_known and isinstance(sparse, Iterable):
+        is_known = all(isinstance(path, str) for path in sparse)
+    if not is_known:
+        raise TypeError(
+            f"sparse of {what} must be True, False, or paths of leaves such as 'W' or "
+            f"'params.W'; found {describe(sparse)}"
+        )
+
+
+def ask_for_rows(variables: Sequence[Variable], sparse: Sparse, name: str) -> None:
+    """Asks for rows as the gradients of the leaves that ``sparse`` names.
+
+    ValueError for a path that names no array with a gradient.
+    """
+    given = [] if isinstance(sparse, bool) else [sparse] if isinstance(sparse, str) else sparse
+    unused = set(given)
+    wanted = frozenset(unused)
+    for variable in variables:
+        asked = []
+        for number, (leaf, names) in enumerate(leaves_with_names(variable)):
+            found = {path for path in wanted if any(is_within(each, path) for each in names)}
+            if isinstance(leaf, np.ndarray) and leaf.ndim and is_differentiable(leaf):
+                unused -= found
+                if sparse is True or found:
+                    asked.append(number)
+        variable.asked = tuple(asked)
+    if unused:
+        known = [names[0] for each in variables for _, names in leaves_with_names(each)]
+        told = ", ".join(map(repr, sorted(unused)))
+        raise ValueError(
+            f"sparse of {name!r} names {told}, and no float array is called so; the leaves of the "
+            f"arguments that are differentiated are {', '.join(map(repr, known))}"
+        )
+
+
+def leaves_with_names(variable: Variable) -> Iterable[tuple[object, tuple[str, str]]]:
+    """The leaves of an argument, each with its path, with and without the argument's name."""
+    paths = optree.tree_paths(variable.primal, none_is_leaf=True, namespace=NAMESPACE)
+    for leaf, path in zip(variable.leaves, paths, strict=True):
+        entries = list(map(str, path))
+        yield leaf, (".".join([variable.name, *entries]), ".".join(entries))
+
+
+def is_within(name: str, path: str) -> bool:
+    return name == path or name.startswith(f"{path}.")

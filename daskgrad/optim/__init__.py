@@ -1,0 +1,31 @@
+"""Optimisers: rules that change parameters in place, from gradients of arrays and of rows.
+
+Each optimiser is one rule for arrays. For ``Rows`` the entries of the parameters and of the
+optimiser's state at the rows' places are gathered, go through the same rule, and are scattered
+back: so each row runs a copy of the optimiser of its own, over the steps that it occurs in.
+
+The libraries that serve dense pytrees of NumPy arrays (looked for in 2026) are parts of frameworks
+with arrays of their own, or change nothing in place; a step would copy the parameters, which is
+what rows are to save.
+"""
+
+from daskgrad.optim.adaptive import Adagrad, Adam, AdamW, RMSprop
+from daskgrad.optim.clipping import clip_by_norm, norm
+from daskgrad.optim.descent import SGD, Momentum, Nesterov
+from daskgrad.optim.schedules import cosine, exponential, piecewise, warm_up
+
+__all__ = [
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Momentum",
+    "Nesterov",
+    "RMSprop",
+    "clip_by_norm",
+    "cosine",
+    "exponential",
+    "norm",
+    "piecewise",
+    "warm_up",
+]

@@ -1,0 +1,130 @@
+"""Adaptive rates: each entry's step is scaled by the size of its gradients so far."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+
+from daskgrad.optim.optimiser import Optimiser, Rate, require_number
+from daskgrad.values.descriptions import require_choice
+
+Bias = Literal["row", "global"]
+
+
+@dataclass(frozen=True)
+class Adagrad(Optimiser):
+    """s += g**2; x -= rate * g / (sqrt(s) + eps).
+
+    J. Duchi, E. Hazan, Y. Singer, "Adaptive subgradient methods for online learning and stochastic
+    optimization", JMLR 12, 2011.
+    """
+
+    rate: Rate = 1e-2
+    eps: float = 1e-10
+    slots: ClassVar[tuple[str, ...]] = ("s",)
+
+    def __post_init__(self) -> None:
+        Optimiser.__post_init__(self)
+        require_number(self.eps, "eps", 0.0)
+
+    def rule(
+        self, x: np.ndarray, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray
+    ) -> None:
+        (s,) = slots
+        s += g * g
+        x -= rate * g / (np.sqrt(s) + self.eps)
+
+
+@dataclass(frozen=True)
+class RMSprop(Optimiser):
+    """s = decay * s + (1 - decay) * g**2; x -= rate * g / (sqrt(s) + eps).
+
+    T. Tieleman, G. Hinton, "Lecture 6.5: RMSProp", Coursera, 2012.
+    """
+
+    rate: Rate = 1e-2
+    decay: float = 0.99
+    eps: float = 1e-8
+    slots: ClassVar[tuple[str, ...]] = ("s",)
+
+    def __post_init__(self) -> None:
+        Optimiser.__post_init__(self)
+        require_number(self.decay, "the decay", 0.0, 1.0)
+        require_number(self.eps, "eps", 0.0)
+
+    def rule(
+        self, x: np.ndarray, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray
+    ) -> None:
+        (s,) = slots
+        s *= self.decay
+        s += (1.0 - self.decay) * (g * g)
+        x -= rate * g / (np.sqrt(s) + self.eps)
+
+
+@dataclass(frozen=True)
+class Adam(Optimiser):
+    """m = b1 * m + (1 - b1) * g; v = b2 * v + (1 - b2) * g**2;
+    x -= rate * (m / (1 - b1**t)) / (sqrt(v / (1 - b2**t)) + eps), at an entry's step t = 1, 2, ...
+
+    D. P. Kingma, J. Ba, "Adam: a method for stochastic optimization", ICLR 2015. With ``Rows``, t
+    is the number of steps that an entry occurs in (``bias="row"``), so that its first one is as
+    long as that of dense Adam; ``bias="global"``: the number of all steps, as in the lazy Adam of
+    PyTorch and TensorFlow, whose first step of an entry at step 1,000 is 2.5 times as long.
+    """
+
+    rate: Rate = 1e-3
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-8
+    bias: Bias = "row"
+    slots: ClassVar[tuple[str, ...]] = ("m", "v")
+
+    def __post_init__(self) -> None:
+        Optimiser.__post_init__(self)
+        require_number(self.b1, "b1", 0.0, 1.0)
+        require_number(self.b2, "b2", 0.0, 1.0)
+        require_number(self.eps, "eps", 0.0)
+        require_choice(self.bias, get_args(Bias), "bias")
+
+    @property
+    def counts_steps(self) -> bool:  # type: ignore[override]
+        return self.bias == "row"
+
+    def rule(
+        self, x: np.ndarray, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray
+    ) -> None:
+        m, v = slots
+        m *= self.b1
+        m += (1.0 - self.b1) * g
+        v *= self.b2
+        v += (1.0 - self.b2) * (g * g)
+        first, second = correction(self.b1, steps, x.dtype), correction(self.b2, steps, x.dtype)
+        x -= rate * (m / first) / (np.sqrt(v / second) + self.eps)
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam, with decay of the parameters apart from the gradient: x *= 1 - rate * decay before it.
+
+    I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", ICLR 2019. With ``Rows``
+    only the entries that occur decay.
+    """
+
+    decay: float = 1e-2
+
+    def __post_init__(self) -> None:
+        Adam.__post_init__(self)
+        require_number(self.decay, "the decay", 0.0)
+
+    def rule(
+        self, x: np.ndarray, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray
+    ) -> None:
+        x *= 1.0 - rate * self.decay
+        Adam.rule(self, x, g, rate, steps, *slots)
+
+
+def correction(base: float, steps: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """1 - base**steps. The powers are Python's, for arrays, too: NumPy's may differ in a bit."""
+    found, places = np.unique(steps, return_inverse=True)
+    table = np.array([1.0 - base ** int(count) for count in found], dtype)
+    return table[places].reshape(steps.shape)

@@ -1,0 +1,79 @@
+"""Leaves: the arrays of a pytree of parameters, with their names, and the gradients that fit."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import optree
+
+from daskgrad.values.descriptions import describe
+from daskgrad.values.rows import Rows
+from daskgrad.values.trees import NAMESPACE, flatten
+
+
+class Leaf(NamedTuple):
+    """A parameter: its path in the pytree, as one writes it, and the array."""
+
+    path: str
+    array: np.ndarray
+
+    def key(self, name: str) -> str:
+        """What the state calls an array of this parameter."""
+        return f"{name}{self.path}"
+
+
+def paths_of(tree: Any) -> list[str]:
+    accessors = optree.tree_accessors(tree, none_is_leaf=True, namespace=NAMESPACE)
+    return [accessor.codify("") for accessor in accessors]
+
+
+def leaves_of(params: Any) -> list[Leaf]:
+    """The parameters that can be optimised: float arrays."""
+    return [leaf for leaf in _all_leaves(params) if leaf is not None]
+
+
+def _all_leaves(params: Any) -> list[Leaf | None]:
+    return [
+        Leaf(path, array) if is_parameter(array, f"params{path}") else None
+        for path, array in zip(paths_of(params), flatten(params)[0], strict=True)
+    ]
+
+
+def is_parameter(leaf: Any, name: str) -> bool:
+    """Whether a leaf is optimised; TypeError or ValueError if it should be, and cannot."""
+    if isinstance(leaf, float | complex | np.inexact):
+        raise TypeError(
+            f"{name} is the number {leaf!r}, which cannot be changed in place; make it an array, "
+            f"np.array({leaf!r})"
+        )
+    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind in "biuSU":
+        return False
+    if leaf.dtype.kind != "f":
+        raise TypeError(
+            f"{name} is {describe(leaf)}, and optimisers take real floating-point arrays; pass "
+            f"real and imaginary parts"
+        )
+    if not leaf.flags.writeable:
+        raise ValueError(f"{name} is read-only and cannot be changed in place; pass a copy")
+    return True
+
+
+def pairs_of(params: Any, gradients: Any) -> list[tuple[Leaf, np.ndarray | Rows]]:
+    """The parameters that have a gradient, and it; an error if a gradient does not fit."""
+    leaves, structure = flatten(gradients)
+    own, pairs = flatten(params)[1], []
+    if structure != own:
+        raise ValueError(f"gradients have the structure {structure}, and the parameters {own}")
+    for leaf, gradient in zip(_all_leaves(params), leaves, strict=True):
+        if leaf is not None and gradient is not None:
+            pairs.append((leaf, require_gradient(gradient, leaf)))
+    return pairs
+
+
+def require_gradient(gradient: Any, leaf: Leaf) -> np.ndarray | Rows:
+    found = gradient if isinstance(gradient, Rows) else np.asarray(gradient)
+    if found.dtype.kind != "f" or found.shape != leaf.array.shape:
+        raise ValueError(
+            f"the gradient of params{leaf.path}, {describe(leaf.array)}, must be a real "
+            f"floating-point array or Rows of its shape; found {describe(gradient)}"
+        )
+    return found

@@ -1,0 +1,147 @@
+"""Optimiser: updates the arrays of a pytree in place, leaf by leaf, by the rule of a subclass."""
+
+import abc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from daskgrad.optim.leaves import Leaf, leaves_of, pairs_of
+from daskgrad.values.descriptions import describe
+from daskgrad.values.rows import Rows
+
+Rate = float | Callable[[int], float]
+State = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Optimiser(abc.ABC):
+    """Changes parameters in place: ``state = opt.init(params)`` before the first step, and
+    ``opt.update(params, gradients, state)`` at each.
+
+    ``params`` is a pytree of writeable float arrays; what else stands in it stays as it is.
+    ``gradients`` has its structure, with arrays or ``Rows`` for these, or ``None`` for an array
+    that stays as it is. ``state`` is a dict of arrays by name, changed in place as well:
+    ``numpy.savez(file, **state)`` saves it, and ``dict(numpy.load(file))`` loads it.
+
+    With ``Rows`` only the entries that occur are looked at and changed: each takes the steps that
+    it occurs in, as if it were optimised alone. For SGD and Adagrad that is the step of the dense
+    gradient, with the same bits; the averages and momenta of other optimisers do not decay in
+    between.
+
+    ``rate`` is a number, or a function of the number of the step, from 0 on (``schedules``).
+    """
+
+    rate: Rate
+    slots: ClassVar[tuple[str, ...]] = ()  # arrays of a parameter's shape that the rule keeps
+    counts_steps: ClassVar[bool] = False  # whether it asks how many steps an entry has taken
+
+    def __post_init__(self) -> None:
+        require_rate(self.rate)
+
+    @abc.abstractmethod
+    def rule(
+        self, x: np.ndarray, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray
+    ) -> None:
+        """One step, entry by entry: changes ``x`` and the slots in place, and never ``g``.
+
+        ``steps`` says how many steps the entries have taken, this one included, if the rule
+        counts them; it broadcasts against ``x``.
+        """
+
+    def init(self, params: Any) -> State:
+        """The state before the first step.
+
+        TypeError if a number or a complex array stands where an array of floats should, and
+        ValueError if an array is read-only.
+        """
+        state: State = {"step": np.zeros((), np.int64)}
+        for leaf in leaves_of(params):
+            if self.counts_steps:
+                state[leaf.key("steps")] = np.zeros((1,) * leaf.array.ndim, np.int32)
+            for slot in self.slots:
+                state[leaf.key(slot)] = np.zeros_like(leaf.array)
+        return state
+
+    def update(self, params: Any, gradients: Any, state: State) -> None:
+        """Takes one step, in place.
+
+        TypeError or ValueError, before anything is changed, if gradients or state do not fit the
+        parameters.
+        """
+        pairs = pairs_of(params, gradients)
+        for leaf, _ in pairs:
+            self._require_state(leaf, state)
+        rate = rate_at(self.rate, int(state["step"]))
+        state["step"] += 1
+        for leaf, gradient in pairs:
+            slots = [state[leaf.key(slot)] for slot in self.slots]
+            if isinstance(gradient, Rows):
+                self._step_of_rows(leaf, gradient, rate, slots, state)
+            else:
+                self.rule(leaf.array, gradient, rate, self._count(leaf, state), *slots)
+
+    def _step_of_rows(
+        self, leaf: Leaf, rows: Rows, rate: float, slots: Sequence[np.ndarray], state: State
+    ) -> None:
+        arrays = [leaf.array, *slots]
+        x, *parts = [rows.gather(array) for array in arrays]
+        self.rule(x, rows.values, rate, self._count_rows(leaf, rows, state), *parts)
+        for array, part in zip(arrays, [x, *parts], strict=True):
+            rows.scatter(array, part)
+
+    def _count(self, leaf: Leaf, state: State) -> np.ndarray:
+        """How many steps each entry of a parameter has taken, with this one."""
+        steps = state.get(leaf.key("steps"), state["step"])
+        if self.counts_steps:
+            steps += 1
+        return steps
+
+    def _count_rows(self, leaf: Leaf, rows: Rows, state: State) -> np.ndarray:
+        if not self.counts_steps:
+            return state["step"]
+        key = leaf.key("steps")
+        state[key] = steps = widened(state[key], rows)
+        counted = rows.gather(steps) + 1
+        rows.scatter(steps, counted)
+        return counted
+
+    def _require_state(self, leaf: Leaf, state: State) -> None:
+        for slot in self.slots:
+            found = state.get(leaf.key(slot))
+            if found is None or found.shape != leaf.array.shape:
+                raise ValueError(
+                    f"the state has no {leaf.key(slot)!r} for params{leaf.path}, "
+                    f"{describe(leaf.array)}, but {describe(found)}; make it with init(params), or "
+                    f"load the one that was saved with these parameters"
+                )
+
+
+def widened(steps: np.ndarray, rows: Rows) -> np.ndarray:
+    """Counts of steps with a number for each entry of the indexed axes: before, those of an axis
+    had taken the same steps."""
+    shape = [rows.shape[n] if n in rows.axes else size for n, size in enumerate(steps.shape)]
+    return steps if steps.shape == tuple(shape) else np.broadcast_to(steps, shape).copy()
+
+
+def require_rate(rate: Any) -> None:
+    if not callable(rate):
+        require_number(rate, "the rate", 0.0)
+
+
+def rate_at(rate: Rate, step: int) -> float:
+    if not callable(rate):
+        return rate
+    found = rate(step)
+    require_number(found, f"the rate of step {step}", 0.0)
+    return float(found)
+
+
+def require_number(number: Any, what: str, least: float, below: float = np.inf) -> None:
+    is_real = isinstance(number, int | float | np.integer | np.floating)
+    if not is_real or isinstance(number, bool):
+        raise TypeError(f"{what} must be a real number; found {describe(number)}")
+    if not least <= number < below:
+        until = "" if below == np.inf else f" and below {below:g}"
+        raise ValueError(f"{what} must be at least {least:g}{until}; found {number!r}")

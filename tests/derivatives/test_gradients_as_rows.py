@@ -1,0 +1,376 @@
+"""Gradients as rows: for every form of indexing, through graphs and sums, on every scheduler."""
+
+import pickle
+
+import autograd.numpy as np
+import dask
+import numpy
+import pytest
+from samples import decades
+
+import daskgrad as dg
+from daskgrad import Rows
+
+SHAPE = (9, 7)
+W = decades(*SHAPE)
+S = numpy.array([3, 1, 3, -1])
+T = numpy.array([0, 6, 2])
+MASK = numpy.arange(9) % 4 == 0
+COLUMNS = numpy.arange(7) % 3 == 1
+BOTH = numpy.arange(63).reshape(SHAPE) % 5 == 0
+
+
+def same(found, expected):
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    assert found.tobytes() == expected.tobytes()
+
+
+def both(fun, *args, **options):
+    """The gradient of the first argument, asked for as rows, and as an array."""
+    model = dg.delayed(fun)
+    return dg.grad(model, sparse=True, **options)(*args), dg.grad(model, **options)(*args)
+
+
+# ------------------------------------------------------------------------------ forms of indices
+
+FORMS = {
+    "integers": lambda w: w[S],
+    "a list": lambda w: w[[2, 2, 0]],
+    "nothing": lambda w: w[numpy.array([], int)],
+    "an empty list": lambda w: w[[]],
+    "integers and all": lambda w: w[S, :],
+    "an ellipsis and integers": lambda w: w[..., T],
+    "columns": lambda w: w[:, T],
+    "rows, then columns": lambda w: w[S][:, T],
+    "columns, then rows": lambda w: w[:, T][S],
+    "np.ix_": lambda w: w[numpy.ix_(S, T)],
+    "broadcast integers": lambda w: w[S[:, None], T],
+    "pointwise": lambda w: w[S[:3], T],
+    "pointwise, lists": lambda w: w[[1, 1, 8], [0, 0, 5]],
+    "a matrix of rows": lambda w: w[S.reshape(2, 2)],
+    "a matrix of columns": lambda w: w[:, T[:2].reshape(2, 1)],
+    "a row": lambda w: w[4],
+    "the last row": lambda w: w[-1],
+    "np.int64": lambda w: w[numpy.int64(2)],
+    "a 0-d array": lambda w: w[numpy.array(5)],
+    "an entry": lambda w: w[4, -1],
+    "an entry in two steps": lambda w: w[4][2],
+    "a column": lambda w: w[:, 3],
+    "an ellipsis and a column": lambda w: w[..., 3],
+    "an integer and integers": lambda w: w[4, T],
+    "integers and an integer": lambda w: w[S, 2],
+    "a slice": lambda w: w[2:5],
+    "a slice of all": lambda w: w[0:9],
+    "a slice with a step": lambda w: w[1:8:3],
+    "a slice backwards": lambda w: w[7:2:-2],
+    "two slices": lambda w: w[2:5, 1:-1],
+    "a slice of columns": lambda w: w[:, 2:4],
+    "integers and a slice": lambda w: w[S, 1:4],
+    "a slice and integers": lambda w: w[2:6, T],
+    "a slice and an integer": lambda w: w[2:6, 1],
+    "an empty slice": lambda w: w[5:5],
+    "None and rows": lambda w: w[None, S],
+    "rows, None, columns": lambda w: w[S[:3], None, T],
+    "rows and None": lambda w: w[S, :, None],
+    "a mask": lambda w: w[MASK],
+    "a mask of columns": lambda w: w[:, COLUMNS],
+    "a mask of entries": lambda w: w[BOTH],
+    "a mask and integers": lambda w: w[MASK, T],
+    "a mask and a slice": lambda w: w[MASK, 2:4],
+    "no row": lambda w: w[numpy.zeros(9, bool)],
+    "nested": lambda w: w[2:][S][:, T][1:, 0],
+    "of the transpose": lambda w: w.T[T],
+    "of the transpose, both": lambda w: w.T[T][:, S],
+    "the transpose of rows": lambda w: w[S].T,
+    "np.transpose": lambda w: np.transpose(w, (1, 0))[T],
+    "np.transpose, from the end": lambda w: np.transpose(w, (-1, -2))[T],
+    "plain NumPy's transpose": lambda w: numpy.transpose(w)[T],
+    "a loop": lambda w: np.stack([w[k] * (k + 1.0) for k in (1, 5, 1)]),
+    "an iteration": lambda w: sum([row * row for row in w[S]]),
+    "np.take": lambda w: np.take(w, S, axis=0),
+    "np.take of columns": lambda w: np.take(w, T, axis=1),
+    "np.take of the last axis": lambda w: np.take(w, T, axis=-1),
+    "np.take, flat": lambda w: np.take(w, [0, 62, 5, 5]),
+    "np.take, wrapped": lambda w: np.take(w, [10, -12], axis=0, mode="wrap"),
+    "np.take, clipped": lambda w: np.take(w, [10, -12, 3], axis=0, mode="clip"),
+    "plain NumPy's take": lambda w: numpy.take(w, S, axis=0),
+    "two uses": lambda w: w[S] @ w[T].T,
+    "rows and columns": lambda w: np.sum(w[S]) * w[:, T],
+    "rows and entries": lambda w: np.sum(w[S]) * w[S[:3], T],
+    "uint8": lambda w: w[S[:3].astype(numpy.uint8)],
+    "found inside": lambda w: w[np.argsort(w[4, :5] @ np.ones((5, 9)) + np.arange(9.0))[:3]],
+    "a dense use of rows": lambda w: w[S] @ w[S].T @ w[S],
+}
+
+DENSE = {
+    "itself": lambda w: w * 2.0,
+    "all of it": lambda w: w[:],
+    "an ellipsis": lambda w: w[...],
+    "None": lambda w: w[None],
+    "rows and all": lambda w: w[S] + np.sum(w, 0),
+    "its product": lambda w: (w @ np.ones(7))[S],
+    "derived": lambda w: (2.0 * w)[S],
+    "its transpose": lambda w: w.T @ w,
+}
+
+
+@pytest.mark.parametrize("dtype", [numpy.float64, numpy.float32])
+@pytest.mark.parametrize("name", [*FORMS, *DENSE])
+def test_every_form_has_the_bits_of_the_array(name, dtype):
+    fun = {**FORMS, **DENSE}[name]
+    found, expected = both(lambda w: np.sum(np.sin(fun(w)) * 3.0), W.astype(dtype))
+    assert isinstance(found, Rows) == (name in FORMS)
+    same(found.to_dense() if isinstance(found, Rows) else found, expected)
+    if isinstance(found, Rows):
+        assert (numpy.diff(found.indices) > 0).all()
+
+
+CUBE = decades(4, 5, 6)
+CUBES = {
+    "together": lambda c: c[1:3, [0, 2, 2], [5, 0, 1]],
+    "apart": lambda c: c[[0, 2, 2], :, [5, 0, 1]],
+    "apart, with a slice": lambda c: c[[0, 2, 2], 1:3, [5, 0, 1]],
+    "an integer apart": lambda c: c[2, :, [5, 0, 1]],
+    "with None": lambda c: c[[0, 2, 2], None, :, [5, 0, 1]],
+    "a broadcast": lambda c: c[[[0], [3]], :, [5, 0, 1]],
+    "a mask of two axes": lambda c: c[numpy.arange(20).reshape(4, 5) % 3 == 0],
+    "a mask of the last two": lambda c: c[:, numpy.arange(30).reshape(5, 6) % 7 == 0],
+    "the middle": lambda c: c[:, [1, 1]],
+    "the last": lambda c: c[..., [1, 1, 5]],
+    "an integer in the middle": lambda c: c[:, 2],
+    "transposed": lambda c: np.transpose(c, (2, 0, 1))[[1, 1, 5], 2],
+    "rows, transposed": lambda c: np.transpose(c[[0, 3]], (2, 0, 1))[[1, 1, 5]],
+    "in steps": lambda c: c[[0, 3, 3]][:, 1:4][..., [5, 2]],
+}
+
+
+@pytest.mark.parametrize("name", CUBES)
+def test_forms_of_three_axes(name):
+    found, expected = both(lambda c: np.sum(np.sin(CUBES[name](c))), CUBE)
+    assert isinstance(found, Rows)
+    same(found.to_dense(), expected)
+
+
+@pytest.mark.parametrize(
+    "fun", [lambda v: v[S], lambda v: v[2:4], lambda v: v[3], lambda v: v[S][1:]]
+)
+def test_vectors(fun):
+    found, expected = both(lambda v: np.sum(fun(v) ** 3), decades(9))
+    assert isinstance(found, Rows)
+    same(found.to_dense(), expected)
+
+
+def test_complex_parameters():
+    found, expected = both(lambda w: np.sum(np.abs(w[S]) ** 2), W + 1j)
+    same(found.to_dense(), expected)
+
+
+def test_an_index_buffer_may_be_refilled():
+    def model(w):
+        index, total = numpy.zeros(2, int), 0.0
+        for k in range(3):
+            index[:] = [k, k + 1]
+            total = total + np.sum(w[index] ** 2)
+        return total
+
+    found, expected = both(model, W)
+    same(found.to_dense(), expected)
+
+
+# ------------------------------------------------------------------------------ what is asked for
+
+
+def loss(params, x):
+    hidden = np.sin(params["W1"][S] @ x) + params["b"]
+    return np.sum(params["layers"][0]["W"][T] @ hidden[:3]) + params["scale"] * np.sum(hidden)
+
+
+PARAMS = {
+    "W1": W,
+    "b": decades(4),
+    "layers": [{"W": decades(8, 3)}],
+    "scale": 2.0,
+    "count": 3,
+}
+
+
+@pytest.mark.parametrize(
+    ("sparse", "rows"),
+    [
+        (True, {"W1", "W"}),
+        ("W1", {"W1"}),
+        ("params.W1", {"W1"}),
+        ("layers", {"W"}),
+        (["layers.0.W", "W1"], {"W1", "W"}),
+        ("params", {"W1", "W"}),
+        (["b"], set()),
+        ([], set()),
+        (False, set()),
+    ],
+)
+def test_leaves_are_asked_for_by_their_paths(sparse, rows):
+    found = dg.grad(dg.delayed(loss), sparse=sparse)(PARAMS, decades(7))
+    expected = dg.grad(dg.delayed(loss))(PARAMS, decades(7))
+    kinds = {"W1": found["W1"], "W": found["layers"][0]["W"], "b": found["b"]}
+    assert {name for name, leaf in kinds.items() if isinstance(leaf, Rows)} == rows
+    for name, leaf in kinds.items():
+        wanted = expected["layers"][0]["W"] if name == "W" else expected[name]
+        same(leaf.to_dense() if name in rows else leaf, wanted)
+    assert found["scale"] == expected["scale"]
+    assert found["count"] is None
+
+
+def test_what_nothing_uses_has_no_rows():
+    with pytest.warns(UserWarning, match="does not depend"):
+        found = dg.grad(dg.delayed(lambda w, x: np.sum(x)), (0, 1), sparse="w")(W, W)
+    assert len(found[0].indices) == 0
+    assert found[0].shape == SHAPE
+    assert isinstance(found[1], numpy.ndarray)
+
+
+@pytest.mark.parametrize(
+    ("sparse", "error", "message"),
+    [
+        ("V", ValueError, "names 'V', and no float array is called so; .* 'params.W1'"),
+        (["W1", "count"], ValueError, "names 'count'"),
+        ("scale", ValueError, "names 'scale'"),
+        (3, TypeError, "sparse of 'loss' must be True, False, or paths"),
+        ([0], TypeError, "must be True, False, or paths"),
+    ],
+)
+def test_paths_that_name_nothing(sparse, error, message):
+    with pytest.raises(error, match=message):
+        dg.value_and_grad(dg.delayed(loss), sparse=sparse)(PARAMS, decades(7))
+
+
+def test_rows_and_storage_exclude_each_other():
+    with pytest.raises(ValueError, match="both out and sparse"):
+        dg.value_and_grad(dg.delayed(loss), sparse=True, out=PARAMS)
+
+
+# ------------------------------------------------------------------------------ graphs and sums
+
+
+def chain(w):
+    """A selection as a node, a model of it, and another model of the array."""
+    picked = w[S]
+    return dg.delayed(lambda p: np.sum(np.sin(p)))(picked) + dg.delayed(
+        lambda w: np.sum(w[2:4] ** 2)
+    )(w)
+
+
+def term(item, w):
+    rows, factor = item
+    return np.sum(np.sin(w[rows]) * factor)
+
+
+ITEMS = [(numpy.array([n % 9, 3 * n % 9, n % 9]), n + 1.0) for n in range(13)]
+
+
+def in_sum(w):
+    return dg.map_sum(term, ITEMS, w, grainsize=4)
+
+
+def scaled_sum(w):
+    return 3.0 * dg.map_sum(term, ITEMS, w, grainsize=2) + chain(w)
+
+
+def compensated(w):
+    return dg.map_sum(term, ITEMS, w, grainsize=4, summation="compensated")
+
+
+def of_arrays(w):
+    """A sum whose terms are arrays keeps a tape of each block."""
+    terms = dg.map_sum(lambda item, w: np.sin(w[item[0]]) * item[1], ITEMS, w, grainsize=4)
+    return dg.delayed(lambda y: np.sum(y * y))(terms)
+
+
+PROGRAMS = [chain, in_sum, scaled_sum, compensated, of_arrays]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_on_every_scheduler(program, every_scheduler):
+    expected = dg.grad(program)(W)
+    found = []
+
+    def compute():
+        found.append(dg.grad(program, sparse=True)(W))
+        value, pullback = dg.vjp(program, W, sparse=True)
+        found.append(pullback(numpy.ones_like(value))[0])
+
+    every_scheduler(compute)
+    assert len(found) > 4
+    for rows in found:
+        assert isinstance(rows, Rows)
+        same(rows.to_dense(), expected)
+        assert len(rows.indices) < 9 or program is not chain
+
+
+@pytest.mark.parametrize("summation", ["pairwise", "compensated"])
+@pytest.mark.parametrize("grainsize", [1, 2, 4, 16])
+def test_any_grain_gives_the_same_bits(grainsize, summation):
+    def program(w):
+        return dg.map_sum(term, ITEMS, w, grainsize=grainsize, summation=summation)
+
+    found = dg.grad(program, sparse=True)(W)
+    same(found.to_dense(), dg.grad(in_sum if summation == "pairwise" else compensated)(W))
+
+
+def test_a_use_that_is_dense_makes_it_an_array():
+    def mixed(w):
+        return chain(w) + dg.delayed(lambda w: np.sum(w * w))(w)
+
+    found, expected = dg.grad(mixed, sparse=True)(W), dg.grad(mixed)(W)
+    same(found, expected)
+
+
+def test_many_cotangents():
+    model = dg.delayed(lambda w: np.sin(w[S, 2]))
+    value, pullback = dg.vjp(model, W, sparse=True)
+    cotangents = numpy.eye(len(value))
+    (found,) = pullback(cotangents)
+    (expected,) = dg.vjp(model, W)[1](cotangents)
+    assert len(found) == 4
+    for rows, array in zip(found, expected, strict=True):
+        same(rows.to_dense(), array)
+
+
+def test_a_pullback_that_was_traced_again_gives_rows():
+    """Under a policy that lets no tape travel."""
+    with dask.config.set(scheduler="processes", num_workers=2):
+        found = dg.grad(chain, sparse=True)(W)
+    same(found.to_dense(), dg.grad(chain)(W))
+
+
+def test_rows_travel_as_what_they_hold():
+    wide = decades(20000, 5)
+    rows = dg.grad(dg.delayed(lambda w: np.sum(w[S] ** 2)), sparse=True)(wide)
+    buffers = []
+    packed = pickle.dumps(rows, protocol=5, buffer_callback=buffers.append)
+    assert len(packed) < 1000
+    assert sum([len(each.raw()) for each in buffers]) == 3 * 8 * 6
+    again = pickle.loads(packed, buffers=buffers)
+    same(again.to_dense(), rows.to_dense())
+    assert dask.sizeof.sizeof(rows) < 1000
+
+
+def test_what_is_not_finite_is_found_among_rows():
+    model = dg.delayed(lambda w: np.sum(np.sqrt(w[S])), name="root")
+    w = numpy.ones(SHAPE)
+    w[1, 2] = 0.0
+    with (
+        pytest.warns(RuntimeWarning),
+        pytest.raises(FloatingPointError, match=r"'root'.* has inf at \[0, 2\].* of its Rows\(3"),
+        dg.debug_nans(),
+    ):
+        dg.grad(model, sparse=True)(w)
+
+
+def test_runs_with_rows_are_recorded():
+    model = dg.delayed(lambda w: np.sum(w[S] ** 2))
+    with dg.record("rows") as run:
+        dg.grad(model, sparse=True)(W)
+        dg.grad(model)(W)
+    found, expected = run.rows
+    assert found.norm == pytest.approx(expected.norm)

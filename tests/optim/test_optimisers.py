@@ -1,0 +1,341 @@
+"""Optimisers: each rule beside its formula, entry by entry; rows beside a dense optimiser of each
+row's own; states that are saved and loaded.
+"""
+
+import math
+
+import numpy as np
+import pytest
+
+import daskgrad as dg
+from daskgrad.optim import SGD, Adagrad, Adam, AdamW, Momentum, Nesterov, RMSprop
+
+ALL = [SGD, Momentum, Nesterov, Adagrad, RMSprop, Adam, AdamW]
+LIKE_DENSE = [SGD, Adagrad]  # a step with gradient zero changes nothing
+SHAPE = (6, 3)
+
+
+def gradients(steps, shape=SHAPE, dtype=np.float64, seed=0):
+    return np.random.default_rng(seed).normal(size=(steps, *shape)).astype(dtype)
+
+
+def run(opt, x, many):
+    """The parameters after steps with these gradients, and the state."""
+    params = {"w": np.array(x)}
+    state = opt.init(params)
+    for g in many:
+        opt.update(params, {"w": g}, state)
+    return params["w"], state
+
+
+# ------------------------------------------------------------------------------------ formulas
+
+
+def by_hand(opt, x, gs):
+    """One entry, by the formulas of the papers, in Python's numbers."""
+    m = v = s = 0.0
+    for t, g in enumerate(gs, 1):
+        if type(opt) is SGD:
+            x -= opt.rate * g
+        elif isinstance(opt, Momentum):
+            v = opt.momentum * v + g
+            x -= opt.rate * (g + opt.momentum * v if isinstance(opt, Nesterov) else v)
+        elif type(opt) is Adagrad:
+            s += g**2
+            x -= opt.rate * g / (math.sqrt(s) + opt.eps)
+        elif type(opt) is RMSprop:
+            s = opt.decay * s + (1 - opt.decay) * g**2
+            x -= opt.rate * g / (math.sqrt(s) + opt.eps)
+        else:
+            if type(opt) is AdamW:
+                x -= opt.rate * opt.decay * x
+            m = opt.b1 * m + (1 - opt.b1) * g
+            v = opt.b2 * v + (1 - opt.b2) * g**2
+            step = opt.rate * m / (1 - opt.b1**t)
+            x -= step / (math.sqrt(v / (1 - opt.b2**t)) + opt.eps)
+    return x
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_rule_is_its_formula(kind):
+    opt, many = kind(rate=0.03), gradients(25)
+    found, _ = run(opt, np.ones(SHAPE), many)
+    wanted = [[by_hand(opt, 1.0, many[:, i, j]) for j in range(3)] for i in range(6)]
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_single_precision_stays(kind):
+    found, state = run(kind(), np.ones(SHAPE, np.float32), gradients(3, dtype=np.float32))
+    assert found.dtype == np.float32
+    assert {state[f"{slot}['w']"].dtype for slot in kind.slots} <= {np.dtype(np.float32)}
+
+
+# ------------------------------------------------------------------------------------ rows
+
+
+def some_rows(dense, chosen, axis=0):
+    """The dense gradient cut down to some rows or columns, as rows."""
+    return dg.Rows(dense.shape, (axis,), chosen, np.moveaxis(dense, axis, 0)[chosen])
+
+
+CHOSEN = [[0, 2], [2], [5, 0], [1, 2, 3], [], [2, 5]]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("kind", ALL)
+def test_each_row_has_a_dense_optimiser_of_its_own(kind, axis):
+    many = gradients(len(CHOSEN), (6, 6))
+    taken = [some_rows(g, np.array(c, int), axis) for g, c in zip(many, CHOSEN, strict=True)]
+    found, _ = run(kind(rate=0.1), np.ones((6, 6)), taken)
+    for row in range(6):
+        own = [np.take(g, row, axis) for g, c in zip(many, CHOSEN, strict=True) if row in c]
+        alone, _ = run(kind(rate=0.1), np.ones(6), own)
+        np.testing.assert_array_equal(np.take(found, row, axis), alone)
+
+
+@pytest.mark.parametrize("kind", LIKE_DENSE)
+def test_rows_take_the_steps_of_dense_gradients_where_zeros_change_nothing(kind):
+    many = gradients(len(CHOSEN))
+    taken = [some_rows(g, np.array(c, int)) for g, c in zip(many, CHOSEN, strict=True)]
+    sparse, _ = run(kind(), np.ones(SHAPE), taken)
+    dense, _ = run(kind(), np.ones(SHAPE), [rows.to_dense() for rows in taken])
+    np.testing.assert_array_equal(sparse, dense)
+
+
+@pytest.mark.parametrize("kind", [Adam, AdamW])
+def test_rows_columns_and_dense_steps_count_each_entry(kind):
+    """Each entry is at its own step, whatever the gradients had been."""
+    many = gradients(4, (4, 5))
+    entries = dg.Rows((4, 5), (0, 1), [7, 3], [many[3][1, 2], many[3][0, 3]])
+    taken = [some_rows(many[0], [1, 3]), many[1], some_rows(many[2], [2], 1), entries]
+    masks = [np.zeros((4, 5), bool) for _ in range(4)]
+    masks[0][[1, 3]] = masks[1][...] = masks[2][:, 2] = True
+    masks[3][1, 2] = masks[3][0, 3] = True
+    found, _ = run(kind(rate=0.1), np.ones((4, 5)), taken)
+    for i, j in np.ndindex(4, 5):
+        own = [np.array([g[i, j]]) for g, mask in zip(many, masks, strict=True) if mask[i, j]]
+        assert found[i, j] == run(kind(rate=0.1), np.ones(1), own)[0][0]
+
+
+def test_a_global_bias_counts_all_steps():
+    many = gradients(3)
+    taken = [some_rows(many[0], [1]), some_rows(many[1], [1]), some_rows(many[2], [4])]
+    found, _ = run(Adam(rate=0.1, eps=0.0, bias="global"), np.zeros(SHAPE), taken)
+    lengths = 0.1 * (0.1 / (1 - 0.9**3)) / math.sqrt(0.001 / (1 - 0.999**3))
+    np.testing.assert_allclose(found[4], -np.sign(many[2][4]) * lengths)
+    found, _ = run(Adam(rate=0.1, eps=0.0), np.zeros(SHAPE), taken)
+    np.testing.assert_allclose(found[4], -np.sign(many[2][4]) * 0.1)
+
+
+def test_repeated_indices_are_added_before_the_step():
+    g = np.ones((1, 3))
+    once, _ = run(Adam(), np.zeros(SHAPE), [dg.Rows(SHAPE, (0,), [4], 2 * g)])
+    twice, _ = run(Adam(), np.zeros(SHAPE), [dg.Rows(SHAPE, (0,), [4, 4], np.ones((2, 3)))])
+    np.testing.assert_array_equal(once, twice)
+
+
+# ------------------------------------------------------------------------------------ states
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_state_is_saved_and_loaded(kind, tmp_path):
+    opt, many = kind(), gradients(6)
+    params = {"w": np.ones(SHAPE), "more": [np.zeros(2), np.ones(())], "label": "a", "n": 3}
+    trees = [{"w": g, "more": [g[0, :2], g[1, 1]], "label": None, "n": None} for g in many]
+    state = opt.init(params)
+    for tree in trees[:3]:
+        opt.update(params, tree, state)
+    np.savez(tmp_path / "state.npz", **state)
+    again = {
+        "w": params["w"].copy(),
+        "more": [x.copy() for x in params["more"]],
+        "label": "a",
+        "n": 3,
+    }
+    loaded = dict(np.load(tmp_path / "state.npz"))
+    for tree in trees[3:]:
+        opt.update(params, tree, state)
+        opt.update(again, tree, loaded)
+    np.testing.assert_array_equal(params["w"], again["w"])
+    np.testing.assert_array_equal(params["more"][1], again["more"][1])
+    assert int(loaded["step"]) == 6
+
+
+def test_arrays_are_changed_in_place():
+    params = {"w": np.ones(SHAPE)}
+    before = params["w"]
+    opt = Adam()
+    state = opt.init(params)
+    kept = state["m['w']"]
+    opt.update(params, {"w": np.ones(SHAPE)}, state)
+    assert params["w"] is before
+    assert before[0, 0] != 1.0
+    assert state["m['w']"] is kept
+    assert kept[0, 0] != 0.0
+
+
+def test_a_leaf_without_gradient_stays():
+    params = {"w": np.ones(3), "v": np.ones(2)}
+    opt = Adam()
+    state = opt.init(params)
+    opt.update(params, {"w": np.ones(3), "v": None}, state)
+    assert (params["v"] == 1.0).all()
+    assert state["steps['v']"] == [0]
+
+
+def test_a_gradient_fits_into_a_descent():
+    """The gradients of ``value_and_grad``, for a bare array and for a pytree."""
+    x = np.array([3.0, -2.0])
+    opt, step = Momentum(rate=0.1), dg.value_and_grad(dg.delayed(lambda x: np.sum((x - 1.0) ** 2)))
+    state = opt.init(x)
+    for _ in range(200):
+        opt.update(x, step(x)[1], state)
+    np.testing.assert_allclose(x, 1.0, atol=1e-3)
+
+
+# ------------------------------------------------------------------------------------ errors
+
+W = {"w": np.ones(SHAPE)}
+READ_ONLY = np.ones(3)
+READ_ONLY.flags.writeable = False
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "message"),
+    [
+        ({"w": 1.0}, TypeError, r"params\['w'\] is the number 1.0, .* np.array\(1.0\)"),
+        ([np.float64(2.0)], TypeError, r"params\[0\] is the number"),
+        (np.ones(3, complex), TypeError, "params is .*pass real and imaginary parts"),
+        (READ_ONLY, ValueError, "params is read-only"),
+    ],
+)
+def test_parameters_that_cannot_be_changed(params, error, message):
+    with pytest.raises(error, match=message):
+        SGD().init(params)
+
+
+@pytest.mark.parametrize(
+    ("gradients", "message"),
+    [
+        ({"v": np.ones(SHAPE)}, "gradients have the structure"),
+        ({"w": np.ones(3)}, r"the gradient of params\['w'\], .*, must be .* found float64"),
+        ({"w": np.ones(SHAPE, int)}, "real floating-point array"),
+        ({"w": dg.Rows((5, 3), (0,), [1], np.ones((1, 3)))}, r"found Rows"),
+    ],
+)
+def test_gradients_that_do_not_fit_change_nothing(gradients, message):
+    params = {"w": np.ones(SHAPE)}
+    opt = Adam()
+    state = opt.init(params)
+    with pytest.raises(ValueError, match=message):
+        opt.update(params, gradients, state)
+    assert (params["w"] == 1.0).all()
+    assert state["step"] == 0
+
+
+def test_a_state_of_other_parameters():
+    with pytest.raises(ValueError, match=r"the state has no \"m\['w'\]\""):
+        Adam().update(W, W, Adam().init({"w": np.ones(3)}))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: SGD(-1.0), ValueError, "the rate must be at least 0"),
+        (lambda: SGD("0.1"), TypeError, "the rate must be a real number; found"),
+        (lambda: Momentum(momentum=1.0), ValueError, "the momentum must be .* below 1"),
+        (lambda: Adam(b1=1.5), ValueError, "b1 must be"),
+        (lambda: Adam(bias="rows"), ValueError, "bias must be one of 'row', 'global'"),
+        (lambda: dg.optim.piecewise({10: 0.1}), ValueError, "begin at step 0"),
+        (lambda: dg.optim.clip_by_norm(W, -1.0), ValueError, "the limit must be"),
+    ],
+)
+def test_settings_that_make_no_sense(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_a_schedule_that_returns_nonsense():
+    with pytest.raises(ValueError, match="the rate of step 0 must be at least 0; found -1"):
+        SGD(lambda step: -1.0).update(W, W, SGD().init(W))
+
+
+# ------------------------------------------------------------------------ schedules, clipping
+
+
+def test_schedules():
+    optim = dg.optim
+    assert optim.exponential(0.1, 0.5, every=2)(4) == pytest.approx(0.025)
+    assert [optim.cosine(0.2, 10, 0.1)(n) for n in (0, 5, 10, 99)] == pytest.approx(
+        [0.2, 0.15, 0.1, 0.1]
+    )
+    assert [optim.piecewise({0: 1.0, 3: 0.1})(n) for n in (0, 2, 3, 9)] == [1.0, 1.0, 0.1, 0.1]
+    assert [optim.warm_up(0.4, 4)(n) for n in (0, 1, 3, 9)] == pytest.approx([0.1, 0.2, 0.4, 0.4])
+    assert optim.warm_up(optim.piecewise({0: 1.0, 9: 0.1}), 2)(9) == 0.1
+    x, state = np.zeros(1), SGD().init(np.zeros(1))
+    opt = SGD(optim.piecewise({0: 1.0, 1: 10.0}))
+    for _ in range(2):
+        opt.update(x, np.ones(1), state)
+    assert x == [-11.0]
+
+
+def test_clipping_is_of_all_leaves_together():
+    g = {"w": np.array([3.0, 0.0]), "r": dg.Rows((5, 2), (0,), [4], [[0.0, 4.0]]), "n": None}
+    assert dg.optim.norm(g) == 5.0
+    assert dg.optim.clip_by_norm(g, 5.0) is g
+    clipped = dg.optim.clip_by_norm(g, 1.0)
+    np.testing.assert_allclose(clipped["w"], [0.6, 0.0])
+    np.testing.assert_allclose(clipped["r"].values, [[0.0, 0.8]])
+    assert clipped["n"] is None
+    assert dg.optim.norm(clipped) == pytest.approx(1.0)
+
+
+# ------------------------------------------------------------------------------ beside PyTorch
+
+
+def beside_torch(torch):
+    optim = torch.optim
+    return {
+        SGD: lambda p: optim.SGD(p, lr=0.05),
+        Momentum: lambda p: optim.SGD(p, lr=0.05, momentum=0.9),
+        Nesterov: lambda p: optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True),
+        Adagrad: lambda p: optim.Adagrad(p, lr=0.05),
+        RMSprop: lambda p: optim.RMSprop(p, lr=0.05),
+        Adam: lambda p: optim.Adam(p, lr=0.05),
+        AdamW: lambda p: optim.AdamW(p, lr=0.05),
+    }
+
+
+@pytest.mark.optional
+@pytest.mark.parametrize("kind", ALL)
+def test_dense_steps_are_those_of_pytorch(kind):
+    torch = pytest.importorskip("torch")
+    many = gradients(30)
+    found, _ = run(kind(rate=0.05), np.ones(SHAPE), many)
+    x = torch.ones(SHAPE, dtype=torch.float64, requires_grad=True)
+    other = beside_torch(torch)[kind]([x])
+    for g in many:
+        x.grad = torch.from_numpy(g)
+        other.step()
+    np.testing.assert_allclose(found, x.detach().numpy(), rtol=1e-12)
+
+
+@pytest.mark.optional
+@pytest.mark.parametrize("kind", ["SGD", "SparseAdam"])
+def test_rows_take_the_sparse_steps_of_pytorch(kind):
+    """eps stands elsewhere in PyTorch's SparseAdam, so it is made small."""
+    torch = pytest.importorskip("torch")
+    ours = SGD(0.05) if kind == "SGD" else Adam(0.05, eps=1e-30, bias="global")
+    more = {} if kind == "SGD" else {"eps": 1e-30}
+    many = gradients(len(CHOSEN))
+    taken = [some_rows(g, np.array(c, int)) for g, c in zip(many, CHOSEN, strict=True)]
+    found, _ = run(ours, np.ones(SHAPE), taken)
+    x = torch.ones(SHAPE, dtype=torch.float64, requires_grad=True)
+    other = getattr(torch.optim, kind)([x], lr=0.05, **more)
+    for rows in taken:
+        indices = torch.from_numpy(rows.indices[np.newaxis])
+        values = torch.from_numpy(rows.values)
+        x.grad = torch.sparse_coo_tensor(indices, values, SHAPE, check_invariants=True)
+        other.step()
+    np.testing.assert_allclose(found, x.detach().numpy(), rtol=1e-12)

@@ -1,0 +1,166 @@
+"""Rows as users see them: made by hand, added, multiplied, gathered, shown, sent."""
+
+import pickle
+
+import dask.base
+import numpy as np
+import pytest
+from scipy import sparse
+
+import daskgrad as dg
+from daskgrad import Rows
+
+SHAPE = (5, 4)
+VALUES = np.arange(1.0, 9.0).reshape(2, 4)
+ROWS = Rows(SHAPE, (0,), [3, 1], VALUES)
+COLUMNS = Rows(SHAPE, (1,), [2], np.arange(5.0)[np.newaxis])
+ENTRIES = Rows(SHAPE, (0, 1), [7, 0, 7], [1.0, 2.0, 4.0])
+ALL = {"rows": ROWS, "columns": COLUMNS, "entries": ENTRIES}
+DENSE = np.arange(20.0).reshape(SHAPE)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_it_is_an_array_with_zeros(name):
+    expected = np.zeros(SHAPE)
+    if name == "rows":
+        expected[[3, 1]] = VALUES
+    elif name == "columns":
+        expected[:, 2] = np.arange(5.0)
+    else:
+        expected[0, 0], expected[1, 3] = 2.0, 5.0
+    np.testing.assert_array_equal(ALL[name].to_dense(), expected)
+
+
+@pytest.mark.parametrize("other", ALL)
+@pytest.mark.parametrize("name", ALL)
+def test_arithmetic_is_that_of_arrays(name, other):
+    one, two = ALL[name], ALL[other]
+    a, b = one.to_dense(), two.to_dense()
+    for found, expected in [
+        (one + two, a + b),
+        (one - two, a - b),
+        (-one, -a),
+        (2.0 * one, 2.0 * a),
+        (one * np.float64(3.0), 3.0 * a),
+        (one / 4, a / 4),
+        (sum([one, two, one]), a + b + a),
+        (one.expand((0, 1)), a),
+    ]:
+        assert isinstance(found, Rows)
+        np.testing.assert_array_equal(found.to_dense(), expected)
+        assert (np.diff(found.indices) > 0).all()
+    for found, expected in [
+        (one + DENSE, a + DENSE),
+        (DENSE + one, a + DENSE),
+        (DENSE - one, DENSE - a),
+        (one - DENSE, a - DENSE),
+    ]:
+        assert type(found) is np.ndarray
+        np.testing.assert_array_equal(found, expected)
+    assert one.dot(DENSE) == np.sum(a * DENSE)
+    assert one.dot(two) == np.sum(a * b)
+    assert one.norm() == pytest.approx(np.linalg.norm(a))
+
+
+def test_a_sum_with_an_array_changes_neither():
+    array = np.ones(SHAPE)
+    assert ROWS + array is not array
+    assert (array == 1.0).all()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_entries_are_gathered_and_scattered(name):
+    rows, array = ALL[name], DENSE.copy()
+    rows.scatter(array, rows.gather(array) - 100.0)
+    changed = rows.expand((0, 1)).indices
+    expected = DENSE.ravel().copy()
+    expected[changed] -= 100.0
+    np.testing.assert_array_equal(array.ravel(), expected)
+    np.testing.assert_array_equal(rows.gather(rows.to_dense()), rows.values)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("rows", "csr"), ("columns", "csc"), ("entries", "coo")]
+)
+def test_as_scipy_knows_it(name, kind):
+    found = ALL[name].to_scipy()
+    assert sparse.issparse(found)
+    assert found.format == kind
+    np.testing.assert_array_equal(found.toarray(), ALL[name].to_dense())
+
+
+def test_scipy_has_no_sparse_arrays_of_three_axes():
+    with pytest.raises(ValueError, match="has 3"):
+        Rows((2, 3, 4), (0,), [1], np.ones((1, 3, 4))).to_scipy()
+
+
+def test_repeated_indices_have_the_bits_of_a_loop():
+    random = np.random.default_rng(1)
+    for axes, count, rest in [((0,), 30, (4,)), ((0, 1), 200, ()), ((1,), 9, (5,))]:
+        size = int(np.prod([SHAPE[axis] for axis in axes]))
+        indices = random.integers(0, size, count)
+        values = random.normal(size=(count, *rest)) * 10.0 ** random.integers(-8, 8, (count, *rest))
+        loop = np.zeros((size, *rest))
+        for index, value in zip(indices, values, strict=True):
+            loop[index] += value
+        found = Rows(SHAPE, axes, indices, values)
+        assert found.values.tobytes() == loop[found.indices].tobytes()
+
+
+def test_it_tells_what_it_is():
+    assert repr(ROWS) == "Rows(2 of float64[5, 4] along axis 0)"
+    assert repr(ENTRIES) == "Rows(2 of float64[5, 4] along axes 0, 1)"
+    np.testing.assert_array_equal(np.stack(ENTRIES.places), [[0, 1], [0, 3]])
+
+
+def test_nothing_makes_an_array_of_it_unasked():
+    for ask in (np.asarray, np.sum, lambda rows: np.add(rows, DENSE)):
+        with pytest.raises(TypeError):
+            ask(ROWS)
+    with pytest.raises(TypeError, match="to_dense"):
+        np.asarray(ROWS)
+
+
+def test_it_travels_out_of_band_and_dask_knows_its_size():
+    wide = Rows((10**6, 100), (0,), np.arange(1000), np.ones((1000, 100)))
+    buffers = []
+    packed = pickle.dumps(wide, protocol=5, buffer_callback=buffers.append)
+    assert len(packed) < 500
+    assert sum([len(each.raw()) for each in buffers]) == wide.nbytes == 1000 * 8 * 101
+    assert pickle.loads(packed, buffers=buffers).dot(wide) == 100_000.0
+    assert dask.sizeof.sizeof(wide) == pytest.approx(wide.nbytes, rel=0.01)
+    one, two = Rows(SHAPE, (0,), [1], VALUES[:1]), Rows(SHAPE, (0,), [1], VALUES[:1])
+    assert dask.base.tokenize(one) == dask.base.tokenize(two) != dask.base.tokenize(-one)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((SHAPE, (), [1], VALUES), ValueError, "axes of rows must be"),
+        ((SHAPE, (2,), [1], VALUES), ValueError, "axes of rows must be"),
+        ((SHAPE, (1, 0), [1], [1.0]), ValueError, "increasing"),
+        ((SHAPE, (0,), [1.0], VALUES[:1]), TypeError, "vector of integers"),
+        ((SHAPE, (0,), [[1]], VALUES), TypeError, "vector of integers"),
+        ((SHAPE, (0,), [1], [["a"] * 4]), TypeError, "values of rows must be numbers"),
+        ((SHAPE, (0,), [1], VALUES), ValueError, r"must have the shape \(1, 4\).*found \(2, 4\)"),
+        ((SHAPE, (0,), [5], VALUES[:1]), ValueError, "from 0 to 4; found 5 to 5"),
+        ((SHAPE, (0,), [-1], VALUES[:1]), ValueError, "from 0 to 4; found -1"),
+    ],
+)
+def test_what_fits_nothing_is_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        dg.Rows(*arguments)
+
+
+def test_arrays_and_rows_of_other_shapes_are_refused():
+    other = Rows((6, 4), (0,), [1], VALUES[:1])
+    for ask in (
+        lambda: ROWS + other,
+        lambda: ROWS + np.ones((6, 4)),
+        lambda: ROWS.gather(np.ones((6, 4))),
+        lambda: ROWS.dot(other),
+    ):
+        with pytest.raises(ValueError, match="shape"):
+            ask()
+    with pytest.raises(TypeError):
+        ROWS * DENSE
