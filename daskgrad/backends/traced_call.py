@@ -12,12 +12,14 @@ from daskgrad.values.trees import flatten
 class Layout(NamedTuple):
     """The arguments of a call: all leaves, their structure, and the places of traced arrays.
 
-    ``places`` has for each leaf the number of the traced array at its place, or ``None``.
+    ``places`` has for each leaf the number of the traced array at its place, or ``None``; ``asked``
+    are the numbers of those whose cotangents should be rows.
     """
 
     leaves: Sequence[Any]
     structure: optree.PyTreeSpec  # of (args, kwargs)
     places: Sequence[int | None]
+    asked: Sequence[int] = ()
 
     def fill(self, boxes: Sequence[Any], converted: Callable[[Any], Any]) -> list[Any]:
         """All leaves: boxes for the traced arrays, all others converted."""

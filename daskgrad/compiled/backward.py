@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import autograd.numpy as anp
 import numpy as np
 from autograd.builtins import container_take
 from autograd.numpy.numpy_boxes import ArrayBox
 
 from daskgrad.backends.autograd.reverse import Cotangents, TapeNode, backward_order, pullback_of
+from daskgrad.backends.autograd.rules.indexing import rows_of_piece, sum_of_rows
 from daskgrad.compiled.adjoints import (
     ADJOINTS,
     ENTRIES,
@@ -27,6 +29,7 @@ from daskgrad.compiled.adjoints import (
 )
 from daskgrad.compiled.lines import Line, Writer
 from daskgrad.compiled.steps import Step, Unrecordable
+from daskgrad.values.entries import entries_of
 from daskgrad.values.rows import is_small
 
 
@@ -81,6 +84,13 @@ def add_up(previous: Any, is_ours: bool, cotangent: Any, is_real: bool) -> tuple
     return sums.value[node], node in sums._ours
 
 
+def is_kept(step: Step) -> bool:
+    """Whether the tape would keep pieces of it: selections and transposes of what is asked for."""
+    if step.fun not in (ArrayBox.__getitem__, anp.take, anp.transpose) or not step.parents:
+        return False
+    return step.parents[0].is_asked or is_kept(step.parents[0])
+
+
 def is_only(pieces: Sequence[Any]) -> bool:
     return isinstance(pieces[0], Only)
 
@@ -93,6 +103,7 @@ class Backward:
         self.lines: list[Line] = []
         self.pullbacks: list[Line] = []  # and what else the forward pass makes
         self._sums: dict[int, Sum] = {}
+        self._rows: dict[int, list[str]] = {}  # of inputs whose cotangents should be rows
         self._uses: Counter[int] = Counter()
 
     def write(
@@ -111,6 +122,10 @@ class Backward:
         return [self._of_input(step) for step in inputs]
 
     def _of_input(self, step: Step) -> str:
+        rows = self._rows.get(id(step))
+        if rows is not None:
+            add = self._writer.name(sum_of_rows)
+            return self._assign(f"{add}([{', '.join(rows)}], np.dtype(np.{step.value.dtype}))")
         arrived = self._sums.get(id(step))
         if arrived is None:
             return "None"
@@ -152,6 +167,8 @@ class Backward:
         for parent, text in zip(place.parents, found, strict=True):
             if isinstance(text, Only):
                 self._sums[id(parent.step)] = Sum(text.text, False)
+            elif isinstance(text, Selected) and parent.step.is_asked:
+                self._add_rows(parent, text._replace(text=self._full(text.text, step)))
             elif isinstance(text, Selected):
                 self._add_selected(parent, text)
             else:
@@ -184,6 +201,8 @@ class Backward:
     # ------------------------------------------------------------------------------ addition
 
     def _add(self, place: Place, name: str) -> None:
+        if place.step.is_asked:
+            raise Unrecordable("an array whose gradient should be rows is not only selected from")
         key, values = id(place.step), self._writer.values
         previous = self._sums.get(key)
         is_simple = is_like(values[name], place.step.value)
@@ -216,8 +235,20 @@ class Backward:
         total = self._assign(f"{both}[0]")
         self._sums[id(place.step)] = Sum(total, writer.values[both][1])
 
+    def _add_rows(self, place: Place, piece: Selected) -> None:
+        """Keeps the rows of a selection until all have arrived."""
+        step, writer = place.step, self._writer
+        if entries_of(eval(piece.where, writer.values), step.value.shape) is None:
+            raise Unrecordable("an array whose gradient should be rows is used whole")
+        given = f"{piece.where}, {self._shape(step)}, {piece.text}"
+        self._rows.setdefault(id(step), []).append(
+            self._assign(f"{writer.name(rows_of_piece)}({given})")
+        )
+
     def _add_selected(self, place: Place, piece: Selected) -> None:
         step, values = place.step, self._writer.values
+        if is_kept(step):
+            raise Unrecordable("rows are selected from an array whose gradient should be rows")
         if step.fun is None and not is_small(step.value):
             raise Unrecordable("a slice of a large array is used, whose cotangent stays a slice")
         previous = self._sums.get(id(step))

@@ -6,7 +6,7 @@ import linecache
 import pickle
 import types
 import weakref
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,26 +150,37 @@ class CompiledTape:
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """Maps a cotangent per output to one per array; see ``backends.protocol``."""
+        return self.pull_rows(cotangents)
+
+    def pull_rows(
+        self, cotangents: Sequence[Any], asked: Collection[int] = (), is_term: bool = False
+    ) -> list[Any]:
+        """The same, with rows for the arrays ``asked``, which the program was made for."""
         chosen = []
         for cotangent, value in zip(cotangents, self._program.examples, strict=True):
             if value is not None:
                 if not fits(cotangent, value):
-                    return self._pull_tape(cotangents, cotangent, value)
+                    return pull_as_asked(self._tape_for(cotangent, value), cotangents, asked)
                 chosen.append(cotangent)
         return self._program.backward(self._residuals, *chosen)
 
-    def _pull_tape(self, cotangents: Sequence[Any], cotangent: Any, example: Any) -> list[Any]:
+    def _tape_for(self, cotangent: Any, example: Any) -> Tape:
         if self._trace_again is None:
             raise TypeError(
                 f"the pullback of model {self._program.name!r}, which is compiled and came from "
                 f"another process, takes a cotangent like {describe(example)}; found "
                 f"{describe(cotangent)}"
             )
-        return self._trace_again().pull(cotangents)
+        return self._trace_again()
 
     def held_arrays(self) -> list[np.ndarray]:
         """The arrays that the residuals keep alive, each once; a view counts as its owner."""
         return arrays_within(self._residuals)
+
+
+def pull_as_asked(tape: Any, cotangents: Sequence[Any], asked: Collection[int]) -> list[Any]:
+    """The cotangents of a tape's arrays, those that are asked for as rows."""
+    return tape.pull_rows(cotangents, asked) if asked else tape.pull(cotangents)
 
 
 def fits(cotangent: Any, example: Any) -> bool:

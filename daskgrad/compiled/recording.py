@@ -5,6 +5,7 @@ the data is taken for a constant.
 """
 
 import collections
+import itertools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,9 +18,14 @@ from daskgrad.compiled.steps import Recording, Step, Unrecordable
 
 
 def record(
-    fun: Callable[..., Sequence[Any]], leaves: Sequence[Any], are_traced: Sequence[bool]
+    fun: Callable[..., Sequence[Any]],
+    leaves: Sequence[Any],
+    are_traced: Sequence[bool],
+    are_asked: Sequence[bool] = (),
 ) -> Recording:
     """Runs ``fun``, which returns a list of leaves, on boxes of all leaves.
+
+    ``are_asked``: whether their cotangents should be rows.
 
     Raises
     ------
@@ -28,8 +34,8 @@ def record(
     """
     install()
     recording = Recording()
-    for leaf, is_traced in zip(leaves, are_traced, strict=True):
-        recording.inputs.append(Step.of_input(recording, leaf, is_traced))
+    for leaf, *how in itertools.zip_longest(leaves, are_traced, are_asked, fillvalue=False):
+        recording.inputs.append(Step.of_input(recording, leaf, *how))
     boxes = [RecordingBox(step.value, recording.number, step) for step in recording.inputs]
     try:
         with np.errstate(all="ignore"):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.backends.traced_call import Layout
+from daskgrad.values.rows import Rows
 from daskgrad.values.trees import exactly
 
 NUMBERS = (float, complex, np.generic)
@@ -18,11 +19,13 @@ _have_order: dict[Any, bool] = {}
 
 class Signature(NamedTuple):
     """What calls have in common that one program serves: ``key``; and ``places``, those of the
-    leaves that are its inputs, in the ``structure`` of the arguments."""
+    leaves that are its inputs, in the ``structure`` of the arguments. ``asked``: the numbers of
+    the traced arrays whose cotangents should be rows."""
 
     key: Any
     places: list[int]
     structure: Any
+    asked: Sequence[int]
 
 
 def signature_of(layout: Layout) -> Signature | None:
@@ -43,8 +46,9 @@ def signature_of(layout: Layout) -> Signature | None:
         and kind[0] is not CONSTANT
         and (numbers[place] is None or numbers[place] not in numbers[:place])
     ]
-    key = layout.structure, order, tuple(layout.places), tuple(kinds)
-    return Signature(key, places, layout.structure)
+    numbered = tuple(layout.places), tuple(layout.asked)
+    key = layout.structure, order, numbered, tuple(kinds)
+    return Signature(key, places, layout.structure, layout.asked)
 
 
 def family_of(key: Any) -> Any:
@@ -110,6 +114,9 @@ def is_same(first: Any, second: Any) -> bool:
         return True
     if type(first) is type(second) is np.float64 and first == second and first:
         return True
+    if type(first) is type(second) is Rows:
+        are_alike = (first.shape, first.axes) == (second.shape, second.axes)
+        return are_alike and are_same(first.arrays, second.arrays)
     one, other = np.asarray(first), np.asarray(second)
     if one.dtype != other.dtype or one.shape != other.shape:
         return False

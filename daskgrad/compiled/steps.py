@@ -29,13 +29,15 @@ class Step(Node):
     """One call that a model made, or one of its inputs (then ``fun`` is None).
 
     ``is_traced``: the tape records it, too; ``parents`` are the arguments at ``argnums``, those
-    that the tape records. ``number``: its place in the recording.
+    that the tape records. ``is_asked``: the cotangent of this input should be rows. ``number``: its
+    place in the recording.
     """
 
     __slots__ = (
         "argnums",
         "args",
         "fun",
+        "is_asked",
         "is_traced",
         "kwargs",
         "number",
@@ -85,7 +87,7 @@ class Step(Node):
         self.recording, self.value, self.fun = recording, value, fun
         self.args, self.kwargs = tuple(args), kwargs
         self.argnums, self.parents = argnums, parents
-        self.is_traced = bool(parents)
+        self.is_traced, self.is_asked = bool(parents), False
         if fun is not None:
             recording.steps.append(self)
 
@@ -97,10 +99,12 @@ class Step(Node):
         return step
 
     @classmethod
-    def of_input(cls, recording: "Recording", value: Any, is_traced: bool) -> "Step":
+    def of_input(
+        cls, recording: "Recording", value: Any, is_traced: bool, is_asked: bool = False
+    ) -> "Step":
         step = cls.__new__(cls)
         step._set(recording, value, None, (), {})
-        step.is_traced = is_traced
+        step.is_traced, step.is_asked = is_traced, is_asked
         return step
 
     @property

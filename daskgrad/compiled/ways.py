@@ -48,7 +48,10 @@ def recorded(fun: Callable, layout: Layout, signature: Signature) -> Recorded:
         return outputs
 
     inputs = [layout.leaves[place] for place in signature.places]
-    recording = record(leaves_of_value, inputs, [number is not None for number in numbers])
+    are_asked = [number in layout.asked for number in numbers]
+    recording = record(
+        leaves_of_value, inputs, [number is not None for number in numbers], are_asked
+    )
     order = [number for number in numbers if number is not None]
     generalize(recording, tuple(order))
     return Recorded(recording, order, structures[0])

@@ -72,8 +72,6 @@ class Tracer:
         self._asked: Sequence[int] = ()
         if [each for each in active if each.asked]:
             self._asked = self._arrays_asked(active)
-            if registry.is_compiled(model.backend):  # programs know no rows
-                self._backend = registry.load("autograd")
         load(model)
         self.fun = registry.prepare(self._backend, model.fun)
 
@@ -127,6 +125,7 @@ class Tracer:
         """Whether the backend may evaluate many terms of a sum at once, and keep gradients."""
         return (
             self._in_sum
+            and not self._asked
             and self._model.keep in ("auto", "gradient")
             and hasattr(self._backend, "trace_block")
         )
@@ -167,7 +166,7 @@ class Tracer:
     def layout(self, inputs: Sequence[Any]) -> Layout:
         """The arguments of the call on ``inputs``, flattened."""
         leaves, structure = flatten(self._call.arguments_of_run(inputs, self._are_writeable))
-        return Layout(leaves, structure, self._numbers_of_arrays(inputs))
+        return Layout(leaves, structure, self._numbers_of_arrays(inputs), self._asked)
 
     def _numbers_of_arrays(self, inputs: Sequence[Any]) -> tuple[int | None, ...]:
         """For each leaf of the arguments, the number of the traced array that it is, or None."""
@@ -230,7 +229,8 @@ class Tracer:
             return self._model.keep == "gradient"
         if self._in_sum:
             return True
-        size = cotangents.nbytes(self._arrays)
+        dense = [array for n, array in enumerate(self._arrays) if n not in self._asked]
+        size = cotangents.nbytes(dense)
         held = getattr(tape, "tape_nbytes", None)  # of compiled models: what decides stays the same
         return size <= cotangents.SMALL or size <= (held_nbytes(tape) if held is None else held)
 

@@ -90,6 +90,10 @@ class Rows:
         return np.unravel_index(self.indices, self._dims)
 
     @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.indices, self.values
+
+    @property
     def _dims(self) -> tuple[int, ...]:
         return tuple([self.shape[axis] for axis in self.axes])
 
@@ -290,20 +294,30 @@ def coalesce(
     return ordered[is_first], total
 
 
+TURNS = 8  # entries of a place that are added together with those of other places
+
+
 def add_at(array: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
-    """``np.add.at(array, places, values)``, which is slow for rows: first those that come first in
-    their place, then those that come second, and so on, so that the bits are the same."""
-    if values.ndim == 1:
-        return np.add.at(array, places, values)
+    """``np.add.at(array, places, values)``, which is slow for rows, with the same bits.
+
+    First those are added that come first in their place, then those that come second, and so on;
+    and where a place has many, the others one after the other, as NumPy adds up rows.
+    """
+    if values.size == len(values):  # numbers, also in rows of one
+        return np.add.at(array.reshape(-1), places, values.reshape(-1))
     order = np.argsort(places, kind="stable")
     ordered = places[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    lengths = np.diff(np.concatenate([starts, [len(ordered)]]))
-    turns = np.arange(len(ordered)) - np.repeat(starts, lengths)
-    by_turn = np.argsort(turns, kind="stable")
-    bounds = np.flatnonzero(np.diff(turns[by_turn])) + 1
-    for turn in np.split(order[by_turn], bounds):
-        array[places[turn]] += values[turn]
+    stops = np.append(starts[1:], len(ordered))
+    for turn in range(TURNS):
+        here = starts[starts + turn < stops] + turn
+        if not len(here):
+            return
+        array[ordered[here]] += values[order[here]]
+    for start, stop in zip(starts + TURNS, stops, strict=True):
+        if start < stop:
+            place, rest = ordered[start], values[order[start:stop]]
+            array[place] = np.add.reduce(np.concatenate([array[place][np.newaxis], rest]))
 
 
 def merge(first: Rows, second: Rows) -> Any:

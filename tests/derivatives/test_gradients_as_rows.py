@@ -6,10 +6,12 @@ import autograd.numpy as np
 import dask
 import numpy
 import pytest
+from lengths import in_short
 from samples import decades
 
 import daskgrad as dg
 from daskgrad import Rows
+from daskgrad.compiled.backend import prepare
 
 SHAPE = (9, 7)
 W = decades(*SHAPE)
@@ -103,6 +105,8 @@ FORMS = {
     "a dense use of rows": lambda w: w[S] @ w[S].T @ w[S],
 }
 
+VARIED = ("integers", "columns", "np.ix_", "pointwise", "two slices", "two uses", "a row")
+
 DENSE = {
     "itself": lambda w: w * 2.0,
     "all of it": lambda w: w[:],
@@ -124,6 +128,33 @@ def test_every_form_has_the_bits_of_the_array(name, dtype):
     same(found.to_dense() if isinstance(found, Rows) else found, expected)
     if isinstance(found, Rows):
         assert (numpy.diff(found.indices) > 0).all()
+
+
+@in_short("name", [*FORMS, *DENSE], *VARIED, "nested", "of the transpose", "itself")
+def test_compiled_or_not_every_form_has_the_same_rows(name):
+    """In more calls than a model is compiled after, with other numbers and with other sizes."""
+    fun = {**FORMS, **DENSE}[name]
+    model = dg.delayed(lambda w: np.sum(np.sin(fun(w)) * 3.0), compile=True)
+    taped = dg.delayed(lambda w: np.sum(np.sin(fun(w)) * 3.0), compile=False)
+    for step in range(12):
+        w = decades(9 + (step % 3) * (name in VARIED), 7, seed=step)
+        found = dg.grad(model, sparse=True)(w)
+        expected = dg.grad(taped, sparse=True)(w)
+        assert type(found) is type(expected)
+        if isinstance(found, Rows):
+            assert found.axes == expected.axes
+            same(found.indices, expected.indices)
+            same(found.values, expected.values)
+        else:
+            same(found, expected)
+
+
+def test_selections_of_what_is_asked_for_are_compiled():
+    model = dg.delayed(lambda w, s: np.sum(np.sin(w[s]) * w[s, 1:2]), compile=True)
+    for _ in range(12):
+        dg.grad(model, sparse=True)(W, S)
+    (entry,) = prepare(model.model.fun).programs._entries.values()
+    assert entry.ways, entry.refusal
 
 
 CUBE = decades(4, 5, 6)

@@ -96,7 +96,8 @@ def test_scipy_has_no_sparse_arrays_of_three_axes():
 
 def test_repeated_indices_have_the_bits_of_a_loop():
     random = np.random.default_rng(1)
-    for axes, count, rest in [((0,), 30, (4,)), ((0, 1), 200, ()), ((1,), 9, (5,))]:
+    cases = [((0,), 30, (4,)), ((0, 1), 200, ()), ((1,), 9, (5,)), ((0,), 500, (4,))]
+    for axes, count, rest in cases:
         size = int(np.prod([SHAPE[axis] for axis in axes]))
         indices = random.integers(0, size, count)
         values = random.normal(size=(count, *rest)) * 10.0 ** random.integers(-8, 8, (count, *rest))
@@ -105,6 +106,20 @@ def test_repeated_indices_have_the_bits_of_a_loop():
             loop[index] += value
         found = Rows(SHAPE, axes, indices, values)
         assert found.values.tobytes() == loop[found.indices].tobytes()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.complex128])
+@pytest.mark.parametrize("rest", [(1,), (2,), (3,), (64,), (1000,), (2, 1), (1, 5)])
+def test_many_of_one_index_have_the_bits_of_a_loop(rest, dtype):
+    """Rows of one number are added up pairwise by NumPy, if one lets it."""
+    random = np.random.default_rng(2)
+    indices = random.choice([0, 3, 3, 3, 3, 4], 300)
+    values = (random.normal(size=(300, *rest)) * 10.0 ** random.integers(-8, 8, rest)).astype(dtype)
+    loop = np.zeros((5, *rest), dtype)
+    for index, value in zip(indices, values, strict=True):
+        loop[index] += value
+    found = Rows((5, *rest), (0,), indices, values)
+    assert found.values.tobytes() == loop[found.indices].tobytes()
 
 
 def test_it_tells_what_it_is():

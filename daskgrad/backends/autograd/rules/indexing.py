@@ -107,8 +107,7 @@ class Pieces(list):
         known = [rows for rows in found if rows is not None]
         if len(known) < len(self):
             return self.dense()
-        axes = tuple({axis for rows in known for axis in rows.axes})
-        return add_up([expand_loose(rows, axes) for rows in known], own_dtype(space.dtype))
+        return sum_of_rows(known, own_dtype(space.dtype))
 
     def total(self) -> Rows | np.ndarray:
         """Their sum: rows if these are few, otherwise an array, with the same bits."""
@@ -137,8 +136,18 @@ class Pieces(list):
         return array
 
 
-def add_up(found: Sequence[Rows], dtype: np.dtype) -> Rows:
-    """The sum of loose rows along the same axes, in their order, as if added to zeros."""
+def rows_of_piece(index: Any, shape: Sequence[int], g: Any) -> Rows:
+    """The cotangent of an array of this shape from that of its entries at an index: loose rows."""
+    entries = entries_of(index, shape)
+    assert entries is not None
+    return entries.rows(g)
+
+
+def sum_of_rows(found: Sequence[Rows], dtype: np.dtype) -> Rows:
+    """The sum of loose rows, in their order, as if added to zeros."""
+    if len(found) > 1:
+        axes = tuple({axis for rows in found for axis in rows.axes})
+        found = [expand_loose(rows, axes) for rows in found]
     first = found[0]
     indices = np.concatenate([rows.indices for rows in found])
     values = np.concatenate([rows.values for rows in found])
