@@ -49,11 +49,17 @@ class Programs:
         self._cold = 0 if is_vouched else COLD
         self._shortcuts: dict[Any, Shortcuts] = {}
 
-    def shortcuts(self, numbers: tuple[int, ...], is_bare: bool, has_out: bool) -> Shortcuts | None:
+    def shortcuts(
+        self,
+        numbers: tuple[int, ...],
+        is_bare: bool,
+        has_out: bool,
+        asked: Callable[[tuple], Sequence[int]],
+    ) -> Shortcuts | None:
         """Those of the programs, if nothing has changed to which the function refers."""
         if self._watch is None or self._watch.has_changed():
             return None
-        key = numbers, is_bare, has_out
+        key = numbers, is_bare, has_out, asked
         found = self._shortcuts.get(key)
         return found or self._shortcuts.setdefault(key, Shortcuts(self, *key))
 

@@ -36,11 +36,20 @@ class Shortcuts:
     """The shortcuts of a function, with respect to the arguments at ``numbers``.
 
     ``is_bare``: the gradient of the only one is not in a tuple. ``has_out``: the last argument is
-    what gradients are written into.
+    what gradients are written into. ``asked``: of arguments, the numbers of those of their
+    differentiated leaves whose gradients should be rows.
     """
 
-    def __init__(self, programs: Any, numbers: Sequence[int], is_bare: bool, has_out: bool):
+    def __init__(
+        self,
+        programs: Any,
+        numbers: Sequence[int],
+        is_bare: bool,
+        has_out: bool,
+        asked: Callable[[tuple], Sequence[int]],
+    ):
         self._programs = programs
+        self._asked = asked
         self._numbers = numbers
         self._is_bare = is_bare
         self._has_out = has_out
@@ -80,7 +89,7 @@ class Shortcuts:
                 arguments.write_into(args[-1], self._is_bare)
         except Unusual:
             return
-        signature = signature_of(arguments.layout)
+        signature = signature_of(arguments.layout._replace(asked=self._asked(args)))
         entry = self._programs.entry(fun, signature)
         if signature is None or entry is None:
             return

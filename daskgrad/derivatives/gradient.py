@@ -82,7 +82,7 @@ def value_and_grad(
     require_sparse(sparse, repr(name))
     require_no_storage_of_rows(out, sparse, name)
 
-    shortcut = None if has_aux or sparse else shortcut_of(fun, argnums, out)
+    shortcut = None if has_aux else shortcut_of(fun, argnums, out, sparse)
 
     def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         found = shortcut(args) if shortcut is not None and not kwargs else None

@@ -1,12 +1,13 @@
 """Shortcut: value and gradient of one compiled model, by its program and nothing else."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from daskgrad.backends import registry
 from daskgrad.derivatives.inputs import Argnums
+from daskgrad.derivatives.sparse import Sparse, asked_leaves
 from daskgrad.graph.delayed import DelayedModel
 from daskgrad.models.finite import is_debugging, is_required
 from daskgrad.models.model import Model, SentFunction, inside_model
@@ -15,7 +16,7 @@ from daskgrad.values.descriptions import is_integer
 
 
 def shortcut_of(
-    fun: Any, argnums: Argnums, out: Any = None
+    fun: Any, argnums: Argnums, out: Any = None, sparse: Sparse = False
 ) -> Callable[[tuple], tuple[Any, Any] | None] | None:
     """A function of the arguments that returns value and gradient, or None if the call is not a
     usual one; None if ``fun`` is not a compiled model.
@@ -30,10 +31,13 @@ def shortcut_of(
     numbers = tuple(map(int, np.ravel(argnums)))
     is_bare = is_integer(argnums)
 
+    def asked(args: tuple) -> Sequence[int]:
+        return asked_leaves(fun, numbers, args, sparse)
+
     def shortcut(args: tuple) -> tuple[Any, Any] | None:
         if is_debugging() or is_required() or inside_model() or not is_in_line():
             return None
-        found = find().shortcuts(numbers, is_bare, out is not None)
+        found = find().shortcuts(numbers, is_bare, out is not None, asked)
         return None if found is None else found(model, args if out is None else (*args, out))
 
     return shortcut

@@ -1,13 +1,14 @@
 """Sparse: which leaves of the arguments should have ``Rows`` as gradients."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import optree
 
-from daskgrad.graph.variables import Variable
+from daskgrad.graph.variables import Variable, borrow_variable
 from daskgrad.values.cotangents import is_differentiable
-from daskgrad.values.descriptions import describe
+from daskgrad.values.descriptions import argument_name, describe, function_name
 from daskgrad.values.trees import NAMESPACE
 
 Sparse = bool | str | Sequence[str]
@@ -49,6 +50,21 @@ def ask_for_rows(variables: Sequence[Variable], sparse: Sparse, name: str) -> No
             f"sparse of {name!r} names {told}, and no float array is called so; the leaves of the "
             f"arguments that are differentiated are {', '.join(map(repr, known))}"
         )
+
+
+def asked_leaves(
+    fun: Callable, numbers: Sequence[int], args: Sequence[Any], sparse: Sparse
+) -> list[int]:
+    """Of the leaves with a gradient of the arguments at ``numbers``, counted argument by argument,
+    the numbers of those that ``sparse`` names."""
+    if not sparse:
+        return []
+    ordered = sorted({number % len(args) for number in numbers})
+    variables = [borrow_variable(args[n], argument_name(fun, n)) for n in ordered]
+    ask_for_rows(variables, sparse, function_name(fun))
+    pairs = [(leaf, n in each.asked) for each in variables for n, leaf in enumerate(each.leaves)]
+    are_asked = [is_asked for leaf, is_asked in pairs if is_differentiable(leaf)]
+    return [number for number, is_asked in enumerate(are_asked) if is_asked]
 
 
 def leaves_with_names(variable: Variable) -> Iterable[tuple[object, tuple[str, str]]]:

@@ -1,5 +1,6 @@
 """Leaves: the arrays of a pytree of parameters, with their names, and the gradients that fit."""
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,7 +8,7 @@ import optree
 
 from daskgrad.values.descriptions import describe
 from daskgrad.values.rows import Rows
-from daskgrad.values.trees import NAMESPACE, flatten
+from daskgrad.values.trees import flatten
 
 
 class Leaf(NamedTuple):
@@ -21,9 +22,9 @@ class Leaf(NamedTuple):
         return f"{name}{self.path}"
 
 
-def paths_of(tree: Any) -> list[str]:
-    accessors = optree.tree_accessors(tree, none_is_leaf=True, namespace=NAMESPACE)
-    return [accessor.codify("") for accessor in accessors]
+@functools.lru_cache(maxsize=64)
+def paths_of(structure: optree.PyTreeSpec) -> list[str]:
+    return [accessor.codify("") for accessor in structure.accessors()]
 
 
 def leaves_of(params: Any) -> list[Leaf]:
@@ -32,9 +33,10 @@ def leaves_of(params: Any) -> list[Leaf]:
 
 
 def _all_leaves(params: Any) -> list[Leaf | None]:
+    leaves, structure = flatten(params)
     return [
         Leaf(path, array) if is_parameter(array, f"params{path}") else None
-        for path, array in zip(paths_of(params), flatten(params)[0], strict=True)
+        for path, array in zip(paths_of(structure), leaves, strict=True)
     ]
 
 

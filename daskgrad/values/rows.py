@@ -280,13 +280,17 @@ def expand_loose(rows: Rows, axes: Sequence[int]) -> Rows:
 def coalesce(
     indices: np.ndarray, values: np.ndarray, dtype: np.dtype | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted unique indices, and for each the sum of its values, in their order, in ``dtype``."""
+    """Sorted unique indices, and for each the sum of its values, in their order, in ``dtype``, as
+    if added to zeros; in new arrays."""
     dtype = dtype or values.dtype
     order = np.argsort(indices, kind="stable")
     ordered = indices[order]
-    is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+    is_first = np.ones(len(indices), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
     if is_first.all():
-        return ordered, values[order].astype(dtype, copy=False)
+        found = values[order].astype(dtype, copy=False)
+        found += 0.0  # no -0.0
+        return ordered, found
     places = np.empty(len(indices), np.intp)
     places[order] = np.cumsum(is_first) - 1
     total = np.zeros((np.count_nonzero(is_first), *values.shape[1:]), dtype)

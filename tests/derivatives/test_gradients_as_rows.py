@@ -405,3 +405,27 @@ def test_runs_with_rows_are_recorded():
         dg.grad(model)(W)
     found, expected = run.rows
     assert found.norm == pytest.approx(expected.norm)
+
+
+@pytest.mark.parametrize("sparse", [True, "w", ["p.inner"]])
+def test_the_shortcut_of_a_compiled_model_has_the_same_rows(sparse):
+    def plain(w, c, p):
+        return np.sum(np.sin(w[S] * c)) + np.sum(p["inner"][T] * p["scale"])
+
+    model, taped = dg.delayed(plain, compile=True), dg.delayed(plain, compile=False)
+    step, slow = dg.value_and_grad(model, (0, 2), sparse=sparse), dg.value_and_grad(taped, (0, 2))
+    kinds = (sparse != ["p.inner"], sparse != "w")
+    for number in range(30):
+        w, p = decades(9, 7, seed=number), {"inner": decades(8), "scale": 0.5}
+        with dask.config.set({"daskgrad.inline.seconds": 60}):
+            value, found = step(w, 2.0, p)
+        expected = slow(w, 2.0, p)
+        assert value == expected[0]
+        rows = [found[0], found[1]["inner"]]
+        assert tuple(isinstance(each, Rows) for each in rows) == kinds
+        dense = [each.to_dense() if isinstance(each, Rows) else each for each in rows]
+        same(dense[0], expected[1][0])
+        same(dense[1], expected[1][1]["inner"])
+        assert found[1]["scale"] == expected[1][1]["scale"]
+    programs = prepare(model.model.fun).programs
+    assert any(shortcuts._made for shortcuts in programs._shortcuts.values())

@@ -20,7 +20,7 @@ from daskgrad.backends.autograd.rules.declaration import declare, plain
 from daskgrad.values.carriers import carrier
 from daskgrad.values.entries import entries_of, transpose
 from daskgrad.values.memory import canonical_leaf, own_dtype
-from daskgrad.values.rows import Rows, are_many, coalesce, expand_loose, is_small
+from daskgrad.values.rows import Rows, are_many, coalesce, expand_loose, is_small, loose_rows
 
 
 @carrier
@@ -149,9 +149,11 @@ def sum_of_rows(found: Sequence[Rows], dtype: np.dtype) -> Rows:
         axes = tuple({axis for rows in found for axis in rows.axes})
         found = [expand_loose(rows, axes) for rows in found]
     first = found[0]
-    indices = np.concatenate([rows.indices for rows in found])
-    values = np.concatenate([rows.values for rows in found])
-    return Rows(first.shape, first.axes, *coalesce(indices, values, dtype))
+    indices, values = first.indices, first.values
+    if len(found) > 1:
+        indices = np.concatenate([rows.indices for rows in found])
+        values = np.concatenate([rows.values for rows in found])
+    return loose_rows(first.shape, first.axes, *coalesce(indices, values, dtype))
 
 
 @carrier
