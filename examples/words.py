@@ -173,7 +173,8 @@ def require_same_gradient(params: dict, words: Words) -> None:
 
 
 def draw(told: list[Progress], guesses: dict[str, float], path: str) -> None:
-    from bokeh.plotting import figure, output_file, save
+    from bokeh.plotting import figure, save
+    from bokeh.resources import INLINE
 
     plot = figure(
         title="Accuracy on held-out words",
@@ -189,8 +190,7 @@ def draw(told: list[Progress], guesses: dict[str, float], path: str) -> None:
         look = {"line_dash": "dashed", "color": colour, "line_width": 2}
         plot.line([0, steps[-1]], [value, value], legend_label=name, **look)
     plot.legend.location = "bottom_right"
-    output_file(path, title="Syllables")
-    save(plot)
+    save(plot, path, INLINE, "Syllables")
     print(f"written: {path}")
 
 
