@@ -31,6 +31,7 @@ from daskgrad.derivatives.outputs import (
     require_real_scalar,
 )
 from daskgrad.derivatives.recording import Recording, document, gather_gradients
+from daskgrad.derivatives.sparse import Sparse, ask_for_rows, require_sparse
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.tangents import Tangents
@@ -43,7 +44,9 @@ from daskgrad.values.trees import flatten
 from daskgrad.values.vectors import entries, unit
 
 
-def hvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[tuple, tuple]:
+def hvp(
+    fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], sparse: Sparse = False
+) -> tuple[tuple, tuple]:
     """The gradient of ``fun`` and the product of its Hessian with ``tangents``.
 
     ``fun`` returns one node, whose value is one real number. Both results are tuples, one entry a
@@ -53,12 +56,16 @@ def hvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
     ``primals`` and ``tangents`` are as for ``jvp``; a tangent that is ``None`` is zero, and its
     primal's part of the results is still there. SciPy's ``hessp`` is
     ``lambda x, v: dg.hvp(fun, (x,), (v,))[1][0]``. Errors are those of ``jvp``, and a ``TypeError``
-    for a value that is not one real number.
+    for a value that is not one real number. ``sparse``: the arrays for which both are ``Rows``, as
+    for ``value_and_grad``.
 
     Source: the gradient of ⟨∇f(x), v⟩ (A. Griewank and A. Walther, "Evaluating Derivatives", 2008,
     section 5.1).
     """
     recorded = record_at(primals, tangents, fun, "hvp")
+    require_sparse(sparse, repr(recorded.name))
+    if sparse:
+        ask_for_rows(recorded.variables, sparse, recorded.name)
     output = as_number(recorded.run(), recorded.name)
     one = product(recorded, output, [tangents[number] for number in recorded.numbers])
     ((gradients, products),) = second_order([one])
@@ -91,6 +98,8 @@ def product(recorded: Recording, output: Any, tangents: Sequence[Any]) -> Produc
     graph = recorded.graph(output, output_is_scalar=True)
     directions = tangent_variables(recorded, tangents)
     pushed = [directions[own][0] for own in recorded.variables]
+    for own, direction in zip(recorded.variables, pushed, strict=True):
+        direction.asked = own.asked
     if output not in graph.active:
         return Product(recorded, pushed, None, [])
     tangents_of = Tangents(graph, directions)

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from daskgrad.derivatives.inputs import (
 )
 from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.derivatives.recording import Recording
+from daskgrad.derivatives.sparse import Sparse, require_sparse
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import as_model
 from daskgrad.graph.nodes import build_values
@@ -24,13 +25,14 @@ from daskgrad.models.model import inside_model
 from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.map_sum import reduction
-from daskgrad.sums.term_gradients import norms, rows, terms_of_block
+from daskgrad.sums.term_gradients import norms, stacks, terms_of_block
 from daskgrad.sums.zipping import Zip, as_sources, cut_alike, holds_nodes
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import require_choice
+from daskgrad.values.rows import dense_leaf
 
-KINDS = {"norm": norms, "full": rows}
+KINDS = {"norm": norms, "full": stacks}
 
 
 def per_item(
@@ -40,6 +42,7 @@ def per_item(
     gradient: str = "norm",
     grainsize: Grainsize = "auto",
     name: str | None = None,
+    sparse: Sparse = False,
 ) -> Callable[..., tuple[np.ndarray, Any]]:
     """A function that returns for each item the value of ``model(item, *shared)`` and its gradient.
 
@@ -62,6 +65,9 @@ def per_item(
         as for ``map_sum``; the results do not depend on it.
     name:
         what task keys, errors and the dashboard call it; the model's if not given.
+    sparse:
+        which of the gradients should be ``Rows``, as for ``value_and_grad``; these come back as
+        lists, with one for each item.
 
     Returns
     -------
@@ -82,6 +88,7 @@ def per_item(
     require_grainsize(grainsize)
     require_choice(gradient, KINDS, "gradient")
     require_argnums_kind(argnums, model.name)
+    require_sparse(sparse, repr(model.name))
     if inside_model():
         raise TypeError(
             f"dg.per_item of model {model.name!r} was called inside a model, where nothing is "
@@ -97,7 +104,8 @@ def per_item(
 
     def per_item_of(*shared: Any) -> tuple[np.ndarray, Any]:
         numbers = require_argnums(argnums, len(shared), model.name)
-        recorded = Recording(model.fun, model.name, sorted(numbers), shared, skipped=1)
+        ordered = sorted(numbers)
+        recorded = Recording(model.fun, model.name, ordered, shared, skipped=1, sparse=sparse)
         node = reduction(model, each, tuple(recorded.args), isinstance(items, Zip), "pairwise")
         graph = recorded.graph(node)
         found = evaluate_again_if_lost(graph, lambda: evaluate_terms(node, graph, KINDS[gradient]))
@@ -113,7 +121,7 @@ def per_item(
 def joined_trees(recorded: Recording, blocks: Sequence[Sequence]) -> dict[int, Any]:
     """By argument the gradients of all blocks, whose leaves stand in the order of the arguments."""
     by_leaf = zip(*blocks, strict=True)
-    leaves = iter([None if own[0] is None else concatenate(own) for own in by_leaf])
+    leaves = iter([None if own[0] is None else joined(own) for own in by_leaf])
     return {
         number: optree.tree_unflatten(own.structure, list(islice(leaves, len(own.leaves))))
         for number, own in zip(recorded.numbers, recorded.variables, strict=True)
@@ -132,6 +140,14 @@ def evaluate_terms(
     fun, blocks = functools.partial(terms_of_block, collect), node.items.blocks(tasks, node.name)
     references = node.build_blocks(tasks, "backward", fun, *args, blocks)
     return tasks.compute([reference.key for reference in references])
+
+
+def joined(blocks: Sequence[Any]) -> Any:
+    """The gradients of one leaf: in one array, or a list if those of all blocks are rows."""
+    if all([isinstance(block, list) for block in blocks]):
+        return list(chain.from_iterable(blocks))
+    rows = [np.stack([*map(dense_leaf, b)]) if isinstance(b, list) else b for b in blocks]
+    return concatenate(rows)
 
 
 def concatenate(blocks: Sequence[np.ndarray]) -> np.ndarray:

@@ -13,11 +13,12 @@ from daskgrad.values.compensated import final_leaves
 from daskgrad.values.cotangents import Leaves, is_differentiable
 from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import norm
+from daskgrad.values.rows import Rows, dense_leaf, no_rows
 from daskgrad.values.trees import flatten
 
 
 def terms_of_block(
-    collect: Callable[[list[Leaves], list[Any]], Any],
+    collect: Callable[[list[Leaves], list[Any], Sequence[int]], Any],
     model: Model,
     summand: Summand,
     first: First,
@@ -26,7 +27,8 @@ def terms_of_block(
 ) -> tuple[np.ndarray, Any]:
     """The values of the terms of a block, and what ``collect`` makes of their gradients.
 
-    It gets these, and the leaves that they are with respect to.
+    It gets these, the leaves that they are with respect to, and the numbers of those that are
+    asked for as rows.
     """
     require_one_length(fields, first, model)
     traced = TracedSum(model._replace(keep="auto"), summand, inputs)
@@ -36,8 +38,12 @@ def terms_of_block(
         require_real_number(value, model, nth(first, offset))
         values.append(value)
         gradients.append(final_leaves(pullback.leaves))
-    own = [inputs[number - summand.field_count] for number, *_ in summand.active]
-    return np.array(values), collect(gradients, flatten(own)[0])
+    own: list[Any] = []
+    asked: list[int] = []
+    for each in summand.active:
+        asked += [len(own) + number for number in each.asked]
+        own += flatten(inputs[each.number - summand.field_count])[0]
+    return np.array(values), collect(gradients, own, asked)
 
 
 def require_real_number(value: Any, model: Model, place: int | Partition) -> None:
@@ -49,31 +55,49 @@ def require_real_number(value: Any, model: Model, place: int | Partition) -> Non
         )
 
 
-def norms(gradients: Sequence[Leaves], primals: Sequence[Any]) -> np.ndarray:
+def norms(gradients: Sequence[Leaves], primals: Sequence[Any], asked: Sequence[int]) -> np.ndarray:
     """The 2-norms of gradients, over all leaves."""
     return np.array(list(map(norm_of, gradients)))
 
 
 def norm_of(gradient: Leaves) -> float:
     """The 2-norm over all leaves; of complex ones that of real and imaginary parts."""
-    leaves = [np.ravel(leaf) for leaf in gradient if leaf is not None]
+    arrays = [leaf.values if isinstance(leaf, Rows) else leaf for leaf in gradient]
+    leaves = [np.ravel(leaf) for leaf in arrays if leaf is not None]
     norms = [norm(leaf.astype(np.result_type(leaf, np.float64))) for leaf in leaves]
     return norm(np.array(norms, dtype=np.float64))
 
 
-def rows(gradients: Sequence[Leaves], primals: Sequence[Any]) -> tuple[np.ndarray | None, ...]:
-    """The gradients of many terms, leaf by leaf as rows of arrays."""
+def stacks(
+    gradients: Sequence[Leaves], primals: Sequence[Any], asked: Sequence[int]
+) -> tuple[np.ndarray | list[Rows] | None, ...]:
+    """The gradients of many terms, leaf by leaf: side by side in arrays, and ``Rows`` in lists."""
     columns = [[gradient[place] for gradient in gradients] for place in range(len(primals))]
-    return tuple(map(stack_rows, columns, primals))
+    return tuple(
+        [
+            list_rows(column, primal)
+            if place in asked and are_rows(column)
+            else stack(column, primal)
+            for place, (column, primal) in enumerate(zip(columns, primals, strict=True))
+        ]
+    )
 
 
-def stack_rows(column: Sequence[Any], primal: Any) -> np.ndarray | None:
-    """The cotangents of one leaf as rows of an array; ``None`` for a leaf without derivative."""
+def are_rows(column: Sequence[Any]) -> bool:
+    return all([leaf is None or isinstance(leaf, Rows) for leaf in column])
+
+
+def list_rows(column: Sequence[Any], primal: Any) -> list[Rows]:
+    return [no_rows(primal) if rows is None else rows for rows in column]
+
+
+def stack(column: Sequence[Any], primal: Any) -> np.ndarray | None:
+    """The cotangents of one leaf in an array; ``None`` for a leaf without derivative."""
     if not is_differentiable(primal):
         return None
     like = np.asarray(primal)
     stacked = np.zeros((len(column), *like.shape), like.dtype)
-    for number, row in enumerate(column):
-        if row is not None:
-            stacked[number] = row
+    for number, own in enumerate(column):
+        if own is not None:
+            stacked[number] = dense_leaf(own)
     return stacked

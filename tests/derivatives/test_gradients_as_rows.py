@@ -6,12 +6,15 @@ import autograd.numpy as np
 import dask
 import numpy
 import pytest
+from clusters import cluster
 from lengths import in_short
 from samples import decades
 
 import daskgrad as dg
 from daskgrad import Rows
 from daskgrad.compiled.backend import prepare
+from daskgrad.resident import call
+from daskgrad.resident.messages import unpack
 
 SHAPE = (9, 7)
 W = decades(*SHAPE)
@@ -384,6 +387,51 @@ def test_rows_travel_as_what_they_hold():
     again = pickle.loads(packed, buffers=buffers)
     same(again.to_dense(), rows.to_dense())
     assert dask.sizeof.sizeof(rows) < 1000
+
+
+@pytest.mark.parametrize("grainsize", [1, 4, 16])
+def test_gradients_of_single_items(grainsize):
+    """Items that use nothing of the array are there, too."""
+
+    def some(item, w, b):
+        rows, factor = item
+        return factor * np.sum(b) + (np.sum(np.sin(w[rows])) if factor > 5.0 else 0.0)
+
+    def asked(**options):
+        return dg.per_item(some, ITEMS, argnums=(0, 1), grainsize=grainsize, **options)(W, T * 1.0)
+
+    values, (rows, ones) = asked(gradient="full", sparse="w")
+    expected, (arrays, dense) = asked(gradient="full")
+    same(values, expected)
+    same(ones, dense)
+    assert [len(each.indices) > 0 for each in rows] == [factor > 5.0 for _, factor in ITEMS]
+    same(numpy.stack([each.to_dense() for each in rows]), arrays)
+    numpy.testing.assert_allclose(asked(sparse=True)[1], asked()[1], rtol=1e-14)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_products_with_the_hessian(program):
+    direction = decades(*SHAPE, seed=5)
+    found = dg.hvp(program, (W,), (direction,), sparse=True)
+    expected = dg.hvp(program, (W,), (direction,))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert isinstance(ours[0], Rows)
+        same(ours[0].to_dense(), theirs[0])
+
+
+def test_workers_return_rows_alone(monkeypatch):
+    wide, received = decades(20000, 50), []
+
+    def counted(frames):
+        received.append(sum([memoryview(frame).nbytes for frame in frames]))
+        return unpack(frames)
+
+    monkeypatch.setattr(call, "unpack", counted)
+    with cluster(n_workers=2), dg.place(ITEMS, grainsize=2) as shards:
+        found = dg.grad(lambda w: dg.map_sum(term, shards, w), sparse=True)(wide)
+    expected = dg.grad(in_sum)(wide)
+    same(found.to_dense(), expected)
+    assert 0 < sum(received) < 20_000 < expected.nbytes
 
 
 def test_what_is_not_finite_is_found_among_rows():

@@ -555,6 +555,16 @@ ROWS = {
         TypeError,
         "must be True, False, or paths of leaves",
     ),
+    ("per_item", "sparse", "a number"): (
+        lambda: dg.per_item(energy, [1.0], sparse=2),
+        TypeError,
+        "must be True, False, or paths of leaves",
+    ),
+    ("hvp", "sparse", "no argument"): (
+        lambda: dg.hvp(energy, (X,), (X,), sparse="z"),
+        ValueError,
+        "names 'z'",
+    ),
     ("vjp", "sparse", "no argument"): (
         lambda: dg.vjp(energy, X, sparse=["x", "z"]),
         ValueError,
