@@ -211,7 +211,8 @@ def peers_of(program: str, params: Any, x: np.ndarray) -> dict[str, Step]:
     if is_there("jax") and program != "adam":
         found[JAX] = by_jax(program, params, x)
     if is_there("torch"):
-        found[TORCH] = by_torch(program, params, x, False)
+        if program != "adam" or params.nbytes < 2**30:  # it holds four times the array
+            found[TORCH] = by_torch(program, params, x, False)
         if program != "columns":
             found[TORCH_SPARSE] = by_torch(program, params, x, True)
     return found

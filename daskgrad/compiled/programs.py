@@ -50,18 +50,14 @@ class Programs:
         self._shortcuts: dict[Any, Shortcuts] = {}
 
     def shortcuts(
-        self,
-        numbers: tuple[int, ...],
-        is_bare: bool,
-        has_out: bool,
-        asked: Callable[[tuple], Sequence[int]],
+        self, key: tuple[tuple[int, ...], bool, bool, Any], asked: Callable[[tuple], Sequence[int]]
     ) -> Shortcuts | None:
-        """Those of the programs, if nothing has changed to which the function refers."""
+        """Those of the programs, if nothing has changed to which the function refers; the last
+        entry of ``key`` tells those apart for which other leaves are ``asked``."""
         if self._watch is None or self._watch.has_changed():
             return None
-        key = numbers, is_bare, has_out, asked
         found = self._shortcuts.get(key)
-        return found or self._shortcuts.setdefault(key, Shortcuts(self, *key))
+        return found or self._shortcuts.setdefault(key, Shortcuts(self, *key[:3], asked))
 
     def trace(
         self, fun: Callable, call: TracedCall, arrays: Sequence[Any]

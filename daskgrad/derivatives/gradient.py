@@ -11,7 +11,7 @@ from daskgrad.derivatives.inputs import Argnums, as_argnums, require_differentia
 from daskgrad.derivatives.outputs import as_number, require_real_scalar
 from daskgrad.derivatives.recording import Recording, document
 from daskgrad.derivatives.shortcut import shortcut_of
-from daskgrad.derivatives.sparse import Sparse, require_sparse
+from daskgrad.derivatives.sparse import Sparse, as_asked
 from daskgrad.derivatives.storage import require_no_storage_of_rows, require_storage, write
 from daskgrad.graph.nodes import Node
 from daskgrad.tasks import observers
@@ -79,17 +79,17 @@ def value_and_grad(
         if ``argnums`` names an argument that the call does not have.
     """
     name = require_differentiable(fun, argnums, "value_and_grad")
-    require_sparse(sparse, repr(name))
-    require_no_storage_of_rows(out, sparse, name)
+    asked = as_asked(sparse, repr(name))
+    require_no_storage_of_rows(out, asked, name)
 
-    shortcut = None if has_aux else shortcut_of(fun, argnums, out, sparse)
+    shortcut = None if has_aux else shortcut_of(fun, argnums, out, asked)
 
     def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         found = shortcut(args) if shortcut is not None and not kwargs else None
         if found is not None:
             return found
         start = time.time() if observers.observers else None
-        recorded = Recording(fun, name, argnums, args, borrows=True, sparse=sparse)
+        recorded = Recording(fun, name, argnums, args, borrows=True, sparse=asked)
         try:
             if out is not None:
                 require_storage(out, recorded.variables, argnums, (args, kwargs), name)

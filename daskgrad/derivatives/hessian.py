@@ -31,7 +31,7 @@ from daskgrad.derivatives.outputs import (
     require_real_scalar,
 )
 from daskgrad.derivatives.recording import Recording, document, gather_gradients
-from daskgrad.derivatives.sparse import Sparse, ask_for_rows, require_sparse
+from daskgrad.derivatives.sparse import Sparse, as_asked, ask_for_rows
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.tangents import Tangents
@@ -63,9 +63,9 @@ def hvp(
     section 5.1).
     """
     recorded = record_at(primals, tangents, fun, "hvp")
-    require_sparse(sparse, repr(recorded.name))
-    if sparse:
-        ask_for_rows(recorded.variables, sparse, recorded.name)
+    asked = as_asked(sparse, repr(recorded.name))
+    if asked:
+        ask_for_rows(recorded.variables, asked, recorded.name)
     output = as_number(recorded.run(), recorded.name)
     one = product(recorded, output, [tangents[number] for number in recorded.numbers])
     ((gradients, products),) = second_order([one])

@@ -17,7 +17,7 @@ from daskgrad.derivatives.inputs import (
 )
 from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.derivatives.recording import Recording
-from daskgrad.derivatives.sparse import Sparse, require_sparse
+from daskgrad.derivatives.sparse import Sparse, as_asked
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import as_model
 from daskgrad.graph.nodes import build_values
@@ -88,7 +88,7 @@ def per_item(
     require_grainsize(grainsize)
     require_choice(gradient, KINDS, "gradient")
     require_argnums_kind(argnums, model.name)
-    require_sparse(sparse, repr(model.name))
+    asked = as_asked(sparse, repr(model.name))
     if inside_model():
         raise TypeError(
             f"dg.per_item of model {model.name!r} was called inside a model, where nothing is "
@@ -105,7 +105,7 @@ def per_item(
     def per_item_of(*shared: Any) -> tuple[np.ndarray, Any]:
         numbers = require_argnums(argnums, len(shared), model.name)
         ordered = sorted(numbers)
-        recorded = Recording(model.fun, model.name, ordered, shared, skipped=1, sparse=sparse)
+        recorded = Recording(model.fun, model.name, ordered, shared, skipped=1, sparse=asked)
         node = reduction(model, each, tuple(recorded.args), isinstance(items, Zip), "pairwise")
         graph = recorded.graph(node)
         found = evaluate_again_if_lost(graph, lambda: evaluate_terms(node, graph, KINDS[gradient]))

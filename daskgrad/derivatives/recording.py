@@ -17,7 +17,7 @@ from daskgrad.derivatives.inputs import (
     require_own_variables,
 )
 from daskgrad.derivatives.notices import warn_of_independent
-from daskgrad.derivatives.sparse import Sparse, ask_for_rows
+from daskgrad.derivatives.sparse import Asked, ask_for_rows
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable, borrow_variable, variable
@@ -44,7 +44,7 @@ class Recording:
         args: Sequence[Any],
         borrows: bool = False,
         skipped: int = 0,
-        sparse: Sparse = False,
+        sparse: Asked = False,
     ):
         self.fun = fun
         self.name = name

@@ -7,7 +7,7 @@ import numpy as np
 
 from daskgrad.backends import registry
 from daskgrad.derivatives.inputs import Argnums
-from daskgrad.derivatives.sparse import Sparse, asked_leaves
+from daskgrad.derivatives.sparse import Asked, asked_leaves
 from daskgrad.graph.delayed import DelayedModel
 from daskgrad.models.finite import is_debugging, is_required
 from daskgrad.models.model import Model, SentFunction, inside_model
@@ -16,7 +16,7 @@ from daskgrad.values.descriptions import is_integer
 
 
 def shortcut_of(
-    fun: Any, argnums: Argnums, out: Any = None, sparse: Sparse = False
+    fun: Any, argnums: Argnums, out: Any = None, sparse: Asked = False
 ) -> Callable[[tuple], tuple[Any, Any] | None] | None:
     """A function of the arguments that returns value and gradient, or None if the call is not a
     usual one; None if ``fun`` is not a compiled model.
@@ -37,7 +37,7 @@ def shortcut_of(
     def shortcut(args: tuple) -> tuple[Any, Any] | None:
         if is_debugging() or is_required() or inside_model() or not is_in_line():
             return None
-        found = find().shortcuts(numbers, is_bare, out is not None, asked)
+        found = find().shortcuts((numbers, is_bare, out is not None, sparse), asked)
         return None if found is None else found(model, args if out is None else (*args, out))
 
     return shortcut

@@ -9,30 +9,33 @@ import optree
 from daskgrad.graph.variables import Variable, borrow_variable
 from daskgrad.values.cotangents import is_differentiable
 from daskgrad.values.descriptions import argument_name, describe, function_name
-from daskgrad.values.trees import NAMESPACE
 
-Sparse = bool | str | Sequence[str]
+Sparse = bool | str | Iterable[str]
+Asked = bool | tuple[str, ...]  # the same, as it is used
 
 
-def require_sparse(sparse: Sparse, what: str) -> None:
+def as_asked(sparse: Sparse, what: str) -> Asked:
     """TypeError unless it is True, False, a path, or several."""
-    is_known = isinstance(sparse, bool | str)
-    if not is_known and isinstance(sparse, Iterable):
-        is_known = all(isinstance(path, str) for path in sparse)
-    if not is_known:
+    if isinstance(sparse, bool):
+        return sparse
+    paths: tuple[str, ...] = (sparse,) if isinstance(sparse, str) else ()
+    if isinstance(sparse, Iterable) and not isinstance(sparse, str | np.ndarray):
+        paths = tuple(sparse)
+    is_none = isinstance(sparse, list | tuple | set | frozenset) and not paths
+    if not is_none and not (paths and all(isinstance(path, str) and path for path in paths)):
         raise TypeError(
             f"sparse of {what} must be True, False, or paths of leaves such as 'W' or "
             f"'params.W'; found {describe(sparse)}"
         )
+    return paths
 
 
-def ask_for_rows(variables: Sequence[Variable], sparse: Sparse, name: str) -> None:
+def ask_for_rows(variables: Sequence[Variable], sparse: Asked, name: str) -> None:
     """Asks for rows as the gradients of the leaves that ``sparse`` names.
 
     ValueError for a path that names no array with a gradient.
     """
-    given = [] if isinstance(sparse, bool) else [sparse] if isinstance(sparse, str) else sparse
-    unused = set(given)
+    unused = set() if isinstance(sparse, bool) else set(sparse)
     wanted = frozenset(unused)
     for variable in variables:
         asked = []
@@ -53,7 +56,7 @@ def ask_for_rows(variables: Sequence[Variable], sparse: Sparse, name: str) -> No
 
 
 def asked_leaves(
-    fun: Callable, numbers: Sequence[int], args: Sequence[Any], sparse: Sparse
+    fun: Callable, numbers: Sequence[int], args: Sequence[Any], sparse: Asked
 ) -> list[int]:
     """Of the leaves with a gradient of the arguments at ``numbers``, counted argument by argument,
     the numbers of those that ``sparse`` names."""
@@ -69,10 +72,15 @@ def asked_leaves(
 
 def leaves_with_names(variable: Variable) -> Iterable[tuple[object, tuple[str, str]]]:
     """The leaves of an argument, each with its path, with and without the argument's name."""
-    paths = optree.tree_paths(variable.primal, none_is_leaf=True, namespace=NAMESPACE)
-    for leaf, path in zip(variable.leaves, paths, strict=True):
-        entries = list(map(str, path))
+    for leaf, accessor in zip(variable.leaves, variable.structure.accessors(), strict=True):
+        entries = list(map(name_of, accessor))
         yield leaf, (".".join([variable.name, *entries]), ".".join(entries))
+
+
+def name_of(entry: optree.PyTreeEntry) -> str:
+    """An index, a key, or the name of a field."""
+    written = entry.codify("")
+    return written[1:] if written.startswith(".") else str(entry.entry)
 
 
 def is_within(name: str, path: str) -> bool:

@@ -10,7 +10,7 @@ from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import has_derivative, require_function, require_no_node
 from daskgrad.derivatives.outputs import as_output, checked_cotangent, unstack
 from daskgrad.derivatives.recording import Recording
-from daskgrad.derivatives.sparse import Sparse, require_sparse
+from daskgrad.derivatives.sparse import Sparse, as_asked
 from daskgrad.values.descriptions import argument_name, function_name
 from daskgrad.values.memory import of_its_own
 from daskgrad.values.rows import Rows
@@ -43,11 +43,11 @@ def vjp(fun: Callable, *primals: Any, sparse: Sparse = False) -> tuple[Any, Call
     """
     require_function(fun, "vjp")
     name = function_name(fun)
-    require_sparse(sparse, repr(name))
+    asked = as_asked(sparse, repr(name))
     for number, primal in enumerate(primals):
         require_no_node(primal, argument_name(fun, number))
     wrt = [i for i, primal in enumerate(primals) if has_derivative(primal)]
-    recorded = Recording(fun, name, wrt, primals, sparse=sparse)
+    recorded = Recording(fun, name, wrt, primals, sparse=asked)
     held = HeldForwardPass(recorded.graph(as_output(recorded.run(), name)))
 
     def by_primal(arrived: Arrived) -> tuple:

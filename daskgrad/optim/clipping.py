@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from daskgrad.optim.optimiser import require_number
+from daskgrad.values import fingerprints
 from daskgrad.values.rows import Rows
 from daskgrad.values.trees import flatten, unflatten
 
@@ -13,8 +14,13 @@ def norm(gradients: Any) -> float:
     """The 2-norm of all arrays, numbers and ``Rows`` of a pytree, whatever else is in it."""
     leaves = flatten(gradients)[0]
     found = [leaf.values if isinstance(leaf, Rows) else np.asarray(leaf) for leaf in leaves]
-    norms = [np.linalg.norm(leaf) for leaf in found if leaf.dtype.kind in "fc"]
-    return float(np.linalg.norm(np.array(norms)))
+    norms = [norm_of(leaf) for leaf in found if leaf.dtype.kind in "fc"]
+    return fingerprints.norm(np.array(norms, np.float64))
+
+
+def norm_of(array: np.ndarray) -> float:
+    """The 2-norm in double precision, also where squares overflow."""
+    return fingerprints.norm(np.ravel(array).astype(np.result_type(array, np.float64)))
 
 
 def clip_by_norm(gradients: Any, limit: float) -> Any:
@@ -31,7 +37,5 @@ def clip_by_norm(gradients: Any, limit: float) -> Any:
 def scaled(leaf: Any, factor: float) -> Any:
     if isinstance(leaf, Rows):
         return leaf * leaf.dtype.type(factor)
-    is_gradient = (
-        isinstance(leaf, np.ndarray | float | complex) and np.asarray(leaf).dtype.kind in "fc"
-    )
-    return leaf * np.asarray(leaf).dtype.type(factor) if is_gradient else leaf
+    dtype = np.asarray(leaf).dtype
+    return leaf * dtype.type(factor) if dtype.kind in "fc" else leaf

@@ -47,12 +47,19 @@ def is_parameter(leaf: Any, name: str) -> bool:
             f"{name} is the number {leaf!r}, which cannot be changed in place; make it an array, "
             f"np.array({leaf!r})"
         )
-    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind in "biuSU":
+    if leaf is None or isinstance(leaf, bool | int | str | bytes | np.generic):
         return False
-    if leaf.dtype.kind != "f":
+    if type(leaf) not in (np.ndarray, np.memmap):
         raise TypeError(
-            f"{name} is {describe(leaf)}, and optimisers take real floating-point arrays; pass "
-            f"real and imaginary parts"
+            f"{name} is {describe(leaf)}, and parameters are arrays, in dicts, lists, tuples and "
+            f"registered dataclasses; pass these"
+        )
+    if leaf.dtype.kind in "biuSU":
+        return False
+    if leaf.dtype.kind != "f" or leaf.dtype.itemsize < 4:
+        raise TypeError(
+            f"{name} is {describe(leaf)}, and optimisers take real arrays in single precision or "
+            f"better; pass real and imaginary parts of complex ones, and float32 for float16"
         )
     if not leaf.flags.writeable:
         raise ValueError(f"{name} is read-only and cannot be changed in place; pass a copy")

@@ -71,8 +71,12 @@ class Optimiser(abc.ABC):
         parameters.
         """
         pairs = pairs_of(params, gradients)
+        require_state(state, "step", (), "i", "")
         for leaf, _ in pairs:
-            self._require_state(leaf, state)
+            for slot in self.slots:
+                require_state(state, leaf.key(slot), leaf.array.shape, "f", leaf.path)
+            if self.counts_steps:
+                require_state(state, leaf.key("steps"), leaf.array.shape, "i", leaf.path, True)
         rate = rate_at(self.rate, int(state["step"]))
         state["step"] += 1
         for leaf, gradient in pairs:
@@ -93,9 +97,10 @@ class Optimiser(abc.ABC):
 
     def _count(self, leaf: Leaf, state: State) -> np.ndarray:
         """How many steps each entry of a parameter has taken, with this one."""
-        steps = state.get(leaf.key("steps"), state["step"])
-        if self.counts_steps:
-            steps += 1
+        if not self.counts_steps:
+            return state["step"]
+        steps = state[leaf.key("steps")]
+        steps += 1
         return steps
 
     def _count_rows(self, leaf: Leaf, rows: Rows, state: State) -> np.ndarray:
@@ -107,15 +112,28 @@ class Optimiser(abc.ABC):
         rows.scatter(steps, counted)
         return counted
 
-    def _require_state(self, leaf: Leaf, state: State) -> None:
-        for slot in self.slots:
-            found = state.get(leaf.key(slot))
-            if found is None or found.shape != leaf.array.shape:
-                raise ValueError(
-                    f"the state has no {leaf.key(slot)!r} for params{leaf.path}, "
-                    f"{describe(leaf.array)}, but {describe(found)}; make it with init(params), or "
-                    f"load the one that was saved with these parameters"
-                )
+
+def require_state(
+    state: Any, key: str, shape: tuple[int, ...], kind: str, path: str, is_count: bool = False
+) -> None:
+    """Raises unless the state has a writeable array of this shape, or of counts, which may have
+    one for all entries of an axis."""
+    if not isinstance(state, dict):
+        raise TypeError(
+            f"the state of an optimiser must be a dict of arrays, as init makes it; found "
+            f"{describe(state)}; of a file pass dict(numpy.load(file))"
+        )
+    found = state.get(key)
+    if isinstance(found, np.ndarray) and found.dtype.kind == kind and found.flags.writeable:
+        pairs = zip(found.shape, shape, strict=False)
+        fits = all([size == full or (is_count and size == 1) for size, full in pairs])
+        if found.ndim == len(shape) and fits:
+            return
+    raise ValueError(
+        f"the state needs a writeable array {key!r} that fits params{path} of shape {shape}; found "
+        f"{describe(found)}; make it with init(params), or load the one that was saved with these "
+        f"parameters and this optimiser"
+    )
 
 
 def widened(steps: np.ndarray, rows: Rows) -> np.ndarray:

@@ -227,7 +227,7 @@ def check(derivative: Any, leaf: Any, what: str) -> Any:
         raise TypeError(f"{what}: {describe(leaf)} has no derivative; pass None for it")
     if isinstance(derivative, np.ma.MaskedArray):
         raise TypeError(f"{what}: found a masked array, whose mask would be lost; fill it first")
-    found, dtype = np.asarray(derivative), np.asarray(leaf).dtype
+    found, dtype = np.asarray(dense_leaf(derivative)), np.asarray(leaf).dtype
     if found.shape != np.shape(leaf):
         raise ValueError(f"{what}: expected shape {np.shape(leaf)}, found {found.shape}")
     if found.dtype.kind not in "biufc" or not np.can_cast(found.dtype, dtype, "same_kind"):

@@ -76,7 +76,7 @@ def entries_of(index: Any, shape: Sequence[int]) -> Entries | None:
     does not decide what is found. None, too, for a mask without axes.
     """
     parts = spelled_out(index, len(shape))
-    named = [part for part in parts if part is not None]
+    named = [part for part in parts if part is not None and part is not Ellipsis]
     axes = tuple([axis for axis, part in enumerate(named) if not is_whole(part)])
     if not axes or any(isinstance(part, bool | np.bool_) for part in named):
         return None
@@ -92,7 +92,7 @@ def entries_of(index: Any, shape: Sequence[int]) -> Entries | None:
         how.append(instead)
         wide.append(len(own) if axis in steps else 2)
     each = iter(how)
-    index = tuple([None if part is None else next(each) for part in parts])
+    index = tuple([part if part is None or part is Ellipsis else next(each) for part in parts])
     chosen = np.asarray(numbers[index])
     marked = np.broadcast_to(np.int8(0), wide)[index].shape if len(axes) < len(shape) else ()
     results = [place for place, size in enumerate(marked) if size != chosen.shape[place]]
@@ -134,11 +134,12 @@ def along(part: Any, size: int, step: int | None) -> tuple[np.ndarray, Any]:
 
 
 def spelled_out(index: Any, ndim: int) -> list[Any]:
-    """An index as slices, integers, arrays of integers and ``None``, for every axis."""
+    """An index as slices, integers, arrays of integers and ``None``, for every axis; and an
+    Ellipsis that stands for no axis."""
     parts: list[Any] = []
     for part in index if isinstance(index, tuple) else (index,):
-        if isinstance(part, list):
-            part = np.asarray(part, None if part else np.intp)
+        if isinstance(part, list | tuple | range):
+            part = np.asarray(part, None if len(part) else np.intp)
         if isinstance(part, np.ndarray) and part.dtype == bool and part.ndim:
             parts.extend(part.nonzero())
         elif isinstance(part, np.ndarray) and part.ndim == 0:
@@ -148,13 +149,13 @@ def spelled_out(index: Any, ndim: int) -> list[Any]:
     count = sum([part is not None and part is not Ellipsis for part in parts])
     rest = [WHOLE] * (ndim - count)
     for place, part in enumerate(parts):
-        if part is Ellipsis:
+        if part is Ellipsis and rest:  # an empty one still keeps arrays of integers apart
             return [*parts[:place], *rest, *parts[place + 1 :]]
     return [*parts, *rest]
 
 
 def is_whole(part: Any) -> bool:
-    return isinstance(part, slice) and part in (WHOLE, slice(None, None, 1))
+    return isinstance(part, slice) and part == WHOLE
 
 
 def counted(numbers: np.ndarray, size: int) -> np.ndarray:

@@ -6,6 +6,7 @@ entry was added to zeros, so it is never -0.0, and x + 0.0 is x for all others.
 """
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from daskgrad.values.carriers import carrier
 from daskgrad.values.descriptions import describe
+from daskgrad.values.fingerprints import norm
 
 SMALL = 2**16  # bytes: a smaller array is added as quickly as its rows are found
 MANY = 4  # if this many times the rows are more than the array has, an array is as quick
@@ -62,9 +64,12 @@ class Rows:
     __array_ufunc__ = None  # so that array + rows is rows' own addition
 
     def __post_init__(self) -> None:
-        self.shape = tuple(map(int, self.shape))
-        self.axes = tuple(map(int, self.axes))
+        require_no_mask(self)
+        self.shape = as_numbers(self.shape, "the shape of rows")
+        self.axes = as_numbers(self.axes, "the axes of rows")
         self.indices, self.values = np.asarray(self.indices), np.asarray(self.values)
+        if not self.indices.size:
+            self.indices = self.indices.astype(np.intp)
         require_fitting(self)
         self.indices = self.indices.astype(np.intp, copy=False)
         if not is_increasing(self.indices):
@@ -106,8 +111,9 @@ class Rows:
         raise TypeError(f"{self!r} is no array; call its to_dense(), or use its values")
 
     def copy(self) -> "Rows":
-        """Itself: nobody writes into rows."""
-        return self
+        return loose_rows(
+            self.shape, self.axes, self.indices.copy(), self.values.copy(), self.is_asked
+        )
 
     # ---- as arrays
 
@@ -133,6 +139,9 @@ class Rows:
 
     def expand(self, axes: Sequence[int]) -> "Rows":
         """The same, with further indexed axes."""
+        axes = as_numbers(axes, "the axes of rows")
+        if not set(axes) <= set(range(self.ndim)):
+            raise ValueError(f"axes of {self!r} are 0 to {self.ndim - 1}; found {axes}")
         found = expand_loose(self, axes)
         if found is self:
             return self
@@ -143,13 +152,13 @@ class Rows:
 
         The array is as long as the rows along the indexed axes; the others may be of any length.
         """
-        return self.view(array)[self._index]
+        return self.view(np.asarray(array))[self._index]
 
     def scatter(self, array: np.ndarray, values: Any) -> None:
         """Writes values into such an array, at the places of its own."""
         self.view(array)[self._index] = values
 
-    def view(self, array: np.ndarray) -> np.ndarray:
+    def view(self, array: Any) -> np.ndarray:
         """An array with the indexed axes first."""
         if array.ndim != self.ndim or any(array.shape[n] != self.shape[n] for n in self.axes):
             raise ValueError(f"{self!r} does not fit an array of shape {array.shape}")
@@ -166,11 +175,12 @@ class Rows:
     def __add__(self, other: Any) -> Any:
         if isinstance(other, Rows):
             return merge(self, other)
-        if isinstance(other, np.ndarray):
+        if isinstance(other, np.ndarray) and other.ndim:
+            require_shape(self, other)
             total = other + np.zeros((), self.dtype)
             self.scatter(total, self.gather(total) + self.values)
             return total
-        return self if isinstance(other, int | float) and other == 0 else NotImplemented
+        return self if is_number(other) and other == 0 else NotImplemented
 
     __radd__ = __add__
 
@@ -178,7 +188,8 @@ class Rows:
         return self.with_values(-self.values)
 
     def __sub__(self, other: Any) -> Any:
-        return self + -other if isinstance(other, Rows | np.ndarray) else NotImplemented
+        is_known = isinstance(other, Rows | np.ndarray) or is_number(other)
+        return self + -other if is_known else NotImplemented
 
     def __rsub__(self, other: Any) -> Any:
         return -self + other
@@ -196,30 +207,51 @@ class Rows:
         return Rows(self.shape, self.axes, self.indices, values, self.is_asked)
 
     def norm(self) -> float:
-        """The 2-norm of all entries."""
-        return float(np.linalg.norm(self.values))
+        """The 2-norm of all entries, in double precision."""
+        return norm(np.ravel(self.values).astype(np.result_type(self.values, np.float64)))
 
     def dot(self, other: Any) -> Any:
         """The sum of the products with the entries of an array, or of rows, of its shape."""
         if not isinstance(other, Rows):
-            return np.vdot(self.values.conj(), self.gather(np.asarray(other)))
+            array = np.asarray(other)
+            require_shape(self, array)
+            return np.vdot(self.values.conj(), self.gather(array))
         one, two = alike(self, other)
         _, here, there = np.intersect1d(one.indices, two.indices, True, return_indices=True)
         return np.vdot(one.values[here].conj(), two.values[there])
 
 
 def is_number(factor: Any) -> bool:
-    return isinstance(factor, int | float | complex | np.generic) or (
-        isinstance(factor, np.ndarray) and factor.ndim == 0
-    )
+    is_array = isinstance(factor, np.ndarray) and factor.ndim == 0
+    return is_array or isinstance(factor, int | float | complex | np.number | np.bool_)
+
+
+def require_shape(rows: Rows, array: np.ndarray) -> None:
+    if array.shape != rows.shape:
+        raise ValueError(f"{rows!r} does not fit an array of shape {array.shape}")
 
 
 def is_increasing(indices: np.ndarray) -> bool:
     return len(indices) < 2 or bool((indices[1:] > indices[:-1]).all())
 
 
+def require_no_mask(rows: Rows) -> None:
+    for array in (rows.indices, rows.values):
+        if isinstance(array, np.ma.MaskedArray):
+            raise TypeError(f"rows got a masked array, {describe(array)}, whose mask would be lost")
+
+
+def as_numbers(given: Any, what: str) -> tuple[int, ...]:
+    try:
+        return tuple(map(operator.index, given))
+    except TypeError:
+        raise TypeError(f"{what} must be a tuple of integers; found {describe(given)}") from None
+
+
 def require_fitting(rows: Rows) -> None:
     axes, dims = rows.axes, range(len(rows.shape))
+    if min(rows.shape, default=0) < 0:
+        raise ValueError(f"the shape of rows has a negative length: {rows.shape}")
     if not axes or list(axes) != sorted(set(axes)) or not set(axes) <= set(dims):
         raise ValueError(
             f"the axes of rows must be increasing numbers of axes of the shape {rows.shape}; "
@@ -289,7 +321,8 @@ def coalesce(
     np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
     if is_first.all():
         found = values[order].astype(dtype, copy=False)
-        found += 0.0  # no -0.0
+        if found.dtype.kind in "fc":
+            found += 0.0  # no -0.0
         return ordered, found
     places = np.empty(len(indices), np.intp)
     places[order] = np.cumsum(is_first) - 1
@@ -307,6 +340,8 @@ def add_at(array: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
     First those are added that come first in their place, then those that come second, and so on;
     and where a place has many, the others one after the other, as NumPy adds up rows.
     """
+    if values.dtype != array.dtype:  # rounded after each addition
+        return np.add.at(array, places, values)
     if values.size == len(values):  # numbers, also in rows of one
         return np.add.at(array.reshape(-1), places, values.reshape(-1))
     order = np.argsort(places, kind="stable")

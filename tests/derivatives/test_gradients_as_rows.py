@@ -1,5 +1,6 @@
 """Gradients as rows: for every form of indexing, through graphs and sums, on every scheduler."""
 
+import collections
 import pickle
 
 import autograd.numpy as np
@@ -104,6 +105,11 @@ FORMS = {
     "rows and columns": lambda w: np.sum(w[S]) * w[:, T],
     "rows and entries": lambda w: np.sum(w[S]) * w[S[:3], T],
     "uint8": lambda w: w[S[:3].astype(numpy.uint8)],
+    "tuples": lambda w: w[(0, 1), (2, 0)],
+    "a tuple and all": lambda w: w[(3, 0), :],
+    "a range": lambda w: w[range(3)],
+    "every row": lambda w: w[::1],
+    "many of one row": lambda w: w[numpy.arange(40) % 2] * numpy.arange(1.0, 41.0)[:, None],
     "found inside": lambda w: w[np.argsort(w[4, :5] @ np.ones((5, 9)) + np.arange(9.0))[:3]],
     "a dense use of rows": lambda w: w[S] @ w[S].T @ w[S],
 }
@@ -167,6 +173,9 @@ CUBES = {
     "apart, with a slice": lambda c: c[[0, 2, 2], 1:3, [5, 0, 1]],
     "an integer apart": lambda c: c[2, :, [5, 0, 1]],
     "with None": lambda c: c[[0, 2, 2], None, :, [5, 0, 1]],
+    "an empty ellipsis between": lambda c: c[:, 1, ..., [5, 0, 1]],
+    "an empty ellipsis between arrays": lambda c: c[[0, 2, 2], ..., 1, [5, 0, 1]],
+    "an empty ellipsis, then rows": lambda c: c[:, 1, ..., [5, 0, 1]][[0, 2]],
     "a broadcast": lambda c: c[[[0], [3]], :, [5, 0, 1]],
     "a mask of two axes": lambda c: c[numpy.arange(20).reshape(4, 5) % 3 == 0],
     "a mask of the last two": lambda c: c[:, numpy.arange(30).reshape(5, 6) % 7 == 0],
@@ -193,6 +202,47 @@ def test_vectors(fun):
     found, expected = both(lambda v: np.sum(fun(v) ** 3), decades(9))
     assert isinstance(found, Rows)
     same(found.to_dense(), expected)
+
+
+def test_single_precision_is_rounded_as_in_the_array():
+    x = decades(40, 7, seed=2)
+    found, expected = both(lambda w: np.sum(w[numpy.zeros(40, int)] * x), W.astype(numpy.float32))
+    same(found.to_dense(), expected)
+
+
+def test_fields_have_their_names():
+    pair = collections.namedtuple("pair", "weights bias")
+    model = dg.delayed(lambda p: np.sum(p.weights[S]) + np.sum(p.bias[T]))
+    found = dg.grad(model, sparse="p.weights")(pair(W, decades(8)))
+    assert isinstance(found.weights, Rows)
+    assert not isinstance(found.bias, Rows)
+
+
+def test_rows_of_a_pullback_are_the_callers():
+    _, pullback = dg.vjp(dg.delayed(lambda w: np.sum(np.sin(w[S]))), W, sparse=True)
+    (first,) = pullback(1.0)
+    before = first.values.copy()
+    first.values[...] = 0.0
+    same(pullback(1.0)[0].values, before)
+
+
+def test_a_rule_may_return_rows():
+    lookup = dg.custom_vjp(lambda w: np.sum(w[S] ** 2))
+    lookup.defvjp(
+        lambda w: (np.sum(w[S] ** 2), w), lambda w, g: (Rows(SHAPE, (0,), S % 9, 2 * g * w[S]),)
+    )
+    numpy.testing.assert_allclose(
+        dg.grad(dg.delayed(lookup))(W), both(lambda w: np.sum(w[S] ** 2), W)[1]
+    )
+
+
+def test_new_gradient_functions_share_their_shortcuts():
+    model = dg.delayed(lambda w: np.sum(np.sin(w[S])), compile=True)
+    with dask.config.set({"daskgrad.inline.seconds": 60}):
+        for _ in range(20):
+            for sparse in (False, True, "w", ["w"]):
+                dg.grad(model, sparse=sparse)(W)
+    assert len(prepare(model.model.fun).programs._shortcuts) == 3
 
 
 def test_complex_parameters():
@@ -239,6 +289,7 @@ PARAMS = {
         (["layers.0.W", "W1"], {"W1", "W"}),
         ("params", {"W1", "W"}),
         (["b"], set()),
+        ((path for path in ["W1"]), {"W1"}),
         ([], set()),
         (False, set()),
     ],
@@ -271,6 +322,9 @@ def test_what_nothing_uses_has_no_rows():
         ("scale", ValueError, "names 'scale'"),
         (3, TypeError, "sparse of 'loss' must be True, False, or paths"),
         ([0], TypeError, "must be True, False, or paths"),
+        ("", TypeError, "must be True, False, or paths"),
+        ([""], TypeError, "must be True, False, or paths"),
+        (numpy.array(["W1"]), TypeError, "must be True, False, or paths"),
     ],
 )
 def test_paths_that_name_nothing(sparse, error, message):

@@ -208,6 +208,8 @@ READ_ONLY.flags.writeable = False
         ([np.float64(2.0)], TypeError, r"params\[0\] is the number"),
         (np.ones(3, complex), TypeError, "params is .*pass real and imaginary parts"),
         (READ_ONLY, ValueError, "params is read-only"),
+        (np.ones(3, np.float16), TypeError, "float32 for float16"),
+        ({"w": object()}, TypeError, r"params\['w'\] is .*, and parameters are arrays"),
     ],
 )
 def test_parameters_that_cannot_be_changed(params, error, message):
@@ -235,8 +237,23 @@ def test_gradients_that_do_not_fit_change_nothing(gradients, message):
 
 
 def test_a_state_of_other_parameters():
-    with pytest.raises(ValueError, match=r"the state has no \"m\['w'\]\""):
-        Adam().update(W, W, Adam().init({"w": np.ones(3)}))
+    good = Adam().init(W)
+    read_only = {**good, "m['w']": np.broadcast_to(0.0, SHAPE)}
+    for state in (
+        {},
+        Adam().init({"w": np.ones(3)}),
+        Adam(bias="global").init(W),
+        {**good, "m['w']": [0.0]},
+        {**good, "steps['w']": np.zeros(5, np.int32)},
+        read_only,
+    ):
+        params = {"w": np.ones(SHAPE)}
+        with pytest.raises(ValueError, match="the state needs a writeable array"):
+            Adam().update(params, W, state)
+        assert (params["w"] == 1.0).all()
+        assert state.get("step", 0) == 0
+    with pytest.raises(TypeError, match="must be a dict of arrays"):
+        Adam().update(W, W, None)
 
 
 @pytest.mark.parametrize(
@@ -278,6 +295,14 @@ def test_schedules():
     for _ in range(2):
         opt.update(x, np.ones(1), state)
     assert x == [-11.0]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_clipping_of_what_overflows(dtype):
+    large = np.full(2, 1e4 if dtype is np.float16 else 1e20, dtype)
+    np.testing.assert_allclose(dg.optim.clip_by_norm(large, 1.0), [0.5**0.5] * 2, rtol=2e-3)
+    found = dg.optim.clip_by_norm({"a": 3.0, "b": np.float32(4)}, 1.0)
+    assert found == {"a": pytest.approx(0.6), "b": pytest.approx(0.8)}
 
 
 def test_clipping_is_of_all_leaves_together():

@@ -122,6 +122,18 @@ def test_many_of_one_index_have_the_bits_of_a_loop(rest, dtype):
     assert found.values.tobytes() == loop[found.indices].tobytes()
 
 
+def test_numbers_that_are_odd_and_right():
+    assert (ROWS + np.int64(0)) is ROWS
+    np.testing.assert_array_equal((ROWS - 0).to_dense(), ROWS.to_dense())
+    np.testing.assert_array_equal((0 - ROWS).to_dense(), -ROWS.to_dense())
+    assert Rows((3,), (0,), [2, 1], [1, 2]).to_dense().tolist() == [0, 2, 1]
+    assert Rows((3,), (0,), [], []).to_dense().tolist() == [0.0, 0.0, 0.0]
+    assert Rows((2,), (0,), [1], np.float32([1e30])).norm() == pytest.approx(1e30)
+    for axes in ((5,), (-1,)):
+        with pytest.raises(ValueError, match="are 0 to 1"):
+            ROWS.expand(axes)
+
+
 def test_it_tells_what_it_is():
     assert repr(ROWS) == "Rows(2 of float64[5, 4] along axis 0)"
     assert repr(ENTRIES) == "Rows(2 of float64[5, 4] along axes 0, 1)"
@@ -160,6 +172,10 @@ def test_it_travels_out_of_band_and_dask_knows_its_size():
         ((SHAPE, (0,), [1], VALUES), ValueError, r"must have the shape \(1, 4\).*found \(2, 4\)"),
         ((SHAPE, (0,), [5], VALUES[:1]), ValueError, "from 0 to 4; found 5 to 5"),
         ((SHAPE, (0,), [-1], VALUES[:1]), ValueError, "from 0 to 4; found -1"),
+        ((SHAPE, 0, [1], VALUES[:1]), TypeError, "the axes of rows must be a tuple"),
+        ((5, (0,), [1], [1.0]), TypeError, "the shape of rows must be a tuple"),
+        (((-3,), (0,), [], []), ValueError, "negative length"),
+        ((SHAPE, (0,), [1], np.ma.masked_array(VALUES[:1])), TypeError, "masked array"),
     ],
 )
 def test_what_fits_nothing_is_refused(arguments, error, message):
@@ -174,6 +190,9 @@ def test_arrays_and_rows_of_other_shapes_are_refused():
         lambda: ROWS + np.ones((6, 4)),
         lambda: ROWS.gather(np.ones((6, 4))),
         lambda: ROWS.dot(other),
+        lambda: ROWS.dot(np.ones((4, 5))),
+        lambda: ROWS + np.ones((5, 1)),
+        lambda: ROWS.gather([[1.0]]),
     ):
         with pytest.raises(ValueError, match="shape"):
             ask()
