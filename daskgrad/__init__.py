@@ -36,6 +36,7 @@ from daskgrad.graph.variables import variable
 from daskgrad.models.finite import debug_nans
 from daskgrad.models.travel.policy import PullbackPolicy
 from daskgrad.resident.placing import place
+from daskgrad.resident.replicas import replicate
 from daskgrad.resident.shards import Shards
 from daskgrad.rules.custom_vjp import custom_vjp
 from daskgrad.rules.implicit import implicit
@@ -112,6 +113,7 @@ __all__ = [
     "record",
     "reduce_sum",
     "register_backend",
+    "replicate",
     "report",
     "stop_gradient",
     "sum",

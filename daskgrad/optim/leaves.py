@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
+from daskgrad.resident.replicas import replicated_of
 from daskgrad.values.descriptions import describe
 from daskgrad.values.rows import Rows
 from daskgrad.values.trees import flatten
@@ -61,7 +62,7 @@ def is_parameter(leaf: Any, name: str) -> bool:
             f"{name} is {describe(leaf)}, and optimisers take real arrays in single precision or "
             f"better; pass real and imaginary parts of complex ones, and float32 for float16"
         )
-    if not leaf.flags.writeable:
+    if not leaf.flags.writeable and replicated_of(leaf) is None:
         raise ValueError(f"{name} is read-only and cannot be changed in place; pass a copy")
     return True
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskgrad.optim.leaves import Leaf, leaves_of, pairs_of
+from daskgrad.resident.replicas import replicated_of, require_no_reader
 from daskgrad.values.descriptions import describe
 from daskgrad.values.rows import Rows
 
@@ -68,11 +69,12 @@ class Optimiser(abc.ABC):
         """Takes one step, in place.
 
         TypeError or ValueError, before anything is changed, if gradients or state do not fit the
-        parameters.
+        parameters; RuntimeError if a sum that uses a replicated array is being evaluated.
         """
         pairs = pairs_of(params, gradients)
         require_state(state, "step", (), "i", "")
         for leaf, _ in pairs:
+            require_no_reader(leaf.array)
             for slot in self.slots:
                 require_state(state, leaf.key(slot), leaf.array.shape, "f", leaf.path)
             if self.counts_steps:
@@ -80,11 +82,19 @@ class Optimiser(abc.ABC):
         rate = rate_at(self.rate, int(state["step"]))
         state["step"] += 1
         for leaf, gradient in pairs:
-            slots = [state[leaf.key(slot)] for slot in self.slots]
-            if isinstance(gradient, Rows):
-                self._step_of_rows(leaf, gradient, rate, slots, state)
-            else:
-                self.rule(leaf.array, gradient, rate, self._count(leaf, state), *slots)
+            replicated = replicated_of(leaf.array)
+            if replicated is None:
+                self._step(leaf, gradient, rate, state)
+                continue
+            with replicated.changing(gradient if isinstance(gradient, Rows) else None):
+                self._step(leaf, gradient, rate, state)
+
+    def _step(self, leaf: Leaf, gradient: np.ndarray | Rows, rate: float, state: State) -> None:
+        slots = [state[leaf.key(slot)] for slot in self.slots]
+        if isinstance(gradient, Rows):
+            self._step_of_rows(leaf, gradient, rate, slots, state)
+        else:
+            self.rule(leaf.array, gradient, rate, self._count(leaf, state), *slots)
 
     def _step_of_rows(
         self, leaf: Leaf, rows: Rows, rate: float, slots: Sequence[np.ndarray], state: State

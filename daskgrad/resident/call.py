@@ -1,6 +1,7 @@
 """Call: one evaluation of sums by the workers; sends the point, waits, adds up, tries again."""
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections.abc import Sequence
@@ -13,8 +14,10 @@ from distributed.core import clean_exception
 from daskgrad.models.captured import Captured
 from daskgrad.resident.connection import Connection
 from daskgrad.resident.messages import Frames, frame_message, frame_messages, unpack
+from daskgrad.resident.replicas import Replicated, replicated_in
 from daskgrad.resident.requests import Request, SpreadSum, Tree
 from daskgrad.resident.worker_plugin import abandoning, call_worker
+from daskgrad.resident.worker_replicas import Version
 from daskgrad.resident.worker_sums import (
     CannotFinish,
     Result,
@@ -53,28 +56,36 @@ class Call:
         self._sums = sums
         self._deaths = 0
         self._deadline = time.monotonic() + limit("evaluation")
-        self._attempt = self._begin()
+        self._replicated = replicated_in([value for each in sums for value in each.inputs])
+        self._reading = contextlib.ExitStack()  # until there are results, or nobody wants them
+        with contextlib.ExitStack() as reading:
+            for each in self._replicated:
+                reading.enter_context(each.reading())
+            self._attempt = self._begin()
+            self._reading = reading.pop_all()
 
     def _begin(self) -> "Attempt":
         self._connection.prepare([each.spread for each in self._sums])
-        return Attempt(self._connection, Request(self._sums))
+        return Attempt(self._connection, Request(self._sums), self._replicated)
 
     def results(self) -> list[Captured]:
         """Waits for the sums; calls again if it failed through no fault of a model.
 
         RuntimeError if workers die time after time; TimeoutError after ``wait.evaluation``.
         """
-        for _ in range(ATTEMPTS):
-            try:
-                return self._add_up(self._attempt.results(self._deadline))
-            except CannotFinish as unfinished:
-                reply = unfinished.reply
-            self._recover(reply)  # not above, where another exception would be its context
-        raise RuntimeError(f"{self._names()} could not be evaluated in {ATTEMPTS} attempts")
+        with self._reading:
+            for _ in range(ATTEMPTS):
+                try:
+                    return self._add_up(self._attempt.results(self._deadline))
+                except CannotFinish as unfinished:
+                    reply = unfinished.reply
+                self._recover(reply)  # not above, where another exception would be its context
+            raise RuntimeError(f"{self._names()} could not be evaluated in {ATTEMPTS} attempts")
 
     def abandon(self) -> None:
         """Gives up the results, unless they are there."""
         self._attempt.abandon()
+        self._reading.close()
 
     def _recover(self, reply: dict[str, Any]) -> None:
         """Calls again after workers could not finish; raises the error if a model failed."""
@@ -121,8 +132,10 @@ class Call:
 class Attempt:
     """A request that the workers are answering: a call has another one after a failure."""
 
-    def __init__(self, connection: Connection, request: Request):
+    def __init__(self, connection: Connection, request: Request, replicated: Sequence[Replicated]):
         self._connection = connection
+        self._replicated = replicated
+        self._got_arrays: list[str] = []  # workers; perhaps while these change, if this is given up
         self._client = connection.client
         self._name = f"{connection.name}-{next(numbers)}"
         self.plan = request.plan
@@ -143,8 +156,10 @@ class Attempt:
         except BaseException:
             self.abandon()
             raise
+        versions = {each.name: each.version for each in self._replicated}
         for address in self.plan.addresses:
             self._connection.sent(address, self._request.needed(address))
+            self._connection.brought(address, versions)
         return results
 
     def _look(self) -> None:
@@ -163,8 +178,18 @@ class Attempt:
             point=self._point,
             parcels=frame_messages(self._lacking(tree.all_addresses)),
             rows=frame_messages({a: rows[a] for a in tree.all_addresses if a in rows}),
+            versions={each.name: self._versions(each, tree) for each in self._replicated},
         )
         return unpack(result)
+
+    def _versions(self, each: Replicated, tree: Tree) -> Version:
+        """The version of an array that is used, and what a worker of the tree lacks of it."""
+        known = [self._connection.version(a, each.name) for a in tree.all_addresses]
+        versions = [version for version in known if version is not None]
+        updates = each.updates(min(versions) if len(versions) == len(known) else None)
+        if any([update.since is None for update in updates]):
+            self._got_arrays.extend(tree.all_addresses)
+        return each.version, [(u.since, u.to, frame_message(u.frames)) for u in updates]
 
     def _lacking(self, asked: Sequence[str]) -> dict[str, Frames]:
         """The parcels that one of these workers lacks."""
@@ -178,6 +203,7 @@ class Attempt:
     def abandon(self) -> None:
         """Tells the workers, once, that nobody waits; does not wait for their answers."""
         future, self._future = self._future, None
+        self._connection.forget_versions(self._got_arrays)
         if future is not None and self._client.status in CONNECTED:
             future.cancel()
             in_loop(self._client, self._tell_all)

@@ -1,11 +1,12 @@
 """Connection: a client's plugins on its cluster, its workers, and what each worker has."""
 
+import asyncio
 import contextlib
 import threading
 import time
 import uuid
 import weakref
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,11 +16,12 @@ from distributed import Client
 from daskgrad.resident.holdings import Holdings
 from daskgrad.resident.parcels import PARCELS
 from daskgrad.resident.presence import PresencePlugin
+from daskgrad.resident.replicas import tell_when_gone
 from daskgrad.resident.spread import Spread
-from daskgrad.resident.worker_plugin import SumsPlugin, this_process
+from daskgrad.resident.worker_plugin import SumsPlugin, call_worker, releasing, this_process
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.settings import setting
-from daskgrad.tasks.waiting import LateError, answer
+from daskgrad.tasks.waiting import LateError, answer, in_loop
 from daskgrad.tasks.workers import present_workers, workers_of
 from daskgrad.values.caches import drop_oldest, kept_or_made
 
@@ -37,6 +39,7 @@ class Connection:
         self._users: weakref.WeakSet[Holdings] = weakref.WeakSet()
         self._spreads: dict[Any, Spread] = {}
         self._known: dict[str, dict[str, None]] = {}  # by worker, the parcels that it has
+        self._versions: dict[str, dict[str, int]] = {}  # by worker, of its replicas
         self._workers: dict[str, int] = {}
         self._looked = -np.inf
         self._is_registered = False
@@ -78,6 +81,8 @@ class Connection:
                 each.require_open()
             if reply["status"] == "no parcels":
                 self._known.pop(reply["address"], None)
+            if reply["status"] == "no replicas":
+                self.forget_versions([reply["address"]])
             if reply["status"] == "no plugin":
                 self._is_registered = False
                 self._register()
@@ -96,6 +101,34 @@ class Connection:
             known[digest] = None
         drop_oldest(known, max(PARCELS, len(digests)))
 
+    def version(self, address: str, name: str) -> int | None:
+        """The version of a replicated array that a worker has; None if it may have none."""
+        return self._versions.get(address, {}).get(name)
+
+    def brought(self, address: str, versions: Mapping[str, int]) -> None:
+        """Notes that a worker has these versions now."""
+        self._versions.setdefault(address, {}).update(versions)
+
+    def forget_versions(self, addresses: Iterable[str]) -> None:
+        for address in addresses:
+            self._versions.pop(address, None)
+
+    def release(self, name: str) -> None:
+        """Tells the workers that a replicated array is gone; waits for nobody.
+
+        It may be called in any thread, since the garbage collector does.
+        """
+        client = self._client()
+        by_worker = list(self._versions.items())
+        holders = [address for address, versions in by_worker if name in versions]
+        if holders and client is not None and client.status in CONNECTED:
+            in_loop(client, partial(self._release, client, name, holders))
+
+    async def _release(self, client: Client, name: str, addresses: Sequence[str]) -> None:
+        handler = releasing(self.name)
+        calls = [call_worker(client.rpc, a, handler, replica=name) for a in addresses]
+        await asyncio.gather(*calls, return_exceptions=True)
+
     def gone(self, addresses: Iterable[str]) -> list[str]:
         """The workers among these that the scheduler does not know any more."""
         there = present_workers(self.client)
@@ -108,7 +141,7 @@ class Connection:
             if self._users or not self._is_registered:
                 return
             self._is_registered = False
-            self._known = {}
+            self._known, self._versions = {}, {}
             with contextlib.suppress(RuntimeError, OSError):  # the cluster may be gone already
                 client = self.client  # waits, before another thread registers them again
                 for remove in (client.unregister_worker_plugin, client.unregister_scheduler_plugin):
@@ -122,6 +155,7 @@ class Connection:
         self._workers = workers_of(self.client)
         self._looked = time.monotonic()
         self._known = {a: known for a, known in self._known.items() if a in self._workers}
+        self._versions = {a: all_ for a, all_ in self._versions.items() if a in self._workers}
 
     def _register(self) -> None:
         if not self._is_registered:
@@ -151,3 +185,11 @@ connections: weakref.WeakKeyDictionary[Client, Connection] = weakref.WeakKeyDict
 def connection_of(client: Client) -> Connection:
     found = connections.get(client)
     return connections.setdefault(client, Connection(client)) if found is None else found
+
+
+def release_replica(name: str) -> None:
+    for each in list(connections.values()):
+        each.release(name)
+
+
+tell_when_gone(release_replica)

@@ -64,6 +64,13 @@ def copy_frames(frames: Frames) -> Frames:
 
 
 @dataclass(frozen=True, slots=True)
+class StandIn:
+    """Stands in a message for a replicated array, of which the worker has a copy."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class OnePickle:
     """Items that travel in one pickle; Dask sends a list item by item, 40 µs each."""
 

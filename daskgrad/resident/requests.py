@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from daskgrad.models.model import Model, SentFunction
 from daskgrad.resident.messages import LARGE, Frames, InParcels, JobMessage, pack
 from daskgrad.resident.parcels import Parcel
+from daskgrad.resident.replicas import with_stand_ins
 from daskgrad.resident.routes import LARGE_POINT, Work, addresses, routes
 from daskgrad.resident.spread import NOTHING_ASKED, Asked, Run, Spread
 from daskgrad.sums.block_tasks import Summand
@@ -88,7 +89,8 @@ class Request:
         model = each.model._replace(fun=SentFunction.of(each.model))
         fields = each.summand.field_count
         numbers = range(fields, fields + len(each.inputs))
-        inputs, kept = self._set_aside(each, each.inputs, numbers, self._needed_by_all)
+        sent = list(map(with_stand_ins, each.inputs))
+        inputs, kept = self._set_aside(each, sent, numbers, self._needed_by_all)
         return JobMessage(
             self._add(summand_parcel(model, each.summand), self._needed_by_all),
             tuple(map(self._place, inputs)),

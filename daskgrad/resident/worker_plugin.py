@@ -23,6 +23,7 @@ from daskgrad.resident.parcels import Parcels, Unopened
 from daskgrad.resident.presence import TOPIC
 from daskgrad.resident.routes import Work, addresses
 from daskgrad.resident.worker_loop import all_or_first_error, in_thread
+from daskgrad.resident.worker_replicas import Replicas, Version, frame_versions
 from daskgrad.resident.worker_sums import CannotFinish, Job, Result, Unit, failed, merge_results
 
 EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
@@ -30,6 +31,7 @@ ALIVE_EVERY = 1.0  # seconds between two signs of life while a long call runs
 
 NO_ROWS = Unopened(pack(()))
 NO_FRAMES: Mapping[str, Frames] = {}
+NO_VERSIONS: Mapping[str, Version] = {}
 
 
 @dataclass(eq=False)
@@ -45,17 +47,19 @@ class SumsPlugin(WorkerPlugin):
     def setup(self, worker: Worker) -> None:
         self._worker = worker
         self._parcels = Parcels()
+        self._replicas = Replicas()
         self._running: set[str] = set()
         self._log = EventLog(worker, self._running)
         worker.handlers[self.name] = self.evaluate
         worker.handlers[abandoning(self.name)] = self.abandon
+        worker.handlers[releasing(self.name)] = self.release
         if self._sets_malloc():
             allocator.keep_freed_memory()
 
     def teardown(self, worker: Worker) -> None:
         self._running.clear()
-        worker.handlers.pop(self.name, None)
-        worker.handlers.pop(abandoning(self.name), None)
+        for handler in (self.name, abandoning(self.name), releasing(self.name)):
+            worker.handlers.pop(handler, None)
         if self._sets_malloc():
             allocator.restore()
 
@@ -75,15 +79,18 @@ class SumsPlugin(WorkerPlugin):
         point: Frames,
         parcels: Mapping[str, Frames] = NO_FRAMES,
         rows: Mapping[str, Frames] = NO_FRAMES,
+        versions: Mapping[str, Version] = NO_VERSIONS,
     ) -> dict[str, Any]:
         """Returns the partial sums of this worker and those below it, or says why it cannot.
 
-        ``parcels`` are keyed by their digests, ``rows`` by the workers' addresses.
+        ``parcels`` are keyed by their digests, ``rows`` by the workers' addresses, ``versions`` by
+        the names of replicated arrays.
         """
         self._running.add(call)
         self._log.wake()
         try:
             message = {"call": call, "point": point, "parcels": parcels, "rows": rows}
+            message["versions"] = versions
             result = await self._evaluate(pickle.loads(work), message)
             return {"status": "OK", "result": frame_message(pack(result))}
         except CannotFinish as unfinished:
@@ -96,6 +103,10 @@ class SumsPlugin(WorkerPlugin):
     async def abandon(self, call: str) -> None:
         """Nobody waits for this call any more: begins no more blocks of it."""
         self._running.discard(call)
+
+    async def release(self, replica: str) -> None:
+        """The array of this name is gone."""
+        self._replicas.forget(replica)
 
     async def _evaluate(self, work: Work, message: Mapping[str, Any]) -> Result:
         jobs = self._jobs(work, message)
@@ -115,6 +126,7 @@ class SumsPlugin(WorkerPlugin):
             point=frame_message(message["point"]),
             parcels=frame_messages(message["parcels"]),
             rows=frame_messages(rows),
+            versions=frame_versions(message["versions"]),
         )
 
     def _jobs(self, work: Work, message: Mapping[str, Any]) -> list[Job]:
@@ -124,10 +136,13 @@ class SumsPlugin(WorkerPlugin):
             parcels = {digest: copy_frames(frames) for digest, frames in parcels.items()}
         if self._parcels.receive(parcels, needed):
             raise CannotFinish("no parcels", address=self._worker.address)
+        if not self._replicas.receive(message["versions"], self._is_with_client()):
+            raise CannotFinish("no replicas", address=self._worker.address)
         values = Unopened(message["point"])
         sent = message["rows"].get(work.address)
         rows = NO_ROWS if sent is None else Unopened(sent)
-        return [Job(job, n, values, rows, self._parcels) for n, job in enumerate(work.jobs)]
+        kept = self._parcels, self._replicas
+        return [Job(job, n, values, rows, *kept) for n, job in enumerate(work.jobs)]
 
     async def _own(self, call: str, jobs: Sequence[Job]) -> Result:
         """The partial sums of the blocks that this worker holds, and the seconds of each block."""
@@ -207,6 +222,11 @@ class EventLog:
 def abandoning(name: str) -> str:
     """The name of the handler that abandons calls of the handler of this name."""
     return name + "-abandon"
+
+
+def releasing(name: str) -> str:
+    """The name of the handler that releases replicas."""
+    return name + "-release"
 
 
 async def call_worker(pool: Any, address: str, handler: str, **message: Any) -> Frames:

@@ -11,6 +11,7 @@ from daskgrad.models.captured import Captured, Gradient, Seen
 from daskgrad.models.portable_errors import make_plain
 from daskgrad.resident.messages import Frames, JobMessage, key_of, unpack
 from daskgrad.resident.parcels import Parcels, Unopened
+from daskgrad.resident.worker_replicas import Replicas
 from daskgrad.sums.adding import CapturedSubtrees
 from daskgrad.sums.block_tasks import TracedSum
 from daskgrad.sums.item_cotangents import ItemGradient, without_items
@@ -88,11 +89,13 @@ class Job:
         values: Unopened,
         rows: Unopened,
         parcels: Parcels,
+        replicas: Replicas,
     ):
         self._message = message
         self._number = number
         self._summand = parcels[message.summand]
         self._values, self._rows = values, rows
+        self._replicas = replicas
         self._kept = {place: parcels[digest] for place, digest in message.parcels}
         self._kept_rows = {place: parcels[digest] for place, digest in message.kept_rows}
         self._blocks = list(blocks_of(message.runs, message.key))
@@ -149,7 +152,7 @@ class Job:
                 values, sums = self._values.value(), self._rows.value()
                 inputs = fill([values[place] for place in self._message.inputs], self._kept)
                 sent = fill(sums[self._number] if sums else (), self._kept_rows)
-                self._opened = TracedSum(model, summand, inputs), sent
+                self._opened = TracedSum(model, summand, self._replicas.fill(inputs)), sent
             return self._opened
 
 
