@@ -398,6 +398,16 @@ ROWS = {
         TypeError,
         "found Shards, which are placed already: zip them with others, or place all together",
     ),
+    ("replicate", "array", "a list"): (
+        lambda: dg.replicate([np.ones(3)]),
+        TypeError,
+        r"dg.replicate takes an array of numbers; found list.*replicate the large arrays",
+    ),
+    ("replicate", "array", "an array of objects"): (
+        lambda: dg.replicate(np.array([None])),
+        TypeError,
+        "takes an array of numbers; found object",
+    ),
     ("place", "items", "a table"): (
         lambda: dg.place(pandas.DataFrame({"a": [1.0]})),
         TypeError,
