@@ -116,8 +116,9 @@ class RecorderPlugin(SchedulerPlugin):
         worker = msg["worker"]
         spent = (msg["start"], msg["stop"], msg["calls"], msg["blocks"], msg["seconds"])
         self.recorder.add_call(Call(model, worker, *spent))
-        costs = (msg["block_items"], msg["unit"], msg["runs"], msg["block_seconds"])
-        self.recorder.add_block_costs(model, worker, *costs)
+        if "runs" in msg:  # not of a sample, which has other items each time
+            costs = (msg["block_items"], msg["unit"], msg["runs"], msg["block_seconds"])
+            self.recorder.add_block_costs(model, worker, *costs)
 
     # ---- workers
 

@@ -29,6 +29,7 @@ from daskgrad.models.finite import is_debugging
 from daskgrad.resident.call import ArrayTermsError, Call
 from daskgrad.resident.connection import connection_of
 from daskgrad.resident.requests import SpreadSum
+from daskgrad.resident.samples import Sample
 from daskgrad.resident.shards import Shards
 from daskgrad.resident.spread import Spread
 from daskgrad.sums.adding import CapturedSubtrees, add_captured, require_gradient
@@ -176,7 +177,8 @@ class InLine:
         node = self._direct[key]
         spread, summand = spread_of(node, self._direct.client), node.summand(self._graph)
         sent = [source.items for source in node.items.beside_placed]
-        return SpreadSum(spread, node.model, summand, sent, self._inputs(key))
+        sample = next((each for each in node.items.placed if isinstance(each, Sample)), None)
+        return SpreadSum(spread, node.model, summand, sent, self._inputs(key), sample)
 
     def _inputs(self, key: Any) -> list[Any]:
         return self._tasks.run_one(key, self._values)
@@ -222,7 +224,7 @@ def spread_of(node: ReductionNode, client: Client) -> Spread:
     """Which workers of a client evaluate which blocks of a sum, where they are called directly."""
     if node.items.placed:
         (shards,) = node.items.placed
-        assert isinstance(shards, Shards)
+        assert isinstance(shards, Shards | Sample)
         return shards.holdings
     return connection_of(client).spread(node.name, node.items.sizes)
 

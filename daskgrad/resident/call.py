@@ -114,8 +114,8 @@ class Call:
     def _add_up(self, results: Sequence[Result]) -> list[Captured]:
         totals = []
         for number, each in enumerate(self._sums):
-            sums, count = [result.sums[number] for result in results], each.spread.count
-            summed = merge_subtrees(sums, count, each.summand.summation).rounded()
+            sums = [result.sums[number] for result in results]
+            summed = merge_subtrees(sums, each.leaves, each.summand.summation).rounded()
             items = merge_item_cotangents(results, number)
             totals.append(with_item_cotangents(summed, [items[block] for block in sorted(items)]))
         self._take_times({a: s for result in results for a, s in result.seconds.items()})
@@ -123,7 +123,7 @@ class Call:
 
     def _take_times(self, times: dict[str, list[list[float]]]) -> None:
         for number, each in enumerate(self._sums):
-            if each.spread.is_measured_now():
+            if each.sample is None and each.spread.is_measured_now():
                 asked = self._attempt.plan.asked[number]
                 took = {a: (of.numbers, times[a][number]) for a, of in asked.items()}
                 each.spread.record_times(took)

@@ -7,7 +7,7 @@ strings, and the code that can explain a failure loads the values.
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import cloudpickle
 import numpy as np
@@ -94,7 +94,9 @@ class JobMessage(NamedTuple):
 
     ``summand`` is the digest of a parcel. ``inputs`` are the places of the shared inputs in the
     point, which has ``None`` for those in ``parcels``. ``kept_rows`` are the fields of the items
-    that are parcels. ``key`` begins the keys of the items that the workers hold.
+    that are parcels. ``key`` begins the keys of the items that the workers hold. ``drawn``: the sum
+    is over a sample of these, or over slices of one, and the first field of the items that are sent
+    says which.
     """
 
     summand: str
@@ -104,6 +106,7 @@ class JobMessage(NamedTuple):
     block_items: int
     key: str
     summation: str
+    drawn: Literal["", "items", "slices"] = ""
     kept_rows: InParcels = ()
     runs: Sequence[tuple[int, ...]] = ()
     unit: int = 1

@@ -2,13 +2,14 @@
 
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from daskgrad.models.model import Model, SentFunction
 from daskgrad.resident.messages import LARGE, Frames, InParcels, JobMessage, pack
 from daskgrad.resident.parcels import Parcel
 from daskgrad.resident.replicas import with_stand_ins
 from daskgrad.resident.routes import LARGE_POINT, Work, addresses, routes
+from daskgrad.resident.samples import Sample
 from daskgrad.resident.spread import NOTHING_ASKED, Asked, Run, Spread
 from daskgrad.sums.block_tasks import Summand
 from daskgrad.values import cotangents
@@ -18,13 +19,28 @@ from daskgrad.values.trees import exactly, flatten
 
 
 class SpreadSum(NamedTuple):
-    """A sum over ``spread`` blocks; ``sent`` are the fields of items that workers do not hold."""
+    """A sum over ``spread`` blocks; ``sent`` are the fields of items that workers do not hold.
+
+    ``sample``: it is over a sample of the items in these blocks.
+    """
 
     spread: Spread
     model: Model
     summand: Summand
     sent: Sequence[Any]
     inputs: Sequence[Any]
+    sample: Sample | None = None
+
+    @property
+    def leaves(self) -> int:
+        """How many leaves the tree has that it is added along."""
+        return self.spread.count if self.sample is None else self.sample.block_count
+
+    @property
+    def drawn(self) -> Literal["", "items", "slices"]:
+        if self.sample is None:
+            return ""
+        return "slices" if self.summand.slices else "items"
 
     def is_active(self, number: int) -> bool:
         """Whether an input of a term is differentiated."""
@@ -95,22 +111,32 @@ class Request:
             self._add(summand_parcel(model, each.summand), self._needed_by_all),
             tuple(map(self._place, inputs)),
             kept,
-            each.spread.count,
+            each.leaves,
             each.spread.block_items,
             each.spread.key,
             each.summand.summation,
+            each.drawn,
         )
 
     def _rows(self, each: SpreadSum, asked: Mapping[str, Asked]) -> dict[str, "WorkerItems"]:
         """The rows for each worker."""
-        if not each.sent:
+        if not each.sent and each.sample is None:
             return {}
         return {address: self._rows_of(each, address, of.runs) for address, of in asked.items()}
 
     def _rows_of(self, each: SpreadSum, address: str, runs: Sequence[Run]) -> "WorkerItems":
         needed, size = self._needed_by.setdefault(address, {}), each.spread.block_items
-        rows = [[field[run.start * size : run.stop * size] for run in runs] for field in each.sent]
-        return WorkerItems(*self._set_aside(each, rows, map(each.field, range(len(rows))), needed))
+        bounds = [(run.start * size, run.stop * size) for run in runs]
+        drawn = [] if each.sample is None else each.sample.runs(runs, size)
+        if each.sample is not None:
+            bounds = [(run.rank, run.stop) for run in drawn]
+        rows = [[field[start:stop] for start, stop in bounds] for field in each.sent]
+        numbers = map(each.field, range(len(rows)))
+        fields, kept = self._set_aside(each, rows, numbers, needed)
+        if each.sample is None:
+            return WorkerItems(fields, kept)
+        kept = tuple([(place + 1, digest) for place, digest in kept])
+        return WorkerItems([list(map(tuple, drawn)), *fields], kept)
 
     def _set_aside(
         self,

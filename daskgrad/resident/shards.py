@@ -4,6 +4,7 @@ Without a cluster they stay in the process.
 """
 
 import threading
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from distributed import Client
 
 from daskgrad.resident.connection import connection_of
 from daskgrad.resident.holdings import CLOSED, Holdings
+from daskgrad.resident.samples import Sample, draw
 from daskgrad.resident.spread import Asked
 from daskgrad.sums.cutting import Block, cut
 from daskgrad.sums.placed import Placed
@@ -91,6 +93,47 @@ class Shards(Placed):
         head = ("worker", "threads", "items", "blocks", "in one go", "a call")
         plan = [(p.worker, p.threads, p.items, p.blocks, p.unit, p.took) for p in self.plan]
         return table("", ("Shards", where), about) + table("", head, plan)
+
+    def sample(self, count: int, seed: int | Sequence[int] | None = None) -> Sample:
+        """Some of the items, drawn without replacement, as the items of a sum: a mini-batch.
+
+        A sum over them, of ``map_sum`` or ``reduce_sum``, is divided by the fraction that was
+        drawn: its expectation is the sum over all items. ``map_mean`` gives the sample's mean,
+        and ``per_item`` each item's own value and gradient. The items stay on the workers, and a
+        call is one request, which says which of them were drawn::
+
+            step = dg.value_and_grad(lambda W, batch: dg.map_sum(model, batch, W), sparse=True)
+            for number in range(1000):
+                value, rows = step(W, shards.sample(256, seed=(7, number)))
+
+        The same seed draws the same items wherever they are, and the bits of ``map_sum`` depend
+        on these alone. Functions of ``reduce_sum`` get, of each slice that items were drawn from,
+        those. A zip with a sample goes item by item over the sample; with variables in it, it is a
+        task graph. To have parameters of an item's own in a model, place its index with it.
+
+        Parameters
+        ----------
+        count:
+            how many items.
+        seed:
+            one or more integers: the same numbers draw the same items, with one version of NumPy.
+            None draws others each time.
+
+        Returns
+        -------
+        The sample; its ``indices`` are those of its items, ascending.
+
+        Raises
+        ------
+        ValueError
+            if there are not so many items, or a number of the seed is negative.
+        TypeError
+            if the seed is something else.
+        RuntimeError
+            if the shards are closed.
+        """
+        self._require_open()
+        return draw(self, count, seed)
 
     def __enter__(self) -> "Shards":
         return self

@@ -24,6 +24,7 @@ from daskgrad.resident.presence import TOPIC
 from daskgrad.resident.routes import Work, addresses
 from daskgrad.resident.worker_loop import all_or_first_error, in_thread
 from daskgrad.resident.worker_replicas import Replicas, Version, frame_versions
+from daskgrad.resident.worker_samples import SampledJob
 from daskgrad.resident.worker_sums import CannotFinish, Job, Result, Unit, failed, merge_results
 
 EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
@@ -142,7 +143,14 @@ class SumsPlugin(WorkerPlugin):
         sent = message["rows"].get(work.address)
         rows = NO_ROWS if sent is None else Unopened(sent)
         kept = self._parcels, self._replicas
-        return [Job(job, n, values, rows, *kept) for n, job in enumerate(work.jobs)]
+        jobs = [
+            (SampledJob if job.drawn else Job)(job, n, values, rows, *kept)
+            for n, job in enumerate(work.jobs)
+        ]
+        for job in jobs:
+            if isinstance(job, SampledJob):
+                job.prepare(self._worker.state.nthreads)
+        return jobs
 
     async def _own(self, call: str, jobs: Sequence[Job]) -> Result:
         """The partial sums of the blocks that this worker holds, and the seconds of each block."""

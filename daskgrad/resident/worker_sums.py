@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from distributed.core import error_message
@@ -20,7 +20,7 @@ from daskgrad.values.memory import canonical
 from daskgrad.values.summation import Place
 
 Sums = dict[Place, Captured]
-# By the number of the block, for each differentiated field of its items.
+# By the index of the first item of a block, for each differentiated field of its items.
 ItemCotangents = dict[int, tuple[Leaves, ...]]
 
 
@@ -134,26 +134,35 @@ class Job:
         start, size = time.perf_counter(), self._message.block_items
         begin = (number - self._message.runs[run][0]) * size  # in the rows of its run
         rows = [runs[run][begin : begin + size] for runs in sent]
-        fields = traced.fields(rows, canonical(items))
-        captured = traced.capture(number * size, *fields)
+        self._add(traced, number * size, (0, number), rows, items)
         self.seconds[place] = time.perf_counter() - start
+
+    def _add(
+        self, traced: TracedSum, first: int, place: Place, rows: list[Any], items: Any
+    ) -> None:
+        """Captures items, the first of which has this index, at their place in the tree."""
+        captured = traced.capture(first, *traced.fields(rows, canonical(items)))
         if not isinstance(captured.pullback, Gradient):
             raise CannotFinish("arrays", number=self._number)
         with self._lock:
             if isinstance(captured.pullback, ItemGradient):
-                self.item_cotangents[number] = captured.pullback.item_cotangents
-            self.subtrees.put((0, number), without_items(captured))
+                self.item_cotangents[first] = captured.pullback.item_cotangents
+            self.subtrees.put(place, without_items(captured))
 
     def _open(self) -> tuple[TracedSum, list[Any]]:
         """The sum, and the rows of each run for each field that the request brings."""
         with self._lock:
             if self._opened is None:
                 model, summand = self._summand.value()
-                values, sums = self._values.value(), self._rows.value()
+                values = self._values.value()
                 inputs = fill([values[place] for place in self._message.inputs], self._kept)
-                sent = fill(sums[self._number] if sums else (), self._kept_rows)
-                self._opened = TracedSum(model, summand, self._replicas.fill(inputs)), sent
+                traced = TracedSum(model, summand, self._replicas.fill(inputs))
+                self._opened = traced, self._sent_here()
             return self._opened
+
+    def _sent_here(self) -> list[Any]:
+        sums = self._rows.value()
+        return fill(sums[self._number] if sums else (), self._kept_rows)
 
 
 def fill(values: Iterable[Any], parcels: Mapping[int, Unopened]) -> list[Any]:
@@ -177,15 +186,25 @@ class Unit(NamedTuple):
 
     def run(self, data: Sequence[Any], call: str, running: Container[str]) -> None:
         """Evaluates its blocks until nobody waits for the call any more."""
-        try:
-            for place, items in enumerate(data, self.start):
-                if call not in running:
-                    raise CannotFinish("abandoned")
-                self.job.run(place, items)
-        except CannotFinish:
-            raise
-        except BaseException as error:  # an exit or a StopIteration would end the event loop
-            raise failed(error) from error
+        run_unit(enumerate(data, self.start), self.job.run, call, running)
+
+
+def run_unit(
+    parts: Iterable[tuple[int, Any]],
+    run: Callable[[int, Any], None],
+    call: str,
+    running: Container[str],
+) -> None:
+    """Runs the parts of a unit, each with its items, while somebody waits for the call."""
+    try:
+        for place, items in parts:
+            if call not in running:
+                raise CannotFinish("abandoned")
+            run(place, items)
+    except CannotFinish:
+        raise
+    except BaseException as error:  # an exit or a StopIteration would end the event loop
+        raise failed(error) from error
 
 
 def failed(error: BaseException) -> CannotFinish:

@@ -13,6 +13,7 @@ from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.nested import nested_sum
 from daskgrad.sums.node_sum import sum_of
+from daskgrad.sums.placed import Drawn, Placed
 from daskgrad.sums.sources import Source, read_once
 from daskgrad.sums.zipping import (
     Items,
@@ -190,7 +191,8 @@ def add_up(
         return nested_sum(model.fun, model.name, terms, shared)
     sources = as_sources(items, argument, slices)
     if not holds_nodes(sources):
-        return reduction(model, cut_alike(sources, grainsize, slices), shared, is_zip, summation)
+        cut = cut_alike(sources, grainsize, slices)
+        return scaled(reduction(model, cut, shared, is_zip, summation), cut, name)
     parts = [source.one_by_one() for source in sources]
     terms = terms_of(parts, is_zip, slices, grainsize)
     return sum([CallNode(model, (term, *shared), {}) for term in terms], summation, name)
@@ -205,7 +207,18 @@ def count_of(items: Any) -> Any:
     items = side_by_side(items)[0]
     if hasattr(type(items), "foldby"):
         return read_once(items).count().to_delayed(optimize_graph=False)
+    if isinstance(items, Placed):
+        return items.population
     return len(items.primal if isinstance(items, Variable) else items)
+
+
+def scaled(total: ReductionNode, items: Items, name: str | None) -> Node:
+    """A sum over drawn items divided by the fraction that was drawn; any other sum unchanged."""
+    drawn = [each for each in items.placed if isinstance(each, Drawn)]
+    if not drawn:
+        return total
+    fraction = len(drawn[0]) / drawn[0].population
+    return CallNode(MEAN._replace(name=name or "scale"), (total, fraction), {})
 
 
 def reduction(

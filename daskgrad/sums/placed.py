@@ -64,3 +64,12 @@ class Placed(OnlyItems, ABC):
     @abstractmethod
     def restore(self) -> None:
         """Places again what the cluster has lost."""
+
+    @property
+    def population(self) -> int:
+        """How many items a sum is over, or estimates the sum of."""
+        return len(self)
+
+
+class Drawn(Placed):
+    """Some of the items that were placed: sums over them are scaled to all of these."""

@@ -15,7 +15,7 @@ import numpy as np
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
 from daskgrad.sums.cutting import as_block, as_items, describe_items
-from daskgrad.sums.placed import Placed
+from daskgrad.sums.placed import Drawn, Placed
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe
@@ -106,6 +106,28 @@ class PlacedSource(Source):
         return [tasks.add(tasks.key("value", name), as_slice, each) for each in held]
 
 
+class DrawnSource(PlacedSource):
+    """Items that were drawn from placed ones. A task graph gets them from this process."""
+
+    kind = "what was drawn from placed items"
+    is_here = True
+
+    @property
+    def starts(self) -> tuple[int, ...] | None:  # type: ignore[override]
+        return self.placed.starts if self._slices else None
+
+    @property
+    def items(self) -> Any:  # type: ignore[override]
+        return self.placed.items
+
+    def cut(self, starts: Sequence[int]) -> list[Any]:
+        blocks = Source.cut(self, starts)
+        return list(map(as_slice, blocks)) if self._slices else blocks
+
+    def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
+        return Source.data(self, tasks, blocks, name, used_twice)
+
+
 class ComputedSource(Source):
     """A list of Delayed objects or futures, each an item; ``prepare`` is applied to each block."""
 
@@ -174,7 +196,7 @@ def as_source(items: Any, argument: str, slices: bool) -> Source:
         if there are no items, or the rows of a dask Array are not counted yet.
     """
     if isinstance(items, Placed):
-        return PlacedSource(items, slices)
+        return (DrawnSource if isinstance(items, Drawn) else PlacedSource)(items, slices)
     if isinstance(items, Variable):
         require_items_in(items, argument)
         items.own_arrays()  # blocks may be used later than the call that records them

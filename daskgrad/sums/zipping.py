@@ -16,7 +16,7 @@ from daskgrad.models.failures import Partition
 from daskgrad.models.model import inside_model
 from daskgrad.sums.block_tasks import First
 from daskgrad.sums.cutting import Grainsize, aligned_grainsize, as_items, slice_size
-from daskgrad.sums.placed import Placed
+from daskgrad.sums.placed import Drawn, Placed
 from daskgrad.sums.sources import NodeSource, PlacedSource, Source, as_source
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.tuples import as_slice
@@ -261,6 +261,11 @@ def terms_of(parts: Sequence[Any], is_zip: bool, slices: bool, grainsize: Grains
 
 def nested_part(items: Any, argument: str) -> Any:
     """A collection inside a model: values, or boxes in their places."""
+    if isinstance(items, Drawn):
+        raise TypeError(
+            f"{argument} is {items!r}, and stands inside a model, where sums are not scaled to all "
+            f"items; draw outside of models"
+        )
     if isinstance(items, Placed):
         return items.items
     if not is_boxed(items):

@@ -4,8 +4,10 @@ So a row of numbers and its label are one item of a sum, and a run of these item
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import optree
 
 from daskgrad.values.cotangents import nbytes
@@ -43,6 +45,27 @@ optree.register_pytree_node(
     lambda _, columns: Tuples(columns),
     namespace=NAMESPACE,
 )
+
+
+def take(items: Any, places: np.ndarray) -> Any:
+    """The items at these places, in new arrays and lists."""
+    if isinstance(items, Tuples):
+        return Tuples([take(column, places) for column in items.columns])
+    if isinstance(items, np.ndarray):
+        return items[places]
+    return [items[place] for place in places.tolist()]
+
+
+def join(parts: Sequence[Any]) -> Any:
+    """Items of one kind, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], Tuples):
+        columns = zip(*[part.columns for part in parts], strict=True)
+        return Tuples([join(column) for column in columns])
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    return [*chain.from_iterable(parts)]
 
 
 def columns_of(items: Any) -> tuple:
