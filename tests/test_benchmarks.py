@@ -172,14 +172,23 @@ def test_placing_has_all_kinds_of_items_and_its_peers(tmp_path):
     assert len(content["claims"]) == 6
 
 
+def test_minibatches_compares_clusters_with_one_process(tmp_path):
+    _, content = run("minibatches", tmp_path)
+    names = {"one process", "one worker", "two workers"}
+    assert all(names <= set(each) for each in content["programs"])
+    assert "two workers, matrix sent" in content["programs"][0]
+    assert len(content["claims"]) == 2
+
+
 def test_gathers_measures_time_and_memory_of_all_programs(tmp_path):
     printed, content = run("gathers", tmp_path)
     programs = {each["program"]: each for each in content["programs"]}
-    assert set(programs) == {"terms", "rows", "intercepts"}
+    assert set(programs) == {"terms", "terms as rows", "rows", "intercepts"}
     for name, each in programs.items():
         assert name in printed
         assert each["seconds"] > 0.0
-        assert each["arrays"] >= 1.0 or name == "intercepts", "a gradient is an array"
+        is_array = name not in ("intercepts", "terms as rows")
+        assert each["arrays"] >= 1.0 or not is_array, "a gradient is an array"
 
 
 def test_steps_with_rows_have_their_peers(tmp_path):

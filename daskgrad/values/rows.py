@@ -362,10 +362,22 @@ def add_at(array: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
 def merge(first: Rows, second: Rows) -> Any:
     """The sum of two: rows, or an array if the rows are many and nobody asked for rows."""
     is_asked = first.is_asked or second.is_asked
-    first, second = aligned(first, second)
-    if not is_asked and are_many(len(first.indices), first._dims):
+    first, second = alike(first, second)
+    indices = np.concatenate([first.indices, second.indices])
+    order = np.argsort(indices, kind="stable")
+    ordered = indices[order]
+    is_second = np.zeros(len(ordered), bool)  # of two of one index
+    np.equal(ordered[1:], ordered[:-1], out=is_second[1:])
+    places = np.flatnonzero(is_second)
+    if not is_asked and are_many(len(ordered) - len(places), first._dims):
         return first.to_dense() + second.to_dense()
-    return first.with_values(first.values + second.values)
+    dtype = np.result_type(first.dtype, second.dtype)
+    values = np.concatenate([first.values, second.values], dtype=dtype)
+    if not len(places):
+        return loose_rows(first.shape, first.axes, ordered, values[order], is_asked)
+    both = values[order[~is_second]]
+    both[places - np.arange(1, len(places) + 1)] += values[order[places]]
+    return loose_rows(first.shape, first.axes, ordered[~is_second], both, is_asked)
 
 
 def alike(first: Rows, second: Rows) -> tuple[Rows, Rows]:
