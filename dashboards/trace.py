@@ -9,6 +9,7 @@ from typing import Any
 
 from daskgrad.dashboards.recorder import Recorder, Task
 
+APART = 1_000  # from one process to the next: a thread with its number would be its main thread
 CALLS = 100_000  # the first number of the rows of direct calls, one for each sum
 
 
@@ -24,7 +25,7 @@ def trace_events(recorder: Recorder) -> dict[str, Any]:
 
 def events(recorder: Recorder) -> Iterator[dict[str, Any]]:
     workers = list(dict.fromkeys([each.worker for each in (*recorder.tasks, *recorder.calls)]))
-    numbers = {worker: number for number, worker in enumerate(workers, 1)}
+    numbers = {worker: APART * number for number, worker in enumerate(workers, 1)}
     for worker, number in numbers.items():
         yield metadata("process_name", number, 0, worker or "not run")
     threads: dict[tuple[str, int], int] = {}
