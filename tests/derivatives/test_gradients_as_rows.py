@@ -91,6 +91,9 @@ FORMS = {
     "the transpose of rows": lambda w: w[S].T,
     "np.transpose": lambda w: np.transpose(w, (1, 0))[T],
     "np.transpose, from the end": lambda w: np.transpose(w, (-1, -2))[T],
+    "np.swapaxes": lambda w: np.swapaxes(w, 0, -1)[T],
+    "np.moveaxis": lambda w: np.moveaxis(w[S], -1, 0)[T],
+    "the matrix transpose": lambda w: np.linalg.matrix_transpose(w)[T],
     "plain NumPy's transpose": lambda w: numpy.transpose(w)[T],
     "a loop": lambda w: np.stack([w[k] * (k + 1.0) for k in (1, 5, 1)]),
     "an iteration": lambda w: sum([row * row for row in w[S]]),
@@ -183,6 +186,8 @@ CUBES = {
     "the last": lambda c: c[..., [1, 1, 5]],
     "an integer in the middle": lambda c: c[:, 2],
     "transposed": lambda c: np.transpose(c, (2, 0, 1))[[1, 1, 5], 2],
+    "axes swapped": lambda c: np.swapaxes(c, 2, 0)[[1, 1, 5], :, 2],
+    "axes moved": lambda c: np.moveaxis(c, (0, 1), (2, 0))[2, [1, 1, 3]],
     "rows, transposed": lambda c: np.transpose(c[[0, 3]], (2, 0, 1))[[1, 1, 5]],
     "in steps": lambda c: c[[0, 3, 3]][:, 1:4][..., [5, 2]],
 }

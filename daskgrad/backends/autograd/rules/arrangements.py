@@ -160,8 +160,6 @@ def array_from_args(array_args: tuple, array_kwargs: dict, *args: Any) -> Any:
 
 
 declare(anp.expand_dims, anp.squeeze, keywords="axis")
-declare(anp.moveaxis, keywords="source destination")
-declare(anp.swapaxes, keywords="axis1 axis2")
 declare(anp.array_split, anp.split, keywords="indices_or_sections axis")
 declare(anp.vsplit, anp.dsplit, keywords="indices_or_sections")
 declare(numpy_wrapper.make_diagonal, keywords="offset axis1 axis2")

@@ -12,6 +12,7 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 from autograd.core import primitive_jvps, vspace
+from autograd.numpy import linalg
 from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vjps import untake
 from autograd.tracer import isbox
@@ -225,6 +226,27 @@ def _transpose_axes(a: Any, axes: Any = None) -> tuple[Any, tuple[int, ...]]:
     return a, tuple([int(axis) % ndim for axis in given])
 
 
+def swapaxes_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    return moved(np.swapaxes, *args, **kwargs)
+
+
+def moveaxis_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    return moved(np.moveaxis, *args, **kwargs)
+
+
+def matrix_transpose_rule(
+    argnums: tuple, ans: Any, args: tuple, kwargs: dict
+) -> Callable[[Any], tuple]:
+    return moved(np.matrix_transpose, *args)
+
+
+def moved(move: Callable, a: Any, *args: Any, **kwargs: Any) -> Transposition:
+    """The pullback of a function that changes the order of axes: which one, it shows itself on an
+    array whose axes have the lengths 0, 1, 2 ..."""
+    shown = move(np.empty(range(np.ndim(plain(a)))), *args, **kwargs)
+    return Transposition(vspace(a), shown.shape)
+
+
 def _take_index(
     a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise"
 ) -> tuple[Any, Any]:
@@ -271,3 +293,16 @@ declare(
     tangent=primitive_jvps[anp.transpose],
     keywords="axes",
 )
+declare(
+    anp.swapaxes,
+    adjoint=swapaxes_rule,
+    tangent=primitive_jvps[anp.swapaxes],
+    keywords="axis1 axis2",
+)
+declare(
+    anp.moveaxis,
+    adjoint=moveaxis_rule,
+    tangent=primitive_jvps[anp.moveaxis],
+    keywords="source destination",
+)
+declare(linalg.matrix_transpose, anp.matrix_transpose, adjoint=matrix_transpose_rule)

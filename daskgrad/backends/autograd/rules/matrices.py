@@ -171,11 +171,6 @@ def trace(x: Any, *, offset: int = 0, dtype: Any = None) -> Any:
     return anp.trace(x, offset, -2, -1, dtype)
 
 
-@equivalent(linalg.matrix_transpose, anp.matrix_transpose)
-def matrix_transpose(x: Any) -> Any:
-    return anp.swapaxes(x, -1, -2)
-
-
 for fun, twin, keywords in (
     (linalg.cross, anp.cross, "axis"),
     (linalg.outer, anp.outer, ""),
