@@ -31,7 +31,6 @@ from hosts import cluster, hosted, in_rounds
 from report import at_least, finish, options, ratio, table
 
 WORK = (0, 10, 50, 100)  # products of matrices
-PRODUCT = 100.0  # microseconds that one takes, roughly
 DRAWN, ITEMS, STEPS = 32, 1024, 5
 HERE, ONE, TWO, SENT = "one process", "one worker", "two workers", "two workers, matrix sent"
 
@@ -41,7 +40,7 @@ Run = Callable[[int], float]
 def term(item: Any, W: Any, work: int) -> Any:
     rows, x = item
     h = np.outer(W[rows] @ x, x)
-    mixing = np.outer(x, x) / 100.0
+    mixing = np.outer(x, x) / 1e4
     for _ in range(work):
         h = np.tanh(h @ mixing)
     return np.sum(h**2)

@@ -139,7 +139,7 @@ def test_a_constant_array_stays_behind_too(client, sent, monkeypatch):
     assert [each > 0 for each in sent] == [True, True, False, False, False, False]
 
 
-def test_workers_that_are_killed_or_new_get_the_array_again(frail):
+def test_workers_may_be_killed_new_or_retired(frail):
     with dg.place(ITEMS) as shards:
         params = replicated()
 
@@ -151,6 +151,7 @@ def test_workers_that_are_killed_or_new_get_the_array_again(frail):
                 time.sleep(1.1)  # until the connection looks which workers there are
             if step == 6:
                 assert len(shards.plan) == 2
+                frail.retire_workers([shards.plan[0].worker], close_workers=True)
 
         assert_trained(train(shards, params, 8, between), params, 8)
 
