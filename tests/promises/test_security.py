@@ -327,6 +327,7 @@ UNPICKLED = {  # module -> what it loads, and why that came over Dask's own chan
     "resident.worker_sums": "the replies of the workers that a worker has passed a call on to",
     "resident.messages": "lists in a task's data, and what the modules around it unpack",
     "resident.parcels": "a value that came with a call, at its first use",
+    "resident.worker_replicas": "an array, or what changed of it, that came with a call",
     "resident.worker_plugin": "what a worker is asked to do: an argument of its handler",
 }
 
