@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskgrad.optim.leaves import Leaf, leaves_of, pairs_of
-from daskgrad.resident.replicas import replicated_of, require_no_reader
+from daskgrad.resident.replicas import changing
 from daskgrad.values.descriptions import describe
 from daskgrad.values.rows import Rows
 
@@ -74,19 +74,14 @@ class Optimiser(abc.ABC):
         pairs = pairs_of(params, gradients)
         require_state(state, "step", (), "i", "")
         for leaf, _ in pairs:
-            require_no_reader(leaf.array)
             for slot in self.slots:
                 require_state(state, leaf.key(slot), leaf.array.shape, "f", leaf.path)
             if self.counts_steps:
                 require_state(state, leaf.key("steps"), leaf.array.shape, "i", leaf.path, True)
         rate = rate_at(self.rate, int(state["step"]))
-        state["step"] += 1
-        for leaf, gradient in pairs:
-            replicated = replicated_of(leaf.array)
-            if replicated is None:
-                self._step(leaf, gradient, rate, state)
-                continue
-            with replicated.changing(gradient if isinstance(gradient, Rows) else None):
+        with changing([(leaf.array, gradient) for leaf, gradient in pairs]):
+            state["step"] += 1
+            for leaf, gradient in pairs:
                 self._step(leaf, gradient, rate, state)
 
     def _step(self, leaf: Leaf, gradient: np.ndarray | Rows, rate: float, state: State) -> None:

@@ -17,7 +17,7 @@ from daskgrad.resident.messages import Frames, frame_message, frame_messages, un
 from daskgrad.resident.replicas import Replicated, replicated_in
 from daskgrad.resident.requests import Request, SpreadSum, Tree
 from daskgrad.resident.worker_plugin import abandoning, call_worker
-from daskgrad.resident.worker_replicas import Version
+from daskgrad.resident.worker_replicas import Version, frame_versions
 from daskgrad.resident.worker_sums import (
     CannotFinish,
     Result,
@@ -96,6 +96,9 @@ class Call:
                 raise ArrayTermsError(reply["number"])
             case "late":
                 raise TimeoutError(f"{self._names()} took longer than {limit_named('evaluation')}")
+        if reply["status"] == "no replicas":
+            unknown = {each.name: None for each in self._replicated}
+            self._connection.note_versions(reply["address"], unknown)
         self._connection.look_again([each.spread for each in self._sums], reply)
         if reply["status"] == "lost" and self._connection.gone([reply["address"]]):
             self._deaths += 1
@@ -135,12 +138,12 @@ class Attempt:
     def __init__(self, connection: Connection, request: Request, replicated: Sequence[Replicated]):
         self._connection = connection
         self._replicated = replicated
-        self._got_arrays: list[str] = []  # workers; perhaps while these change, if this is given up
         self._client = connection.client
         self._name = f"{connection.name}-{next(numbers)}"
         self.plan = request.plan
         self._request = request
         self._point = frame_message(request.point)
+        self._versions = {tree.address: self._versions_for(tree) for tree in request.plan.trees}
         self._future: Together | None = Together(
             self._client, [partial(self._ask, tree) for tree in self.plan.trees]
         )
@@ -159,7 +162,7 @@ class Attempt:
         versions = {each.name: each.version for each in self._replicated}
         for address in self.plan.addresses:
             self._connection.sent(address, self._request.needed(address))
-            self._connection.brought(address, versions)
+            self._connection.note_versions(address, versions)
         return results
 
     def _look(self) -> None:
@@ -178,18 +181,25 @@ class Attempt:
             point=self._point,
             parcels=frame_messages(self._lacking(tree.all_addresses)),
             rows=frame_messages({a: rows[a] for a in tree.all_addresses if a in rows}),
-            versions={each.name: self._versions(each, tree) for each in self._replicated},
+            versions=frame_versions(self._versions[tree.address]),
         )
         return unpack(result)
 
-    def _versions(self, each: Replicated, tree: Tree) -> Version:
-        """The version of an array that is used, and what a worker of the tree lacks of it."""
+    def _versions_for(self, tree: Tree) -> dict[str, Version]:
+        """The versions that are used, and what workers of the tree lack of them."""
+        return {each.name: self._version_for(each, tree) for each in self._replicated}
+
+    def _version_for(self, each: Replicated, tree: Tree) -> Version:
         known = [self._connection.version(a, each.name) for a in tree.all_addresses]
         versions = [version for version in known if version is not None]
-        updates = each.updates(min(versions) if len(versions) == len(known) else None)
-        if any([update.since is None for update in updates]):
-            self._got_arrays.extend(tree.all_addresses)
-        return each.version, [(u.since, u.to, frame_message(u.frames)) for u in updates]
+        oldest = min(versions) if len(versions) == len(known) else None
+        if oldest == each.version:
+            return [each.version, None, []]
+        since, frames = each.update(oldest)
+        if since is None:  # until there is an answer nobody knows who has got it
+            for address in tree.all_addresses:
+                self._connection.note_versions(address, {each.name: None})
+        return [each.version, since, frames]
 
     def _lacking(self, asked: Sequence[str]) -> dict[str, Frames]:
         """The parcels that one of these workers lacks."""
@@ -203,7 +213,6 @@ class Attempt:
     def abandon(self) -> None:
         """Tells the workers, once, that nobody waits; does not wait for their answers."""
         future, self._future = self._future, None
-        self._connection.forget_versions(self._got_arrays)
         if future is not None and self._client.status in CONNECTED:
             future.cancel()
             in_loop(self._client, self._tell_all)

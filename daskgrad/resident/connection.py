@@ -39,7 +39,7 @@ class Connection:
         self._users: weakref.WeakSet[Holdings] = weakref.WeakSet()
         self._spreads: dict[Any, Spread] = {}
         self._known: dict[str, dict[str, None]] = {}  # by worker, the parcels that it has
-        self._versions: dict[str, dict[str, int]] = {}  # by worker, of its replicas
+        self._versions: dict[str, dict[str, int | None]] = {}  # by worker, of replicas it may have
         self._workers: dict[str, int] = {}
         self._looked = -np.inf
         self._is_registered = False
@@ -81,8 +81,6 @@ class Connection:
                 each.require_open()
             if reply["status"] == "no parcels":
                 self._known.pop(reply["address"], None)
-            if reply["status"] == "no replicas":
-                self.forget_versions([reply["address"]])
             if reply["status"] == "no plugin":
                 self._is_registered = False
                 self._register()
@@ -105,13 +103,9 @@ class Connection:
         """The version of a replicated array that a worker has; None if it may have none."""
         return self._versions.get(address, {}).get(name)
 
-    def brought(self, address: str, versions: Mapping[str, int]) -> None:
-        """Notes that a worker has these versions now."""
+    def note_versions(self, address: str, versions: Mapping[str, int | None]) -> None:
+        """Notes that a worker has these versions now; None: it may have any, or none."""
         self._versions.setdefault(address, {}).update(versions)
-
-    def forget_versions(self, addresses: Iterable[str]) -> None:
-        for address in addresses:
-            self._versions.pop(address, None)
 
     def release(self, name: str) -> None:
         """Tells the workers that a replicated array is gone; waits for nobody.

@@ -18,67 +18,77 @@ import numpy as np
 from daskgrad.resident.messages import Frames, StandIn, pack
 from daskgrad.values.descriptions import describe
 from daskgrad.values.memory import canonical_leaf, require_room
-from daskgrad.values.rows import Rows
+from daskgrad.values.rows import Rows, loose_rows
 from daskgrad.values.trees import flatten, unflatten
 
+LOGGED = 256  # bytes that a change in the log takes beside its indices
 
-class Update(NamedTuple):
-    """What brings a copy from one version to another: the values of rows, or the whole array."""
+# The version that a copy must have at least, and the values of the entries that changed since; None
+# for any copy, or none, and the whole array.
+Update = tuple[int | None, Frames]
 
-    since: int | None  # None: from whatever there is
-    to: int
-    frames: Frames
+
+class Places(NamedTuple):
+    """Entries of some axes of an array, as in ``Rows``; ``cost`` is that of sending them."""
+
+    axes: tuple[int, ...]
+    indices: np.ndarray
+    cost: int
 
 
 class Replicated:
-    """What is known here of a replicated array: its version, and its latest changes.
+    """What is known here of a replicated array: its version, and which entries changed lately.
 
-    ``readers`` are the calls that are being evaluated with it.
+    The user's array shows the memory of ``owner``, which is writeable. So whoever asks whether an
+    array may change (purity, values that are views of arguments) finds that this one may.
     """
 
-    def __init__(self, array: np.ndarray):
+    def __init__(self, owner: np.ndarray):
         self.name = uuid.uuid4().hex
         self.version = 0
-        self._array = weakref.ref(array)
-        self._room = array.nbytes
-        self._changes: deque[tuple[int, Rows]] = deque()  # by the version that each one made
-        self._readers = 0
-        self._lock = threading.Lock()
+        self._owner = owner
+        self._log: deque[Places] = deque()  # what each of the latest versions changed
+        self._cost = 0  # of the log
+        self._is_sent = False
+        self._readers = 0  # evaluations that use it
+        self._lock = threading.RLock()  # the array may stand at several places of a pytree
 
     @contextlib.contextmanager
-    def changing(self, entries: Rows | None) -> Iterator[None]:
-        """The array is writeable; a new version afterwards, in which these entries are new."""
-        array = self._array()
-        assert array is not None
+    def without_readers(self) -> Iterator[None]:
+        """No evaluation begins meanwhile; RuntimeError if one is under way."""
         with self._lock:
-            self.require_no_reader()
-            array.setflags(write=True)
-            try:
-                yield
-            except BaseException:
-                entries = None  # what has changed is not known
-                raise
-            finally:
-                array.setflags(write=False)
-                self._note(array, entries)
+            if self._readers:
+                raise RuntimeError(
+                    f"a sum that uses a replicated array, {describe(self._owner)}, is being "
+                    f"evaluated; update the array when that evaluation has ended"
+                )
+            yield
 
-    def _note(self, array: np.ndarray, entries: Rows | None) -> None:
-        self.version += 1
-        if entries is None:
-            self._changes.clear()
+    @contextlib.contextmanager
+    def changing(self, array: np.ndarray, entries: Rows | None) -> Iterator[None]:
+        """The array is writeable; a new version afterwards, in which these entries are new."""
+        array.setflags(write=True)
+        try:
+            yield
+        except BaseException:
+            entries = None  # what has changed is not known
+            raise
+        finally:
+            array.setflags(write=False)
+            self._note(entries)
+
+    def _note(self, entries: Rows | None) -> None:
+        if entries is not None and not len(entries.indices):
             return
-        changed = Rows(array.shape, entries.axes, entries.indices.copy(), entries.gather(array))
-        self._changes.append((self.version, changed))
-        while sum([rows.nbytes for _, rows in self._changes]) > self._room:
-            self._changes.popleft()
-
-    def require_no_reader(self) -> None:
-        """Raises while an evaluation uses the array."""
-        if self._readers:
-            raise RuntimeError(
-                f"a sum that uses a replicated array, {describe(self._array())}, is being "
-                f"evaluated; update the array when that evaluation has ended"
-            )
+        self.version += 1
+        if entries is None or not self._is_sent:
+            self._log.clear()
+            self._cost = 0
+            return
+        self._log.append(Places(entries.axes, entries.indices.copy(), entries.nbytes + LOGGED))
+        self._cost += self._log[-1].cost
+        while self._cost > self._owner.nbytes:  # then the array is the shorter message
+            self._cost -= self._log.popleft().cost
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
@@ -91,15 +101,17 @@ class Replicated:
             with self._lock:
                 self._readers -= 1
 
-    def updates(self, since: int | None) -> list[Update]:
-        """What brings copies of this version, and later ones, up to date."""
-        if since == self.version:
-            return []
-        oldest = self.version - len(self._changes)
-        if since is None or since < oldest:
-            return [Update(None, self.version, pack(self._array()))]
-        changes = [(to, rows) for to, rows in self._changes if to > since]
-        return [Update(to - 1, to, pack((rows.axes, *rows.arrays))) for to, rows in changes]
+    def update(self, since: int | None) -> Update:
+        """What brings copies of this version, and of later ones, up to date."""
+        self._is_sent = True
+        missed = len(self._log) + 1 if since is None else self.version - since
+        log = list(self._log)[-missed:]
+        axes = log[0].axes if log else ()
+        if since is None or missed > len(log) or any([each.axes != axes for each in log]):
+            return None, pack(self._owner)
+        indices = np.unique(np.concatenate([each.indices for each in log]))
+        values = loose_rows(self._owner.shape, axes, indices, indices).gather(self._owner)
+        return since, pack((axes, indices, values))
 
 
 _known: dict[int, tuple[weakref.ref, Replicated]] = {}  # by the array's id
@@ -126,6 +138,10 @@ def replicate(array: Any) -> np.ndarray:
     worker that is new, or has lost its copy, gets the array again. An update by a dense gradient,
     or by more rows than the array has, is the whole array. The copies are released with the array.
 
+    To go on with saved numbers, replicate these: ``W = dg.replicate(np.load(file))``. What holds
+    the array while it changes, a pullback or a lazy ``dg.value``, sees the new numbers, as with any
+    array that is changed in place.
+
     Parameters
     ----------
     array:
@@ -136,7 +152,8 @@ def replicate(array: Any) -> np.ndarray:
     TypeError
         if it is anything else.
     RuntimeError
-        by ``update``, while another thread evaluates a sum with it.
+        by ``update``, while another thread calls a function of ``value_and_grad``, ``grad`` or
+        ``per_item`` with it, over placed items.
     """
     if type(array) not in (np.ndarray, np.memmap) or array.dtype.kind not in "biufc":
         raise TypeError(
@@ -144,9 +161,10 @@ def replicate(array: Any) -> np.ndarray:
             f"large arrays of a pytree, one by one"
         )
     require_room(array)
-    own = canonical_leaf(np.array(array, order="C", subok=False))
+    owner = canonical_leaf(np.array(array, order="C", subok=False))
+    own = owner.view()
     own.setflags(write=False)
-    key, replicated = id(own), Replicated(own)
+    key, replicated = id(own), Replicated(owner)
 
     def forget(_: weakref.ref) -> None:
         _known.pop(key, None)
@@ -168,11 +186,23 @@ def replicated_of(array: Any) -> Replicated | None:
     return None if found is None else found[1]
 
 
-def require_no_reader(array: Any) -> None:
-    """Raises if an array is replicated, and used in an evaluation."""
-    replicated = replicated_of(array)
-    if replicated is not None:
-        replicated.require_no_reader()
+@contextlib.contextmanager
+def changing(changes: Iterable[tuple[np.ndarray, Any]]) -> Iterator[None]:
+    """Those of the arrays that are replicated are writeable; each is given with its gradient, whose
+    entries are new afterwards.
+
+    RuntimeError, before any of them changes, if an evaluation uses one.
+    """
+    found = [(replicated_of(array), array, gradient) for array, gradient in changes]
+    known = [(each, array, gradient) for each, array, gradient in found if each is not None]
+    known.sort(key=lambda change: change[0].name)  # so that threads do not wait for each other
+    with contextlib.ExitStack() as stack:
+        for each, _, _ in known:
+            stack.enter_context(each.without_readers())
+        for each, array, gradient in known:
+            rows = gradient if isinstance(gradient, Rows) else None
+            stack.enter_context(each.changing(array, rows))
+        yield
 
 
 def replicated_in(values: Iterable[Any]) -> list[Replicated]:

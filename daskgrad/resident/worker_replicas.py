@@ -1,6 +1,6 @@
 """Worker replicas: the copies of replicated arrays that one worker keeps."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +11,9 @@ from daskgrad.values.protection import read_only
 from daskgrad.values.rows import Rows
 from daskgrad.values.trees import map_leaves
 
-# The version of an array that a call uses, and (since, to, frames) of each update.
-Version = tuple[int, Sequence[tuple[int | None, int, Frames]]]
+# The version of an array that a call uses, and an update to it (``replicas.Update``), whose frames
+# may be left out. A list, since Dask looks for frames in lists and dicts alone.
+Version = list[Any]
 
 
 class Replica(NamedTuple):
@@ -31,21 +32,24 @@ class Replicas:
     def receive(self, versions: Mapping[str, Version], is_shared: bool) -> bool:
         """Brings copies up to date; whether all are of the versions that are wanted.
 
-        Updates that a copy has had, and those of which an earlier one is missing, are left out.
+        An update that a copy has had, or that is for a later one than it is, is left out.
         ``is_shared``: messages share memory with the arrays of the client.
         """
-        for name, (version, updates) in versions.items():
-            for since, to, frames in updates:
-                self._update(name, since, to, copy_frames(frames) if is_shared else frames)
-            if name not in self._kept or self._kept[name].version != version:
-                return False
-        return True
+        for name, (version, since, frames) in versions.items():
+            if frames:
+                self._update(name, version, since, copy_frames(frames) if is_shared else frames)
+        return all(
+            [
+                name in self._kept and self._kept[name].version == versions[name][0]
+                for name in versions
+            ]
+        )
 
-    def _update(self, name: str, since: int | None, to: int, frames: Frames) -> None:
+    def _update(self, name: str, to: int, since: int | None, frames: Frames) -> None:
         kept = self._kept.get(name)
         if since is None and (kept is None or kept.version < to):
             self._kept[name] = Replica(own_array(frames), to)
-        elif kept is not None and kept.version == since:
+        elif since is not None and kept is not None and since <= kept.version < to:
             del self._kept[name]  # unless it is brought up to date
             axes, indices, values = canonical(unpack(frames))
             Rows(kept.array.shape, axes, indices, values).scatter(kept.array, values)
@@ -69,8 +73,8 @@ def own_array(frames: Frames) -> np.ndarray:
 
 
 def frame_versions(versions: Mapping[str, Version]) -> dict[str, Version]:
-    """Versions as a message to a further worker holds them."""
+    """Versions as a message holds them."""
     return {
-        name: (version, [(since, to, frame_message(frames)) for since, to, frames in updates])
-        for name, (version, updates) in versions.items()
+        name: [version, since, frame_message(frames)]
+        for name, (version, since, frames) in versions.items()
     }
