@@ -157,8 +157,8 @@ def replicate(array: Any) -> np.ndarray:
     """
     if type(array) not in (np.ndarray, np.memmap) or array.dtype.kind not in "biufc":
         raise TypeError(
-            f"dg.replicate takes an array of numbers; found {describe(array)}; replicate the "
-            f"large arrays of a pytree, one by one"
+            f"dg.replicate takes a plain array of numbers; found {describe(array)}, of type "
+            f"{type(array).__name__}; replicate the large arrays of a pytree, one by one"
         )
     require_room(array)
     owner = canonical_leaf(np.array(array, order="C", subok=False))

@@ -20,12 +20,14 @@ from daskgrad.values.tuples import take
 class Sample(Drawn):
     """Items drawn from placed ones, without replacement; made by ``Shards.sample``.
 
-    ``indices`` are theirs among all items, ascending. Sums over a sample are scaled: they estimate
-    the sum over all items without bias, and the mean is that of the sample.
+    ``indices`` are theirs among all items, ascending: where an error names item ``n``, it is
+    ``indices[n]`` of these. Sums over a sample are scaled, and so floats: they estimate the sum
+    over all items without bias, and the mean is that of the sample.
     """
 
     def __init__(self, shards: Any, indices: np.ndarray, slices: bool = False):
         self._shards = shards
+        self._population = len(shards)
         self.indices = indices
         self._are_slices = slices
         self.grainsize, self.slice_size = shards.grainsize, shards.slice_size
@@ -38,7 +40,7 @@ class Sample(Drawn):
 
     @property
     def population(self) -> int:
-        return len(self._shards)
+        return self._population
 
     @property
     def array_valued(self) -> dict[Any, None]:  # type: ignore[override]

@@ -13,7 +13,7 @@ from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.nested import nested_sum
 from daskgrad.sums.node_sum import sum_of
-from daskgrad.sums.placed import Drawn, Placed
+from daskgrad.sums.placed import Drawn
 from daskgrad.sums.sources import Source, read_once
 from daskgrad.sums.zipping import (
     Items,
@@ -88,7 +88,8 @@ def map_sum(
         if ``items`` is anything else, items or arguments hold iterators, terms are not numbers, or
         the name is not a string.
     """
-    return add_up(model, items, "items", shared, grainsize, summation, name, slices=False)
+    total = add_up(model, items, "items", shared, grainsize, summation, name, slices=False)
+    return scaled(total, items, name)
 
 
 def map_mean(
@@ -106,10 +107,10 @@ def map_mean(
     a bag are counted in tasks beside the sum's. The mean of integers and booleans is a float. All
     items count equally: a weighted mean is a quotient of two sums.
     """
-    total = map_sum(model, items, *shared, grainsize=grainsize, summation=summation, name=name)
+    total = add_up(model, items, "items", shared, grainsize, summation, name, slices=False)
     if not isinstance(total, Node):
         return divide_leaves(total, count_of(items))
-    return CallNode(MEAN._replace(name=name or MEAN.name), (total, count_of(items)), {})
+    return divided(total, count_of(items), name or MEAN.name)
 
 
 def reduce_sum(
@@ -139,7 +140,8 @@ def reduce_sum(
     memory layout, which pandas may change when a partition moves): with "auto" on neither workers
     nor scheduler. What is zipped with placed items is cut as these are.
     """
-    return add_up(partial_sum, sliced, "sliced", shared, grainsize, summation, name, slices=True)
+    total = add_up(partial_sum, sliced, "sliced", shared, grainsize, summation, name, slices=True)
+    return scaled(total, sliced, name)
 
 
 def sum(nodes: Iterable[Node], summation: Summation = "pairwise", name: str | None = None) -> Node:
@@ -192,7 +194,7 @@ def add_up(
     sources = as_sources(items, argument, slices)
     if not holds_nodes(sources):
         cut = cut_alike(sources, grainsize, slices)
-        return scaled(reduction(model, cut, shared, is_zip, summation), cut, name)
+        return reduction(model, cut, shared, is_zip, summation)
     parts = [source.one_by_one() for source in sources]
     terms = terms_of(parts, is_zip, slices, grainsize)
     return sum([CallNode(model, (term, *shared), {}) for term in terms], summation, name)
@@ -207,18 +209,19 @@ def count_of(items: Any) -> Any:
     items = side_by_side(items)[0]
     if hasattr(type(items), "foldby"):
         return read_once(items).count().to_delayed(optimize_graph=False)
-    if isinstance(items, Placed):
-        return items.population
     return len(items.primal if isinstance(items, Variable) else items)
 
 
-def scaled(total: ReductionNode, items: Items, name: str | None) -> Node:
+def scaled(total: Any, items: Any, name: str | None) -> Any:
     """A sum over drawn items divided by the fraction that was drawn; any other sum unchanged."""
-    drawn = [each for each in items.placed if isinstance(each, Drawn)]
+    drawn = [each for each in side_by_side(items) if isinstance(each, Drawn)]
     if not drawn:
         return total
-    fraction = len(drawn[0]) / drawn[0].population
-    return CallNode(MEAN._replace(name=name or "scale"), (total, fraction), {})
+    return divided(total, len(drawn[0]) / drawn[0].population, name or "scale")
+
+
+def divided(total: Any, divisor: Any, name: str) -> CallNode:
+    return CallNode(MEAN._replace(name=name), (total, divisor), {})
 
 
 def reduction(

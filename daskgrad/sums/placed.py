@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from daskgrad.graph.nodes import OnlyItems
 from daskgrad.sums.cutting import Block
 from daskgrad.tasks.task_graph import TaskGraph
@@ -65,11 +67,16 @@ class Placed(OnlyItems, ABC):
     def restore(self) -> None:
         """Places again what the cluster has lost."""
 
-    @property
-    def population(self) -> int:
-        """How many items a sum is over, or estimates the sum of."""
-        return len(self)
-
 
 class Drawn(Placed):
-    """Some of the items that were placed: sums over them are scaled to all of these."""
+    """Some of the items that were placed: sums over them are scaled to all of these.
+
+    ``indices`` are theirs among all, ascending.
+    """
+
+    indices: np.ndarray
+
+    @property
+    @abstractmethod
+    def population(self) -> int:
+        """How many items there are to draw from."""

@@ -5,7 +5,7 @@ Nothing here uses Python's own ``zip``, since the public ``zip`` has its name.
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from daskgrad.models.model import inside_model
 from daskgrad.sums.block_tasks import First
 from daskgrad.sums.cutting import Grainsize, aligned_grainsize, as_items, slice_size
 from daskgrad.sums.placed import Drawn, Placed
-from daskgrad.sums.sources import NodeSource, PlacedSource, Source, as_source
+from daskgrad.sums.sources import DrawnSource, NodeSource, PlacedSource, Source, as_source
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.tuples import as_slice
 
@@ -162,6 +162,7 @@ def as_sources(items: Any, argument: str, slices: bool) -> list[Source]:
 def cut_alike(sources: Sequence[Source], grainsize: Grainsize, slices: bool) -> Items:
     """Cuts sources at the same places: where one must be cut, or into runs of ``grainsize``."""
     require_sources_alike(sources)
+    require_one_sample([source.placed for source in sources if isinstance(source, DrawnSource)])
     count = sources[0].count
     if count is None:
         require_auto(grainsize, sources[0])
@@ -237,6 +238,17 @@ def require_one_length(counts: Sequence[int | None]) -> None:
             f"the zipped collections must have the same length; found lengths "
             f"{' and '.join(map(str, counts))}"
         )
+
+
+def require_one_sample(drawn: Sequence[Drawn]) -> None:
+    """Raises unless samples that are zipped have the same items of as many."""
+    for first, other in pairwise(drawn):
+        is_one = first.population == other.population
+        if not (is_one and np.array_equal(first.indices, other.indices)):
+            raise ValueError(
+                f"the zipped samples {first!r} and {other!r} are of different items; draw them "
+                f"with one seed from as many items each, or place these together"
+            )
 
 
 def holds_nodes(sources: Sequence[Source]) -> bool:

@@ -64,7 +64,7 @@ def join(parts: Sequence[Any]) -> Any:
         columns = zip(*[part.columns for part in parts], strict=True)
         return Tuples([join(column) for column in columns])
     if isinstance(parts[0], np.ndarray):
-        return np.concatenate(parts)
+        return np.concatenate(parts, dtype=parts[0].dtype)  # records stay records
     return [*chain.from_iterable(parts)]
 
 

@@ -106,6 +106,64 @@ def test_sums_are_scaled_without_bias_and_means_are_not():
     assert_same(evaluate("map_sum", everything), evaluate("map_sum", ROWS))
 
 
+def weighted(item, x):
+    return item[0] * term(item[1], x)
+
+
+@pytest.mark.parametrize("beside", ["a list", "an array", "a variable"])
+def test_what_stands_beside_a_sample_changes_no_scale(beside):
+    shards = dg.place(ROWS)
+    batch = shards.sample(30, 1)
+    weights = numpy.linspace(0.0, 1.0, 30)
+    terms = numpy.array([w * term(ROWS[n], X) for w, n in zip(weights, batch.indices, strict=True)])
+    of = {"a list": weights.tolist(), "an array": weights, "a variable": dg.variable(weights)}
+    zipped = dg.zip(of[beside], batch)
+    assert_allclose(dg.map_sum(weighted, zipped, X).compute(), terms.sum() * 10.0)
+    assert_allclose(dg.map_mean(weighted, zipped, X).compute(), terms.mean())
+    other = dg.zip(batch, of[beside])
+    total = dg.map_sum(lambda item, x: weighted(item[::-1], x), other, X)
+    assert_allclose(total.compute(), terms.sum() * 10.0)
+
+
+def test_samples_side_by_side_are_of_the_same_items():
+    one, two = dg.place(ROWS), dg.place(ROWS + 1.0)
+    pairs = dg.zip(one.sample(30, 1), two.sample(30, 1))
+    places = one.sample(30, 1).indices
+    found = dg.map_mean(lambda pair, x: np.sum(pair[1] - pair[0]) * x, pairs, 1.0).compute()
+    assert_allclose(found, numpy.mean(numpy.sum(ROWS[places] + 1.0 - ROWS[places], axis=1)))
+    for other in (two.sample(30, 2), dg.place(ROWS[:40]).sample(30, 1)):
+        with pytest.raises(ValueError, match=r"zipped samples <Sample: 30 of 300.*one seed"):
+            dg.map_sum(weighted, dg.zip(one.sample(30, 1), other), X)
+
+
+def test_an_error_counts_the_items_of_the_sample(client):
+    with dg.place(ROWS) as shards:
+        batch = shards.sample(30, 4)
+        wrong = ROWS[batch.indices[7]]
+
+        def broken(row, x):
+            if row[0] == wrong[0]:
+                raise ZeroDivisionError
+            return term(row, x)
+
+        with pytest.raises(ZeroDivisionError) as caught:
+            dg.grad(lambda x: dg.map_sum(broken, batch, x))(X)
+        assert "item 7" in caught.value.__notes__[0]
+
+
+def test_records_are_what_they_were(client):
+    numbers = numpy.arange(90.0)
+    records = numpy.rec.fromarrays([numbers, numbers**2], names="a,b")
+
+    def of_record(record, x):
+        return record.a * record.b * x
+
+    with dg.place(records, grainsize=8) as shards:
+        batch = shards.sample(30, 3)
+        found = dg.grad(lambda x: dg.map_sum(of_record, batch, x))(1.0)
+        assert_allclose(found, numpy.sum(numbers[batch.indices] ** 3) * 3)
+
+
 def test_the_mean_over_all_samples_is_the_sum():
     shards = dg.place(ROWS[:4])
     found = {}
@@ -301,4 +359,8 @@ def test_a_sample_inside_a_model_is_refused():
 
 
 def test_its_description():
+    shards = dg.place(ROWS)
+    batch = shards.sample(3)
+    shards.close()
+    assert repr(batch) == "<Sample: 3 of 300 placed items>"
     assert repr(dg.place(ROWS).sample(3)) == "<Sample: 3 of 300 placed items>"
