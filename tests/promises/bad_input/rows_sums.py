@@ -401,12 +401,12 @@ ROWS = {
     ("replicate", "array", "a list"): (
         lambda: dg.replicate([np.ones(3)]),
         TypeError,
-        r"dg.replicate takes an array of numbers; found list.*replicate the large arrays",
+        r"dg.replicate takes a plain array of numbers; found list.*replicate the large arrays",
     ),
     ("replicate", "array", "an array of objects"): (
         lambda: dg.replicate(np.array([None])),
         TypeError,
-        "takes an array of numbers; found object",
+        "takes a plain array of numbers; found object",
     ),
     ("place", "items", "a table"): (
         lambda: dg.place(pandas.DataFrame({"a": [1.0]})),
