@@ -95,8 +95,7 @@ class JobMessage(NamedTuple):
     ``summand`` is the digest of a parcel. ``inputs`` are the places of the shared inputs in the
     point, which has ``None`` for those in ``parcels``. ``kept_rows`` are the fields of the items
     that are parcels. ``key`` begins the keys of the items that the workers hold. ``drawn``: the sum
-    is over a sample of these, or over slices of one, and the first field of the items that are sent
-    says which.
+    is over a sample of these, or over slices of one.
     """
 
     summand: str

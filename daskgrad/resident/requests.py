@@ -133,10 +133,7 @@ class Request:
         rows = [[field[start:stop] for start, stop in bounds] for field in each.sent]
         numbers = map(each.field, range(len(rows)))
         fields, kept = self._set_aside(each, rows, numbers, needed)
-        if each.sample is None:
-            return WorkerItems(fields, kept)
-        kept = tuple([(place + 1, digest) for place, digest in kept])
-        return WorkerItems([list(map(tuple, drawn)), *fields], kept)
+        return WorkerItems(fields, list(map(tuple, drawn)), kept)
 
     def _set_aside(
         self,
@@ -173,18 +170,24 @@ class Request:
 class WorkerItems(NamedTuple):
     """The items of a sum for one worker: for each field the rows of each run of blocks.
 
+    ``drawn`` says, run by run, which of the items that it holds are in a sample (``DrawnRun``).
     ``kept`` are the fields that are parcels; ``fields`` has ``None`` for them.
     """
 
     fields: list[Any]
+    drawn: list[tuple]
     kept: InParcels
+
+    @property
+    def sent(self) -> tuple[list[Any], list[tuple]]:
+        return self.fields, self.drawn
 
 
 def pack_rows(sums: Sequence[Mapping[str, WorkerItems]]) -> dict[str, Frames]:
     """The rows of all sums, by worker."""
     there = dict.fromkeys(address for rows in sums for address in rows)
     return {
-        address: pack([rows[address].fields if address in rows else () for rows in sums])
+        address: pack([rows[address].sent if address in rows else ((), ()) for rows in sums])
         for address in there
     }
 

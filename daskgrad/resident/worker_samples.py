@@ -34,7 +34,7 @@ class SampledJob(Job):
 
     def prepare(self, threads: int) -> None:
         """Cuts what was drawn here into pieces."""
-        self._drawn: list[DrawnRun] = [DrawnRun(*each) for each in self._sent_here()[0]]
+        self._drawn: list[DrawnRun] = [DrawnRun(*each) for each in self._items_here()[1]]
         count = sum([len(each.indices) for each in self._drawn])
         most = power_of_two(max(1, count // (PIECES * threads if threads > 1 else 1)))
         self._pieces = [*self._cut(most)]
@@ -67,7 +67,7 @@ class SampledJob(Job):
 
     def run_piece(self, place: int, blocks: Sequence[Any]) -> None:
         """Evaluates a piece, whose items are in these blocks, and adds it to the partial sums."""
-        piece, (traced, (_, *sent)) = self._pieces[place], self._open()
+        piece, (traced, sent) = self._pieces[place], self._open()
         begin = time.perf_counter()
         start = piece.rank - self._drawn[piece.run].rank  # in the rows of its run
         rows = [field[piece.run][start : start + len(piece.indices)] for field in sent]

@@ -161,8 +161,13 @@ class Job:
             return self._opened
 
     def _sent_here(self) -> list[Any]:
+        fields, _ = self._items_here()
+        return fill(fields, self._kept_rows)
+
+    def _items_here(self) -> tuple[Sequence[Any], Sequence[tuple]]:
+        """What the request brings of the items (``requests.WorkerItems``)."""
         sums = self._rows.value()
-        return fill(sums[self._number] if sums else (), self._kept_rows)
+        return sums[self._number] if sums else ((), ())
 
 
 def fill(values: Iterable[Any], parcels: Mapping[int, Unopened]) -> list[Any]:
