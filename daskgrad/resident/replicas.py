@@ -138,9 +138,9 @@ def replicate(array: Any) -> np.ndarray:
     worker that is new, or has lost its copy, gets the array again. An update by a dense gradient,
     or by more rows than the array has, is the whole array. The copies are released with the array.
 
-    To go on with saved numbers, replicate these: ``W = dg.replicate(np.load(file))``. What holds
-    the array while it changes, a pullback or a lazy ``dg.value``, sees the new numbers, as with any
-    array that is changed in place.
+    To go on with saved numbers, replicate these: ``W = dg.replicate(np.load(file))``. A node that
+    has the array among its arguments, and is computed after an update, has the new numbers, as with
+    any array that is changed in place.
 
     Parameters
     ----------
