@@ -17,7 +17,7 @@ from daskgrad.models.model import inside_model
 from daskgrad.sums.block_tasks import First
 from daskgrad.sums.cutting import Grainsize, aligned_grainsize, as_items, slice_size
 from daskgrad.sums.placed import Drawn, Placed
-from daskgrad.sums.sources import DrawnSource, NodeSource, PlacedSource, Source, as_source
+from daskgrad.sums.sources import NodeSource, PlacedSource, Source, as_source
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.tuples import as_slice
 
@@ -162,14 +162,14 @@ def as_sources(items: Any, argument: str, slices: bool) -> list[Source]:
 def cut_alike(sources: Sequence[Source], grainsize: Grainsize, slices: bool) -> Items:
     """Cuts sources at the same places: where one must be cut, or into runs of ``grainsize``."""
     require_sources_alike(sources)
-    require_one_sample([source.placed for source in sources if isinstance(source, DrawnSource)])
     count = sources[0].count
     if count is None:
         require_auto(grainsize, sources[0])
         return Items(sources, range(sources[0].partitions or 0), slices)
-    for source in sources:
-        if isinstance(source, PlacedSource):
-            require_same_grainsize(grainsize, source.placed)
+    placed = [source.placed for source in sources if isinstance(source, PlacedSource)]
+    for each in placed:
+        require_same_grainsize(grainsize, each)
+    require_one_sample([each for each in placed if isinstance(each, Drawn)])
     starts = one_cut({source.starts for source in sources if source.starts is not None})
     if starts is None and slices and grainsize == "auto":
         starts = one_cut({source.own_starts for source in sources if source.own_starts})
