@@ -6,6 +6,8 @@ them on the dashboard by what ``distributed`` has for its own pages, but does no
 
 import functools
 import pathlib
+import time
+import weakref
 from typing import Any, NamedTuple
 
 import distributed.http.utils
@@ -25,7 +27,8 @@ from daskgrad.dashboards.pages.models import ModelsView
 from daskgrad.dashboards.pages.view import View
 from daskgrad.dashboards.recorder import Recorder
 
-UPDATE_EVERY = 500  # milliseconds
+UPDATE_EVERY = 500  # milliseconds, or less often: see ``Turns``
+SHARE = 0.02  # of the scheduler's time, for the updates of all open pages together
 
 
 class Page(NamedTuple):
@@ -69,7 +72,8 @@ def attach(scheduler: Scheduler, recorder: Recorder) -> None:
     variables["plots"] += [
         {"url": page.route, "name": f"Gradient: {page.name}"} for page in PAGES[1:]
     ]
-    documents = {f"/{page.route}": functools.partial(document, recorder, page) for page in PAGES}
+    fill, turns = functools.partial(document, recorder), Turns()
+    documents = {f"/{page.route}": functools.partial(fill, page, turns) for page in PAGES}
     application = BokehApplication(
         documents, scheduler, prefix=stock.prefix, template_variables=variables
     )
@@ -101,13 +105,34 @@ class Sheet(RequestHandler):
         self.finish(self._sheet)
 
 
+class Turns:
+    """When each open page of a scheduler is updated: the more there are, and the longer an update
+    takes, the less often, so that the scheduler has its time for tasks."""
+
+    def __init__(self) -> None:
+        self._due: weakref.WeakKeyDictionary[View, float] = weakref.WeakKeyDictionary()
+
+    def add(self, view: View) -> None:
+        self._due[view] = 0.0
+
+    def update(self, view: View) -> None:
+        """Updates a page, unless it is too early."""
+        if time.monotonic() < self._due[view]:
+            return
+        start = time.thread_time()
+        view.update()
+        took = time.thread_time() - start
+        self._due[view] = time.monotonic() + took * len(self._due) / SHARE
+
+
 def document(
-    recorder: Recorder, page: Page, scheduler: Any, extra: dict[str, Any], doc: Any
+    recorder: Recorder, page: Page, turns: Turns, scheduler: Any, extra: dict[str, Any], doc: Any
 ) -> None:
     """Fills a browser's document, and updates it as long as it is open."""
     view = page.view(recorder)
+    turns.add(view)
     doc.title = f"{page.name}: daskgrad"
     doc.template = templates.get_template("page.html")
     doc.template_variables.update(extra, tabs=PAGES, tab=page)
     doc.add_root(view.layout)
-    doc.add_periodic_callback(view.update, UPDATE_EVERY)
+    doc.add_periodic_callback(functools.partial(turns.update, view), UPDATE_EVERY)
