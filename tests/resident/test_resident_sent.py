@@ -366,10 +366,10 @@ def test_several_sums_of_one_model_are_told_apart_by_their_blocks(client):
 
 
 def test_rows_frames_are_those_of_the_columns():
-    frames = pack_rows(
-        [{"a": WorkerItems([[ROWS]], ())}, {"b": WorkerItems([None], ((0, "digest"),))}]
-    )
-    (((first,),), empty) = unpack(frames["a"])
-    assert_array_equal(first, ROWS)
-    assert not empty
-    assert unpack(frames["b"])[1] == [None]
+    kept = WorkerItems([None], [], ((0, "digest"),))
+    frames = pack_rows([{"a": WorkerItems([[ROWS]], [], ())}, {"b": kept}])
+    (fields, drawn), (others, _) = unpack(frames["a"])
+    assert_array_equal(fields[0][0], ROWS)
+    assert not drawn
+    assert not others
+    assert unpack(frames["b"])[1] == ([None], [])
