@@ -164,7 +164,7 @@ def test_the_pages_while_schools_are_fitted(opened, mounted, monkeypatch, capsys
             seen.update(re.findall(r"([\d,]+) direct calls", pages["gradient"].text()))
             time.sleep(1.0)
         fit.result()
-    assert len(seen) > 3, "the number goes up while the page is open"
+    assert len(seen) > 1, "the number goes up while the page is open, one of five that take turns"
     with mounted.as_current():
         dg.value_and_grad(graph)(X)
     total = f"{2 * ran.count:,} direct calls"
