@@ -8,6 +8,7 @@ random moment of the backward pass of a program, a hundred times, in programs th
 - graph: value and gradient of a graph of models; every model's pullback waits for all models;
 - pullback: of ``dg.vjp``, called after the forward pass has ended; what the worker held of that is
   lost, too;
+- loop: value and gradient of a loop of ``dg.scan``, in pieces that each keep some of four states;
 - placed sum: value and gradient of a sum over items that are on the workers, by direct calls; the
   models of a sum are pulled back one by one, so a kill hits forward passes as well.
 
@@ -49,7 +50,7 @@ import numpy
 from distributed import Client
 
 import daskgrad as dg
-from chaos_models import Line, array_graph, graph, point, read, sum_of_terms
+from chaos_models import Line, array_graph, graph, loop, point, read, sum_of_terms
 from hosts import cluster, plain_environment
 from report import Claim, at_least, at_most, finish, options, table
 
@@ -82,6 +83,10 @@ def pullback_of_graph(numbers: Sequence[int], path: Path) -> Run:
     return lambda: pullback(numpy.ones_like(value))
 
 
+def gradient_of_loop(numbers: Sequence[int], path: Path) -> Run:
+    return lambda: dg.value_and_grad(lambda x: loop(numbers, x, path))(point())
+
+
 def gradient_of_sum(numbers: Any, path: Path) -> Run:
     return lambda: dg.value_and_grad(lambda x: sum_of_terms(numbers, x, path))(point())
 
@@ -89,6 +94,7 @@ def gradient_of_sum(numbers: Any, path: Path) -> Run:
 PROGRAMS = (
     Program("graph", gradient_of_graph),
     Program("pullback", pullback_of_graph),
+    Program("loop", gradient_of_loop),
     Program("placed sum", gradient_of_sum),
 )
 

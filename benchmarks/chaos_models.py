@@ -88,5 +88,15 @@ def graph(numbers: Sequence[int], x: Any, path: Path) -> Any:
     return dg.delayed(np.sum)(array_graph(numbers, x, path))
 
 
+def turn(state: Any, number: Any, x: Any, path: Path) -> Any:
+    return np.tanh(state + chain(int(number), x, path))
+
+
+def loop(numbers: Sequence[int], x: Any, path: Path) -> Any:
+    """A loop with a step for each number."""
+    last = dg.scan(turn, x, len(numbers), x, path, xs=numpy.array(numbers), checkpoints=4)
+    return dg.delayed(np.sum)(last)
+
+
 def sum_of_terms(numbers: Any, x: Any, path: Path) -> Any:
     return dg.map_sum(term, numbers, x, path)

@@ -3,6 +3,7 @@
 models:       delayed, variable, stop_gradient, value, random, register_backend
 rules:        custom_vjp, implicit, finite_difference
 sums:         map_sum, reduce_sum, sum, zip, place, Shards
+loops:        scan
 derivatives:  value_and_grad, grad, vjp, jvp, hvp, gnvp, hessian, jacobian, per_item, differentiate
 checks:       check_grads, taylor_rates, debug_nans, explain
 optimisers:   optim, Rows
@@ -33,6 +34,7 @@ from daskgrad.graph.delayed import delayed
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.stopping import stop_gradient, value
 from daskgrad.graph.variables import variable
+from daskgrad.loops.scan import scan
 from daskgrad.models.finite import debug_nans
 from daskgrad.models.travel.policy import PullbackPolicy
 from daskgrad.resident.placing import place
@@ -115,6 +117,7 @@ __all__ = [
     "register_backend",
     "replicate",
     "report",
+    "scan",
     "stop_gradient",
     "sum",
     "taylor_rates",

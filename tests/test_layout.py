@@ -14,7 +14,7 @@ ROOT = pathlib.Path(daskgrad.__file__).parent
 DASHBOARDS = ROOT.parent / "dashboards"  # installed as daskgrad.dashboards
 
 # A room imports rooms before it; ``random`` is a module, which all may import.
-ROOMS = "values backends compiled scipy models rules tasks graph sums".split()
+ROOMS = "values backends compiled scipy models rules tasks graph sums loops".split()
 ROOMS += ["resident", "derivatives", "optim", "checks", "dashboards"]
 APART = {("rules", "tasks"), ("tasks", "rules")}  # neither imports the other
 WORKER = "random values backends compiled scipy models rules".split()  # plain Python and NumPy

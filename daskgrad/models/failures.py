@@ -26,6 +26,18 @@ class Partition(NamedTuple):
         return whole if self.item is None else f"item {self.item} of {whole}"
 
 
+class StepNumber(NamedTuple):
+    """The number of a step of a loop."""
+
+    number: int
+
+    def __str__(self) -> str:
+        return f"step {self.number}"
+
+
+Place = int | Partition | StepNumber | None  # where a call stands: an int is the number of an item
+
+
 def argument_label(call: Call, number: int) -> str:
     """The name of the model's argument that an input is, or is a part of."""
     marks = [object() for _ in range(1 + max([number for _, number in call.holes]))]
@@ -35,14 +47,14 @@ def argument_label(call: Call, number: int) -> str:
     return next(name for name, arg in named if any(leaf is mark for leaf in flatten(arg)[0]))
 
 
-def term_at(place: int | Partition | None) -> str:
-    """The term of a sum at a place, for messages; empty for a call that is not a term."""
+def term_at(place: Place) -> str:
+    """The term of a sum or the step of a loop, for messages; empty for other calls."""
     if place is None:
         return ""
     return f"item {place}" if isinstance(place, int) else str(place)
 
 
-def at(place: int | Partition | None) -> str:
+def at(place: Place) -> str:
     """The same, after a comma."""
     return "" if place is None else f", {term_at(place)}"
 
@@ -54,7 +66,7 @@ class Blame(NamedTuple):
     model: Model
     call: Call
     inputs: Sequence[Any]
-    place: int | Partition | None = None
+    place: Place = None
 
     def __enter__(self) -> None:
         pass

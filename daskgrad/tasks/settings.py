@@ -7,7 +7,7 @@ from typing import Any
 
 import dask
 import yaml
-from dask.utils import parse_timedelta
+from dask.utils import parse_bytes, parse_timedelta
 
 DEFAULTS = yaml.safe_load((pathlib.Path(__file__).parents[1] / "daskgrad.yaml").read_text())
 
@@ -58,3 +58,8 @@ def require_limits(given: Any) -> None:
 def limit_named(of: str) -> str:
     """A limit and its name in the configuration, for messages."""
     return f"{limit(of):g} s (dask.config: daskgrad.wait.{of})"
+
+
+def bytes_in(text: Any) -> int:
+    """The number of bytes that a number or a text like "200 MB" says; ValueError for others."""
+    return parse_bytes(text)

@@ -90,6 +90,15 @@ def vector_sum(items, x):
     return dg.map_sum(wave, items, x)
 
 
+def step(u, row, x):
+    return np.sin(slowly(u) * x + row)
+
+
+def loop(items, x):
+    """Steps whose states are kept here and there."""
+    return dg.delayed(total)(dg.scan(step, x, len(ITEMS), x, xs=numpy.stack(ITEMS), checkpoints=4))
+
+
 def gradient_of(objective):
     return lambda items: dg.value_and_grad(lambda x: objective(items, x))(X)
 
@@ -117,6 +126,8 @@ PROGRAMS = {  # functions of the items, placed or not, that return arrays in pyt
     "graph": gradient_of(number),
     "placed": gradient_of(placed_sum),
     "zip": gradient_of(zipped_sum),
+    "loop": gradient_of(loop),
+    "hvp of a loop": curvature_of(loop),
     "jvp of a graph": tangent_of(number),
     "jvp over placed items": tangent_of(placed_sum),
     "hvp of a graph": curvature_of(number),

@@ -257,3 +257,8 @@ def require_from_arguments(function: Any, leaf: Any, number: int) -> None:
             f"{function.name!r} depends on a differentiated value that is not an argument, "
             f"so its rules cannot differentiate it; pass it as an argument"
         )
+
+
+def holds_boxes(tree: Any) -> bool:
+    """Whether a trace is at work on some leaf."""
+    return any(map(isbox, flatten(tree)[0]))

@@ -13,6 +13,7 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 import rows_derivatives
+import rows_loops
 import rows_models
 import rows_sums
 from inputs import HOLDS, ITEMS, NO_NUMBERS, PARAMETER, X, energy, node_of, notes, term
@@ -21,7 +22,7 @@ import daskgrad as dg
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
-ROWS = {**rows_derivatives.ROWS, **rows_models.ROWS, **rows_sums.ROWS}
+ROWS = {**rows_derivatives.ROWS, **rows_loops.ROWS, **rows_models.ROWS, **rows_sums.ROWS}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=" ".join)

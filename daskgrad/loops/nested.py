@@ -1,0 +1,163 @@
+"""Nested: loops inside models, where nothing is recorded: one rule, with the same kept states.
+
+In forward mode the tangents go along in a loop of duals, which is a rule like the loop itself, and
+its pullback the Hessian-vector product. Where the pullback itself is differentiated within a model,
+a plain loop is traced, and all of its states are kept.
+"""
+
+import operator
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+from daskgrad.backends.autograd.custom import Call as RuleCall
+from daskgrad.backends.autograd.custom import holds_boxes, with_derivative
+from daskgrad.backends.autograd.reverse import trace
+from daskgrad.loops.pieces import Piece, States
+from daskgrad.loops.reversal import Outputs, Pulled, pull_back, sweep
+from daskgrad.loops.schedules import Limit
+from daskgrad.loops.stacking import stack_cotangents
+from daskgrad.loops.steps import Loop, Steps, parts_of
+from daskgrad.models.duals import Dual, or_zeros, push_forward
+from daskgrad.models.model import Call, Model
+from daskgrad.models.tracing import Active
+from daskgrad.rules.rule import Rule
+from daskgrad.values.descriptions import argument_name
+from daskgrad.values.fingerprints import fingerprint
+from daskgrad.values.registrations import Structure
+from daskgrad.values.trees import flatten, map_leaves, substitute, unflatten
+
+
+class NestedLoop(Rule):
+    """A loop as a function of its state, ``xs`` if there are such, and what all steps share."""
+
+    def __init__(self, model: Model, steps: int, has_xs: bool, outputs: str | None, limit: Limit):
+        self.model = model
+        self.name = self.__name__ = model.name
+        self._steps = steps
+        self._has_xs = has_xs
+        self._how = outputs
+        self._limit = limit
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        return NestedLoop, (self.model, self._steps, self._has_xs, self._how, self._limit)
+
+    def argument(self, number: int) -> str:
+        names = ["the state", *["the xs"] * self._has_xs]
+        known = number < len(names)
+        named = names[number] if known else repr(argument_name(self.model.fun, number))
+        return f"{named} of the loop {self.name!r}"
+
+    def fun(self, *args: Any) -> Any:
+        """The value, on plain arrays."""
+        return self._swept("value", args)[0]
+
+    def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
+        if holds_boxes(args):
+            return self(*args), None  # in the trace that these belong to
+        value, states = self._swept("forward", args)
+        return value, states
+
+    def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
+        def pull(cotangent: Any) -> Any:
+            if holds_boxes((call.leaves, cotangent)):
+                return self._pull_traced(call, active, cotangent)
+            return self._pull(call, active, cotangent)
+
+        return pull
+
+    def push(self, call: RuleCall, tangents: tuple) -> Any:
+        """The tangent of the value: a loop that pushes the tangents along."""
+        whole = [
+            map_leaves(or_zeros, each, arg) for each, arg in zip(tangents, call.args, strict=True)
+        ]
+        duals = [Dual(arg, (each,)) for arg, each in zip(call.args, whole, strict=True)]
+        model = push_forward(self.model)
+        pushed = NestedLoop(model, self._steps, self._has_xs, self._how, self._limit)(*duals)
+        if self._how is None:
+            return pushed.tangents[0]
+        state, outputs = pushed
+        return state.tangents[0], outputs.tangents[0]
+
+    # ---- on plain arrays
+
+    def _loop(self, args: tuple, active: Sequence[Active] = ()) -> Loop:
+        structure = Structure(flatten(((0.0,) * len(args), {}))[1])
+        holes = tuple([(number, number) for number in range(len(args))])
+        call = Call((None,) * len(args), structure, holes)
+        return Loop(call, self._steps, self._has_xs, self._how).differentiated(active)
+
+    def _swept(self, stage: str, args: tuple) -> tuple[Any, States]:
+        loop = self._loop(args)
+        schedule = Piece(None, self._limit).planned(loop, args[0])
+        if stage == "value":
+            schedule = schedule._replace(firsts=(0,))
+        steps = Steps(stage, self.model, loop, args[1:])
+        last, outputs, kept = sweep(steps, schedule, args[0])
+        value = last if self._how is None else (last, outputs)
+        return value, States(list(kept.items()), None)
+
+    def _pull(self, call: RuleCall, active: Sequence[int], cotangent: Any) -> tuple:
+        args = call.args
+        numbers = self._active_arguments(args, active)
+        loop = self._loop(args, [Active(number, watched=False) for number in numbers])
+        steps = Steps("backward", self.model, loop, args[1:])
+        schedule = Piece(None, self._limit).planned(loop, args[0])
+        kept = call.residuals.take()
+        if kept is None:
+            kept = sweep(steps, schedule, args[0])[2]
+        last = call.value if self._how is None else call.value[0]
+        arrived = tuple(flatten(cotangent)[0])
+        width = len(flatten(last)[0])
+        widths = steps.widths(args[0])
+        expected = {self._steps: fingerprint(flatten(last)[0])}
+        pulled = Pulled(steps, widths, arrived[:width], arrived[width:], None, expected)
+        pull_back(steps, schedule, kept, pulled)
+        return self._in_structure(args, loop, pulled, widths)
+
+    def _active_arguments(self, args: tuple, active: Sequence[int]) -> list[int]:
+        """The arguments in which some leaf is differentiated."""
+        ends = list(accumulate([len(flatten(arg)[0]) for arg in args]))
+        return sorted({next(n for n, end in enumerate(ends) if place < end) for place in active})
+
+    def _in_structure(
+        self, args: tuple, loop: Loop, pulled: Pulled, widths: Sequence[int]
+    ) -> tuple:
+        """A cotangent for each argument, None where it is not differentiated."""
+        found: list[Any] = [None] * len(args)
+        found[0] = list(pulled.state)
+        rest, begin = list(pulled.totals or ()), 0
+        for each, width in zip(loop.active[1:], widths[1:], strict=True):
+            if each.number == 1 and self._has_xs:
+                found[1] = list(stack_cotangents(pulled.rows[::-1]))
+                continue
+            found[each.number] = rest[begin : begin + width]
+            begin += width
+        pairs = zip(args, found, strict=True)
+        return tuple([None if f is None else unflatten(flatten(arg)[1], f) for arg, f in pairs])
+
+    # ---- on boxes
+
+    def _pull_traced(self, call: RuleCall, active: Sequence[int], cotangent: Any) -> tuple:
+        """The same in autograd's own operations, which another trace records."""
+
+        def loop(*boxes: Any) -> list[Any]:
+            return flatten(
+                self._plainly(*call.with_leaves(substitute(call.leaves, active, boxes)))
+            )[0]
+
+        outputs, tape = trace(loop, [call.leaves[place] for place in active])
+        places, arrived = with_derivative(outputs), flatten(cotangent)[0]
+        seeds: list[Any] = substitute([None] * len(outputs), places, [arrived[p] for p in places])
+        pulled = tape.pull(seeds)
+        return call.with_leaves(substitute([None] * len(call.leaves), active, pulled))
+
+    def _plainly(self, state: Any, *rest: Any) -> Any:
+        outputs = Outputs(self._how)
+        xs, *shared = rest if self._has_xs else (None, *rest)
+        for number in range(self._steps):
+            row = [map_leaves(operator.itemgetter(number), xs)] if self._has_xs else []
+            value = self.model.fun(state, *row, *shared)
+            state, output = parts_of(value, self._how, self.name)
+            outputs.add(output)
+        return state if self._how is None else (state, outputs.value)

@@ -1,0 +1,189 @@
+"""Pieces: the tasks of a loop, each of which runs some consecutive steps, forward or backward.
+
+A forward task keeps the states that its schedule says, until its backward task takes them. A piece
+that has none (the second of two cotangents is pulled back, or its states stayed in another process)
+runs forward again. The cotangents of what all steps share are carried from piece to piece, and
+added step by step: so their bits do not depend on the schedule.
+"""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from daskgrad.loops.reversal import Kept, Pulled, pull_back, sweep
+from daskgrad.loops.schedules import Limit, Schedule, revolve
+from daskgrad.loops.stacking import concatenate, concatenate_cotangents, stack_cotangents
+from daskgrad.loops.steps import Loop, Steps
+from daskgrad.models.captured import Captured
+from daskgrad.models.determinism import (
+    require_same_input,
+    require_same_value,
+    require_value_seen,
+)
+from daskgrad.models.model import Model
+from daskgrad.models.pullbacks import seed
+from daskgrad.models.tracing import seen_by
+from daskgrad.values import cotangents
+from daskgrad.values.carriers import carrier
+from daskgrad.values.cotangents import Cotangent, Leaves
+from daskgrad.values.fingerprints import fingerprint
+from daskgrad.values.memory import takes_as_arrived
+from daskgrad.values.trees import flatten
+
+TAKING = threading.Lock()  # of the states of any piece
+
+
+@carrier
+class States:
+    """The states that a piece keeps, until its pullback takes them, and its outputs."""
+
+    kept: Any  # a list of pairs (step, state), or None
+    outputs: Any
+
+    def __repr__(self) -> str:
+        return f"States({[step for step, _ in self.kept or ()]})"
+
+    def take(self) -> Kept | None:
+        """The states, which the pullback then drops one by one; None if they were taken before."""
+        with TAKING:
+            kept, self.kept = self.kept, None
+        return None if kept is None else dict(kept)
+
+
+@carrier
+class Piece:
+    """The steps of one task; ``schedule``: None for all, with as many states as the limit lets."""
+
+    schedule: Schedule | None
+    limit: Limit
+
+    def steps(self, loop: Loop) -> int:
+        """How many it runs."""
+        return self.schedule.stop - self.schedule.start if self.schedule else loop.steps
+
+    def planned(self, loop: Loop, state: Any) -> Schedule:
+        if self.schedule is not None:
+            return self.schedule
+        slots = self.limit.slots(loop.steps, nbytes_of(state))
+        return revolve(loop.steps, slots or 1)
+
+
+def nbytes_of(state: Any) -> int:
+    """The bytes of a state."""
+    return cotangents.nbytes(flatten(state)[0])
+
+
+def evaluate_piece(
+    model: Model, loop: Loop, piece: Piece, inputs: Sequence[Any], total: Any = None
+) -> tuple[Any, Any]:
+    """The state after a piece and the outputs; ``inputs`` are those of its first step, with all xs.
+
+    ``total``: the sum of the outputs of the pieces before.
+    """
+    state, *rest = inputs
+    whole = piece.planned(loop, state)
+    schedule = whole._replace(firsts=(whole.start,))  # no state needs to be kept
+    last, outputs, _ = sweep(Steps("value", model, loop, rest), schedule, state, total)
+    return last, outputs
+
+
+def capture_piece(
+    model: Model, loop: Loop, piece: Piece, inputs: Sequence[Any], total: Any = None
+) -> Captured:
+    """The same, with the states that are kept."""
+    state, *rest = inputs
+    schedule = piece.planned(loop, state)
+    last, outputs, kept = sweep(Steps("forward", model, loop, rest), schedule, state, total)
+    return Captured(last, States(list(kept.items()), outputs), seen_by(loop.active, inputs))
+
+
+def pull_back_piece(
+    captured: Captured,
+    cotangent: Cotangent,
+    outputs: Cotangent | None,
+    carried: Sequence[Cotangent],
+    model: Model,
+    loop: Loop,
+    piece: Piece,
+    inputs: Sequence[Any],
+    value_elsewhere: Any = None,
+) -> tuple[Cotangent, ...]:
+    """The cotangents of a piece's active inputs; of ``xs`` those of its rows.
+
+    ``cotangent`` is that of the state after it, ``outputs`` that of the loop's outputs, and
+    ``carried`` those of what all steps share, from the pieces after it; none for the last one.
+    """
+    state, *rest = inputs
+    require_value_seen(captured, cotangent, value_elsewhere, model)
+    schedule, steps = piece.planned(loop, state), Steps("backward", model, loop, rest)
+    kept = captured.pullback.take()
+    if kept is None:
+        last, _, kept = sweep(steps, schedule, state)
+        require_same_value(captured, fingerprint(flatten(last)[0]), model)
+    pulled = Pulled(
+        steps,
+        steps.widths(state),
+        seed(cotangent, captured.value, model),
+        () if outputs is None else outputs.leaves,
+        joined(carried),
+        {schedule.stop: captured.fingerprint},
+    )
+    pull_back(steps, schedule, kept, pulled)
+    return share_out(pulled, captured, carried, model)
+
+
+def joined(carried: Sequence[Cotangent]) -> Leaves | None:
+    """The leaves of the cotangents of all that the steps share; None before the first step."""
+    return tuple([leaf for each in carried for leaf in each.leaves]) or None
+
+
+def share_out(
+    pulled: Pulled, captured: Captured, carried: Sequence[Cotangent], model: Model
+) -> tuple[Cotangent, ...]:
+    """A cotangent for each active input, with the fingerprint of what the piece has seen of it."""
+    first, *others = captured.seen
+    found = [Cotangent(tuple(pulled.state), first.fingerprint)]
+    if pulled.rows:
+        found.append(Cotangent(stack_cotangents(pulled.rows[::-1]), others.pop(0).fingerprint))
+    rest = iter(pulled.totals or ())
+    for number, (print_, width) in enumerate(others):
+        before = carried[number].seen if carried else None
+        if before is not None and print_ is not None:
+            require_same_input(print_, before, model.name)
+        found.append(Cotangent(tuple([next(rest) for _ in range(width)]), print_))
+    return tuple(found)
+
+
+# ---------------------------------------------------------------------- between pieces and nodes
+
+
+@takes_as_arrived
+def outputs_of(captured: Captured) -> Any:
+    return captured.pullback.outputs
+
+
+def with_outputs(state: Any, parts: Sequence[Any], how: str) -> tuple[Any, Any]:
+    """The value of a loop with outputs, from those of its pieces."""
+    return state, parts[-1] if how == "sum" else concatenate(parts)
+
+
+def capture_outputs(state: Any, parts: Sequence[Any], how: str) -> Captured:
+    """The same, as it is kept until the backward pass compares it with what consumers saw."""
+    return Captured(with_outputs(state, parts, how), None, ())
+
+
+def pull_outputs(
+    captured: Captured, cotangent: Cotangent, model: Model, value_elsewhere: Any
+) -> tuple[Cotangent, Cotangent]:
+    """The cotangents of the last state and of the outputs."""
+    require_value_seen(captured, cotangent, value_elsewhere, model)
+    state = flatten(captured.value[0])[0]
+    leaves = seed(cotangent, captured.value, model)
+    of_state = Cotangent(leaves[: len(state)], fingerprint(state))
+    return of_state, Cotangent(leaves[len(state) :])
+
+
+def cotangent_of_xs(parts: Sequence[Cotangent], counts: Sequence[int]) -> Cotangent:
+    """The cotangent of ``xs``, from those of its rows in each piece; ``counts``: how many."""
+    leaves = concatenate_cotangents([part.leaves for part in parts], counts)
+    return Cotangent(leaves, parts[0].seen)

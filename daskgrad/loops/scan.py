@@ -1,0 +1,160 @@
+"""scan: time loops of a model, whose backward pass runs steps again from few kept states."""
+
+from typing import Any, Literal
+
+import daskgrad.loops.loop_passes  # noqa: F401  registers the tasks of both passes
+from daskgrad.graph.delayed import as_model
+from daskgrad.graph.nodes import Node
+from daskgrad.loops.loop_node import LoopNode
+from daskgrad.loops.nested import NestedLoop
+from daskgrad.loops.schedules import Limit
+from daskgrad.loops.steps import require_rows
+from daskgrad.models.model import inside_model
+from daskgrad.random import STATEFUL
+from daskgrad.tasks.collections import is_collection
+from daskgrad.tasks.settings import bytes_in
+from daskgrad.values.descriptions import describe, is_integer
+from daskgrad.values.trees import flatten
+
+OUTPUTS = ("stack", "sum")
+
+
+def scan(
+    step: Any,
+    state: Any,
+    n: int,
+    *shared: Any,
+    xs: Any = None,
+    outputs: Literal["stack", "sum"] | None = None,
+    checkpoints: int | Literal["auto"] = "auto",
+    memory: int | str | None = None,
+    name: str | None = None,
+) -> Any:
+    """The state after ``n`` steps of a loop, ``state = step(state, *shared)``, as one node.
+
+    No step's tape is kept. The forward pass keeps few states; the backward pass runs steps again
+    from these, each with its tape, from the last to the first, by the schedule that needs the
+    fewest runs for so many states (Griewank and Walther's Revolve). Value and gradient have the
+    same bits for every schedule, scheduler and number of workers: the gradient of what the steps
+    share is added up from the last step to the first.
+
+    Inside a model it records nothing and returns the value, and keeps as few states; so a sum over
+    many loops is ``map_sum`` of a model that calls ``scan``.
+
+    Parameters
+    ----------
+    step:
+        a plain function of the state, or what ``delayed`` made of one. It returns a state of the
+        same structure, shapes and dtypes: any pytree of arrays and numbers. With ``xs`` it is
+        called as ``step(state, x, *shared)``, and with ``outputs`` it returns ``(state, output)``.
+        It may run several times, so it must return the same value for the same arguments. ``keep``
+        of a delayed one plays no part.
+    state:
+        the state before the first step; may hold variables and other nodes.
+    n:
+        the number of steps, one or more. It is known beforehand: where the state decides when a
+        simulation ends, take the most steps that it may need, and in the step
+        ``np.where(done, old, new)``, which passes exact zeros back through the steps after the end.
+    shared:
+        what every step sees; may hold variables and other nodes at any depth.
+    xs:
+        the forcing: a pytree of arrays with a row for each step, ``np.arange(n)`` for the numbers
+        of the steps, for example. May hold nodes.
+    outputs:
+        "stack": the outputs of the steps, side by side along a new first axis; "sum": added up in
+        the order of the steps. Then the value is a pair, ``last, outputs = dg.scan(...)``.
+    checkpoints:
+        how many states are kept at a time, the first one included. "auto": as many as let each step
+        run at most twice before it is traced, about the square root of 2n; all of them, where they
+        take less than 8 MiB. With n or more no step runs again before it is traced.
+    memory:
+        instead of ``checkpoints``, how many bytes the kept states may take: a number, or "200 MB".
+        At least one is kept. A step's tape and its temporaries come on top.
+    name:
+        what task keys, errors and the dashboard call it; the step's if not given.
+
+    Outside of models a loop is up to 16 tasks in each pass, of consecutive steps, one after the
+    other. The states that a task keeps are part of its result, which Dask may spill to disk, and of
+    which ``checkpoints`` counts all. Several loops at a time keep as many states each. A loop of
+    which a worker died is repeated from the last state that another worker has.
+
+    Raises
+    ------
+    TypeError
+        if n is not an integer, the state or ``xs`` hold other than numbers, ``shared`` holds a
+        random generator (each step would draw the same numbers), or when it runs if a step returns
+        another kind of state, or no pair where there are outputs.
+    ValueError
+        if n is less than one, a leaf of ``xs`` has not n rows, checkpoints or memory are not
+        positive or both given, or ``outputs`` is unknown.
+    NondeterministicModelError
+        when it runs, if a step that runs again returns a different state.
+
+    Source: A. Griewank and A. Walther, "Algorithm 799: Revolve", ACM Transactions on Mathematical
+    Software 26, 2000.
+    """
+    model = as_model(step, name)
+    require_steps(n, model.name)
+    if not (outputs is None or (isinstance(outputs, str) and outputs in OUTPUTS)):
+        raise ValueError(f"outputs must be 'stack', 'sum' or None; found {describe(outputs)}")
+    limit = as_limit(checkpoints, memory)
+    require_no_generators(shared, model.name)
+    if xs is not None and not holds_nodes(xs):
+        require_rows(xs, int(n), model.name)
+    if inside_model() and not holds_nodes((state, xs, shared)):
+        loop = NestedLoop(model, int(n), xs is not None, outputs, limit)
+        return loop(state, *([] if xs is None else [xs]), *shared)
+    node = LoopNode(model, state, int(n), shared, xs, outputs, limit)
+    return node if outputs is None else (node[0], node[1])
+
+
+def holds_nodes(tree: Any) -> bool:
+    return any(isinstance(leaf, Node) or is_collection(leaf) for leaf in flatten(tree)[0])
+
+
+def require_no_generators(shared: tuple, name: str) -> None:
+    for leaf in flatten(shared)[0]:
+        if isinstance(leaf, STATEFUL):
+            raise TypeError(
+                f"all steps of the loop {name!r} share {describe(leaf)}, of which each would get "
+                f"a copy and draw the same numbers; draw the numbers of all steps beforehand, and "
+                f"pass them as xs"
+            )
+
+
+def require_steps(n: Any, name: str) -> None:
+    if not is_integer(n):
+        raise TypeError(
+            f"the number of steps of the loop {name!r} must be an integer; found {describe(n)}: "
+            f"where the state decides when a loop ends, take the most steps that it may need, and "
+            f"let the step return np.where(done, old_state, new_state)"
+        )
+    if n < 1:
+        raise ValueError(f"the loop {name!r} must have one step or more; found {n}")
+
+
+def as_limit(checkpoints: Any, memory: Any) -> Limit:
+    if memory is None and checkpoints == "auto":
+        return Limit()
+    if memory is None:
+        if not is_integer(checkpoints) or checkpoints < 1:
+            raise ValueError(
+                f"checkpoints must be 'auto' or a positive integer; found {describe(checkpoints)}"
+            )
+        return Limit(checkpoints=int(checkpoints))
+    if checkpoints != "auto":
+        raise ValueError("checkpoints and memory both say how many states are kept; give one")
+    return Limit(memory=as_bytes(memory))
+
+
+def as_bytes(memory: Any) -> int:
+    told = f"memory must be a number of bytes, or a text like '200 MB'; found {describe(memory)}"
+    if not isinstance(memory, str) and not is_integer(memory):
+        raise ValueError(told)
+    try:
+        found = bytes_in(memory)
+    except ValueError:
+        raise ValueError(told) from None
+    if found < 1:
+        raise ValueError(told)
+    return found

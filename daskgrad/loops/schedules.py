@@ -1,0 +1,177 @@
+"""Schedules: which states of a loop are kept, and which steps run again in the backward pass.
+
+A schedule is a sequence of actions, which ``reversal.perform`` carries out. With s states kept at a
+time, t(n, s) = r n - β(s + 1, r - 1) steps are run before the last of n steps can be pulled back,
+and again for each one before it, where β(s, t) = (s + t)! / (s! t!) and β(s, r - 1) < n <= β(s, r);
+no schedule needs fewer. Source: A. Griewank and A. Walther, "Algorithm 799: Revolve", ACM
+Transactions on Mathematical Software 26, 2000.
+"""
+
+from collections.abc import Iterator, Sequence
+from math import comb
+from typing import NamedTuple
+
+
+class Advance(NamedTuple):
+    """Runs the steps ``start`` to ``stop - 1`` on the state in hand."""
+
+    start: int
+    stop: int
+
+
+class Keep(NamedTuple):
+    """Keeps the state in hand, which is the one before ``step``."""
+
+    step: int
+
+
+class Restore(NamedTuple):
+    """Takes the kept state before ``step`` in hand."""
+
+    step: int
+
+
+class Pull(NamedTuple):
+    """Traces ``step`` on the state in hand, and pulls the cotangent of its value back."""
+
+    step: int
+
+
+class Drop(NamedTuple):
+    """Drops the kept state before ``step``."""
+
+    step: int
+
+
+Action = Advance | Keep | Restore | Pull | Drop
+
+
+class Schedule(NamedTuple):
+    """The steps ``start`` to ``stop - 1``, forward and backward, with at most ``slots`` states
+    kept.
+
+    ``firsts``: the steps before which the forward pass keeps the state; the first is ``start``,
+    whose state is there anyway and counts.
+    """
+
+    start: int
+    stop: int
+    firsts: tuple[int, ...]
+    slots: int
+
+    def __repr__(self) -> str:
+        shown = [*map(str, self.firsts[:8]), *["…"] * (len(self.firsts) > 8)]
+        again = sum([each.stop - each.start for each in self.backward() if type(each) is Advance])
+        return (
+            f"<Schedule of steps {self.start} to {self.stop - 1}: at most {self.slots} states "
+            f"kept, at first those before {', '.join(shown)}; {again} steps run again>"
+        )
+
+    def forward(self) -> Iterator[Action]:
+        """The actions of the forward pass: the first state is in hand, and the last will be."""
+        for start, stop in zip(self.firsts, (*self.firsts[1:], self.stop), strict=True):
+            yield Keep(start)
+            yield Advance(start, stop)
+
+    def backward(self) -> Iterator[Action]:
+        """The actions of the backward pass, which finds the states that are kept, and drops all."""
+        kept, stop = list(self.firsts), self.stop
+        while kept:
+            start = kept[-1]
+            if stop - start > 1 and len(kept) < self.slots:
+                middle = start + first_part(stop - start, self.slots - len(kept) + 1)
+                yield from (Restore(start), Advance(start, middle), Keep(middle))
+                kept.append(middle)
+                continue
+            for step in reversed(range(start, stop)):
+                yield from (Restore(start), Advance(start, step), Pull(step))
+            yield Drop(start)
+            stop = kept.pop()
+
+    def cut(self, count: int) -> list["Schedule"]:
+        """The same schedule as at most ``count`` consecutive ones, of about as many steps each."""
+        least = (self.stop - self.start) / count
+        cuts, starts = [0], self.firsts
+        for number, start in enumerate(starts):
+            if start - starts[cuts[-1]] >= least:
+                cuts.append(number)
+        ends = [*cuts[1:], len(starts)]
+        return [
+            Schedule(
+                starts[begin],
+                starts[end] if end < len(starts) else self.stop,
+                starts[begin:end],
+                self.slots - begin,
+            )
+            for begin, end in zip(cuts, ends, strict=True)
+        ]
+
+
+def revolve(steps: int, slots: int) -> Schedule:
+    """The schedule of a loop of which at most ``slots`` states are kept, with the fewest steps."""
+    firsts = [0]
+    while len(firsts) < slots:
+        rest = steps + 1 - firsts[-1]  # the last one stands for what the loop's value is used for
+        start = firsts[-1] + first_part(rest, slots - len(firsts) + 1) if rest > 1 else steps
+        if start >= steps:
+            break
+        firsts.append(start)
+    return Schedule(0, steps, tuple(firsts), slots)
+
+
+def first_part(steps: int, slots: int) -> int:
+    """After how many of the steps, two or more, the second state is kept; two slots or more."""
+    repeats = 1
+    while comb(slots + repeats, slots) < steps:
+        repeats += 1
+    fewest = comb(slots + repeats - 2, slots) if repeats > 1 else 1
+    return max(fewest, steps - comb(slots - 1 + repeats, slots - 1))
+
+
+def fewest_steps(steps: int, slots: int) -> int:
+    """How many steps must run, beside those that are traced, to pull back a chain of ``steps``."""
+    repeats = 0
+    while comb(slots + repeats, slots) < steps:
+        repeats += 1
+    return repeats * steps - comb(slots + repeats, slots + 1) if repeats else 0
+
+
+def slots_of_two_runs(steps: int) -> int:
+    """The fewest states to keep if no step is to run more than twice before it is traced."""
+    slots = 1
+    while comb(slots + 2, 2) < steps + 1:
+        slots += 1
+    return slots
+
+
+class Limit(NamedTuple):
+    """How many states may be kept: a number, or as many as take so many bytes; None: "auto"."""
+
+    checkpoints: int | None = None
+    memory: int | None = None
+
+    def slots(self, steps: int, nbytes: int | None) -> int | None:
+        """How many states of ``nbytes`` are kept; None if that must be known."""
+        if self.memory is not None:
+            return None if nbytes is None else max(1, min(steps, self.memory // max(1, nbytes)))
+        if self.checkpoints is not None:
+            return min(steps, self.checkpoints)
+        is_small = nbytes is not None and steps * nbytes <= SMALL
+        return steps if is_small else slots_of_two_runs(steps)
+
+
+AUTO = Limit()
+
+SMALL = 2**23  # bytes: all states are kept as long as they take no more
+
+
+def as_schedules(steps: int, limit: Limit, nbytes: int | None) -> Sequence[Schedule | None]:
+    """The schedules of the tasks of a loop; a single None if the bytes of a state must be known."""
+    slots = limit.slots(steps, nbytes)
+    if slots is None:
+        return [None]
+    return revolve(steps, slots).cut(max(1, min(MOST_PIECES, steps // STEPS_OF_PIECE)))
+
+
+MOST_PIECES = 16  # tasks of a loop in one pass
+STEPS_OF_PIECE = 8  # at the least, about

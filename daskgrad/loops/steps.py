@@ -1,0 +1,180 @@
+"""Steps: runs, traces and pulls back single steps of a loop, on a worker."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgrad.models import finite
+from daskgrad.models.duals import Dual, is_dual
+from daskgrad.models.failures import Blame, StepNumber
+from daskgrad.models.model import Call, Model
+from daskgrad.models.pullbacks import plain_value
+from daskgrad.models.tracing import Active, Tracer
+from daskgrad.values import cotangents
+from daskgrad.values.cotangents import Leaves
+from daskgrad.values.descriptions import describe, require_pair
+from daskgrad.values.trees import flatten, unflatten
+
+
+class Loop(NamedTuple):
+    """What a loop does; its model is passed beside it.
+
+    The inputs of a step are the state, its row of ``xs`` if there is one (``has_xs``), and what all
+    steps share. ``outputs``: "stack" or "sum" if a step returns (state, output). ``active``: which
+    inputs are differentiated; the state always is.
+    """
+
+    call: Call
+    steps: int
+    has_xs: bool = False
+    outputs: str | None = None
+    active: tuple[Active, ...] = ()
+
+    @property
+    def has_active_xs(self) -> bool:
+        return self.has_xs and any(each.number == 1 for each in self.active)
+
+    def differentiated(self, active: Iterable[Active]) -> "Loop":
+        """This loop with the state and others of its inputs active."""
+        others = [each for each in active if each.number]
+        first = next((each for each in active if not each.number), Active(0, watched=False))
+        return self._replace(active=(first, *others))
+
+
+class Traced(NamedTuple):
+    """One step: the leaves of the value it returned, and the pullback from these to the active
+    inputs' leaves."""
+
+    state: Any
+    pullback: Callable[[Leaves], Leaves]
+
+
+class Steps:
+    """The steps of a loop, with what they take in beside the state."""
+
+    def __init__(self, stage: str, model: Model, loop: Loop, inputs: Sequence[Any]):
+        self.loop = loop
+        self.model = model._replace(keep="tape")  # where a step keeps anything, it is that
+        self._stage = stage
+        self._xs, *shared = inputs if loop.has_xs else (None, *inputs)
+        self._shared = shared
+        if loop.has_xs:
+            require_rows(self._xs, loop.steps, model.name)
+        self._rows, self._structure = flatten(self._xs)
+
+    def advance(self, number: int, state: Any) -> tuple[Any, Any]:
+        """The state after a step, and the step's output; traces nothing."""
+        inputs = self._inputs(number, state)
+        with self._blame(number, inputs):
+            value = plain_value(self.model, self.loop.call, inputs)
+            if finite.is_required():
+                finite.require(self._blame(number, inputs), "the value", value)
+            after, output = parts_of(value, self.loop.outputs, self.model.name)
+            require_alike(after, state, self.model.name)
+            return after, output
+
+    def trace(self, number: int, state: Any) -> Traced:
+        """Runs a step and keeps its tape."""
+        inputs = self._inputs(number, state)
+        with self._blame(number, inputs):
+            tracer = Tracer(self.model, self.loop.call, self.loop.active, inputs)
+            value, pullback = tracer.run(inputs)
+            after, _ = parts_of(value, self.loop.outputs, self.model.name)
+        places = places_of(value, self.loop.outputs)
+        leaves = flatten(value)[0]
+
+        def pull(arrived: Leaves) -> Leaves:
+            seeds = [arrived[place] for place in places]
+            with self._blame(number, inputs):
+                pulled = pullback(tuple(map(as_seed, seeds, leaves)))
+                if finite.is_required():
+                    where = self._blame(number, inputs)
+                    finite.require_pulled(where, self.loop.active, pulled)
+            return pulled
+
+        return Traced(after, pull)
+
+    def widths(self, state: Any) -> list[int]:
+        """The number of leaves of each active input."""
+        inputs = [state, *([self._xs] if self.loop.has_xs else []), *self._shared]
+        return [len(flatten(inputs[each.number])[0]) for each in self.loop.active]
+
+    def _inputs(self, number: int, state: Any) -> list[Any]:
+        if not self.loop.has_xs:
+            return [state, *self._shared]
+        row = [None if leaf is None else leaf[number] for leaf in self._rows]
+        return [state, unflatten(self._structure, row), *self._shared]
+
+    def _blame(self, number: int, inputs: Sequence[Any]) -> Blame:
+        return Blame(self._stage, self.model, self.loop.call, inputs, StepNumber(number))
+
+
+def as_seed(cotangent: Any, leaf: Any) -> Any:
+    return cotangents.project(cotangent, leaf) if cotangents.is_differentiable(leaf) else None
+
+
+# ------------------------------------------------------------------------- what a step returns
+
+
+def parts_of(value: Any, outputs: str | None, name: str) -> tuple[Any, Any]:
+    """The state and the output in what a step returned; of a dual, the duals of both."""
+    if outputs is None:
+        return value, ()
+    if not is_dual(value):
+        asked = f"with outputs={outputs!r}, the step {name!r} must return a pair (state, output)"
+        return require_pair(value, asked)
+    pair = require_pair(value.value, f"the step {name!r} must return a pair (state, output)")
+    return tuple(  # type: ignore[return-value]
+        [Dual(pair[part], tuple([each[part] for each in value.tangents])) for part in (0, 1)]
+    )
+
+
+def places_of(value: Any, outputs: str | None) -> Sequence[int]:
+    """For each leaf of a step's value, its place among those of the state and then the output."""
+    leaves, structure = flatten(value)
+    if outputs is None:
+        return range(len(leaves))
+    numbered = unflatten(structure, list(range(len(leaves))))
+    order = flatten(parts_of(numbered, outputs, ""))[0]
+    places = [0] * len(leaves)
+    for place, leaf in enumerate(order):
+        places[leaf] = place
+    return places
+
+
+def require_alike(after: Any, before: Any, name: str) -> None:
+    """Raises unless a step returned a state of the structure, shapes and dtypes that it got."""
+    (leaves, structure), (others, other) = flatten(after), flatten(before)
+    if structure == other and all(map(are_alike, leaves, others)):
+        return
+    raise TypeError(
+        f"the step {name!r} must return a state with the structure, shapes and dtypes of the one "
+        f"that it got; it got {describe(before)} and returned {describe(after)}"
+    )
+
+
+def are_alike(after: Any, before: Any) -> bool:
+    if type(after) is type(before) is np.ndarray:
+        return after.shape == before.shape and after.dtype == before.dtype
+    if before is None or isinstance(before, str):
+        return after == before
+    return np.shape(after) == np.shape(before) and kind(after) == kind(before)
+
+
+def kind(leaf: Any) -> Any:
+    """The dtype of a leaf, also of other libraries' arrays."""
+    return getattr(leaf, "dtype", None) or np.asarray(leaf).dtype
+
+
+def require_rows(xs: Any, steps: int, name: str) -> None:
+    """Raises unless each leaf of ``xs`` is an array with a row for each step."""
+    for leaf in flatten(xs)[0]:
+        if leaf is None:  # the tangent of integers
+            continue
+        rows = np.shape(leaf)[:1]
+        if rows != (steps,):
+            raise ValueError(
+                f"the xs of the loop {name!r} must be arrays with a row for each of {steps} steps; "
+                f"found {describe(leaf)}"
+            )

@@ -1,0 +1,469 @@
+"""scan: values and derivatives of loops are those of plain loops, with the same bits everywhere."""
+
+import tracemalloc
+
+import autograd
+import autograd.numpy as np
+import dask
+import numpy
+import pytest
+from autograd.misc import flatten
+from numpy.testing import assert_allclose, assert_array_equal
+from optree import tree_leaves, tree_map
+
+import daskgrad as dg
+from daskgrad.values.errors import NondeterministicModelError
+
+N = 23
+U = numpy.linspace(-1.0, 1.0, 12)
+C = numpy.linspace(0.5, 0.9, 12)
+XS = {"force": numpy.sin(numpy.arange(N * 12.0)).reshape(N, 12), "weight": numpy.linspace(0, 1, N)}
+LIMITS = [{}, {"checkpoints": 1}, {"checkpoints": 3}, {"checkpoints": N}, {"memory": "300 B"}]
+
+
+def diffuse(u, c):
+    return u + 0.2 * c * (np.roll(u, 1) - 2.0 * u + np.roll(u, -1)) + 0.01 * np.sin(u)
+
+
+def forced(u, x, c):
+    after = diffuse(u, c) + x["force"] * x["weight"]
+    return after, {"energy": np.sum(after**2), "edge": after[:2]}
+
+
+def square(u):
+    return np.sum(u**2)
+
+
+def weigh(u, outputs):
+    weights = np.arange(1.0, 1.0 + np.size(outputs["energy"]))
+    return np.sum(u) + np.sum(outputs["energy"] * weights) * 1e-3 + np.sum(outputs["edge"] ** 3)
+
+
+def plain(point):
+    u = point["u"]
+    for _ in range(N):
+        u = diffuse(u, point["c"])
+    return square(u)
+
+
+def plainly_forced(point, how):
+    u, outputs = point["u"], []
+    for number in range(N):
+        u, output = forced(u, {name: xs[number] for name, xs in point["xs"].items()}, point["c"])
+        outputs.append(output)
+    join = np.array if how == "stack" else sum
+    return weigh(u, {name: join([each[name] for each in outputs]) for name in outputs[0]})
+
+
+def loop(point, **options):
+    return dg.delayed(square)(dg.scan(diffuse, point["u"], N, point["c"], **options))
+
+
+def forced_loop(point, how, **options):
+    found = dg.scan(forced, point["u"], N, point["c"], xs=point["xs"], outputs=how, **options)
+    return dg.delayed(weigh)(*found)
+
+
+def loop_within(point, **options):
+    def model(point):
+        return square(dg.scan(diffuse, point["u"], N, point["c"], **options))
+
+    return dg.delayed(model)(point)
+
+
+def forced_within(point, how, **options):
+    def model(point):
+        shared = point["c"]
+        return weigh(
+            *dg.scan(forced, point["u"], N, shared, xs=point["xs"], outputs=how, **options)
+        )
+
+    return dg.delayed(model)(point)
+
+
+POINT = {"u": U, "c": C}
+FORCED = {**POINT, "xs": XS}
+PROGRAMS = {  # a program, the same in a model, a plain loop, and where
+    "plain": (loop, loop_within, plain, POINT),
+    "stack": (
+        lambda p, **o: forced_loop(p, "stack", **o),
+        lambda p, **o: forced_within(p, "stack", **o),
+        lambda p: plainly_forced(p, "stack"),
+        FORCED,
+    ),
+    "sum": (
+        lambda p, **o: forced_loop(p, "sum", **o),
+        lambda p, **o: forced_within(p, "sum", **o),
+        lambda p: plainly_forced(p, "sum"),
+        FORCED,
+    ),
+}
+
+
+def same(found, wanted):
+    for one, other in zip(tree_leaves(found), tree_leaves(wanted), strict=True):
+        assert_array_equal(one, other)
+
+
+def close(found, wanted, tolerance=1e-12):
+    for one, other in zip(tree_leaves(found), tree_leaves(wanted), strict=True):
+        assert_allclose(one, other, rtol=tolerance, atol=tolerance)
+
+
+def by_autograd(fun, point):
+    vector, unflatten = flatten(point)
+    gradient = autograd.grad(lambda vector: fun(unflatten(vector)))
+    return fun(point), unflatten(gradient(vector))
+
+
+# ------------------------------------------------------------------------------ first derivatives
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_value_and_gradient_are_those_of_a_plain_loop(name, scheduler):
+    program, _, fun, point = PROGRAMS[name]
+    close(dg.value_and_grad(program)(point), by_autograd(fun, point))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_bits_are_the_same_for_every_schedule_and_scheduler(name, every_scheduler):
+    program, within, _, point = PROGRAMS[name]
+    with dask.config.set(scheduler="sync"):
+        wanted = dg.value_and_grad(program)(point)
+        same(dg.value_and_grad(lambda p: within(p))(point), wanted)
+    for options in LIMITS:
+
+        def compute(options=options):
+            return dg.value_and_grad(lambda p: program(p, **options))(point)
+
+        for found in every_scheduler(compute).values():
+            same(found, wanted)
+        with dask.config.set(scheduler="sync"):
+            same(dg.value_and_grad(lambda p, o=options: within(p, **o))(point), wanted)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_value_alone_has_the_same_bits(name, scheduler):
+    program, within, _, point = PROGRAMS[name]
+    variable = dg.variable(point)
+    value, _ = dg.value_and_grad(program)(point)
+    assert_array_equal(dask.compute(program(variable))[0], value)
+    assert_array_equal(dask.compute(within(variable))[0], value)
+
+
+def test_only_what_is_asked_for_is_differentiated():
+    forced_by = dg.grad(lambda xs: forced_loop({**POINT, "xs": xs}, "stack"))(XS)
+    shared = dg.grad(lambda c: forced_loop({"u": U, "c": c, "xs": XS}, "stack"))(C)
+    start = dg.grad(lambda u: forced_loop({"u": u, "c": C, "xs": XS}, "stack"))(U)
+    whole = dg.grad(lambda p: forced_loop(p, "stack"))(FORCED)
+    same([forced_by, shared, start], [whole["xs"], whole["c"], whole["u"]])
+
+
+def test_one_output_alone():
+    def energy(c):
+        return dg.scan(forced, U, N, c, xs=XS, outputs="sum")[1]["energy"]
+
+    wanted = autograd.grad(lambda c: by_hand(c))(C)
+    assert_allclose(dg.grad(energy)(C), wanted, rtol=1e-12)
+
+
+def by_hand(c):
+    u, total = U, 0.0
+    for number in range(N):
+        u, output = forced(u, {name: xs[number] for name, xs in XS.items()}, c)
+        total = total + output["energy"]
+    return total
+
+
+def test_states_may_be_pytrees_of_numbers_and_nodes(scheduler):
+    def spring(state, k):
+        return {
+            "x": state["x"] + 0.1 * state["v"],
+            "v": state["v"] - 0.1 * k * state["x"],
+            "count": state["count"] + 1,
+        }
+
+    def end(x, k):
+        start = {"x": dg.delayed(np.cos)(x), "v": 0.0, "count": 0}
+        return dg.scan(spring, start, 20, k)
+
+    value, gradient = dg.value_and_grad(lambda p: end(p[0], p[1])["x"])((0.3, 2.0))
+
+    def plainly(p):
+        x, v = np.cos(p[0]), 0.0
+        for _ in range(20):
+            x, v = x + 0.1 * v, v - 0.1 * p[1] * x
+        return x
+
+    wanted = by_autograd(lambda p: plainly(p), numpy.array([0.3, 2.0]))
+    close((value, numpy.array(gradient)), wanted)
+    assert dask.compute(end(0.3, 2.0)["count"])[0] == 20
+
+
+def test_a_loop_may_be_a_part_of_a_graph(scheduler):
+    """Two loops, the second from where the first ended, and both used elsewhere."""
+
+    def both(p):
+        first = dg.scan(diffuse, p["u"], 5, p["c"])
+        second = dg.scan(diffuse, first, 7, dg.delayed(np.sin)(p["c"]))
+        return dg.delayed(square)(second) + dg.delayed(square)(first)
+
+    def plainly(p):
+        u = p["u"]
+        for _ in range(5):
+            u = diffuse(u, p["c"])
+        first = u
+        for _ in range(7):
+            u = diffuse(u, np.sin(p["c"]))
+        return square(u) + square(first)
+
+    close(dg.value_and_grad(both)(POINT), by_autograd(plainly, POINT))
+
+
+def test_the_state_may_be_shared_too(scheduler):
+    def decay(u, start):
+        return 0.9 * u + 0.1 * start
+
+    found = dg.grad(lambda u: dg.delayed(square)(dg.scan(decay, u, 9, u)))(U)
+    assert_allclose(found, 2.0 * U, rtol=1e-12)
+
+
+def test_a_pullback_may_be_used_again():
+    value, pullback = dg.vjp(lambda p: dg.scan(diffuse, p["u"], N, p["c"], checkpoints=3), POINT)
+    (first,) = pullback(numpy.ones(12))
+    (second,) = pullback(numpy.ones(12))
+    (third,) = pullback(2.0 * value)
+    same(first, second)
+    same(third, dg.grad(loop)(POINT))
+
+
+def test_gradients_of_sums_over_many_loops(scheduler):
+    def shot(start, c):
+        return square(dg.scan(diffuse, start, N, c, checkpoints=4))
+
+    starts = [U * factor for factor in (0.5, 1.0, 1.5)]
+    found = dg.value_and_grad(lambda c: dg.map_sum(shot, starts, c))(C)
+    wanted = by_autograd(lambda c: sum([plain({"u": start, "c": c}) for start in starts]), C)
+    close(found, wanted)
+
+
+# ----------------------------------------------------------------------------- other derivatives
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_tangents_and_hessian_products(name, scheduler, random):
+    program, within, _, point = PROGRAMS[name]
+    tangent = tree_map(lambda leaf: random.normal(size=numpy.shape(leaf)), point)
+    with dask.config.set(scheduler="sync"):
+        gradient = dg.grad(program)(point)
+    slope = sum(map(numpy.vdot, tree_leaves(gradient), tree_leaves(tangent)))
+    outer = dg.jvp(lambda p: program(p, checkpoints=4), (point,), (tangent,))
+    inner = dg.jvp(lambda p: within(p, checkpoints=4), (point,), (tangent,))
+    assert_allclose([outer[1], inner[1]], [slope, slope], rtol=1e-11)
+    (_,), (product,) = dg.hvp(lambda p: program(p, checkpoints=4), (point,), (tangent,))
+    (_,), (nested,) = dg.hvp(lambda p: within(p), (point,), (tangent,))
+    close(nested, product)
+    assert_allclose(differences_of_gradient(program, point, tangent), flat(product), rtol=2e-6)
+
+
+def flat(tree):
+    return numpy.concatenate([numpy.ravel(leaf) for leaf in tree_leaves(tree)])
+
+
+def differences_of_gradient(program, point, tangent, step=1e-5):
+    ahead = tree_map(lambda p, t: p + step * t, point, tangent)
+    behind = tree_map(lambda p, t: p - step * t, point, tangent)
+    with dask.config.set(scheduler="sync"):
+        pair = flat(dg.grad(program)(ahead)), flat(dg.grad(program)(behind))
+    return (pair[0] - pair[1]) / (2.0 * step)
+
+
+def test_derivatives_within_a_model_may_be_nested():
+    def curvature(c):
+        def value(c):
+            return square(dg.scan(diffuse, U, 5, c, checkpoints=2))
+
+        return np.sum(autograd.grad(value)(c) ** 2)
+
+    def plainly(c):
+        def value(c):
+            u = U
+            for _ in range(5):
+                u = diffuse(u, c)
+            return square(u)
+
+        return np.sum(autograd.grad(value)(c) ** 2)
+
+    found = dg.value_and_grad(lambda c: dg.delayed(curvature)(c))(C)
+    close(found, by_autograd(plainly, C))
+
+
+def test_forward_and_backward_are_transposes(scheduler, random):
+    tangent = {"u": random.normal(size=12), "c": random.normal(size=12)}
+    cotangent = random.normal(size=12)
+
+    def last(p):
+        return dg.scan(diffuse, p["u"], N, p["c"], checkpoints=3)
+
+    _, pushed = dg.jvp(last, (POINT,), (tangent,))
+    _, pullback = dg.vjp(last, POINT)
+    (pulled,) = pullback(cotangent)
+    there = numpy.dot(pushed, cotangent)
+    back = sum([numpy.dot(pulled[name], tangent[name]) for name in tangent])
+    assert abs(there - back) <= 1e-12 * abs(there)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_steps_of_other_libraries(backend):
+    library = pytest.importorskip(backend)
+    sin = library.numpy.sin if backend == "jax" else library.sin
+
+    def step(u, c):
+        return u + 0.1 * c * sin(u)
+
+    def plainly(p):
+        u = p["u"]
+        for _ in range(N):
+            u = u + 0.1 * p["c"] * np.sin(u)
+        return square(u)
+
+    model = dg.delayed(step, backend=backend)
+    found = dg.value_and_grad(
+        lambda p: dg.delayed(square)(dg.scan(model, p["u"], N, p["c"], checkpoints=3))
+    )(POINT)
+    close(found, by_autograd(plainly, POINT), 1e-6)
+
+
+# ------------------------------------------------------------------------------- cost and trust
+
+
+class Counted:
+    """A step that counts its runs."""
+
+    def __init__(self):
+        self.runs = 0
+
+    def __call__(self, u):
+        self.runs += 1
+        return np.sin(u) * 1.001
+
+
+@pytest.mark.parametrize("options", [{"checkpoints": 3}, {"checkpoints": 40}, {"memory": 3 * 96}])
+@pytest.mark.parametrize("is_within", [False, True])
+def test_steps_run_as_often_as_the_schedule_says(options, is_within):
+    from daskgrad.loops.schedules import fewest_steps
+
+    step = Counted()
+    model = dg.delayed(step, compile=False, name="counted")
+
+    def within(u):
+        return square(dg.scan(model, u, 40, **options))
+
+    def outside(u):
+        return dg.delayed(square)(dg.scan(model, u, 40, **options))
+
+    program = dg.delayed(within, compile=False) if is_within else outside
+    with dask.config.set(scheduler="sync"):
+        dg.value_and_grad(lambda u: program(u))(U)
+    assert step.runs == fewest_steps(41, min(40, options.get("checkpoints", 3))) + 40
+
+
+@pytest.mark.parametrize("is_within", [False, True])
+def test_memory_is_that_of_the_states_that_are_kept(is_within):
+    size, steps = 2**16, 300  # half a megabyte each
+
+    def step(u):
+        return np.sin(u)
+
+    def model(u, kept):
+        return square(dg.scan(step, u, steps, checkpoints=kept))
+
+    def outside(u, kept):
+        return dg.delayed(square)(dg.scan(step, u, steps, checkpoints=kept))
+
+    def peak(kept):
+        program = dg.delayed(model, compile=False) if is_within else outside
+        tracemalloc.start()
+        try:
+            with dask.config.set(scheduler="sync"):
+                dg.value_and_grad(lambda u: program(u, kept))(start)
+            return tracemalloc.get_traced_memory()[1] / start.nbytes
+        finally:
+            tracemalloc.stop()
+
+    start = numpy.full(size, 0.5)
+    assert peak(40) < 40 + 15
+    assert peak(300) > 300  # what keeps all is seen as such
+
+
+def test_a_step_that_is_not_deterministic_is_an_error(scheduler):
+    def noisy(u):
+        return u + numpy.random.default_rng().normal(size=12)
+
+    with pytest.raises(NondeterministicModelError, match="step 'noisy' of a loop is not det"):
+        dg.grad(lambda u: dg.delayed(square)(dg.scan(noisy, u, 9, checkpoints=2)))(U)
+
+
+def test_a_step_within_a_model_that_is_not_deterministic_is_an_error():
+    def noisy(u):
+        return u + numpy.random.default_rng().normal(size=12)
+
+    def model(u):
+        return square(dg.scan(noisy, u, 9, checkpoints=2))
+
+    with pytest.raises(NondeterministicModelError, match="step 'noisy' of a loop is not det"):
+        dg.grad(lambda u: dg.delayed(model, compile=False)(u))(U)
+
+
+# -------------------------------------------------------------------------------------- errors
+
+
+def raises_in_step(u, x):
+    return u if x < 7 else 1 / 0
+
+
+def failing(u):
+    return dg.delayed(square)(dg.scan(raises_in_step, u, 9, xs=numpy.arange(9.0)))
+
+
+@pytest.mark.parametrize(
+    "evaluate", [lambda u: failing(dg.variable(u)).compute(), dg.grad(failing)]
+)
+def test_errors_name_the_model_and_the_step(scheduler, evaluate):
+    with pytest.raises(ZeroDivisionError) as caught:
+        evaluate(U)
+    told = "pass of model 'raises_in_step', step 7, called with"
+    assert any(told in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    ("step", "state", "found"),
+    [
+        (lambda u: u[:-1], U, r"it got float64\[12\] and returned float64\[11\]"),
+        (lambda u: (u, u), U, r"it got float64\[12\] and returned tuple"),
+        (lambda u: u * 1.5, numpy.ones(3, numpy.float32).astype("f4") > 0, "it got bool"),
+        (lambda u: u + 0.5, 1, "it got 1 and returned"),
+    ],
+)
+def test_a_step_must_return_a_state_like_the_one_it_got(step, state, found):
+    with pytest.raises(TypeError, match=found):
+        dask.compute(dg.scan(step, state, 3), scheduler="sync")
+
+
+def test_an_end_that_the_state_decides_is_refused_with_advice():
+    with pytest.raises(TypeError, match=r"must be an integer; found .* np.where\(done"):
+        dg.scan(diffuse, U, lambda u: u.max() > 1.0, C)
+
+
+def test_an_end_by_a_mask_has_exact_zeros_behind_it():
+    def until(state, c):
+        u, done = state
+        after = np.where(done, u, u * c)
+        return after, done | (np.abs(after) < 0.2)
+
+    def end(c):
+        return dg.scan(until, (1.0, numpy.False_), 100, c)[0]
+
+    value, slope = dg.value_and_grad(end)(0.5)
+    assert value == 0.125
+    assert slope == 3 * 0.5**2
