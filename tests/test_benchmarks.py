@@ -198,3 +198,10 @@ def test_steps_with_rows_have_their_peers(tmp_path):
     for each in content["steps"]:
         assert "daskgrad" in each["seconds"]
         assert 0 < each["nbytes"] < 10**7
+
+
+def test_loops_compares_ways_to_keep_states(tmp_path):
+    found = run("loops", tmp_path)["loops"]
+    runs = {row["name"]: row["runs"] for row in found}
+    assert {"every tape", "every state", "auto", "10 MB"} < runs.keys()
+    assert runs["every state"] == 1.0 < runs["32 states"] < runs["12 states"]

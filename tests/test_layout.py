@@ -37,10 +37,10 @@ LIBRARIES = {  # library -> the rooms and modules that may import it
         *("compiled.special_calls", "compiled.density_calls", "values.rows"),
     ],
 }
-LOCAL = ["resident.balance", "resident.spread", "resident.routes", "resident.allocator"]
+LOCAL = ["resident.balance", "resident.spread", "resident.routes"]
 LOCAL += ["dashboards.recorder", "dashboards.trace", "dashboards.grains"]
 LOCAL += ["dashboards.bars", "dashboards.palette", "dashboards.screens"]
-LOCAL += ["dashboards.drawing"]
+LOCAL += ["dashboards.drawing", "tasks.allocator"]
 
 
 def name_of(path):

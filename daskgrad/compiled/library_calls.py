@@ -184,28 +184,35 @@ def running_sum(call: Pulled) -> Sequence[Any] | None:
 # ------------------------------------------------------------------------------ arrangements
 
 
-def is_line(step: Step) -> bool:
-    shift = step.args[1] if len(step.args) == 2 and not step.kwargs else None
-    return (
-        type(value_of(shift)) is int
-        and is_array(step.args[0], 1)
-        and value_of(step.args[0]).size > 0
-    )
+def is_rolled(step: Step) -> bool:
+    """Whether this is a roll of an array by an integer, along an axis unless it has but one."""
+    given = dict(zip(["shift", "axis"], step.args[1:], strict=False)) | step.kwargs
+    shift, axis, x = value_of(given.get("shift")), given.get("axis"), step.args[0]
+    if type(shift) is not int or not is_array(x) or given.keys() - {"shift", "axis"}:
+        return False
+    has_axis = np.ndim(value_of(x)) == 1 if axis is None else type(axis) is int
+    return has_axis and np.size(value_of(x)) > 0
 
 
 @of_c_order(anp.roll, free=range(2))
 def roll_back(call: Pulled) -> Sequence[Any] | None:
-    if not is_line(call.step):
+    if not is_rolled(call.step) or "shift" in call.step.kwargs:
         return None
-    return [written(call, roll, call.full(), f"-({call.arg(1)})")]
+    axis = call.arg(2) if len(call.step.args) > 2 else call.step.kwargs.get("axis")
+    return [written(call, roll, call.full(), f"-({call.arg(1)})", axis)]
 
 
-def roll(x: np.ndarray, shift: int) -> np.ndarray:
-    shift %= x.size
-    return np.concatenate((x[-shift:], x[:-shift])) if shift else x.copy()
+def roll(x: np.ndarray, shift: int, axis: int | None = None) -> np.ndarray:
+    axis = 0 if axis is None else axis
+    shift %= x.shape[axis]
+    if not shift:
+        return x.copy()
+    before = (slice(None),) * (axis % x.ndim)
+    ahead, behind = x[(*before, slice(-shift, None))], x[(*before, slice(-shift))]
+    return np.concatenate((ahead, behind), axis)
 
 
-REPLACED[anp.roll] = is_line, roll
+REPLACED[anp.roll] = is_rolled, roll
 
 
 def has_one_vector(step: Step) -> bool:

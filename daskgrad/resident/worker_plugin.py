@@ -17,7 +17,6 @@ from typing import Any
 from distributed import Worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from daskgrad.resident import allocator
 from daskgrad.resident.messages import Frames, copy_frames, frame_message, frame_messages, pack
 from daskgrad.resident.parcels import Parcels, Unopened
 from daskgrad.resident.presence import TOPIC
@@ -26,6 +25,7 @@ from daskgrad.resident.worker_loop import all_or_first_error, in_thread
 from daskgrad.resident.worker_replicas import Replicas, Version, frame_versions
 from daskgrad.resident.worker_samples import SampledJob
 from daskgrad.resident.worker_sums import CannotFinish, Job, Result, Unit, failed, merge_results
+from daskgrad.tasks import allocator
 
 EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
 ALIVE_EVERY = 1.0  # seconds between two signs of life while a long call runs

@@ -11,6 +11,7 @@ from daskgrad.models import finite
 from daskgrad.models.batches import for_each
 from daskgrad.models.portable_errors import make_plain
 from daskgrad.models.travel import policy
+from daskgrad.tasks import allocator
 from daskgrad.tasks.clients import in_worker
 from daskgrad.values.carriers import carrier
 from daskgrad.values.memory import canonical_for
@@ -35,6 +36,7 @@ class TaskFunction:
     ``policy``: for pullbacks; None is the default. ``must_be_finite``: NaNs and infinities are
     errors. ``is_batched``: it is called for each entry of the batches among its arguments.
     ``brings_classes``: it registers classes that are sent by value where it arrives.
+    ``keeps_memory``: a worker keeps the memory that arrays free, from its first task on.
     """
 
     fun: Callable
@@ -42,12 +44,16 @@ class TaskFunction:
     must_be_finite: bool = False
     is_batched: bool = False
     brings_classes: bool = False
+    keeps_memory: bool = False
 
     def __reduce__(self) -> tuple:
         classes = Registrations() if self.brings_classes else None  # first: the others need them
-        return load_function, (classes, self.fun, self.policy, self.must_be_finite, self.is_batched)
+        own = (self.fun, self.policy, self.must_be_finite, self.is_batched)
+        return load_function, (classes, self.keeps_memory, *own)
 
     def __call__(self, *args: Any) -> Any:
+        if self.keeps_memory and in_worker():
+            allocator.keep_freed_memory_of_nanny()
         try:
             return self.run(args)
         except Exception as error:
@@ -71,9 +77,9 @@ class TaskFunction:
         return for_each(self.fun, *args) if self.is_batched else self.fun(*args)
 
 
-def load_function(classes: Registrations | None, *own: Any) -> TaskFunction:
+def load_function(classes: Registrations | None, keeps_memory: bool, *own: Any) -> TaskFunction:
     made = TaskFunction(*own)
-    made.brings_classes = classes is not None
+    made.brings_classes, made.keeps_memory = classes is not None, keeps_memory
     return made
 
 

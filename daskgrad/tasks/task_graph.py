@@ -47,6 +47,7 @@ class TaskGraph:
         self._is_batched = False
         self._where = where
         self._policy = sent(setting("pullbacks"))
+        self._keeps_memory = self._where is not Where.HERE and setting("worker.malloc")
         self._tasks: dict[Key, Planned | DataNode] = {}
         self._annotations: dict[str, dict[Key, Any]] = {}
         self._collections: dict[Key, Any] = {}
@@ -99,7 +100,8 @@ class TaskGraph:
     def function(self, key: Key, fun: Callable) -> TaskFunction:
         """The callable of the task of a key."""
         policy = self._policy if self._policy is not None and is_of_pullbacks(key) else None
-        return TaskFunction(fun, policy, self._is_watched, self._is_batched)
+        own = (fun, policy, self._is_watched, self._is_batched)
+        return TaskFunction(*own, keeps_memory=self._keeps_memory)
 
     def data(self, key: Key, value: Any) -> TaskRef:
         """Puts a value into the graph, once for all tasks that refer to it."""

@@ -39,6 +39,11 @@ MODELS = {
     "cumsum": lambda x: np.cumsum(x[0]) * np.cumsum(x[:, 1])[:3],
     "diff": lambda x: np.diff(x[:, 0]) * x[0],
     "roll": lambda x: np.roll(x[0], 1) * np.roll(x[1], -5),
+    "roll along axes": lambda x: (
+        np.roll(x, 1, 0) * np.roll(x, -1, 1) + np.roll(x, 2, axis=-1) * np.roll(x, 7, axis=0)
+    ),
+    "roll of other orders": lambda x: np.roll(x.T, 1, 0).T * np.roll(x[:, ::-1], shift=1, axis=1),
+    "roll by nothing": lambda x: np.roll(x, 0, 1) * np.roll(x, x.shape[0], 0),
     "diag": lambda x: np.diag(x) * np.diag(x[:2]).sum(),
     "outer": lambda x: np.outer(x[0], x[:, 1]),
     "trace": lambda x: np.trace(x) * x,

@@ -7,8 +7,10 @@ run time (mallopt(3)).
 """
 
 import ctypes
+import functools
 import os
 import sys
+from collections.abc import Callable
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
@@ -22,10 +24,22 @@ DEFAULT = 128 * 2**10  # glibc's own value of both
 
 def set_thresholds(values: dict[int, int]) -> bool:
     """Whether glibc is there and took the values."""
-    if not sys.platform.startswith("linux"):
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = glibcs()
     return mallopt is not None and all([mallopt(name, value) for name, value in values.items()])
+
+
+@functools.cache
+def glibcs() -> Callable[[int, int], int] | None:
+    """The C library's function, where it has one."""
+    if not sys.platform.startswith("linux"):
+        return None
+    return getattr(ctypes.CDLL(None), "mallopt", None)
+
+
+def keep_freed_memory_of_nanny() -> None:
+    """Lets the process keep it if a nanny has started it; others may be the user's own."""
+    if VARIABLES[M_TRIM_THRESHOLD] in os.environ:
+        keep_freed_memory()
 
 
 def keep_freed_memory() -> bool:

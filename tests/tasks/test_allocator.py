@@ -1,4 +1,4 @@
-"""Workers keep the memory that arrays free, while shards are open."""
+"""Workers keep the memory that arrays free: while shards are open, and from the first task on."""
 
 import inspect
 import os
@@ -12,8 +12,8 @@ from clusters import cluster
 from lengths import in_short
 
 import daskgrad as dg
-from daskgrad.resident import allocator
 from daskgrad.resident.worker_plugin import SumsPlugin, this_process
+from daskgrad.tasks import allocator
 
 ON_GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 
@@ -37,7 +37,7 @@ def is_given_back(numbers):
 SMALLER, LARGER = 1_000_000, 1_900_000
 
 PROGRAM = f"""
-from daskgrad.resident import allocator
+from daskgrad.tasks import allocator
 
 {inspect.getsource(is_given_back)}
 
@@ -82,3 +82,14 @@ def test_the_clients_own_process_is_left_alone(process, calls, monkeypatch):
     plugin.setup(worker)
     plugin.teardown(worker)
     assert found == calls
+
+
+@ON_GLIBC
+@in_short("is_on", [True, False], True)
+def test_workers_have_it_from_the_first_task_on(is_on):
+    with cluster({"daskgrad.worker.malloc": is_on}, n_workers=1) as client:
+        (before,) = client.run(is_given_back, LARGER).values()
+        assert dg.grad(lambda x: dg.delayed(term)(2.0, x))(1.0) == 2.0
+        (after,) = client.run(is_given_back, SMALLER).values()
+    assert before
+    assert after != is_on
