@@ -152,9 +152,9 @@ def test_without_jax_its_benchmark_says_so(tmp_path):
 
 def test_chaos_kills_workers_and_compares_bits(tmp_path):
     _, content = run("chaos", tmp_path)
-    assert content["kills"] == 3
+    assert content["kills"] == 4
     programs = {each["program"]: each for each in content["programs"]}
-    assert set(programs) == {"graph", "pullback", "placed sum"}
+    assert set(programs) == {"graph", "pullback", "loop", "placed sum"}
     for each in programs.values():
         assert each["kills"] == each["right"] == len(each["all extra seconds"]) == 1
     assert all(claim["holds"] for claim in content["claims"])
@@ -201,7 +201,7 @@ def test_steps_with_rows_have_their_peers(tmp_path):
 
 
 def test_loops_compares_ways_to_keep_states(tmp_path):
-    found = run("loops", tmp_path)["loops"]
-    runs = {row["name"]: row["runs"] for row in found}
+    _, content = run("loops", tmp_path)
+    runs = {row["name"]: row["runs"] for row in content["loops"]}
     assert {"every tape", "every state", "auto", "10 MB"} < runs.keys()
     assert runs["every state"] == 1.0 < runs["32 states"] < runs["12 states"]
