@@ -4,6 +4,7 @@ models:       delayed, variable, stop_gradient, value, random, register_backend
 rules:        custom_vjp, implicit, finite_difference
 sums:         map_sum, reduce_sum, sum, zip, place, Shards
 loops:        scan
+grids:        grid, map_overlap, Grid
 derivatives:  value_and_grad, grad, vjp, jvp, hvp, gnvp, hessian, jacobian, per_item, differentiate
 checks:       check_grads, taylor_rates, debug_nans, explain
 optimisers:   optim, Rows
@@ -34,6 +35,8 @@ from daskgrad.graph.delayed import delayed
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.stopping import stop_gradient, value
 from daskgrad.graph.variables import variable
+from daskgrad.grids.grid import Grid, grid
+from daskgrad.grids.map_overlap import map_overlap
 from daskgrad.loops.scan import scan
 from daskgrad.models.finite import debug_nans
 from daskgrad.models.travel.policy import PullbackPolicy
@@ -86,6 +89,7 @@ Node.visualize = _visualize  # here, since what draws is in a room above that of
 
 
 __all__ = [
+    "Grid",
     "NondeterministicModelError",
     "PullbackPolicy",
     "Rows",
@@ -100,12 +104,14 @@ __all__ = [
     "finite_difference",
     "gnvp",
     "grad",
+    "grid",
     "hessian",
     "hvp",
     "implicit",
     "jacobian",
     "jvp",
     "map_mean",
+    "map_overlap",
     "map_sum",
     "optim",
     "per_item",

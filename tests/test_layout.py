@@ -14,7 +14,7 @@ ROOT = pathlib.Path(daskgrad.__file__).parent
 DASHBOARDS = ROOT.parent / "dashboards"  # installed as daskgrad.dashboards
 
 # A room imports rooms before it; ``random`` is a module, which all may import.
-ROOMS = "values backends compiled scipy models rules tasks graph sums loops".split()
+ROOMS = "values backends compiled scipy models rules tasks graph sums loops grids".split()
 ROOMS += ["resident", "derivatives", "optim", "checks", "dashboards"]
 APART = {("rules", "tasks"), ("tasks", "rules")}  # neither imports the other
 WORKER = "random values backends compiled scipy models rules".split()  # plain Python and NumPy
@@ -22,7 +22,14 @@ WORKER = "random values backends compiled scipy models rules".split()  # plain P
 LONGEST = 8  # modules in a row within a room, each of which imports the next
 
 LIBRARIES = {  # library -> the rooms and modules that may import it
-    "dask": ["tasks", "graph.nodes", "resident", "derivatives", "checks.first_wrong_rule"],
+    "dask": [
+        "tasks",
+        "graph.nodes",
+        "grids.grid",
+        "resident",
+        "derivatives",
+        "checks.first_wrong_rule",
+    ],
     "dask.task_spec": ["tasks.task_graph", "tasks.task_functions", "tasks.collections"],
     "dask.highlevelgraph": ["tasks.task_graph", "tasks.collections"],
     "distributed": ["tasks", "resident", "derivatives.in_line", "dashboards"],

@@ -35,7 +35,19 @@ class StepNumber(NamedTuple):
         return f"step {self.number}"
 
 
-Place = int | Partition | StepNumber | None  # where a call stands: an int is the number of an item
+class StepOfBlock(NamedTuple):
+    """A step of one block of a grid."""
+
+    block: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"block {self.block}, step {self.number}"
+
+
+Place = (
+    int | Partition | StepNumber | StepOfBlock | None
+)  # where a call stands: an int is the number of an item
 
 
 def argument_label(call: Call, number: int) -> str:

@@ -17,7 +17,7 @@ from daskgrad.models.model import Call, Model
 from daskgrad.models.pullbacks import capture, evaluate, pull_back, seed
 from daskgrad.models.tracing import Active
 from daskgrad.values.carriers import carrier
-from daskgrad.values.cotangents import Cotangent
+from daskgrad.values.cotangents import Cotangent, zeros
 from daskgrad.values.fingerprints import fingerprint
 from daskgrad.values.memory import canonical, takes_as_arrived
 from daskgrad.values.summation import Add, pairwise
@@ -34,6 +34,23 @@ class Portion:
 
     def __repr__(self) -> str:
         return f"Portion({self.items})"
+
+
+@carrier
+class Strips:
+    """Cotangents of some parts of the arrays of a value: pairs of slices and leaves."""
+
+    parts: Any
+
+    def __repr__(self) -> str:
+        return f"Strips({len(self.parts)})"
+
+    def added_to(self, leaves: Sequence[Any]) -> None:
+        """Adds them, in their order, to arrays that may be overwritten."""
+        for place, part in self.parts:
+            for leaf, cotangent in zip(leaves, part, strict=True):
+                if cotangent is not None:
+                    leaf[place] += cotangent
 
 
 # ---------------------------------------------------------------------- the tasks of an item's node
@@ -116,6 +133,9 @@ def add_sent_back(
 
     ``container``: the value itself, if the sum must be a cotangent of all of it.
     """
+    strips = [term for term in terms if type(term) is Strips]
+    if strips:
+        return add_strips(terms, strips, saw_value, add, name, container)
     portions = [term for term in terms if isinstance(term, Portion)]
     if len(portions) == len(terms):
         total = pairwise(portions, lambda first, second, _: merge(first, second, name))
@@ -124,6 +144,29 @@ def add_sent_back(
         as_cotangent(term, container, name) if isinstance(term, Portion) else term for term in terms
     ]
     return add_cotangents(dense, saw_value, add, name)
+
+
+def add_strips(
+    terms: Sequence[Any],
+    strips: Sequence[Strips],
+    saw_value: Sequence[bool],
+    add: Add,
+    name: str,
+    value: Any,
+) -> Any:
+    """The sum of cotangents and strips: first the cotangents, and then strip by strip."""
+    together = Strips([part for each in strips for part in each.parts])
+    if len(strips) == len(terms) and value is None:
+        return together
+    leaves = flatten(value)[0]
+    others = [pair for pair in zip(terms, saw_value, strict=True) if type(pair[0]) is not Strips]
+    total = Cotangent((None,) * len(leaves))
+    if others:
+        total = add_cotangents([each for each, _ in others], [saw for _, saw in others], add, name)
+    pairs = zip(total.leaves, leaves, strict=True)
+    dense = [zeros(leaf) if array is None else array.copy() for array, leaf in pairs]
+    together.added_to(dense)
+    return Cotangent(tuple(dense), total.seen)
 
 
 def merge(first: Portion, second: Portion, name: str) -> Portion:

@@ -99,6 +99,16 @@ def loop(items, x):
     return dg.delayed(total)(dg.scan(step, x, len(ITEMS), x, xs=numpy.stack(ITEMS), checkpoints=4))
 
 
+def smooth(padded, x):
+    return slowly(padded[1:-1]) + 0.1 * np.sin(padded[2:] + padded[:-2]) * x[0]
+
+
+def domain(items, x):
+    """Blocks that exchange their edges."""
+    blocks = dg.map_overlap(smooth, dg.grid(NUMBERS, 3), x, steps=6, fuse=2)
+    return dg.sum(blocks.map(total))
+
+
 def gradient_of(objective):
     return lambda items: dg.value_and_grad(lambda x: objective(items, x))(X)
 
@@ -128,6 +138,7 @@ PROGRAMS = {  # functions of the items, placed or not, that return arrays in pyt
     "zip": gradient_of(zipped_sum),
     "loop": gradient_of(loop),
     "hvp of a loop": curvature_of(loop),
+    "domain": gradient_of(domain),
     "jvp of a graph": tangent_of(number),
     "jvp over placed items": tangent_of(placed_sum),
     "hvp of a graph": curvature_of(number),

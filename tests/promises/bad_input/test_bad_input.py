@@ -13,6 +13,7 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 import rows_derivatives
+import rows_grids
 import rows_loops
 import rows_models
 import rows_sums
@@ -22,7 +23,8 @@ import daskgrad as dg
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
-ROWS = {**rows_derivatives.ROWS, **rows_loops.ROWS, **rows_models.ROWS, **rows_sums.ROWS}
+TABLES = (rows_derivatives, rows_grids, rows_loops, rows_models, rows_sums)
+ROWS = {row: each for table in TABLES for row, each in table.ROWS.items()}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=" ".join)

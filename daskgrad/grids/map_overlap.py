@@ -1,0 +1,247 @@
+"""map_overlap: steps on the blocks of a grid, which exchange their edges."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import daskgrad.grids.passes  # noqa: F401  registers the tasks of both passes
+from daskgrad.graph.delayed import as_model
+from daskgrad.graph.nodes import Constant, Node
+from daskgrad.grids.block_steps import BlockSteps
+from daskgrad.grids.grid import Grid, as_grid
+from daskgrad.grids.halos import Constant as Beyond
+from daskgrad.grids.halos import Side, Sides
+from daskgrad.grids.layout import Frame, frame_of
+from daskgrad.grids.step_nodes import FrameNode, StepNode
+from daskgrad.models.model import Call, Model
+from daskgrad.values.descriptions import describe, is_integer, is_number
+from daskgrad.values.registrations import Structure
+from daskgrad.values.trees import flatten
+
+KINDS = ("periodic", "reflect", "nearest")
+NO_CALL = Call((), Structure(flatten(((), {}))[1]), ())
+
+Boundary = Any  # of one axis: a word, a number, or a pair of these
+
+
+def map_overlap(
+    step: Any,
+    grid: Any,
+    *shared: Any,
+    depth: int | Sequence[int] = 1,
+    boundary: Boundary | Mapping[int, Boundary] = "periodic",
+    steps: int = 1,
+    fuse: int = 1,
+    name: str | None = None,
+) -> Grid:
+    """The grid after some steps, ``block = step(padded, *shared)``, block by block.
+
+    A domain decomposition: before the steps each block gets the edges of its neighbours, corners
+    included, and pads itself at the boundary. The derivative reverses this: the cotangents of what
+    a block got go back to the neighbours, and are added there in a fixed order. So the bits are the
+    same on every scheduler; with other blocks, or another ``fuse``, they agree to rounding with
+    those of the undivided domain.
+
+    Parameters
+    ----------
+    step:
+        a plain function, or what ``delayed`` made of one. It gets a block with ``depth`` more
+        entries on either side of each axis, an array or the pytree of arrays that the grid has, and
+        returns the block without them. It also gets larger blocks than those of the grid, where
+        ``fuse`` is more than one.
+    grid:
+        what ``dg.grid`` returned, or a variable that is a grid.
+    shared:
+        further arguments: a grid of the same layout stands for its block, padded like the state, to
+        whose halos the edges are sent once for all steps; anything else is the same for all blocks.
+        May hold variables and other nodes.
+    depth:
+        how many entries beyond its block a step sees; for all axes, or for each.
+    boundary:
+        what is beyond the whole grid: "periodic", "reflect" (mirrored, with the outermost entry
+        repeated, as in Dask), "nearest" (the outermost entry), or a number. For all axes; or a dict
+        by axis ("periodic" for those that are left out), with pairs for an axis whose sides differ.
+        Where it is a number for the state, parameters on the grid are continued as "nearest".
+    steps:
+        how many steps.
+    fuse:
+        how many steps to run between two exchanges. Edges are ``fuse * depth`` wide then, and each
+        block runs the steps of its halos, too: fewer messages for more work. The blocks must have
+        as many entries along each axis. In the backward pass each block runs the steps between two
+        exchanges again, from its value before them; these values are kept, one for each exchange.
+    name:
+        what task keys, errors and the dashboard call it; the step's if not given.
+
+    Returns
+    -------
+    A grid of nodes, of the same layout.
+
+    Raises
+    ------
+    TypeError
+        if ``grid`` is none, or depth, steps or fuse are no integers.
+    ValueError
+        if grids have different blocks, a block is smaller than the edges that it sends, or the
+        boundary is unknown; when it runs, if the step returns another shape.
+    """
+    model = as_model(step, name)
+    state = require_grid(grid, model.name)
+    axes = len(state.chunks)
+    depths = as_depth(depth, axes)
+    sides = as_sides(boundary, axes)
+    require_positive(steps, "steps")
+    require_positive(fuse, "fuse")
+    domain = Domain(model, state, depths, sides)
+    exchanges = math.ceil(steps / fuse)
+    for number in range(exchanges):
+        count = min(fuse, steps - number * fuse)
+        domain.exchange(number * int(fuse), int(count), shared)
+    return Grid(tuple(domain.blocks), state.chunks)
+
+
+class Domain:
+    """The blocks of a grid while steps are recorded."""
+
+    def __init__(self, model: Model, state: Grid, depth: tuple[int, ...], sides: Sides):
+        self._model = model
+        self._state = state
+        self._depth = depth
+        self._sides = sides
+        self._periodic = [pair == ("periodic", "periodic") for pair in sides]
+        self.blocks: list[Any] = [as_node(block) for block in state.blocks]
+        self._framed: dict[tuple[int, int], list[Any]] = {}  # parameters, by place and width
+
+    def exchange(self, first: int, count: int, shared: tuple) -> None:
+        """Records the steps of all blocks up to the next exchange."""
+        layout = self._state.layout
+        frames = self._frames(count)
+        arguments = [self._for_each_block(n, arg, frames, count) for n, arg in enumerate(shared)]
+        before = self.blocks
+        self.blocks = [
+            StepNode(
+                self._model,
+                before[number],
+                [before[n] for n, _ in frames[number].parts],
+                tuple([each[number] for each in arguments]),
+                self._steps(frames[number], first, count, str(index)),
+            )
+            for number, index in enumerate(layout.indices())
+        ]
+
+    def _steps(self, frame: Frame, first: int, count: int, name: str) -> BlockSteps:
+        sides = self._beyond(frame, self._sides)
+        fields = tuple([(continued(low), continued(high)) for low, high in sides])
+        return BlockSteps(NO_CALL, frame, self._depth, sides, fields, first, count, (), name)
+
+    def _beyond(self, frame: Frame, sides: Sides) -> Sides:
+        """What is beyond the sides of a block on which it has no neighbour."""
+        pairs = zip(sides, frame.low, frame.high, strict=True)
+        return tuple(
+            [(None if l else low, None if h else high) for (low, high), l, h in pairs]  # noqa: E741
+        )
+
+    def _frames(self, count: int) -> list[Frame]:
+        layout, widths = self._state.layout, tuple([count * d for d in self._depth])
+        for axis, (sizes, width) in enumerate(zip(layout.chunks, widths, strict=True)):
+            sends = len(sizes) > 1 or self._periodic[axis]
+            if sends and min(sizes) < width:
+                raise ValueError(
+                    f"map_overlap of {self._model.name!r}: blocks send {width} entries along axis "
+                    f"{axis} (depth {self._depth[axis]}, {count} steps between exchanges), and one "
+                    f"has {min(sizes)}; take fewer or larger blocks, or a smaller fuse"
+                )
+            if min(sizes) < self._depth[axis]:
+                raise ValueError(
+                    f"map_overlap of {self._model.name!r}: a block has {min(sizes)} entries, and "
+                    f"cannot be continued by depth {self._depth[axis]} along axis {axis}, which "
+                    f"has {sum(sizes)} entries"
+                )
+        return [frame_of(layout, index, widths, self._periodic) for index in layout.indices()]
+
+    def _for_each_block(self, place: int, arg: Any, frames: list[Frame], count: int) -> list[Any]:
+        found = as_grid(arg)
+        if found is None:
+            return [arg] * len(self.blocks)
+        if found.chunks != self._state.chunks:
+            raise ValueError(
+                f"map_overlap of {self._model.name!r} got grids of different blocks: the state "
+                f"has chunks {self._state.chunks}, argument {place} {found.chunks}; cut both alike"
+            )
+        if (place, count) not in self._framed:
+            blocks = [as_node(block) for block in found.blocks]
+            self._framed[place, count] = [
+                FrameNode(block, [blocks[n] for n, _ in frame.parts], frame, self._model.name)
+                for block, frame in zip(blocks, frames, strict=True)
+            ]
+        return self._framed[place, count]
+
+
+def as_node(block: Any) -> Node:
+    return block if isinstance(block, Node) else Constant(block)
+
+
+def continued(side: Side) -> Side:
+    """What is beyond the boundary of a parameter."""
+    return "nearest" if isinstance(side, Beyond) else side
+
+
+# --------------------------------------------------------------------------------- what is given
+
+
+def require_grid(given: Any, name: str) -> Grid:
+    found = as_grid(given)
+    if found is None:
+        raise TypeError(
+            f"map_overlap of {name!r} takes a grid; found {describe(given)}: make one with "
+            f"dg.grid(array, blocks=(2, 2))"
+        )
+    return found
+
+
+def require_positive(given: Any, what: str) -> None:
+    if not is_integer(given):
+        raise TypeError(f"{what} must be an integer; found {describe(given)}")
+    if given < 1:
+        raise ValueError(f"{what} must be one or more; found {given}")
+
+
+def as_depth(given: Any, axes: int) -> tuple[int, ...]:
+    each = [given] * axes if is_integer(given) else given
+    if not isinstance(each, list | tuple) or not all(map(is_integer, each)):
+        raise TypeError(f"depth must be an integer, or one for each axis; found {describe(given)}")
+    if len(each) != axes or min(each) < 0:
+        raise ValueError(
+            f"depth must be zero or more, for each of {axes} axes; found {describe(given)}"
+        )
+    return tuple(map(int, each))
+
+
+def as_sides(boundary: Any, axes: int) -> Sides:
+    """The boundary of each axis, on both sides."""
+    if isinstance(boundary, Mapping):
+        unknown = [axis for axis in boundary if axis not in range(axes)]
+        if unknown:
+            raise ValueError(
+                f"the axes of the boundary must be among 0 to {axes - 1}; found {unknown[0]!r}"
+            )
+        return tuple([pair_of(boundary.get(axis, "periodic")) for axis in range(axes)])
+    return tuple([pair_of(boundary)] * axes)
+
+
+def pair_of(given: Any) -> tuple[Side, Side]:
+    low, high = given if isinstance(given, tuple) and len(given) == 2 else (given, given)
+    found = side_of(low), side_of(high)
+    if "periodic" in found and found != ("periodic", "periodic"):
+        raise ValueError(f"an axis is periodic on both sides or on none; found {given!r}")
+    return found
+
+
+def side_of(given: Any) -> Side:
+    if isinstance(given, str) and given in KINDS:
+        return given
+    if is_number(given):
+        return Beyond(float(given))
+    raise ValueError(
+        f"the boundary must be 'periodic', 'reflect', 'nearest' or a number, by axis or for all; "
+        f"found {describe(given)}"
+    )

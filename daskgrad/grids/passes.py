@@ -1,0 +1,87 @@
+"""The passes of grids: the tasks of blocks, forward and backward.
+
+The mirror of an exchange is an exchange: where a block took a neighbour's edge in, the neighbour's
+cotangent gets that of the edge, as strips, after its own and in the order of the blocks.
+"""
+
+from typing import Any
+
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.backward import Backward, Contribution, backward_tasks, select
+from daskgrad.graph.forward import Forward, forward_tasks, pass_value_on
+from daskgrad.grids.block_steps import (
+    BlockSteps,
+    capture_block,
+    frame_block,
+    pull_back_block,
+    pull_back_frame,
+)
+from daskgrad.grids.step_nodes import FramedNode, FrameNode, StepNode
+from daskgrad.models.tracing import Active
+
+
+@forward_tasks.register
+def _(node: FrameNode, forward: Forward) -> None:
+    block, *neighbours = forward.inputs(node)
+    edges = node.build_edges(forward.tasks, neighbours)
+    args = (frame_block, block, edges, node.frame)
+    forward.values[node] = node.build_task(forward.tasks, "value", *args)
+
+
+@backward_tasks.register
+def _(node: FrameNode, backward: Backward, arrived: Contribution) -> None:
+    args = (pull_back_frame, arrived.cotangent, backward.forward.values[node], node.frame)
+    pulled = node.build_task(backward.tasks, "backward", *args)
+    send_parts(node, backward, pulled, [0], saw_value=False)
+
+
+def differentiated(node: StepNode, graph: Graph) -> BlockSteps:
+    """The steps, with their active inputs: the state always is."""
+    active = [each for each in graph.active_inputs(node) if 0 < each.number < node.width]
+    first = Active(0, graph.is_watched)
+    return node.steps._replace(active=(first, *active))
+
+
+@forward_tasks.register
+def _(node: StepNode, forward: Forward) -> None:
+    tasks, inputs = forward.tasks, forward.inputs(node)
+    steps = differentiated(node, forward.graph)
+    edges = node.build_edges(tasks, inputs[node.width :])
+    args = (tasks.shared(node.model), steps, inputs[0], edges, inputs[1 : node.width])
+    captured = node.build_task(tasks, "forward", capture_block, *args)
+    forward.captured[node] = captured, edges
+    pass_value_on(node, forward, captured)
+
+
+@backward_tasks.register
+def _(node: StepNode, backward: Backward, arrived: Contribution) -> None:
+    steps, (captured, edges) = (
+        differentiated(node, backward.graph),
+        backward.forward.captured[node],
+    )
+    elsewhere = backward.value_elsewhere(node, arrived)
+    block, *others = backward.forward.inputs(node)[: node.width]
+    args = (backward.tasks.shared(node.model), steps, block, edges, others, elsewhere)
+    whole = (captured, arrived.cotangent, *args)
+    pulled = node.build_task(backward.tasks, "backward", pull_back_block, *whole)
+    send_parts(node, backward, pulled, [each.number for each in steps.active])
+
+
+def send_parts(
+    node: FramedNode,
+    backward: Backward,
+    pulled: Any,
+    active: list[int],
+    saw_value: bool = True,
+) -> None:
+    """Sends what a task pulled back: to its block, to the neighbours, and to other inputs."""
+
+    def part(number: int) -> Any:
+        return node.build_pick(backward.tasks, "cotangent", select, pulled, number)
+
+    count = len(node.neighbours)
+    for number, neighbour in reversed(list(enumerate(node.neighbours, 1))):
+        backward.send(neighbour, Contribution(part(number), saw_value=False, is_item=True))
+    for place, number in reversed(list(enumerate(active[1:], 1 + count))):
+        backward.send(node.inputs[number], Contribution(part(place)))
+    backward.send(node.inputs[0], Contribution(part(0), saw_value=saw_value))
