@@ -205,3 +205,9 @@ def test_loops_compares_ways_to_keep_states(tmp_path):
     runs = {row["name"]: row["runs"] for row in content["loops"]}
     assert {"every tape", "every state", "auto", "10 MB"} < runs.keys()
     assert runs["every state"] == 1.0 < runs["32 states"] < runs["12 states"]
+
+
+def test_domains_compares_cuts_and_counts_bytes(tmp_path):
+    _, content = run("domains", tmp_path)
+    assert {row["where"] for row in content["domains"]} == {"one domain", "threads", "processes"}
+    assert all(claim["holds"] for claim in content["claims"])
