@@ -18,7 +18,7 @@ from daskgrad.loops.reversal import Outputs, Pulled, pull_back, sweep
 from daskgrad.loops.schedules import Limit
 from daskgrad.loops.stacking import stack_cotangents
 from daskgrad.loops.steps import Loop, Steps, parts_of
-from daskgrad.models.duals import Dual, or_zeros, push_forward
+from daskgrad.models.duals import Dual, can_move, or_zeros, push_forward
 from daskgrad.models.model import Call, Model
 from daskgrad.models.tracing import Active
 from daskgrad.rules.rule import Rule
@@ -75,9 +75,8 @@ class NestedLoop(Rule):
         model = push_forward(self.model)
         pushed = NestedLoop(model, self._steps, self._has_xs, self._how, self._limit)(*duals)
         if self._how is None:
-            return pushed.tangents[0]
-        state, outputs = pushed
-        return state.tangents[0], outputs.tangents[0]
+            return tangent_of_numbers(pushed)
+        return tuple(map(tangent_of_numbers, pushed))
 
     # ---- on plain arrays
 
@@ -161,3 +160,12 @@ class NestedLoop(Rule):
             state, output = parts_of(value, self._how, self.name)
             outputs.add(output)
         return state if self._how is None else (state, outputs.value)
+
+
+def tangent_of_numbers(dual: Dual) -> Any:
+    """The only tangent of a dual, whose leaves may be boxes; None for integers."""
+
+    def of_leaf(leaf: Any, tangent: Any) -> Any:
+        return tangent if can_move(leaf) else None
+
+    return map_leaves(of_leaf, dual.value, dual.tangents[0])

@@ -278,6 +278,41 @@ def differences_of_gradient(program, point, tangent, step=1e-5):
     return (pair[0] - pair[1]) / (2.0 * step)
 
 
+@pytest.mark.parametrize("is_within", [False, True])
+def test_leaves_without_derivative_go_along(is_within):
+    """Counters, strings and None in the state, integers in xs and outputs; in all modes."""
+
+    def step(state, number):
+        u = np.sin(state["u"]) * (1 + number)
+        after = {"u": u, "count": state["count"] + 1, "name": state["name"], "nothing": None}
+        return after, {"number": number, "u": u}
+
+    def value(last, outputs):
+        return np.sum(last["u"] ** 2) + np.sum(outputs["u"]) * last["count"]
+
+    def loop(u):
+        start = {"u": u, "count": 0, "name": "name", "nothing": None}
+        return dg.scan(step, start, 4, xs=numpy.arange(4), outputs="stack", checkpoints=2)
+
+    def plainly(u):
+        total = 0.0
+        for number in range(4):
+            u = np.sin(u) * (1 + number)
+            total = total + np.sum(u)
+        return np.sum(u**2) + 4 * total
+
+    if is_within:
+        program = dg.delayed(lambda u: value(*loop(u)))
+    else:
+        program = lambda u: dg.delayed(value)(*loop(u))  # noqa: E731
+    gradient = autograd.grad(plainly)(U)
+    close(dg.value_and_grad(lambda u: program(u))(U), (plainly(U), gradient))
+    _, slope = dg.jvp(lambda u: program(u), (U,), (C,))
+    assert_allclose(slope, numpy.dot(gradient, C), rtol=1e-12)
+    _, (product,) = dg.hvp(lambda u: program(u), (U,), (C,))
+    assert_allclose(product, autograd.hessian_vector_product(plainly)(U, C), rtol=1e-11)
+
+
 def test_derivatives_within_a_model_may_be_nested():
     def curvature(c):
         def value(c):
