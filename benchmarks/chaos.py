@@ -9,6 +9,7 @@ random moment of the backward pass of a program, a hundred times, in programs th
 - pullback: of ``dg.vjp``, called after the forward pass has ended; what the worker held of that is
   lost, too;
 - loop: value and gradient of a loop of ``dg.scan``, in pieces that each keep some of four states;
+- domain: value and gradient of blocks of a grid that exchange their edges (``dg.map_overlap``);
 - placed sum: value and gradient of a sum over items that are on the workers, by direct calls; the
   models of a sum are pulled back one by one, so a kill hits forward passes as well.
 
@@ -50,7 +51,7 @@ import numpy
 from distributed import Client
 
 import daskgrad as dg
-from chaos_models import Line, array_graph, graph, loop, point, read, sum_of_terms
+from chaos_models import Line, array_graph, domain, graph, loop, point, read, sum_of_terms
 from hosts import cluster, plain_environment
 from report import Claim, at_least, at_most, finish, options, table
 
@@ -87,6 +88,10 @@ def gradient_of_loop(numbers: Sequence[int], path: Path) -> Run:
     return lambda: dg.value_and_grad(lambda x: loop(numbers, x, path))(point())
 
 
+def gradient_of_domain(numbers: Sequence[int], path: Path) -> Run:
+    return lambda: dg.value_and_grad(lambda x: domain(numbers, x, path))(point())
+
+
 def gradient_of_sum(numbers: Any, path: Path) -> Run:
     return lambda: dg.value_and_grad(lambda x: sum_of_terms(numbers, x, path))(point())
 
@@ -95,6 +100,7 @@ PROGRAMS = (
     Program("graph", gradient_of_graph),
     Program("pullback", pullback_of_graph),
     Program("loop", gradient_of_loop),
+    Program("domain", gradient_of_domain),
     Program("placed sum", gradient_of_sum),
 )
 

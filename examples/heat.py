@@ -9,7 +9,7 @@ the diffusivity, with a penalty for its slopes.
 The script checks the gradient of the cut plate against that of the whole one (``dg.scan``), and
 prints what travels between the workers.
 
-    python examples/heat.py                    # a minute on two cores
+    python examples/heat.py                    # a minute and a half on two cores
     python examples/heat.py --quick            # seconds: fewer spots and iterations
     python examples/heat.py --plot heat.html   # pictures: the diffusivity, and the misfit
 

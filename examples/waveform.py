@@ -12,7 +12,7 @@ The scheme is of second order in time and of fourth order in space, with a spong
 equations, Geophysics 50, 1985). The script checks it against the exact solution for a homogeneous
 medium, Green's function of the plane, and the gradient by the rates of Taylor's expansion.
 
-    python examples/waveform.py                        # a minute on two cores
+    python examples/waveform.py                        # a minute and a half on two cores
     python examples/waveform.py --quick                # seconds: fewer shots and iterations
     python examples/waveform.py --plot waveform.html   # pictures: the medium, the misfit, traces
 

@@ -152,9 +152,9 @@ def test_without_jax_its_benchmark_says_so(tmp_path):
 
 def test_chaos_kills_workers_and_compares_bits(tmp_path):
     _, content = run("chaos", tmp_path)
-    assert content["kills"] == 4
+    assert content["kills"] == 5
     programs = {each["program"]: each for each in content["programs"]}
-    assert set(programs) == {"graph", "pullback", "loop", "placed sum"}
+    assert set(programs) == {"graph", "pullback", "loop", "domain", "placed sum"}
     for each in programs.values():
         assert each["kills"] == each["right"] == len(each["all extra seconds"]) == 1
     assert all(claim["holds"] for claim in content["claims"])

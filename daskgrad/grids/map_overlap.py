@@ -13,7 +13,7 @@ from daskgrad.grids.halos import Constant as Beyond
 from daskgrad.grids.halos import Side, Sides
 from daskgrad.grids.layout import Frame, frame_of
 from daskgrad.grids.step_nodes import FrameNode, StepNode
-from daskgrad.models.model import Call, Model
+from daskgrad.models.model import Call, Model, inside_model
 from daskgrad.values.descriptions import describe, is_integer, is_number
 from daskgrad.values.registrations import Structure
 from daskgrad.values.trees import flatten
@@ -79,12 +79,17 @@ def map_overlap(
     Raises
     ------
     TypeError
-        if ``grid`` is none, or depth, steps or fuse are no integers.
+        if ``grid`` is none, depth, steps or fuse are no integers, or it is called inside a model.
     ValueError
         if grids have different blocks, a block is smaller than the edges that it sends, or the
         boundary is unknown; when it runs, if the step returns another shape.
     """
     model = as_model(step, name)
+    if inside_model():
+        raise TypeError(
+            f"map_overlap of {model.name!r} was called inside a model, which is one task; call it "
+            f"where models are called, and inside a model write a loop (dg.scan) of the whole array"
+        )
     state = require_grid(grid, model.name)
     axes = len(state.chunks)
     depths = as_depth(depth, axes)

@@ -102,6 +102,11 @@ ROWS = {
         r"must return its state without the halos of \[1, 1\] entries.*returned float64\[4, 5\]"
         r".*block \([01], 0\), step 0",
     ),
+    ("map_overlap", "grid", "inside a model"): (
+        lambda: dg.delayed(lambda: dg.map_overlap(inner, GRID))().compute(),
+        TypeError,
+        "map_overlap of 'inner' was called inside a model, which is one task; call it where models",
+    ),
     ("map_overlap", "grid", "an array"): (
         overlap(ARRAY),
         TypeError,
