@@ -4,7 +4,7 @@ models:       delayed, variable, stop_gradient, value, random, register_backend
 rules:        custom_vjp, implicit, finite_difference
 sums:         map_sum, reduce_sum, sum, zip, place, Shards
 loops:        scan
-grids:        grid, map_overlap, Grid
+grids:        grid, map_overlap, Grid, array
 derivatives:  value_and_grad, grad, vjp, jvp, hvp, gnvp, hessian, jacobian, per_item, differentiate
 checks:       check_grads, taylor_rates, debug_nans, explain
 optimisers:   optim, Rows
@@ -18,6 +18,7 @@ import importlib
 from typing import Any
 
 from daskgrad import optim, random
+from daskgrad.arrays.array import array
 from daskgrad.backends.autograd import plain_calls, trace_numbers
 from daskgrad.backends.registry import register_backend
 from daskgrad.checks.check_grads import check_grads
@@ -94,6 +95,7 @@ __all__ = [
     "PullbackPolicy",
     "Rows",
     "Shards",
+    "array",
     "check_grads",
     "custom_vjp",
     "dashboards",

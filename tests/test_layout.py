@@ -14,7 +14,7 @@ ROOT = pathlib.Path(daskgrad.__file__).parent
 DASHBOARDS = ROOT.parent / "dashboards"  # installed as daskgrad.dashboards
 
 # A room imports rooms before it; ``random`` is a module, which all may import.
-ROOMS = "values backends compiled scipy models rules tasks graph sums loops grids".split()
+ROOMS = "values backends compiled scipy models rules tasks graph sums loops grids arrays".split()
 ROOMS += ["resident", "derivatives", "optim", "checks", "dashboards"]
 APART = {("rules", "tasks"), ("tasks", "rules")}  # neither imports the other
 WORKER = "random values backends compiled scipy models rules".split()  # plain Python and NumPy
@@ -26,6 +26,7 @@ LIBRARIES = {  # library -> the rooms and modules that may import it
         "tasks",
         "graph.nodes",
         "grids.grid",
+        "arrays.array",
         "resident",
         "derivatives",
         "checks.first_wrong_rule",

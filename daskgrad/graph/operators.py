@@ -36,12 +36,17 @@ def records(model: Model) -> tuple[Callable, Callable]:
     """Methods for an operator that record a call of a model, as is and with operands swapped."""
 
     def method(self: Any, other: Any) -> Any:
-        return self.record(model, self, other)
+        return NotImplemented if takes_nodes(other) else self.record(model, self, other)
 
     def swapped(self: Any, other: Any) -> Any:
-        return self.record(model, other, self)
+        return NotImplemented if takes_nodes(other) else self.record(model, other, self)
 
     return method, swapped
+
+
+def takes_nodes(operand: Any) -> bool:
+    """Whether an operand is of a class that knows nodes, and what an operator of both is."""
+    return getattr(type(operand), "takes_nodes", False)
 
 
 def refuses(asked: str, instead: str = "") -> Callable:
@@ -77,6 +82,8 @@ class ArrayOperators:
         return self.record(NEGATIVE, self)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if any(map(takes_nodes, inputs)):
+            return NotImplemented
         if method == "__call__" and ufunc in UFUNCS and not kwargs:
             return self.record(UFUNCS[ufunc], *inputs)
         return self.__array_function__(ufunc)

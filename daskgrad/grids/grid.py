@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import dask.array
+import dask
 import numpy as np
 import optree
 
@@ -82,13 +82,21 @@ class Grid:
 
     def to_dask_array(self, dtype: Any = float) -> Any:
         """A dask Array with the grid's chunks, of blocks that are single arrays of this dtype."""
-        arrays = [
-            dask.array.from_delayed(
-                dask.delayed(block), self.layout.block_shape(index), dtype=dtype
-            )
-            for block, index in zip(self.blocks, self.layout.indices(), strict=True)
-        ]
-        return dask.array.block(nested(arrays, [len(sizes) for sizes in self.chunks]))
+        return as_dask_array(self.blocks, self.layout, dtype)
+
+
+def as_dask_array(blocks: Sequence[Any], layout: Layout, dtype: Any) -> Any:
+    """The dask Array of blocks in C order."""
+    from dask.array import block, from_delayed  # here: it takes SciPy along
+
+    pairs = zip(blocks, layout.indices(), strict=True)
+    arrays = [from_delayed(dask.delayed(b), layout.block_shape(i), dtype=dtype) for b, i in pairs]
+    return block(nested(arrays, [len(sizes) for sizes in layout.chunks]))
+
+
+def is_dask_array(given: Any) -> bool:
+    """Whether this is one; dask.array need not be imported for it."""
+    return all([hasattr(given, name) for name in ("__dask_graph__", "chunks", "to_delayed")])
 
 
 def flatten_grid(grid: Any) -> tuple[Any, Any, Any]:
@@ -164,7 +172,7 @@ def grid(array: Any, blocks: Sequence[int] | int | None = None) -> Grid:
         if there are more blocks along an axis than entries, sizes do not add up, arrays have
         different shapes, ``blocks`` is missing, or given for a dask Array.
     """
-    if isinstance(array, dask.array.Array):
+    if is_dask_array(array):
         return grid_of_dask_array(array, blocks)
     known = array.primal if isinstance(array, Variable) else array
     leaves, structure = flatten(known)

@@ -1,0 +1,203 @@
+"""dg.array: values and derivatives are those of the whole array, for any chunks."""
+
+import autograd
+import autograd.numpy as anp
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import daskgrad as dg
+
+SHAPE = (5, 6)
+GENERATOR = np.random.default_rng(0)
+X, Y = GENERATOR.uniform(0.5, 2.0, (2, *SHAPE))
+ROW, COLUMN = GENERATOR.uniform(0.5, 2.0, 6), GENERATOR.uniform(0.5, 2.0, (5, 1))
+WEIGHTS = GENERATOR.normal(size=SHAPE)
+CHUNKS = [-1, 1, (2, 3), ((1, 4), (2, 1, 3)), ((2, 2, 1), -1)]
+
+# What is done, with NumPy or a library that is like it; the result is weighed and summed up.
+PROGRAMS = {
+    "operators": lambda np, x, y: (x + y) * x - y / x + 2.0 * x - (1.0 - y) + x**2 + 2.0**y - (-x),
+    "ufuncs": lambda np, x, y: (
+        np.exp(-x) + np.log(y) * np.sqrt(x) + np.sin(x) * np.cos(y) + np.tanh(x - y)
+    ),
+    "more ufuncs": lambda np, x, y: (
+        np.logaddexp(x, y) + np.arctan2(x, y) + np.log1p(x) * np.expm1(y) + np.square(x)
+    ),
+    "extrema of two": lambda np, x, y: np.maximum(x, y) * np.minimum(x, 1.0) + np.abs(x - y),
+    "where": lambda np, x, y: np.where(x > y, x * y, x - y) + np.where(x < 1.0, 1.0, x),
+    "a row": lambda np, x, y: x * ROW + ROW / y,
+    "a column": lambda np, x, y: x * COLUMN + COLUMN - y,
+    "a sum along each axis": lambda np, x, y: (
+        x / np.sum(x, axis=0) + y / np.sum(x, axis=1, keepdims=True)
+    ),
+    "a mean": lambda np, x, y: x - np.mean(x) + y * np.mean(y, axis=(0, 1), keepdims=True),
+    "means along axes": lambda np, x, y: x - x.mean(axis=0) + y.mean(axis=1, keepdims=True),
+    "a product": lambda np, x, y: np.prod(x, axis=0) + y / np.prod(y, axis=1, keepdims=True),
+    "extrema": lambda np, x, y: x - np.max(x, axis=0) + np.min(y, axis=1, keepdims=True) * y.max(),
+    "norms": lambda np, x, y: x / np.linalg.norm(x) + y / np.linalg.norm(y, axis=0),
+    "a matrix product": lambda np, x, y: x @ (y.T @ x),
+    "dot": lambda np, x, y: np.dot(x, np.dot(y.T, x)),
+    "matrix times vector": lambda np, x, y: x * (y @ ROW).sum(),
+    "tensordot": lambda np, x, y: np.tensordot(np.tensordot(x, y, ((0,), (0,))), x, ((0,), (1,))).T,
+    "a full contraction": lambda np, x, y: x * np.tensordot(x, y, 2),
+    "transposes": lambda np, x, y: (x.T * np.transpose(y)).T + np.transpose(x.T, (1, 0)),
+    "slices": lambda np, x, y: np.concatenate([x[2:4], y[:2], x[4:]]) + x[2] + y[-1, 3] * x,
+    "columns": lambda np, x, y: np.concatenate([x[:, 2:5], y[:, :3]], axis=1) * x[..., 1:2],
+    "stacks": lambda np, x, y: (
+        np.sum(np.stack([x, x * y, y]), axis=0) + np.stack([x, y], 2)[..., 1]
+    ),
+}
+
+
+def weighed(np, found):
+    return np.sum(found * WEIGHTS) + np.sum(found) ** 2
+
+
+def by_chunks(name, chunks):
+    def program(point):
+        x, y = [dg.array(point[key], chunks).rechunk((2, 3)) for key in "xy"]
+        return weighed(np, PROGRAMS[name](np, x, y))
+
+    return program
+
+
+def whole(np, name):
+    return lambda x, y: weighed(np, PROGRAMS[name](np, x, y))
+
+
+POINT = {"x": X, "y": Y}
+
+
+@pytest.fixture(autouse=True)
+def sync():
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_value_and_gradient_are_those_of_the_whole_array(name):
+    fun = whole(anp, name)
+    wanted = [autograd.grad(fun, number)(X, Y) for number in (0, 1)]
+    for chunks in CHUNKS:
+        value, gradient = dg.value_and_grad(by_chunks(name, chunks))(POINT)
+        assert_allclose(value, fun(X, Y), rtol=1e-12)
+        for key, each in zip("xy", wanted, strict=True):
+            assert_allclose(gradient[key], each, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.optional
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_both_modes_agree_with_jax(name, random):
+    jax = pytest.importorskip("jax")
+    with jax.enable_x64(True):
+        fun = whole(jax.numpy, name)
+        tangents = random.normal(size=(2, *SHAPE))
+        wanted = jax.grad(fun, (0, 1))(X, Y)
+        value, slope = jax.jvp(fun, (X, Y), tuple(tangents))
+    for chunks in CHUNKS:
+        program = by_chunks(name, chunks)
+        gradient = dg.grad(program)(POINT)
+        for key, each in zip("xy", wanted, strict=True):
+            assert_allclose(gradient[key], each, rtol=1e-9, atol=1e-9)
+        direction = dict(zip("xy", tangents, strict=True))
+        found = dg.jvp(program, (POINT,), (direction,))
+        assert_allclose(found, (value, slope), rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["operators", "a mean", "a matrix product", "slices"])
+def test_tangents_and_hessian_products(name, random):
+    tangent = {key: random.normal(size=SHAPE) for key in POINT}
+    program = by_chunks(name, (2, 4))
+    gradient = dg.grad(program)
+    slope = sum([np.vdot(gradient(POINT)[key], tangent[key]) for key in POINT])
+    assert_allclose(dg.jvp(program, (POINT,), (tangent,))[1], slope, rtol=1e-11)
+    _, (product,) = dg.hvp(program, (POINT,), (tangent,))
+    ends = [gradient({k: POINT[k] + h * tangent[k] for k in POINT}) for h in (1e-5, -1e-5)]
+    for key in POINT:
+        wanted = (ends[0][key] - ends[1][key]) / 2e-5
+        assert_allclose(product[key], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_the_bits_are_the_same_on_every_scheduler(every_scheduler):
+    def compute():
+        return dg.value_and_grad(by_chunks("a matrix product", (2, 2)))(POINT)
+
+    found = every_scheduler(compute)
+    for value, gradient in found.values():
+        assert value == found["sync"][0]
+        assert all([gradient[k].tobytes() == found["sync"][1][k].tobytes() for k in gradient])
+
+
+def test_data_are_dask_arrays_and_parameters_variables(scheduler):
+    """Logistic regression: the data stay in chunks, and are no variables."""
+    data, labels = GENERATOR.normal(size=(40, 3)), GENERATOR.integers(0, 2, 40).astype(float)
+    chunked, marks = da.from_array(data, chunks=(7, 3)), da.from_array(labels, chunks=7)
+
+    def loss(w):
+        score = dg.array(chunked) @ dg.array(w)
+        return np.sum(np.logaddexp(0.0, score) - dg.array(marks) * score)
+
+    def plainly(w):
+        score = data @ w
+        return anp.sum(anp.logaddexp(0.0, score) - labels * score)
+
+    w = np.array([0.3, -0.2, 0.5])
+    value, gradient = dg.value_and_grad(loss)(w)
+    assert_allclose(value, plainly(w), rtol=1e-12)
+    assert_allclose(gradient, autograd.grad(plainly)(w), rtol=1e-12)
+
+
+def test_the_gradient_of_a_grid_is_a_grid():
+    grid = dg.grid(X, (2, 2))
+    gradient = dg.grad(lambda g: np.sum(dg.array(g) ** 2))(grid)
+    assert gradient.chunks == grid.chunks
+    assert_allclose(gradient.to_array(), 2.0 * X)
+
+
+def test_blocks_may_go_through_models(scheduler):
+    def cube(block, factor):
+        return factor * block**3
+
+    def shift(padded):
+        return padded[1:-1] * padded[2:]
+
+    def program(x):
+        array = dg.array(x, 4)
+        return np.sum(array.map_blocks(cube, 2.0) * array.map_overlap(shift, depth=1))
+
+    x = GENERATOR.normal(size=10)
+    wanted = autograd.grad(lambda x: anp.sum(2.0 * x**3 * x * anp.roll(x, -1)))(x)
+    assert_allclose(dg.grad(program)(x), wanted, rtol=1e-11)
+
+
+def test_dasks_functions_and_arrays_do_not_detach():
+    def program(x):
+        array = dg.array(x, (2, 3))
+        mixed = da.from_array(Y, chunks=(2, 3)) + array
+        return np.sum(da.sin(array) * mixed) + da.from_array(Y, chunks=(2, 3)).sum()
+
+    wanted = autograd.grad(lambda x: anp.sum(anp.sin(x) * (Y + x)))(X)
+    assert_allclose(dg.grad(program)(X), wanted, rtol=1e-12)
+
+
+def test_arrays_are_collections(scheduler):
+    array = dg.array(X, (2, 3))
+    assert repr(array) == "<dg.array of shape (5, 6), float64, 3 x 2 chunks>"
+    assert (array.ndim, array.size, len(array), np.shape(array)) == (2, 30, 5, SHAPE)
+    double = 2.0 * array
+    assert_allclose(double.compute(), 2.0 * X)
+    assert_allclose(double.persist().compute(), 2.0 * X)
+    back = double.to_dask_array()
+    assert back.chunks == array.chunks
+    assert_allclose(back.compute(), 2.0 * X)
+    assert ((array > 1.0).dtype, np.stack([array, array]).chunks[0]) == (bool, (1, 1))
+
+
+def test_integers_and_booleans_have_dtypes():
+    counts = dg.array(np.arange(6), 2)
+    assert counts.sum().compute() == 15
+    assert (counts / 2).dtype == float
+    assert np.where(counts > 2, counts, 0).compute().tolist() == [0, 0, 0, 3, 4, 5]
