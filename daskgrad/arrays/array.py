@@ -8,7 +8,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from daskgrad.arrays import arrangements, elementwise, products, reductions
-from daskgrad.arrays.chunks import Chunks, as_chunks, indices, shape_of, slices
+from daskgrad.arrays.chunks import Chunks, as_chunks
 from daskgrad.arrays.numpy_functions import FUNCTIONS, UFUNCS, refused
 from daskgrad.arrays.parts import Parts, made_of
 from daskgrad.graph.delayed import as_model
@@ -293,10 +293,11 @@ def array(x: Any, chunks: Any = None) -> Array:
             f"{describe(known)}"
         )
     cut = as_chunks(-1 if chunks is None else chunks, known.shape)
+    places = Layout(cut)
     if not isinstance(x, Variable):
-        return Array(made_of(cut, known.dtype, lambda i: known[slices(cut, i)].copy(order="C")))
+        return Array(made_of(cut, known.dtype, lambda i: known[places.slices(i)].copy(order="C")))
     whole = CallNode(CUT, (x, cut), {})
-    blocks = tuple([whole[number] for number in range(len(indices(cut)))])
+    blocks = tuple([whole[number] for number in range(len(places.indices()))])
     return Array(Parts(blocks, cut, known.dtype))
 
 
@@ -378,4 +379,4 @@ def as_a_grid(given: Array) -> Grid:
 
 def wrapped(parts: Parts) -> Any:
     """An array; without axes it is the node of a number."""
-    return Array(parts) if shape_of(parts.chunks) else as_node(parts.blocks[0])
+    return Array(parts) if parts.chunks else as_node(parts.blocks[0])

@@ -1,30 +1,11 @@
 """Chunks: sizes along each axis, how those of operands go together, and the blocks they make."""
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from daskgrad.values.descriptions import is_integer
 
 Chunks = tuple[tuple[int, ...], ...]
-
-
-def shape_of(chunks: Chunks) -> tuple[int, ...]:
-    return tuple(map(sum, chunks))
-
-
-def indices(chunks: Chunks) -> list[tuple[int, ...]]:
-    """The blocks, in C order."""
-    return list(itertools.product(*[range(len(sizes)) for sizes in chunks]))
-
-
-def slices(chunks: Chunks, index: Sequence[int]) -> tuple[slice, ...]:
-    """Where a block is in the whole array."""
-    found = []
-    for sizes, place in zip(chunks, index, strict=True):
-        start = sum(sizes[:place])
-        found.append(slice(start, start + sizes[place]))
-    return tuple(found)
 
 
 def broadcast(all_chunks: Sequence[Chunks], what: str) -> Chunks:

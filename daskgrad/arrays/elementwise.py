@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.arrays.chunks import Chunks, broadcast, place_in, shape_of, slices
+from daskgrad.arrays.chunks import Chunks, broadcast, place_in
 from daskgrad.arrays.parts import Parts, call, made_of
+from daskgrad.grids.layout import Layout
 
 
 def apply(fun: Callable, name: str, operands: Sequence[Any]) -> Parts:
@@ -17,8 +18,8 @@ def apply(fun: Callable, name: str, operands: Sequence[Any]) -> Parts:
     wide = broadcast([each.chunks for each in operands if isinstance(each, Parts)], f"np.{name}")
     if wide != chunks:
         raise ValueError(
-            f"np.{name} of an array of shape {shape_of(chunks)} and a NumPy array would have the "
-            f"shape {shape_of(wide)}; make that a dg.array, too, with chunks"
+            f"np.{name} of an array of shape {Layout(chunks).shape} and a NumPy array would have "
+            f"the shape {Layout(wide).shape}; make that a dg.array, too, with chunks"
         )
 
     def block_at(index: tuple[int, ...]) -> Any:
@@ -41,11 +42,12 @@ def cut_like(operand: Any, chunks: Chunks, name: str) -> Any:
     ):
         raise ValueError(
             f"np.{name}: a NumPy array of shape {operand.shape} cannot be broadcast to "
-            f"{shape_of(chunks)}"
+            f"{Layout(chunks).shape}"
         )
     pairs = zip(operand.shape, own, strict=True)
     fitted = tuple([(1,) if size == 1 else sizes for size, sizes in pairs])
-    return made_of(fitted, operand.dtype, lambda i: operand[slices(fitted, i)].copy(order="C"))
+    places = Layout(fitted)
+    return made_of(fitted, operand.dtype, lambda i: operand[places.slices(i)].copy(order="C"))
 
 
 def dtype_of(fun: Callable, operands: Sequence[Any]) -> np.dtype:

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad.arrays.chunks import Chunks, indices, shape_of
+from daskgrad.arrays.chunks import Chunks
 from daskgrad.graph.nodes import CallNode, Node
+from daskgrad.grids.layout import Layout
 from daskgrad.models.model import Model
 
 
@@ -19,18 +20,19 @@ class Parts(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return shape_of(self.chunks)
+        return self.layout.shape
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.chunks)
 
     def block(self, index: Sequence[int]) -> Any:
-        number = 0
-        for place, sizes in zip(index, self.chunks, strict=True):
-            number = number * len(sizes) + place
-        return self.blocks[number]
+        return self.blocks[self.layout.number(tuple(index))]
 
 
 def made_of(chunks: Chunks, dtype: Any, block_at: Callable[[tuple[int, ...]], Any]) -> Parts:
     """The array whose block at each index a function makes."""
-    return Parts(tuple(map(block_at, indices(chunks))), chunks, np.dtype(dtype))
+    return Parts(tuple(map(block_at, Layout(chunks).indices())), chunks, np.dtype(dtype))
 
 
 def call(fun: Callable, name: str, *args: Any) -> Node:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.arrays.chunks import Chunks, as_axes, indices
+from daskgrad.arrays.chunks import Chunks, as_axes
 from daskgrad.arrays.elementwise import apply, dtype_of
 from daskgrad.arrays.parts import Parts, call, made_of
 from daskgrad.graph.nodes import Node
@@ -47,7 +47,7 @@ def without_axes(parts: Parts, axes: Sequence[int]) -> Parts:
     """An array without axes of one entry."""
     chunks = tuple([sizes for n, sizes in enumerate(parts.chunks) if n not in axes])
     squeeze = functools.partial(np.squeeze, axis=tuple(axes))
-    blocks = [call(squeeze, "squeeze", parts.block(i)) for i in indices(parts.chunks)]
+    blocks = [call(squeeze, "squeeze", block) for block in parts.blocks]
     return Parts(tuple(blocks), chunks, parts.dtype)
 
 

@@ -93,7 +93,7 @@ class Block:
             leaves = flatten(value)[0]
             what = f"the step {self._model.name!r} of a grid"
             require_agreement(expected, fingerprint(leaves), what)
-            pulled = pullback(tuple(map(as_seed, cotangent, leaves)))
+            pulled = pullback(tuple(map(cotangents.seed, cotangent, leaves)))
             if finite.is_required():
                 finite.require_pulled(self.blame(turn), self._steps.active, pulled)
         return pulled
@@ -132,10 +132,6 @@ def without_halo(shape: tuple[int, ...], depth: Sequence[int]) -> tuple[int, ...
     return (*[size - 2 * width for size, width in sizes], *shape[axes:])
 
 
-def as_seed(cotangent: Any, leaf: Any) -> Any:
-    return cotangents.project(cotangent, leaf) if cotangents.is_differentiable(leaf) else None
-
-
 # --------------------------------------------------------------------------------- the tasks
 
 
@@ -152,7 +148,7 @@ def pull_back_frame(cotangent: Cotangent, value: Any, frame: Frame) -> tuple[Any
 
 def flatten_cotangent(cotangent: Cotangent, value: Any) -> Leaves:
     pairs = zip(cotangent.leaves, flatten(value)[0], strict=True)
-    return tuple([as_seed(each, leaf) for each, leaf in pairs])
+    return tuple([cotangents.seed(each, leaf) for each, leaf in pairs])
 
 
 def evaluate_block(

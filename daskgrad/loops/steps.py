@@ -87,7 +87,7 @@ class Steps:
         def pull(arrived: Leaves) -> Leaves:
             seeds = [arrived[place] for place in places]
             with self._blame(number, inputs):
-                pulled = pullback(tuple(map(as_seed, seeds, leaves)))
+                pulled = pullback(tuple(map(cotangents.seed, seeds, leaves)))
                 if finite.is_required():
                     where = self._blame(number, inputs)
                     finite.require_pulled(where, self.loop.active, pulled)
@@ -108,10 +108,6 @@ class Steps:
 
     def _blame(self, number: int, inputs: Sequence[Any]) -> Blame:
         return Blame(self._stage, self.model, self.loop.call, inputs, StepNumber(number))
-
-
-def as_seed(cotangent: Any, leaf: Any) -> Any:
-    return cotangents.project(cotangent, leaf) if cotangents.is_differentiable(leaf) else None
 
 
 # ------------------------------------------------------------------------- what a step returns

@@ -161,9 +161,4 @@ def seed(cotangent: Cotangent, value: Any, model: Model) -> Leaves:
     if finite.is_required():
         finite.require_arrived(cotangent, value, model)
     pairs = zip(cotangent.leaves, leaves, strict=True)
-    return tuple(
-        [
-            cotangents.project(c, leaf) if cotangents.is_differentiable(leaf) else None
-            for c, leaf in pairs
-        ]
-    )
+    return tuple([cotangents.seed(c, leaf) for c, leaf in pairs])

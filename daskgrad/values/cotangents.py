@@ -179,6 +179,11 @@ def project(cotangent: Any, leaf: Any) -> Any:
     return row_major(cast(cotangent, leaf))[()]
 
 
+def seed(cotangent: Any, leaf: Any) -> Any:
+    """A cotangent in its leaf's shape and dtype; ``None`` where the leaf has no derivative."""
+    return project(cotangent, leaf) if is_differentiable(leaf) else None
+
+
 def assemble(
     leaves: Sequence[Any], parts: Sequence[tuple[int, Cotangent]], are_owned: bool = False
 ) -> Leaves:
