@@ -90,6 +90,6 @@ def test_workers_have_it_from_the_first_task_on(is_on):
     with cluster({"daskgrad.worker.malloc": is_on}, n_workers=1) as client:
         (before,) = client.run(is_given_back, LARGER).values()
         assert dg.grad(lambda x: dg.delayed(term)(2.0, x))(1.0) == 2.0
-        (after,) = client.run(is_given_back, SMALLER).values()
+        (after,) = client.run(is_given_back, LARGER).values()
     assert before
     assert after != is_on
