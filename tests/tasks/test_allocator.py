@@ -18,8 +18,8 @@ from daskgrad.tasks import allocator
 ON_GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 
 
-def is_given_back(numbers):
-    """Whether an array of so many numbers is a mapping of its own, which free() gives back.
+def is_given_back(arrays):
+    """Whether the last of so many arrays is a mapping of its own, which free() gives back.
 
     That is a bit in the word before what malloc returns.
     """
@@ -27,25 +27,29 @@ def is_given_back(numbers):
 
     import numpy as np
 
-    array = np.ones(numbers)
-    return bool(ctypes.c_size_t.from_address(array.ctypes.data - 8).value & 2)
+    last = [np.empty(1_000_000) for _ in range(arrays)][-1]
+    return bool(ctypes.c_size_t.from_address(last.ctypes.data - 8).value & 2)
 
 
 # An array that fits into what was freed before is no mapping, whatever the threshold. Imports that
-# compile their modules leave some 6 MB, and the smaller array leaves its own 8. The larger one is
-# below the threshold that the workers have while shards are open.
-SMALLER, LARGER = 1_000_000, 1_900_000
+# compile their modules leave pieces of 6 MB and more, and the few arrays leave their own 40: so
+# several are made at a time, the last of which finds no room there.
+FEW, MANY = 5, 20
+
+# A server that forks workers may be older than the nanny that sets the variable: then their glibc
+# has not read it, and raises its threshold by itself when the first array is freed.
+SPAWN = {"distributed.worker.multiprocessing-method": "spawn"}
 
 PROGRAM = f"""
 from daskgrad.tasks import allocator
 
 {inspect.getsource(is_given_back)}
 
-before = is_given_back({LARGER})
+before = is_given_back({MANY})
 assert allocator.keep_freed_memory()
-during = is_given_back({SMALLER})
+during = is_given_back({FEW})
 assert allocator.restore()
-print(before, during, is_given_back({LARGER}))
+print(before, during, is_given_back({MANY}))
 """
 
 
@@ -64,11 +68,11 @@ def term(item, x):
 @ON_GLIBC
 @in_short("is_on", [True, False], True)
 def test_the_workers_have_it_while_shards_are_open(is_on):
-    with cluster({"daskgrad.worker.malloc": is_on}, n_workers=1) as client:
+    with cluster({"daskgrad.worker.malloc": is_on, **SPAWN}, n_workers=1) as client:
         with dg.place([1.0, 2.0]) as shards:
             assert dg.grad(lambda x: dg.map_sum(term, shards, x))(1.0) == 3.0
-            (while_open,) = client.run(is_given_back, SMALLER).values()
-        (when_closed,) = client.run(is_given_back, LARGER).values()
+            (while_open,) = client.run(is_given_back, FEW).values()
+        (when_closed,) = client.run(is_given_back, MANY).values()
     assert while_open != is_on
     assert when_closed
 
@@ -87,9 +91,9 @@ def test_the_clients_own_process_is_left_alone(process, calls, monkeypatch):
 @ON_GLIBC
 @in_short("is_on", [True, False], True)
 def test_workers_have_it_from_the_first_task_on(is_on):
-    with cluster({"daskgrad.worker.malloc": is_on}, n_workers=1) as client:
-        (before,) = client.run(is_given_back, LARGER).values()
+    with cluster({"daskgrad.worker.malloc": is_on, **SPAWN}, n_workers=1) as client:
+        (before,) = client.run(is_given_back, MANY).values()
         assert dg.grad(lambda x: dg.delayed(term)(2.0, x))(1.0) == 2.0
-        (after,) = client.run(is_given_back, LARGER).values()
+        (after,) = client.run(is_given_back, MANY).values()
     assert before
     assert after != is_on
