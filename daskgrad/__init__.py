@@ -35,7 +35,7 @@ from daskgrad.graph.black_boxes import finite_difference
 from daskgrad.graph.delayed import delayed
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.stopping import stop_gradient, value
-from daskgrad.graph.variables import variable
+from daskgrad.graph.variable import variable
 from daskgrad.grids.grid import Grid, grid
 from daskgrad.grids.map_overlap import map_overlap
 from daskgrad.loops.scan import scan

@@ -11,12 +11,14 @@ from daskgrad.arrays import arrangements, elementwise, products, reductions
 from daskgrad.arrays.chunks import Chunks, as_chunks
 from daskgrad.arrays.numpy_functions import FUNCTIONS, UFUNCS, refused
 from daskgrad.arrays.parts import Parts, made_of
+from daskgrad.graph.chunked_variables import ChunkedVariable
 from daskgrad.graph.delayed import as_model
-from daskgrad.graph.nodes import CallNode, Constant, Node
+from daskgrad.graph.nodes import CallNode, Constant, Node, graph_of
 from daskgrad.graph.variables import Variable
-from daskgrad.grids.grid import CUT, Grid, as_dask_array, as_grid, is_dask_array, joined
+from daskgrad.grids.grid import CUT, Grid, as_grid, as_node, joined
 from daskgrad.grids.layout import Layout
 from daskgrad.grids.map_overlap import map_overlap
+from daskgrad.tasks.collections import as_dask_array, is_dask_array, require_known_chunks
 from daskgrad.values.descriptions import describe
 
 
@@ -179,7 +181,7 @@ class Array(NDArrayOperatorsMixin):
 
     def to_dask_array(self) -> Any:
         """A dask Array of the same chunks."""
-        return as_dask_array(self.blocks, Layout(self.chunks), self.dtype)
+        return as_dask_array(*graph_of(self.blocks), self.chunks, self.dtype)
 
 
 # ------------------------------------------------------------------------- NumPy's functions
@@ -266,11 +268,11 @@ def array(x: Any, chunks: Any = None) -> Array:
     Parameters
     ----------
     x:
-        a dask Array, whose chunks it has; a NumPy array; a variable that is one; or a ``dg.grid``
-        of single arrays, or a variable that is one: then the gradient is a grid of the same layout.
+        a dask Array, whose chunks it has; a NumPy array; a ``dg.grid`` of single arrays; or a
+        variable that is one of these, whose gradient is, too.
     chunks:
-        of a NumPy array or a variable: the entries in a chunk, for all axes or for each, or sizes
-        for each; -1, and not given: all.
+        the entries in a chunk, for all axes or for each, or sizes for each; -1: all. Not given:
+        those of ``x``, and a single one for a NumPy array.
 
     Raises
     ------
@@ -279,13 +281,11 @@ def array(x: Any, chunks: Any = None) -> Array:
     ValueError
         if chunks do not add up, or the chunks of a dask Array are not known.
     """
-    found = as_grid(x)
-    if isinstance(x, Array):
-        return x if chunks is None else x.rechunk(chunks)
-    if found is not None:
-        return of_grid(found, x)
     if is_dask_array(x):
         return of_dask_array(x if chunks is None else x.rechunk(chunks))
+    found = x if isinstance(x, Array) else in_blocks(x)
+    if found is not None:
+        return found if chunks is None else found.rechunk(chunks)
     known = x.primal if isinstance(x, Variable) else x
     if not isinstance(known, np.ndarray) or isinstance(known, np.ma.MaskedArray):
         raise TypeError(
@@ -301,7 +301,13 @@ def array(x: Any, chunks: Any = None) -> Array:
     return Array(Parts(blocks, cut, known.dtype))
 
 
-def of_grid(found: Grid, given: Any) -> Array:
+def in_blocks(given: Any) -> Array | None:
+    """The array of what has blocks already: a grid, a variable that is one, or a dask Array."""
+    found = as_grid(given)
+    if found is None:
+        return None
+    if isinstance(given, ChunkedVariable):
+        return Array(Parts(given.blocks, given.chunks, given.dtype))
     blocks = given.primal.blocks if isinstance(given, Variable) else found.blocks
     dtypes = {each.dtype for each in blocks if isinstance(each, np.ndarray)} or {np.dtype(float)}
     if len(dtypes) > 1 or not all(isinstance(each, np.ndarray | Node) for each in blocks):
@@ -310,16 +316,9 @@ def of_grid(found: Grid, given: Any) -> Array:
 
 
 def of_dask_array(x: Any) -> Array:
-    if any(np.isnan(size) for sizes in x.chunks for size in sizes):
-        raise ValueError(
-            "the chunks of a dask Array must be known: call its compute_chunk_sizes() first"
-        )
+    require_known_chunks(x)
     blocks = x.to_delayed(optimize_graph=False).reshape(-1)
     return Array(Parts(tuple(map(Constant, blocks)), x.chunks, x.dtype))
-
-
-def as_node(block: Any) -> Node:
-    return block if isinstance(block, Node) else Constant(block)
 
 
 def as_operand(given: Any) -> Any:

@@ -12,7 +12,7 @@ from daskgrad.derivatives.outputs import as_output
 from daskgrad.derivatives.vjp import vjp
 from daskgrad.graph.delayed import delayed
 from daskgrad.graph.nodes import Node, build_values
-from daskgrad.graph.variables import variable
+from daskgrad.graph.variables import copy_variable
 from daskgrad.models.tracing import is_real_scalar
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe, function_name, is_integer
@@ -56,7 +56,9 @@ class Checked(NamedTuple):
             )
 
         def evaluate(*args: Any) -> Any:
-            variables = [variable(arg) if has_derivative(arg) else arg for arg in args]
+            variables = [
+                copy_variable(arg, "variable") if has_derivative(arg) else arg for arg in args
+            ]
             return compute_value(as_output(fun(*variables), function_name(fun)))
 
         def pull(cotangent: Any) -> tuple:

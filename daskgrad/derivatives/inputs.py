@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 
 from daskgrad.graph.activity import Graph
+from daskgrad.graph.chunked_variables import ChunkedVariable
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import OTHER_DERIVATIVE, Variable
+from daskgrad.tasks.collections import is_dask_array
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Leaves
 from daskgrad.values.descriptions import describe, function_name, is_integer
@@ -71,6 +73,12 @@ def has_derivative(value: Any) -> bool:
 def require_derivative(value: Any, argument: str, name: str) -> None:
     if has_derivative(value):
         return
+    if is_dask_array(value):
+        raise TypeError(
+            f"argument {argument!r} of {name!r} is a dask Array; its derivative is one, too, which "
+            f"dg.differentiate returns: x = dg.variable(array), "
+            f"dg.differentiate({name}(x), x); or compute it first"
+        )
     raise TypeError(
         f"argument {argument!r} of {name!r} is {describe(value)}, which has no derivative; "
         f"pass float or complex numbers or NumPy arrays of them (np.asarray converts others, "
@@ -103,7 +111,7 @@ def require_node(output: Any) -> None:
 
 def require_variables(wrt: Sequence[Any]) -> None:
     for leaf in wrt:
-        if not isinstance(leaf, Variable):
+        if not isinstance(leaf, Variable | ChunkedVariable):
             raise TypeError(
                 f"wrt must be a variable that dg.variable made, or a pytree of them; "
                 f"found {describe(leaf)}"

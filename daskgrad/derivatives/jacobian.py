@@ -16,7 +16,7 @@ from daskgrad.derivatives.outputs import as_output
 from daskgrad.derivatives.recording import Recording, document, gather_gradients
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.tangents import Tangents
-from daskgrad.graph.variables import Variable, variable
+from daskgrad.graph.variables import Variable, copy_variable
 from daskgrad.values.descriptions import describe, require_choice
 from daskgrad.values.trees import flatten
 from daskgrad.values.vectors import differentiable, entries, unit
@@ -123,6 +123,6 @@ def unit_directions(recorded: Recording, leaves: Sequence[Any], start: int, stop
     for own in recorded.variables:
         last = first + len(own.leaves)
         trees = [optree.tree_unflatten(own.structure, list(each[first:last])) for each in units]
-        directions[own] = tuple([variable(tree, f"tangent of {own.name}") for tree in trees])
+        directions[own] = tuple([copy_variable(tree, f"tangent of {own.name}") for tree in trees])
         first = last
     return directions

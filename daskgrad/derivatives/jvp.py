@@ -14,7 +14,7 @@ from daskgrad.derivatives.outputs import as_output
 from daskgrad.derivatives.recording import Recording
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.tangents import Tangents
-from daskgrad.graph.variables import Variable, variable
+from daskgrad.graph.variables import Variable, copy_variable
 from daskgrad.models.duals import tangent_in_place
 from daskgrad.values.descriptions import function_name
 from daskgrad.values.memory import of_its_own
@@ -79,6 +79,8 @@ def tangent_variables(
 ) -> dict[Variable, tuple[Variable, ...]]:
     """For each variable a second one, which holds its tangent."""
     return {
-        own: (variable(checked_tangent(tangent, own.primal, own.name), f"tangent of {own.name}"),)
+        own: (
+            copy_variable(checked_tangent(tangent, own.primal, own.name), f"tangent of {own.name}"),
+        )
         for own, tangent in zip(recorded.variables, tangents, strict=True)
     }

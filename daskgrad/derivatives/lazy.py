@@ -1,10 +1,12 @@
 """Lazy derivatives: value and gradients as Dask collections that share one forward pass."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import optree
+from dask.typing import Key
 
 from daskgrad.derivatives.inputs import require_node, require_variables
 from daskgrad.derivatives.notices import warn_of_independent
@@ -12,10 +14,11 @@ from daskgrad.derivatives.outputs import checked_cotangent, require_real_scalar
 from daskgrad.derivatives.recording import by_root
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import build_backward
+from daskgrad.graph.chunked_variables import ChunkedVariable, ChunkVariable
 from daskgrad.graph.forward import Forward, build_forward
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
-from daskgrad.tasks.collections import Result
+from daskgrad.tasks.collections import Result, as_dask_array
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent, Seed
@@ -30,7 +33,8 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
     output:
         a node; its value must be one real number unless a cotangent is given.
     wrt:
-        a variable, a part of one, or a pytree of them.
+        a variable, a part of one, or a pytree of them. The gradient of one that is a dask Array is
+        a dask Array of the same chunks.
     cotangent:
         the cotangent of the output, in the structure, shapes and dtypes of its value.
 
@@ -40,13 +44,14 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
     ``dask.compute(value, gradients)``, or each model's forward runs once for each of them.
     """
     require_node(output)
-    variables, structure = flatten(wrt)
-    require_variables(variables)
+    leaves, structure = flatten(wrt)
+    require_variables(leaves)
+    variables = [each for leaf in leaves for each in parts_of(leaf)]
     tasks = TaskGraph()
     graph = Graph(output, [v.root for v in variables], output_is_scalar=cotangent is None)
     for node in graph.scalars:
         if isinstance(node, Variable):  # a cotangent may meet no model on its way to it
-            require_real_scalar(node.primal, output.name)
+            require_real_scalar(stand_in(node), output.name)
     for node in (*graph.order, *variables):
         node.own_arrays()  # the collections may be computed when a call that borrows has ended
     forward = build_forward(graph, tasks)
@@ -55,11 +60,33 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
     parts = by_root(arrived)
     found = [overlapping(v, parts[v.root], arrived) for v in variables]
     pairs = list(zip(variables, found, strict=True))
-    warn_of_independent([v for v, there in pairs if not there], output.name)
+    reached = {v for v, there in pairs if there}
+    warn_of_independent([v for v in leaves if reached.isdisjoint(parts_of(v))], output.name)
     references = [build_gradient(v, tasks, forward, there) for v, there in pairs]
     built = tasks.high_level_graph()
-    gradients = [Result(reference.key, built) for reference in references]
+    keys = iter([reference.key for reference in references])
+    gradients = [gradient_of(leaf, keys, built) for leaf in leaves]
     return Result(forward.values[output].key, built), optree.tree_unflatten(structure, gradients)
+
+
+def parts_of(leaf: Variable | ChunkedVariable) -> Sequence[Variable]:
+    """The variables that it consists of."""
+    return leaf.blocks if isinstance(leaf, ChunkedVariable) else [leaf]
+
+
+def gradient_of(leaf: Variable | ChunkedVariable, keys: Iterator[Key], built: Any) -> Any:
+    """The gradient of a variable as a collection; the keys of its parts come next."""
+    if not isinstance(leaf, ChunkedVariable):
+        return Result(next(keys), built)
+    return as_dask_array(built, [next(keys) for _ in leaf.blocks], leaf.chunks, leaf.dtype)
+
+
+def stand_in(variable: Variable) -> Any:
+    """The value of a variable; for a chunk an array of its shape and dtype."""
+    primal = variable.primal
+    if not isinstance(variable, ChunkVariable):
+        return primal
+    return np.broadcast_to(primal.dtype.type(0), primal.shape)
 
 
 def overlapping(

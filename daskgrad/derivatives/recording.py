@@ -20,7 +20,7 @@ from daskgrad.derivatives.notices import warn_of_independent
 from daskgrad.derivatives.sparse import Asked, ask_for_rows
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
-from daskgrad.graph.variables import Variable, borrow_variable, variable
+from daskgrad.graph.variables import Variable, borrow_variable, copy_variable
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.descriptions import argument_name, function_name
@@ -55,7 +55,7 @@ class Recording:
             argument = argument_name(fun, skipped + number)
             require_no_node(args[number], argument)
             require_derivative(args[number], argument, name)
-            made = (borrow_variable if borrows else variable)(args[number], argument)
+            made = (borrow_variable if borrows else copy_variable)(args[number], argument)
             made.is_recorded = True
             self.variables.append(made)
             self.args[number] = made

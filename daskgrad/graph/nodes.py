@@ -84,11 +84,7 @@ class Node(Collection, ArrayOperators):
         """Copies borrowed arrays, since the node may outlive the call that recorded it."""
 
     def build_graph(self) -> Any:
-        tasks = TaskGraph()
-        for node in unsettled([self]):
-            node.own_arrays()
-        build_values(tasks, [self])
-        return tasks.high_level_graph()
+        return graph_of([self])[0]
 
     def record(self, model: Model, *args: Any) -> "Node":
         return CallNode(model, args, {})
@@ -238,6 +234,15 @@ def require_no_node_as_key(arguments: tuple[tuple, dict], name: str) -> None:
                 f"an argument of model {name!r} is a dict with a node for a key, and keys are "
                 f"constants; pass nodes as values"
             )
+
+
+def graph_of(outputs: Sequence[Node]) -> tuple[Any, list[Key]]:
+    """A graph of Dask's that computes the outputs' values, and the keys of these."""
+    tasks = TaskGraph()
+    for node in unsettled(outputs):
+        node.own_arrays()
+    values = build_values(tasks, outputs)
+    return tasks.high_level_graph(), [values[node].key for node in outputs]
 
 
 def build_values(tasks: TaskGraph, outputs: Iterable[Node]) -> dict[Node, Any]:

@@ -69,7 +69,7 @@ def value(x: Any) -> Any:
 
 
 def stop_leaf(leaf: Any) -> Any:
-    if isinstance(leaf, Variable):
+    if isinstance(leaf, Variable) and not leaf.is_settled:
         constant = Variable(leaf.primal, leaf.name)
         constant.key = leaf.key  # so that the value enters a graph once
         return constant

@@ -151,24 +151,8 @@ def own_result(results: Any, take: Callable, *args: Any) -> Any:
     return of_its_own(take(results, *args))
 
 
-def variable(value: Any, name: str | None = None) -> Variable:
-    """A leaf to differentiate with respect to.
-
-    ``value`` is any pytree of float or complex arrays and numbers; it is copied. Integer, boolean
-    and string leaves may stand in it, and have no derivative. Items of dicts, lists and tuples
-    (``x["w"]``, ``w, b = x``) are variables, too.
-
-    Raises
-    ------
-    TypeError
-        if the value is or holds a node, an array of Python objects, or a subclass of NumPy's array
-        such as a masked array, or if the name is not a string.
-    ValueError
-        for a broadcast array whose copy would take more than a gigabyte.
-    """
-    if not (name is None or isinstance(name, str)):
-        raise TypeError(f"the name of a variable must be a string; found {describe(name)}")
-    name = name or "variable"
+def copy_variable(value: Any, name: str) -> Variable:
+    """A variable with copies of a pytree's arrays."""
     return Variable(map_leaves(lambda leaf: checked_leaf(leaf, name, copy=True), value), name)
 
 

@@ -10,11 +10,13 @@ import dask
 import numpy as np
 import optree
 
+from daskgrad.graph.chunked_variables import ChunkedVariable
 from daskgrad.graph.delayed import as_model
-from daskgrad.graph.nodes import CallNode, Constant, Node
+from daskgrad.graph.nodes import CallNode, Constant, Node, graph_of
 from daskgrad.graph.variables import Variable
 from daskgrad.grids.layout import Layout
 from daskgrad.models.model import Model
+from daskgrad.tasks.collections import as_dask_array, is_dask_array, require_known_chunks
 from daskgrad.values.descriptions import describe, is_integer
 from daskgrad.values.trees import NAMESPACE, flatten, map_leaves, unflatten
 
@@ -82,21 +84,11 @@ class Grid:
 
     def to_dask_array(self, dtype: Any = float) -> Any:
         """A dask Array with the grid's chunks, of blocks that are single arrays of this dtype."""
-        return as_dask_array(self.blocks, self.layout, dtype)
+        return as_dask_array(*graph_of(list(map(as_node, self.blocks))), self.chunks, dtype)
 
 
-def as_dask_array(blocks: Sequence[Any], layout: Layout, dtype: Any) -> Any:
-    """The dask Array of blocks in C order."""
-    from dask.array import block, from_delayed  # here: it takes SciPy along
-
-    pairs = zip(blocks, layout.indices(), strict=True)
-    arrays = [from_delayed(dask.delayed(b), layout.block_shape(i), dtype=dtype) for b, i in pairs]
-    return block(nested(arrays, [len(sizes) for sizes in layout.chunks]))
-
-
-def is_dask_array(given: Any) -> bool:
-    """Whether this is one; dask.array need not be imported for it."""
-    return all([hasattr(given, name) for name in ("__dask_graph__", "chunks", "to_delayed")])
+def as_node(block: Any) -> Node:
+    return block if isinstance(block, Node) else Constant(block)
 
 
 def flatten_grid(grid: Any) -> tuple[Any, Any, Any]:
@@ -108,14 +100,6 @@ def unflatten_grid(chunks: Any, blocks: Any) -> Any:
 
 
 optree.register_pytree_node(Grid, flatten_grid, unflatten_grid, namespace=NAMESPACE)  # type: ignore[arg-type]
-
-
-def nested(items: Sequence[Any], counts: Sequence[int]) -> Any:
-    """Items in C order as nested lists."""
-    if len(counts) == 1:
-        return list(items)
-    step = len(items) // counts[0]
-    return [nested(items[i : i + step], counts[1:]) for i in range(0, len(items), step)]
 
 
 def joined(blocks: Sequence[np.ndarray], layout: Layout) -> np.ndarray:
@@ -141,7 +125,9 @@ def each_block(arg: Any, like: Grid, name: str) -> list[Any]:
 
 
 def as_grid(given: Any) -> Grid | None:
-    """A grid, or a variable that is one; None for anything else."""
+    """A grid, or a variable that is one or a dask Array; None for anything else."""
+    if isinstance(given, ChunkedVariable):
+        return Grid(given.blocks, given.chunks)
     if isinstance(given, Variable) and isinstance(given.primal, Grid):
         count = len(given.primal.blocks)
         return Grid(tuple([given._part(n) for n in range(count)]), given.primal.chunks)
@@ -172,7 +158,7 @@ def grid(array: Any, blocks: Sequence[int] | int | None = None) -> Grid:
         if there are more blocks along an axis than entries, sizes do not add up, arrays have
         different shapes, ``blocks`` is missing, or given for a dask Array.
     """
-    if is_dask_array(array):
+    if is_dask_array(array) or isinstance(array, ChunkedVariable):
         return grid_of_dask_array(array, blocks)
     known = array.primal if isinstance(array, Variable) else array
     leaves, structure = flatten(known)
@@ -209,10 +195,9 @@ CUT = Model(cut_all, "cut")
 def grid_of_dask_array(array: Any, blocks: Any) -> Grid:
     if blocks is not None:
         raise ValueError("the blocks of a dask Array are its chunks; rechunk it, and leave blocks")
-    if any(np.isnan(size) for sizes in array.chunks for size in sizes):
-        raise ValueError(
-            "the chunks of a dask Array must be known: call its compute_chunk_sizes() first"
-        )
+    if isinstance(array, ChunkedVariable):
+        return Grid(array.blocks, array.chunks)
+    require_known_chunks(array)
     parts = array.to_delayed(optimize_graph=False).reshape(-1)
     return Grid(tuple(map(Constant, parts)), array.chunks)
 

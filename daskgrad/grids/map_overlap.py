@@ -6,9 +6,8 @@ from typing import Any
 
 import daskgrad.grids.passes  # noqa: F401  registers the tasks of both passes
 from daskgrad.graph.delayed import as_model
-from daskgrad.graph.nodes import Constant, Node
 from daskgrad.grids.block_steps import BlockSteps
-from daskgrad.grids.grid import Grid, as_grid
+from daskgrad.grids.grid import Grid, as_grid, as_node
 from daskgrad.grids.halos import Constant as Beyond
 from daskgrad.grids.halos import Side, Sides
 from daskgrad.grids.layout import Frame, frame_of
@@ -179,10 +178,6 @@ class Domain:
                 for block, frame in zip(blocks, frames, strict=True)
             ]
         return self._framed[place, count]
-
-
-def as_node(block: Any) -> Node:
-    return block if isinstance(block, Node) else Constant(block)
 
 
 def continued(side: Side) -> Side:

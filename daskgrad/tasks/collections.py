@@ -1,6 +1,8 @@
 """Collections: nodes and results as Dask collections, and other Dask collections."""
 
 import copy
+import itertools
+import sys
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,8 +13,8 @@ import dask.threaded
 from dask.base import DaskMethodsMixin, is_dask_collection, replace_name_in_key
 from dask.core import flatten
 from dask.delayed import single_key
-from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import DataNode, GraphNode, TaskRef
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.task_spec import Alias, DataNode, GraphNode, TaskRef
 from dask.typing import Key
 
 from daskgrad.models.finite import is_debugging
@@ -31,6 +33,32 @@ def what_stands_at(single: Any) -> TaskRef:
 def is_collection(value: Any) -> bool:
     """Whether a value is a Dask collection or a future."""
     return is_dask_collection(value) or isinstance(value, TaskRef)
+
+
+def is_dask_array(given: Any) -> bool:
+    """Whether this is one; where there is one, dask.array has been imported."""
+    found = sys.modules.get("dask.array")
+    return found is not None and isinstance(given, found.Array)
+
+
+def require_known_chunks(array: Any) -> None:
+    if any([size != size for sizes in array.chunks for size in sizes]):  # NaN is unknown
+        raise ValueError(
+            "the chunks of a dask Array must be known: call its compute_chunk_sizes() first"
+        )
+
+
+def as_dask_array(graph: HighLevelGraph, keys: Sequence[Key], chunks: Any, dtype: Any) -> Any:
+    """The dask Array whose chunks, in C order, are the results of these keys."""
+    from dask.array import Array  # here: it takes SciPy along
+
+    name = f"daskgrad-{uuid.uuid4().hex}"
+    places = itertools.product(*[range(len(sizes)) for sizes in chunks])
+    own = [((name, *place), key) for place, key in zip(places, keys, strict=True)]
+    layer = MaterializedLayer({chunk: Alias(chunk, key) for chunk, key in own})
+    layers = {**graph.layers, name: layer}
+    dependencies = {**graph.dependencies, name: set(graph.layers)}
+    return Array(HighLevelGraph(layers, dependencies), name, chunks, dtype=dtype)
 
 
 def cull(graph: HighLevelGraph, keys: Any) -> HighLevelGraph:

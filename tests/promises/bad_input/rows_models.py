@@ -271,6 +271,21 @@ ROWS = {
         TypeError,
         HOLDS.format("variable", "MaskedArray"),
     ),
+    ("variable", "value", "a dask Array of integers"): (
+        lambda: dg.variable(da.ones((2,), dtype=int)),
+        TypeError,
+        r"'variable' is a dask Array of int64, which has no derivative; .*x.astype\(float\)",
+    ),
+    ("variable", "value", "a dask Array of unknown chunks"): (
+        lambda: dg.variable(da.ones((2,))[da.ones((2,)) > 0.4]),
+        ValueError,
+        "must be known: call its compute_chunk_sizes",
+    ),
+    ("variable", "value", "a dask Array, given to a model"): (
+        lambda: energy(dg.variable(da.ones((2,)), "field")).compute(),
+        TypeError,
+        r"'field' is a dask Array, of which models get the chunks; use dg.array\(x\)",
+    ),
     ("variable", "value", "broadcast"): (lambda: dg.variable(BROADCAST), ValueError, MANY),
     ("variable", "name", "a number"): (
         lambda: dg.variable(X, name=3),
