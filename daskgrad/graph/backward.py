@@ -43,12 +43,16 @@ class Contribution(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Backward:
-    """The backward pass, while its tasks are added: what has arrived at each node so far."""
+    """The backward pass, while its tasks are added: what has arrived at each node so far.
+
+    ``repeated``: the parts of the forward pass whose tasks were added once more.
+    """
 
     graph: Graph
     forward: Forward
     tasks: TaskGraph
     contributions: dict[Node, list[Contribution]] = field(default_factory=lambda: defaultdict(list))
+    repeated: set[Any] = field(default_factory=set)
 
     def send(self, node: Node, contribution: Contribution) -> None:
         """Hands a cotangent to an input if that is active."""

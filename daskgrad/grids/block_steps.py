@@ -166,6 +166,11 @@ def capture_block(
     return Captured(value, None, seen_by(steps.active, [block, *others]))
 
 
+def capture_block_when(is_needed: bool, *args: Any) -> Captured:
+    """The same once more, when the backward pass needs it."""
+    return capture_block(*args)
+
+
 def last_state(run: Block, steps: BlockSteps, block: Any, edges: Sequence[Edges]) -> Any:
     """The block after all steps."""
     state = assemble(block, edges, steps.frame)

@@ -1,5 +1,6 @@
 """map_overlap: steps on the blocks of a grid, which exchange their edges."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from daskgrad.grids.grid import Grid, as_grid, as_node
 from daskgrad.grids.halos import Constant as Beyond
 from daskgrad.grids.halos import Side, Sides
 from daskgrad.grids.layout import Frame, frame_of
-from daskgrad.grids.step_nodes import FrameNode, StepNode
+from daskgrad.grids.step_nodes import FrameNode, Place, Segment, StepNode
 from daskgrad.models.model import Call, Model, inside_model
 from daskgrad.values.descriptions import describe, is_integer, is_number
 from daskgrad.values.registrations import Structure
@@ -31,6 +32,7 @@ def map_overlap(
     boundary: Boundary | Mapping[int, Boundary] = "periodic",
     steps: int = 1,
     fuse: int = 1,
+    checkpoints: int | None = None,
     name: str | None = None,
 ) -> Grid:
     """The grid after some steps, ``block = step(padded, *shared)``, block by block.
@@ -67,7 +69,12 @@ def map_overlap(
         how many steps to run between two exchanges. Edges are ``fuse * depth`` wide then, and each
         block runs the steps of its halos, too: fewer messages for more work. The blocks must have
         as many entries along each axis. In the backward pass each block runs the steps between two
-        exchanges again, from its value before them; these values are kept, one for each exchange.
+        exchanges again, from its value before them.
+    checkpoints:
+        how many of the values before exchanges the backward pass finds there; it computes the
+        others again, from one that is there to the next. So about ``checkpoints`` and the number of
+        exchanges between two of them are held at a time, and all blocks run their steps once more.
+        None: all are there, and Dask may spill them. Held pullbacks (``vjp``) hold all.
     name:
         what task keys, errors and the dashboard call it; the step's if not given.
 
@@ -78,7 +85,8 @@ def map_overlap(
     Raises
     ------
     TypeError
-        if ``grid`` is none, depth, steps or fuse are no integers, or it is called inside a model.
+        if ``grid`` is none, depth, steps, fuse or checkpoints are no integers, or it is called
+        inside a model.
     ValueError
         if grids have different blocks, a block is smaller than the edges that it sends, or the
         boundary is unknown; when it runs, if the step returns another shape.
@@ -96,11 +104,28 @@ def map_overlap(
     require_positive(steps, "steps")
     require_positive(fuse, "fuse")
     domain = Domain(model, state, depths, sides)
-    exchanges = math.ceil(steps / fuse)
-    for number in range(exchanges):
+    if checkpoints is not None:
+        require_positive(checkpoints, "checkpoints")
+    places = places_of(math.ceil(steps / fuse), checkpoints)
+    for number, place in enumerate(places):
         count = min(fuse, steps - number * fuse)
-        domain.exchange(number * int(fuse), int(count), shared)
+        domain.exchange(number * int(fuse), int(count), shared, place)
     return Grid(tuple(domain.blocks), state.chunks)
+
+
+def places_of(exchanges: int, kept: int | None) -> list[Place | None]:
+    """Of which segment the steps after each exchange are; the segments differ by one at most.
+
+    The states of the last one need not be computed again: nothing is done between the passes.
+    """
+    if kept is None or kept >= exchanges:
+        return [None] * exchanges
+    bounds = [exchanges * number // kept for number in range(kept + 1)]
+    places: list[Place | None] = []
+    for first, last in itertools.pairwise(bounds[:-1]):
+        segment = Segment()
+        places += [Place(segment, at == last - 1) for at in range(first, last)]
+    return places + [None] * (exchanges - len(places))
 
 
 class Domain:
@@ -115,7 +140,7 @@ class Domain:
         self.blocks: list[Any] = [as_node(block) for block in state.blocks]
         self._framed: dict[tuple[int, int], list[Any]] = {}  # parameters, by place and width
 
-    def exchange(self, first: int, count: int, shared: tuple) -> None:
+    def exchange(self, first: int, count: int, shared: tuple, place: Place | None) -> None:
         """Records the steps of all blocks up to the next exchange."""
         layout = self._state.layout
         frames = self._frames(count)
@@ -128,6 +153,7 @@ class Domain:
                 [before[n] for n, _ in frames[number].parts],
                 tuple([each[number] for each in arguments]),
                 self._steps(frames[number], first, count, str(index)),
+                place,
             )
             for number, index in enumerate(layout.indices())
         ]

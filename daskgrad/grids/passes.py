@@ -9,15 +9,18 @@ from typing import Any
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import Backward, Contribution, backward_tasks, select
 from daskgrad.graph.forward import Forward, forward_tasks, pass_value_on
+from daskgrad.graph.nodes import Node
 from daskgrad.grids.block_steps import (
     BlockSteps,
     capture_block,
+    capture_block_when,
     frame_block,
     pull_back_block,
     pull_back_frame,
 )
-from daskgrad.grids.step_nodes import FramedNode, FrameNode, StepNode
+from daskgrad.grids.step_nodes import FramedNode, FrameNode, Place, Segment, StepNode
 from daskgrad.models.tracing import Active
+from daskgrad.values.cotangents import Cotangent
 
 
 @forward_tasks.register
@@ -55,6 +58,8 @@ def _(node: StepNode, forward: Forward) -> None:
 
 @backward_tasks.register
 def _(node: StepNode, backward: Backward, arrived: Contribution) -> None:
+    if node.place is not None:
+        repeat(node.place.segment, node, backward, arrived)
     steps, (captured, edges) = (
         differentiated(node, backward.graph),
         backward.forward.captured[node],
@@ -65,6 +70,39 @@ def _(node: StepNode, backward: Backward, arrived: Contribution) -> None:
     whole = (captured, arrived.cotangent, *args)
     pulled = node.build_task(backward.tasks, "backward", pull_back_block, *whole)
     send_parts(node, backward, pulled, [each.number for each in steps.active])
+
+
+def repeat(segment: Segment, last: StepNode, backward: Backward, arrived: Contribution) -> None:
+    """Builds the tasks that compute the states of a segment again, where nobody holds them.
+
+    They wait for the cotangent of its last state: whatever can run at once does, and would be kept
+    as long as if no state had been dropped.
+    """
+    forward, tasks = backward.forward, backward.tasks
+    if segment in backward.repeated or tasks is not forward.tasks:  # these hold all results
+        return
+    backward.repeated.add(segment)
+    gate = last.build_task(tasks, "cotangent", has_arrived, arrived.cotangent)
+    states = [each for each in forward.graph.order if is_dropped(each, segment)]
+    for node in states:
+        (_, edges), inputs = forward.captured[node], forward.inputs(node)
+        steps = differentiated(node, forward.graph)
+        if is_dropped(node.inputs[0], segment):
+            edges = node.build_edges(tasks, inputs[node.width :])
+        args = (gate, tasks.shared(node.model), steps, inputs[0], edges, inputs[1 : node.width])
+        captured = node.build_task(tasks, "forward", capture_block_when, *args)
+        forward.captured[node] = captured, edges
+        pass_value_on(node, forward, captured)
+
+
+def is_dropped(node: Node, segment: Segment) -> bool:
+    """Whether the value of a node is not kept for the backward pass of a segment."""
+    return isinstance(node, StepNode) and node.place == Place(segment, False)
+
+
+def has_arrived(cotangent: Cotangent) -> bool:
+    """What a task waits for that needs a cotangent to be there, and nothing of it."""
+    return True
 
 
 def send_parts(

@@ -1,7 +1,7 @@
 """Step nodes: for each block of a grid, the node of its steps, and that of a framed parameter."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from daskgrad.graph.nodes import Node, make_call
 from daskgrad.graph.tangents import TANGENT, Tangents, push_node
@@ -10,6 +10,17 @@ from daskgrad.grids.halos import cut_edges
 from daskgrad.grids.layout import Frame
 from daskgrad.models.model import Model
 from daskgrad.tasks.task_graph import TaskGraph
+
+
+class Segment:
+    """The steps from one kept state to the next: the backward pass runs them again together."""
+
+
+class Place(NamedTuple):
+    """A segment, and whether the value of a node in it is the kept one at its end."""
+
+    segment: Segment
+    is_kept: bool
 
 
 class FramedNode(Node):
@@ -47,7 +58,7 @@ class FrameNode(FramedNode):
 
 class StepNode(FramedNode):
     """Some steps of one block; its inputs are the block, what else the steps take in, and the
-    neighbours."""
+    neighbours. ``place``: None if the backward pass finds all states there."""
 
     def __init__(
         self,
@@ -56,6 +67,7 @@ class StepNode(FramedNode):
         neighbours: Sequence[Node],
         shared: tuple,
         steps: BlockSteps,
+        place: Place | None = None,
     ):
         call, others = make_call(model, (None, *shared), {})
         holes = [(place, number + 1) for place, number in call.holes]
@@ -65,6 +77,7 @@ class StepNode(FramedNode):
         self.model = model
         self.steps = steps._replace(call=call, fields=tuple(fields))
         self.frame = steps.frame
+        self.place = place
         self.width = 1 + len(others)  # how many inputs a step takes in
 
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
@@ -93,5 +106,6 @@ def _(node: StepNode, tangents: Tangents, tangent_only: bool) -> Node:
         [tangents.dual_as_node(source) for source in node.neighbours],
         args[1:],
         node.steps,
+        node.place,
     )
     return TANGENT(dual) if tangent_only else dual

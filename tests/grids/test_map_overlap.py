@@ -1,5 +1,7 @@
 """map_overlap: values and derivatives are those of the undivided domain, however it is cut."""
 
+import tracemalloc
+
 import autograd
 import autograd.numpy as np
 import dask
@@ -133,12 +135,13 @@ def undivided(name, boundary, steps):
     return whole(point), gradient
 
 
-def divided(name, boundary, steps, cut=(3, 2), fuse=1):
+def divided(name, boundary, steps, cut=(3, 2), fuse=1, checkpoints=None):
     step, depth, _ = PROGRAMS[name]
 
     def program(point):
         grids = dg.grid(point["state"], cut), dg.grid(point["medium"], cut)
         options = {"depth": depth, "boundary": boundary, "steps": steps, "fuse": fuse}
+        options["checkpoints"] = checkpoints
         last = dg.map_overlap(step, *grids, point["number"], **options)
         return dg.sum(last.map(loss_of, dg.grid(WEIGHTS, cut)))
 
@@ -305,6 +308,78 @@ def test_arrays_may_have_further_axes(scheduler):
     for _ in range(2):
         wanted = (numpy.roll(wanted, 1, 0) + numpy.roll(wanted, -1, 0)) / 2.0
     assert_allclose(found, wanted, rtol=1e-14)
+
+
+# --------------------------------------------------------------------------------- checkpoints
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("checkpoints", [2, 3])
+def test_the_bits_are_those_of_keeping_all_states(name, checkpoints, scheduler, random):
+    point = PROGRAMS[name][2]
+    tangent = tree_map(lambda leaf: random.normal(size=numpy.shape(leaf)), point)
+    found = []
+    for kept in (None, checkpoints):
+        program = divided(name, "nearest", 8, (2, 2), 1, kept)
+        one, pullback = dg.vjp(program, point)
+        derivatives = dg.value_and_grad(program)(point), dg.hvp(program, (point,), (tangent,))
+        found.append((one, pullback(1.0), derivatives))
+    same(*found)
+
+
+@pytest.mark.parametrize(("checkpoints", "again"), [(None, 0), (1, 0), (3, 4), (6, 0), (9, 0)])
+def test_states_are_computed_again_but_those_of_the_last_segment(checkpoints, again):
+    """Of six exchanges, of which the backward task of each runs it once more."""
+    runs = []
+
+    def counted(padded):
+        runs.append(None)
+        return padded[2:] - padded[:-2]
+
+    def program(u):
+        last = dg.map_overlap(counted, dg.grid(u, 1), steps=12, fuse=2, checkpoints=checkpoints)
+        return dg.sum(last.map(np.sum))
+
+    with dask.config.set(scheduler="sync"):
+        dg.grad(program)(numpy.ones(8))
+    assert len(runs) == 12 + again + 6 + 12  # forward, again, and backward: states and tapes
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+def test_memory_is_that_of_the_states_that_are_there(scheduler):
+    start = numpy.full((512, 512), 0.5)  # two megabytes
+
+    def program(u, kept):
+        last = dg.map_overlap(mean_of_four, dg.grid(u, (2, 2)), steps=64, checkpoints=kept)
+        return dg.sum(last.map(np.sum))
+
+    def peak(kept):
+        tracemalloc.start()
+        try:
+            with dask.config.set(scheduler=scheduler, num_workers=2):
+                dg.value_and_grad(lambda u: program(u, kept))(start)
+            return tracemalloc.get_traced_memory()[1] / start.nbytes
+        finally:
+            tracemalloc.stop()
+
+    assert peak(8) < 8 + 8 + 15
+    assert peak(None) > 64  # what keeps all is seen as such
+
+
+def mean_of_four(padded):
+    return (at(padded, 1, 0, 1) + at(padded, -1, 0, 1) + at(padded, 0, 1, 1)) / 3.0
+
+
+def test_a_state_that_is_another_one_the_second_time_is_an_error(scheduler):
+    def noisy(padded):
+        return padded[1:-1] + numpy.random.default_rng().normal(size=len(padded) - 2)
+
+    def program(u):
+        last = dg.map_overlap(noisy, dg.grid(u, 2), steps=6, checkpoints=2)
+        return dg.sum(last.map(np.sum))
+
+    with pytest.raises(NondeterministicModelError, match="is not deterministic"):
+        dg.grad(program)(numpy.ones(8))
 
 
 # ------------------------------------------------------------------------------ cost and trust

@@ -162,6 +162,16 @@ ROWS = {
         TypeError,
         "fuse must be an integer; found 2.0",
     ),
+    ("map_overlap", "checkpoints", "a float"): (
+        overlap(GRID, checkpoints=2.0),
+        TypeError,
+        "checkpoints must be an integer; found 2.0",
+    ),
+    ("map_overlap", "checkpoints", "zero"): (
+        overlap(GRID, checkpoints=0),
+        ValueError,
+        "checkpoints must be one or more; found 0",
+    ),
     ("map_overlap", "fuse", "wider than a block"): (
         overlap(GRID, steps=5, fuse=3),
         ValueError,
