@@ -27,9 +27,12 @@ These ratios scatter by 5 % on a machine that others share. So the processor tim
 plugin does is measured, too, as a share of the time of the placed calls and of the graph: the
 scheduler, which runs it, is in the client's process.
 
+And the cost of adapters, those whose libraries are installed: value and gradient of a model that
+takes about two milliseconds, through the adapter and without, in turn likewise.
+
 Claims: daskgrad takes at most 1.5 times as long as ``client.run``, and the ``dask.delayed`` graph
 at least 5 times as long as daskgrad; a mounted recorder takes at most 2 % of the placed calls and
-of the graph.
+of the graph; an adapter adds at most 15 %.
 """
 
 import contextlib
@@ -53,6 +56,7 @@ from daskgrad.dashboards.scheduler_plugin import RecorderPlugin, recording
 from daskgrad.tasks.observers import observed_by
 from hosts import Program, cluster, hosted, in_rounds
 from report import at_least, at_most, finish, options, ratio, table
+from through_adapters import ADAPTED, all_adapters
 
 NUMBERS = 10  # in the point
 ITEMS = [1.0, 2.0]
@@ -253,14 +257,14 @@ def recorded_cluster() -> Iterator[dict[str, Program]]:
         }
 
 
-def cost_of_recording(measured: dict[str, list[Any]]) -> dict[str, float]:
-    """What calls take with a recorder, where they take one without it."""
+def cost_of(kind: str, measured: dict[str, list[Any]]) -> dict[str, float]:
+    """What calls take with a recorder or an adapter, where they take one without it."""
     return {
-        name.removeprefix(RECORDED): statistics.median(
+        name.removeprefix(kind): statistics.median(
             [with_one / without for with_one, without in [once.result for once in times]]
         )
         for name, times in measured.items()
-        if name.startswith(RECORDED)
+        if name.startswith(kind)
     }
 
 
@@ -313,32 +317,40 @@ def draw(peers: list[dict[str, Any]], stated: str) -> Any:
 def main() -> int:
     arguments = options(__doc__).parse_args()
     arguments.rounds = arguments.rounds or (3 if arguments.quick else 21)
-    with hosted(all_peers, all_recorded, recorded_cluster) as programs:
+    with hosted(all_peers, all_recorded, recorded_cluster, all_adapters) as programs:
         measured = in_rounds(programs, arguments.rounds, lambda n: 0.2 if arguments.quick else 0.5)
     seconds = {
         name: [once.seconds / once.result for once in times]
         for name, times in measured.items()
-        if not name.startswith((RECORDED, SHARE))
+        if not name.startswith((RECORDED, SHARE, ADAPTED))
     }
     shares = {
         name.removeprefix(SHARE): statistics.median([once.result for once in times])
         for name, times in measured.items()
         if name.startswith(SHARE)
     }
-    costs = cost_of_recording(measured)
+    costs = cost_of(RECORDED, measured)
+    adapters = cost_of(ADAPTED, measured)
     peers = summary(seconds)
     print(printed(peers))
     print(table(("recorded", "not recorded = 1"), [(n, f"{c:.3f}") for n, c in costs.items()]))
+    print(table(("adapter", "plain call = 1"), [(n, f"{c:.3f}") for n, c in adapters.items()]))
     claims = [
         at_most("daskgrad's time over client.run's", ratio(seconds[OURS], seconds[RUN]), 1.5),
         at_least("dask.delayed's time over daskgrad's", ratio(seconds[GRAPH], seconds[OURS]), 5.0),
         at_most("the recorder's share of placed calls", shares["placed"], 0.02),
         at_most("the recorder's share of a graph", shares["graph"], 0.02),
+        *[at_most(f"through the adapter for {n}", cost, 1.15) for n, cost in adapters.items()],
     ]
     return finish(
         "latency",
         arguments,
-        {"peers": peers, "recorded": costs, "share of the plugin": shares},
+        {
+            "peers": peers,
+            "recorded": costs,
+            "share of the plugin": shares,
+            "adapters": adapters,
+        },
         claims,
         functools.partial(draw, peers),
     )

@@ -11,7 +11,6 @@ from typing import Any
 from distributed import Client
 
 from daskgrad.dashboards.bars import Standing, latest_run, standing, together
-from daskgrad.dashboards.extras import imported
 from daskgrad.dashboards.local import LocalObserver, logger
 from daskgrad.dashboards.recorder import Recorder
 from daskgrad.dashboards.scheduler_plugin import recording
@@ -20,6 +19,7 @@ from daskgrad.tasks.clients import CONNECTED, active_client
 from daskgrad.tasks.keys import PROCESS
 from daskgrad.tasks.observers import observed_by
 from daskgrad.tasks.waiting import in_loop, is_done
+from daskgrad.values.extras import imported
 
 DRAW_EVERY = 0.25  # seconds
 ASK_EVERY = 0.5  # between two questions to the scheduler

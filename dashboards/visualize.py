@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.dashboards.extras import imported
 from daskgrad.derivatives.inputs import Argnums, require_differentiable
 from daskgrad.derivatives.outputs import as_number
 from daskgrad.derivatives.recording import Recording
@@ -21,6 +20,7 @@ from daskgrad.tasks.task_graph import TaskGraph, where
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent, Seed
 from daskgrad.values.descriptions import describe
+from daskgrad.values.extras import imported
 from daskgrad.values.trees import flatten
 
 

@@ -9,6 +9,7 @@ derivatives:  value_and_grad, grad, vjp, jvp, hvp, gnvp, hessian, jacobian, per_
 checks:       check_grads, taylor_rates, debug_nans, explain
 optimisers:   optim, Rows
 settings:     PullbackPolicy, NondeterministicModelError
+elsewhere:    adapters
 to see:       report, record, progress, visualize, dashboards
 
 ``docs/which_function.md`` says which one to call, and ``ARCHITECTURE.md`` where it is defined.
@@ -60,19 +61,21 @@ trace_numbers.install()  # makes autograd's traces safe in threads
 __version__ = "0.1.0"
 
 ON_DEMAND = {  # what is loaded when it is first used, and the modules that define it
+    "adapters": "daskgrad.adapters",
     "dashboards": "daskgrad.dashboards",
     "progress": "daskgrad.dashboards.progress",
     "record": "daskgrad.dashboards.local",
     "report": "daskgrad.dashboards.report",
     "visualize": "daskgrad.dashboards.visualize",
 }
+MODULES = ("adapters", "dashboards")
 
 
 def __getattr__(name: str) -> Any:
     if name not in ON_DEMAND:
         raise AttributeError(f"module 'daskgrad' has no attribute {name!r}")
     module = importlib.import_module(ON_DEMAND[name])
-    found = globals()[name] = module if name == "dashboards" else getattr(module, name)
+    found = globals()[name] = module if name in MODULES else getattr(module, name)
     return found
 
 
@@ -95,6 +98,7 @@ __all__ = [
     "PullbackPolicy",
     "Rows",
     "Shards",
+    "adapters",
     "array",
     "check_grads",
     "custom_vjp",

@@ -15,7 +15,7 @@ DASHBOARDS = ROOT.parent / "dashboards"  # installed as daskgrad.dashboards
 
 # A room imports rooms before it; ``random`` is a module, which all may import.
 ROOMS = "values backends compiled scipy models rules tasks graph sums loops grids arrays".split()
-ROOMS += ["resident", "derivatives", "optim", "checks", "dashboards"]
+ROOMS += ["resident", "derivatives", "optim", "checks", "adapters", "dashboards"]
 APART = {("rules", "tasks"), ("tasks", "rules")}  # neither imports the other
 WORKER = "random values backends compiled scipy models rules".split()  # plain Python and NumPy
 
@@ -37,6 +37,7 @@ LIBRARIES = {  # library -> the rooms and modules that may import it
     "autograd": ["backends.autograd", "compiled"],
     "jax": ["backends.jax"],
     "torch": ["backends.torch"],
+    "pytensor": ["adapters.pytensor_ops"],
     "bokeh": ["dashboards.pages"],
     "graphviz": ["dashboards.drawing", "dashboards.visualize"],
     "rich": ["dashboards.progress", "dashboards.screens"],

@@ -5,16 +5,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from daskgrad.derivatives.evaluation import compute_value
 from daskgrad.derivatives.hessian import hvp
 from daskgrad.derivatives.inputs import has_derivative
 from daskgrad.derivatives.jvp import jvp
 from daskgrad.derivatives.outputs import as_output
 from daskgrad.derivatives.vjp import vjp
 from daskgrad.graph.delayed import delayed
-from daskgrad.graph.nodes import Node, build_values
+from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import copy_variable
 from daskgrad.models.tracing import is_real_scalar
-from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe, function_name, is_integer
 from daskgrad.values.trees import flatten, substitute
 from daskgrad.values.vectors import epsilon, inner, is_double, move_along, random_like, size, still
@@ -84,12 +84,6 @@ class Checked(NamedTuple):
                 for number, arg in enumerate(self.args)
             ]
         )
-
-
-def compute_value(node: Node) -> Any:
-    """The value of a node."""
-    tasks = TaskGraph()
-    return tasks.compute([build_values(tasks, [node])[node].key])[0]
 
 
 class Fault(NamedTuple):

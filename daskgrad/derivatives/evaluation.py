@@ -9,6 +9,7 @@ from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import build_backward
 from daskgrad.graph.forward import DirectSums, build_forward
+from daskgrad.graph.nodes import Node, build_values
 from daskgrad.graph.variables import Variable
 from daskgrad.models.pullbacks import capture, each_of, pull_back
 from daskgrad.resident.call import ArrayTermsError
@@ -27,6 +28,12 @@ Arrived = dict[Variable, Cotangent]  # what arrived at each variable, or part of
 def evaluate_graph(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     """The output's value, those of the extras, and the cotangents that arrive at variables."""
     return evaluate_again_if_lost(graph, lambda: evaluate_once(graph))
+
+
+def compute_value(node: Node) -> Any:
+    """The value of a node; nothing is traced."""
+    tasks = TaskGraph()
+    return tasks.compute([build_values(tasks, [node])[node].key])[0]
 
 
 def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:

@@ -12,6 +12,7 @@ import re
 import autograd.numpy as anp
 import numpy as np
 import pytest
+import rows_adapters
 import rows_arrays
 import rows_derivatives
 import rows_grids
@@ -24,7 +25,8 @@ import daskgrad as dg
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
-TABLES = (rows_arrays, rows_derivatives, rows_grids, rows_loops, rows_models, rows_sums)
+TABLES = (rows_adapters, rows_arrays, rows_derivatives, rows_grids, rows_loops, rows_models)
+TABLES += (rows_sums,)
 ROWS = {row: each for table in TABLES for row, each in table.ROWS.items()}
 
 

@@ -1,4 +1,4 @@
-"""Extras: libraries that only some parts of this package draw with."""
+"""Extras: libraries that only some parts of this package use."""
 
 import importlib
 from typing import Any

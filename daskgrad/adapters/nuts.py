@@ -1,0 +1,141 @@
+"""sample: Hamiltonian Monte Carlo (NUTS) of a density that is differentiated here, by nutpie."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskgrad.adapters.contexts import in_this_context
+from daskgrad.adapters.raveling import Raveling
+from daskgrad.derivatives.gradient import value_and_grad
+from daskgrad.derivatives.inputs import require_differentiable
+from daskgrad.values.extras import imported
+
+SECONDS = 0.1  # between two looks at whether the sampler is done
+
+
+def sample(
+    log_density: Callable,
+    start: Any,
+    *,
+    draws: int = 1000,
+    tune: int = 1000,
+    chains: int = 4,
+    seed: int | None = None,
+    coords: Mapping[str, Sequence[Any]] | None = None,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    **settings: Any,
+) -> Any:
+    """Draws from a density, by the No-U-Turn sampler of nutpie; chains run in parallel threads.
+
+    ::
+
+        def log_density(p):
+            return dg.map_sum(log_likelihood, shards, p["mu"]) + log_prior(p["mu"])
+
+        found = dg.adapters.sample(log_density, {"mu": 0.0, "tau": np.zeros(8)})
+        arviz.summary(found)
+
+    Parameters
+    ----------
+    log_density:
+        a function of one pytree, as for ``value_and_grad``: the logarithm of the density, up to a
+        constant, for all real numbers: write a positive parameter as an exponential, and add the
+        logarithm of its derivative.
+    start:
+        the pytree where all chains start, near which they are started at random. Its float leaves
+        are what is drawn.
+    draws, tune, chains, seed:
+        how many draws of each chain are kept, how many before these adapt the sampler, how many
+        chains there are, and the seed of their random numbers.
+    coords, dims:
+        ArviZ's: the labels of dimensions, and the dimensions of parameters, by name.
+    settings:
+        further arguments of ``nutpie.sample``: ``cores``, ``progress_bar``, ``target_accept`` ...
+
+    Returns
+    -------
+    ArviZ's ``InferenceData``. A parameter has the name of its path in the pytree: ``"mu"``,
+    ``"school.mean"``.
+
+    Chains call the density at the same time, and use the client that is active here. An error of a
+    model ends the sampling, and is raised; values that are not finite count as a divergence. An
+    interrupt ends it, and returns what has been drawn.
+    """
+    name = require_differentiable(log_density, 0, "adapters.sample")
+    nutpie = imported("nutpie", "nutpie", "the sampler is nutpie's")
+    raveling = Raveling(start, name)
+    density = Density(log_density, raveling)
+    model = compiled_model(density, raveling, start, coords, dims)
+    given = {"draws": draws, "tune": tune, "chains": chains, "seed": seed, **settings}
+    sampler = nutpie.sample(model, init_mean=raveling.ravel(start), blocking=False, **given)
+    return drawn(sampler, density)
+
+
+def drawn(sampler: Any, density: "Density") -> Any:
+    """What the sampler has drawn when it is done, or interrupted."""
+    try:
+        while not density.failed.is_set():
+            try:
+                return sampler.wait(timeout=SECONDS)
+            except TimeoutError:
+                continue
+            except RuntimeError:  # it found no point to start from
+                if not density.failed.is_set():
+                    raise
+    except KeyboardInterrupt:
+        return sampler.abort()
+    sampler.cancel()
+    raise density.errors[0]
+
+
+class Density:
+    """Value and gradient at a vector, for several threads; ``errors`` has what models raised.
+
+    nutpie would end the process's threads at an error, and print their stacks. So it is told of a
+    divergence, and whoever waits for it of the error.
+    """
+
+    def __init__(self, log_density: Callable, raveling: Raveling):
+        self.errors: list[Exception] = []
+        self.failed = threading.Event()
+        self._raveling = raveling
+        self._both = in_this_context(value_and_grad(log_density))
+
+    def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        if self.failed.is_set():
+            raise RecoverableError
+        try:
+            value, gradient = self._both(self._raveling.unravel(x))
+        except Exception as error:
+            self.errors.append(error)
+            self.failed.set()
+            raise RecoverableError from error
+        return float(value), self._raveling.ravel(gradient)
+
+
+class RecoverableError(Exception):
+    """What nutpie takes for a divergence."""
+
+    is_recoverable = True
+
+
+def compiled_model(density: Density, raveling: Raveling, start: Any, coords: Any, dims: Any) -> Any:
+    """The density and its parameters, as nutpie takes them."""
+    names = list(raveling.by_name(start))
+    leaves = raveling.by_name(start).values()
+
+    def expand_of_chain(*_: Any) -> Callable:
+        return lambda x: raveling.by_name(raveling.unravel(x))
+
+    return imported("nutpie.compiled_pyfunc", "nutpie", "the sampler is nutpie's").from_pyfunc(
+        raveling.size,
+        lambda: density,
+        expand_of_chain,
+        [np.dtype(float)] * len(names),
+        list(map(np.shape, leaves)),
+        names,
+        coords=coords,
+        dims=dims,
+    )

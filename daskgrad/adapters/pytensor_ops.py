@@ -1,0 +1,82 @@
+"""as_pytensor: a function that is differentiated here, as a term of a PyTensor or PyMC model."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from daskgrad.adapters.contexts import gradients_of
+from daskgrad.derivatives.inputs import require_differentiable
+from daskgrad.values.extras import imported
+
+
+def as_pytensor(fun: Callable) -> Callable:
+    """A function of PyTensor's variables, whose gradient PyTensor asks daskgrad for.
+
+    ::
+
+        likelihood = dg.adapters.as_pytensor(lambda mu, tau: dg.map_sum(model, shards, mu, tau))
+        with pymc.Model():
+            mu, tau = pymc.Normal("mu"), pymc.HalfNormal("tau")
+            pymc.Potential("likelihood", likelihood(mu, tau))
+
+    Parameters
+    ----------
+    fun:
+        as for ``value_and_grad``; each argument is an array or a number.
+
+    Returns
+    -------
+    A function of as many tensor variables, which returns a scalar variable. Value and gradient are
+    of one forward pass, and are both computed wherever the value is: samplers need both. The
+    gradient cannot be differentiated again: that is an error of PyTensor's.
+
+    It may be called from any thread, and uses the client that is active where ``as_pytensor`` is
+    called; so does ``fun``, which is not sent to other processes.
+    """
+    name = require_differentiable(fun, 0, "adapters.as_pytensor")
+    imported("pytensor", "pymc", "its variables are PyTensor's")
+    from pytensor import tensor
+    from pytensor.gradient import DisconnectedType, disconnected_type
+    from pytensor.graph.basic import Apply
+    from pytensor.graph.op import Op
+
+    evaluate = gradients_of(fun)
+
+    class Differentiated(Op):
+        """The value, and the gradients of the floating-point inputs."""
+
+        default_output = 0
+
+        def make_node(self, *inputs: Any) -> Any:
+            variables = [tensor.as_tensor_variable(each) for each in inputs]
+            floats = [each.type() for each in variables if each.dtype.startswith("float")]
+            if not floats:
+                raise TypeError(f"{name!r} was called on no floating-point number")
+            return Apply(self, variables, [tensor.scalar(dtype="float64"), *floats])
+
+        def perform(self, node: Any, inputs: Any, outputs: Any) -> None:
+            numbers = [n for n, each in enumerate(node.inputs) if each.dtype.startswith("float")]
+            value, gradients = evaluate(numbers, inputs)
+            for place, found in zip(outputs, (value, *gradients), strict=True):
+                place[0] = np.asarray(found)
+
+        def L_op(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+            first, *others = cotangents
+            if not all(isinstance(other.type, DisconnectedType) for other in others):
+                raise NotImplementedError(f"the gradient of {name!r} cannot be differentiated")
+            gradients = iter(outputs[1:])
+            return [
+                first * next(gradients) if each.dtype.startswith("float") else disconnected_type()
+                for each in inputs
+            ]
+
+        def connection_pattern(self, node: Any) -> Any:
+            return [[each.dtype.startswith("float")] * len(node.outputs) for each in node.inputs]
+
+        def infer_shape(self, fgraph: Any, node: Any, shapes: Any) -> Any:
+            pairs = zip(node.inputs, shapes, strict=True)
+            return [(), *[shape for each, shape in pairs if each.dtype.startswith("float")]]
+
+    Differentiated.__name__ = Differentiated.__qualname__ = name
+    return Differentiated()

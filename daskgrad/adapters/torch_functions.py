@@ -1,0 +1,85 @@
+"""as_torch: a function that is differentiated here, as a part of a PyTorch program."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from daskgrad.adapters.contexts import gradients_of, in_this_context
+from daskgrad.derivatives.evaluation import compute_value
+from daskgrad.derivatives.inputs import require_differentiable
+from daskgrad.derivatives.outputs import as_number
+from daskgrad.values.extras import imported
+
+
+def as_torch(fun: Callable) -> Callable:
+    """A function of tensors, whose derivative PyTorch asks daskgrad for.
+
+    ::
+
+        energy = dg.adapters.as_torch(lambda x, y: dg.map_sum(model, shards, x, y))
+        loss = energy(layer(batch), weights) + penalty
+        loss.backward()
+
+    Parameters
+    ----------
+    fun:
+        as for ``value_and_grad``; each argument is an array.
+
+    Returns
+    -------
+    A function of as many tensors, on any device, which are NumPy arrays to ``fun``. Its value is a
+    tensor without axes, of the dtype that the floating ones among them have together, on the first
+    one's device. Value and gradient are of one forward pass; where no tensor requires a gradient,
+    the value alone is computed. PyTorch cannot differentiate twice: that is an error.
+
+    It may be called from any thread, and uses the client that is active where ``as_torch`` is
+    called. Errors of models are raised as they are.
+    """
+    name = require_differentiable(fun, 0, "adapters.as_torch")
+    torch = imported("torch", "torch", "tensors are PyTorch's")
+    evaluate = gradients_of(fun)
+    value_of = in_this_context(lambda args: compute_value(as_number(fun(*args), name)))
+
+    class Once(torch.autograd.Function):  # type: ignore[name-defined]
+        """A gradient, of which PyTorch must not lose in silence that it depends on the tensors."""
+
+        @staticmethod
+        def forward(context: Any, gradient: Any, *tensors: Any) -> Any:
+            return gradient.view_as(gradient)
+
+        @staticmethod
+        def backward(context: Any, cotangent: Any) -> Any:
+            raise RuntimeError(f"PyTorch cannot differentiate {name!r} twice; dg.hvp can")
+
+    class Called(torch.autograd.Function):  # type: ignore[name-defined]
+        @staticmethod
+        def forward(context: Any, *tensors: Any) -> Any:
+            context.numbers = [n for n, needs in enumerate(context.needs_input_grad) if needs]
+            context.save_for_backward(*tensors)
+            args = [tensor.detach().cpu().numpy() for tensor in tensors]
+            if context.numbers:
+                value, gradients = evaluate(context.numbers, args)
+                context.gradients = list(map(torch.as_tensor, gradients))
+            else:
+                value = value_of(args)
+            dtype = np.result_type(*[arg.dtype for arg in args if arg.dtype.kind == "f"] or [float])
+            return torch.tensor(np.asarray(value, dtype)[()], device=tensors[0].device)
+
+        @staticmethod
+        def backward(context: Any, cotangent: Any) -> Any:
+            tensors = context.saved_tensors
+            pulled = [None] * len(tensors)
+            for n, gradient in zip(context.numbers, context.gradients, strict=True):
+                once = Once.apply(gradient.to(tensors[n].device), *tensors)
+                pulled[n] = cotangent.to(once.device) * once
+            return tuple(pulled)
+
+    def called(*tensors: Any) -> Any:
+        given = list(map(torch.as_tensor, tensors))
+        if not torch.is_grad_enabled():
+            given = [tensor.detach() for tensor in given]
+        return Called.apply(*given)
+
+    called.__name__ = name
+    return called

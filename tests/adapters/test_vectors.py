@@ -1,0 +1,75 @@
+"""Functions of pytrees as functions of vectors, with SciPy's own optimisers."""
+
+import numpy as np
+import pytest
+import scipy.optimize
+from adapted import ITEMS, A, B, expected, in_threads, over
+from numpy.testing import assert_allclose
+
+import daskgrad as dg
+
+TREE = {"a": A, "b": B, "count": 3, "name": "x"}
+
+
+def by_tree(items):
+    return lambda p: over(items)(p["a"], p["b"])
+
+
+def test_value_and_gradient_are_those_of_the_tree():
+    flat, x0, unravel = dg.adapters.flat(by_tree(ITEMS), TREE)
+    value, by_a, by_b = expected()
+    assert_allclose(x0, [A, *B.ravel()])
+    found, gradient = flat(x0)
+    assert type(found) is float
+    assert_allclose(found, value)
+    assert_allclose(gradient, [by_a, *by_b.ravel()])
+    tree = unravel(x0 + 1.0)
+    assert {key: tree[key] for key in ("count", "name")} == {"count": 3, "name": "x"}
+    assert_allclose(tree["b"], B + 1.0)
+
+
+def test_the_trees_dtypes_come_back():
+    _, x0, unravel = dg.adapters.flat(lambda p: p, {"w": np.ones((2, 1), np.float32), "c": 1.0})
+    assert x0.dtype == float
+    assert unravel(x0)["w"].dtype == np.float32
+    assert np.ndim(unravel(x0)["c"]) == 0
+
+
+@pytest.mark.parametrize("method", ["BFGS", "L-BFGS-B", "trust-ncg", "Newton-CG", "SLSQP"])
+def test_minimisers_find_the_minimum(method):
+    flat, x0, unravel = dg.adapters.flat(by_tree(ITEMS), TREE)
+    hessp = {"hessp": flat.hessp} if method in ("trust-ncg", "Newton-CG") else {}
+    found = scipy.optimize.minimize(flat, x0, jac=True, method=method, tol=1e-9, **hessp)
+    _, by_a, by_b = expected(*[unravel(found.x)[key] for key in "ab"])
+    assert_allclose([by_a, *by_b.ravel()], 0.0, atol=1e-3)
+
+
+def test_products_with_the_hessian_are_differences_of_gradients(random):
+    flat, x0, _ = dg.adapters.flat(by_tree(ITEMS), TREE)
+    p = random.normal(size=x0.size)
+    slope = (flat(x0 + 1e-5 * p)[1] - flat(x0 - 1e-5 * p)[1]) / 2e-5
+    assert_allclose(flat.hessp(x0, p), slope, rtol=1e-6)
+
+
+def test_bounds_are_trees_of_numbers_and_arrays():
+    flat, x0, _ = dg.adapters.flat(by_tree(ITEMS), TREE)
+    upper = {"a": None, "b": [[0.1, 1.0], [2.0, 3.0]], "count": None, "name": None}
+    bounds = flat.bounds({**TREE, "a": 0.2, "b": -0.5}, {**upper, "b": np.array(upper["b"])})
+    assert_allclose(bounds.lb, [0.2, *[-0.5] * 4])
+    assert_allclose(bounds.ub, [np.inf, 0.1, 1.0, 2.0, 3.0])
+    found = scipy.optimize.minimize(
+        flat, np.clip(x0, bounds.lb, bounds.ub), jac=True, bounds=bounds
+    )
+    assert np.all(found.x >= bounds.lb)
+    assert np.any(found.x == bounds.lb)
+    assert_allclose(flat.bounds().lb, -np.inf)
+
+
+def test_threads_share_it_over_placed_items(client):
+    with dg.place(ITEMS) as shards:
+        flat, x0, _ = dg.adapters.flat(by_tree(shards), TREE)
+        found = in_threads(lambda n: flat(x0 + n), range(8))
+    for n, (value, gradient) in enumerate(found):
+        wanted, by_a, by_b = expected(A + n, B + n)
+        assert_allclose(value, wanted)
+        assert_allclose(gradient, [by_a, *by_b.ravel()])
