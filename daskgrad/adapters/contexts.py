@@ -28,4 +28,12 @@ def gradients_of(fun: Callable) -> Callable[[Sequence[int], Sequence[Any]], tupl
     It may be called from any thread.
     """
     derivative = functools.cache(functools.partial(value_and_grad, fun))
-    return in_this_context(lambda numbers, args: derivative(tuple(numbers))(*args))
+
+    @in_this_context
+    def evaluate(numbers: Sequence[int], args: Sequence[Any]) -> tuple[Any, tuple]:
+        if len(numbers) > 1:
+            return derivative(tuple(numbers))(*args)
+        value, gradient = derivative(numbers[0])(*args)  # a single model has a short way
+        return value, (gradient,)
+
+    return evaluate

@@ -40,7 +40,10 @@ def as_jax(fun: Callable) -> Callable:
     name = require_differentiable(fun, 0, "adapters.as_jax")
     jax = imported("jax", "jax", "jax.numpy's arrays are JAX's")
     evaluate = gradients_of(fun)
-    as_numpy = jax.tree_util.Partial(jax.tree.map, np.asarray)
+    value_of = in_this_context(lambda args: compute_value(as_number(fun(*args), name)))
+
+    def is_float(leaf: Any) -> bool:
+        return jax.numpy.issubdtype(leaf.dtype, jax.numpy.inexact)
 
     def differentiable(args: Any) -> list[int]:
         numbers = [n for n, arg in enumerate(args) if any(map(is_float, jax.tree.leaves(arg)))]
@@ -48,40 +51,40 @@ def as_jax(fun: Callable) -> Callable:
             raise TypeError(f"{name!r} was called on no floating-point number")
         return numbers
 
-    def is_float(leaf: Any) -> bool:
-        return jax.numpy.issubdtype(leaf.dtype, jax.numpy.inexact)
-
-    def dtype_of(args: Any) -> Any:
-        return jax.numpy.result_type(*filter(is_float, jax.tree.leaves(args)))
-
-    @in_this_context
-    def value_of(args: Any) -> Any:
-        value = compute_value(as_number(fun(*as_numpy(args)), name))
-        return np.asarray(value, dtype_of(args))
-
-    def both_of(args: Any) -> Any:
-        value, gradients = evaluate(differentiable(args), as_numpy(args))
-        leaves = [leaf for leaf in flatten(gradients)[0] if is_differentiable(leaf)]
-        return np.asarray(value, dtype_of(args)), [np.asarray(leaf) for leaf in leaves]
+    def number_of(args: Any) -> Any:
+        """What is known of the value before anything runs."""
+        dtype = jax.numpy.result_type(*filter(is_float, jax.tree.leaves(args)))
+        return jax.ShapeDtypeStruct((), dtype)
 
     def call_back(host: Callable, shapes: Any, args: Any) -> Any:
         return jax.pure_callback(host, shapes, args, vmap_method="sequential")
-
-    def shape_of(leaf: Any) -> Any:
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
     @jax.custom_vjp
     def called(*args: Any) -> Any:
         args = jax.tree.map(jax.numpy.asarray, args)
         differentiable(args)
-        return call_back(value_of, jax.ShapeDtypeStruct((), dtype_of(args)), args)
+        number = number_of(args)
+
+        def host(args: Any) -> Any:
+            return np.asarray(value_of(jax.tree.map(np.asarray, args)), number.dtype)
+
+        return call_back(host, number, args)
 
     def forward(*args: Any) -> Any:
         args = jax.tree.map(jax.numpy.asarray, args)
-        differentiable(args)
-        floats = [shape_of(leaf) for leaf in jax.tree.leaves(args) if is_float(leaf)]
-        number = jax.ShapeDtypeStruct((), dtype_of(args))
-        value, gradients = call_back(both_of, (number, floats), args)
+        numbers, number = differentiable(args), number_of(args)
+        floats = [
+            jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+            for leaf in jax.tree.leaves(args)
+            if is_float(leaf)
+        ]
+
+        def host(args: Any) -> Any:
+            value, gradients = evaluate(numbers, jax.tree.map(np.asarray, args))
+            leaves = [leaf for leaf in flatten(gradients)[0] if is_differentiable(leaf)]
+            return np.asarray(value, number.dtype), list(map(np.asarray, leaves))
+
+        value, gradients = call_back(host, (number, floats), args)
         return value, (gradients, args)
 
     def backward(residuals: Any, cotangent: Any) -> Any:

@@ -57,10 +57,13 @@ def as_torch(fun: Callable) -> Callable:
         def forward(context: Any, *tensors: Any) -> Any:
             context.numbers = [n for n, needs in enumerate(context.needs_input_grad) if needs]
             context.save_for_backward(*tensors)
-            args = [tensor.detach().cpu().numpy() for tensor in tensors]
+            args = [tensor.numpy(force=True) for tensor in tensors]
             if context.numbers:
                 value, gradients = evaluate(context.numbers, args)
-                context.gradients = list(map(torch.as_tensor, gradients))
+                context.gradients = [
+                    torch.as_tensor(gradient, device=tensors[n].device)
+                    for n, gradient in zip(context.numbers, gradients, strict=True)
+                ]
             else:
                 value = value_of(args)
             dtype = np.result_type(*[arg.dtype for arg in args if arg.dtype.kind == "f"] or [float])
@@ -68,11 +71,11 @@ def as_torch(fun: Callable) -> Callable:
 
         @staticmethod
         def backward(context: Any, cotangent: Any) -> Any:
-            tensors = context.saved_tensors
-            pulled = [None] * len(tensors)
+            pulled = [None] * len(context.needs_input_grad)
             for n, gradient in zip(context.numbers, context.gradients, strict=True):
-                once = Once.apply(gradient.to(tensors[n].device), *tensors)
-                pulled[n] = cotangent.to(once.device) * once
+                if torch.is_grad_enabled():  # the gradient is a part of a program, too
+                    gradient = Once.apply(gradient, *context.saved_tensors)
+                pulled[n] = cotangent.to(gradient.device) * gradient
             return tuple(pulled)
 
     def called(*tensors: Any) -> Any:
