@@ -39,60 +39,23 @@ def as_jax(fun: Callable) -> Callable:
     """
     name = require_differentiable(fun, 0, "adapters.as_jax")
     jax = imported("jax", "jax", "jax.numpy's arrays are JAX's")
-    evaluate = gradients_of(fun)
-    value_of = in_this_context(lambda args: compute_value(as_number(fun(*args), name)))
-
-    def is_float(leaf: Any) -> bool:
-        return jax.numpy.issubdtype(leaf.dtype, jax.numpy.inexact)
-
-    def differentiable(args: Any) -> list[int]:
-        numbers = [n for n, arg in enumerate(args) if any(map(is_float, jax.tree.leaves(arg)))]
-        if not numbers:
-            raise TypeError(f"{name!r} was called on no floating-point number")
-        return numbers
-
-    def number_of(args: Any) -> Any:
-        """What is known of the value before anything runs."""
-        dtype = jax.numpy.result_type(*filter(is_float, jax.tree.leaves(args)))
-        return jax.ShapeDtypeStruct((), dtype)
-
-    def call_back(host: Callable, shapes: Any, args: Any) -> Any:
-        return jax.pure_callback(host, shapes, args, vmap_method="sequential")
+    calls = Calls(fun, name, jax)
 
     @jax.custom_vjp
     def called(*args: Any) -> Any:
-        args = jax.tree.map(jax.numpy.asarray, args)
-        differentiable(args)
-        number = number_of(args)
-
-        def host(args: Any) -> Any:
-            return np.asarray(value_of(jax.tree.map(np.asarray, args)), number.dtype)
-
-        return call_back(host, number, args)
+        return calls.value(jax.tree.map(jax.numpy.asarray, args))
 
     def forward(*args: Any) -> Any:
-        args = jax.tree.map(jax.numpy.asarray, args)
-        numbers, number = differentiable(args), number_of(args)
-        floats = [
-            jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
-            for leaf in jax.tree.leaves(args)
-            if is_float(leaf)
-        ]
-
-        def host(args: Any) -> Any:
-            value, gradients = evaluate(numbers, jax.tree.map(np.asarray, args))
-            leaves = [leaf for leaf in flatten(gradients)[0] if is_differentiable(leaf)]
-            return np.asarray(value, number.dtype), list(map(np.asarray, leaves))
-
-        value, gradients = call_back(host, (number, floats), args)
-        return value, (gradients, args)
+        arrays = jax.tree.map(jax.numpy.asarray, args)
+        value, gradients = calls.both(arrays)
+        return value, (gradients, arrays)
 
     def backward(residuals: Any, cotangent: Any) -> Any:
         gradients, args = residuals
         rest = iter(gradients)
 
         def pulled(leaf: Any) -> Any:
-            if is_float(leaf):
+            if calls.is_float(leaf):
                 return (cotangent * next(rest)).astype(leaf.dtype)
             return np.zeros(leaf.shape, jax.dtypes.float0)
 
@@ -100,3 +63,57 @@ def as_jax(fun: Callable) -> Callable:
 
     called.defvjp(forward, backward)
     return called
+
+
+class Calls:
+    """What JAX calls back, and what it knows of the results before: shapes and dtypes."""
+
+    def __init__(self, fun: Callable, name: str, jax: Any):
+        self._name = name
+        self._jax = jax
+        self._evaluate = gradients_of(fun)
+        self._value_of = in_this_context(lambda args: compute_value(as_number(fun(*args), name)))
+
+    def value(self, args: Any) -> Any:
+        """The value alone."""
+        self._numbers(args)
+        number = self._number(args)
+
+        def host(args: Any) -> Any:
+            return np.asarray(self._value_of(self._as_numpy(args)), number.dtype)
+
+        return self._call_back(host, number, args)
+
+    def both(self, args: Any) -> Any:
+        """The value, and the gradients of the floating leaves in their order."""
+        jax, numbers, number = self._jax, self._numbers(args), self._number(args)
+        floats = filter(self.is_float, jax.tree.leaves(args))
+        like = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in floats]
+
+        def host(args: Any) -> Any:
+            value, gradients = self._evaluate(numbers, self._as_numpy(args))
+            leaves = [leaf for leaf in flatten(gradients)[0] if is_differentiable(leaf)]
+            return np.asarray(value, number.dtype), list(map(np.asarray, leaves))
+
+        return self._call_back(host, (number, like), args)
+
+    def is_float(self, leaf: Any) -> bool:
+        return self._jax.numpy.issubdtype(leaf.dtype, self._jax.numpy.inexact)
+
+    def _numbers(self, args: Any) -> list[int]:
+        """The numbers of the arguments that have floating leaves."""
+        leaves = self._jax.tree.leaves
+        numbers = [n for n, arg in enumerate(args) if any(map(self.is_float, leaves(arg)))]
+        if not numbers:
+            raise TypeError(f"{self._name!r} was called on no floating-point number")
+        return numbers
+
+    def _number(self, args: Any) -> Any:
+        floats = filter(self.is_float, self._jax.tree.leaves(args))
+        return self._jax.ShapeDtypeStruct((), self._jax.numpy.result_type(*floats))
+
+    def _as_numpy(self, args: Any) -> Any:
+        return self._jax.tree.map(np.asarray, args)
+
+    def _call_back(self, host: Callable, like: Any, args: Any) -> Any:
+        return self._jax.pure_callback(host, like, args, vmap_method="sequential")

@@ -40,41 +40,28 @@ def as_torch(fun: Callable) -> Callable:
     torch = imported("torch", "torch", "tensors are PyTorch's")
     evaluate = gradients_of(fun)
     value_of = in_this_context(lambda args: compute_value(as_number(fun(*args), name)))
-
-    class Once(torch.autograd.Function):  # type: ignore[name-defined]
-        """A gradient, of which PyTorch must not lose in silence that it depends on the tensors."""
-
-        @staticmethod
-        def forward(context: Any, gradient: Any, *tensors: Any) -> Any:
-            return gradient.view_as(gradient)
-
-        @staticmethod
-        def backward(context: Any, cotangent: Any) -> Any:
-            raise RuntimeError(f"PyTorch cannot differentiate {name!r} twice; dg.hvp can")
+    once = once_differentiated(name, torch)
 
     class Called(torch.autograd.Function):  # type: ignore[name-defined]
         @staticmethod
         def forward(context: Any, *tensors: Any) -> Any:
-            context.numbers = [n for n, needs in enumerate(context.needs_input_grad) if needs]
-            context.save_for_backward(*tensors)
+            numbers = [n for n, needs in enumerate(context.needs_input_grad) if needs]
             args = [tensor.numpy(force=True) for tensor in tensors]
-            if context.numbers:
-                value, gradients = evaluate(context.numbers, args)
-                context.gradients = [
-                    torch.as_tensor(gradient, device=tensors[n].device)
-                    for n, gradient in zip(context.numbers, gradients, strict=True)
-                ]
-            else:
-                value = value_of(args)
+            value, gradients = evaluate(numbers, args) if numbers else (value_of(args), ())
+            context.save_for_backward(*tensors)
+            context.gradients = {
+                n: torch.as_tensor(gradient, device=tensors[n].device)
+                for n, gradient in zip(numbers, gradients, strict=True)
+            }
             dtype = np.result_type(*[arg.dtype for arg in args if arg.dtype.kind == "f"] or [float])
             return torch.tensor(np.asarray(value, dtype)[()], device=tensors[0].device)
 
         @staticmethod
         def backward(context: Any, cotangent: Any) -> Any:
             pulled = [None] * len(context.needs_input_grad)
-            for n, gradient in zip(context.numbers, context.gradients, strict=True):
+            for n, gradient in context.gradients.items():
                 if torch.is_grad_enabled():  # the gradient is a part of a program, too
-                    gradient = Once.apply(gradient, *context.saved_tensors)
+                    gradient = once(gradient, *context.saved_tensors)
                 pulled[n] = cotangent.to(gradient.device) * gradient
             return tuple(pulled)
 
@@ -86,3 +73,21 @@ def as_torch(fun: Callable) -> Callable:
 
     called.__name__ = name
     return called
+
+
+def once_differentiated(name: str, torch: Any) -> Callable:
+    """A function of a gradient and the tensors that it depends on, which returns the gradient.
+
+    PyTorch would lose in silence that it depends on them; so it is told, and finds an error.
+    """
+
+    class Once(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, gradient: Any, *tensors: Any) -> Any:
+            return gradient.view_as(gradient)
+
+        @staticmethod
+        def backward(context: Any, cotangent: Any) -> Any:
+            raise RuntimeError(f"PyTorch cannot differentiate {name!r} twice; dg.hvp can")
+
+    return Once.apply
