@@ -7,7 +7,7 @@ import importlib
 from typing import Any
 
 ON_DEMAND = {  # the modules that define them
-    "flat": "daskgrad.adapters.vectors",
+    "flat": "daskgrad.adapters.flat_vectors",
     "flat_residuals": "daskgrad.adapters.residuals",
     "sample": "daskgrad.adapters.nuts",
     "as_pytensor": "daskgrad.adapters.pytensor_ops",

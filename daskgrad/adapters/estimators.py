@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.adapters.vectors import flat
+from daskgrad.adapters.flat_vectors import flat
 from daskgrad.graph.delayed import delayed
 from daskgrad.graph.nodes import Node
 from daskgrad.sums.map_sum import reduce_sum
