@@ -301,6 +301,8 @@ def test_a_size_that_is_met_once_is_left_to_the_tape(synchronous, monkeypatch):
 
     monkeypatch.setattr(families, "SHARE_OF_TRIALS", np.inf)
     monkeypatch.setattr(families, "SHARE_OF_FIRST", 0.0)
+    # whatever the clock says: on a busy machine the tape may take longer than a trial
+    monkeypatch.setattr(families.Family, "count_trial", lambda family, *_: family.spend(1.0))
     items = make_items(range(2, 32))
     entries, _ = entries_of(compare_sweeps(fun, [items[0]] * 4 + items, 1))
     assert 0 < sum([bool(entry.ways) for entry in entries]) < 4
