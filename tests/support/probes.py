@@ -3,6 +3,7 @@
 Workers that the tests start import this module: the rule of a primitive is not sent by value.
 """
 
+import gc
 import os
 import pathlib
 import sys
@@ -27,18 +28,23 @@ def lines(path):
 
 
 def functions_run(fun, *args):
-    """The names of the functions written in Python that a call runs."""
+    """The names of the functions written in Python that a call runs.
+
+    The collector waits meanwhile: it would run finalizers of what earlier calls have left.
+    """
     names = []
 
     def called(frame, event, arg):
         if event == "call":
             names.append(frame.f_code.co_qualname)
 
+    gc.disable()
     sys.setprofile(called)
     try:
         fun(*args)
     finally:
         sys.setprofile(None)
+        gc.enable()
     return names
 
 
