@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from daskgrad.resident.messages import OnePickle, key_of
 from daskgrad.resident.spread import Spread
 from daskgrad.sums.cutting import Block
 from daskgrad.tasks.clients import in_worker
+from daskgrad.tasks.sending import named_if_unsendable
 from daskgrad.tasks.waiting import LateError, answer, ask_scheduler
 from daskgrad.tasks.workers import present_workers, workers_of
 
@@ -126,11 +127,18 @@ class Holdings(Spread):
                 raise KeyError(address)
 
         what = f"{len(numbers)} blocks of items were sent to the worker at {address}"
-        futures = answer(self.client, scatter, what, of="placing", look=require_there)
+        with named_if_unsendable(self._items_of(numbers)):
+            futures = answer(self.client, scatter, what, of="placing", look=require_there)
         for number, key in zip(numbers, keys, strict=True):
             self.futures[number] = futures[key]
             self._moves[number] = self._latest_move
             self.holders[number] = address
+
+    def _items_of(self, numbers: Sequence[int]) -> Iterator[tuple[str, Any]]:
+        """The items of blocks, and what errors call them."""
+        for block in [self.blocks[number] for number in numbers]:
+            for number, item in enumerate(block.items, start=block.first):
+                yield f"item {number}", item
 
 
 def as_sent(items: Any, address: str) -> Any:

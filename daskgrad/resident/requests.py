@@ -1,7 +1,7 @@
 """Requests: what the client asks each worker to do for sums over spread blocks."""
 
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from daskgrad.models.model import Model, SentFunction
@@ -12,6 +12,7 @@ from daskgrad.resident.routes import LARGE_POINT, Work, addresses, routes
 from daskgrad.resident.samples import Sample
 from daskgrad.resident.spread import NOTHING_ASKED, Asked, Run, Spread
 from daskgrad.sums.block_tasks import Summand
+from daskgrad.tasks.sending import named_if_unsendable
 from daskgrad.values import cotangents
 from daskgrad.values.caches import kept_or_made
 from daskgrad.values.registrations import sent_by_value
@@ -88,10 +89,11 @@ class Request:
         self._needed_by_all: dict[str, None] = {}
         self._needed_by: dict[str, dict[str, None]] = {}
         asked = [each.spread.asked() for each in sums]
-        rows = [self._rows(each, of) for each, of in zip(sums, asked, strict=True)]
-        jobs = tuple(map(self._job, sums))
-        self.point = pack(self._values)
-        self.rows = pack_rows(rows)
+        with named_if_unsendable(parts_of(sums)):
+            rows = [self._rows(each, of) for each, of in zip(sums, asked, strict=True)]
+            jobs = tuple(map(self._job, sums))
+            self.point = pack(self._values)
+            self.rows = pack_rows(rows)
         is_large = self._is_large(len(self.rows))
         self.plan = make_plan(jobs, rows, asked, is_large, sums[0].spread.plans)
 
@@ -165,6 +167,14 @@ class Request:
             self._places[id(value)] = len(self._values)
             self._values.append(value)
         return self._places[id(value)]
+
+
+def parts_of(sums: Sequence[SpreadSum]) -> Iterator[tuple[str, Any]]:
+    """What a request sends, and what errors call it."""
+    for each in sums:
+        name = each.model.name
+        yield f"the model {name!r}", each.model
+        yield f"an argument of {name!r}", [each.summand, each.sent, each.inputs]
 
 
 class WorkerItems(NamedTuple):

@@ -22,7 +22,8 @@ from daskgrad.models.travel.policy import sent
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.collections import Collection, Result, what_stands_at
-from daskgrad.tasks.keys import Names, Stage, is_of_pullbacks, watched_key
+from daskgrad.tasks.keys import Names, Stage, is_of_pullbacks, task_label, watched_key
+from daskgrad.tasks.sending import named_if_unsendable
 from daskgrad.tasks.settings import setting
 from daskgrad.tasks.supervision import Supervised
 from daskgrad.tasks.task_functions import Picked, Planned, TaskFunction
@@ -183,8 +184,9 @@ class TaskGraph:
         client = active_client()
         if client is not None:
             run = Supervised(client)
-            return dask.compute(*results, traverse=False, optimize_graph=False, scheduler=run)
-        with self._observed() as how:
+            with named_if_unsendable(parts_sent(built)):
+                return dask.compute(*results, traverse=False, optimize_graph=False, scheduler=run)
+        with self._observed() as how, named_if_unsendable(parts_sent(built)):
             return dask.compute(*results, traverse=False, optimize_graph=False, **how)
 
     def persist(self) -> "TaskGraph":
@@ -197,7 +199,7 @@ class TaskGraph:
         other = TaskGraph(self._where)
         other._constants = dict(self._constants)
         other._policy = self._policy
-        with self._observed() as how:
+        with self._observed() as how, named_if_unsendable(parts_sent(built)):
             persisted = dask.persist(*wanted, traverse=False, optimize_graph=False, **how)
         for result in persisted:
             held = result.__dask_graph__()[result.key]
@@ -268,6 +270,12 @@ def where() -> Where:
     if active_client() is not None:
         return Where.CLUSTER
     return Where.HERE if dask.base.get_scheduler() in IN_PROCESS else Where.ANYWHERE
+
+
+def parts_sent(graph: HighLevelGraph) -> Iterator[tuple[str, Any]]:
+    """The tasks that go to other processes, and what errors call them."""
+    if where() is not Where.HERE:
+        yield from ((f"the {task_label(key)}", task) for key, task in graph.items())
 
 
 def _at(key: Key, value: Any) -> Any:

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.optional, pytest.mark.timeout(1200)]
 
 HERE = pathlib.Path(__file__).parent
 MODES = ("rev", "fwd")
+SAFELY = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # not before Python 3.11.4
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def tests(request, tmp_path_factory):
         missing(f"the source distribution of {release} was not downloaded: {done.stderr[-2000:]}")
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
-        opened.extractall(folder, filter="data")
+        opened.extractall(folder, **SAFELY)
     (found,) = folder.glob("*/tests")
     return found.rename(folder / "tests")  # beside no settings of autograd's, which want plugins
 
