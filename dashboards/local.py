@@ -141,6 +141,15 @@ def record(name: str) -> Iterator[Run]:
     ------
     TypeError
         if the name is not a string.
+
+    Examples
+    --------
+    >>> with dg.record("descent") as run:
+    ...     x = np.ones(2)
+    ...     for _ in range(3):
+    ...         x = x - 0.25 * dg.grad(lambda x: dg.delayed(np.sum)(x**2))(x)
+    >>> len(run.shown)
+    3
     """
     if not isinstance(name, str):
         raise TypeError(

@@ -45,6 +45,11 @@ def progress() -> Iterator[None]:
     ------
     ModuleNotFoundError
         if rich is not installed (``pip install "daskgrad[progress]"``).
+
+    Examples
+    --------
+    >>> with dg.progress():
+    ...     gradient = dg.grad(lambda x: dg.delayed(np.sum)(x**2))(np.ones(3))
     """
     if any(isinstance(each, Watching) for each in observers.observers):
         yield

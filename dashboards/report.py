@@ -43,6 +43,15 @@ def report(path: Path, trace: Path | None = None) -> Iterator[Recorder]:
         if the folder of a file does not exist.
     ModuleNotFoundError
         if Bokeh is not installed (``pip install bokeh``).
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> file = os.path.join(tempfile.mkdtemp(), "report.html")
+    >>> with dg.report(file):
+    ...     gradient = dg.grad(lambda x: dg.delayed(np.sum)(x**2))(np.ones(3))
+    >>> os.path.exists(file)
+    True
     """
     paths = [require_path(each) for each in (path, trace) if each is not None]
     from daskgrad.dashboards.pages.report import page  # before anything is evaluated

@@ -59,6 +59,13 @@ def visualize(
         if Graphviz's program ``dot`` is not installed.
     TypeError, ValueError
         as ``value_and_grad``, and for a file whose format is unknown.
+
+    Examples
+    --------
+    >>> total = dg.delayed(np.sum, name="total")
+    >>> picture = dg.visualize(total, np.ones(3), shapes=False)
+    >>> "total" in picture.source
+    True
     """
     name = require_differentiable(fun, argnums, "visualize")
     draw = load_drawing(filename, shapes)

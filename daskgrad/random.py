@@ -43,6 +43,15 @@ def generators(seed: int | Sequence[int], n: int) -> list[Generator]:
         if the seed is negative, or n is not an integer that is zero or more.
 
     Source: ``SeedSequence.spawn`` (M. E. O'Neill, "PCG", 2014, for the default generator).
+
+    Examples
+    --------
+    >>> first, second = dg.random.generators(7, 2)
+    >>> def noisy(x, rng):
+    ...     return x * rng.normal()
+    >>> value = dg.delayed(noisy)(dg.variable(2.0), first)
+    >>> value.compute() == value.compute()
+    np.True_
     """
     require_seed(seed, "dg.random.generators")
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:

@@ -67,6 +67,16 @@ def flat(fun: Callable, tree: Any) -> tuple[Flat, np.ndarray, Callable[[np.ndarr
     ------
     TypeError
         if ``fun`` is not a function, or the tree has complex numbers, or no float ones.
+
+    Examples
+    --------
+    >>> from scipy.optimize import minimize
+    >>> def loss(p):
+    ...     return dg.delayed(lambda p: np.sum((p["a"] - 1.0) ** 2) + (p["b"] + 2.0) ** 2)(p)
+    >>> flat, x0, unravel = dg.adapters.flat(loss, {"a": np.zeros(2), "b": 0.0})
+    >>> found = unravel(minimize(flat, x0, jac=True).x)
+    >>> found["a"].round(4), round(float(found["b"]), 4)
+    (array([1., 1.]), -2.0)
     """
     name = require_differentiable(fun, 0, "adapters.flat")
     raveling = Raveling(tree, name)

@@ -91,6 +91,14 @@ def flat_residuals(
     -------
     The function of vectors, with the methods ``jacobian`` and ``operator``; the point as a vector;
     and the function that makes a pytree of a vector. Errors are those of ``flat``.
+
+    Examples
+    --------
+    >>> from scipy.optimize import least_squares
+    >>> residuals = dg.delayed(lambda p: np.hstack([p["a"] - 1.0, 3.0 * (p["b"] - p["a"])]))
+    >>> flat, x0, unravel = dg.adapters.flat_residuals(residuals, {"a": 0.0, "b": 0.0})
+    >>> least_squares(flat, x0, jac=flat.jacobian).x.round(6)
+    array([1., 1.])
     """
     name = require_differentiable(fun, 0, "adapters.flat_residuals")
     raveling = Raveling(tree, name)

@@ -280,6 +280,14 @@ def array(x: Any, chunks: Any = None) -> Array:
         for anything else, for example a node, whose shape is not known.
     ValueError
         if chunks do not add up, or the chunks of a dask Array are not known.
+
+    Examples
+    --------
+    >>> def variance(x):
+    ...     x = dg.array(x, chunks=(2, 3))
+    ...     return ((x - x.mean(axis=0)) ** 2).sum()
+    >>> dg.grad(variance)(np.arange(12.0).reshape(4, 3))[:, 0]
+    array([-9., -3.,  3.,  9.])
     """
     if is_dask_array(x):
         return of_dask_array(x if chunks is None else x.rechunk(chunks))

@@ -111,6 +111,13 @@ def register_backend(name: str, backend: Any) -> None:
         if the name is that of one of daskgrad's own backends.
     TypeError
         if the name is not a string, a function is missing, or a module cannot be imported by name.
+
+    Examples
+    --------
+    >>> import daskgrad.backends.autograd
+    >>> dg.register_backend("my_copy", daskgrad.backends.autograd)
+    >>> dg.grad(dg.delayed(np.sum, backend="my_copy"))(np.ones(2))
+    array([1., 1.])
     """
     if not isinstance(name, str):
         raise TypeError(f"the name of a backend must be a string; found {name!r}")

@@ -60,6 +60,10 @@ def check_grads(
         if they differ. The message has the argument, both numbers, the rates of Taylor's test
         (``taylor_rates``), and the first model of the graph whose own derivative is wrong: each
         active call, and each item of a sum, is checked alone, in this process.
+
+    Examples
+    --------
+    >>> dg.check_grads(dg.delayed(lambda x: np.sum(np.sin(x))))(np.ones(3))  # or an AssertionError
     """
     require_function(fun, "check_grads")
     require_order(order)

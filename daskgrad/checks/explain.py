@@ -32,6 +32,12 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
         the source of the program, and its constants, which are what the model refers to by name,
         and whether somebody must vouch for the model; or the reason, with file and line, why it is
         traced at each call.
+
+    Examples
+    --------
+    >>> print(dg.explain(lambda x: np.sum(np.exp(x)), np.ones(3)))
+    '<lambda>' is compiled to
+    ...
     """
     made = as_model(model)
     registry.load("compiled")  # and its rules

@@ -45,6 +45,12 @@ def taylor_rates(fun: Callable, order: int = 1, seed: int = 0) -> Callable[..., 
     ------
     TypeError
         if arguments or values are not real numbers in double precision.
+
+    Examples
+    --------
+    >>> rates = dg.taylor_rates(dg.delayed(lambda x: np.sum(np.exp(x))))(np.ones(3))
+    >>> [round(rate) for rate in rates]
+    [1, 2]
     """
     require_function(fun, "taylor_rates")
     require_order(order)

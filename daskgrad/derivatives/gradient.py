@@ -77,6 +77,13 @@ def value_and_grad(
         get a note with the model's name.
     ValueError
         if ``argnums`` names an argument that the call does not have.
+
+    Examples
+    --------
+    >>> def objective(weights, data):
+    ...     return dg.map_sum(lambda row, w: (np.dot(row, w) - 1.0) ** 2, data, weights)
+    >>> dg.value_and_grad(objective)(np.array([1.0, 0.0]), np.eye(2))
+    (np.float64(1.0), array([ 0., -2.]))
     """
     name = require_differentiable(fun, argnums, "value_and_grad")
     asked = as_asked(sparse, repr(name))
@@ -132,6 +139,11 @@ def grad(fun: Callable, argnums: Argnums = 0, sparse: Sparse = False) -> Callabl
     """A function that returns the gradient of ``fun`` alone.
 
     It costs as much as ``value_and_grad``, which documents the arguments, results and errors.
+
+    Examples
+    --------
+    >>> dg.grad(lambda x: dg.delayed(np.sum)(x**3))(np.array([1.0, 2.0]))
+    array([ 3., 12.])
     """
     both = value_and_grad(fun, argnums, sparse=sparse)
 

@@ -61,6 +61,13 @@ def hvp(
 
     Source: the gradient of ⟨∇f(x), v⟩ (A. Griewank and A. Walther, "Evaluating Derivatives", 2008,
     section 5.1).
+
+    Examples
+    --------
+    >>> x, direction = np.array([2.0, 3.0, 4.0]), np.array([1.0, 0.0, 0.0])
+    >>> (gradient,), (product,) = dg.hvp(dg.delayed(np.prod), (x,), (direction,))
+    >>> gradient, product
+    (array([12.,  8.,  6.]), array([0., 4., 3.]))
     """
     recorded = record_at(primals, tangents, fun, "hvp")
     asked = as_asked(sparse, repr(recorded.name))
@@ -127,6 +134,13 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
     place of each leaf, the tree of the leaf's blocks; with several ``argnums`` both are tuples.
     Costs a Hessian-vector product for each entry of the arguments, and so as many runs of each
     model; some for each thread are evaluated at once. Errors are those of ``value_and_grad``.
+
+    Examples
+    --------
+    >>> dg.hessian(lambda x: dg.delayed(np.prod)(x))(np.array([2.0, 3.0, 4.0]))
+    array([[0., 4., 3.],
+           [4., 0., 2.],
+           [3., 2., 0.]])
     """
     name = require_differentiable(fun, argnums, "hessian")
 
@@ -170,6 +184,15 @@ def gnvp(
     it is positive semidefinite where the loss is convex. ``residuals`` returns a node or a pytree
     of nodes, and ``loss`` takes their values and returns one real number; both call models. The
     results are as those of ``hvp``, and so are errors. The models of the residuals run once.
+
+    Examples
+    --------
+    >>> residuals = dg.delayed(lambda x: np.hstack([x[0] - 1.0, 10.0 * (x[1] - x[0] ** 2)]))
+    >>> loss = dg.delayed(lambda r: 0.5 * np.sum(r**2))
+    >>> x, direction = np.array([1.0, 1.0]), np.array([1.0, 0.0])
+    >>> (gradient,), (product,) = dg.gnvp(residuals, loss, (x,), (direction,))
+    >>> gradient, product
+    (array([0., 0.]), array([ 401., -200.]))
     """
     require_function(loss, "gnvp", "second")
     recorded = record_at(primals, tangents, residuals, "gnvp")

@@ -56,6 +56,12 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
         numbers, or the value and the arguments mix real and complex numbers.
     ValueError
         if the mode is unknown, or ``argnums`` names an argument that the call does not have.
+
+    Examples
+    --------
+    >>> dg.jacobian(dg.delayed(lambda x: x * x[::-1]))(np.array([2.0, 3.0]))
+    array([[3., 2.],
+           [3., 2.]])
     """
     name = require_differentiable(fun, argnums, "jacobian")
     require_choice(mode, MODES, "mode")

@@ -46,6 +46,12 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
         or a tangent differs from its primal in structure, shapes or kinds of numbers.
     NotImplementedError
         if a model has a rule of its own for gradients only (``custom_vjp``).
+
+    Examples
+    --------
+    >>> x, direction = np.array([2.0, 3.0]), np.array([1.0, 0.0])
+    >>> dg.jvp(dg.delayed(np.prod), (x,), (direction,))
+    (np.float64(6.0), np.float64(3.0))
     """
     recorded = record_at(primals, tangents, fun, "jvp", with_zeros=False)
     graph = recorded.graph(as_output(recorded.run(), recorded.name))

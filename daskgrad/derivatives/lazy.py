@@ -42,6 +42,13 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
     -------
     The value, and the gradients in the structure of ``wrt``; compute them together with
     ``dask.compute(value, gradients)``, or each model's forward runs once for each of them.
+
+    Examples
+    --------
+    >>> x = dg.variable(np.array([1.0, 2.0]))
+    >>> value, gradient = dg.differentiate(dg.delayed(np.sum)(x**2), x)
+    >>> dask.compute(value, gradient)
+    (np.float64(5.0), array([2., 4.]))
     """
     require_node(output)
     leaves, structure = flatten(wrt)

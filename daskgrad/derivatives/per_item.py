@@ -83,6 +83,13 @@ def per_item(
         real number, or if the name is not a string.
     ValueError
         if ``gradient`` is unknown, and as ``map_sum`` does.
+
+    Examples
+    --------
+    >>> items = [1.0, 2.0, 3.0]
+    >>> values, norms = dg.per_item(lambda item, x: item * x**2, items)(2.0)
+    >>> values, norms
+    (array([ 4.,  8., 12.]), array([ 4.,  8., 12.]))
     """
     model = as_model(model, name)
     require_grainsize(grainsize)

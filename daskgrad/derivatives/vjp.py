@@ -40,6 +40,12 @@ def vjp(fun: Callable, *primals: Any, sparse: Sparse = False) -> tuple[Any, Call
         from the pullback, if the cotangent has a different structure or shape than the value.
     NondeterministicModelError
         from the pullback, if the forward pass ran again and its value was different.
+
+    Examples
+    --------
+    >>> value, pullback = dg.vjp(dg.delayed(lambda x: x**2), np.array([1.0, 2.0]))
+    >>> value, pullback(np.array([1.0, 10.0]))
+    (array([1., 4.]), (array([ 2., 40.]),))
     """
     require_function(fun, "vjp")
     name = function_name(fun)

@@ -61,6 +61,12 @@ def finite_difference(
     ValueError
         if the method is unknown, the step is not a positive number, or the size of the value
         changes with the arguments.
+
+    Examples
+    --------
+    >>> black_box = dg.finite_difference(lambda x: float(x[0]) ** 2 + float(x[1]))
+    >>> dg.grad(lambda x: black_box(x))(np.array([3.0, 1.0])).round(6)
+    array([6., 1.])
     """
     if isinstance(fun, DelayedModel):
         fun = fun.model.fun

@@ -86,6 +86,14 @@ def delayed(
         compiled; if a model that brings its gradient is to be compiled, or is of another backend.
     ModuleNotFoundError
         if the backend's library is not installed; the message names the extra.
+
+    Examples
+    --------
+    >>> @dg.delayed
+    ... def energy(x):
+    ...     return np.sum(x**2)
+    >>> dg.value_and_grad(lambda x: energy(x) + energy(3.0 * x))(np.array([1.0, 2.0]))
+    (np.float64(50.0), array([20., 40.]))
     """
     if fun is None:
         return functools.partial(

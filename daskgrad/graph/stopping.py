@@ -45,6 +45,11 @@ def stop_gradient(x: Any) -> Any:
     Not noticed: that a derivative is zero because everything was stopped. There is a warning if the
     output does not depend on an argument in the graph, and none within a model. Whatever reaches a
     model through a closure or a global is a constant without ``stop_gradient``.
+
+    Examples
+    --------
+    >>> dg.grad(lambda x: dg.delayed(lambda x: dg.stop_gradient(x) * x)(x))(3.0)
+    np.float64(3.0)
     """
     return map_leaves(stop_leaf, x)
 
@@ -64,6 +69,14 @@ def value(x: Any) -> Any:
     TypeError
         if ``x`` is a node, which has no value yet (outside of models call ``.compute()``), and
         within a JAX model, which is compiled for shapes without values.
+
+    Examples
+    --------
+    >>> def model(x):
+    ...     steps = int(dg.value(x))  # a plain number, also while x is differentiated
+    ...     return x**steps
+    >>> dg.grad(dg.delayed(model))(3.0)
+    np.float64(27.0)
     """
     return map_leaves(plain_leaf, x)
 

@@ -28,6 +28,12 @@ def variable(value: Any, name: str | None = None) -> Variable | ChunkedVariable:
     ValueError
         for a broadcast array whose copy would take more than a gigabyte, and for a dask Array whose
         chunks are not known.
+
+    Examples
+    --------
+    >>> x = dg.variable(np.array([3.0, 4.0]), name="position")
+    >>> dg.delayed(np.sum)(x**2).compute()
+    np.float64(25.0)
     """
     if not (name is None or isinstance(name, str)):
         raise TypeError(f"the name of a variable must be a string; found {describe(name)}")

@@ -29,6 +29,13 @@ class Grid:
     sizes of the blocks along each axis, as Dask's. A pytree whose leaves are the blocks, so a grid
     of arrays may be differentiated (``dg.grad(fun)(grid)`` is a grid of the same layout), and a
     Dask collection: ``dask.compute(grid)`` and ``dask.persist(grid)`` return grids.
+
+    Examples
+    --------
+    >>> plate = dg.grid(np.arange(16.0).reshape(4, 4), blocks=(2, 2))
+    >>> plate.chunks, len(plate.blocks), plate.blocks[3]
+    (((2, 2), (2, 2)), 4, array([[10., 11.],
+           [14., 15.]]))
     """
 
     blocks: tuple[Any, ...]
@@ -144,11 +151,12 @@ def grid(array: Any, blocks: Sequence[int] | int | None = None) -> Grid:
     ----------
     array:
         a NumPy array, or a pytree of NumPy arrays whose first axes have one shape; a variable or
-        another node whose value is such an array or pytree, of known shape; or a dask Array, whose
-        chunks are the blocks.
+        another node whose value is such an array or pytree, of known shape; a dask Array, whose
+        chunks are the blocks; or a grid, or a variable that is one, as it is.
     blocks:
         the number of blocks along each of the first axes, which are the grid's; blocks of an axis
-        differ in size by one at most. Or for each axis the blocks' sizes. Not for a dask Array.
+        differ in size by one at most. Or for each axis the blocks' sizes. Not for a dask Array or
+        a grid.
 
     Raises
     ------
@@ -156,10 +164,25 @@ def grid(array: Any, blocks: Sequence[int] | int | None = None) -> Grid:
         if ``array`` holds other than arrays, or a node whose shape is not known.
     ValueError
         if there are more blocks along an axis than entries, sizes do not add up, arrays have
-        different shapes, ``blocks`` is missing, or given for a dask Array.
+        different shapes, ``blocks`` is missing, or given for a dask Array or a grid.
+
+    Examples
+    --------
+    >>> def total(plate):
+    ...     return dg.sum(dg.grid(plate).map(lambda block: np.sum(block**2)))
+    >>> plate = dg.grid(np.arange(12.0).reshape(3, 4), blocks=(1, 2))
+    >>> dg.grad(total)(plate).blocks[0]
+    array([[ 0.,  2.],
+           [ 8., 10.],
+           [16., 18.]])
     """
     if is_dask_array(array) or isinstance(array, ChunkedVariable):
         return grid_of_dask_array(array, blocks)
+    given = as_grid(array)
+    if given is not None:
+        if blocks is not None:
+            raise ValueError("the blocks of a grid are those that it has; leave blocks")
+        return given
     known = array.primal if isinstance(array, Variable) else array
     leaves, structure = flatten(known)
     for leaf in leaves:

@@ -90,6 +90,16 @@ def map_overlap(
     ValueError
         if grids have different blocks, a block is smaller than the edges that it sends, or the
         boundary is unknown; when it runs, if the step returns another shape.
+
+    Examples
+    --------
+    >>> def smooth(u):  # one more entry on either side
+    ...     return (u[:-2] + u[1:-1] + u[2:]) / 3
+    >>> def program(u):
+    ...     later = dg.map_overlap(smooth, dg.grid(u, blocks=2), steps=2, boundary="nearest")
+    ...     return dg.sum(later.map(lambda block: np.sum(block**2)))
+    >>> dg.value_and_grad(program)(np.array([0.0, 0.0, 9.0, 0.0]))[0]
+    np.float64(23.0)
     """
     model = as_model(step, name)
     if inside_model():

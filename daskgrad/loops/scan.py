@@ -92,6 +92,16 @@ def scan(
 
     Source: A. Griewank and A. Walther, "Algorithm 799: Revolve", ACM Transactions on Mathematical
     Software 26, 2000.
+
+    Examples
+    --------
+    >>> def step(state, rate):
+    ...     return state - 0.1 * rate * state
+    >>> def program(rate):
+    ...     return dg.delayed(np.sum)(dg.scan(step, np.ones(3), 100, rate))
+    >>> value, gradient = dg.value_and_grad(program)(0.5)
+    >>> round(float(value), 4), round(float(gradient), 4)
+    (0.0178, -0.187)
     """
     model = as_model(step, name)
     require_steps(n, model.name)

@@ -42,6 +42,14 @@ def debug_nans() -> Iterator[None]:
     ------
     FloatingPointError
         from an evaluation within the context.
+
+    Examples
+    --------
+    >>> with dg.debug_nans():
+    ...     dg.grad(dg.delayed(lambda x: np.sum(x) * np.inf, name="hot"))(np.ones(2))
+    Traceback (most recent call last):
+        ...
+    FloatingPointError: model 'hot', forward pass: the value has inf; argument 0 is finite
     """
     before = _DEBUGGING.get()
     try:

@@ -17,6 +17,15 @@ class Adagrad(Optimiser):
 
     J. Duchi, E. Hazan, Y. Singer, "Adaptive subgradient methods for online learning and stochastic
     optimization", JMLR 12, 2011.
+
+    Examples
+    --------
+    >>> x, optimiser = np.array([1.0, -2.0]), dg.optim.Adagrad(0.5)
+    >>> state = optimiser.init(x)
+    >>> for _ in range(300):
+    ...     optimiser.update(x, dg.grad(dg.delayed(lambda x: np.sum(x**2)))(x), state)
+    >>> bool(np.all(np.abs(x) < 0.1))
+    True
     """
 
     rate: Rate = 1e-2
@@ -40,6 +49,15 @@ class RMSprop(Optimiser):
     """s = decay * s + (1 - decay) * g**2; x -= rate * g / (sqrt(s) + eps).
 
     T. Tieleman, G. Hinton, "Lecture 6.5: RMSProp", Coursera, 2012.
+
+    Examples
+    --------
+    >>> x, optimiser = np.array([1.0, -2.0]), dg.optim.RMSprop(0.05)
+    >>> state = optimiser.init(x)
+    >>> for _ in range(300):
+    ...     optimiser.update(x, dg.grad(dg.delayed(lambda x: np.sum(x**2)))(x), state)
+    >>> bool(np.all(np.abs(x) < 0.1))
+    True
     """
 
     rate: Rate = 1e-2
@@ -70,6 +88,15 @@ class Adam(Optimiser):
     is the number of steps that an entry occurs in (``bias="row"``), so that its first one is as
     long as that of dense Adam; ``bias="global"``: the number of all steps, as in the lazy Adam of
     PyTorch and TensorFlow, whose first step of an entry at step 1,000 is 2.5 times as long.
+
+    Examples
+    --------
+    >>> x, optimiser = np.array([1.0, -2.0]), dg.optim.Adam(0.1)
+    >>> state = optimiser.init(x)
+    >>> for _ in range(300):
+    ...     optimiser.update(x, dg.grad(dg.delayed(lambda x: np.sum(x**2)))(x), state)
+    >>> bool(np.all(np.abs(x) < 0.1))
+    True
     """
 
     rate: Rate = 1e-3
@@ -108,6 +135,15 @@ class AdamW(Adam):
 
     I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", ICLR 2019. With ``Rows``
     only the entries that occur decay.
+
+    Examples
+    --------
+    >>> x, optimiser = np.array([1.0, -2.0]), dg.optim.AdamW(0.1)
+    >>> state = optimiser.init(x)
+    >>> for _ in range(300):
+    ...     optimiser.update(x, dg.grad(dg.delayed(lambda x: np.sum(x**2)))(x), state)
+    >>> bool(np.all(np.abs(x) < 0.1))
+    True
     """
 
     decay: float = 1e-2

@@ -11,7 +11,13 @@ from daskgrad.values.trees import flatten, unflatten
 
 
 def norm(gradients: Any) -> float:
-    """The 2-norm of all arrays, numbers and ``Rows`` of a pytree, whatever else is in it."""
+    """The 2-norm of all arrays, numbers and ``Rows`` of a pytree, whatever else is in it.
+
+    Examples
+    --------
+    >>> dg.optim.norm({"w": np.array([3.0, 4.0]), "b": 12.0})
+    13.0
+    """
     leaves = flatten(gradients)[0]
     found = [leaf.values if isinstance(leaf, Rows) else np.asarray(leaf) for leaf in leaves]
     norms = [norm_of(leaf) for leaf in found if leaf.dtype.kind in "fc"]
@@ -24,7 +30,13 @@ def norm_of(array: np.ndarray) -> float:
 
 
 def clip_by_norm(gradients: Any, limit: float) -> Any:
-    """The gradients, scaled so that their norm is at most ``limit``, over all leaves together."""
+    """The gradients, scaled so that their norm is at most ``limit``, over all leaves together.
+
+    Examples
+    --------
+    >>> dg.optim.clip_by_norm({"w": np.array([3.0, 4.0])}, 1.0)
+    {'w': array([0.6, 0.8])}
+    """
     require_number(limit, "the limit", 0.0)
     length = norm(gradients)
     if not length > limit:

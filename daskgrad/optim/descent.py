@@ -10,7 +10,17 @@ from daskgrad.optim.optimiser import Optimiser, Rate, require_number
 
 @dataclass(frozen=True)
 class SGD(Optimiser):
-    """Stochastic gradient descent: x -= rate * g."""
+    """Stochastic gradient descent: x -= rate * g.
+
+    Examples
+    --------
+    >>> x, optimiser = np.array([1.0, -2.0]), dg.optim.SGD(0.25)
+    >>> state = optimiser.init(x)
+    >>> for _ in range(300):
+    ...     optimiser.update(x, dg.grad(dg.delayed(lambda x: np.sum(x**2)))(x), state)
+    >>> bool(np.all(np.abs(x) < 0.1))
+    True
+    """
 
     rate: Rate = 1e-2
 
@@ -27,6 +37,15 @@ class Momentum(Optimiser):
     B. T. Polyak, "Some methods of speeding up the convergence of iteration methods", 1964, in the
     form of I. Sutskever et al., "On the importance of initialization and momentum in deep
     learning", ICML 2013, with the rate outside of v.
+
+    Examples
+    --------
+    >>> x, optimiser = np.array([1.0, -2.0]), dg.optim.Momentum(0.05)
+    >>> state = optimiser.init(x)
+    >>> for _ in range(300):
+    ...     optimiser.update(x, dg.grad(dg.delayed(lambda x: np.sum(x**2)))(x), state)
+    >>> bool(np.all(np.abs(x) < 0.1))
+    True
     """
 
     rate: Rate = 1e-2
@@ -53,6 +72,15 @@ class Nesterov(Momentum):
 
     Y. Nesterov, "A method for solving the convex programming problem with convergence rate
     O(1/k^2)", 1983, in the form of Sutskever et al. 2013, with the rate outside of v.
+
+    Examples
+    --------
+    >>> x, optimiser = np.array([1.0, -2.0]), dg.optim.Nesterov(0.05)
+    >>> state = optimiser.init(x)
+    >>> for _ in range(300):
+    ...     optimiser.update(x, dg.grad(dg.delayed(lambda x: np.sum(x**2)))(x), state)
+    >>> bool(np.all(np.abs(x) < 0.1))
+    True
     """
 
     def rule(

@@ -10,7 +10,14 @@ Schedule = Callable[[int], float]
 
 
 def exponential(rate: float, factor: float, every: int = 1) -> Schedule:
-    """``rate * factor**(step / every)``."""
+    """``rate * factor**(step / every)``.
+
+    Examples
+    --------
+    >>> rate = dg.optim.exponential(1.0, 0.5, every=10)
+    >>> rate(0), rate(10), rate(20)
+    (1.0, 0.5, 0.25)
+    """
     require_number(rate, "the rate", 0.0)
     require_number(factor, "the factor", 0.0)
     require_number(every, "every", 1)
@@ -22,6 +29,12 @@ def cosine(rate: float, steps: int, least: float = 0.0) -> Schedule:
 
     I. Loshchilov, F. Hutter, "SGDR: stochastic gradient descent with warm restarts", ICLR 2017,
     without restarts.
+
+    Examples
+    --------
+    >>> rate = dg.optim.cosine(1.0, 10)
+    >>> rate(0), round(rate(5), 3), rate(10), rate(11)
+    (1.0, 0.5, 0.0, 0.0)
     """
     require_number(rate, "the rate", 0.0)
     require_number(steps, "steps", 1)
@@ -35,7 +48,14 @@ def cosine(rate: float, steps: int, least: float = 0.0) -> Schedule:
 
 
 def piecewise(rates: Mapping[int, float]) -> Schedule:
-    """The rate that each step begins to have: ``{0: 1e-2, 1000: 1e-3}``."""
+    """The rate that each step begins to have: ``{0: 1e-2, 1000: 1e-3}``.
+
+    Examples
+    --------
+    >>> rate = dg.optim.piecewise({0: 0.1, 100: 0.01})
+    >>> rate(0), rate(99), rate(100)
+    (0.1, 0.1, 0.01)
+    """
     if 0 not in rates:
         raise ValueError(f"the rates must begin at step 0; found {describe(dict(rates))}")
     for start, rate in rates.items():
@@ -45,7 +65,14 @@ def piecewise(rates: Mapping[int, float]) -> Schedule:
 
 
 def warm_up(rate: Rate, steps: int) -> Schedule:
-    """Rises linearly over the first steps, to the rate, or to that of a schedule."""
+    """Rises linearly over the first steps, to the rate, or to that of a schedule.
+
+    Examples
+    --------
+    >>> rate = dg.optim.warm_up(dg.optim.exponential(1.0, 0.5, every=10), 4)
+    >>> [round(rate(step), 2) for step in range(4)]
+    [0.25, 0.47, 0.65, 0.81]
+    """
     require_rate(rate)
     require_number(steps, "steps", 1)
     return lambda step: rate_at(rate, step) * min((step + 1) / steps, 1.0)

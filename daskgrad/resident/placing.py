@@ -78,6 +78,13 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     TypeError, ValueError
         if the items, or a collection in the zip, are anything else (variables, nodes, shards),
         there are no items, lengths differ, or the grainsize is not a number of items.
+
+    Examples
+    --------
+    >>> with dg.place(list(np.eye(3))) as shards:  # on the workers of the active client, if any
+    ...     square = lambda a, x: np.sum(a * x) ** 2
+    ...     dg.value_and_grad(lambda x: dg.map_sum(square, shards, x))(np.array([1.0, 2.0, 3.0]))
+    (np.float64(14.0), array([2., 4., 6.]))
     """
     require_grainsize(grainsize)
     here = bring_here(items)

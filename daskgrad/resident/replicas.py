@@ -154,6 +154,12 @@ def replicate(array: Any) -> np.ndarray:
     RuntimeError
         by ``update``, while another thread calls a function of ``value_and_grad``, ``grad`` or
         ``per_item`` with it, over placed items.
+
+    Examples
+    --------
+    >>> table = dg.replicate(np.ones((1000, 2)))  # on a cluster each worker keeps a copy
+    >>> table.shape
+    (1000, 2)
     """
     if type(array) not in (np.ndarray, np.memmap) or array.dtype.kind not in "biufc":
         raise TypeError(

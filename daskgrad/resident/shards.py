@@ -54,6 +54,12 @@ class Shards(Placed):
 
     The workers drop the items when this is closed or garbage collected. ``slice_size`` is how many
     items each slice has, where a sum runs over slices.
+
+    Examples
+    --------
+    >>> with dg.place([1.0, 2.0, 3.0]) as shards:
+    ...     dg.grad(lambda x: dg.map_sum(lambda item, x: item * x**2, shards, x))(2.0)
+    np.float64(24.0)
     """
 
     def __init__(self, items: Any, grainsize: int, slice_size: int, client: Client | None):

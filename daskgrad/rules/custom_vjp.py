@@ -45,6 +45,21 @@ class custom_vjp(Rule):
     they need its value. That the rules are right is not promised: check it with ``dg.check_grads``
     (with ``modes=["reverse"]`` if there is no ``jvp``). Complex numbers follow autograd's
     convention. Source of the interface: JAX's ``custom_vjp``.
+
+    Examples
+    --------
+    >>> @dg.custom_vjp
+    ... def length(x):
+    ...     return np.sqrt(np.sum(x**2))
+    >>> def length_forward(x):
+    ...     value = length(x)
+    ...     return value, (x, value)
+    >>> def length_backward(residuals, cotangent):
+    ...     x, value = residuals
+    ...     return (cotangent * x / value,)
+    >>> length.defvjp(length_forward, length_backward)
+    >>> dg.grad(dg.delayed(length))(np.array([3.0, 4.0]))
+    array([0.6, 0.8])
     """
 
     def __init__(self, fun: Callable):

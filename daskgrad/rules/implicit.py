@@ -68,6 +68,17 @@ def implicit(
         if the number of entries differs between the residual and x.
     TypeError
         if the residual or x is not real.
+
+    Examples
+    --------
+    >>> def newton(a):  # finds the square root
+    ...     x = a
+    ...     for _ in range(30):
+    ...         x = 0.5 * (x + a / x)
+    ...     return x
+    >>> root = dg.implicit(newton, lambda x, a: x**2 - a)
+    >>> dg.value_and_grad(dg.delayed(root))(4.0)
+    (np.float64(2.0), np.float64(0.25))
     """
     return Implicit(solver, residual, linear_solver)
 

@@ -87,6 +87,15 @@ def map_sum(
     TypeError
         if ``items`` is anything else, items or arguments hold iterators, terms are not numbers, or
         the name is not a string.
+
+    Examples
+    --------
+    >>> def squared_error(item, w):
+    ...     x, y = item
+    ...     return (w[0] + w[1] * x - y) ** 2
+    >>> items = [(0.0, 1.0), (1.0, 2.0), (2.0, 5.0)]
+    >>> dg.value_and_grad(lambda w: dg.map_sum(squared_error, items, w))(np.array([1.0, 1.0]))
+    (np.float64(4.0), array([-4., -8.]))
     """
     total = add_up(model, items, "items", shared, grainsize, summation, name, slices=False)
     return scaled(total, items, name)
@@ -106,6 +115,11 @@ def map_mean(
     leaf in a node after it, whose tasks are called "mean" if no ``name`` is given. The elements of
     a bag are counted in tasks beside the sum's. The mean of integers and booleans is a float. All
     items count equally: a weighted mean is a quotient of two sums.
+
+    Examples
+    --------
+    >>> dg.grad(lambda x: dg.map_mean(lambda item, x: (item - x) ** 2, [1.0, 2.0, 6.0], x))(0.0)
+    np.float64(-6.0)
     """
     total = add_up(model, items, "items", shared, grainsize, summation, name, slices=False)
     if not isinstance(total, Node):
@@ -139,6 +153,13 @@ def reduce_sum(
     The bits of the result depend on the slices, and on nothing else (of a DataFrame also on its
     memory layout, which pandas may change when a partition moves): with "auto" on neither workers
     nor scheduler. What is zipped with placed items is cut as these are.
+
+    Examples
+    --------
+    >>> def partial_sum(items, x):  # of a slice, as in Stan
+    ...     return np.sum((items - x) ** 2)
+    >>> dg.grad(lambda x: dg.reduce_sum(partial_sum, np.arange(10.0), x, grainsize=4))(0.0)
+    np.float64(-90.0)
     """
     total = add_up(partial_sum, sliced, "sliced", shared, grainsize, summation, name, slices=True)
     return scaled(total, sliced, name)
@@ -150,6 +171,12 @@ def sum(nodes: Iterable[Node], summation: Summation = "pairwise", name: str | No
     ``summation`` is that of ``map_sum``, for the value: what several nodes contribute to the
     gradient of one variable comes from several consumers, and is added pairwise. ``name`` is what
     its tasks are called, "sum" if not given. The sum of a single node is that node.
+
+    Examples
+    --------
+    >>> linear, square = dg.delayed(np.sum), dg.delayed(lambda x: np.sum(x**2))
+    >>> dg.grad(lambda x: dg.sum([linear(x), square(x), square(x)]))(np.array([1.0, 2.0]))
+    array([5., 9.])
     """
     if isinstance(nodes, Node):
         raise TypeError(f"dg.sum takes a list of nodes; found {nodes!r}: write dg.sum([a, b])")

@@ -55,6 +55,14 @@ def zip(*collections: Any) -> Zip:
     ------
     ValueError
         if there are no collections, or their lengths or numbers of partitions differ.
+
+    Examples
+    --------
+    >>> def error(x, y, slope):
+    ...     return (y - slope * x) ** 2
+    >>> data = dg.zip(np.array([1.0, 2.0]), np.array([3.0, 5.0]))
+    >>> dg.grad(lambda slope: dg.map_sum(lambda xy, slope: error(*xy, slope), data, slope))(2.0)
+    np.float64(-6.0)
     """
     if not collections:
         raise ValueError("dg.zip of nothing has no items; zip at least one collection")

@@ -53,6 +53,14 @@ class Rows:
         if the indices are not integers, or the values not numbers.
     ValueError
         if axes, indices or values do not fit the shape.
+
+    Examples
+    --------
+    >>> table, chosen = np.ones((1_000_000, 2)), np.array([7, 3, 7])
+    >>> rows = dg.grad(lambda W: dg.delayed(lambda W: np.sum(W[chosen]))(W), sparse=True)(table)
+    >>> rows.indices, rows.values
+    (array([3, 7]), array([[1., 1.],
+           [2., 2.]]))
     """
 
     shape: tuple[int, ...]

@@ -296,6 +296,17 @@ def test_grids_are_collections(scheduler):
     assert_array_equal(again, two)
 
 
+def test_a_grid_as_the_argument_is_a_grid_of_nodes(scheduler):
+    def total(plate):
+        return dg.sum(dg.grid(plate).map(lambda block: np.sum(block**2)))
+
+    plate = dg.grid(MEDIUM, (2, 3))
+    assert dg.grid(plate) is plate
+    gradient = dg.grad(total)(plate)
+    assert gradient.chunks == plate.chunks
+    assert_array_equal(gradient.to_array(), 2 * MEDIUM)
+
+
 def test_arrays_may_have_further_axes(scheduler):
     """A vector field on a grid of one axis."""
 

@@ -62,6 +62,13 @@ class PullbackPolicy:
         if a field is not a number.
     ValueError
         if a field is negative, or a rate is zero.
+
+    Examples
+    --------
+    >>> policy = dg.PullbackPolicy(network_rate=1e9)  # bytes a second
+    >>> with dask.config.set({"daskgrad.pullbacks": policy}):
+    ...     dg.grad(lambda x: dg.delayed(np.sum)(x**2))(np.ones(3))
+    array([2., 2., 2.])
     """
 
     pack_seconds: float = 5e-4

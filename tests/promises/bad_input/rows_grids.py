@@ -86,6 +86,11 @@ ROWS = {
         TypeError,
         "blocks must be integers, or sizes, for each axis; found 'auto'",
     ),
+    ("grid", "blocks", "for a grid"): (
+        lambda: dg.grid(dg.grid(ARRAY, 1), 1),
+        ValueError,
+        "the blocks of a grid are those that it has; leave blocks",
+    ),
     ("grid", "blocks", "for a dask Array"): (
         lambda: dg.grid(da.from_array(ARRAY), (1, 1)),
         ValueError,

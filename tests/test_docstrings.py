@@ -1,0 +1,32 @@
+"""Every public name has an example in its docstring, which holds."""
+
+import doctest
+import inspect
+
+import dask
+import numpy as np
+import pytest
+
+import daskgrad as dg
+
+ADAPTERS = ("flat", "flat_residuals")  # the others need libraries of their own
+PUBLIC = {
+    **{f"dg.{name}": getattr(dg, name) for name in dg.__all__},
+    **{f"dg.optim.{name}": getattr(dg.optim, name) for name in dg.optim.__all__},
+    **{f"dg.adapters.{name}": getattr(dg.adapters, name) for name in ADAPTERS},
+    "dg.random.generators": dg.random.generators,
+}
+EXPLAINED = {name: each for name, each in PUBLIC.items() if not inspect.ismodule(each)}
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_the_example_holds(name):
+    """It may use ``np``, ``dask`` and ``dg``."""
+    names = {"np": np, "dask": dask, "dg": dg}
+    text = inspect.getdoc(EXPLAINED[name])
+    example = doctest.DocTestParser().get_doctest(text, names, name, None, None)
+    assert example.examples
+    report = []
+    doctest.DocTestRunner(optionflags=FLAGS, verbose=False).run(example, out=report.append)
+    assert not report, "".join(report)
