@@ -2,6 +2,8 @@
 
 import doctest
 import inspect
+import pathlib
+import re
 
 import dask
 import numpy as np
@@ -10,6 +12,10 @@ import pytest
 import daskgrad as dg
 
 ADAPTERS = ("flat", "flat_residuals")  # the others need libraries of their own
+OTHERS = {
+    *(f"dg.adapters.{name}" for name in dir(dg.adapters) if name not in ADAPTERS),
+    "dg.dashboards.mount",
+}
 PUBLIC = {
     **{f"dg.{name}": getattr(dg, name) for name in dg.__all__},
     **{f"dg.optim.{name}": getattr(dg.optim, name) for name in dg.optim.__all__},
@@ -30,3 +36,11 @@ def test_the_example_holds(name):
     report = []
     doctest.DocTestRunner(optionflags=FLAGS, verbose=False).run(example, out=report.append)
     assert not report, "".join(report)
+
+
+def test_the_site_lists_every_public_name():
+    page = pathlib.Path(__file__).parent.parent.joinpath("docs/api/index.md").read_text()
+    listed = re.findall(r"^   ([a-z][\w.]*|[A-Z]\w*)$", page, re.MULTILINE)
+    assert not {f"dg.{name}" for name in listed} - {*PUBLIC, *OTHERS}
+    assert not {*EXPLAINED, *OTHERS} - {f"dg.{name}" for name in listed}
+    assert len(listed) == len(set(listed))

@@ -20,7 +20,7 @@ def taylor_rates(fun: Callable, order: int = 1, seed: int = 0) -> Callable[..., 
     """A function that returns at which rates the remainders of Taylor's expansion of ``fun`` fall.
 
     Along a random direction v of all float arguments, with the gradient g and the Hessian H, the
-    remainders |f(x+εv) - f(x)| and |f(x+εv) - f(x) - ε⟨g, v⟩| fall as ε and ε², and with
+    remainders ``|f(x+εv) - f(x)|`` and ``|f(x+εv) - f(x) - ε⟨g, v⟩|`` fall as ε and ε², and with
     ε²⟨Hv, v⟩/2 subtracted as ε³: the rates are near 1, 2 and 3. If the last one is lower, a
     derivative is wrong. If the value is not one real number, f is its product with a random
     cotangent. Source: P. E. Farrell et al., "Automated derivation of the adjoint of high-level

@@ -41,8 +41,8 @@ def finite_difference(
         no conjugates, no comparisons of imaginary parts. (W. Squire and G. Trapp, SIAM Review 40,
         1998.)
     step:
-        h, relative to max(1, |x|) for each number x. The default is ε^(1/3) for "central", with ε
-        of the coarser of the argument's and the value's dtype (the error is then of the order
+        h, relative to ``max(1, |x|)`` for each number x. The default is ε^(1/3) for "central", with
+        ε of the coarser of the argument's and the value's dtype (the error is then of the order
         of ε^(2/3) for functions of order one), and 1e-20 for "complex-step". Scale arguments that
         are much smaller than one, or give a smaller step.
     name:

@@ -131,7 +131,7 @@ class Adam(Optimiser):
 
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam, with decay of the parameters apart from the gradient: x *= 1 - rate * decay before it.
+    """Adam, with decay of the parameters apart from the gradient: ``x *= 1 - rate * decay`` first.
 
     I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", ICLR 2019. With ``Rows``
     only the entries that occur decay.

@@ -66,12 +66,13 @@ def map_sum(
         list. Placed items and bags have their own.
     summation:
         "pairwise" rounds every addition: the error of a sum s of n terms x is at most
-        u log2(n) Σ|x| to first order, where u is half the dtype's epsilon. "compensated" adds up
-        the rounding errors, too, along the same tree, and rounds once at the end: the error is at
-        most u |s| + O(log²n u²) Σ|x|, entry by entry and for real and imaginary parts each, in the
-        value and in the sum of the terms' gradients. The terms and their gradients are as accurate
-        as the model, and a factor that scales the sum is rounded as ever. Partial sums of several
-        dtypes are converted to their common one before they are added; integers are added exactly.
+        ``u log2(n) Σ|x|`` to first order, where u is half the dtype's epsilon. "compensated" adds
+        up the rounding errors, too, along the same tree, and rounds once at the end: the error is
+        at most ``u |s| + O(log²n u²) Σ|x|``, entry by entry and for real and imaginary parts each,
+        in the value and in the sum of the terms' gradients. The terms and their gradients are as
+        accurate as the model, and a factor that scales the sum is rounded as ever. Partial sums of
+        several dtypes are converted to their common one before they are added; integers are added
+        exactly.
         Where plain addition gives an infinity or NaN, so does this. The bound and its source are in
         ``daskgrad.values.compensated``.
     name:
