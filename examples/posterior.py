@@ -290,7 +290,8 @@ def draw(directory, eight, schools, theirs):
             both, model_names=["daskgrad", "PyMC"], combined=True, figsize=(6, 6)
         ),
     }
-    pictures["schools_forest"][0].set_title("94 % intervals, in PyMC's standard deviations")
+    title = "94 % intervals, in PyMC's standard deviations"
+    pictures["schools_forest"][0].set(title=title, xlim=(-2.5, 4))  # beside the legend
     for name, axes in pictures.items():
         figure = np.ravel(axes)[0].figure
         figure.tight_layout()
