@@ -374,6 +374,12 @@ def a_client_that_is_closed(threads):
         timer.join()
 
 
+@shows("ConnectionError: a graph cannot be computed: the client is …: somebody closed it", ASIDES)
+def a_cluster_that_is_closed(threads):
+    threads.cluster.close()
+    dg.grad(ENERGY)(X)
+
+
 @shows(
     "LostError: … could not be computed at …: the cluster lost data that it uses, or somebody "
     "cancelled it"
