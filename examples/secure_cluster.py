@@ -23,6 +23,7 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS
 
 import contextlib
 import datetime
+import inspect
 import socket
 import ssl
 import subprocess
@@ -78,6 +79,7 @@ class Authority:
         return made
 
     def _signed(self, subject, public_key, is_authority):
+        """With what Python's own contexts demand since 3.13: identifiers of keys, and their use."""
         now = datetime.datetime.now(datetime.UTC)
         builder = (
             x509.CertificateBuilder()
@@ -88,7 +90,16 @@ class Authority:
             .not_valid_before(now - datetime.timedelta(minutes=5))  # clocks differ
             .not_valid_after(now + datetime.timedelta(days=1))
             .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
         )
+        if is_authority:
+            names = inspect.signature(x509.KeyUsage).parameters
+            signs = x509.KeyUsage(**{name: name == "key_cert_sign" for name in names})
+            builder = builder.add_extension(signs, critical=True)
         if not is_authority:  # workers call workers: each of them is server and client
             usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
             builder = builder.add_extension(x509.ExtendedKeyUsage(usage), critical=False)

@@ -345,7 +345,7 @@ def test_the_terminal_is_clean_at_the_end(how, scheduler, tmp_path):
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "PYTHON_COLORS": "0"},
         start_new_session=True,
     )
     os.close(theirs)

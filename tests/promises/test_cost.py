@@ -783,7 +783,7 @@ GRAPHS = {  # name: the graph of so many nodes, the same without daskgrad, and c
 
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_how_many_calls_a_node_costs_in_line(graph):
-    """Of the same model autograd alone makes 22 in the chain, 200 in the fan, 125 in layers."""
+    """About as many as autograd alone: 22 in the chain, 200 in the fan, 125 in layers."""
     ours, autograds, most = GRAPHS[graph]
 
     def a_node(derivative, program):
@@ -792,7 +792,7 @@ def test_how_many_calls_a_node_costs_in_line(graph):
 
     with dask.config.set({"daskgrad.inline.seconds": 60}):
         found = a_node(dg.value_and_grad, ours)
-    assert a_node(autograd.value_and_grad, autograds) < found <= most
+    assert 0.9 * a_node(autograd.value_and_grad, autograds) < found <= most
 
 
 def test_how_many_calls_one_small_model_costs_in_line():

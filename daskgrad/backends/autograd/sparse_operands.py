@@ -18,6 +18,7 @@ from autograd.numpy.numpy_boxes import ArrayBox
 
 OPERATORS = frozenset(("__matmul__", "__rmatmul__", "__mul__", "__rmul__"))
 SPARSE = "scipy.sparse."
+SHARED = "scipy._"  # what all of SciPy converts arrays with, since SciPy 1.18
 NO_ARRAY = np.array(None, dtype=object)
 USUAL = frozenset((ArrayBox, np.ndarray, float, int, complex, bool, np.float64))  # of operands
 
@@ -36,10 +37,12 @@ def as_array(box: Any) -> Callable:
     AttributeError for all other callers: NumPy then makes an array of boxes.
     """
     caller: Any = sys._getframe(1)
-    if not caller.f_globals.get("__name__", "").startswith(SPARSE):
+    while module_of(caller).startswith(SHARED):
+        caller = caller.f_back
+    if not module_of(caller).startswith(SPARSE):
         raise AttributeError("__array__")
     asking = caller.f_code.co_name
-    while caller is not None and caller.f_globals.get("__name__", "").startswith(SPARSE + "_"):
+    while caller is not None and module_of(caller).startswith(SPARSE + "_"):
         if caller.f_code.co_name in OPERATORS:
             return no_array
         caller = caller.f_back
@@ -48,6 +51,10 @@ def as_array(box: Any) -> Callable:
         f"write A @ x or A * x, or use daskgrad.scipy.sparse: matmul(A, x), csr_array, csc_array, "
         f"coo_array, diags_array, linalg.spsolve(A, b)"
     )
+
+
+def module_of(frame: Any) -> str:
+    return frame.f_globals.get("__name__", "")
 
 
 def no_array(*args: Any, **kwargs: Any) -> np.ndarray:

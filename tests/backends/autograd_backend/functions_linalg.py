@@ -1,10 +1,13 @@
 """The table of the sweep: linear algebra and Fourier transforms, of NumPy and SciPy."""
 
+from inspect import signature
+
 import autograd.numpy.fft as fft
 import autograd.numpy.linalg as la
 import autograd.scipy.linalg as sla
 import autograd.scipy.signal as signal
 import numpy as np
+import scipy.linalg
 from autograd.numpy import numpy_wrapper as anp
 from functions_numpy import STACK, A, C, V, W, spaced
 from sweep import Wrt, function
@@ -42,7 +45,7 @@ def of_eigenpairs(fun):
 def of_eigenvalues(fun):
     def values_and_vectors(a):
         w, v = fun(a)
-        return [w, v / v[..., :1, :]]
+        return [w, v / anp.einsum("...ii->...i", v)[..., None, :]]  # where none is small
 
     return values_and_vectors
 
@@ -209,7 +212,9 @@ function(
 function(
     sla.sqrtm,
     [(POSITIVE,), (M,)],
-    reasons={"disp": "deprecated by SciPy", "blocksize": "deprecated by SciPy"},
+    reasons=dict.fromkeys(
+        {"disp", "blocksize"} & {*signature(scipy.linalg.sqrtm).parameters}, "deprecated"
+    ),
 )
 function(
     sla.solve_sylvester,

@@ -1,5 +1,7 @@
 """The table of the sweep: NumPy's functions, save those of its subpackages."""
 
+from inspect import signature
+
 import autograd.numpy.numpy_wrapper as anp
 import numpy as np
 from autograd.numpy.numpy_boxes import ArrayBox
@@ -218,6 +220,7 @@ function(
     axis=[0, 1, -1, -2, None],
     kind=["stable"],
     stable=[True],
+    **({"descending": [True]} if "descending" in signature(np.sort).parameters else {}),
     refused={},
     reasons={"order": "of structured arrays, which have no derivative"},
 )

@@ -46,7 +46,7 @@ RIGHT = {  # traced values in lists and keywords, which autograd's primitives do
     "digitize": lambda x: np.sum(C[np.digitize(x, [0.4]) - 1] * x),
     "apply_along_axis": lambda x: np.sum(np.apply_along_axis(np.cumsum, 0, x) ** 2),
     "apply_over_axes": lambda x: np.sum(np.apply_over_axes(np.sum, x * x[:, None], [0, 1])),
-    "fix and isin": lambda x: np.sum((np.fix(10 * x + 0.03) + np.isin(x, [7.0])) * x),
+    "trunc and isin": lambda x: np.sum((np.trunc(10 * x + 0.03) + np.isin(x, [7.0])) * x),
 }
 
 

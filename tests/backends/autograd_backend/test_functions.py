@@ -301,6 +301,7 @@ def test_a_new_or_forgotten_argument_leaves_a_gap():
     ]
 
 
+@pytest.mark.filterwarnings("ignore:numpy.fix is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("fun", numpy_vjps.nograd_functions, ids=lambda fun: fun.__name__)
 def test_functions_without_derivative_are_constant_where_they_are_numbers(fun):
     """Zero is a derivative, too: they do not change between their jumps."""

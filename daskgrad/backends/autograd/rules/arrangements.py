@@ -103,9 +103,9 @@ def sort_needed(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, **k
     return not is_vector(a) or bool(kwargs)
 
 
-@equivalent(anp.sort, needed=sort_needed, keywords="axis kind stable")
-def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
-    return sort_by(np.argsort, a, axis, kind=kind, stable=stable)
+@equivalent(anp.sort, needed=sort_needed, keywords="axis kind stable descending")
+def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, **settings: Any) -> Any:
+    return sort_by(np.argsort, a, axis, kind=kind, **settings)
 
 
 @equivalent(anp.sort_complex)
