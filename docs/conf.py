@@ -35,4 +35,4 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
-html_sidebars = {"index": [], "start": []}
+html_sidebars = {"index": [], "start": [], "gallery": []}
