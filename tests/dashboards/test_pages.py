@@ -189,7 +189,8 @@ def ask_plugin(ask, dask_scheduler):
     return eval(ask)(dask_scheduler.plugins["daskgrad-recorder"])
 
 
-@pytest.mark.filterwarnings("ignore:Port 8787 is already in use:UserWarning")  # by another cluster
+@pytest.mark.filterwarnings("ignore:Port 8787 is already in use:UserWarning")  # by others, when
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # Dask leaves one open
 def test_a_scheduler_without_a_dashboard_says_so():
     options = {"dashboard_address": None, "processes": False, "n_workers": 1}
     with LocalCluster(**options) as local, Client(local) as client:
