@@ -14,9 +14,8 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
-nitpicky = False
 numpydoc_show_class_members = False
 autosummary_generate = True
 autodoc_typehints = "none"  # docstrings say what arguments are
