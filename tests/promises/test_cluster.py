@@ -11,7 +11,7 @@ import autograd.numpy as np
 import dask
 import probes
 import pytest
-from clusters import cluster, kill_when
+from clusters import cluster, free_port, kill_when
 from dask.sizeof import sizeof
 from distributed import Client, get_worker
 from lengths import in_short
@@ -280,14 +280,6 @@ def test_a_model_that_draws_other_numbers_when_traced_again_is_an_error(pool):
 
 
 # ------------------------------------------------------------------------ the dask commands
-
-
-def free_port():
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextlib.contextmanager

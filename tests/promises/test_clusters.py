@@ -4,11 +4,9 @@ import contextlib
 import os
 import runpy
 import signal
-import socket
 import stat
 import subprocess
 import sys
-import threading
 import types
 import urllib.request
 from pathlib import Path
@@ -17,7 +15,7 @@ import dask
 import numpy as np
 import pytest
 import yaml
-from clusters import wait_until
+from clusters import free_port, wait_until
 from distributed import Client
 
 import daskgrad as dg
@@ -47,12 +45,6 @@ def assert_right_on(address, workers=1):
     assert slope.tobytes() == gradient.tobytes()
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def run_as_program(name, monkeypatch, check, *arguments):
     """Runs a file with another ``fit_schools``, whose ``main`` is ``check``."""
     stub = types.ModuleType("fit_schools")
@@ -78,21 +70,18 @@ def container(kind, name):
 @contextlib.contextmanager
 def started(arguments):
     """A process with these arguments of an image, which runs Python's module ``dask``."""
-    process = subprocess.Popen([sys.executable, "-m", *arguments], stderr=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-m", *arguments], stderr=subprocess.DEVNULL)
     try:
-        yield process
+        yield
     finally:
         process.terminate()
-        process.communicate(timeout=SECONDS)
+        process.wait(timeout=SECONDS)
 
 
 def answers(url):
-    """The status of a page, as soon as there is somebody to ask."""
-    for _ in range(10 * SECONDS):
-        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as page:
-            return page.status
-        threading.Event().wait(0.1)
-    raise TimeoutError(url)
+    """Whether a page is there."""
+    with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as page:
+        return page.status == 200
 
 
 def test_the_commands_of_the_manifests_start_a_cluster():
@@ -104,7 +93,8 @@ def test_the_commands_of_the_manifests_start_a_cluster():
     joins = [address if argument.startswith("tcp://") else argument for argument in worker["args"]]
     probes = {scheduler[probe]["httpGet"]["path"] for probe in ("readinessProbe", "livenessProbe")}
     with started(told), started([*joins, "--host", "127.0.0.1"]):
-        assert {answers(f"http://{ports[':8787']}{path}") for path in probes} == {200}
+        for path in probes:
+            wait_until(lambda path=path: answers(f"http://{ports[':8787']}{path}"))
         assert_right_on(address)
 
 
@@ -146,6 +136,7 @@ def slurm(tmp_path, monkeypatch):
     for name, text in {**commands, "scancel": SCANCEL}.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(stat.S_IRWXU)
+    (tmp_path / "jobs").touch()
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     yield tmp_path
@@ -165,6 +156,7 @@ def jobs_of(folder):
 @pytest.mark.optional
 @pytest.mark.filterwarnings("ignore")  # dask-jobqueue's, of Dask's and its own
 def test_workers_that_slurm_starts(slurm, monkeypatch):
+    # imported first, since it enters its defaults then
     pytest.importorskip("dask_jobqueue", reason='needs pip install "daskgrad[clusters]"')
     settings = yaml.safe_load((FILES / "jobqueue.yaml").read_text())["jobqueue"]["slurm"]
     seen = []
@@ -178,11 +170,8 @@ def test_workers_that_slurm_starts(slurm, monkeypatch):
         assert_right_on(address, workers=2)
         seen.append(address)
 
-    small = {f"jobqueue.slurm.{name}": value for name, value in settings.items()}
-    small["distributed.deploy.lost-worker-timeout"] = "1s"  # 15 s by default
-    import dask_jobqueue  # noqa: F401  its defaults come first
-
-    with dask.config.set({**small, "jobqueue.slurm.scheduler-options": {"host": "127.0.0.1"}}):
+    given = {f"jobqueue.slurm.{name}": value for name, value in settings.items()}
+    with dask.config.set({**given, "distributed.deploy.lost-worker-timeout": "1s"}):
         run_as_program("slurm_fit.py", monkeypatch, check)
     assert len(seen) == 1
 

@@ -1,6 +1,7 @@
 """Cost: how many tasks, how many model runs, how many bytes, counted from outside."""
 
 import logging
+import sys
 import threading
 import time
 from collections import Counter
@@ -783,7 +784,10 @@ GRAPHS = {  # name: the graph of so many nodes, the same without daskgrad, and c
 
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_how_many_calls_a_node_costs_in_line(graph):
-    """About as many as autograd alone: 22 in the chain, 200 in the fan, 125 in layers."""
+    """Of the same model autograd alone makes 22 in the chain, 200 in the fan, 125 in layers.
+
+    From Python 3.12 on, which counts no comprehensions, ours may be fewer.
+    """
     ours, autograds, most = GRAPHS[graph]
 
     def a_node(derivative, program):
@@ -792,7 +796,8 @@ def test_how_many_calls_a_node_costs_in_line(graph):
 
     with dask.config.set({"daskgrad.inline.seconds": 60}):
         found = a_node(dg.value_and_grad, ours)
-    assert 0.9 * a_node(autograd.value_and_grad, autograds) < found <= most
+    least = a_node(autograd.value_and_grad, autograds)
+    assert (least if sys.version_info < (3, 12) else 0.9 * least) < found <= most
 
 
 def test_how_many_calls_one_small_model_costs_in_line():

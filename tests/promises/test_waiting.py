@@ -19,7 +19,7 @@ import autograd.numpy as np
 import dask
 import numpy
 import pytest
-from clusters import allowed_failures, cluster, wait_until
+from clusters import allowed_failures, cluster, free_port, wait_until
 from distributed import Client
 from distributed.core import Status
 from lengths import in_short
@@ -295,14 +295,6 @@ def cluster_of_commands():
         client.wait_for_workers(1, timeout=60)
         client._timeout = 2  # or closing it would take as long as connecting may
         yield client, first, second
-
-
-def free_port():
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def slow(x, path):

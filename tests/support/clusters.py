@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import threading
 import time
 
@@ -102,6 +103,12 @@ def kill(client, address):
     pid = client.run(os.getpid, workers=[address])[address]
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: address not in client.ncores())
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def wait_until(condition, seconds=60):

@@ -46,16 +46,18 @@ RIGHT = {  # traced values in lists and keywords, which autograd's primitives do
     "digitize": lambda x: np.sum(C[np.digitize(x, [0.4]) - 1] * x),
     "apply_along_axis": lambda x: np.sum(np.apply_along_axis(np.cumsum, 0, x) ** 2),
     "apply_over_axes": lambda x: np.sum(np.apply_over_axes(np.sum, x * x[:, None], [0, 1])),
-    "trunc and isin": lambda x: np.sum((np.trunc(10 * x + 0.03) + np.isin(x, [7.0])) * x),
+    "fix and isin": lambda x: np.sum((np.fix(10 * x + 0.03) + np.isin(x, [7.0])) * x),
 }
 
 
+@pytest.mark.filterwarnings("ignore:numpy.fix is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("usage", RIGHT)
 def test_lists_and_keywords_may_be_traced(usage):
     gradient = dg.grad(dg.delayed(RIGHT[usage], name="model"))(X)
     assert_allclose(gradient, differences(RIGHT[usage], X), atol=1e-7)
 
 
+@pytest.mark.filterwarnings("ignore:numpy.fix is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("usage", RIGHT)
 def test_lists_and_keywords_may_be_traced_twice(usage):
     fun = RIGHT[usage]
