@@ -72,6 +72,7 @@ def visualize(
     recorded = Recording(fun, name, argnums, args)
     output = as_number(recorded.run(), name)
     graph = recorded.graph(output, output_is_scalar=True)
+    require_dot()
     return draw(*built(graph, Seed(), shapes), filename)
 
 
@@ -82,21 +83,16 @@ def visualize_node(node: Node, filename: str | None = None, shapes: bool = True)
     to all variables, and for a cotangent of ones.
     """
     draw = load_drawing(filename, shapes)
+    require_dot()
     variables = [each.root for each in order([node]) if isinstance(each, Variable)]
     return draw(*built(Graph(node, list(dict.fromkeys(variables))), None, shapes), filename)
 
 
 def load_drawing(filename: Any, shapes: Any) -> Callable:
-    """What draws; raises where something is not installed, or an option makes no sense."""
+    """What draws; raises where a package is not installed, or an option makes no sense."""
     if not isinstance(shapes, bool):
         raise TypeError(f"shapes of visualize must be True or False; found {describe(shapes)}")
     graphviz = imported("graphviz", "visualize", "visualize draws with the package graphviz")
-    if shutil.which("dot") is None:
-        raise RuntimeError(
-            "visualize draws with Graphviz's program dot, which is not on the PATH: "
-            "install Graphviz (apt-get install graphviz, brew install graphviz, "
-            "conda install graphviz)"
-        )
     if filename is not None:
         known = isinstance(filename, str) and pathlib.Path(filename).suffix[1:] in graphviz.FORMATS
         if not known:
@@ -107,6 +103,15 @@ def load_drawing(filename: Any, shapes: Any) -> Callable:
     from daskgrad.dashboards.drawing import draw
 
     return draw
+
+
+def require_dot() -> None:
+    if shutil.which("dot") is None:
+        raise RuntimeError(
+            "visualize draws with Graphviz's program dot, which is not on the PATH: "
+            "install Graphviz (apt-get install graphviz, brew install graphviz, "
+            "conda install graphviz)"
+        )
 
 
 def built(graph: Graph, seed: Cotangent | None, shapes: bool) -> tuple[Any, ...]:
