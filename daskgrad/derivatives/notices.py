@@ -15,6 +15,7 @@ from daskgrad.models.finite import is_debugging
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.sources import Source
 from daskgrad.values.cotangents import nbytes
+from daskgrad.values.elsewhere import Elsewhere
 from daskgrad.values.trees import flatten
 
 TIMES = 3  # how often the same items are sent before the user is warned
@@ -62,7 +63,8 @@ def items_sent(graph: Graph) -> Iterator[tuple[str, Any]]:
     """The items that travel with the tasks of sums, except those of variables, which change."""
     for node in graph.order:
         for source in node.items.sources if isinstance(node, ReductionNode) else ():
-            if type(source) is Source and source.variable is None:
+            is_here = type(source) is Source and not isinstance(source.items, Elsewhere)
+            if is_here and source.variable is None:
                 yield node.name, source.items
 
 

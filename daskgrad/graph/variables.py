@@ -13,6 +13,7 @@ from daskgrad.graph.notebooks import leaves_table
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe
+from daskgrad.values.elsewhere import Elsewhere, brought_here
 from daskgrad.values.memory import canonical_leaf, of_its_own, require_room
 from daskgrad.values.trees import children_of, flatten, map_leaves
 
@@ -67,7 +68,14 @@ class Variable(Node):
         return leaves_table("variable", self.name, self.leaves, self.structure)
 
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
-        return tasks.data(self.key, self.primal)
+        return tasks.data(self.key, self.value)
+
+    @property
+    def value(self) -> Any:
+        """The primal, in this process."""
+        if any([isinstance(leaf, Elsewhere) for leaf in self.leaves]):
+            return map_leaves(brought_here, self.primal)
+        return self.primal
 
     def __dask_postcompute__(self) -> tuple[Callable, tuple]:
         """Gives the user a copy, since the graph keeps the arrays themselves."""
@@ -79,7 +87,8 @@ class Variable(Node):
         if self._container is not None:
             self.root.own_arrays()
         elif self.is_borrowed:
-            copies = [x.copy() if isinstance(x, np.ndarray) else x for x in self.leaves]
+            here = map(brought_here, self.leaves)
+            copies = [x.copy() if isinstance(x, np.ndarray) else x for x in here]
             self._show(copies)
             self.is_borrowed = False
 
@@ -183,6 +192,8 @@ def checked_leaf(leaf: Any, name: str, copy: bool | None) -> Any:
             )
         require_room(leaf, repr(name))
         return canonical_leaf(np.array(leaf, order="C", copy=copy))
+    if isinstance(leaf, Elsewhere):
+        return leaf.fetch() if copy else leaf
     if isinstance(leaf, float | complex) and not isinstance(leaf, np.generic):
         return np.asarray(leaf)[()]
     if leaf is None or isinstance(leaf, bool | int | str | bytes | np.generic):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
+from daskgrad.resident.attached import Attached, AttachedGradient
 from daskgrad.resident.replicas import replicated_of
 from daskgrad.values.descriptions import describe
 from daskgrad.values.rows import Rows
@@ -13,10 +14,10 @@ from daskgrad.values.trees import flatten
 
 
 class Leaf(NamedTuple):
-    """A parameter: its path in the pytree, as one writes it, and the array."""
+    """A parameter: its path in the pytree, as one writes it, and the array, or attached one."""
 
     path: str
-    array: np.ndarray
+    array: Any
 
     def key(self, name: str) -> str:
         """What the state calls an array of this parameter."""
@@ -48,6 +49,8 @@ def is_parameter(leaf: Any, name: str) -> bool:
             f"{name} is the number {leaf!r}, which cannot be changed in place; make it an array, "
             f"np.array({leaf!r})"
         )
+    if isinstance(leaf, Attached):
+        return True
     if leaf is None or isinstance(leaf, bool | int | str | bytes | np.generic):
         return False
     if type(leaf) not in (np.ndarray, np.memmap):
@@ -67,7 +70,7 @@ def is_parameter(leaf: Any, name: str) -> bool:
     return True
 
 
-def pairs_of(params: Any, gradients: Any) -> list[tuple[Leaf, np.ndarray | Rows]]:
+def pairs_of(params: Any, gradients: Any) -> list[tuple[Leaf, Any]]:
     """The parameters that have a gradient, and it; an error if a gradient does not fit."""
     leaves, structure = flatten(gradients)
     own, pairs = flatten(params)[1], []
@@ -79,8 +82,11 @@ def pairs_of(params: Any, gradients: Any) -> list[tuple[Leaf, np.ndarray | Rows]
     return pairs
 
 
-def require_gradient(gradient: Any, leaf: Leaf) -> np.ndarray | Rows:
-    found = gradient if isinstance(gradient, Rows) else np.asarray(gradient)
+def require_gradient(gradient: Any, leaf: Leaf) -> np.ndarray | Rows | AttachedGradient:
+    if isinstance(leaf.array, Attached) and isinstance(gradient, Rows):
+        gradient = gradient.to_dense()
+    stays = isinstance(gradient, AttachedGradient) and gradient.attached is leaf.array
+    found = gradient if stays or isinstance(gradient, Rows) else np.asarray(gradient)
     if found.dtype.kind != "f" or found.shape != leaf.array.shape:
         raise ValueError(
             f"the gradient of params{leaf.path}, {describe(leaf.array)}, must be a real "

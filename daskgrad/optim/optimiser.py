@@ -1,6 +1,7 @@
 """Optimiser: updates the arrays of a pytree in place, leaf by leaf, by the rule of a subclass."""
 
 import abc
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -8,12 +9,19 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskgrad.optim.leaves import Leaf, leaves_of, pairs_of
+from daskgrad.resident.attached import (
+    Attached,
+    AttachedChange,
+    attached_slot,
+    step_of_attached,
+    zeros_like,
+)
 from daskgrad.resident.replicas import changing
 from daskgrad.values.descriptions import describe
 from daskgrad.values.rows import Rows
 
 Rate = float | Callable[[int], float]
-State = dict[str, np.ndarray]
+State = dict[str, Any]  # arrays, also attached ones
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,9 @@ class Optimiser(abc.ABC):
     it occurs in, as if it were optimised alone. For SGD and Adagrad that is the step of the dense
     gradient, with the same bits; the averages and momenta of other optimisers do not decay in
     between.
+
+    What is kept of an array that is attached to placed items (``Shards.attach``) is attached, too:
+    it and its gradient stay there.
 
     ``rate`` is a number, or a function of the number of the step, from 0 on (``schedules``).
     """
@@ -62,7 +73,7 @@ class Optimiser(abc.ABC):
             if self.counts_steps:
                 state[leaf.key("steps")] = np.zeros((1,) * leaf.array.ndim, np.int32)
             for slot in self.slots:
-                state[leaf.key(slot)] = np.zeros_like(leaf.array)
+                state[leaf.key(slot)] = zeros_like(leaf.array)
         return state
 
     def update(self, params: Any, gradients: Any, state: State) -> None:
@@ -72,17 +83,33 @@ class Optimiser(abc.ABC):
         parameters; RuntimeError if a sum that uses a replicated array is being evaluated.
         """
         pairs = pairs_of(params, gradients)
+        attached = [pair for pair in pairs if isinstance(pair[0].array, Attached)]
+        pairs = [pair for pair in pairs if not isinstance(pair[0].array, Attached)]
         require_state(state, "step", (), "i", "")
-        for leaf, _ in pairs:
+        for leaf, _ in [*attached, *pairs]:
             for slot in self.slots:
                 require_state(state, leaf.key(slot), leaf.array.shape, "f", leaf.path)
             if self.counts_steps:
                 require_state(state, leaf.key("steps"), leaf.array.shape, "i", leaf.path, True)
         rate = rate_at(self.rate, int(state["step"]))
         with changing([(leaf.array, gradient) for leaf, gradient in pairs]):
+            step_of_attached([self._change(*pair, rate, state) for pair in attached])
             state["step"] += 1
             for leaf, gradient in pairs:
                 self._step(leaf, gradient, rate, state)
+            for leaf, _ in attached:
+                self._count(leaf, state)
+
+    def _change(self, leaf: Leaf, gradient: Any, rate: float, state: State) -> AttachedChange:
+        """What a step does to an attached array, wherever it is."""
+        slots = []
+        for slot in self.slots:
+            key = leaf.key(slot)
+            state[key] = attached_slot(leaf.array, state[key])
+            slots.append(state[key])
+        steps = state[leaf.key("steps")] if self.counts_steps else state["step"]
+        rule = dataclasses.replace(self, rate=rate)
+        return AttachedChange(leaf.array, gradient, rule, rate, steps + 1, slots)
 
     def _step(self, leaf: Leaf, gradient: np.ndarray | Rows, rate: float, state: State) -> None:
         slots = [state[leaf.key(slot)] for slot in self.slots]
@@ -129,6 +156,8 @@ def require_state(
             f"{describe(state)}; of a file pass dict(numpy.load(file))"
         )
     found = state.get(key)
+    if isinstance(found, Attached) and found.shape == shape:
+        return
     if isinstance(found, np.ndarray) and found.dtype.kind == kind and found.flags.writeable:
         pairs = zip(found.shape, shape, strict=False)
         fits = all([size == full or (is_count and size == 1) for size, full in pairs])

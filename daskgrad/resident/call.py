@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -12,11 +12,13 @@ import dask
 from distributed.core import clean_exception
 
 from daskgrad.models.captured import Captured
+from daskgrad.resident.attached_calls import AttachedUse
 from daskgrad.resident.connection import Connection
+from daskgrad.resident.handlers import abandoning
 from daskgrad.resident.messages import Frames, frame_message, frame_messages, unpack
 from daskgrad.resident.replicas import Replicated, replicated_in
 from daskgrad.resident.requests import Request, SpreadSum, Tree
-from daskgrad.resident.worker_plugin import abandoning, call_worker
+from daskgrad.resident.worker_plugin import call_worker
 from daskgrad.resident.worker_replicas import Version, frame_versions
 from daskgrad.resident.worker_sums import (
     CannotFinish,
@@ -57,18 +59,21 @@ class Call:
         self._deaths = 0
         self._deadline = time.monotonic() + limit("evaluation")
         self._replicated = replicated_in([value for each in sums for value in each.inputs])
+        self._attached = AttachedUse(sums)
         self._reading = contextlib.ExitStack()  # until there are results, or nobody wants them
         with contextlib.ExitStack() as reading:
             for each in self._replicated:
                 reading.enter_context(each.reading())
+            reading.enter_context(self._attached.reading())
             self._attempt = self._begin()
             self._reading = reading.pop_all()
 
     def _begin(self) -> "Attempt":
         self._connection.prepare([each.spread for each in self._sums])
-        return Attempt(self._connection, Request(self._sums), self._replicated)
+        request = Request(self._attached.settle(self._connection))
+        return Attempt(self._connection, request, self._replicated, self._attached.news())
 
-    def results(self) -> list[Captured]:
+    def results(self) -> Sequence[Captured]:
         """Waits for the sums; calls again if it failed through no fault of a model.
 
         RuntimeError if workers die time after time; TimeoutError after ``wait.evaluation``.
@@ -99,6 +104,8 @@ class Call:
         if reply["status"] == "no replicas":
             unknown = {each.name: None for each in self._replicated}
             self._connection.note_versions(reply["address"], unknown)
+        if reply["status"] == "no attached":
+            self._attached.lose(reply["address"])
         self._connection.look_again([each.spread for each in self._sums], reply)
         if reply["status"] == "lost" and self._connection.gone([reply["address"]]):
             self._deaths += 1
@@ -114,7 +121,8 @@ class Call:
     def _names(self) -> str:
         return " and ".join([f"the sum over {each.model.name!r}" for each in self._sums])
 
-    def _add_up(self, results: Sequence[Result]) -> list[Captured]:
+    def _add_up(self, results: Sequence[Result]) -> Sequence[Captured]:
+        self._attached.told()
         totals = []
         for number, each in enumerate(self._sums):
             sums = [result.sums[number] for result in results]
@@ -122,7 +130,8 @@ class Call:
             items = merge_item_cotangents(results, number)
             totals.append(with_item_cotangents(summed, [items[block] for block in sorted(items)]))
         self._take_times({a: s for result in results for a, s in result.seconds.items()})
-        return totals
+        attempt = self._attempt
+        return self._attached.with_gradients(totals, attempt.name, attempt.request.summands)
 
     def _take_times(self, times: dict[str, list[list[float]]]) -> None:
         for number, each in enumerate(self._sums):
@@ -135,13 +144,20 @@ class Call:
 class Attempt:
     """A request that the workers are answering: a call has another one after a failure."""
 
-    def __init__(self, connection: Connection, request: Request, replicated: Sequence[Replicated]):
+    def __init__(
+        self,
+        connection: Connection,
+        request: Request,
+        replicated: Sequence[Replicated],
+        attached: Mapping[str, Frames],
+    ):
         self._connection = connection
         self._replicated = replicated
         self._client = connection.client
-        self._name = f"{connection.name}-{next(numbers)}"
+        self.name = f"{connection.name}-{next(numbers)}"
         self.plan = request.plan
-        self._request = request
+        self.request = request
+        self._attached = frame_messages(attached)
         self._point = frame_message(request.point)
         self._versions = {tree.address: self._versions_for(tree) for tree in request.plan.trees}
         self._future: Together | None = Together(
@@ -161,7 +177,7 @@ class Attempt:
             raise
         versions = {each.name: each.version for each in self._replicated}
         for address in self.plan.addresses:
-            self._connection.sent(address, self._request.needed(address))
+            self._connection.sent(address, self.request.needed(address))
             self._connection.note_versions(address, versions)
         return results
 
@@ -171,17 +187,18 @@ class Attempt:
 
     async def _ask(self, tree: Tree) -> Result:
         """The result of the workers of a tree, unpacked while others still work."""
-        rows = self._request.rows
+        rows = self.request.rows
         result = await call_worker(
             self._client.rpc,
             tree.address,
             self._connection.name,
-            call=self._name,
+            call=self.name,
             work=tree.work,
             point=self._point,
             parcels=frame_messages(self._lacking(tree.all_addresses)),
             rows=frame_messages({a: rows[a] for a in tree.all_addresses if a in rows}),
             versions=frame_versions(self._versions[tree.address]),
+            attached=self._attached,
         )
         return unpack(result)
 
@@ -204,9 +221,9 @@ class Attempt:
     def _lacking(self, asked: Sequence[str]) -> dict[str, Frames]:
         """The parcels that one of these workers lacks."""
         return {
-            digest: self._request.parcels[digest]
+            digest: self.request.parcels[digest]
             for address in asked
-            for digest in self._request.needed(address)
+            for digest in self.request.needed(address)
             if digest not in self._connection.known(address)
         }
 
@@ -220,7 +237,7 @@ class Attempt:
     async def _tell_all(self) -> None:
         handler = abandoning(self._connection.name)
         calls = [
-            call_worker(self._client.rpc, address, handler, call=self._name)
+            call_worker(self._client.rpc, address, handler, call=self.name)
             for address in self.plan.addresses
         ]
         await asyncio.gather(*calls, return_exceptions=True)

@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 from distributed import Client
 
+from daskgrad.resident.handlers import releasing
 from daskgrad.resident.holdings import Holdings
+from daskgrad.resident.messages import Frames, frame_message, unpack
 from daskgrad.resident.parcels import PARCELS
 from daskgrad.resident.presence import PresencePlugin
 from daskgrad.resident.replicas import tell_when_gone
 from daskgrad.resident.spread import Spread
-from daskgrad.resident.worker_plugin import SumsPlugin, call_worker, releasing, this_process
+from daskgrad.resident.worker_plugin import SumsPlugin, call_worker, this_process
+from daskgrad.resident.worker_sums import CannotFinish
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.settings import setting
 from daskgrad.tasks.waiting import LateError, answer, in_loop
@@ -112,16 +115,49 @@ class Connection:
 
         It may be called in any thread, since the garbage collector does.
         """
-        client = self._client()
         by_worker = list(self._versions.items())
         holders = [address for address, versions in by_worker if name in versions]
-        if holders and client is not None and client.status in CONNECTED:
-            in_loop(client, partial(self._release, client, name, holders))
+        self.tell(holders, releasing(self.name), replica=name)
 
-    async def _release(self, client: Client, name: str, addresses: Sequence[str]) -> None:
-        handler = releasing(self.name)
-        calls = [call_worker(client.rpc, a, handler, replica=name) for a in addresses]
+    def tell(self, addresses: Collection[str], handler: str, **message: Any) -> None:
+        """Tells workers something, in any thread, if they are there; waits for nobody."""
+        client = self._client()
+        if addresses and client is not None and client.status in CONNECTED:
+            in_loop(client, partial(self._tell, client, addresses, handler, message))
+
+    async def _tell(
+        self, client: Client, addresses: Collection[str], handler: str, message: dict[str, Any]
+    ) -> None:
+        calls = [call_worker(client.rpc, a, handler, **message) for a in addresses]
         await asyncio.gather(*calls, return_exceptions=True)
+
+    def ask(self, questions: Mapping[str, Frames], handler: str, what: str) -> dict[str, Any]:
+        """What workers answer, by their addresses; those are left out that cannot."""
+        client = self._client()
+        if client is None or client.status not in CONNECTED or not questions:
+            return {}
+
+        gone = self.gone(questions)
+        there = {a: frame_message(frames) for a, frames in questions.items() if a not in gone}
+
+        async def ask_one(address: str, frames: Frames) -> Frames | None:
+            try:
+                return await call_worker(client.rpc, address, handler, question=frames)
+            except CannotFinish:  # it is lost, or has lost what it is asked for
+                return None
+
+        async def ask_all() -> list[Frames | None]:
+            return await asyncio.gather(*[ask_one(*pair) for pair in there.items()])
+
+        def require_there() -> None:
+            if self.gone(there):
+                raise CannotFinish("lost")
+
+        try:
+            answers = zip(there, answer(client, ask_all, what, look=require_there), strict=True)
+            return {address: unpack(found) for address, found in answers if found is not None}
+        except CannotFinish:  # without those that are gone by now
+            return self.ask({a: questions[a] for a in there}, handler, what)
 
     def gone(self, addresses: Iterable[str]) -> list[str]:
         """The workers among these that the scheduler does not know any more."""

@@ -71,6 +71,15 @@ class StandIn:
 
 
 @dataclass(frozen=True, slots=True)
+class AttachedRows:
+    """Stands among the rows of a request for those of an attached array, which the worker has."""
+
+    layout: str
+    name: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class OnePickle:
     """Items that travel in one pickle; Dask sends a list item by item, 40 µs each."""
 

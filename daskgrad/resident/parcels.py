@@ -20,10 +20,18 @@ class Parcel(NamedTuple):
     @classmethod
     def of(cls, value: Any) -> "Parcel":
         frames = pack(value)
-        digest = hashlib.blake2b(digest_size=16)
-        for frame in frames:
-            digest.update(frame)
-        return cls(digest.hexdigest(), frames)
+        return cls(digest_of(frames), frames)
+
+    def is_intact(self) -> bool:
+        """Whether the arrays that the frames show have not been written into since."""
+        return digest_of(self.frames) == self.digest
+
+
+def digest_of(frames: Frames) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for frame in frames:
+        digest.update(frame)
+    return digest.hexdigest()
 
 
 class Parcels:

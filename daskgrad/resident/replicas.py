@@ -6,7 +6,6 @@ So no worker computes an update, and a copy that was lost, or is late, is made g
 """
 
 import contextlib
-import threading
 import uuid
 import weakref
 from collections import deque
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.resident.messages import Frames, StandIn, pack
+from daskgrad.resident.readers import Readable
 from daskgrad.values.descriptions import describe
 from daskgrad.values.memory import canonical_leaf, require_room
 from daskgrad.values.rows import Rows, loose_rows
@@ -36,7 +36,7 @@ class Places(NamedTuple):
     cost: int
 
 
-class Replicated:
+class Replicated(Readable):
     """What is known here of a replicated array: its version, and which entries changed lately.
 
     The user's array shows the memory of ``owner``, which is writeable. So whoever asks whether an
@@ -44,25 +44,17 @@ class Replicated:
     """
 
     def __init__(self, owner: np.ndarray):
+        super().__init__()
         self.name = uuid.uuid4().hex
         self.version = 0
         self._owner = owner
         self._log: deque[Places] = deque()  # what each of the latest versions changed
         self._cost = 0  # of the log
         self._is_sent = False
-        self._readers = 0  # evaluations that use it
-        self._lock = threading.RLock()  # the array may stand at several places of a pytree
 
-    @contextlib.contextmanager
-    def without_readers(self) -> Iterator[None]:
-        """No evaluation begins meanwhile; RuntimeError if one is under way."""
-        with self._lock:
-            if self._readers:
-                raise RuntimeError(
-                    f"a sum that uses a replicated array, {describe(self._owner)}, is being "
-                    f"evaluated; update the array when that evaluation has ended"
-                )
-            yield
+    @property
+    def what(self) -> str:
+        return f"a replicated array, {describe(self._owner)},"
 
     @contextlib.contextmanager
     def changing(self, array: np.ndarray, entries: Rows | None) -> Iterator[None]:
@@ -89,17 +81,6 @@ class Replicated:
         self._cost += self._log[-1].cost
         while self._cost > self._owner.nbytes:  # then the array is the shorter message
             self._cost -= self._log.popleft().cost
-
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[None]:
-        """Nobody changes the array meanwhile."""
-        with self._lock:
-            self._readers += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._readers -= 1
 
     def update(self, since: int | None) -> Update:
         """What brings copies of this version, and of later ones, up to date."""

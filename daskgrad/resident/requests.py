@@ -5,7 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from daskgrad.models.model import Model, SentFunction
-from daskgrad.resident.messages import LARGE, Frames, InParcels, JobMessage, pack
+from daskgrad.resident.messages import (
+    LARGE,
+    AttachedRows,
+    Frames,
+    InParcels,
+    JobMessage,
+    pack,
+)
 from daskgrad.resident.parcels import Parcel
 from daskgrad.resident.replicas import with_stand_ins
 from daskgrad.resident.routes import LARGE_POINT, Work, addresses, routes
@@ -88,6 +95,7 @@ class Request:
         self.parcels: dict[str, Frames] = {}
         self._needed_by_all: dict[str, None] = {}
         self._needed_by: dict[str, dict[str, None]] = {}
+        self.summands: list[Parcel] = []  # of the sums
         asked = [each.spread.asked() for each in sums]
         with named_if_unsendable(parts_of(sums)):
             rows = [self._rows(each, of) for each, of in zip(sums, asked, strict=True)]
@@ -109,8 +117,9 @@ class Request:
         numbers = range(fields, fields + len(each.inputs))
         sent = list(map(with_stand_ins, each.inputs))
         inputs, kept = self._set_aside(each, sent, numbers, self._needed_by_all)
+        self.summands.append(summand_parcel(model, each.summand))
         return JobMessage(
-            self._add(summand_parcel(model, each.summand), self._needed_by_all),
+            self._add(self.summands[-1], self._needed_by_all),
             tuple(map(self._place, inputs)),
             kept,
             each.leaves,
@@ -132,7 +141,12 @@ class Request:
         drawn = [] if each.sample is None else each.sample.runs(runs, size)
         if each.sample is not None:
             bounds = [(run.rank, run.stop) for run in drawn]
-        rows = [[field[start:stop] for start, stop in bounds] for field in each.sent]
+        rows = [
+            field
+            if isinstance(field, AttachedRows)
+            else [field[start:stop] for start, stop in bounds]
+            for field in each.sent
+        ]
         numbers = map(each.field, range(len(rows)))
         fields, kept = self._set_aside(each, rows, numbers, needed)
         return WorkerItems(fields, list(map(tuple, drawn)), kept)

@@ -11,6 +11,8 @@ import numpy as np
 from dask.sizeof import sizeof
 from distributed import Client
 
+from daskgrad.resident.attached import Attached, attach
+from daskgrad.resident.attachment import Attachment
 from daskgrad.resident.connection import connection_of
 from daskgrad.resident.holdings import CLOSED, Holdings
 from daskgrad.resident.samples import Sample, draw
@@ -62,7 +64,15 @@ class Shards(Placed):
     np.float64(24.0)
     """
 
-    def __init__(self, items: Any, grainsize: int, slice_size: int, client: Client | None):
+    def __init__(
+        self,
+        items: Any,
+        grainsize: int,
+        slice_size: int,
+        client: Client | None,
+        attachment: Attachment | None = None,
+    ):
+        self.attachment = attachment or Attachment()
         self._items = items
         self._blocks = blocks = cut(items, grainsize)
         self._starts = tuple([block.first for block in blocks])
@@ -141,6 +151,51 @@ class Shards(Placed):
         self._require_open()
         return draw(self, count, seed)
 
+    def attach(self, array: np.ndarray) -> Attached:
+        """Parameters of the items' own, a row for each, which stay where the items are.
+
+        Zipped with the shards they are fields of the items, and ``dg.optim`` updates them in place.
+        On a cluster neither they nor their gradients travel::
+
+            z = shards.attach(np.zeros((len(shards), 3)))
+            step = dg.value_and_grad(lambda x, z: dg.map_sum(model, dg.zip(z, shards), x), (0, 1))
+            params, optimiser = {"x": x, "z": z}, dg.optim.Adam(1e-2)
+            state = optimiser.init(params)
+            value, (of_x, of_z) = step(x, z)
+            optimiser.update(params, {"x": of_x, "z": of_z}, state)
+            np.savez("fit.npz", z=z, **state)               # fetches them
+
+        The bits are those of an array that is zipped with the shards. A worker that dies takes no
+        numbers along: the client remembers the steps since it last had the arrays, and repeats
+        those of the blocks that were lost. It fetches the arrays when that would be more than 128
+        steps, or take more memory than the arrays, and when blocks are moved to other workers.
+
+        ``np.asarray(z)`` fetches it at any time, and ``np.asarray(of_z)`` a gradient, also after
+        the shards were closed. So does whatever else takes arrays: other derivatives than
+        ``value_and_grad`` and ``grad``, sums over other items, samples, models that get all of it,
+        ``clip_by_norm``. Steps are taken in the client then, and also where a sum uses replicated
+        arrays, or other arguments that take more memory than the attached arrays.
+
+        Parameters
+        ----------
+        array:
+            real floats, with a row for each item; it is copied. To go on with saved numbers, attach
+            these.
+
+        Returns
+        -------
+        The attached array, for ``dg.zip`` with these shards, and for ``dg.optim``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            if it is no such array.
+        RuntimeError
+            if the shards are closed; by ``update``, while a sum that uses the array is evaluated.
+        """
+        self._require_open()
+        return attach(self.attachment, len(self), array)
+
     def __enter__(self) -> "Shards":
         return self
 
@@ -150,10 +205,13 @@ class Shards(Placed):
     def close(self) -> None:
         """Releases the items, here and on the workers; sums over them are errors from now on."""
         with self._lock:
-            self._items, self._blocks, self._client = None, [], None
-            self._release()
-            if self._slices is not None:
-                self._slices.close()
+            try:
+                self.attachment.leave()
+            finally:
+                self._items, self._blocks, self._client = None, [], None
+                self._release()
+                if self._slices is not None:
+                    self._slices.close()
 
     def _release(self) -> None:
         held, self._holdings = self._holdings, None
@@ -175,7 +233,7 @@ class Shards(Placed):
                 if not self._is_used:
                     self._release()
                 size = self.slice_size
-                self._slices = Shards(self._items, size, size, self._client)
+                self._slices = Shards(self._items, size, size, self._client, self.attachment)
             return self._slices
 
     @property

@@ -17,10 +17,19 @@ from typing import Any
 from distributed import Worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from daskgrad.resident.messages import Frames, copy_frames, frame_message, frame_messages, pack
+from daskgrad.resident.handlers import abandoning, attaching, releasing
+from daskgrad.resident.messages import (
+    Frames,
+    copy_frames,
+    frame_message,
+    frame_messages,
+    pack,
+    unpack,
+)
 from daskgrad.resident.parcels import Parcels, Unopened
 from daskgrad.resident.presence import TOPIC
 from daskgrad.resident.routes import Work, addresses
+from daskgrad.resident.worker_attached import AttachedBlocks
 from daskgrad.resident.worker_loop import all_or_first_error, in_thread
 from daskgrad.resident.worker_replicas import Replicas, Version, frame_versions
 from daskgrad.resident.worker_samples import SampledJob
@@ -49,17 +58,19 @@ class SumsPlugin(WorkerPlugin):
         self._worker = worker
         self._parcels = Parcels()
         self._replicas = Replicas()
+        self._attached = AttachedBlocks()
         self._running: set[str] = set()
         self._log = EventLog(worker, self._running)
         worker.handlers[self.name] = self.evaluate
         worker.handlers[abandoning(self.name)] = self.abandon
         worker.handlers[releasing(self.name)] = self.release
+        worker.handlers[attaching(self.name)] = self.ask_attached
         if self._sets_malloc():
             allocator.keep_freed_memory()
 
     def teardown(self, worker: Worker) -> None:
         self._running.clear()
-        for handler in (self.name, abandoning(self.name), releasing(self.name)):
+        for handler in (self.name, *[of(self.name) for of in (abandoning, releasing, attaching)]):
             worker.handlers.pop(handler, None)
         if self._sets_malloc():
             allocator.restore()
@@ -81,17 +92,18 @@ class SumsPlugin(WorkerPlugin):
         parcels: Mapping[str, Frames] = NO_FRAMES,
         rows: Mapping[str, Frames] = NO_FRAMES,
         versions: Mapping[str, Version] = NO_VERSIONS,
+        attached: Mapping[str, Frames] = NO_FRAMES,
     ) -> dict[str, Any]:
         """Returns the partial sums of this worker and those below it, or says why it cannot.
 
         ``parcels`` are keyed by their digests, ``rows`` by the workers' addresses, ``versions`` by
-        the names of replicated arrays.
+        the names of replicated arrays, ``attached`` (``News``) by layouts of attached ones.
         """
         self._running.add(call)
         self._log.wake()
         try:
             message = {"call": call, "point": point, "parcels": parcels, "rows": rows}
-            message["versions"] = versions
+            message |= {"versions": versions, "attached": attached}
             result = await self._evaluate(pickle.loads(work), message)
             return {"status": "OK", "result": frame_message(pack(result))}
         except CannotFinish as unfinished:
@@ -104,12 +116,24 @@ class SumsPlugin(WorkerPlugin):
     async def abandon(self, call: str) -> None:
         """Nobody waits for this call any more: begins no more blocks of it."""
         self._running.discard(call)
+        self._attached.drop(call)
 
     async def release(self, replica: str) -> None:
         """The array of this name is gone."""
         self._replicas.forget(replica)
 
+    async def ask_attached(self, question: Frames) -> dict[str, Any]:
+        """Calls a method of ``AttachedBlocks``."""
+        method, *args = unpack(question)
+        try:
+            found = await self._in_thread(getattr(self._attached, method), *args)
+            return {"status": "OK", "result": frame_message(pack(found))}
+        except Exception as error:
+            return failed(error).reply
+
     async def _evaluate(self, work: Work, message: Mapping[str, Any]) -> Result:
+        for layout, news in message["attached"].items():
+            await self._in_thread(self._attached.receive, layout, unpack(news))
         jobs = self._jobs(work, message)
         below = [self._ask(child, message) for child in work.children]
         own, *others = await all_or_first_error([self._own(message["call"], jobs), *below])
@@ -128,6 +152,7 @@ class SumsPlugin(WorkerPlugin):
             parcels=frame_messages(message["parcels"]),
             rows=frame_messages(rows),
             versions=frame_versions(message["versions"]),
+            attached=frame_messages(message["attached"]),
         )
 
     def _jobs(self, work: Work, message: Mapping[str, Any]) -> list[Job]:
@@ -142,7 +167,7 @@ class SumsPlugin(WorkerPlugin):
         values = Unopened(message["point"])
         sent = message["rows"].get(work.address)
         rows = NO_ROWS if sent is None else Unopened(sent)
-        kept = self._parcels, self._replicas
+        kept = self._parcels, self._replicas, self._attached
         jobs = [
             (SampledJob if job.drawn else Job)(job, n, values, rows, *kept)
             for n, job in enumerate(work.jobs)
@@ -150,6 +175,8 @@ class SumsPlugin(WorkerPlugin):
         for job in jobs:
             if isinstance(job, SampledJob):
                 job.prepare(self._worker.state.nthreads)
+            if message["attached"] and not job.has_attached():
+                raise CannotFinish("no attached", address=self._worker.address)
         return jobs
 
     async def _own(self, call: str, jobs: Sequence[Job]) -> Result:
@@ -159,6 +186,9 @@ class SumsPlugin(WorkerPlugin):
         lanes = min(self._worker.state.nthreads, len(units))
         await all_or_first_error([self._lane(call, units) for _ in range(lanes)])
         self._log.add([job for job in jobs if job.seconds], start, time.time())
+        for job in jobs:
+            if job.uses_attached and call in self._running:  # else nobody would drop them
+                job.keep_attached(call)
         sums, seconds = [job.subtrees.sums() for job in jobs], [job.seconds for job in jobs]
         item_cotangents = [job.item_cotangents for job in jobs]
         return Result(sums, item_cotangents, {self._worker.address: seconds})
@@ -225,16 +255,6 @@ class EventLog:
     def _say(self, **event: Any) -> None:
         self._worker.log_event(TOPIC, {"worker": self._worker.address, **event})
         self._last = time.time()
-
-
-def abandoning(name: str) -> str:
-    """The name of the handler that abandons calls of the handler of this name."""
-    return name + "-abandon"
-
-
-def releasing(name: str) -> str:
-    """The name of the handler that releases replicas."""
-    return name + "-release"
 
 
 async def call_worker(pool: Any, address: str, handler: str, **message: Any) -> Frames:

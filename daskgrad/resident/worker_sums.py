@@ -9,14 +9,16 @@ from distributed.core import error_message
 
 from daskgrad.models.captured import Captured, Gradient, Seen
 from daskgrad.models.portable_errors import make_plain
-from daskgrad.resident.messages import Frames, JobMessage, key_of, unpack
+from daskgrad.resident.messages import AttachedRows, Frames, JobMessage, key_of, unpack
 from daskgrad.resident.parcels import Parcels, Unopened
+from daskgrad.resident.worker_attached import AttachedBlocks
 from daskgrad.resident.worker_replicas import Replicas
 from daskgrad.sums.adding import CapturedSubtrees
-from daskgrad.sums.block_tasks import TracedSum
+from daskgrad.sums.block_tasks import Summand, TracedSum
 from daskgrad.sums.item_cotangents import ItemGradient, without_items
 from daskgrad.values.cotangents import Leaves
 from daskgrad.values.memory import canonical
+from daskgrad.values.protection import read_only
 from daskgrad.values.summation import Place
 
 Sums = dict[Place, Captured]
@@ -90,18 +92,21 @@ class Job:
         rows: Unopened,
         parcels: Parcels,
         replicas: Replicas,
+        attached: AttachedBlocks,
     ):
         self._message = message
         self._number = number
         self._summand = parcels[message.summand]
         self._values, self._rows = values, rows
         self._replicas = replicas
+        self._attached = attached
         self._kept = {place: parcels[digest] for place, digest in message.parcels}
         self._kept_rows = {place: parcels[digest] for place, digest in message.kept_rows}
         self._blocks = list(blocks_of(message.runs, message.key))
         self._opened: tuple[TracedSum, list[Any]] | None = None
         self.subtrees = CapturedSubtrees(message.block_count, message.summation)
         self.item_cotangents: ItemCotangents = {}
+        self.uses_attached = False
         self._lock = threading.Lock()
         self.seconds = [0.0] * len(self._blocks)
 
@@ -133,9 +138,37 @@ class Job:
         number, run, _ = self._blocks[place]
         start, size = time.perf_counter(), self._message.block_items
         begin = (number - self._message.runs[run][0]) * size  # in the rows of its run
-        rows = [runs[run][begin : begin + size] for runs in sent]
+        rows = [self._rows_of(runs, run, begin, number) for runs in sent]
         self._add(traced, number * size, (0, number), rows, items)
         self.seconds[place] = time.perf_counter() - start
+
+    def _rows_of(self, runs: Any, run: int, begin: int, number: int) -> Any:
+        """What a block has of a field that the request brings, or of an attached array."""
+        if isinstance(runs, AttachedRows):
+            return read_only(self._attached.rows(runs.layout, runs.name, number))
+        return runs[run][begin : begin + self._message.block_items]
+
+    def has_attached(self) -> bool:
+        """Whether the attached arrays are here, in the version that is wanted."""
+        numbers = [block.number for block in self._blocks]
+        attached = [each for each in self._items_here()[0] if isinstance(each, AttachedRows)]
+        self.uses_attached = bool(attached)
+        return all([self._attached.has(e.layout, e.version, numbers) for e in attached])
+
+    def keep_attached(self, call: str) -> None:
+        """Keeps the cotangents of attached arrays here, out of the result."""
+        _, summand = self._summand.value()
+        fields, size = self._items_here()[0], self._message.block_items
+        for n, number in enumerate(own_numbers(summand)):
+            place = place_in_sent(summand, number)
+            if place is None or not isinstance(fields[place], AttachedRows):
+                continue
+            blocks = {first // size: each[n][0] for first, each in self.item_cotangents.items()}
+            self._attached.keep(call, {ticket_of(call, self._number, n): blocks})
+            self.item_cotangents = {
+                first: (*each[:n], (None,), *each[n + 1 :])
+                for first, each in self.item_cotangents.items()
+            }
 
     def _add(
         self, traced: TracedSum, first: int, place: Place, rows: list[Any], items: Any
@@ -168,6 +201,23 @@ class Job:
         """What the request brings of the items (``requests.WorkerItems``)."""
         sums = self._rows.value()
         return sums[self._number] if sums else ((), ())
+
+
+def own_numbers(summand: Summand) -> list[int]:
+    """The numbers of the fields of an item that are differentiated."""
+    return [each.number for each in summand.active if each.number < summand.field_count]
+
+
+def place_in_sent(summand: Summand, number: int) -> int | None:
+    """The place of a field among those that a request brings; None for the placed one."""
+    if summand.placed is None or number < summand.placed:
+        return number
+    return None if number == summand.placed else number - 1
+
+
+def ticket_of(call: str, number: int, field: int) -> str:
+    """Under which workers keep the cotangents of a sum's n-th differentiated field."""
+    return f"{call}/{number}/{field}"
 
 
 def fill(values: Iterable[Any], parcels: Mapping[int, Unopened]) -> list[Any]:

@@ -19,6 +19,7 @@ from daskgrad.models.pullbacks import seed
 from daskgrad.values import cotangents
 from daskgrad.values.carriers import carrier
 from daskgrad.values.cotangents import Cotangent, Leaves, Seed
+from daskgrad.values.elsewhere import CotangentElsewhere
 from daskgrad.values.rows import dense_leaf
 from daskgrad.values.summation import Add, PairwiseSum, sum_of_rows
 
@@ -84,7 +85,7 @@ def join(parts: Sequence[Leaves], are_rows: bool, sizes: Sequence[int] | None = 
 
     Each is of one item, or of a block of them: ``sizes`` are the numbers of items in the blocks.
     """
-    if not are_rows:
+    if not are_rows or isinstance(parts[0][0], CotangentElsewhere):  # of all blocks
         return tuple(itertools.chain.from_iterable(parts))
     arrays = [array for (array,) in parts]
     like = next((array for array in arrays if array is not None), None)

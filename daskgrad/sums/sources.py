@@ -19,6 +19,7 @@ from daskgrad.sums.placed import Drawn, Placed
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe
+from daskgrad.values.elsewhere import Elsewhere, brought_here
 from daskgrad.values.memory import row_major
 from daskgrad.values.trees import LEAF_TYPES, flatten
 from daskgrad.values.tuples import as_slice
@@ -42,14 +43,17 @@ class Source:
     is_here: bool = True
     kind: str | None = None
 
-    def __init__(self, items: Sequence[Any] | np.ndarray, variable: Variable | None = None):
-        self.items = items
+    def __init__(
+        self, items: Sequence[Any] | np.ndarray | Elsewhere, variable: Variable | None = None
+    ):
+        self.items: Any = items
         self.count = len(items)
         self.variable = variable
 
     def cut(self, starts: Sequence[int]) -> list[Any]:
         """The blocks that begin at these places."""
-        return [self.items[start:stop] for start, stop in pairwise([*starts, len(self.items)])]
+        items = brought_here(self.items)
+        return [items[start:stop] for start, stop in pairwise([*starts, len(items)])]
 
     def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
         """For each block its items or a reference to them; those used twice get a key."""
@@ -63,7 +67,7 @@ class Source:
                 f"{self.kind}; zip it with lists and arrays, or sum over a variable that is a list"
             )
         if self.variable is None:
-            return list(self.items)
+            return list(brought_here(self.items))
         return [self.variable[number] for number in range(len(self.items))]
 
 
@@ -117,7 +121,7 @@ class DrawnSource(PlacedSource):
         return self.placed.starts if self._slices else None
 
     @property
-    def items(self) -> Any:  # type: ignore[override]
+    def items(self) -> Any:
         return self.placed.items
 
     def cut(self, starts: Sequence[int]) -> list[Any]:
@@ -197,8 +201,12 @@ def as_source(items: Any, argument: str, slices: bool) -> Source:
     """
     if isinstance(items, Placed):
         return (DrawnSource if isinstance(items, Drawn) else PlacedSource)(items, slices)
+    if isinstance(items, Elsewhere):
+        return Source(items)
     if isinstance(items, Variable):
         require_items_in(items, argument)
+        if isinstance(items.primal, Elsewhere):
+            return Source(items.primal, items)
         items.own_arrays()  # blocks may be used later than the call that records them
         return Source(as_items(items.primal, argument), items)
     if isinstance(items, Node):

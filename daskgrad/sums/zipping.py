@@ -19,6 +19,7 @@ from daskgrad.sums.cutting import Grainsize, aligned_grainsize, as_items, slice_
 from daskgrad.sums.placed import Drawn, Placed
 from daskgrad.sums.sources import NodeSource, PlacedSource, Source, as_source
 from daskgrad.tasks.task_graph import TaskGraph
+from daskgrad.values.elsewhere import Elsewhere
 from daskgrad.values.tuples import as_slice
 
 ZippedBlock = tuple[First, list[Any]]  # its start, and its items in each source
@@ -139,7 +140,7 @@ class Items:
 
     def are_rows(self, field: int) -> bool:
         """Whether a field is an array, whose rows are the items, and not a list."""
-        return isinstance(self.variable(field).primal, np.ndarray)
+        return isinstance(self.variable(field).primal, np.ndarray | Elsewhere)
 
     def with_sources(self, sources: Sequence[Source]) -> "Items":
         """Other sources of the same length, cut at the same places."""

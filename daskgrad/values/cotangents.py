@@ -12,6 +12,7 @@ import numpy as np
 
 from daskgrad.values.carriers import carrier
 from daskgrad.values.descriptions import describe
+from daskgrad.values.elsewhere import CotangentElsewhere, Elsewhere
 from daskgrad.values.fingerprints import Fingerprint
 from daskgrad.values.memory import row_major
 from daskgrad.values.rows import Rows, dense_leaf, final_leaf, merge, no_rows
@@ -73,7 +74,7 @@ def is_differentiable(leaf: Any) -> bool:
     """Whether a leaf is a float or complex number or array."""
     if type(leaf) is np.ndarray or isinstance(leaf, np.ndarray | np.generic):
         return leaf.dtype.kind in "fc"
-    return isinstance(leaf, float | complex)
+    return isinstance(leaf, float | complex | Elsewhere)
 
 
 def as_summand(leaf: Any) -> Any:
@@ -113,7 +114,7 @@ def zeros(leaf: Any) -> Any:
     """The zero cotangent of a leaf, or ``None`` where the leaf has no derivative."""
     if not is_differentiable(leaf):
         return None
-    return np.zeros(np.shape(leaf), dtype=np.asarray(leaf).dtype)[()]
+    return np.zeros(np.shape(leaf), dtype=dtype_of(leaf))[()]
 
 
 def add(first: Leaves, second: Leaves, owned: bool = False) -> Leaves:
@@ -147,14 +148,21 @@ def scale(leaves: Leaves, factor: Any) -> Leaves:
 
 def scale_leaf(leaf: Any, factor: Any) -> Any:
     leaf = final_leaf(leaf)
+    if isinstance(leaf, CotangentElsewhere):
+        return leaf.scaled(factor)
     if isinstance(leaf, Rows):
         return leaf.with_values(cast(factor * leaf.values, leaf.values) + 0.0)
     return cast(factor * leaf, leaf)  # zeros, too, have signs
 
 
+def dtype_of(leaf: Any) -> np.dtype:
+    is_array = isinstance(leaf, np.ndarray | np.generic | Elsewhere)
+    return leaf.dtype if is_array else np.asarray(leaf).dtype
+
+
 def cast(cotangent: Any, leaf: Any) -> Any:
     """A cotangent in its leaf's dtype: the real part where the leaf is real."""
-    dtype = leaf.dtype if isinstance(leaf, np.ndarray | np.generic) else np.asarray(leaf).dtype
+    dtype = dtype_of(leaf)
     if cotangent.dtype == dtype:
         return cotangent
     if cotangent.dtype.kind == "c" and dtype.kind != "c":
@@ -210,6 +218,9 @@ def gradient(
         c if c is not None else no_rows(leaf) if number in asked else zeros(leaf)
         for number, (leaf, c) in enumerate(zip(leaves, cotangent, strict=True))
     ]
+    for number, leaf in enumerate(leaves):
+        if isinstance(leaf, Elsewhere) and isinstance(found[number], np.ndarray):
+            found[number] = leaf.gradient_of(found[number])
     return unflatten(structure, found)
 
 

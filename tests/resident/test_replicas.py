@@ -428,7 +428,7 @@ def test_a_value_that_is_the_array_does_not_change_with_it(model):
 def test_workers_in_the_process_of_the_client(monkeypatch):
     with (
         Client(
-            processes=False, n_workers=2, threads_per_worker=1, dashboard_address=None
+            processes=False, n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
         ) as inside,
         dg.place(ITEMS) as shards,
     ):

@@ -1,0 +1,168 @@
+"""Attached calls: the attached arrays that the sums of a call use, and the gradients of these."""
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from daskgrad.models.captured import Captured
+from daskgrad.resident.attached import Attached, AttachedGradient
+from daskgrad.resident.attached_steps import Kept
+from daskgrad.resident.attachment import Attachment, Gradient
+from daskgrad.resident.connection import Connection
+from daskgrad.resident.evaluations import Evaluation, Hold, RepeatableSum, own_copies
+from daskgrad.resident.holdings import Holdings
+from daskgrad.resident.messages import AttachedRows, Frames, pack
+from daskgrad.resident.parcels import Parcel
+from daskgrad.resident.replicas import replicated_in
+from daskgrad.resident.requests import SpreadSum
+from daskgrad.resident.worker_attached import News
+from daskgrad.resident.worker_sums import own_numbers, place_in_sent, ticket_of
+from daskgrad.sums.item_cotangents import ItemGradient
+from daskgrad.values.elsewhere import brought_here
+
+
+class AttachedUse:
+    """The attached arrays among the items of some sums, through the attempts of one call."""
+
+    def __init__(self, sums: Sequence[SpreadSum]):
+        self._given = sums
+        self.sums = sums  # as they are sent: with stand-ins for the arrays that workers have
+        found = [field.attachment for field in attached_in(sums)]
+        self._attachments: list[Attachment] = list({id(each): each for each in found}.values())
+        self._news: dict[str, tuple[Attachment, News]] = {}
+
+    def reading(self) -> contextlib.ExitStack:
+        """Nobody changes the arrays meanwhile."""
+        with contextlib.ExitStack() as stack:
+            for each in self._attachments:
+                stack.enter_context(each.reading())
+            return stack.pop_all()
+
+    def settle(self, connection: Connection) -> Sequence[SpreadSum]:
+        """The sums, after their workers were given the rows that they lack."""
+        if not self._attachments:
+            return self.sums
+        spreads: dict[int, Holdings] = {}  # by attachment: one for all sums
+        for each in self._given:
+            for field in attached_in([each]):
+                if isinstance(each.spread, Holdings) and each.sample is None:
+                    spreads.setdefault(id(field.attachment), each.spread)
+        settled = {
+            id(each): each.settle(connection, spreads[id(each)])
+            for each in self._attachments
+            if id(each) in spreads
+        }
+
+        def sent(each: SpreadSum, field: Any) -> Any:
+            if not isinstance(field, Attached):
+                return field
+            key = id(field.attachment)
+            if settled.get(key) and spreads[key] is each.spread and each.sample is None:
+                attachment = field.attachment
+                return AttachedRows(attachment.layout, field.name, attachment.version)
+            return brought_here(field)
+
+        self.sums = [s._replace(sent=[sent(s, field) for field in s.sent]) for s in self._given]
+        used = [each for each in self._attachments if settled.get(id(each))]
+        self._news = {each.layout: (each, each.news()) for each in used}
+        return self.sums
+
+    def news(self) -> dict[str, Frames]:
+        """What the call tells the workers, by layout."""
+        return {layout: pack(news) for layout, (_, news) in self._news.items()}
+
+    def told(self) -> None:
+        for attachment, news in self._news.values():
+            attachment.told(news)
+
+    def lose(self, address: str) -> None:
+        for each in self._attachments:
+            each.lose(address)
+
+    # ---- gradients
+
+    def with_gradients(
+        self, totals: Sequence[Captured], call: str, parcels: Sequence[Parcel]
+    ) -> Sequence[Captured]:
+        """The sums that the workers returned, with gradients of what they kept."""
+        own = [self._own(number) for number in range(len(totals))]
+        if not any(own):
+            return totals
+        made = {id(each): self._evaluation(each, own, call, parcels) for each in self._attachments}
+        return [
+            with_cotangents(
+                total,
+                {
+                    n: gradient(field, number, n, *made[id(field.attachment)])
+                    for n, field in of.items()
+                },
+            )
+            for number, (total, of) in enumerate(zip(totals, own, strict=True))
+        ]
+
+    def _own(self, number: int) -> dict[int, Attached]:
+        """The attached arrays that a sum differentiates and that stay, by their place among all
+        fields that it differentiates."""
+        found = {}
+        for n, field in enumerate(own_numbers(self.sums[number].summand)):
+            place = place_in_sent(self.sums[number].summand, field)
+            if place is not None and isinstance(self.sums[number].sent[place], AttachedRows):
+                found[n] = self._given[number].sent[place]
+        return found
+
+    def _evaluation(
+        self,
+        attachment: Attachment,
+        own: Sequence[dict[int, Attached]],
+        call: str,
+        parcels: Sequence[Parcel],
+    ) -> tuple[Evaluation, Hold]:
+        """What is remembered of the call, and what makes the workers keep its cotangents."""
+        numbers = [
+            number
+            for number, fields in enumerate(own)
+            if any([field.attachment is attachment for field in fields.values()])
+        ]
+        sums = {n: self._repeatable(n, parcels[n]) for n in numbers}
+        evaluation = Evaluation(call, attachment.layout, attachment.version, sums)
+        inputs = [value for n in numbers for value in self._given[n].inputs]
+        if evaluation.cost > attachment.limit or replicated_in(inputs):
+            evaluation.forget()
+        return evaluation, Hold(call, attachment.dropped)
+
+    def _repeatable(self, number: int, parcel: Parcel) -> RepeatableSum:
+        each = self.sums[number]
+        spread: Any = each.spread
+        return RepeatableSum(
+            each.model.name,
+            parcel,
+            own_copies(each.inputs),
+            own_copies(each.sent),
+            spread.blocks,
+            spread.block_items,
+        )
+
+
+def attached_in(sums: Iterable[SpreadSum]) -> list[Attached]:
+    return [field for each in sums for field in each.sent if isinstance(field, Attached)]
+
+
+def gradient(
+    field: Attached, number: int, n: int, evaluation: Evaluation, hold: Hold
+) -> AttachedGradient:
+    """That of a field, which workers keep for the sum of this number as its n-th."""
+    ticket = ticket_of(evaluation.call, number, n)
+    return AttachedGradient(field, Gradient(Kept(ticket), {ticket: evaluation}, (hold,)))
+
+
+def with_cotangents(total: Captured, gradients: dict[int, AttachedGradient]) -> Captured:
+    """A sum with these cotangents of fields of its items, by their places."""
+    kept = total.pullback
+    if not gradients or not isinstance(kept, ItemGradient):
+        return total
+    fields = [
+        ((gradients[n],),) if n in gradients else field
+        for n, field in enumerate(kept.item_cotangents)
+    ]
+    found = ItemGradient(kept.leaves, tuple(fields))
+    return Captured(total.value, found, total.seen, total.fingerprint)

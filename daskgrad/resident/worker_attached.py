@@ -1,0 +1,108 @@
+"""Worker attached: the blocks of attached arrays that one worker holds, and their cotangents.
+
+A worker's blocks are copies that may be lost: the client can make each of them again. So a block
+that is not of the version that a call wants is one that the worker does not have.
+"""
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgrad.resident.attached_steps import Arrays, Step, finder
+from daskgrad.values.memory import canonical
+
+
+class HeldBlock(NamedTuple):
+    version: int
+    arrays: Arrays
+
+
+class News(NamedTuple):
+    """What a call tells of the arrays of one layout: the version that it uses, the latest steps,
+    and the calls whose cotangents nobody needs any more."""
+
+    version: int
+    steps: Sequence[Step]
+    dropped: Sequence[str]
+
+
+class AttachedBlocks:
+    """The attached arrays of a worker, by layout (one way of cutting some arrays) and block."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[str, dict[int, HeldBlock]] = {}
+        self._cotangents: dict[str, dict[str, dict[int, Any]]] = {}  # by call, ticket and block
+        self._lock = threading.Lock()
+
+    def put(self, layout: str, version: int, blocks: Mapping[int, Arrays]) -> None:
+        """Takes blocks in the place of those of these numbers."""
+        held = {n: HeldBlock(version, own_arrays(arrays)) for n, arrays in blocks.items()}
+        with self._lock:
+            self._blocks.setdefault(layout, {}).update(held)
+
+    def receive(self, layout: str, news: News) -> None:
+        """Takes the steps that its blocks have not taken."""
+        with self._lock:
+            held = self._blocks.get(layout, {})
+            for number in list(held):
+                self._bring_up(held, number, news.steps)
+            for call in news.dropped:
+                self._cotangents.pop(call, None)
+
+    def _bring_up(self, held: dict[int, HeldBlock], number: int, steps: Sequence[Step]) -> None:
+        """Takes the steps from its version on; a block that cannot take one is dropped."""
+        known = {t: blocks for each in self._cotangents.values() for t, blocks in each.items()}
+        for step in steps:
+            version, arrays = held[number]
+            if step.version != version + 1:
+                continue
+            del held[number]  # until the step is taken: never half of it
+            try:
+                step.take(arrays, finder(known, number))
+            except KeyError:  # its cotangent, or an array, is not here
+                return
+            held[number] = HeldBlock(step.version, arrays)
+
+    def has(self, layout: str, version: int, numbers: Iterable[int]) -> bool:
+        """Whether all of these blocks are here in this version."""
+        with self._lock:
+            held = self._blocks.get(layout, {})
+            return all([n in held and held[n].version == version for n in numbers])
+
+    def rows(self, layout: str, name: str, number: int) -> np.ndarray:
+        with self._lock:
+            return self._blocks[layout][number].arrays[name]
+
+    def blocks(self, layout: str, news: News) -> dict[int, Arrays]:
+        """The arrays of all blocks that are here, or can be, in the version that is told."""
+        self.receive(layout, news)
+        with self._lock:
+            held = self._blocks.get(layout, {})
+            return {n: each.arrays for n, each in held.items() if each.version == news.version}
+
+    def keep(self, call: str, cotangents: Mapping[str, Mapping[int, Any]]) -> None:
+        """Keeps cotangents of blocks, by ticket, until the call is dropped."""
+        with self._lock:
+            kept = self._cotangents.setdefault(call, {})
+            for ticket, blocks in cotangents.items():
+                kept.setdefault(ticket, {}).update(blocks)
+
+    def kept(self, call: str, ticket: str) -> dict[int, Any]:
+        """What was kept of blocks under a ticket."""
+        with self._lock:
+            return dict(self._cotangents.get(call, {}).get(ticket, {}))
+
+    def drop(self, call: str) -> None:
+        with self._lock:
+            self._cotangents.pop(call, None)
+
+    def forget(self, layout: str) -> None:
+        with self._lock:
+            self._blocks.pop(layout, None)
+
+
+def own_arrays(arrays: Mapping[str, np.ndarray]) -> Arrays:
+    """The arrays in memory that may be written into, and that nobody else has."""
+    return {name: np.array(canonical(array), order="C") for name, array in arrays.items()}

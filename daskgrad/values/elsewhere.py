@@ -1,0 +1,75 @@
+"""Elsewhere: arrays of numbers that are not in this process, until somebody asks for them."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+
+class Elsewhere(ABC):
+    """A real array that other processes hold, part by part; ``np.asarray`` brings it here.
+
+    A gradient may be one, too. It has the bits of the array that it stands for.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @abstractmethod
+    def fetch(self) -> np.ndarray:
+        """The array as it is now, in memory of its own."""
+
+    def gradient_of(self, cotangent: np.ndarray) -> Any:
+        """What users get as the gradient where the cotangent is in this process."""
+        return cotangent
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError(f"{self!r} is not in this process; it cannot be had without a copy")
+        return self.fetch().astype(dtype or self.dtype, copy=False)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"{self!r} belongs to one process, and cannot be sent to another one or saved as it "
+            f"is; pass or save the array, np.asarray(...)"
+        )
+
+    def __repr__(self) -> str:
+        shape = ", ".join(map(str, self.shape))
+        return f"<{type(self).__name__}: {self.dtype.name}[{shape}]>"
+
+
+class CotangentElsewhere(Elsewhere):
+    """The cotangent of an array that is elsewhere, which may be scaled and added there."""
+
+    @abstractmethod
+    def scaled(self, factor: Any) -> "CotangentElsewhere":
+        """This times a number, rounded as an array is."""
+
+    @abstractmethod
+    def plus(self, other: "CotangentElsewhere") -> "CotangentElsewhere":
+        """The sum with another one of the same array."""
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, CotangentElsewhere):
+            return self.plus(other)
+        return self.fetch() + other
+
+    def copy(self) -> "CotangentElsewhere":
+        return self  # nobody can write into it
+
+
+def brought_here(leaf: Any) -> Any:
+    """A leaf as models get it."""
+    return leaf.fetch() if isinstance(leaf, Elsewhere) else leaf
