@@ -180,6 +180,13 @@ def test_minibatches_compares_clusters_with_one_process(tmp_path):
     assert len(content["claims"]) == 2
 
 
+def test_attached_compares_what_stays_with_what_is_sent(tmp_path):
+    _, content = run("attached", tmp_path)
+    names = {"one process", "two workers, sent", "two workers, attached"}
+    assert all(names <= set(each) for each in content["programs"])
+    assert len(content["claims"]) == 1
+
+
 def test_gathers_measures_time_and_memory_of_all_programs(tmp_path):
     printed, content = run("gathers", tmp_path)
     programs = {each["program"]: each for each in content["programs"]}
