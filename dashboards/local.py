@@ -78,8 +78,10 @@ class RowMaker:
 
 def vector(tree: Any) -> np.ndarray:
     """The float and complex numbers of a pytree, in a new array."""
-    leaves = [np.ravel(leaf) for leaf in flatten(tree)[0] if np.asarray(leaf).dtype.kind in "fc"]
-    return np.concatenate([np.zeros(0), *leaves])
+    arrays = map(np.asarray, flatten(tree)[0])
+    return np.concatenate(
+        [np.zeros(0), *[np.ravel(each) for each in arrays if each.dtype.kind in "fc"]]
+    )
 
 
 class RunObserver(Observer):
