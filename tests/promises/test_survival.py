@@ -55,12 +55,14 @@ def test_a_worker_that_is_killed_costs_only_time(name, frail, placed):
     assert_survived(name, ["one killed"], frail, placed)
 
 
-@in_short("name", ["graph", "placed", "zip", "loop", "domain", "vjp of a graph"], "zip")
+@in_short("name", ["graph", "placed", "zip", "attached", "loop", "domain", "vjp of a graph"], "zip")
 def test_workers_that_are_all_killed_cost_only_time(name, frail, placed):
     assert_survived(name, ["all killed"], frail, placed)
 
 
-@in_short("name", ["graph", "placed", "loop", "domain", "vjp over placed items"], "placed")
+@in_short(
+    "name", ["graph", "placed", "attached", "loop", "domain", "vjp over placed items"], "placed"
+)
 def test_workers_that_leave_rest_and_join_cost_nothing(name, frail, placed):
     events = ["one retired", "one paused", "one joins", "one restarted"]
     assert_survived(name, events, frail, placed)

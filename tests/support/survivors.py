@@ -132,10 +132,29 @@ def pulled(objective):
     return run
 
 
+def own_term(pair, x):
+    own, item = pair
+    return np.sum(np.sin(item * slowly(x) + own))
+
+
+def descent(items):
+    """Parameters of the items' own that learn where these are."""
+    own = numpy.outer(NUMBERS, V)
+    params = {"x": X.copy(), "own": items.attach(own) if isinstance(items, dg.Shards) else own}
+    step = dg.value_and_grad(lambda x, own: dg.map_sum(own_term, dg.zip(own, items), x), (0, 1))
+    optimiser = dg.optim.Adam(0.1)
+    state = optimiser.init(params)
+    for _ in range(4):
+        _, (of_x, of_own) = step(params["x"], params["own"])
+        optimiser.update(params, {"x": of_x, "own": of_own}, state)
+    return [params["x"], numpy.asarray(params["own"])]
+
+
 PROGRAMS = {  # functions of the items, placed or not, that return arrays in pytrees
     "graph": gradient_of(number),
     "placed": gradient_of(placed_sum),
     "zip": gradient_of(zipped_sum),
+    "attached": descent,
     "loop": gradient_of(loop),
     "hvp of a loop": curvature_of(loop),
     "domain": gradient_of(domain),
