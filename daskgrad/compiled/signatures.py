@@ -38,13 +38,13 @@ def signature_of(layout: Layout) -> Signature | None:
     order = order_of(layout.structure)
     if None in kinds or order is None:
         return None
-    numbers = layout.places
+    first: dict[int, int] = {}  # by the number of a traced array, which may be several arguments
     places = [
         place
-        for place, kind in enumerate(kinds)
+        for place, (kind, number) in enumerate(zip(kinds, layout.places, strict=True))
         if kind
         and kind[0] is not CONSTANT
-        and (numbers[place] is None or numbers[place] not in numbers[:place])
+        and (number is None or first.setdefault(number, place) == place)
     ]
     numbered = tuple(layout.places), tuple(layout.asked)
     key = layout.structure, order, numbered, tuple(kinds)
