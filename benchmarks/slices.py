@@ -21,8 +21,9 @@ what the clock says is beside it. A ratio is the median over the rounds.
 The least of many noisy times is less than the true one of any cut. So the best cut of the even
 rounds, which is the one with the least median there, is compared with "auto" in the odd rounds, and
 the other way round. Where "auto" makes slices that are among the cuts, it is the same program, and
-runs once. All programs of as many rows share their columns, since where arrays lie in memory
-changes times as well.
+runs once. What runs in one process shares its columns, and has a process for each number of rows:
+once malloc has freed larger arrays than a program's own, it keeps memory that this program alone
+would give back after each call, and a call takes half the time.
 
 Claims: "auto" takes at most 1.1 times the best cut's time, in line and placed, for each number of
 rows; 16 slices of 2 x 10^5 rows in line no longer than autograd's, slice by slice; and the leapfrog
@@ -182,18 +183,20 @@ def to_run(mode: str, count: int, cuts: tuple) -> list:
 
 
 @contextlib.contextmanager
-def here(rows: tuple[int, ...], cuts: tuple, of_slices: int, steps: int) -> Iterator[dict]:
-    programs: dict[str, Program] = {}
-    for count in rows:
-        programs[cell(PLAIN, count)] = repeated(by_autograd(count), calls_of(count))
-        for cut in to_run(LINE, count, cuts):
-            programs[cell(LINE, count, cut)] = in_line(count, cut)
-    for cut in (1, 16):
-        programs[cell(LINE, of_slices, cut)] = in_line(of_slices, cut)
-        programs[cell(BY_HAND, of_slices, cut)] = by_hand(of_slices, cut)
-    for count in (of_slices, rows[-1]):
-        programs[leapfrog(count, PLAIN)] = trajectory(posterior(count), steps)
-    yield programs
+def in_one_process(count: int, cuts: tuple) -> Iterator[dict[str, Program]]:
+    programs = {cell(LINE, count, cut): in_line(count, cut) for cut in to_run(LINE, count, cuts)}
+    yield {cell(PLAIN, count): repeated(by_autograd(count), calls_of(count)), **programs}
+
+
+@contextlib.contextmanager
+def slice_by_slice(count: int) -> Iterator[dict[str, Program]]:
+    ways = {LINE: in_line, BY_HAND: by_hand}
+    yield {cell(way, count, cut): run(count, cut) for cut in (1, 16) for way, run in ways.items()}
+
+
+@contextlib.contextmanager
+def steps_in_one_process(count: int, steps: int) -> Iterator[dict[str, Program]]:
+    yield {leapfrog(count, PLAIN): trajectory(posterior(count), steps)}
 
 
 def leapfrog(count: int, peer: str) -> str:
@@ -399,8 +402,14 @@ def main() -> int:
     arguments.rounds = arguments.rounds or (3 if arguments.quick else 16)
     rows, cuts = (ROWS[:1], ("auto", 1, 4)) if arguments.quick else (ROWS, CUTS)
     of_slices, steps = (ROWS[0], 3) if arguments.quick else (OF_SLICES, STEPS)
-    setups = [functools.partial(each, rows, cuts, of_slices, steps) for each in (here, on_two)]
-    with hosted(*setups, functools.partial(on_one, of_slices)) as programs:
+    setups = [
+        *[functools.partial(in_one_process, count, cuts) for count in rows],
+        functools.partial(slice_by_slice, of_slices),
+        *[functools.partial(steps_in_one_process, n, steps) for n in {of_slices, rows[-1]}],
+        functools.partial(on_two, rows, cuts, of_slices, steps),
+        functools.partial(on_one, of_slices),
+    ]
+    with hosted(*setups) as programs:
         found = in_rounds(programs, arguments.rounds, lambda number: number)
     times = {name: [once.result for once in each] for name, each in found.items()}
     times = with_aliases(times, rows, cuts)
