@@ -124,7 +124,7 @@ def test_slices_has_every_cut_in_line_and_placed(tmp_path):
     assert cells | steps | {"autograd, 10000 rows"} <= names
     assert {f"{mode}, 10000 rows, 16 slices" for mode in ("in line", "on one worker")} <= names
     assert all(each["processor seconds"] > 0.0 for each in content["programs"])
-    assert len(content["claims"]) == 5
+    assert len(content["claims"]) == 6
 
 
 @pytest.mark.optional
