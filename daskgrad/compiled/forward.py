@@ -11,8 +11,9 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
+from autograd.builtins import container_take
 from autograd.core import VSpace
-from autograd.numpy import numpy_wrapper
+from autograd.numpy import linalg, numpy_wrapper
 from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vspaces import ArrayVSpace
 
@@ -36,19 +37,9 @@ OPERATORS = {
     anp.less_equal: "<=",
 }
 RAISING = {operator.pow, operator.truediv, operator.floordiv, operator.mod, operator.abs}
-SHAPED = {  # functions other than ufuncs whose values have the same shape for all data
-    *REDUCTIONS,
+BY_SHAPES = {  # functions other than ufuncs whose values' shapes are decided by their operands'
     anp.dot,
-    anp.reshape,
-    anp.ravel,
-    anp.transpose,
-    anp.expand_dims,
-    anp.squeeze,
     anp.where,
-    anp.zeros_like,
-    anp.ones_like,
-    numpy_wrapper._primitive_mean,
-    numpy_wrapper.concatenate_args,
     numpy_wrapper.array_from_args,
     numpy_wrapper._array_from_scalar_or_array,
     VSpace.add,
@@ -57,6 +48,24 @@ SHAPED = {  # functions other than ufuncs whose values have the same shape for a
     np.ndarray.copy,
     call_rule,
     operator.iadd,
+    *PYTHONS_OWN,
+}
+BY_SHAPE = {  # the same, of one operand; the other arguments decide, too
+    *REDUCTIONS,
+    anp.cumsum,
+    anp.reshape,
+    anp.ravel,
+    anp.transpose,
+    anp.expand_dims,
+    anp.sort,
+    anp.squeeze,
+    anp.zeros_like,
+    anp.ones_like,
+    linalg.det,
+    linalg.slogdet,
+    numpy_wrapper._primitive_mean,
+    numpy_wrapper._primitive_std,
+    numpy_wrapper._primitive_var,
 }
 
 
@@ -77,6 +86,8 @@ def shape_check(writer: Writer, step: Step | Guard) -> Line | None:
     if isinstance(step, Guard) or isinstance(step.value, list | tuple) or is_shaped(step):
         return None
     name = writer.name(step)
+    if may_only_raise(step):
+        return Line("", name)
     if type(step.value) in PYTHONS:  # (-8.0) ** 0.5 is complex
         return Line("", f"if type({name}) is not {type(step.value).__name__}: raise Diverged")
     return Line("", f"if np.shape({name}) != {writer.derive(np.shape, step)}: raise Diverged")
@@ -85,9 +96,29 @@ def shape_check(writer: Writer, step: Step | Guard) -> Line | None:
 def is_shaped(step: Step) -> bool:
     if type(step.value) in PYTHONS:
         return step.fun not in RAISING
-    if step.fun in SHAPED or step.fun in PYTHONS_OWN or isinstance(raw(step.fun), np.ufunc):
+    if step.fun in BY_SHAPES or isinstance(raw(step.fun), np.ufunc):
         return True
+    if step.fun in BY_SHAPE:
+        return not holds((step.args[1:], step.kwargs), Step)
+    if step.fun is numpy_wrapper.concatenate_args:
+        return not isinstance(step.args[0], Step)
+    if step.fun is container_take:
+        return is_shaped(step.args[0])
     return step.fun is ArrayBox.__getitem__ and not holds(step.args[1], Step)
+
+
+def may_only_raise(step: Step) -> bool:
+    """Whether a value has the same shape for all data, if these are not an error."""
+    if step.fun in (linalg.cholesky, linalg.inv, linalg.solve):
+        return True
+    return step.fun is ArrayBox.__getitem__ and not holds_mask(step.args[1])
+
+
+def holds_mask(index: Any) -> bool:
+    """Whether an index has data other than integers, whose number of entries may vary."""
+    if isinstance(index, Step):
+        return np.result_type(index.value).kind not in "iu"
+    return isinstance(index, list | tuple) and any(map(holds_mask, index))
 
 
 def text_of(writer: Writer, step: Step) -> str:
@@ -115,7 +146,13 @@ def text_of(writer: Writer, step: Step) -> str:
     return writer.spell_call(function if is_replaced else raw(step.fun), args, kwargs)
 
 
-TEXTS = {same: "{}", np.ndarray.copy: "{}.copy()", operator.getitem: "{}[{}]", call_rule: "{1}"}
+TEXTS = {
+    same: "{}",
+    np.ndarray.copy: "{}.copy()",
+    operator.getitem: "{}[{}]",
+    container_take: "{}[{}]",
+    call_rule: "{1}",
+}
 
 
 def text_of_sum(writer: Writer, step: Step) -> str:

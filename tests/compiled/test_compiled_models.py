@@ -14,7 +14,10 @@ from numpy.testing import assert_array_equal
 from schedulers import SCHEDULERS
 
 import daskgrad as dg
-from daskgrad.compiled import backend
+from daskgrad.compiled import backend, blocks
+from daskgrad.models.model import Call
+from daskgrad.models.tracing import Active
+from daskgrad.sums.block_tasks import Summand, TracedSum
 from daskgrad.values.trees import flatten
 
 X = np.linspace(-1.0, 1.0, 4)
@@ -160,6 +163,86 @@ def test_an_error_of_numpy_within_a_program_is_the_models(synchronous):
     with pytest.raises(np.linalg.LinAlgError) as caught:
         gradient(-np.eye(4), X)
     assert "model 'factor'" in "".join(caught.value.__notes__)
+
+
+DECIDE = {  # what an integer that is data, 0 or 1, decides on
+    "an axis": lambda item, x: np.sum(np.sum(x, axis=item) ** 2) + np.sum(np.cumsum(x, item) ** 2),
+    "a shape": lambda item, x: np.sum(np.reshape(x, (item + 1, -1))[0] ** 2),
+    "where parts are joined": lambda item, x: np.sum(np.concatenate([x, x**2], axis=item)[0] ** 2),
+    "where an axis is": lambda item, x: np.sum((np.expand_dims(x, item) + x) ** 2),
+    "an index": lambda item, x: np.sum(x[item] ** 2) * np.sum(x[item, 1:]),
+    "a mask": lambda item, x: np.sum(x[(np.arange(4) * item) < 2] ** 2),
+}
+
+
+@pytest.mark.parametrize("columns", [3, 4])
+@pytest.mark.parametrize("name", DECIDE)
+def test_shapes_that_data_decides_on(name, columns, synchronous):
+    items = [np.int64(number) for number in [0] * 8 + [1, 0] * 4]
+    x = np.random.default_rng(0).normal(size=(4, columns))
+    objectives = both(lambda c, x: dg.map_sum(dg.delayed(DECIDE[name], compile=c), items, x))
+    found, expected = map(dg.value_and_grad, objectives)
+    for number in range(4):
+        assert_same(found(x + number), expected(x + number))
+
+
+USELESS = {  # calls whose values nobody needs, with data for which they are errors
+    "an index": (lambda item, x: x[item], np.array([0, 3]), np.array([0, 4]), IndexError),
+    "a root": (
+        lambda item, x: np.linalg.cholesky(item + np.diag(x**2)),
+        np.eye(4),
+        -9.0 * np.eye(4),
+        np.linalg.LinAlgError,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", USELESS)
+def test_an_error_of_a_call_whose_value_nobody_needs(name, synchronous):
+    call, usual, wrong, error = USELESS[name]
+
+    def fun(item, x):
+        call(item, x)
+        return np.sum(x**2)
+
+    gradient = dg.grad(lambda x, items: dg.map_sum(dg.delayed(fun, compile=True), items, x))
+    for _ in range(4):
+        assert_array_equal(gradient(X, [usual] * 8), 16.0 * X)
+    with pytest.raises(error):
+        gradient(X, [usual, wrong])
+
+
+FACTOR = 2.0
+
+
+def test_what_changes_between_blocks_of_a_sum_is_noticed(monkeypatch):
+    """The programs that one block has found serve the next ones of the sum."""
+
+    def scaled_term(item, x):
+        return np.sum(np.sin(item * x)) * FACTOR
+
+    model = dg.delayed(scaled_term, compile=True)
+    gradient = dg.grad(lambda x: dg.map_sum(model, ITEMS, x))
+    for _ in range(3):
+        gradient(X)
+    leaves, structure = flatten(((None, None), {}))
+    call = Call(tuple(leaves), structure, ((0, 0), (1, 1)))
+    summed = TracedSum(model.model, Summand(call, (Active(1, False),)), [X])
+    made = itertools.count()
+    monkeypatch.setattr(blocks.Group, "__init__", counted(blocks.Group.__init__, made))
+    first, second = [summed.capture(start, ITEMS[:8]).value for start in (0, 8)]
+    assert first == second
+    assert next(made) == 1
+    monkeypatch.setitem(globals(), "FACTOR", 4.0)
+    assert summed.capture(16, ITEMS[:8]).value == 2.0 * first
+
+
+def counted(fun, count):
+    def counting(*args):
+        next(count)
+        return fun(*args)
+
+    return counting
 
 
 def test_threads_share_programs(quick_switches):

@@ -30,6 +30,11 @@ MODELS = {
     "mean": lambda x: np.mean(x, axis=0) / np.mean(x),
     "norm": lambda x: np.linalg.norm(x) * np.linalg.norm(x[1]),
     "logsumexp": lambda x: special.logsumexp(x, axis=1) + special.logsumexp(x),
+    "logsumexp of vectors": lambda x: (
+        special.logsumexp(x[0]) * special.logsumexp(x[:, 1], axis=-1)
+        + special.logsumexp(x[2], keepdims=True)
+        - special.logsumexp(x[:1, 0])
+    ),
     "logpdf": lambda x: stats.norm.logpdf(x[0], x[1], x[2]) + stats.norm.logpdf(x[3], x[0, 0], 2.0),
     "clip": lambda x: np.clip(x, -1.0, 1.0) + np.clip(x, 0, 1),
     "where": lambda x: np.where(x > 0.0, x, x**2) / x,
