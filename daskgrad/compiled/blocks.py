@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from daskgrad.backends.traced_call import TracedBlock
+from daskgrad.compiled.programs import Entry
 from daskgrad.compiled.signatures import (
     Signature,
     kind_of_leaf,
@@ -13,52 +14,99 @@ from daskgrad.compiled.signatures import (
     signature_of,
     without_size,
 )
+from daskgrad.compiled.watch import Watch
 from daskgrad.values.trees import LEAF, flatten, unflatten
 
 AT_A_TIME = 32  # results that are held
 
 Result = tuple[Any, Sequence[Any]]  # a value, and its gradient
+Flat = list[tuple[list[Any], Any]]  # the leaves and the structure of each field of an item
+Kind = tuple[tuple[Any, ...], ...]  # what items have in common that one program serves
 
 
 def trace_block(block: TracedBlock) -> Iterator[list[Result | None]]:
     """The values and gradients of runs of items (see ``backends.protocol``)."""
-    groups: dict[Hashable, Group] = {}
-    entries: dict[Hashable, tuple[Group, Any]] = {}
+    items = block.kept.get(Items)
+    if items is None or not items.are_current:
+        items = block.kept[Items] = Items()
     for start in range(0, block.count, AT_A_TIME):
         stop = min(start + AT_A_TIME, block.count)
-        if any([group.is_impure for group in groups.values()]):
+        if items.are_impure:
             yield [None] * (stop - start)
-            continue
-        results = []
-        for number in range(start, stop):
-            leaves, kind = leaves_of_item([field[number] for field in block.fields])
-            found = entries.get(kind)
-            if found is None:
-                family = tuple([(*field[:2], *map(without_size, field[2:])) for field in kind])
-                group = groups.get(family)
-                if group is None or not group.serves_sizes:
-                    group = groups[family] = Group(block, number, kind)
-                found = entries[kind] = group, group.entry(kind)
-            group, entry = found
-            results.append(group.result(entry, leaves))
-        yield results
+        else:
+            yield [items.result(block, number) for number in range(start, stop)]
 
 
-def leaves_of_item(item: Sequence[Any]) -> tuple[list[list[Any]], tuple]:
-    """The leaves of an item's fields, and what items have in common that one program serves."""
-    flat = [flatten(field) for field in item]
-    kinds = [
-        (structure, order_within(structure), *map(kind_of_leaf, leaves))
-        for leaves, structure in flat
-    ]
-    return [leaves for leaves, _ in flat], tuple(kinds)
+class Items:
+    """What is known of the items of a sum: the programs for each kind of them."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Kind, Group] = {}
+        self._found: dict[Hashable, tuple[Group, Entry | None]] = {}
+        self._have_order = False  # of keys in dicts
+
+    @property
+    def are_current(self) -> bool:
+        """Whether nothing has changed to which the model refers."""
+        return all([group.is_current for group in list(self._groups.values())[:1]])
+
+    @property
+    def are_impure(self) -> bool:
+        """Whether no call of the model is compiled."""
+        return any([group.is_impure for group in list(self._groups.values())[:1]])
+
+    def result(self, block: TracedBlock, number: int) -> Result | None:
+        """Value and gradient of an item, or ``None`` if it is to be traced."""
+        flat = [flatten(field[number]) for field in block.fields]
+        key = kind_of_item(flat) if self._have_order else memory_of_item(flat)
+        found = self._found.get(key)
+        if found is None:
+            found = self._find(block, number, flat, key)
+        group, entry = found
+        return group.result(entry, flat)
+
+    def _find(
+        self, block: TracedBlock, number: int, flat: Flat, key: Hashable
+    ) -> tuple["Group", Entry | None]:
+        kind = kind_of_item(flat)
+        if any([order for _, order, *_ in kind]):
+            self._have_order, key = True, kind
+        family = tuple([(*field[:2], *map(without_size, field[2:])) for field in kind])
+        group = self._groups.get(family)
+        if group is None or not group.serves_sizes:
+            group = self._groups[family] = Group(block, number, kind)
+        found = self._found[key] = group, group.entry(kind)
+        return found
+
+
+def kind_of_item(flat: Flat) -> Kind:
+    return tuple(
+        [
+            (structure, order_within(structure), *map(kind_of_leaf, leaves))
+            for leaves, structure in flat
+        ]
+    )
+
+
+def memory_of_item(flat: Flat) -> tuple:
+    """The same where no dict has an order, in less time: strides tell more kinds apart."""
+    return tuple(
+        [
+            (leaf.shape, leaf.dtype, leaf.strides)
+            if type(leaf) is np.ndarray
+            else kind_of_leaf(leaf)
+            for leaves, structure in flat
+            for leaf in leaves
+        ]
+        + [structure for _, structure in flat]
+    )
 
 
 class Group:
     """The items that differ in sizes alone: the inputs that they share, and where their own leaves
     go."""
 
-    def __init__(self, block: TracedBlock, number: int, kind: Sequence[Sequence[Any]]):
+    def __init__(self, block: TracedBlock, number: int, kind: Kind):
         call, arrays = block.call(number)
         layout = call.layout()
         self._fun = call.fun
@@ -73,13 +121,18 @@ class Group:
         at = {place: number for number, place in enumerate(places)}
         self._own = [(at[each[0]], *each[1:]) for each in self._leaves if each[0] in at]
         self.serves_sizes = self._signature_for(kind) == self._signature
+        self._watch: Watch | None = None  # until the programs are asked for
+
+    @property
+    def is_current(self) -> bool:
+        watch = self._watch
+        return watch is not None and watch is self._fun.programs.watch and not watch.has_changed()
 
     @property
     def is_impure(self) -> bool:
-        """Whether no call of the model is compiled."""
         return self._fun.programs.impurity is not None
 
-    def _signature_for(self, kind: Sequence[Sequence[Any]]) -> Signature | None:
+    def _signature_for(self, kind: Kind) -> Signature | None:
         if self._signature is None:
             return None
         *others, kinds = self._signature.key
@@ -87,18 +140,23 @@ class Group:
         kinds = [of_leaves.get(place, each) for place, each in enumerate(kinds)]
         return self._signature._replace(key=(*others, tuple(kinds)))
 
-    def entry(self, kind: Sequence[Sequence[Any]]) -> Any:
+    def entry(self, kind: Kind) -> Entry | None:
         """The programs for items of a kind."""
         signature = self._signature_for(kind) if self.serves_sizes else self._signature
-        return signature and self._fun.programs.entry(self._fun.fun, signature)
+        programs = self._fun.programs
+        if self._watch is not None:  # and nothing has changed since the block began
+            return programs.known_entry(self._fun.fun, signature)
+        found = programs.entry(self._fun.fun, signature)
+        self._watch = programs.watch
+        return found
 
-    def result(self, entry: Any, leaves: Sequence[Sequence[Any]]) -> Result | None:
+    def result(self, entry: Entry | None, flat: Flat) -> Result | None:
         """Value and gradient of an item, or ``None`` if it is to be traced."""
-        if entry is None or entry.refusal or entry.is_due or not entry.ways:
+        if entry is None or not entry.ways or entry.refusal or entry.is_due:
             return None
         inputs = self._inputs.copy()
         for at, field, leaf in self._own:
-            inputs[at] = leaves[field][leaf]
+            inputs[at] = flat[field][0][leaf]
         found = entry.run(inputs)
         if found is None or type(found[1][0]) is not np.float64 or len(found[1]) > 1:
             return None

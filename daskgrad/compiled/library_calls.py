@@ -13,6 +13,8 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.numpy import linalg, numpy_wrapper
 from autograd.tracer import trace_primitives_map
+from numpy.linalg import LinAlgError
+from numpy.linalg import _umath_linalg as kernels  # what np.linalg calls
 
 from daskgrad.backends.autograd.rules.known import import_after
 from daskgrad.backends.autograd.rules.norms import flat_at_zero
@@ -299,7 +301,7 @@ def solution(call: Pulled) -> Sequence[Any] | None:
 @adjoint(linalg.slogdet)
 def log_of_determinant(call: Pulled) -> Sequence[Any] | None:
     matrix = call.keep(f"{call.writer.name(regular)}({call.arg(0)}, {call.ans}[0])")
-    return [f"{call.g} * np.linalg.inv({matrix}).T"]
+    return [f"{call.g} * {written(call, inverted, matrix)}.T"]
 
 
 @of_c_order(linalg.det)
@@ -307,7 +309,7 @@ def determinant(call: Pulled) -> Sequence[Any] | None:
     if not (has_matrix(call.step) and call.step.value):
         return None
     matrix = call.keep(f"{call.writer.name(regular)}({call.arg(0)}, {call.ans})")
-    return [f"{call.full()} * {call.ans} * np.linalg.inv({matrix}).T"]
+    return [f"{call.full()} * {call.ans} * {written(call, inverted, matrix)}.T"]
 
 
 def regular(matrix: np.ndarray, det: float) -> np.ndarray:
@@ -317,9 +319,27 @@ def regular(matrix: np.ndarray, det: float) -> np.ndarray:
     return matrix
 
 
+def raise_singular(*_: Any) -> None:
+    raise LinAlgError("Singular matrix")
+
+
+@np.errstate(call=raise_singular, invalid="call", over="ignore", divide="ignore", under="ignore")
+def inverted(matrix: np.ndarray) -> np.ndarray:
+    return kernels.inv(matrix)
+
+
 def has_matrix(step: Step) -> bool:
     matrix = value_of(step.args[0])
-    return type(matrix) is np.ndarray and is_double(matrix) and matrix.ndim == 2
+    is_alone = len(step.args) == 1 and not step.kwargs
+    return is_alone and type(matrix) is np.ndarray and is_double(matrix) and matrix.ndim == 2
+
+
+def log_determinant(matrix: np.ndarray) -> tuple[Any, Any]:
+    return kernels.slogdet(matrix)
+
+
+REPLACED[linalg.slogdet] = has_matrix, log_determinant
+REPLACED[linalg.inv] = has_matrix, inverted
 
 
 ENTRIES[linalg.slogdet] = 1, lambda step: has_matrix(step) and bool(step.value[0])

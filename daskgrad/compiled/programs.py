@@ -42,7 +42,7 @@ class Programs:
 
     def __init__(self, is_vouched: bool = True) -> None:
         self._is_vouched = is_vouched
-        self._watch: Watch | None = None
+        self.watch: Watch | None = None  # of what the model refers to, from the first call on
         self._entries: dict[Any, Entry] = {}
         self._families: dict[Any, Family] = {}
         self.impurity: str | None = None
@@ -54,7 +54,7 @@ class Programs:
     ) -> Shortcuts | None:
         """Those of the programs, if nothing has changed to which the function refers; the last
         entry of ``key`` tells those apart for which other leaves are ``asked``."""
-        if self._watch is None or self._watch.has_changed():
+        if self.watch is None or self.watch.has_changed():
             return None
         found = self._shortcuts.get(key)
         return found or self._shortcuts.setdefault(key, Shortcuts(self, *key[:3], asked))
@@ -76,10 +76,14 @@ class Programs:
     def entry(self, fun: Callable, signature: Signature | None) -> "Entry | None":
         """The programs for a signature; those that were made before something changed to which
         the function refers are dropped."""
-        if self._watch is None or self._watch.has_changed():
-            self._watch, self._entries, self._families = Watch(pushed_function(fun)), {}, {}
+        if self.watch is None or self.watch.has_changed():
+            self.watch, self._entries, self._families = Watch(pushed_function(fun)), {}, {}
             self._shortcuts = {}
             self.impurity = None if self._is_vouched else impurity_of(pushed_function(fun))
+        return self.known_entry(fun, signature)
+
+    def known_entry(self, fun: Callable, signature: Signature | None) -> "Entry | None":
+        """The same where it is known that nothing has changed."""
         if signature is None or self.impurity is not None:
             return None
         entry = self._entries.get(signature.key)
@@ -108,8 +112,8 @@ class Programs:
         key = family_of(signature.key)
         family = self._families.get(key)
         if family is None:
-            assert self._watch is not None
-            family = Family(function_name(pushed_function(fun)), self._watch, self._is_vouched)
+            assert self.watch is not None
+            family = Family(function_name(pushed_function(fun)), self.watch, self._is_vouched)
             if not self._is_vouched:
                 family.refusal = impurity_of_containers(signature.structure)
             self._families[key] = family

@@ -1,6 +1,7 @@
 """Signatures: which calls one program serves."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +14,6 @@ NUMBERS = (float, complex, np.generic)
 CONSTANT = "constant"
 STATIC = (bool, int, str, bytes, type(None))
 MOST_STRUCTURES = 1024
-
-_have_order: dict[Any, bool] = {}
 
 
 class Signature(NamedTuple):
@@ -69,21 +68,20 @@ def without_size(kind: tuple | None) -> tuple | None:
 def order_of(structure: Any) -> bytes | None:
     """Tells structures of arguments apart that are equal but for the order of a dict's keys; None
     if that cannot be told."""
-    if structure.child(1).num_leaves < 2:
-        return order_within(structure.child(0))
-    return exactly(structure)
+    return exactly(structure) if call_has_order(structure) else b""
 
 
 def order_within(structure: Any) -> bytes | None:
     """The same of any structure; nothing for arrays in lists and tuples, as most are."""
-    has_order = _have_order.get(structure)
-    if has_order is None:
-        if len(_have_order) >= MOST_STRUCTURES:
-            _have_order.clear()
-        has_order = _have_order[structure] = has_keys(structure)
-    return exactly(structure) if has_order else b""
+    return exactly(structure) if has_keys(structure) else b""
 
 
+@lru_cache(MOST_STRUCTURES)
+def call_has_order(structure: Any) -> bool:
+    return structure.child(1).num_leaves > 1 or has_keys(structure.child(0))
+
+
+@lru_cache(MOST_STRUCTURES)
 def has_keys(structure: Any) -> bool:
     """Whether there may be a dict within."""
     kind = structure.type

@@ -8,12 +8,15 @@ from autograd.scipy import special
 
 from daskgrad.backends.autograd.rules.reductions import kept_shape
 from daskgrad.compiled.adjoints import REPLACED
+from daskgrad.compiled.forward import BY_SHAPE
 from daskgrad.compiled.library_calls import axis_of, by_answer, is_array, of_c_order
 from daskgrad.compiled.lines import value_of
 from daskgrad.compiled.steps import Step
 
 
 def pull_logsumexp(g: Any, ans: Any, x: np.ndarray, axis: int | None) -> np.ndarray:
+    if x.ndim == 1:
+        return (g + 0.0) * np.exp(x - (ans + 0.0))
     shape = kept_shape(x.shape, axis)
     return (g.reshape(shape) + 0.0) * np.exp(x - (ans.reshape(shape) + 0.0))
 
@@ -23,6 +26,8 @@ of_c_order(special.logsumexp)(by_answer(pull_logsumexp))
 
 def logsumexp(a: np.ndarray, axis: int | None = None, keepdims: bool = False) -> Any:
     """SciPy's formula for real arrays, of finite numbers and without weights."""
+    if a.ndim == 1 and not keepdims:
+        return logsumexp_of_vector(a)
     given = axis
     axes = tuple(range(a.ndim)) if axis is None else axis
     most = np.maximum.reduce(a, axis=axes, keepdims=True)
@@ -37,9 +42,22 @@ def logsumexp(a: np.ndarray, axis: int | None = None, keepdims: bool = False) ->
     return out if keepdims else out.squeeze(axis=axes)[()]
 
 
+def logsumexp_of_vector(a: np.ndarray) -> np.float64:
+    most = np.maximum.reduce(a)
+    if not np.isfinite(most):
+        return scipy.special.logsumexp(a)
+    is_most = a == most
+    rest = a - most
+    np.exp(rest, rest)
+    rest[is_most] = 0.0
+    count = np.float64(np.count_nonzero(is_most))
+    return np.log1p(np.add.reduce(rest) / count) + np.log(count) + most
+
+
 def is_sum_of_array(step: Step) -> bool:
     x = value_of(step.args[0])
     return axis_of(step, "keepdims") != "other" and is_array(x) and x.size > 0
 
 
 REPLACED[special.logsumexp] = is_sum_of_array, logsumexp
+BY_SHAPE.add(special.logsumexp)

@@ -17,7 +17,7 @@ from daskgrad.values.cotangents import Leaves, Seed
 from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import fingerprint
 from daskgrad.values.memory import row_major
-from daskgrad.values.protection import read_only_leaf, release_view
+from daskgrad.values.protection import protect, read_only_leaf, release_view
 from daskgrad.values.trees import flatten, unflatten
 
 
@@ -72,6 +72,7 @@ class Tracer:
         self._asked: Sequence[int] = ()
         if [each for each in active if each.asked]:
             self._asked = self._arrays_asked(active)
+        self._numbers: dict[Any, tuple[int | None, ...]] = {}  # by the structure of arguments
         load(model)
         self.fun = registry.prepare(self._backend, model.fun)
 
@@ -85,6 +86,7 @@ class Tracer:
         other._places = [*places, *[place + len(leaves) for place in self._places]]
         other._arrays = [other._primals[place] for place in other._places]
         other._asked = [n + len(places) for n in self._asked]
+        other._numbers = {}
         return other
 
     def _arrays_asked(self, active: Sequence[Active]) -> list[int]:
@@ -165,8 +167,12 @@ class Tracer:
 
     def layout(self, inputs: Sequence[Any]) -> Layout:
         """The arguments of the call on ``inputs``, flattened."""
-        leaves, structure = flatten(self._call.arguments_of_run(inputs, self._are_writeable))
-        return Layout(leaves, structure, self._numbers_of_arrays(inputs), self._asked)
+        leaves, structure = flatten(self._call.arguments(inputs))
+        leaves = protect(leaves, self._are_writeable)
+        numbers = self._numbers.get(structure)
+        if numbers is None:  # what fills an argument has as many leaves wherever they are equal
+            numbers = self._numbers[structure] = self._numbers_of_arrays(inputs)
+        return Layout(leaves, structure, numbers, self._asked)
 
     def _numbers_of_arrays(self, inputs: Sequence[Any]) -> tuple[int | None, ...]:
         """For each leaf of the arguments, the number of the traced array that it is, or None."""
