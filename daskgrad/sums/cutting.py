@@ -10,7 +10,7 @@ import optree
 from daskgrad.values.descriptions import describe, is_integer
 from daskgrad.values.memory import require_room, row_major
 from daskgrad.values.summation import power_of_two
-from daskgrad.values.trees import flatten
+from daskgrad.values.trees import flatten, usual_leaves
 from daskgrad.values.tuples import columns_of
 
 BLOCKS = 32  # how many blocks an automatic grainsize makes of a long list, at the least
@@ -54,12 +54,11 @@ def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
         raise ValueError(f"{argument} is empty, and an empty sum has no shape; sum at least one")
     if isinstance(items, np.ndarray):
         return items
-    if not hold_arrays(items):
-        return list(items)
-    return [  # most are arrays as NumPy makes them
-        item if type(item) is np.ndarray and item.flags.carray else in_row_order(item)
-        for item in items
-    ]
+    leaves = usual_leaves(items)
+    if leaves is not None:  # arrays are as NumPy makes them, mostly
+        if all([type(leaf) is not np.ndarray or leaf.flags.carray for leaf in leaves]):
+            return list(items)
+    return list(map(in_row_order, items)) if hold_arrays(items) else list(items)
 
 
 def as_block(items: Any) -> Sequence[Any] | np.ndarray:

@@ -21,7 +21,7 @@ from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe
 from daskgrad.values.elsewhere import Elsewhere, brought_here
 from daskgrad.values.memory import row_major
-from daskgrad.values.trees import LEAF_TYPES, flatten
+from daskgrad.values.trees import flatten, usual_leaves
 from daskgrad.values.tuples import as_slice
 
 
@@ -228,7 +228,7 @@ def as_source(items: Any, argument: str, slices: bool) -> Source:
         return PartitionSource(items)
     require_sequence(items, argument)
     items = as_items(items, argument)
-    are_plain = isinstance(items, np.ndarray) or LEAF_TYPES.issuperset(map(type, items))
+    are_plain = isinstance(items, np.ndarray) or usual_leaves(items) is not None
     if are_plain or not any(map(holds_node, items)):
         return Source(items)
     return NodeSource(items) if any(map(needs_node, items)) else ComputedSource(items)

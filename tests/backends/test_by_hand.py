@@ -1,5 +1,7 @@
 """Models that bring their own gradient: everywhere where models work."""
 
+from typing import NamedTuple
+
 import dask
 import numpy as np
 import pytest
@@ -58,6 +60,11 @@ def tree_plain(p, scale=1.0):
     return scale * (np.sum(p["w"] ** 2) + p["b"] ** 3)
 
 
+class Pair(NamedTuple):
+    row: np.ndarray
+    weight: int
+
+
 def of_pair(pair, x):
     row, weight = pair
     return weight * np.dot(row, x), (None, weight * row)
@@ -101,6 +108,22 @@ PROGRAMS = {  # of models by name, and of arguments
     "a mean": (lambda m, x: dg.map_mean(m["term"], ITEMS, x), X),
     "slices": (lambda m, x: dg.reduce_sum(m["slice_sum"], ROWS, x, grainsize=8), X),
     "a zip": (lambda m, x: dg.map_sum(m["of_pair"], dg.zip(ROWS, list(ROWS[:, 0])), x), X),
+    "pairs": (
+        lambda m, x: dg.map_sum(m["of_pair"], list(zip(ITEMS, ROWS[:, 0], strict=True)), x),
+        X,
+    ),
+    "named pairs": (
+        lambda m, x: dg.map_sum(m["of_pair"], [Pair(x, n) for n, x in enumerate(ITEMS)], x),
+        X,
+    ),
+    "pairs in Fortran order": (
+        lambda m, x: dg.map_sum(m["of_pair"], [(row, 2.0) for row in ROWS.T.copy().T], x),
+        X,
+    ),
+    "pairs and lists": (
+        lambda m, x: dg.map_sum(m["of_pair"], [(ITEMS[0], 2), [ITEMS[1], 3.0]] * 4, x),
+        X,
+    ),
     "parameters of each item": (lambda m, x: dg.map_sum(m["scaled"], x, x), X),
     "items that are differentiated": (
         lambda m, x: dg.map_sum(m["scaled"], [x[0], x[1], 0.5], x),
@@ -310,14 +333,17 @@ def test_the_item_is_named(synchronous):
 
 def test_writing_into_an_argument_is_an_error(synchronous):
     def writes(item, x):
-        item[0] = 1.0
+        row = item if isinstance(item, np.ndarray) else item.row
+        row[0] = 1.0
         return np.sum(x), (None, np.ones(4))
 
     model = dg.delayed(writes, gradient=True)
+    pairs = [Pair(item, 1) for item in ITEMS]
     with dask.config.set({"daskgrad.inline.seconds": 60}):
         for ask in (
             lambda: dg.grad(lambda x: dg.map_sum(model, ITEMS, x))(X),
             lambda: dg.grad(lambda x: dg.map_sum(model, ROWS, x))(X),
+            lambda: dg.grad(lambda x: dg.map_sum(model, pairs, x))(X),
             lambda: dg.grad(lambda x: model(X, x))(X),
         ):
             with pytest.raises(ValueError, match="read-only") as caught:

@@ -2,12 +2,13 @@
 
 import itertools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from operator import is_
 from typing import Any
 
 import numpy as np
 from numpy import float64, ndarray
 
-from daskgrad.backends.by_hand.gradients import Wanted
+from daskgrad.backends.by_hand.gradients import Wanted, is_leaf
 from daskgrad.backends.by_hand.reverse import evaluate
 from daskgrad.backends.traced_call import SIDE_BY_SIDE, TermRun, TracedBlock
 from daskgrad.values.protection import BARE, protect, read_only_leaf
@@ -23,8 +24,9 @@ def trace_block(block: TracedBlock) -> Iterator[list[Result | None] | TermRun]:
     groups: dict[Hashable, Group] = block.kept
     for start in range(0, block.count, AT_A_TIME):
         fields = [field[start : start + AT_A_TIME] for field in block.fields]
-        if all(map(are_leaves, fields)):
-            group = group_of((LEAF,) * len(fields), block, start, groups)
+        shared = tuple(map(shared_structure, fields))
+        if None not in shared:
+            group = group_of(shared, block, start, groups)
             if group.is_plain:
                 yield group.run(fields)
                 continue
@@ -37,8 +39,17 @@ def trace_block(block: TracedBlock) -> Iterator[list[Result | None] | TermRun]:
         yield results
 
 
-def are_leaves(field: Sequence[Any]) -> bool:
-    return isinstance(field, np.ndarray) or LEAF_TYPES.issuperset(map(type, field))
+def shared_structure(field: Sequence[Any]) -> Any:
+    """The structure of all items, if they are leaves, or tuples of one class of leaves."""
+    if isinstance(field, np.ndarray) or LEAF_TYPES.issuperset(map(type, field)):
+        return LEAF
+    kind, *others = set(map(type, field))
+    if others or not issubclass(kind, tuple) or len(set(map(len, field))) > 1:
+        return None
+    leaves, structure = flatten(field[0])
+    is_flat = structure.type is kind and all(map(is_, leaves, field[0]))
+    are_leaves = LEAF_TYPES.issuperset(map(type, itertools.chain.from_iterable(field)))
+    return structure if is_flat and are_leaves and len(leaves) == len(field[0]) else None
 
 
 def group_of(
@@ -53,7 +64,8 @@ def group_of(
 class Group:
     """The items of one kind: the arguments that they share, and where their own leaves go.
 
-    ``is_plain``: the arguments are numbers and arrays, and so is what is differentiated.
+    ``is_plain``: the arguments are numbers, arrays and whole items, and what is differentiated is
+    a number or array.
     """
 
     def __init__(self, block: TracedBlock, number: int):
@@ -73,10 +85,32 @@ class Group:
         self._leaves = layout.leaves
         self._structure = layout.structure
         self._are_leaves = layout.structure == flatten(((0.0,) * len(layout.leaves), {}))[1]
+        self._given = self._arguments()
         self._wanted = Wanted(call.fun, layout.structure, layout.places)
         are_known = (BARE | {np.ndarray}).issuperset(map(type, layout.leaves))
         nbytes = sum([np.asarray(array).nbytes for array in self._arrays])
-        self.is_plain = self._are_leaves and are_known and nbytes <= SIDE_BY_SIDE
+        self.is_plain = self._given is not None and are_known and nbytes <= SIDE_BY_SIDE
+
+    def _arguments(self) -> list[tuple[Any, int | None]] | None:
+        """For each argument the leaf that all calls share, or the number of the field that it is;
+        None if one is neither."""
+        positional, named = self._structure.children()
+        if named.num_leaves:
+            return None
+        origins = {place: origin for place, *origin in self._own}
+        found: list[tuple[Any, int | None]] = []
+        place = 0
+        for part in positional.children():
+            own = [origins.get(n) for n in range(place, place + part.num_leaves)]
+            field = own[0][0] if own and own[0] else None
+            if field is not None and own == [[field, n] for n in range(part.num_leaves)]:
+                found.append((None, field))
+            elif own == [None] and is_leaf(part):
+                found.append((self._leaves[place], None))
+            else:
+                return None
+            place += part.num_leaves
+        return found
 
     def result(self, fields: Sequence[Sequence[Any]]) -> Result | None:
         """Value and gradient of an item, or ``None`` if it is to be traced."""
@@ -91,9 +125,11 @@ class Group:
 
     def run(self, fields: Sequence[Sequence[Any]]) -> TermRun | list[Result | None]:
         """Values and gradients of consecutive items that are numbers or arrays."""
-        streams: list[Any] = list(map(itertools.repeat, self._leaves))
-        for place, field, _ in self._own:
-            streams[place] = read_only_items(fields[field])
+        assert self._given is not None
+        streams: list[Any] = [
+            itertools.repeat(leaf) if field is None else read_only_items(fields[field])
+            for leaf, field in self._given
+        ]
         shapes = [(len(fields[0]), *np.shape(array)) for array in self._arrays]
         rows = [np.empty(s, a.dtype) for s, a in zip(shapes, self._arrays, strict=True)]
         values = self._fill(rows, zip(*streams, strict=False))
@@ -127,6 +163,11 @@ class Group:
 def read_only_items(items: Sequence[Any]) -> list[Any]:
     """The items as a model may have them; the rows of an array are protected with it."""
     kinds = set(map(type, items))
+    if any([issubclass(kind, tuple) for kind in kinds]):
+        (kind,) = kinds
+        columns = list(map(read_only_items, zip(*items, strict=True)))
+        rows = zip(*columns, strict=True)
+        return list(rows) if kind is tuple else list(itertools.starmap(kind, rows))
     if isinstance(items, np.ndarray) or np.ndarray not in kinds:
         return list(items)
     if len(kinds) > 1:
