@@ -1,6 +1,6 @@
 """Screenshots: pictures of the pages and of a report, of a small fit on a cluster.
 
-    python dashboards/screenshots.py FOLDER [--width 1000] [--scheme light]
+    python docs/screenshots.py FOLDER [--width 1000] [--scheme light]
 
 It needs Playwright (``pip install playwright``) and the Chromium of the system. ``docs/pictures``
 has those that the documents show.
