@@ -18,8 +18,19 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 numpydoc_show_class_members = False
 autosummary_generate = True
+templates_path = ["_templates"]
+autosummary_context = {  # members of public classes that other modules of the package use
+    "internal": [
+        *("__init__", "get_metadata_routing"),
+        *("argument", "is_first_order", "kind", "pullback", "push", "rules", "run"),  # custom_vjp
+        *("are_tuples", "array_valued", "cut_for", "holdings", "is_on", "is_remote"),  # Shards
+        *("plan", "references", "restore", "slice_size", "starts"),
+        *("arrays", "expand", "is_asked", "view", "with_values", "layout"),  # Rows, Grid
+        *("counts_steps", "rule", "slots"),  # optimisers
+    ]
+}
 autodoc_typehints = "none"  # docstrings say what arguments are
-copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
 html_theme = "pydata_sphinx_theme"
