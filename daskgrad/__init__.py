@@ -58,7 +58,7 @@ spilling.install()
 plain_calls.install()  # plain NumPy's functions take autograd's boxes
 trace_numbers.install()  # makes autograd's traces safe in threads
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 ON_DEMAND = {  # what is loaded when it is first used, and the modules that define it
     "adapters": "daskgrad.adapters",
