@@ -49,7 +49,8 @@ def visualize(
 
     Returns
     -------
-    A ``graphviz.Digraph``, which notebooks show; ``.source`` is its text.
+    graphviz.Digraph
+        A ``graphviz.Digraph``, which notebooks show; ``.source`` is its text.
 
     Raises
     ------

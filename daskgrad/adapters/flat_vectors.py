@@ -60,8 +60,9 @@ def flat(fun: Callable, tree: Any) -> tuple[Flat, np.ndarray, Callable[[np.ndarr
 
     Returns
     -------
-    The function, which returns value and gradient, and has ``hessp`` and ``bounds``; the point as a
-    vector of double precision; and the function that makes a pytree of a vector.
+    tuple
+        The function, which returns value and gradient, and has ``hessp`` and ``bounds``; the point
+        as a vector of double precision; and the function that makes a pytree of a vector.
 
     Raises
     ------

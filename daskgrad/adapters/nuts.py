@@ -56,12 +56,13 @@ def sample(
 
     Returns
     -------
-    ArviZ's ``InferenceData``. A parameter has the name of its path in the pytree: ``"mu"``,
-    ``"school.mean"``.
+    InferenceData
+        ArviZ's ``InferenceData``. A parameter has the name of its path in the pytree: ``"mu"``,
+        ``"school.mean"``.
 
-    Chains call the density at the same time, and use the client that is active here. An error of a
-    model ends the sampling, and is raised; values that are not finite count as a divergence. An
-    interrupt ends it, and returns what has been drawn.
+        Chains call the density at the same time, and use the client that is active here. An error
+        of a model ends the sampling, and is raised; values that are not finite count as a
+        divergence. An interrupt ends it, and returns what has been drawn.
     """
     name = require_differentiable(log_density, 0, "adapters.sample")
     nutpie = imported("nutpie", "nutpie", "the sampler is nutpie's")

@@ -27,12 +27,13 @@ def as_pytensor(fun: Callable) -> Callable:
 
     Returns
     -------
-    A function of as many tensor variables, which returns a scalar variable. Value and gradient are
-    of one forward pass, and are both computed wherever the value is: samplers need both. The
-    gradient cannot be differentiated again: that is an error of PyTensor's.
+    function
+        A function of as many tensor variables, which returns a scalar variable. Value and gradient
+        are of one forward pass, and are both computed wherever the value is: samplers need both.
+        The gradient cannot be differentiated again: that is an error of PyTensor's.
 
-    It may be called from any thread, and uses the client that is active where ``as_pytensor`` is
-    called; so does ``fun``, which is not sent to other processes.
+        It may be called from any thread, and uses the client that is active where ``as_pytensor``
+        is called; so does ``fun``, which is not sent to other processes.
     """
     name = require_differentiable(fun, 0, "adapters.as_pytensor")
     imported("pytensor", "pymc", "its variables are PyTensor's")

@@ -89,8 +89,9 @@ def flat_residuals(
 
     Returns
     -------
-    The function of vectors, with the methods ``jacobian`` and ``operator``; the point as a vector;
-    and the function that makes a pytree of a vector. Errors are those of ``flat``.
+    tuple
+        The function of vectors, with the methods ``jacobian`` and ``operator``; the point as a
+        vector; and the function that makes a pytree of a vector. Errors are those of ``flat``.
 
     Examples
     --------

@@ -28,13 +28,15 @@ def as_torch(fun: Callable) -> Callable:
 
     Returns
     -------
-    A function of as many tensors, on any device, which are NumPy arrays to ``fun``. Its value is a
-    tensor without axes, of the dtype that the floating ones among them have together, on the first
-    one's device. Value and gradient are of one forward pass; where no tensor requires a gradient,
-    the value alone is computed. PyTorch cannot differentiate twice: that is an error.
+    function
+        A function of as many tensors, on any device, which are NumPy arrays to ``fun``. Its value
+        is a tensor without axes, of the dtype that the floating ones among them have together, on
+        the first one's device. Value and gradient are of one forward pass; where no tensor requires
+        a gradient, the value alone is computed. PyTorch cannot differentiate twice: that is an
+        error.
 
-    It may be called from any thread, and uses the client that is active where ``as_torch`` is
-    called. Errors of models are raised as they are.
+        It may be called from any thread, and uses the client that is active where ``as_torch`` is
+        called. Errors of models are raised as they are.
     """
     name = require_differentiable(fun, 0, "adapters.as_torch")
     torch = imported("torch", "torch", "tensors are PyTorch's")

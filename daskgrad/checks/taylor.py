@@ -37,9 +37,11 @@ def taylor_rates(fun: Callable, order: int = 1, seed: int = 0) -> Callable[..., 
 
     Returns
     -------
-    A function of ``fun``'s arguments that returns the rates, one a remainder. Each is that of the
-    last halving of ε at which the remainder exceeds rounding errors; ``inf`` if it never does, as
-    for the second remainder of a linear function. A rate is higher where a derivative vanishes.
+    function
+        A function of ``fun``'s arguments that returns the rates, one a remainder. Each is that of
+        the last halving of ε at which the remainder exceeds rounding errors; ``inf`` if it never
+        does, as for the second remainder of a linear function. A rate is higher where a derivative
+        vanishes.
 
     Raises
     ------

@@ -59,15 +59,16 @@ def value_and_grad(
 
     Returns
     -------
-    A function of ``fun``'s arguments. The gradient has the arguments' structure, and each leaf the
-    shape and dtype of its argument's; ``None`` replaces integers, booleans and strings. An
-    argument that the output does not depend on gets zeros, and a warning.
+    function
+        A function of ``fun``'s arguments. The gradient has the arguments' structure, and each leaf
+        the shape and dtype of its argument's; ``None`` replaces integers, booleans and strings. An
+        argument that the output does not depend on gets zeros, and a warning.
 
-    The gradient of a complex argument follows autograd's convention: for z = x + iy it is
-    df/dx - i df/dy. Runs on Dask's active client, or else on its configured scheduler.
+        The gradient of a complex argument follows autograd's convention: for z = x + iy it is df/dx
+        - i df/dy. Runs on Dask's active client, or else on its configured scheduler.
 
-    Arguments are not copied: no other thread may write into them before the call returns. Gradients
-    share memory with nothing else, but with ``out``.
+        Arguments are not copied: no other thread may write into them before the call returns.
+        Gradients share memory with nothing else, but with ``out``.
 
     Raises
     ------

@@ -42,12 +42,13 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
 
     Returns
     -------
-    A function of ``fun``'s arguments. For a value of shape s and an argument of shape a the
-    Jacobian is an array of shape s + a. Where they are pytrees, it is the value's tree with the
-    argument's in the place of each leaf (a tuple of them for several ``argnums``). ``None``
-    replaces leaves without derivative. A complex function is assumed to be holomorphic.
+    function
+        A function of ``fun``'s arguments. For a value of shape s and an argument of shape a the
+        Jacobian is an array of shape s + a. Where they are pytrees, it is the value's tree with the
+        argument's in the place of each leaf (a tuple of them for several ``argnums``). ``None``
+        replaces leaves without derivative. A complex function is assumed to be holomorphic.
 
-    The products are computed in parallel tasks, several in each.
+        The products are computed in parallel tasks, several in each.
 
     Raises
     ------

@@ -36,8 +36,9 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
 
     Returns
     -------
-    The value, and the tangent in its structure, shapes and dtypes; ``None`` replaces integers,
-    booleans and strings.
+    tuple
+        The value, and the tangent in its structure, shapes and dtypes; ``None`` replaces integers,
+        booleans and strings.
 
     Raises
     ------

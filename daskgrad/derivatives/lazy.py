@@ -40,8 +40,9 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
 
     Returns
     -------
-    The value, and the gradients in the structure of ``wrt``; compute them together with
-    ``dask.compute(value, gradients)``, or each model's forward runs once for each of them.
+    tuple
+        The value, and the gradients in the structure of ``wrt``; compute them together with
+        ``dask.compute(value, gradients)``, or each model's forward runs once for each of them.
 
     Examples
     --------

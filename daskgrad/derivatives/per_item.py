@@ -71,10 +71,12 @@ def per_item(
 
     Returns
     -------
-    A function of the shared arguments, which returns a pair in the order of the items: the values,
-    of shape (n,), and the norms, of shape (n,), or the gradients. These have the structure of the
-    argument (a tuple of such where ``argnums`` is a sequence), and each leaf has a row an item, of
-    shape ``(n, *shape of the leaf)``; ``None`` replaces integers, booleans and strings.
+    function
+        A function of the shared arguments, which returns a pair in the order of the items: the
+        values, of shape (n,), and the norms, of shape (n,), or the gradients. These have the
+        structure of the argument (a tuple of such where ``argnums`` is a sequence), and each leaf
+        has a row an item, of shape ``(n, *shape of the leaf)``; ``None`` replaces integers,
+        booleans and strings.
 
     Raises
     ------

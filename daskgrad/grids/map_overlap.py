@@ -80,7 +80,8 @@ def map_overlap(
 
     Returns
     -------
-    A grid of nodes, of the same layout.
+    Grid
+        A grid of nodes, of the same layout.
 
     Raises
     ------

@@ -70,8 +70,9 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
 
     Returns
     -------
-    The shards, for ``map_sum``, ``reduce_sum``, ``per_item`` and ``zip``. As a context manager they
-    release the items at its end, as ``close()`` does.
+    Shards
+        The shards, for ``map_sum``, ``reduce_sum``, ``per_item`` and ``zip``. As a context manager
+        they release the items at its end, as ``close()`` does.
 
     Raises
     ------

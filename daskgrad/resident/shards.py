@@ -137,7 +137,8 @@ class Shards(Placed):
 
         Returns
         -------
-        The sample; its ``indices`` are those of its items, ascending.
+        Sample
+            The sample; its ``indices`` are those of its items, ascending.
 
         Raises
         ------

@@ -45,19 +45,20 @@ def implicit(
 
     Returns
     -------
-    A function that is called as the solver was. It is a model (``dg.delayed``, ``dg.map_sum``), the
-    solver on plain arrays, and may be called within models, ``autograd.grad`` and nested
-    derivatives, as a ``dg.custom_vjp`` may. Positional arguments are pytrees, and may be
-    differentiated; keyword arguments are passed to solver and residual unchanged.
+    function
+        A function that is called as the solver was. It is a model (``dg.delayed``, ``dg.map_sum``),
+        the solver on plain arrays, and may be called within models, ``autograd.grad`` and nested
+        derivatives, as a ``dg.custom_vjp`` may. Positional arguments are pytrees, and may be
+        differentiated; keyword arguments are passed to solver and residual unchanged.
 
-    Not checked: that x is a root, and that the residual takes its arguments in this order;
-    ``dg.check_grads`` finds both. The derivative is that of the root near x: as accurate as the
-    tolerances of the solver and the ``linear_solver``, to first order. For n numbers in x the dense
-    matrix costs n pullbacks of the residual and about n³ operations. Models of backends other than
-    autograd do not support it.
+        Not checked: that x is a root, and that the residual takes its arguments in this order;
+        ``dg.check_grads`` finds both. The derivative is that of the root near x: as accurate as the
+        tolerances of the solver and the ``linear_solver``, to first order. For n numbers in x the
+        dense matrix costs n pullbacks of the residual and about n³ operations. Models of backends
+        other than autograd do not support it.
 
-    Source: the implicit function theorem; in reverse mode B. Christianson, "Reverse accumulation
-    and implicit functions", Optimization Methods and Software 9, 1998.
+        Source: the implicit function theorem; in reverse mode B. Christianson, "Reverse
+        accumulation and implicit functions", Optimization Methods and Software 9, 1998.
 
     Raises
     ------
