@@ -174,8 +174,8 @@ class Shards(Placed):
         ``np.asarray(z)`` fetches it at any time, and ``np.asarray(of_z)`` a gradient, also after
         the shards were closed. So does whatever else takes arrays: other derivatives than
         ``value_and_grad`` and ``grad``, sums over other items, models that get all of it,
-        ``clip_by_norm``, ``dg.record``. Steps are taken in the client then, and also where a sum uses replicated
-        arrays, or other arguments that take more memory than the attached arrays.
+        ``clip_by_norm``, ``dg.record``. Steps are taken in the client then, and also where a sum
+        uses replicated arrays, or other arguments that take more memory than the attached arrays.
 
         Parameters
         ----------
@@ -185,7 +185,8 @@ class Shards(Placed):
 
         Returns
         -------
-        The attached array, for ``dg.zip`` with these shards, and for ``dg.optim``.
+        array
+            The attached array, for ``dg.zip`` with these shards, and for ``dg.optim``.
 
         Raises
         ------
