@@ -387,7 +387,7 @@ def matmul(call: Pulled) -> Sequence[Any] | None:
     first = f"np.matmul({g}, {y}.T)"
     second = f"np.matmul({x}.T, {g})"
     if b.ndim == 1:
-        first = f"np.matmul({g}.reshape(-1, 1), {y}.reshape(1, -1))"
+        first = f"np.dot({g}.reshape(-1, 1), {y}.reshape(1, -1))"
         second = f"np.matmul({x}.T, {g}.reshape(-1, 1)).reshape(-1)"
     texts = {0: first, 1: second}
     return [texts[argnum] for argnum in call.step.argnums]
