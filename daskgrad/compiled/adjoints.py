@@ -79,7 +79,7 @@ class Pulled:
         A thin one serves where all of these are in C order: NumPy gives a result the order of its
         operands, and the bits of later sums depend on it.
         """
-        values = [np.asarray(value_of(each)) for each in (*operands, self.step)]
+        values = [np.asarray(value_of(each)) for each in operands]
         return self.g if all([value.flags.c_contiguous for value in values]) else self.full()
 
     def full(self) -> str:
@@ -170,7 +170,7 @@ def unary(call: Pulled) -> Sequence[Any] | None:
     if len(call.step.args) > 1 or call.step.kwargs:
         return None
     text = UNARY[call.step.fun]
-    g = call.thin(call.step.args[0])
+    g = call.thin(call.step.args[0], call.step)
     return [text.format(g=g, ans=call.ans if "{ans}" in text else "", x=call.arg(0))]
 
 
@@ -193,7 +193,9 @@ def binary(call: Pulled) -> Sequence[Any] | None:
     if len(step.args) != 2 or step.kwargs:
         return None
     texts = [BINARY[step.fun][argnum] for argnum in step.argnums]
-    names = {"x": call.arg(0), "y": call.arg(1), "g": call.thin(*step.args)}
+    operands = {"x": step.args[0], "y": step.args[1], "ans": step}
+    used = [each for name, each in operands.items() if f"{{{name}}}" in "".join(texts)]
+    names = {"x": call.arg(0), "y": call.arg(1), "g": call.thin(*used)}
     if any(["{eq}" in text for text in texts]):
         names |= {"eq": call.writer.name(balanced_eq)}
     if any(["{ans}" in text for text in texts]):

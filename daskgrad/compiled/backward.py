@@ -29,7 +29,7 @@ from daskgrad.compiled.adjoints import (
 )
 from daskgrad.compiled.lines import Line, Writer
 from daskgrad.compiled.steps import Step, Unrecordable
-from daskgrad.values.entries import entries_of
+from daskgrad.values.entries import axis_of_array, entries_of, rows_along
 from daskgrad.values.rows import is_small
 
 
@@ -168,7 +168,7 @@ class Backward:
             if isinstance(text, Only):
                 self._sums[id(parent.step)] = Sum(text.text, False)
             elif isinstance(text, Selected) and parent.step.is_asked:
-                self._add_rows(parent, text._replace(text=self._full(text.text, step)))
+                self._add_rows(parent, text, step)
             elif isinstance(text, Selected):
                 self._add_selected(parent, text)
             else:
@@ -235,15 +235,22 @@ class Backward:
         total = self._assign(f"{both}[0]")
         self._sums[id(place.step)] = Sum(total, writer.values[both][1])
 
-    def _add_rows(self, place: Place, piece: Selected) -> None:
+    def _add_rows(self, place: Place, piece: Selected, selection: Step) -> None:
         """Keeps the rows of a selection until all have arrived."""
         step, writer = place.step, self._writer
-        if entries_of(eval(piece.where, writer.values), step.value.shape) is None:
+        index = eval(piece.where, writer.values)
+        if entries_of(index, step.value.shape) is None:
             raise Unrecordable("an array whose gradient should be rows is used whole")
-        given = f"{piece.where}, {self._shape(step)}, {piece.text}"
-        self._rows.setdefault(id(step), []).append(
-            self._assign(f"{writer.name(rows_of_piece)}({given})")
-        )
+        g = piece.text
+        if is_thin(writer.values[g], shape_of(selection.value)):
+            g = f"np.broadcast_to({g}, {self._shape(selection)})"
+        axis, shape = axis_of_array(index), self._shape(step)
+        if axis is None:
+            text = f"{writer.name(rows_of_piece)}({piece.where}, {shape}, {g})"
+        else:
+            array = f"{piece.where}[{axis}]" if isinstance(index, tuple) else piece.where
+            text = f"{writer.name(rows_along)}({axis}, {array}, {shape}, {g})"
+        self._rows.setdefault(id(step), []).append(self._assign(text))
 
     def _add_selected(self, place: Place, piece: Selected) -> None:
         step, values = place.step, self._writer.values

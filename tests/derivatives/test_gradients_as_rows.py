@@ -142,12 +142,29 @@ def test_every_form_has_the_bits_of_the_array(name, dtype):
         assert (numpy.diff(found.indices) > 0).all()
 
 
+def waves(part):
+    return np.sum(np.sin(part) * 3.0)
+
+
+def scaled(part):
+    """The cotangent of the part is one number."""
+    return np.sum(part * -3.0)
+
+
+def weighted(part):
+    """The cotangent of the part is one number for each of the first axis."""
+    count, ones = int(numpy.prod(part.shape[:1])), [1] * len(part.shape[1:])
+    weights = numpy.cos(numpy.arange(float(count)))
+    return np.sum(weights.reshape([*part.shape[:1], *ones]) * part)
+
+
+@pytest.mark.parametrize("outer", [waves, scaled, weighted])
 @in_short("name", [*FORMS, *DENSE], *VARIED, "nested", "of the transpose", "itself")
-def test_compiled_or_not_every_form_has_the_same_rows(name):
+def test_compiled_or_not_every_form_has_the_same_rows(name, outer):
     """In more calls than a model is compiled after, with other numbers and with other sizes."""
     fun = {**FORMS, **DENSE}[name]
-    model = dg.delayed(lambda w: np.sum(np.sin(fun(w)) * 3.0), compile=True)
-    taped = dg.delayed(lambda w: np.sum(np.sin(fun(w)) * 3.0), compile=False)
+    model = dg.delayed(lambda w: outer(fun(w)), compile=True)
+    taped = dg.delayed(lambda w: outer(fun(w)), compile=False)
     for step in range(12):
         w = decades(9 + (step % 3) * (name in VARIED), 7, seed=step)
         found = dg.grad(model, sparse=True)(w)
@@ -161,10 +178,23 @@ def test_compiled_or_not_every_form_has_the_same_rows(name):
             same(found, expected)
 
 
-def test_selections_of_what_is_asked_for_are_compiled():
-    model = dg.delayed(lambda w, s: np.sum(np.sin(w[s]) * w[s, 1:2]), compile=True)
+COMPILED = {
+    "two": lambda w, s: np.sin(w[s]) * w[s, 1:2],
+    "rows": lambda w, s: w[s],
+    "columns": lambda w, s: w[:, s],
+    "pages of rows": lambda w, s: w[s.reshape(2, -1)],
+    "pages of columns": lambda w, s: w[:, s.reshape(2, -1)],
+    "entries": lambda w, s: w[s, s],
+}
+
+
+@pytest.mark.parametrize("outer", [waves, scaled, weighted])
+@pytest.mark.parametrize("name", COMPILED)
+def test_selections_of_what_is_asked_for_are_compiled(name, outer):
+    """And pass the comparison with the tape: a program that does not is given up."""
+    model = dg.delayed(lambda w, s: outer(COMPILED[name](w, s)), compile=True)
     for _ in range(12):
-        dg.grad(model, sparse=True)(W, S)
+        dg.grad(model, sparse=True)(W, numpy.array([3, 0, -1, 3]))
     (entry,) = prepare(model.model.fun).programs._entries.values()
     assert entry.ways, entry.refusal
 
