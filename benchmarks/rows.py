@@ -116,7 +116,7 @@ def by_slice(program: str, W: np.ndarray, x: np.ndarray) -> Step:
         value, g = gradient(V, x)
         if program == "adam":
             count[...] += 1
-            opt.rule(V, g, float(RATE), count, *slots)
+            opt.step(V, g, float(RATE), count, *slots)
         else:
             V -= RATE * g
         for array, part in zip((W, *state), (V, *slots), strict=True):

@@ -1,5 +1,6 @@
 """Adaptive rates: each entry's step is scaled by the size of its gradients so far."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
@@ -36,12 +37,10 @@ class Adagrad(Optimiser):
         Optimiser.__post_init__(self)
         require_number(self.eps, "eps", 0.0)
 
-    def rule(
-        self, x: np.ndarray, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray
-    ) -> None:
+    def rule(self, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray) -> np.ndarray:
         (s,) = slots
         s += g * g
-        x -= rate * g / (np.sqrt(s) + self.eps)
+        return rate * g / (np.sqrt(s) + self.eps)
 
 
 @dataclass(frozen=True)
@@ -70,13 +69,11 @@ class RMSprop(Optimiser):
         require_number(self.decay, "the decay", 0.0, 1.0)
         require_number(self.eps, "eps", 0.0)
 
-    def rule(
-        self, x: np.ndarray, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray
-    ) -> None:
+    def rule(self, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray) -> np.ndarray:
         (s,) = slots
         s *= self.decay
         s += (1.0 - self.decay) * (g * g)
-        x -= rate * g / (np.sqrt(s) + self.eps)
+        return rate * g / (np.sqrt(s) + self.eps)
 
 
 @dataclass(frozen=True)
@@ -117,16 +114,14 @@ class Adam(Optimiser):
     def counts_steps(self) -> bool:  # type: ignore[override]
         return self.bias == "row"
 
-    def rule(
-        self, x: np.ndarray, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray
-    ) -> None:
+    def rule(self, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray) -> np.ndarray:
         m, v = slots
         m *= self.b1
         m += (1.0 - self.b1) * g
         v *= self.b2
         v += (1.0 - self.b2) * (g * g)
-        first, second = correction(self.b1, steps, x.dtype), correction(self.b2, steps, x.dtype)
-        x -= rate * (m / first) / (np.sqrt(v / second) + self.eps)
+        first, second = corrections((self.b1, self.b2), steps, m.dtype)
+        return rate * (m / first) / (np.sqrt(v / second) + self.eps)
 
 
 @dataclass(frozen=True)
@@ -152,15 +147,15 @@ class AdamW(Adam):
         Adam.__post_init__(self)
         require_number(self.decay, "the decay", 0.0)
 
-    def rule(
-        self, x: np.ndarray, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray
-    ) -> None:
-        x *= 1.0 - rate * self.decay
-        Adam.rule(self, x, g, rate, steps, *slots)
+    def take(self, pairs: Iterable[tuple[np.ndarray, np.ndarray]], rate: float) -> None:
+        for x, step in pairs:
+            x *= 1.0 - rate * self.decay
+            x -= step
 
 
-def correction(base: float, steps: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """1 - base**steps. The powers are Python's, for arrays, too: NumPy's may differ in a bit."""
+def corrections(bases: Sequence[float], steps: np.ndarray, dtype: np.dtype) -> list[np.ndarray]:
+    """1 - base**steps of each. The powers are Python's, for arrays, too: NumPy's may differ in a
+    bit."""
     found, places = np.unique(steps, return_inverse=True)
-    table = np.array([1.0 - base ** int(count) for count in found], dtype)
-    return table[places].reshape(steps.shape)
+    tables = [np.array([1.0 - b ** int(count) for count in found], dtype) for b in bases]
+    return [table[places].reshape(steps.shape) for table in tables]

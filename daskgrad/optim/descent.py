@@ -24,10 +24,8 @@ class SGD(Optimiser):
 
     rate: Rate = 1e-2
 
-    def rule(
-        self, x: np.ndarray, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray
-    ) -> None:
-        x -= rate * g
+    def rule(self, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray) -> np.ndarray:
+        return rate * g
 
 
 @dataclass(frozen=True)
@@ -56,13 +54,11 @@ class Momentum(Optimiser):
         Optimiser.__post_init__(self)
         require_number(self.momentum, "the momentum", 0.0, 1.0)
 
-    def rule(
-        self, x: np.ndarray, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray
-    ) -> None:
+    def rule(self, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray) -> np.ndarray:
         (v,) = slots
         v *= self.momentum
         v += g
-        x -= rate * v
+        return rate * v
 
 
 @dataclass(frozen=True)
@@ -83,10 +79,8 @@ class Nesterov(Momentum):
     True
     """
 
-    def rule(
-        self, x: np.ndarray, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray
-    ) -> None:
+    def rule(self, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray) -> np.ndarray:
         (v,) = slots
         v *= self.momentum
         v += g
-        x -= rate * (g + self.momentum * v)
+        return rate * (g + self.momentum * v)

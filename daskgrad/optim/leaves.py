@@ -31,19 +31,16 @@ def paths_of(structure: optree.PyTreeSpec) -> list[str]:
 
 def leaves_of(params: Any) -> list[Leaf]:
     """The parameters that can be optimised: float arrays."""
-    return [leaf for leaf in _all_leaves(params) if leaf is not None]
-
-
-def _all_leaves(params: Any) -> list[Leaf | None]:
     leaves, structure = flatten(params)
-    return [
-        Leaf(path, array) if is_parameter(array, f"params{path}") else None
-        for path, array in zip(paths_of(structure), leaves, strict=True)
-    ]
+    found = map(Leaf, paths_of(structure), leaves)
+    return [leaf for leaf in found if is_parameter(*leaf)]
 
 
-def is_parameter(leaf: Any, name: str) -> bool:
+def is_parameter(path: str, leaf: Any) -> bool:
     """Whether a leaf is optimised; TypeError or ValueError if it should be, and cannot."""
+    if type(leaf) is np.ndarray and leaf.dtype.char in "df" and leaf.flags.writeable:
+        return True  # as most are
+    name = f"params{path}"
     if isinstance(leaf, float | complex | np.inexact):
         raise TypeError(
             f"{name} is the number {leaf!r}, which cannot be changed in place; make it an array, "
@@ -72,24 +69,25 @@ def is_parameter(leaf: Any, name: str) -> bool:
 
 def pairs_of(params: Any, gradients: Any) -> list[tuple[Leaf, Any]]:
     """The parameters that have a gradient, and it; an error if a gradient does not fit."""
-    leaves, structure = flatten(gradients)
-    own, pairs = flatten(params)[1], []
+    given, structure = flatten(gradients)
+    leaves, own = flatten(params)
     if structure != own:
         raise ValueError(f"gradients have the structure {structure}, and the parameters {own}")
-    for leaf, gradient in zip(_all_leaves(params), leaves, strict=True):
-        if leaf is not None and gradient is not None:
-            pairs.append((leaf, require_gradient(gradient, leaf)))
-    return pairs
+    return [
+        (Leaf(path, leaf), require_gradient(gradient, path, leaf))
+        for path, leaf, gradient in zip(paths_of(own), leaves, given, strict=True)
+        if is_parameter(path, leaf) and gradient is not None
+    ]
 
 
-def require_gradient(gradient: Any, leaf: Leaf) -> np.ndarray | Rows | AttachedGradient:
-    if isinstance(leaf.array, Attached) and isinstance(gradient, Rows):
+def require_gradient(gradient: Any, path: str, array: Any) -> np.ndarray | Rows | AttachedGradient:
+    if isinstance(array, Attached) and isinstance(gradient, Rows):
         gradient = gradient.to_dense()
-    stays = isinstance(gradient, AttachedGradient) and gradient.attached is leaf.array
+    stays = isinstance(gradient, AttachedGradient) and gradient.attached is array
     found = gradient if stays or isinstance(gradient, Rows) else np.asarray(gradient)
-    if found.dtype.kind != "f" or found.shape != leaf.array.shape:
+    if found.dtype.kind != "f" or found.shape != array.shape:
         raise ValueError(
-            f"the gradient of params{leaf.path}, {describe(leaf.array)}, must be a real "
+            f"the gradient of params{path}, {describe(array)}, must be a real "
             f"floating-point array or Rows of its shape; found {describe(gradient)}"
         )
     return found

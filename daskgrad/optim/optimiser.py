@@ -2,7 +2,8 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -53,14 +54,23 @@ class Optimiser(abc.ABC):
         require_rate(self.rate)
 
     @abc.abstractmethod
-    def rule(
-        self, x: np.ndarray, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray
-    ) -> None:
-        """One step, entry by entry: changes ``x`` and the slots in place, and never ``g``.
+    def rule(self, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray) -> np.ndarray:
+        """What one step subtracts, entry by entry: changes the slots in place, and never ``g``.
 
         ``steps`` says how many steps the entries have taken, this one included, if the rule
-        counts them; it broadcasts against ``x``.
+        counts them; it broadcasts against ``g``.
         """
+
+    def take(self, pairs: Iterable[tuple[np.ndarray, np.ndarray]], rate: float) -> None:
+        """Takes such steps: changes the first of each pair, in place, by the second."""
+        for x, step in pairs:
+            x -= step
+
+    def step(
+        self, x: np.ndarray, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray
+    ) -> None:
+        """One step of an array and its slots, in place."""
+        self.take([(x, self.rule(g, rate, steps, *slots))], rate)
 
     def init(self, params: Any) -> State:
         """The state before the first step.
@@ -116,16 +126,16 @@ class Optimiser(abc.ABC):
         if isinstance(gradient, Rows):
             self._step_of_rows(leaf, gradient, rate, slots, state)
         else:
-            self.rule(leaf.array, gradient, rate, self._count(leaf, state), *slots)
+            self.step(leaf.array, gradient, rate, self._count(leaf, state), *slots)
 
     def _step_of_rows(
         self, leaf: Leaf, rows: Rows, rate: float, slots: Sequence[np.ndarray], state: State
     ) -> None:
-        arrays = [leaf.array, *slots]
-        x, *parts = [rows.gather(array) for array in arrays]
-        self.rule(x, rows.values, rate, self._count_rows(leaf, rows, state), *parts)
-        for array, part in zip(arrays, [x, *parts], strict=True):
+        parts = [rows.gather(array) for array in slots]
+        step = self.rule(rows.values, rate, self._count_rows(leaf, rows, state), *parts)
+        for array, part in zip(slots, parts, strict=True):
             rows.scatter(array, part)
+        rows.change(leaf.array, step, functools.partial(self.take, rate=rate))
 
     def _count(self, leaf: Leaf, state: State) -> np.ndarray:
         """How many steps each entry of a parameter has taken, with this one."""
@@ -159,9 +169,10 @@ def require_state(
     if isinstance(found, Attached) and found.shape == shape:
         return
     if isinstance(found, np.ndarray) and found.dtype.kind == kind and found.flags.writeable:
+        if found.shape == shape:
+            return
         pairs = zip(found.shape, shape, strict=False)
-        fits = all([size == full or (is_count and size == 1) for size, full in pairs])
-        if found.ndim == len(shape) and fits:
+        if is_count and found.ndim == len(shape) and all([x in (1, full) for x, full in pairs]):
             return
     raise ValueError(
         f"the state needs a writeable array {key!r} that fits params{path} of shape {shape}; found "

@@ -64,7 +64,7 @@ class Change(NamedTuple):
         array = arrays[self.name]
         gradient = self.gradient.of_block(find, array)
         slots = [arrays.setdefault(slot, np.zeros_like(array)) for slot in self.slots]
-        self.optimiser.rule(array, gradient, self.rate, self.steps, *slots)
+        self.optimiser.step(array, gradient, self.rate, self.steps, *slots)
 
 
 class Step(NamedTuple):

@@ -9,7 +9,7 @@ import contextlib
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -173,16 +173,22 @@ def replicated_of(array: Any) -> Replicated | None:
     return None if found is None else found[1]
 
 
-@contextlib.contextmanager
-def changing(changes: Iterable[tuple[np.ndarray, Any]]) -> Iterator[None]:
+def changing(changes: Iterable[tuple[np.ndarray, Any]]) -> contextlib.AbstractContextManager:
     """Those of the arrays that are replicated are writeable; each is given with its gradient, whose
     entries are new afterwards.
 
     RuntimeError, before any of them changes, if an evaluation uses one.
     """
+    if not _known:
+        return contextlib.nullcontext()
     found = [(replicated_of(array), array, gradient) for array, gradient in changes]
     known = [(each, array, gradient) for each, array, gradient in found if each is not None]
     known.sort(key=lambda change: change[0].name)  # so that threads do not wait for each other
+    return _changing(known)
+
+
+@contextlib.contextmanager
+def _changing(known: Sequence[tuple[Replicated, np.ndarray, Any]]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for each, _, _ in known:
             stack.enter_context(each.without_readers())

@@ -7,7 +7,7 @@ entry was added to zeros, so it is never -0.0, and x + 0.0 is x for all others.
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from daskgrad.values.carriers import carrier
 from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import norm
+from daskgrad.values.trees import LEAF_TYPES
 
 SMALL = 2**16  # bytes: a smaller array is added as quickly as its rows are found
 MANY = 4  # if this many times the rows are more than the array has, an array is as quick
@@ -166,13 +167,34 @@ class Rows:
         """Writes values into such an array, at the places of its own."""
         self.view(array)[self._index] = values
 
+    def change(
+        self,
+        array: np.ndarray,
+        values: np.ndarray,
+        change: Callable[[Iterable[tuple[np.ndarray, np.ndarray]]], None],
+    ) -> None:
+        """Changes an array at the places of its own.
+
+        ``change`` gets pairs of entries of the array, which it changes in place, entry by entry,
+        and of values. They are all rows together, or one pair for each row, where it stands, if
+        the entries of a row are so far apart that reaching them once more takes longer.
+        """
+        view = self.view(array)
+        if len(self.axes) == 1 and are_far_apart(view):
+            change(zip(map(view.__getitem__, self.indices.tolist()), values, strict=True))
+        else:
+            entries = view[self._index]
+            change([(entries, values)])
+            view[self._index] = entries
+
     def view(self, array: Any) -> np.ndarray:
         """An array with the indexed axes first."""
         if array.ndim != self.ndim or any(array.shape[n] != self.shape[n] for n in self.axes):
             raise ValueError(f"{self!r} does not fit an array of shape {array.shape}")
-        if self.axes == tuple(range(len(self.axes))):
+        if self.axes == (0,):
             return array
-        return np.moveaxis(array, self.axes, range(len(self.axes)))
+        rest = [axis for axis in range(self.ndim) if axis not in self.axes]
+        return array.transpose(*self.axes, *rest)
 
     @property
     def _index(self) -> Any:
@@ -227,6 +249,20 @@ class Rows:
         one, two = alike(self, other)
         _, here, there = np.intersect1d(one.indices, two.indices, True, return_indices=True)
         return np.vdot(one.values[here].conj(), two.values[there])
+
+
+LINE = 64  # bytes of memory that are fetched together
+LONG = 512  # entries of a row that take longer to reach than a call of NumPy's
+LARGE = 2**27  # bytes of an array, of which no cache holds much, nor the addresses
+
+
+def are_far_apart(rows: np.ndarray) -> bool:
+    """Whether an array is large, its rows are long, and no two entries of one stand together."""
+    is_long = rows.nbytes >= LARGE and math.prod(rows.shape[1:]) >= LONG
+    return is_long and min(map(abs, rows.strides[1:])) >= LINE
+
+
+LEAF_TYPES.add(Rows)
 
 
 def is_number(factor: Any) -> bool:
@@ -323,15 +359,15 @@ def coalesce(
     """Sorted unique indices, and for each the sum of its values, in their order, in ``dtype``, as
     if added to zeros; in new arrays."""
     dtype = dtype or values.dtype
-    order = np.argsort(indices, kind="stable")
+    order = indices.argsort(kind="stable")
     ordered = indices[order]
-    is_first = np.ones(len(indices), bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
-    if is_first.all():
+    is_new = ordered[1:] != ordered[:-1]
+    if np.count_nonzero(is_new) == len(is_new):
         found = values[order].astype(dtype, copy=False)
         if found.dtype.kind in "fc":
             found += 0.0  # no -0.0
         return ordered, found
+    is_first = np.concatenate([[True], is_new])
     places = np.empty(len(indices), np.intp)
     places[order] = np.cumsum(is_first) - 1
     total = np.zeros((np.count_nonzero(is_first), *values.shape[1:]), dtype)

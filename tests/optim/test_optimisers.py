@@ -94,6 +94,22 @@ def test_each_row_has_a_dense_optimiser_of_its_own(kind, axis):
         np.testing.assert_array_equal(np.take(found, row, axis), alone)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", ALL)
+def test_long_columns_have_the_bits_of_rows(kind, dtype, monkeypatch):
+    """In large arrays their entries are changed where they stand."""
+    monkeypatch.setattr("daskgrad.values.rows.LARGE", 0)
+    many = gradients(len(CHOSEN), (600, 40), dtype)
+    columns = [some_rows(g, np.array(c, int), 1) for g, c in zip(many, CHOSEN, strict=True)]
+    rows = [some_rows(g.T, np.array(c, int)) for g, c in zip(many, CHOSEN, strict=True)]
+    start = np.random.default_rng(1).normal(size=(600, 40)).astype(dtype)
+    found, state = run(kind(rate=0.1), start, columns)
+    expected, other = run(kind(rate=0.1), start.T.copy(), rows)
+    np.testing.assert_array_equal(found, expected.T)
+    for key in state:
+        np.testing.assert_array_equal(state[key], other[key].T)
+
+
 @pytest.mark.parametrize("kind", LIKE_DENSE)
 def test_rows_take_the_steps_of_dense_gradients_where_zeros_change_nothing(kind):
     many = gradients(len(CHOSEN))

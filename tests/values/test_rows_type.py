@@ -5,6 +5,7 @@ import pickle
 import dask.base
 import numpy as np
 import pytest
+from samples import decades
 from scipy import sparse
 
 import daskgrad as dg
@@ -77,6 +78,50 @@ def test_entries_are_gathered_and_scattered(name):
     expected[changed] -= 100.0
     np.testing.assert_array_equal(array.ravel(), expected)
     np.testing.assert_array_equal(rows.gather(rows.to_dense()), rows.values)
+
+
+FAR = {  # arrays, an indexed axis, and whether entries of a row are far apart in memory
+    "columns": (decades(600, 40), 1, True),
+    "columns of the transpose": (decades(40, 600).T, 1, False),
+    "rows in Fortran's order": (np.asfortranarray(decades(40, 600)), 0, True),
+    "columns, backwards": (decades(600, 40), 1, True),
+    "rows": (decades(40, 600), 0, False),
+    "short columns": (decades(60, 40), 1, False),
+    "columns of a narrow array": (decades(600, 4), 1, False),
+    "a middle axis": (decades(30, 40, 20), 1, False),
+    "a last axis": (decades(30, 20, 40), 2, True),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_entries_are_changed_where_they_stand_if_they_are_far_apart(name, monkeypatch):
+    monkeypatch.setattr("daskgrad.values.rows.LARGE", 0)
+    given, axis, is_far = FAR[name]
+    array = np.array(given, order="K")
+    array = array[::-1, ::-1] if "backwards" in name else array
+    chosen, shapes = [0, 2, 3], []
+    rest = np.moveaxis(array, axis, 0).shape[1:]
+    rows = Rows(array.shape, (axis,), chosen, decades(3, *rest, seed=1))
+
+    def change(pairs):
+        for entries, values in pairs:
+            shapes.append(entries.shape)
+            assert np.shares_memory(entries, array) == is_far
+            entries -= values
+
+    expected = array.copy()
+    np.moveaxis(expected, axis, 0)[chosen] -= rows.values
+    rows.change(array, rows.values, change)
+    np.testing.assert_array_equal(array, expected)
+    assert shapes == ([rest] * 3 if is_far else [(3, *rest)])
+
+
+def test_arrays_that_are_not_large_are_changed_at_once():
+    array, pairs = np.ones((600, 40)), []
+    Rows(array.shape, (1,), [0, 2], np.ones((2, 600))).change(
+        array, np.ones((2, 600)), pairs.extend
+    )
+    assert [entries.shape for entries, _ in pairs] == [(2, 600)]
 
 
 @pytest.mark.parametrize(
