@@ -656,8 +656,9 @@ def test_cotangents_go_after_the_steps_that_need_them():
 
 def test_a_step_that_fails_half_way_leaves_no_block():
     class Failing(dg.optim.SGD):
-        def rule(self, x, g, rate, steps):
-            x += 1
+        def take(self, pairs, rate):
+            for x, _ in pairs:
+                x += 1
             raise ArithmeticError("half-way")
 
     store = store_with()

@@ -307,8 +307,9 @@ def test_nobody_writes_into_a_replicated_array():
 
 def test_an_update_that_fails_counts_as_a_change_of_everything():
     class Broken(dg.optim.SGD):
-        def rule(self, x, g, rate, steps, *slots):
-            x += 1.0
+        def take(self, pairs, rate):
+            for x, _ in pairs:
+                x += 1.0
             raise ZeroDivisionError("in the middle")
 
     params = replicated()
