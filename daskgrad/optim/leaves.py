@@ -81,8 +81,6 @@ def pairs_of(params: Any, gradients: Any) -> list[tuple[Leaf, Any]]:
 
 
 def require_gradient(gradient: Any, path: str, array: Any) -> np.ndarray | Rows | AttachedGradient:
-    if isinstance(array, Attached) and isinstance(gradient, Rows):
-        gradient = gradient.to_dense()
     stays = isinstance(gradient, AttachedGradient) and gradient.attached is array
     found = gradient if stays or isinstance(gradient, Rows) else np.asarray(gradient)
     if found.dtype.kind != "f" or found.shape != array.shape:

@@ -1,7 +1,7 @@
 """Optimiser: updates the arrays of a pytree in place, leaf by leaf, by the rule of a subclass."""
 
 import abc
-import dataclasses
+import copy
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +14,8 @@ from daskgrad.resident.attached import (
     Attached,
     AttachedChange,
     attached_slot,
+    changing_attached,
+    here,
     step_of_attached,
     zeros_like,
 )
@@ -90,7 +92,8 @@ class Optimiser(abc.ABC):
         """Takes one step, in place.
 
         TypeError or ValueError, before anything is changed, if gradients or state do not fit the
-        parameters; RuntimeError if a sum that uses a replicated array is being evaluated.
+        parameters; RuntimeError if a sum that uses a replicated or attached array is being
+        evaluated, or a gradient of an attached one was lost.
         """
         pairs = pairs_of(params, gradients)
         attached = [pair for pair in pairs if isinstance(pair[0].array, Attached)]
@@ -102,24 +105,36 @@ class Optimiser(abc.ABC):
             if self.counts_steps:
                 require_state(state, leaf.key("steps"), leaf.array.shape, "i", leaf.path, True)
         rate = rate_at(self.rate, int(state["step"]))
-        with changing([(leaf.array, gradient) for leaf, gradient in pairs]):
-            step_of_attached([self._change(*pair, rate, state) for pair in attached])
+        whole = [pair for pair in attached if not isinstance(pair[1], Rows)]
+        with (
+            changing([(leaf.array, gradient) for leaf, gradient in pairs]),
+            changing_attached([leaf.array for leaf, _ in attached]),
+        ):
+            step_of_attached([self._change(*pair, rate, state) for pair in whole])
             state["step"] += 1
             for leaf, gradient in pairs:
                 self._step(leaf, gradient, rate, state)
-            for leaf, _ in attached:
-                self._count(leaf, state)
+            for leaf, gradient in attached:
+                if isinstance(gradient, Rows):
+                    with here([leaf.array, *self._attached_slots(leaf, state)]) as arrays:
+                        in_memory = Leaf(leaf.path, arrays[0])
+                        self._step_of_rows(in_memory, gradient, rate, arrays[1:], state)
+                else:
+                    self._count(leaf, state)
 
     def _change(self, leaf: Leaf, gradient: Any, rate: float, state: State) -> AttachedChange:
         """What a step does to an attached array, wherever it is."""
-        slots = []
-        for slot in self.slots:
-            key = leaf.key(slot)
-            state[key] = attached_slot(leaf.array, state[key])
-            slots.append(state[key])
+        slots = self._attached_slots(leaf, state)
         steps = state[leaf.key("steps")] if self.counts_steps else state["step"]
-        rule = dataclasses.replace(self, rate=rate)
+        rule = copy.copy(self)
+        object.__setattr__(rule, "rate", rate)  # a schedule may be no message
         return AttachedChange(leaf.array, gradient, rule, rate, steps + 1, slots)
+
+    def _attached_slots(self, leaf: Leaf, state: State) -> list[Attached]:
+        """What is kept of an attached array; attaches what was loaded."""
+        for key in map(leaf.key, self.slots):
+            state[key] = attached_slot(leaf.array, state[key])
+        return [state[key] for key in map(leaf.key, self.slots)]
 
     def _step(self, leaf: Leaf, gradient: np.ndarray | Rows, rate: float, state: State) -> None:
         slots = [state[leaf.key(slot)] for slot in self.slots]

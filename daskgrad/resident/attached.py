@@ -1,7 +1,8 @@
 """Attached: arrays with a row for each placed item, which stay where the items are."""
 
+import contextlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ class Attached(Elsewhere):
         self.attachment = attachment
         self.name = uuid.uuid4().hex
         self.shape, self.dtype = shape, dtype
+        attachment.users[self.name] = self
 
     def fetch(self) -> np.ndarray:
         found = self.attachment.collect().get(self.name)
@@ -114,13 +116,31 @@ class AttachedChange(NamedTuple):
         return change, self.gradient.found if is_kept else self.gradient  # type: ignore[union-attr]
 
 
+@contextlib.contextmanager
+def changing_attached(arrays: Sequence[Attached]) -> Iterator[None]:
+    """No evaluation begins that uses one of the arrays; RuntimeError if one is under way."""
+    found = {id(array.attachment): array.attachment for array in arrays}
+    with contextlib.ExitStack() as stack:
+        for each in sorted(found.values(), key=id):  # so that threads do not wait for each other
+            stack.enter_context(each.without_readers())
+        yield
+
+
 def step_of_attached(changes: Sequence[AttachedChange]) -> None:
-    """Takes a step of all of these arrays, those of the same items at once."""
+    """Takes a step of all of these arrays, those of the same items at once; or of none of them, if
+    a gradient cannot be had."""
     by_attachment: dict[Attachment, list[tuple[Change, Any]]] = {}
     for each in changes:
         by_attachment.setdefault(each.array.attachment, []).append(each.of_blocks())
-    for attachment, of_blocks in by_attachment.items():
-        attachment.step(of_blocks)
+    for take in [attachment.ready(changes) for attachment, changes in by_attachment.items()]:
+        take()
+
+
+@contextlib.contextmanager
+def here(attached: Sequence[Attached]) -> Iterator[list[np.ndarray]]:
+    """Arrays of the same items, in this process, to be changed; the workers get them again."""
+    with attached[0].attachment.rewriting() as arrays:
+        yield [arrays.setdefault(a.name, np.zeros(a.shape, a.dtype)) for a in attached]
 
 
 def attached_slot(array: Attached, found: Any) -> Attached:

@@ -7,9 +7,15 @@ from typing import Any
 from daskgrad.models.captured import Captured
 from daskgrad.resident.attached import Attached, AttachedGradient
 from daskgrad.resident.attached_steps import Kept
-from daskgrad.resident.attachment import Attachment, Gradient
+from daskgrad.resident.attachment import Attachment, Gradient, Layout
 from daskgrad.resident.connection import Connection
-from daskgrad.resident.evaluations import Evaluation, Hold, RepeatableSum, own_copies
+from daskgrad.resident.evaluations import (
+    Evaluation,
+    Hold,
+    RepeatableSum,
+    nbytes_of,
+    own_copies,
+)
 from daskgrad.resident.holdings import Holdings
 from daskgrad.resident.messages import AttachedRows, Frames, pack
 from daskgrad.resident.parcels import Parcel
@@ -29,7 +35,7 @@ class AttachedUse:
         self.sums = sums  # as they are sent: with stand-ins for the arrays that workers have
         found = [field.attachment for field in attached_in(sums)]
         self._attachments: list[Attachment] = list({id(each): each for each in found}.values())
-        self._news: dict[str, tuple[Attachment, News]] = {}
+        self._news: dict[int, tuple[Layout, News]] = {}  # by attachment
 
     def reading(self) -> contextlib.ExitStack:
         """Nobody changes the arrays meanwhile."""
@@ -57,23 +63,32 @@ class AttachedUse:
             if not isinstance(field, Attached):
                 return field
             key = id(field.attachment)
-            if settled.get(key) and spreads[key] is each.spread and each.sample is None:
-                attachment = field.attachment
-                return AttachedRows(attachment.layout, field.name, attachment.version)
+            if key in self._news and spreads[key] is each.spread and each.sample is None:
+                layout, news = self._news[key]
+                return AttachedRows(layout.name, field.name, news.version)
             return brought_here(field)
 
+        self._news = {
+            id(each): (layout, each.news())
+            for each in self._attachments
+            if (layout := settled.get(id(each))) is not None
+        }
         self.sums = [s._replace(sent=[sent(s, field) for field in s.sent]) for s in self._given]
-        used = [each for each in self._attachments if settled.get(id(each))]
-        self._news = {each.layout: (each, each.news()) for each in used}
         return self.sums
 
     def news(self) -> dict[str, Frames]:
         """What the call tells the workers, by layout."""
-        return {layout: pack(news) for layout, (_, news) in self._news.items()}
+        return {layout.name: pack(news) for layout, news in self._news.values()}
 
     def told(self) -> None:
-        for attachment, news in self._news.values():
-            attachment.told(news)
+        for each in self._attachments:
+            if id(each) in self._news:
+                each.told(self._news[id(each)][1])
+
+    def abandon(self, call: str) -> None:
+        """Nobody needs what workers may keep of this call, also if they get it later than this."""
+        for each in self._attachments:
+            each.dropped.append(call)
 
     def lose(self, address: str) -> None:
         for each in self._attachments:
@@ -88,7 +103,12 @@ class AttachedUse:
         own = [self._own(number) for number in range(len(totals))]
         if not any(own):
             return totals
-        made = {id(each): self._evaluation(each, own, call, parcels) for each in self._attachments}
+        used = {id(field.attachment) for fields in own for field in fields.values()}
+        made = {
+            id(each): self._evaluation(each, own, call, parcels)
+            for each in self._attachments
+            if id(each) in used
+        }
         return [
             with_cotangents(
                 total,
@@ -123,11 +143,12 @@ class AttachedUse:
             for number, fields in enumerate(own)
             if any([field.attachment is attachment for field in fields.values()])
         ]
-        sums = {n: self._repeatable(n, parcels[n]) for n in numbers}
-        evaluation = Evaluation(call, attachment.layout, attachment.version, sums)
-        inputs = [value for n in numbers for value in self._given[n].inputs]
-        if evaluation.cost > attachment.limit or replicated_in(inputs):
-            evaluation.forget()
+        layout, news = self._news[id(attachment)]
+        inputs = [value for n in numbers for value in self.sums[n].inputs]
+        cost = nbytes_of(inputs, [field for n in numbers for field in self.sums[n].sent])
+        is_remembered = cost <= attachment.limit and not replicated_in(inputs)
+        sums = {n: self._repeatable(n, parcels[n]) for n in numbers} if is_remembered else {}
+        evaluation = Evaluation(call, layout, news.version, sums)
         return evaluation, Hold(call, attachment.dropped)
 
     def _repeatable(self, number: int, parcel: Parcel) -> RepeatableSum:
@@ -156,12 +177,15 @@ def gradient(
 
 
 def with_cotangents(total: Captured, gradients: dict[int, AttachedGradient]) -> Captured:
-    """A sum with these cotangents of fields of its items, by their places."""
+    """A sum with these cotangents of fields of its items, by their places.
+
+    A field that no block has a cotangent of has none, as in this process: a zero has no sign then.
+    """
     kept = total.pullback
     if not gradients or not isinstance(kept, ItemGradient):
         return total
     fields = [
-        ((gradients[n],),) if n in gradients else field
+        ((gradients[n],),) if n in gradients and any([leaf for (leaf,) in field]) else field
         for n, field in enumerate(kept.item_cotangents)
     ]
     found = ItemGradient(kept.leaves, tuple(fields))

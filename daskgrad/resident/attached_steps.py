@@ -59,6 +59,11 @@ class Change(NamedTuple):
     steps: np.ndarray
     slots: Sequence[str]
 
+    @property
+    def is_of_rows(self) -> bool:
+        """Whether the rows have taken steps of their own, and not all the same ones."""
+        return np.shape(self.steps)[:1] not in ((), (1,))
+
     def apply(self, arrays: Arrays, find: FindCotangent) -> None:
         """Changes a block's arrays in place."""
         array = arrays[self.name]

@@ -11,15 +11,16 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from daskgrad.resident.attached_steps import Arrays, Change, Expression, Step, finder
+from daskgrad.resident.attached_steps import Arrays, Change, Expression, Kept, Step, finder
 from daskgrad.resident.evaluations import Evaluation, Hold
 from daskgrad.resident.handlers import attaching
 from daskgrad.resident.holdings import Holdings
-from daskgrad.resident.messages import Frames, pack
+from daskgrad.resident.messages import Frames, copy_frames, pack, unpack
 from daskgrad.resident.readers import Readable
 from daskgrad.resident.spread import Asked
 from daskgrad.resident.worker_attached import News
@@ -55,20 +56,29 @@ class Workers(Protocol):
 
 
 class Layout:
-    """A way of cutting the arrays into blocks, and which worker holds which."""
+    """A way of cutting the arrays into blocks, and which worker holds which.
+
+    The workers keep the blocks until it is released, and cotangents of them while it is there.
+    """
 
     def __init__(self, name: str, workers: Workers, spread: Holdings):
         self.name = name
         self._workers = workers
-        self.spread = spread
+        self.spread: Holdings | None = spread
+        self._block_items = spread.block_items
         self.sizes = [len(block.items) for block in spread.blocks]
         self.holders: list[str | None] = [None] * spread.count
         self.asked: Mapping[str, Asked] | None = None
         self.addresses: set[str] = set()
-        weakref.finalize(self, forget, workers, name, self.addresses).atexit = False
+        weakref.finalize(self, tell, workers, self.addresses, "forget", name).atexit = False
+
+    def release(self) -> None:
+        """Has the workers drop the blocks."""
+        self.spread = None
+        tell(self._workers, self.addresses, "release", self.name)
 
     def rows(self, number: int) -> slice:
-        start = number * self.spread.block_items
+        start = number * self._block_items
         return slice(start, start + self.sizes[number])
 
     def ask(self, what: str, questions: Mapping[str, Frames]) -> dict[str, Any]:
@@ -80,8 +90,8 @@ class Layout:
         return {n: each for address in answers for n, each in answers[address].items()}
 
 
-def forget(workers: Workers, layout: str, addresses: Collection[str]) -> None:
-    workers.tell(addresses, attaching(workers.name), question=pack(("forget", layout)))
+def tell(workers: Workers, addresses: Collection[str], *question: Any) -> None:
+    workers.tell(addresses, attaching(workers.name), question=pack(question))
 
 
 class Attachment(Readable):
@@ -91,6 +101,7 @@ class Attachment(Readable):
         super().__init__()
         self.version = 0
         self.dropped: deque[str] = deque()  # calls whose cotangents nobody needs any more
+        self.users: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self._arrays: Arrays = {}
         self._kept_version = 0  # that of the arrays here
         self._log: list[Logged] = []  # the steps since
@@ -111,6 +122,10 @@ class Attachment(Readable):
                 self._arrays = self._gather()
                 self._kept_version = self.version
                 self._log = []
+            if self._arrays.keys() - self.users.keys():  # nobody can ask for these any more
+                users = set(self.users)
+                self._arrays = {name: a for name, a in self._arrays.items() if name in users}
+                self._forget_holders(lambda _: True)
             return self._arrays
 
     @contextmanager
@@ -127,7 +142,12 @@ class Attachment(Readable):
         """Brings the arrays here, and releases what workers hold."""
         with self._lock:
             self.collect()
-            self._layout = None
+            self._cut_as(None)
+
+    def _cut_as(self, layout: Layout | None) -> None:
+        if self._layout is not None:
+            self._layout.release()
+        self._layout = layout
 
     def _gather(self) -> Arrays:
         layout = self._layout
@@ -135,7 +155,7 @@ class Attachment(Readable):
         found = layout.ask_all("attached arrays were asked for", "blocks", layout.name, self.news())
         lost = set(range(len(layout.sizes))) - set(found)
         self._forget_holders(lost.__contains__)
-        found |= {number: self._repeat(number) for number in lost}
+        found |= {number: self._repeat(layout, number) for number in lost}
         gathered: Arrays = {}
         count = sum(layout.sizes)
         for number, arrays in found.items():
@@ -146,10 +166,9 @@ class Attachment(Readable):
                 whole[layout.rows(number)] = rows
         return gathered
 
-    def _repeat(self, number: int, until: int | None = None) -> Arrays:
+    def _repeat(self, layout: Layout, number: int, until: int | None = None) -> Arrays:
         """A block's arrays, made again by the steps since those that are kept."""
-        assert self._layout is not None
-        rows = self._layout.rows(number)
+        rows = layout.rows(number)
         arrays = {name: array[rows].copy() for name, array in self._arrays.items()}
         tickets = {t: each for logged in self._log for t, each in logged.evaluations.items()}
         made: dict[str, dict[int, Any]] = {}
@@ -165,47 +184,49 @@ class Attachment(Readable):
 
     # ---- steps
 
-    def step(self, changes: Sequence[tuple[Change, Any]]) -> None:
-        """Takes a step: each change with its gradient, which workers keep, or an array.
+    def ready(self, changes: Sequence[tuple[Change, Any]]) -> Callable[[], None]:
+        """What takes a step: each change with its gradient, which workers keep, or an array.
 
-        RuntimeError while a sum that uses the arrays is being evaluated.
+        Errors come before that. No evaluation uses the arrays meanwhile (``without_readers``).
         """
-        with self.without_readers():
-            kept = [gradient for _, gradient in changes if self._is_repeatable(gradient)]
-            if len(kept) < len(changes):
-                return self._step_here(changes)
-            evaluations = {t: each for gradient in kept for t, each in gradient.evaluations.items()}
-            if self._is_much(evaluations.values()):
-                self.collect()
-            pairs = zip(changes, kept, strict=True)
-            made = [change._replace(gradient=of.expression) for (change, _), of in pairs]
-            holds = [hold for gradient in kept for hold in gradient.holds]
-            self.version += 1
-            self._log.append(Logged(Step(self.version, made), evaluations, holds))
-
-    def _step_here(self, changes: Sequence[tuple[Change, Any]]) -> None:
-        gradients = [
-            self.gradient(gradient, change.name) if isinstance(gradient, Gradient) else gradient
-            for change, gradient in changes
+        gradients = [gradient for _, gradient in changes]
+        if self._are_repeatable(gradients) and self._is_much(gradients):
+            self.collect()  # what was evaluated before cannot be repeated any more
+        if self._are_repeatable(gradients) and not any([each.is_of_rows for each, _ in changes]):
+            sent = as_sent([each._replace(gradient=of.expression) for each, of in changes])
+            if sent is not None:
+                return partial(self._note, sent, gradients)
+        here = [
+            (each, self.gradient(of, each.name) if isinstance(of, Gradient) else of)
+            for each, of in changes
         ]
-        with self.rewriting() as arrays:
-            for (change, _), gradient in zip(changes, gradients, strict=True):
-                found = {"": {0: gradient}}
-                change.apply(arrays, finder(found, 0))
+        return partial(self._step_here, here)
 
-    def _is_repeatable(self, gradient: Any) -> bool:
+    def _note(self, changes: Sequence[Change], gradients: Sequence[Gradient]) -> None:
+        holds = [hold for gradient in gradients for hold in gradient.holds]
+        self.version += 1
+        step = Step(self.version, changes)
+        self._log.append(Logged(step, evaluations_of(gradients), holds))
+
+    def _step_here(self, changes: Sequence[tuple[Change, np.ndarray]]) -> None:
+        with self.rewriting() as arrays:
+            for change, gradient in changes:
+                change.apply(arrays, finder({"": {0: gradient}}, 0))
+
+    def _are_repeatable(self, gradients: Sequence[Any]) -> bool:
         """Whether the cotangents are kept by workers, and could be made again if they were lost."""
-        is_kept = isinstance(gradient, Gradient)
-        return is_kept and all(map(self._is_remembered, gradient.evaluations.values()))
+        if not all([isinstance(gradient, Gradient) for gradient in gradients]):
+            return False
+        used = evaluations_of(gradients).values()
+        return all([each.layout is self._layout and self._is_remembered(each) for each in used])
 
     def _is_remembered(self, each: Evaluation) -> bool:
-        is_of_layout = self._layout is not None and each.layout == self._layout.name
-        return is_of_layout and bool(each.sums) and each.version >= self._kept_version
+        return bool(each.sums) and each.version >= self._kept_version
 
-    def _is_much(self, more: Iterable[Evaluation]) -> bool:
-        """Whether a log with these evaluations would be too long."""
+    def _is_much(self, more: Sequence[Gradient]) -> bool:
+        """Whether a log with these gradients would be too long."""
         logged = [each for one in self._log for each in one.evaluations.values()]
-        cost = sum([each.cost for each in {*logged, *more}])
+        cost = sum([each.cost for each in {*logged, *evaluations_of(more).values()}])
         return len(self._log) >= STEPS or cost > self.limit
 
     @property
@@ -215,22 +236,23 @@ class Attachment(Readable):
 
     # ---- calls
 
-    def settle(self, workers: Workers, spread: Holdings) -> bool:
+    def settle(self, workers: Workers, spread: Holdings) -> Layout | None:
         """Gives the workers the blocks that they are to evaluate, unless they have them.
 
-        False if another evaluation, which is cut otherwise, uses the arrays.
+        None if another evaluation, which is cut otherwise, uses the arrays.
         """
         with self._lock:
             if self._layout is None or self._layout.spread is not spread:
                 if self._readers > 1:
-                    return False
+                    return None
                 self.collect()
                 self._layouts += 1
-                self._layout = Layout(f"{self._key}-{self._layouts}", workers, spread)
+                self._cut_as(Layout(f"{self._key}-{self._layouts}", workers, spread))
             layout, asked = self._layout, spread.asked()
+            assert layout is not None
             if layout.asked is not asked:
                 self._give(layout, asked)
-            return True
+            return layout
 
     def _give(self, layout: Layout, asked: Mapping[str, Asked]) -> None:
         lacking = {
@@ -267,11 +289,6 @@ class Attachment(Readable):
             if None in self._layout.holders:
                 self._layout.asked = None
 
-    @property
-    def layout(self) -> str:
-        assert self._layout is not None
-        return self._layout.name
-
     def news(self) -> News:
         """What a call tells workers: the steps that some may not have taken."""
         steps = [logged.step for logged in self._log if logged.holds]
@@ -292,31 +309,47 @@ class Attachment(Readable):
         RuntimeError if it was lost with a worker, and the arrays have changed since.
         """
         with self._lock:
-            layout = self._layout
             tickets = gradient.evaluations
-            if layout is None or any([e.layout != layout.name for e in tickets.values()]):
-                raise RuntimeError(f"{LOST}; it was evaluated over items that are closed by now")
+            layout = next(iter(tickets.values())).layout
+            if any([each.layout is not layout for each in tickets.values()]):
+                return self._gradient_of_layouts(gradient, name)
             kept = {
-                ticket: layout.ask_all("a gradient was asked for", "kept", each.call, ticket)
+                ticket: layout.ask_all(
+                    "a gradient was asked for", "kept", layout.name, each.call, ticket
+                )
                 for ticket, each in tickets.items()
             }
             array = self._arrays[name]
             return np.concatenate(
                 [
-                    gradient.expression.of_block(self._finder(kept, tickets, n), array[rows])
+                    gradient.expression.of_block(
+                        self._finder(layout, kept, tickets, n), array[rows]
+                    )
                     for n, rows in enumerate(map(layout.rows, range(len(layout.sizes))))
                 ]
             )
 
+    def _gradient_of_layouts(self, gradient: Gradient, name: str) -> np.ndarray:
+        """The same of what was cut in several ways: each is brought here as a whole."""
+        found = {
+            ticket: {0: self.gradient(Gradient(Kept(ticket), {ticket: each}, ()), name)}
+            for ticket, each in gradient.evaluations.items()
+        }
+        return gradient.expression.of_block(finder(found, 0), self._arrays[name])
+
     def _finder(
-        self, kept: dict[str, dict[int, Any]], tickets: Mapping[str, Evaluation], number: int
+        self,
+        layout: Layout,
+        kept: dict[str, dict[int, Any]],
+        tickets: Mapping[str, Evaluation],
+        number: int,
     ) -> Callable[[str], Any]:
         def find(ticket: str) -> Any:
             if number not in kept[ticket]:
                 each = tickets[ticket]
                 if not self._is_remembered(each):
                     raise RuntimeError(f"{LOST}; evaluate again")
-                arrays = self._repeat(number, each.version)
+                arrays = self._repeat(layout, number, each.version)
                 kept[ticket][number] = each.cotangent(ticket, number, arrays)
             return kept[ticket][number]
 
@@ -324,6 +357,19 @@ class Attachment(Readable):
 
 
 LOST = "a gradient of an attached array is not there any more"
+
+
+def evaluations_of(gradients: Iterable[Gradient]) -> dict[str, Evaluation]:
+    """The evaluations that gradients are made of, by ticket."""
+    return {ticket: each for of in gradients for ticket, each in of.evaluations.items()}
+
+
+def as_sent(changes: Sequence[Change]) -> Sequence[Change] | None:
+    """The changes, with the optimiser as it is now; None if they cannot be sent."""
+    try:
+        return unpack(copy_frames(pack(changes)))
+    except Exception:  # of an optimiser of the user's own: then steps are taken here
+        return None
 
 
 def blocks_of(layout: Layout, arrays: Arrays, numbers: Sequence[int]) -> dict[int, Arrays]:

@@ -84,12 +84,14 @@ class Call:
                     return self._add_up(self._attempt.results(self._deadline))
                 except CannotFinish as unfinished:
                     reply = unfinished.reply
+                self._attached.abandon(self._attempt.name)
                 self._recover(reply)  # not above, where another exception would be its context
             raise RuntimeError(f"{self._names()} could not be evaluated in {ATTEMPTS} attempts")
 
     def abandon(self) -> None:
         """Gives up the results, unless they are there."""
         self._attempt.abandon()
+        self._attached.abandon(self._attempt.name)
         self._reading.close()
 
     def _recover(self, reply: dict[str, Any]) -> None:

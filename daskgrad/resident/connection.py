@@ -122,7 +122,8 @@ class Connection:
     def tell(self, addresses: Collection[str], handler: str, **message: Any) -> None:
         """Tells workers something, in any thread, if they are there; waits for nobody."""
         client = self._client()
-        if addresses and client is not None and client.status in CONNECTED:
+        is_open = client is not None and client.status in CONNECTED
+        if addresses and is_open and self._is_registered:
             in_loop(client, partial(self._tell, client, addresses, handler, message))
 
     async def _tell(

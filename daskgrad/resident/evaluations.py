@@ -63,13 +63,13 @@ class RepeatableSum(NamedTuple):
 
 
 class Evaluation:
-    """A call that kept cotangents of attached arrays of one ``version``, cut as ``layout`` says.
+    """A call that kept cotangents of attached arrays of one ``version``, in a ``Layout``.
 
     ``sums`` are those that differentiate them, by their numbers in the call; empty if the call is
     not remembered.
     """
 
-    def __init__(self, call: str, layout: str, version: int, sums: dict[int, RepeatableSum]):
+    def __init__(self, call: str, layout: Any, version: int, sums: dict[int, RepeatableSum]):
         self.call, self.layout, self.version = call, layout, version
         self.sums = sums
 
@@ -77,9 +77,6 @@ class Evaluation:
     def cost(self) -> int:
         """The bytes that it takes to remember it."""
         return sum([nbytes_of(each.inputs, each.sent) for each in self.sums.values()])
-
-    def forget(self) -> None:
-        self.sums = {}
 
     def cotangent(self, ticket: str, number: int, arrays: Arrays) -> Any:
         """What was kept of a block under a ticket of this call, evaluated here."""

@@ -175,7 +175,8 @@ class Shards(Placed):
         the shards were closed. So does whatever else takes arrays: other derivatives than
         ``value_and_grad`` and ``grad``, sums over other items, models that get all of it,
         ``clip_by_norm``, ``dg.record``. Steps are taken in the client then, and also where a sum
-        uses replicated arrays, or other arguments that take more memory than the attached arrays.
+        uses replicated arrays, or other arguments that take more memory than the attached arrays,
+        where an optimiser of your own cannot be pickled, and where a gradient is ``Rows``.
 
         Parameters
         ----------
@@ -208,12 +209,13 @@ class Shards(Placed):
         """Releases the items, here and on the workers; sums over them are errors from now on."""
         with self._lock:
             try:
-                self.attachment.leave()
+                self.attachment.collect()
             finally:
                 self._items, self._blocks, self._client = None, [], None
                 self._release()
                 if self._slices is not None:
                     self._slices.close()
+            self.attachment.leave()  # last: workers without the plugins have dropped the blocks
 
     def _release(self) -> None:
         held, self._holdings = self._holdings, None

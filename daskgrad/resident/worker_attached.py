@@ -33,7 +33,8 @@ class AttachedBlocks:
 
     def __init__(self) -> None:
         self._blocks: dict[str, dict[int, HeldBlock]] = {}
-        self._cotangents: dict[str, dict[str, dict[int, Any]]] = {}  # by call, ticket and block
+        # By layout, call, ticket and block.
+        self._cotangents: dict[str, dict[str, dict[str, dict[int, Any]]]] = {}
         self._lock = threading.Lock()
 
     def put(self, layout: str, version: int, blocks: Mapping[int, Arrays]) -> None:
@@ -45,15 +46,21 @@ class AttachedBlocks:
     def receive(self, layout: str, news: News) -> None:
         """Takes the steps that its blocks have not taken."""
         with self._lock:
-            held = self._blocks.get(layout, {})
+            held, kept = self._blocks.get(layout, {}), self._cotangents.get(layout, {})
+            known = {t: blocks for each in kept.values() for t, blocks in each.items()}
             for number in list(held):
-                self._bring_up(held, number, news.steps)
+                self._bring_up(held, number, news.steps, known)
             for call in news.dropped:
-                self._cotangents.pop(call, None)
+                kept.pop(call, None)
 
-    def _bring_up(self, held: dict[int, HeldBlock], number: int, steps: Sequence[Step]) -> None:
+    def _bring_up(
+        self,
+        held: dict[int, HeldBlock],
+        number: int,
+        steps: Sequence[Step],
+        known: Mapping[str, Mapping[int, Any]],
+    ) -> None:
         """Takes the steps from its version on; a block that cannot take one is dropped."""
-        known = {t: blocks for each in self._cotangents.values() for t, blocks in each.items()}
         for step in steps:
             version, arrays = held[number]
             if step.version != version + 1:
@@ -82,25 +89,37 @@ class AttachedBlocks:
             held = self._blocks.get(layout, {})
             return {n: each.arrays for n, each in held.items() if each.version == news.version}
 
-    def keep(self, call: str, cotangents: Mapping[str, Mapping[int, Any]]) -> None:
+    def keep(self, layout: str, call: str, cotangents: Mapping[str, Mapping[int, Any]]) -> None:
         """Keeps cotangents of blocks, by ticket, until the call is dropped."""
+        owned = {t: {n: own(c) for n, c in blocks.items()} for t, blocks in cotangents.items()}
         with self._lock:
-            kept = self._cotangents.setdefault(call, {})
-            for ticket, blocks in cotangents.items():
-                kept.setdefault(ticket, {}).update(blocks)
+            self._cotangents.setdefault(layout, {}).setdefault(call, {}).update(owned)
 
-    def kept(self, call: str, ticket: str) -> dict[int, Any]:
+    def kept(self, layout: str, call: str, ticket: str) -> dict[int, Any]:
         """What was kept of blocks under a ticket."""
         with self._lock:
-            return dict(self._cotangents.get(call, {}).get(ticket, {}))
+            return dict(self._cotangents.get(layout, {}).get(call, {}).get(ticket, {}))
 
     def drop(self, call: str) -> None:
         with self._lock:
-            self._cotangents.pop(call, None)
+            for calls in self._cotangents.values():
+                calls.pop(call, None)
+
+    def release(self, layout: str) -> None:
+        """Drops the blocks, whose cotangents may still be asked for."""
+        with self._lock:
+            self._blocks.pop(layout, None)
 
     def forget(self, layout: str) -> None:
         with self._lock:
             self._blocks.pop(layout, None)
+            self._cotangents.pop(layout, None)
+
+
+def own(cotangent: Any) -> Any:
+    """A cotangent in memory of its own: a model may return a view of what is changed in place."""
+    is_owner = cotangent is None or (cotangent.base is None and cotangent.flags.writeable)
+    return cotangent if is_owner else cotangent.copy()
 
 
 def own_arrays(arrays: Mapping[str, np.ndarray]) -> Arrays:

@@ -11,6 +11,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,8 @@ class SumsPlugin(WorkerPlugin):
         self._parcels = Parcels()
         self._replicas = Replicas()
         self._attached = AttachedBlocks()
+        # A thread that no task holds, since tasks wait for answers.
+        self._answering = ThreadPoolExecutor(1, thread_name_prefix="daskgrad-attached")
         self._running: set[str] = set()
         self._log = EventLog(worker, self._running)
         worker.handlers[self.name] = self.evaluate
@@ -70,6 +73,7 @@ class SumsPlugin(WorkerPlugin):
 
     def teardown(self, worker: Worker) -> None:
         self._running.clear()
+        self._answering.shutdown(wait=False)
         for handler in (self.name, *[of(self.name) for of in (abandoning, releasing, attaching)]):
             worker.handlers.pop(handler, None)
         if self._sets_malloc():
@@ -107,7 +111,7 @@ class SumsPlugin(WorkerPlugin):
             result = await self._evaluate(pickle.loads(work), message)
             return {"status": "OK", "result": frame_message(pack(result))}
         except CannotFinish as unfinished:
-            return unfinished.reply
+            return {"address": self._worker.address} | unfinished.reply
         except Exception as error:
             return failed(error).reply
         finally:
@@ -126,14 +130,18 @@ class SumsPlugin(WorkerPlugin):
         """Calls a method of ``AttachedBlocks``."""
         method, *args = unpack(question)
         try:
-            found = await self._in_thread(getattr(self._attached, method), *args)
+            found = await in_thread(self._answering, getattr(self._attached, method), *args)
             return {"status": "OK", "result": frame_message(pack(found))}
         except Exception as error:
             return failed(error).reply
 
     async def _evaluate(self, work: Work, message: Mapping[str, Any]) -> Result:
         for layout, news in message["attached"].items():
-            await self._in_thread(self._attached.receive, layout, unpack(news))
+            told = unpack(news)
+            self._running.difference_update(told.dropped)  # a call that came after its abandonment
+            await self._in_thread(self._attached.receive, layout, told)
+        if message["call"] not in self._running:
+            raise CannotFinish("abandoned")
         jobs = self._jobs(work, message)
         below = [self._ask(child, message) for child in work.children]
         own, *others = await all_or_first_error([self._own(message["call"], jobs), *below])

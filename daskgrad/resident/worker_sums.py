@@ -21,6 +21,7 @@ from daskgrad.values.memory import canonical
 from daskgrad.values.protection import read_only
 from daskgrad.values.summation import Place
 
+KEPT = True  # in a result, in the place of a cotangent that its worker keeps
 Sums = dict[Place, Captured]
 # By the index of the first item of a block, for each differentiated field of its items.
 ItemCotangents = dict[int, tuple[Leaves, ...]]
@@ -145,7 +146,10 @@ class Job:
     def _rows_of(self, runs: Any, run: int, begin: int, number: int) -> Any:
         """What a block has of a field that the request brings, or of an attached array."""
         if isinstance(runs, AttachedRows):
-            return read_only(self._attached.rows(runs.layout, runs.name, number))
+            try:
+                return read_only(self._attached.rows(runs.layout, runs.name, number))
+            except KeyError:  # released meanwhile, since the shards were closed
+                raise CannotFinish("no attached") from None
         return runs[run][begin : begin + self._message.block_items]
 
     def has_attached(self) -> bool:
@@ -164,9 +168,10 @@ class Job:
             if place is None or not isinstance(fields[place], AttachedRows):
                 continue
             blocks = {first // size: each[n][0] for first, each in self.item_cotangents.items()}
-            self._attached.keep(call, {ticket_of(call, self._number, n): blocks})
+            ticket = ticket_of(call, self._number, n)
+            self._attached.keep(fields[place].layout, call, {ticket: blocks})
             self.item_cotangents = {
-                first: (*each[:n], (None,), *each[n + 1 :])
+                first: (*each[:n], (None if each[n][0] is None else KEPT,), *each[n + 1 :])
                 for first, each in self.item_cotangents.items()
             }
 

@@ -85,7 +85,8 @@ def join(parts: Sequence[Leaves], are_rows: bool, sizes: Sequence[int] | None = 
 
     Each is of one item, or of a block of them: ``sizes`` are the numbers of items in the blocks.
     """
-    if not are_rows or isinstance(parts[0][0], CotangentElsewhere):  # of all blocks
+    is_whole = sizes is not None and len(parts) == 1  # as it was elsewhere, too
+    if not are_rows or is_whole or isinstance(parts[0][0], CotangentElsewhere):
         return tuple(itertools.chain.from_iterable(parts))
     arrays = [array for (array,) in parts]
     like = next((array for array in arrays if array is not None), None)

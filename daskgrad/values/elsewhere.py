@@ -66,6 +66,9 @@ class CotangentElsewhere(Elsewhere):
             return self.plus(other)
         return self.fetch() + other
 
+    def __reduce__(self) -> Any:
+        return np.asarray, (self.fetch(),)
+
     def copy(self) -> "CotangentElsewhere":
         return self  # nobody can write into it
 
