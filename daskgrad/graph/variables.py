@@ -24,11 +24,13 @@ class Variable(Node):
     An item of a container is a variable, too, and a part of its container: its cotangent goes to
     the leaves of the ``root`` from ``first_leaf`` on. ``is_recorded``: it stands for an argument of
     a function that is differentiated. ``is_borrowed``: its arrays belong to the caller. ``asked``:
-    the numbers of its leaves whose gradients should be rows.
+    the numbers of its leaves whose gradients should be rows. ``is_here``: none of its arrays is
+    elsewhere.
     """
 
     is_recorded = False
     is_borrowed = False
+    is_here = True
 
     def __init__(
         self, value: Any, name: str, container: "Variable | None" = None, first_leaf: int = 0
@@ -36,6 +38,9 @@ class Variable(Node):
         super().__init__(name, (), None if container is None else container.key_name)
         self.primal = value
         self.leaves, self.structure = flatten(value)
+        for leaf in self.leaves:
+            if isinstance(leaf, Elsewhere):
+                self.is_here = False
         self.asked: tuple[int, ...] = ()
         self._container = container  # not itself: a cycle would keep copies until it is collected
         self.first_leaf = first_leaf
@@ -73,9 +78,7 @@ class Variable(Node):
     @property
     def value(self) -> Any:
         """The primal, in this process."""
-        if any([isinstance(leaf, Elsewhere) for leaf in self.leaves]):
-            return map_leaves(brought_here, self.primal)
-        return self.primal
+        return self.primal if self.is_here else map_leaves(brought_here, self.primal)
 
     def __dask_postcompute__(self) -> tuple[Callable, tuple]:
         """Gives the user a copy, since the graph keeps the arrays themselves."""

@@ -114,7 +114,8 @@ def zeros(leaf: Any) -> Any:
     """The zero cotangent of a leaf, or ``None`` where the leaf has no derivative."""
     if not is_differentiable(leaf):
         return None
-    return np.zeros(np.shape(leaf), dtype=dtype_of(leaf))[()]
+    dtype = leaf.dtype if isinstance(leaf, Elsewhere) else np.asarray(leaf).dtype
+    return np.zeros(np.shape(leaf), dtype)[()]
 
 
 def add(first: Leaves, second: Leaves, owned: bool = False) -> Leaves:
@@ -155,14 +156,9 @@ def scale_leaf(leaf: Any, factor: Any) -> Any:
     return cast(factor * leaf, leaf)  # zeros, too, have signs
 
 
-def dtype_of(leaf: Any) -> np.dtype:
-    is_array = isinstance(leaf, np.ndarray | np.generic | Elsewhere)
-    return leaf.dtype if is_array else np.asarray(leaf).dtype
-
-
 def cast(cotangent: Any, leaf: Any) -> Any:
     """A cotangent in its leaf's dtype: the real part where the leaf is real."""
-    dtype = dtype_of(leaf)
+    dtype = leaf.dtype if isinstance(leaf, np.ndarray | np.generic) else np.asarray(leaf).dtype
     if cotangent.dtype == dtype:
         return cotangent
     if cotangent.dtype.kind == "c" and dtype.kind != "c":

@@ -1,23 +1,23 @@
 """Elsewhere: arrays of numbers that are not in this process, until somebody asks for them."""
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 
 
-class Elsewhere(ABC):
+class Elsewhere:
     """A real array that other processes hold, part by part; ``np.asarray`` brings it here.
 
-    A gradient may be one, too. It has the bits of the array that it stands for.
+    A gradient may be one, too. It has the bits of the array that it stands for. No abstract class:
+    ``isinstance`` asks these in Python, and each leaf is asked.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype
 
-    @abstractmethod
     def fetch(self) -> np.ndarray:
         """The array as it is now, in memory of its own."""
+        raise NotImplementedError
 
     def gradient_of(self, cotangent: np.ndarray) -> Any:
         """What users get as the gradient where the cotangent is in this process."""
@@ -53,13 +53,13 @@ class Elsewhere(ABC):
 class CotangentElsewhere(Elsewhere):
     """The cotangent of an array that is elsewhere, which may be scaled and added there."""
 
-    @abstractmethod
     def scaled(self, factor: Any) -> "CotangentElsewhere":
         """This times a number, rounded as an array is."""
+        raise NotImplementedError
 
-    @abstractmethod
     def plus(self, other: "CotangentElsewhere") -> "CotangentElsewhere":
         """The sum with another one of the same array."""
+        raise NotImplementedError
 
     def __add__(self, other: Any) -> Any:
         if isinstance(other, CotangentElsewhere):
