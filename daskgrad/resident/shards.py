@@ -209,12 +209,13 @@ class Shards(Placed):
         """Releases the items, here and on the workers; sums over them are errors from now on."""
         with self._lock:
             try:
-                self.attachment.leave()
+                self.attachment.collect()
             finally:
                 self._items, self._blocks, self._client = None, [], None
                 self._release()
                 if self._slices is not None:
                     self._slices.close()
+            self.attachment.leave()  # last: workers without the plugins have dropped the blocks
 
     def _release(self) -> None:
         held, self._holdings = self._holdings, None
