@@ -94,8 +94,9 @@ class Spread:
             are_same = list(workers.items()) == list(self.workers.items())
             if are_same and all(holder in workers for holder in self.holders):
                 return
-            self.workers = dict(workers)
+            self.workers = {}  # if this is interrupted, the next call settles again
             self._move(balance.assign(self.costs(), workers))
+            self.workers = dict(workers)
 
     def _locate(self) -> None:
         """Finds out who has which blocks."""

@@ -373,3 +373,22 @@ def test_rows_frames_are_those_of_the_columns():
     assert not drawn
     assert not others
     assert unpack(frames["b"])[1] == ([None], [])
+
+
+def test_a_spread_that_was_interrupted_settles_again(monkeypatch):
+    """So that no call goes to nobody."""
+    spread = Spread([1] * 8)
+    spread.settle({"a": 1})
+    give, interrupts = Spread._give, [KeyboardInterrupt]
+
+    def interrupted(self, address, numbers):
+        if interrupts:
+            raise interrupts.pop()
+        give(self, address, numbers)
+
+    monkeypatch.setattr(Spread, "_give", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        spread.settle({"b": 1})
+    assert spread.workers != {"b": 1}  # by which a call tells whether to settle
+    spread.settle({"b": 1})
+    assert set(spread.asked()) == {"b"}
