@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 import uuid
@@ -27,6 +28,8 @@ from daskgrad.tasks.settings import setting
 from daskgrad.tasks.waiting import LateError, answer, in_loop
 from daskgrad.tasks.workers import present_workers, workers_of
 from daskgrad.values.caches import drop_oldest, kept_or_made
+
+logger = logging.getLogger("daskgrad")
 
 ATTEMPTS = 5  # to register a plugin while workers come and go
 LOOK_EVERY = 1.0  # seconds between two looks at which workers there are
@@ -144,7 +147,11 @@ class Connection:
         async def ask_one(address: str, frames: Frames) -> Frames | None:
             try:
                 return await call_worker(client.rpc, address, handler, question=frames)
-            except CannotFinish:  # it is lost, or has lost what it is asked for
+            except CannotFinish as unfinished:  # it is lost, or has lost what it is asked for
+                if "exception_text" in unfinished.reply:
+                    logger.warning(
+                        "%s: %s failed: %s", what, address, unfinished.reply["exception_text"]
+                    )
                 return None
 
         async def ask_all() -> list[Frames | None]:
