@@ -56,7 +56,7 @@ def one_call(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     """Both passes of one model called on variables, without any graph."""
     graph.is_watched = False
     node: Any = graph.output
-    inputs = [each.primal if each.is_here else each.value for each in node.inputs]
+    inputs = [each.primal if each.is_here else each.primal_here for each in node.inputs]
     active = graph.active_inputs(node)
     called = (node.model, node.call, active, inputs)
     captured = capture(*called)

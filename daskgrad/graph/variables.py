@@ -73,10 +73,10 @@ class Variable(Node):
         return leaves_table("variable", self.name, self.leaves, self.structure)
 
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
-        return tasks.data(self.key, self.value)
+        return tasks.data(self.key, self.primal_here)
 
     @property
-    def value(self) -> Any:
+    def primal_here(self) -> Any:
         """The primal, in this process."""
         return self.primal if self.is_here else map_leaves(brought_here, self.primal)
 

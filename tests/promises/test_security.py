@@ -326,6 +326,7 @@ UNPICKLED = {  # module -> what it loads, and why that came over Dask's own chan
     "resident.call": "a worker's reply to a call of the client's",
     "resident.connection": "workers' replies to a question about attached arrays",
     "resident.evaluations": "what this process itself packed for a call that it repeats",
+    "resident.attachment": "an optimiser that this process itself packed, for a copy of it",
     "resident.worker_sums": "the replies of the workers that a worker has passed a call on to",
     "resident.messages": "lists in a task's data, and what the modules around it unpack",
     "resident.parcels": "a value that came with a call, at its first use",
