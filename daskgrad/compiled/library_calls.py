@@ -13,8 +13,6 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.numpy import linalg, numpy_wrapper
 from autograd.tracer import trace_primitives_map
-from numpy.linalg import LinAlgError
-from numpy.linalg import _umath_linalg as kernels  # what np.linalg calls
 
 from daskgrad.backends.autograd.rules.known import import_after
 from daskgrad.backends.autograd.rules.norms import flat_at_zero
@@ -29,6 +27,7 @@ from daskgrad.compiled.adjoints import (
     is_double,
     where,
 )
+from daskgrad.compiled.linalg_kernels import inverted, log_determinant
 from daskgrad.compiled.lines import value_of
 from daskgrad.compiled.program import Diverged
 from daskgrad.compiled.steps import Step
@@ -319,23 +318,10 @@ def regular(matrix: np.ndarray, det: float) -> np.ndarray:
     return matrix
 
 
-def raise_singular(*_: Any) -> None:
-    raise LinAlgError("Singular matrix")
-
-
-@np.errstate(call=raise_singular, invalid="call", over="ignore", divide="ignore", under="ignore")
-def inverted(matrix: np.ndarray) -> np.ndarray:
-    return kernels.inv(matrix)
-
-
 def has_matrix(step: Step) -> bool:
     matrix = value_of(step.args[0])
     is_alone = len(step.args) == 1 and not step.kwargs
     return is_alone and type(matrix) is np.ndarray and is_double(matrix) and matrix.ndim == 2
-
-
-def log_determinant(matrix: np.ndarray) -> tuple[Any, Any]:
-    return kernels.slogdet(matrix)
 
 
 REPLACED[linalg.slogdet] = has_matrix, log_determinant
