@@ -65,9 +65,12 @@ class AttachedGradient(CotangentElsewhere):
         scaled = found._replace(expression=Scaled(found.expression, factor))
         return AttachedGradient(self.attached, scaled)
 
-    def plus(self, other: CotangentElsewhere) -> "AttachedGradient":
+    def plus(self, other: CotangentElsewhere) -> Any:
         assert isinstance(other, AttachedGradient)
         first, second = self.found, other.found
+        are_kept = isinstance(first, Gradient) and isinstance(second, Gradient)
+        if not are_kept or other.attached is not self.attached:
+            return self.fetch() + other.fetch()
         assert isinstance(first, Gradient)
         assert isinstance(second, Gradient)
         expression = Added(first.expression, second.expression)

@@ -162,8 +162,9 @@ class Connection:
                 raise CannotFinish("lost")
 
         try:
-            answers = zip(there, answer(client, ask_all, what, look=require_there), strict=True)
-            return {address: unpack(found) for address, found in answers if found is not None}
+            found = answer(client, ask_all, what, of="placing", look=require_there)
+            answers = zip(there, found, strict=True)
+            return {address: unpack(each) for address, each in answers if each is not None}
         except CannotFinish:  # without those that are gone by now
             return self.ask({a: questions[a] for a in there}, handler, what)
 

@@ -51,13 +51,16 @@ class Elsewhere:
 
 
 class CotangentElsewhere(Elsewhere):
-    """The cotangent of an array that is elsewhere, which may be scaled and added there."""
+    """The cotangent of an array that is elsewhere, which may be scaled and added there.
+
+    Users' arithmetic with it gives arrays, but for sums of two.
+    """
 
     def scaled(self, factor: Any) -> "CotangentElsewhere":
         """This times a number, rounded as an array is."""
         raise NotImplementedError
 
-    def plus(self, other: "CotangentElsewhere") -> "CotangentElsewhere":
+    def plus(self, other: "CotangentElsewhere") -> Any:
         """The sum with another one of the same array."""
         raise NotImplementedError
 
@@ -65,6 +68,26 @@ class CotangentElsewhere(Elsewhere):
         if isinstance(other, CotangentElsewhere):
             return self.plus(other)
         return self.fetch() + other
+
+    def __radd__(self, other: Any) -> np.ndarray:
+        return other + self.fetch()
+
+    def __sub__(self, other: Any) -> np.ndarray:
+        return self.fetch() - brought_here(other)
+
+    def __rsub__(self, other: Any) -> np.ndarray:
+        return other - self.fetch()
+
+    def __mul__(self, other: Any) -> np.ndarray:
+        return self.fetch() * brought_here(other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> np.ndarray:
+        return self.fetch() / brought_here(other)
+
+    def __neg__(self) -> np.ndarray:
+        return -self.fetch()
 
     def __reduce__(self) -> Any:
         return np.asarray, (self.fetch(),)

@@ -334,3 +334,28 @@ def test_a_store_forgets_what_is_released():
     assert store.kept("m", "c", "b") == {}
     store.forget("l")
     assert store.kept("l", "c", "a") == {}
+
+
+ARITHMETIC = {
+    "twice": lambda g, h: 2 * g,
+    "a mean": lambda g, h: (g + h) / 2,
+    "a difference": lambda g, h: 1.5 * g - h,
+    "from an array": lambda g, h: Z - g,
+    "minus": lambda g, h: -g,
+    "a sum": lambda g, h: sum([g, h]),
+    "a product": lambda g, h: g * h,
+}
+
+
+@pytest.mark.parametrize("name", ARITHMETIC)
+@pytest.mark.parametrize("on_cluster", [True, False])
+def test_arithmetic_with_gradients_is_that_of_arrays(request, name, on_cluster):
+    if on_cluster:
+        request.getfixturevalue("client")
+
+    def of(items, z):
+        gradient = dg.grad(lambda x, z: dg.map_sum(prior, dg.zip(z, items), x), 1)
+        return ARITHMETIC[name](gradient(X, z), gradient(2.0 * X, z))
+
+    with dg.place(ROWS) as shards:
+        assert_array_equal(numpy.asarray(of(shards, shards.attach(Z))), of(ROWS, Z))
