@@ -14,7 +14,6 @@ from daskgrad.resident.evaluations import (
     Hold,
     RepeatableSum,
     nbytes_of,
-    own_copies,
 )
 from daskgrad.resident.holdings import Holdings
 from daskgrad.resident.messages import AttachedRows, Frames, pack
@@ -25,6 +24,7 @@ from daskgrad.resident.worker_attached import News
 from daskgrad.resident.worker_sums import own_numbers, place_in_sent, ticket_of
 from daskgrad.sums.item_cotangents import ItemGradient
 from daskgrad.values.elsewhere import brought_here
+from daskgrad.values.memory import of_its_own
 
 
 class AttachedUse:
@@ -157,8 +157,8 @@ class AttachedUse:
         return RepeatableSum(
             each.model.name,
             parcel,
-            own_copies(each.inputs),
-            own_copies(each.sent),
+            of_its_own(list(each.inputs)),
+            of_its_own(list(each.sent)),
             spread.blocks,
             spread.block_items,
         )

@@ -9,8 +9,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from daskgrad.resident.attached_steps import Arrays
 from daskgrad.resident.messages import AttachedRows, unpack
 from daskgrad.resident.parcels import Parcel
@@ -18,7 +16,7 @@ from daskgrad.sums.block_tasks import TracedSum
 from daskgrad.sums.cutting import Block
 from daskgrad.values.cotangents import nbytes
 from daskgrad.values.memory import canonical
-from daskgrad.values.trees import flatten, map_leaves
+from daskgrad.values.trees import flatten
 
 
 class Hold:
@@ -86,8 +84,3 @@ class Evaluation:
 
 def nbytes_of(inputs: Sequence[Any], sent: Sequence[Any]) -> int:
     return nbytes(flatten((list(inputs), list(sent)))[0])
-
-
-def own_copies(values: Sequence[Any]) -> list[Any]:
-    """Values whose arrays the caller may write into."""
-    return map_leaves(lambda x: x.copy() if isinstance(x, np.ndarray) else x, list(values))

@@ -8,7 +8,7 @@ import time
 import autograd.numpy as np
 import numpy
 import pytest
-from clusters import kill, wait_until
+from clusters import come_and_go, kill, wait_until
 from distributed import Client
 from numpy.testing import assert_array_equal
 from probes import write
@@ -352,19 +352,10 @@ def test_replicated_arrays_may_stand_beside_them(client):
 
 def test_workers_may_be_killed_new_or_retired(frail, counted):
     with dg.place(ITEMS) as shards:
-
-        def between(step):
-            if step in (2, 4):
-                kill(frail, shards.plan[0].worker)
-            if step == 5:
-                frail.wait_for_workers(2, timeout=60)
-                time.sleep(1.1)  # until the connection looks which workers there are
-            if step == 6:
-                assert len(shards.plan) == 2
-                frail.retire_workers([shards.plan[0].worker], close_workers=True)
-
         params = start(shards)
-        assert_learned(train(gradient_over(shards), params, 9, between=between), params, 9)
+        assert_learned(
+            train(gradient_over(shards), params, 9, between=come_and_go(frail, shards)), params, 9
+        )
     assert counted["repeated"] > 0
 
 

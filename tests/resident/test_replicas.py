@@ -7,7 +7,7 @@ import time
 import autograd.numpy as np
 import numpy
 import pytest
-from clusters import kill, wait_until
+from clusters import come_and_go, wait_until
 from distributed import Client
 from numpy.testing import assert_array_equal
 from probes import write
@@ -150,18 +150,7 @@ def test_a_constant_array_stays_behind_too(client, sent, monkeypatch):
 def test_workers_may_be_killed_new_or_retired(frail):
     with dg.place(ITEMS) as shards:
         params = replicated()
-
-        def between(step):
-            if step in (2, 4):
-                kill(frail, shards.plan[0].worker)
-            if step == 5:
-                frail.wait_for_workers(2, timeout=60)
-                time.sleep(1.1)  # until the connection looks which workers there are
-            if step == 6:
-                assert len(shards.plan) == 2
-                frail.retire_workers([shards.plan[0].worker], close_workers=True)
-
-        assert_trained(train(shards, params, 8, between), params, 8)
+        assert_trained(train(shards, params, 8, come_and_go(frail, shards)), params, 8)
 
 
 def test_a_copy_that_was_lost_or_is_another_version_is_made_good(client):

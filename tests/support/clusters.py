@@ -105,6 +105,23 @@ def kill(client, address):
     wait_until(lambda: address not in client.ncores())
 
 
+def come_and_go(client, shards):
+    """What a fit of seven steps and more does between these: workers that hold the shards are
+    killed, others come, and one of these is retired."""
+
+    def between(step):
+        if step in (2, 4):
+            kill(client, shards.plan[0].worker)
+        if step == 5:
+            client.wait_for_workers(2, timeout=60)
+            time.sleep(1.1)  # until the connection looks which workers there are
+        if step == 6:
+            assert len(shards.plan) == 2
+            client.retire_workers([shards.plan[0].worker], close_workers=True)
+
+    return between
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
