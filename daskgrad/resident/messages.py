@@ -13,6 +13,8 @@ import cloudpickle
 import numpy as np
 from distributed.protocol import to_serialize
 
+from daskgrad.values.memory import canonical
+
 LARGE = 2**16  # bytes; a buffer of so many travels as a frame of its own, without a copy
 SMALL = 2**12  # bytes; up to so many an array stays in the pickle: a frame takes longer
 
@@ -81,13 +83,18 @@ class AttachedRows:
 
 @dataclass(frozen=True, slots=True)
 class OnePickle:
-    """Items that travel in one pickle; Dask sends a list item by item, 40 µs each."""
+    """Items that travel in one pickle, and arrive canonical; Dask sends a list item by item, 40 µs
+    each."""
 
     items: Any
 
     def __reduce__(self) -> tuple:
         head, *buffers = pack(self.items)
-        return unpack, ([head, *map(pickle.PickleBuffer, buffers)],)
+        return load_items, ([head, *map(pickle.PickleBuffer, buffers)],)
+
+
+def load_items(frames: Frames) -> Any:
+    return canonical(unpack(frames))
 
 
 def key_of(key: str, move: int, number: int) -> str:

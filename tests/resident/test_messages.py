@@ -26,6 +26,7 @@ from daskgrad.resident.messages import (
 from daskgrad.resident.parcels import Parcel, Parcels, Unopened
 from daskgrad.resident.requests import SpreadSum, summand_parcel
 from daskgrad.sums.block_tasks import Summand
+from daskgrad.values.memory import canonical
 from daskgrad.values.tuples import Tuples
 
 
@@ -166,6 +167,7 @@ def test_a_list_travels_as_one_pickle_and_arrives_as_a_list():
     assert all(map(numpy.array_equal, found[:1001], items))
     assert found[1001:] == items[1001:]
     assert all(each.flags.writeable and each.flags.aligned for each in found[:1001])
+    assert canonical(found) is found, "is not converted again by each call"
 
 
 def test_columns_with_lists_go_to_a_worker_as_one_pickle():
