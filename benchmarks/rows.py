@@ -3,11 +3,12 @@
     python benchmarks/rows.py [--quick] [--rounds N] [--results DIR]
 
 What is measured: the time by the clock of one step, for an array W of n = 10^3 to 10^6 rows (or
-columns) of 784 single-precision numbers (3 GB), of which a step uses 50, other ones each time. Each
-program runs some steps a round, in random order, in a process for each n; times are medians of the
-rounds. All change one array, but JAX, which has its own. Memory is the most that a step holds
-beside what there was before, by ``tracemalloc``. First the values of three steps are compared, for
-n = 1,000.
+columns) of 784 single-precision numbers (3 GB), of which a step uses 50, other ones each time. The
+peers take turns, in random order, in a process for each n. A turn is steps for 0.1 s, at least
+two, after as many that do not count, since the turn before may have gone through gigabytes. Times
+are medians of a turn's steps, and of the rounds. All change one array, but JAX, which has its own.
+Memory is the most that a step holds beside what there was before, by ``tracemalloc``. First the
+values of three steps are compared, for n = 1,000.
 
 The programs:
 
@@ -36,7 +37,7 @@ import statistics
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import autograd
@@ -54,7 +55,7 @@ RATE = np.float32(1e-3)
 BY_SLICE, DENSE = "autograd, the slice taken out", "autograd, dense"
 TORCH, TORCH_SPARSE, JAX = "PyTorch, dense", "PyTorch, sparse embedding", "JAX, compiled"
 OURS = "daskgrad"
-STEPS = {OURS: 20, BY_SLICE: 20}  # of a round; of the others two, since they take long
+TURN = 0.1  # seconds of steps
 
 Step = Callable[[np.ndarray], float]  # of the rows to use: returns the value
 
@@ -242,18 +243,19 @@ def measure(program: str, n: int, rounds: int, pipe: Any) -> None:
     x = generator.normal(size=WIDTH).astype(np.float32)
     require_same(program, x, generator)
 
-    def chosen(count: int) -> list[np.ndarray]:
-        return [generator.choice(n, FEW, replace=False) for _ in range(count)]
+    def chosen() -> np.ndarray:
+        return generator.choice(n, FEW, replace=False)
 
     peers = peers_of(program, make_params(program, n), x)
     times: dict[str, list[float]] = {name: [] for name in peers}
     shuffle = random.Random(0)
     for number in range(-1, rounds):  # what is compiled is compiled before the first
         for name in shuffle.sample(list(peers), len(peers)):
-            found = seconds(peers[name], chosen(STEPS.get(name, 2)))
+            for _ in ("not counted", "counted"):
+                found = seconds(peers[name], chosen)
             if number >= 0:
                 times[name].append(found)
-    pipe.send((times, memory(peers[OURS], chosen(1)[0])))
+    pipe.send((times, memory(peers[OURS], chosen())))
 
 
 def require_same(program: str, x: np.ndarray, generator: np.random.Generator) -> None:
@@ -270,11 +272,15 @@ def require_same(program: str, x: np.ndarray, generator: np.random.Generator) ->
             raise SystemExit(f"{program}: {name} has the values {found}, not {values[OURS]}")
 
 
-def seconds(step: Step, chosen: Sequence[np.ndarray]) -> float:
-    start = time.perf_counter()
-    for S in chosen:
+def seconds(step: Step, chosen: Callable[[], np.ndarray]) -> float:
+    """The median of a turn's steps."""
+    found: list[float] = []
+    while len(found) < 2 or sum(found) < TURN:
+        S = chosen()
+        start = time.perf_counter()
         step(S)
-    return (time.perf_counter() - start) / len(chosen)
+        found.append(time.perf_counter() - start)
+    return statistics.median(found)
 
 
 def memory(step: Step, S: np.ndarray) -> int:
