@@ -556,6 +556,24 @@ def test_what_is_answered_together_is_in_their_order(loop):
     assert not both.cancel()
 
 
+def test_questions_are_on_their_way_before_the_caller_goes_on(loop, monkeypatch):
+    monkeypatch.setattr(waiting, "SENDING", 60.0)  # also on a busy machine
+    sent = []
+
+    async def ask(number):
+        sent.append(number)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60.0)  # threads change where one of them waits
+    try:
+        both = together(loop, partial(ask, 1), partial(ask, 2))
+        found = sent.copy()
+    finally:
+        sys.setswitchinterval(interval)
+    assert found == [1, 2]
+    both.result(60)
+
+
 def test_the_first_error_ends_those_that_still_run(loop):
     async def fails():
         await asyncio.sleep(0.0)
