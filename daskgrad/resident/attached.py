@@ -118,6 +118,15 @@ class AttachedChange(NamedTuple):
         is_kept = isinstance(self.gradient, AttachedGradient)
         return change, self.gradient.found if is_kept else self.gradient  # type: ignore[union-attr]
 
+    def try_out(self) -> None:
+        """Takes the step here, of one row of zeros: an error of a user's rule that workers met
+        would come again in every later call."""
+        row = np.zeros((1, *self.array.shape[1:]), self.array.dtype)
+        steps = self.steps[:1] if self.steps.ndim else self.steps
+        slots = [row.copy() for _ in self.slots]
+        with np.errstate(all="ignore"):
+            self.optimiser.step(row, row.copy(), self.rate, steps, *slots)
+
 
 @contextlib.contextmanager
 def changing_attached(arrays: Sequence[Attached]) -> Iterator[None]:
@@ -131,9 +140,10 @@ def changing_attached(arrays: Sequence[Attached]) -> Iterator[None]:
 
 def step_of_attached(changes: Sequence[AttachedChange]) -> None:
     """Takes a step of all of these arrays, those of the same items at once; or of none of them, if
-    a gradient cannot be had."""
+    a gradient cannot be had, or a rule fails."""
     by_attachment: dict[Attachment, list[tuple[Change, Any]]] = {}
     for each in changes:
+        each.try_out()
         by_attachment.setdefault(each.array.attachment, []).append(each.of_blocks())
     for take in [attachment.ready(changes) for attachment, changes in by_attachment.items()]:
         take()

@@ -60,6 +60,11 @@ class Own(Optimiser):
         return rate * self.factor["now"] * g
 
 
+class Wrong(Own):
+    def rule(self, g, rate, steps, *slots):
+        return rate * g[:, 7]
+
+
 def lose(dask_worker):
     for plugin in dask_worker.plugins.values():
         if hasattr(plugin, "_attached"):
@@ -98,6 +103,19 @@ def assert_same_bits(fit, *args):
     with dg.place(ROWS, *args) as shards:
         found = numpy.asarray(fit(shards, shards.attach(Z)))
         assert found.tobytes() == numpy.asarray(fit(shards, Z.copy())).tobytes()
+
+
+def test_a_rule_that_fails_is_an_error_at_once_and_changes_nothing(client):
+    with dg.place(ROWS) as shards:
+        z = shards.attach(Z)
+        gradient, wrong, right = gradient_over(shards), Wrong(1e-2), dg.optim.SGD(1e-2)
+        found, state = gradient(z), right.init(z)
+        with pytest.raises(IndexError):
+            wrong.update(z, found, wrong.init(z))
+        assert numpy.asarray(z).tobytes() == Z.tobytes()
+        right.update(z, found, state)
+        right.update(z, gradient(z), state)
+        assert int(state["step"]) == 2
 
 
 def test_gradients_from_before_the_arrays_came_here_are_no_steps_to_repeat(client, monkeypatch):
