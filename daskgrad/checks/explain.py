@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from daskgrad.backends import registry
 from daskgrad.backends.by_hand.function import WithGradient
 from daskgrad.backends.traced_call import Layout
@@ -65,14 +67,15 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
 
 
 NUMBERS = (int, float)
-NAME = re.compile(r"\bc\d+\b")
+NAME = re.compile(r"\b[cs]\d+\b")
 
 
 def lines_of(program: Program) -> list[str]:
     """The source, with its numbers, and its constants."""
+    named = {name: number_of(value) for name, value in program.constants.items()}
     numbers = {
         name: spell_number(value)
-        for name, value in program.constants.items()
+        for name, value in named.items()
         if type(value) in NUMBERS and NAME.fullmatch(name)
     }
     source = NAME.sub(lambda found: numbers.get(found[0], found[0]), program.source)
@@ -82,6 +85,11 @@ def lines_of(program: Program) -> list[str]:
         if not callable(value) and name not in numbers
     ]
     return [source, *constants]
+
+
+def number_of(value: Any) -> Any:
+    """The number that an array without axes stands for."""
+    return value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
 
 
 SHOWN = (int, tuple, slice)

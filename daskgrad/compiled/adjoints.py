@@ -70,6 +70,10 @@ class Pulled:
     def arg(self, number: int) -> str:
         return self.writer.spell(self.step.args[number])
 
+    def beside(self, given: Any) -> str:
+        """An argument or constant, in arithmetic with the cotangent or an array of its shape."""
+        return self.writer.operand(given, self.step.value)
+
     def value(self, number: int) -> Any:
         return value_of(self.step.args[number])
 
@@ -80,7 +84,8 @@ class Pulled:
         operands, and the bits of later sums depend on it.
         """
         values = [np.asarray(value_of(each)) for each in operands]
-        return self.g if all([value.flags.c_contiguous for value in values]) else self.full()
+        are_ordered = [value.ndim < 2 or value.flags.c_contiguous for value in values]
+        return self.g if all(are_ordered) else self.full()
 
     def full(self) -> str:
         """The cotangent with all its axes."""
@@ -96,7 +101,7 @@ class Pulled:
 
 def spread(thin: Any, shape: Shape) -> np.ndarray:
     """An array of this shape with the entries of a thin one."""
-    full = np.empty(shape, np.result_type(thin))
+    full = np.empty(shape, thin.dtype if hasattr(thin, "dtype") else np.result_type(thin))
     full[...] = thin
     return full
 
@@ -124,6 +129,7 @@ def is_real(value: Any) -> bool:
 
 Rule = Callable[[Pulled], Sequence[Any] | None]
 ADJOINTS: dict[Any, Rule] = {}
+COMPLEX: dict[Any, Rule] = {}  # for calls with complex numbers, of which the rules find out
 REPLACED: dict[Any, tuple[Callable[[Step], bool], Callable]] = {}  # for which calls, by what
 ENTRIES: dict[
     Any, tuple[int, Callable[[Step], bool]]
@@ -147,21 +153,21 @@ def adjoint(*funs: Any, free: range = range(1)) -> Callable[[Rule], Rule]:
 UNARY = {
     anp.exp: "{ans} * {g}",
     anp.log: "{g} / {x}",
-    anp.log1p: "{g} / ({x} + 1)",
-    anp.expm1: "({ans} + 1) * {g}",
+    anp.log1p: "{g} / ({x} + {one})",
+    anp.expm1: "({ans} + {one}) * {g}",
     anp.sin: "{g} * np.cos({x})",
     anp.cos: "-{g} * np.sin({x})",
     anp.tan: "{g} / np.cos({x}) ** 2",
     anp.sinh: "{g} * np.cosh({x})",
     anp.cosh: "{g} * np.sinh({x})",
     anp.tanh: "{g} / np.cosh({x}) ** 2",
-    anp.arctan: "{g} / (1 + {x}**2)",
-    anp.arcsin: "{g} / np.sqrt(1 - {x}**2)",
-    anp.sqrt: "{g} * 0.5 * {x}**-0.5",
-    anp.square: "{g} * 2 * {x}",
+    anp.arctan: "{g} / ({one} + {x}**2)",
+    anp.arcsin: "{g} / np.sqrt({one} - {x}**2)",
+    anp.sqrt: "{g} * {half} / {ans}",
+    anp.square: "{g} * {two} * {x}",
     anp.negative: "-{g}",
     anp.reciprocal: "-{g} / {x}**2",
-    anp.abs: "{g} * np.where({x}, {x}, 0.0) / np.where({ans}, {ans}, 1.0)",
+    anp.abs: "{g} * np.sign({x})",
 }
 
 
@@ -169,16 +175,23 @@ UNARY = {
 def unary(call: Pulled) -> Sequence[Any] | None:
     if len(call.step.args) > 1 or call.step.kwargs:
         return None
-    text = UNARY[call.step.fun]
+    text, number = UNARY[call.step.fun], call.writer.operand
     g = call.thin(call.step.args[0], call.step)
-    return [text.format(g=g, ans=call.ans if "{ans}" in text else "", x=call.arg(0))]
+    names = {"g": g, "ans": call.ans if "{ans}" in text else "", "x": call.arg(0)}
+    names |= {"one": number(1.0, call.step.value) if "{one}" in text else ""}
+    cotangent = call.writer.values[g]
+    names |= {"half": number(0.5, cotangent) if "{half}" in text else ""}
+    names |= {"two": number(2.0, cotangent) if "{two}" in text else ""}
+    return [text.format(**names)]
 
 
-BINARY = {
+ARITHMETIC = {
     anp.add: ("{g}", "{g}"),
     anp.subtract: ("{g}", "-{g}"),
     anp.multiply: ("{y} * {g}", "{x} * {g}"),
-    anp.divide: ("{g} / {y}", "-{g} * {x} / {y}**2"),
+    anp.divide: ("{g} / {y}", "-({g} / {y}) * {ans}"),
+}
+BINARY = {
     anp.maximum: ("{g} * {eq}({x}, {ans}, {y})", "{g} * {eq}({y}, {ans}, {x})"),
     anp.minimum: ("{g} * {eq}({x}, {ans}, {y})", "{g} * {eq}({y}, {ans}, {x})"),
     anp.logaddexp: ("{g} * np.exp({x} - {ans})", "{g} * np.exp({y} - {ans})"),
@@ -187,42 +200,79 @@ BINARY = {
 }
 
 
-@adjoint(*BINARY, free=range(2))
+@adjoint(*ARITHMETIC, *BINARY, free=range(2))
 def binary(call: Pulled) -> Sequence[Any] | None:
     step = call.step
     if len(step.args) != 2 or step.kwargs:
         return None
-    texts = [BINARY[step.fun][argnum] for argnum in step.argnums]
+    texts = [(ARITHMETIC | BINARY)[step.fun][argnum] for argnum in step.argnums]
     operands = {"x": step.args[0], "y": step.args[1], "ans": step}
-    used = [each for name, each in operands.items() if f"{{{name}}}" in "".join(texts)]
-    names = {"x": call.arg(0), "y": call.arg(1), "g": call.thin(*used)}
-    if any(["{eq}" in text for text in texts]):
-        names |= {"eq": call.writer.name(balanced_eq)}
-    if any(["{ans}" in text for text in texts]):
-        names |= {"ans": call.ans}
+    used = [name for name in operands if f"{{{name}}}" in "".join(texts)]
+    g = call.thin(*[operands[name] for name in used])
     shapes = [np.shape(call.value(argnum)) for argnum in step.argnums]
     if shapes.count(call.shape) < len(shapes):
-        names["g"] = call.full()
-    return [
-        fit(call, text.format(**names), shape) for text, shape in zip(texts, shapes, strict=True)
-    ]
+        g = call.full()
+    names = {"g": g} | {name: call.beside(operands[name]) for name in used}
+    if any(["{eq}" in text for text in texts]):
+        names |= {"eq": call.writer.name(balanced_eq)}
+    if is_extreme_of_arrays(call):
+        take = call.writer.name(pull_larger)
+        texts = [text.replace("{g} * {eq}(", f"{take}({{g}}, ") for text in texts]
+    texts = [text.format(**names) for text in texts]
+    if step.fun is anp.divide and len(texts) > 1:
+        quotient = call.write(texts[0])
+        texts = [quotient, f"-{quotient} * {names['ans']}"]
+    sums = fit if step.fun in ARITHMETIC else fit_by_axes
+    return [sums(call, text, shape) for text, shape in zip(texts, shapes, strict=True)]
+
+
+def is_extreme_of_arrays(call: Pulled) -> bool:
+    value = call.step.value
+    return call.step.fun in (anp.maximum, anp.minimum) and is_double(value) and np.ndim(value) > 0
+
+
+def pull_larger(g: Any, x: Any, ans: np.ndarray, y: Any) -> Any:
+    """``g * balanced_eq(x, ans, y)``, in less time where nothing is equal."""
+    is_chosen, is_equal = x == ans, x == y
+    if np.count_nonzero(is_equal):
+        return g * (is_chosen / (1.0 + is_equal))
+    return g * is_chosen
 
 
 def fit(call: Pulled, text: str, shape: Shape) -> str:
-    """An expression, summed over the axes over which an argument was broadcast.
+    """An expression, summed over the axes over which an argument was broadcast, as the rules of
+    arithmetic do it: over several at once.
 
-    autograd sums over all axes of length one; where that is no sum, no zero stays negative.
+    They sum over all axes of length one; where that is no sum, no zero stays negative.
     """
     if shape == call.shape:
         return f"{text} + 0.0" if 1 in shape else text
     reduce = call.writer.name(np.add.reduce)
+    count = len(call.shape) - len(shape)
+    if not shape:
+        return f"{reduce}({text}, axis=None)"
+    if count:
+        text = f"{reduce}({text}, axis={tuple(range(count))})"
+    axes = stretched_axes(shape, call.shape[count:])
+    return f"{reduce}({text}, axis={axes}, keepdims=True)" if axes else text
+
+
+def fit_by_axes(call: Pulled, text: str, shape: Shape) -> str:
+    """The same, as autograd does it: over one axis after the other."""
+    if shape == call.shape:
+        return fit(call, text, shape)
+    reduce = call.writer.name(np.add.reduce)
     for _ in range(len(call.shape) - len(shape)):
         text = f"{reduce}({text}, axis=0)"
-    rest = call.shape[len(call.shape) - len(shape) :]
-    for axis, size in enumerate(shape):
-        if size == 1 and rest[axis] != 1:
-            text = f"{reduce}({text}, axis={axis}, keepdims=True)"
+    for axis in stretched_axes(shape, call.shape[len(call.shape) - len(shape) :]):
+        text = f"{reduce}({text}, axis={axis}, keepdims=True)"
     return text
+
+
+def stretched_axes(shape: Shape, result: Shape) -> tuple[int, ...]:
+    """The axes of length one that stand for longer ones of a result."""
+    pairs = enumerate(zip(shape, result, strict=True))
+    return tuple([axis for axis, (size, other) in pairs if size == 1 and other != 1])
 
 
 @adjoint(VSpace.add, VSpace.mut_add)
@@ -236,14 +286,12 @@ def power(call: Pulled) -> Sequence[Any] | None:
     step, exponent = call.step, call.value(1)
     if step.kwargs or step.argnums != (0,) or type(exponent) not in (int, float):
         return None
-    text = f"{call.thin(step.args[0])} * {call.arg(1)} * {call.arg(0)}"
+    g = call.thin(step.args[0])
+    factor = call.writer.operand(step.args[1], call.writer.values[g])
+    text = f"{g} * {factor} * {call.arg(0)}"
     if exponent != 2:
         text += f"**{call.writer.spell(float(exponent - 1) if exponent else 1.0)}"
     return [fit(call, text, call.shape)]
-
-
-def one_less(exponent: float) -> float:
-    return float(exponent - 1) if exponent else 1.0
 
 
 @adjoint(anp.where, free=range(3))
@@ -254,9 +302,10 @@ def where(call: Pulled) -> Sequence[Any] | None:
     values = call.writer.values[g], call.value(0)
     if not (is_double(values[0]) and all([np.asarray(x).flags.c_contiguous for x in values])):
         return None  # the tape's zeros are in double precision and C order, as is then the result
-    texts = {1: f"np.where({call.arg(0)}, {g}, 0.0)", 2: f"np.where({call.arg(0)}, 0.0, {g})"}
+    zero = call.writer.operand(0.0, values[0])
+    texts = {1: f"np.where({call.arg(0)}, {g}, {zero})", 2: f"np.where({call.arg(0)}, {zero}, {g})"}
     pairs = zip(call.step.argnums, shapes, strict=True)
-    return [fit(call, texts[argnum], shape) for argnum, shape in pairs]
+    return [fit_by_axes(call, texts[argnum], shape) for argnum, shape in pairs]
 
 
 # -------------------------------------------------------------------------------- reductions
@@ -273,14 +322,12 @@ def total(call: Pulled) -> Sequence[Any] | None:
     if not np.asarray(call.writer.values[g]).flags.c_contiguous:
         return None  # the tape's array has all axes, and an order that depends on both
     if axis is None:
-        text = f"{g} + 0.0"
-        if np.ndim(call.writer.values[g]):
-            text = f"{g}.reshape({(1,) * x.ndim}) + 0.0"
+        text = f"{g}.reshape({(1,) * x.ndim})" if np.ndim(call.writer.values[g]) else g
     else:
-        text = f"{g}.reshape({call.writer.derive(shape_of_sums, step.args[0], axis)}) + 0.0"
+        text = f"{g}.reshape({call.writer.derive(shape_of_sums, step.args[0], axis)})"
     if step.fun is anp.sum:
         return [text]
-    return [f"({text}) / {call.writer.derive(terms_of_sums, step.args[0], axis)}"]
+    return [f"{text} / {call.writer.derive(terms_of_sums, step.args[0], axis)}"]
 
 
 def shape_of_sums(x: np.ndarray, axis: Any) -> Shape:

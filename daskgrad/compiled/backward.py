@@ -18,6 +18,7 @@ from daskgrad.backends.autograd.reverse import Cotangents, TapeNode, backward_or
 from daskgrad.backends.autograd.rules.indexing import rows_of_piece, sum_of_rows
 from daskgrad.compiled.adjoints import (
     ADJOINTS,
+    COMPLEX,
     ENTRIES,
     Only,
     Pulled,
@@ -158,10 +159,10 @@ class Backward:
 
     def _pull(self, place: Place, g: str) -> None:
         step = place.step
-        rule = ADJOINTS.get(step.fun)
+        rule = ADJOINTS if self._is_simple(step, self._writer.values[g]) else COMPLEX
         found = None
-        if rule and self._is_simple(step, self._writer.values[g]):
-            found = rule(Pulled(self._writer, step, g, self._assign, self._keep))
+        if step.fun in rule:
+            found = rule[step.fun](Pulled(self._writer, step, g, self._assign, self._keep))
         if found is None or (is_only(found) and self._uses[id(step.parents[0])] > 1):
             return self._pull_opaque(place, g)
         for parent, text in zip(place.parents, found, strict=True):

@@ -90,6 +90,11 @@ def kind_of_item(flat: Flat) -> Kind:
 
 def memory_of_item(flat: Flat) -> tuple:
     """The same where no dict has an order, in less time: strides tell more kinds apart."""
+    if len(flat) == 1:  # most items are one array
+        ((leaves, structure),) = flat
+        if structure is LEAF and type(leaves[0]) is np.ndarray:
+            (leaf,) = leaves
+            return leaf.shape, leaf.dtype, leaf.strides
     return tuple(
         [
             (leaf.shape, leaf.dtype, leaf.strides)

@@ -7,7 +7,8 @@ import numpy as np
 import scipy.stats
 from autograd.scipy.stats import norm
 
-from daskgrad.compiled.adjoints import REPLACED, Pulled, fit, is_double
+from daskgrad.compiled.adjoints import REPLACED, Pulled, fit_by_axes, is_double
+from daskgrad.compiled.forward import BY_SHAPES
 from daskgrad.compiled.library_calls import of_c_order
 from daskgrad.compiled.lines import value_of
 from daskgrad.compiled.steps import Step
@@ -19,27 +20,37 @@ def density(call: Pulled) -> Sequence[Any] | None:
     step = call.step
     if step.kwargs or len(step.args) != 3:
         return None
-    g, x, loc, scale = call.full(), *[call.arg(number) for number in range(3)]
+    x, loc, scale = map(call.beside, step.args)
+    shapes = [np.shape(value) for value in map(value_of, step.args)]
+    are_whole = all([shapes[argnum] == call.shape for argnum in step.argnums])
+    is_full = np.broadcast_shapes(*shapes[:2]) == call.shape
+    g = call.thin(*step.args) if are_whole and is_full else call.full()
     texts = [
         f"-{g} * ({x} - {loc}) / {scale}**2",
         f"{g} * ({x} - {loc}) / {scale}**2",
         f"{g} * (-1.0 / {scale} + ({x} - {loc}) ** 2 / {scale}**3)",
     ]
-    shapes = [np.shape(value) for value in map(value_of, step.args)]
-    return [fit(call, texts[argnum], shapes[argnum]) for argnum in step.argnums]
+    return [fit_by_axes(call, texts[argnum], shapes[argnum]) for argnum in step.argnums]
 
 
-LOG_OF_ROOT = np.log(np.sqrt(2.0 * np.pi))
+TWO, LOG_OF_ROOT = np.asarray(2.0), np.asarray(np.log(np.sqrt(2.0 * np.pi)))
 
 
 def logpdf(x: Any, loc: Any, scale: Any) -> Any:
     """SciPy's formula, for finite numbers and scales above zero."""
     distance = (x - loc) / scale
-    if not (np.isfinite(distance).all() and np.greater(scale, 0.0).all()):
+    are_finite = np.count_nonzero(np.isfinite(distance)) == distance.size
+    if not (are_finite and is_positive(scale)):
         return scipy.stats.norm.logpdf(x, loc, scale)
     scales = np.empty(distance.shape)
     scales[...] = scale
-    return -(distance**2) / 2.0 - LOG_OF_ROOT - np.log(scales)
+    return -(distance**2) / TWO - LOG_OF_ROOT - np.log(scales)
+
+
+def is_positive(scale: Any) -> Any:
+    if isinstance(scale, np.ndarray):
+        return np.count_nonzero(scale > 0.0) == scale.size
+    return scale > 0.0
 
 
 def are_numbers(step: Step) -> bool:
@@ -49,4 +60,5 @@ def are_numbers(step: Step) -> bool:
     return not step.kwargs and are_double == [True] * 3 and np.ndim(step.value) > 0
 
 
+BY_SHAPES.add(norm.logpdf)
 REPLACED[norm.logpdf] = are_numbers, logpdf

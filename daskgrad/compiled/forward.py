@@ -13,7 +13,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.builtins import container_take
 from autograd.core import VSpace
-from autograd.numpy import linalg, numpy_wrapper
+from autograd.numpy import fft, linalg, numpy_wrapper
 from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vspaces import ArrayVSpace
 
@@ -21,7 +21,7 @@ from daskgrad.backends.autograd.custom import call_rule
 from daskgrad.compiled.adjoints import REPLACED, is_real
 from daskgrad.compiled.boxes import IN_PLACE, same
 from daskgrad.compiled.functions import PYTHONS_OWN, REDUCTIONS, raw
-from daskgrad.compiled.lines import Line, Writer, holds, value_of
+from daskgrad.compiled.lines import Line, Writer, has_axes, holds, value_of
 from daskgrad.compiled.rule_calls import RuleCall
 from daskgrad.compiled.steps import PYTHONS, Guard, Step
 
@@ -36,9 +36,16 @@ OPERATORS = {
     anp.less: "<",
     anp.less_equal: "<=",
 }
+ALIKE = {  # further ufuncs whose operands have one type, into which NumPy takes Python's numbers
+    *(np.power, np.maximum, np.minimum, np.fmax, np.fmin, np.equal, np.not_equal),
+    *(np.arctan2, np.hypot, np.logaddexp, np.remainder, np.floor_divide),
+}
 RAISING = {operator.pow, operator.truediv, operator.floordiv, operator.mod, operator.abs}
 BY_SHAPES = {  # functions other than ufuncs whose values' shapes are decided by their operands'
+    anp.clip,
     anp.dot,
+    anp.einsum,
+    anp.outer,
     anp.where,
     numpy_wrapper.array_from_args,
     numpy_wrapper._array_from_scalar_or_array,
@@ -53,7 +60,13 @@ BY_SHAPES = {  # functions other than ufuncs whose values' shapes are decided by
 BY_SHAPE = {  # the same, of one operand; the other arguments decide, too
     *REDUCTIONS,
     anp.cumsum,
+    anp.diag,
+    anp.diff,
+    anp.imag,
+    anp.real,
     anp.reshape,
+    anp.roll,
+    anp.trace,
     anp.ravel,
     anp.transpose,
     anp.expand_dims,
@@ -63,6 +76,9 @@ BY_SHAPE = {  # the same, of one operand; the other arguments decide, too
     anp.ones_like,
     linalg.det,
     linalg.slogdet,
+    linalg._primitive_norm,
+    fft.fft,
+    fft.ifft,
     numpy_wrapper._primitive_mean,
     numpy_wrapper._primitive_std,
     numpy_wrapper._primitive_var,
@@ -126,7 +142,7 @@ def text_of(writer: Writer, step: Step) -> str:
     if step.fun is ArrayBox.__getitem__:
         return f"{writer.spell(args[0])}[{writer.spell(args[1])}]"
     if step.fun in OPERATORS and len(args) == 2 and not kwargs and are_operands(args):
-        first, second = map(writer.spell, args)
+        first, second = operands(writer, args)
         return f"{first} {OPERATORS[step.fun]} {second}"
     if step.fun is anp.negative and not kwargs and are_operands(args):
         return f"-{writer.spell(args[0])}"
@@ -136,6 +152,8 @@ def text_of(writer: Writer, step: Step) -> str:
             return reduction
     if step.fun is anp.reshape and len(args) == 2 and not kwargs and is_array(args[0]):
         return f"{writer.spell(args[0])}.reshape({writer.spell(args[1])})"
+    if raw(step.fun) in ALIKE and not kwargs and are_operands(args):
+        return f"{writer.name(raw(step.fun))}({', '.join(operands(writer, args))})"
     text = TEXTS.get(step.fun) or PYTHONS_OWN.get(step.fun)
     if text:
         return text.format(*map(writer.spell, args))
@@ -143,6 +161,8 @@ def text_of(writer: Writer, step: Step) -> str:
         return text_of_sum(writer, step)
     serves, function = REPLACED.get(step.fun, (None, None))
     is_replaced = serves is not None and serves(step)
+    if is_replaced and isinstance(function, np.ufunc):
+        return f"{writer.name(function)}({', '.join(operands(writer, args))})"
     return writer.spell_call(function if is_replaced else raw(step.fun), args, kwargs)
 
 
@@ -174,6 +194,15 @@ def text_of_reduction(writer: Writer, step: Step) -> str | None:
     if given.get("keepdims") is np._NoValue:
         del given["keepdims"]
     return writer.spell_call(REDUCTIONS[step.fun], step.args, given)
+
+
+def operands(writer: Writer, args: Sequence[Any]) -> list[str]:
+    """The operands of an operator or ufunc, of which numbers may stand beside an array."""
+    values = [each for each in map(value_of, args) if type(each) not in (int, float)]
+    arrays = list(filter(has_axes, values))
+    if not arrays or len({each.dtype for each in values}) > 1:
+        return list(map(writer.spell, args))
+    return [writer.operand(each, arrays[0]) for each in args]
 
 
 def is_array(given: Any) -> bool:

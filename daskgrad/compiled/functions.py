@@ -7,7 +7,12 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.tracer import trace_primitives_map
 
-REDUCTIONS = {anp.sum: np.add.reduce, anp.max: np.maximum.reduce, anp.min: np.minimum.reduce}
+REDUCTIONS = {
+    anp.sum: np.add.reduce,
+    anp.prod: np.multiply.reduce,
+    anp.max: np.maximum.reduce,
+    anp.min: np.minimum.reduce,
+}
 REDUCTIONS |= {fun.fun: method for fun, method in REDUCTIONS.items()}  # of data
 PYTHONS_OWN = {  # operators of data
     operator.add: "{} + {}",

@@ -6,7 +6,6 @@ those of SciPy, which takes long to import.
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import autograd.numpy as anp
@@ -14,9 +13,18 @@ import numpy as np
 from autograd.numpy import linalg, numpy_wrapper
 from autograd.tracer import trace_primitives_map
 
+from daskgrad.backends.autograd.reverse import pullback_of
+from daskgrad.backends.autograd.rules.contractions import contract, is_contraction, plan_of
 from daskgrad.backends.autograd.rules.known import import_after
+from daskgrad.backends.autograd.rules.matrix_adjoints import (
+    pull_cholesky,
+    pull_inverse,
+    pull_of_matrix,
+    pull_trace,
+)
 from daskgrad.backends.autograd.rules.norms import flat_at_zero
 from daskgrad.backends.autograd.rules.reductions import kept_shape
+from daskgrad.compiled import kernels
 from daskgrad.compiled.adjoints import (
     ENTRIES,
     MANY,
@@ -27,7 +35,6 @@ from daskgrad.compiled.adjoints import (
     is_double,
     where,
 )
-from daskgrad.compiled.linalg_kernels import inverted, log_determinant
 from daskgrad.compiled.lines import value_of
 from daskgrad.compiled.program import Diverged
 from daskgrad.compiled.steps import Step
@@ -78,26 +85,28 @@ def axis_of(step: Step, *others: str) -> int | str | None:
 
 
 def by_answer(pull: Callable) -> Rule:
-    """A rule that calls ``pull(g, ans, x, axis)``."""
+    """A rule that calls ``pull(g, ans, x, axis)``; where there is no axis, g may be one number."""
 
     def rule(call: Pulled) -> Sequence[Any] | None:
         axis = axis_of(call.step, "keepdims")
         if axis == "other" or not is_array(call.step.args[0]):
             return None
-        return [written(call, pull, call.full(), call.ans, call.arg(0), axis)]
+        g = call.g if axis is None else call.full()
+        return [written(call, pull, g, call.ans, call.arg(0), axis)]
 
     return rule
 
 
 def pull_extreme(g: Any, ans: Any, x: np.ndarray, axis: int | None) -> np.ndarray:
+    if axis is None:
+        if ans.ndim:
+            g, ans = g.reshape(()), ans.reshape(())
+        chosen = x == ans
+        return chosen * ((g + 0.0) / np.count_nonzero(chosen))
     shape = kept_shape(x.shape, axis)
     chosen = x == ans.reshape(shape)
-    count: Any
-    if axis is None:
-        count = np.count_nonzero(chosen)
-    else:
-        count = np.add.reduce(chosen, axis=axis, keepdims=True)
-    return (g.reshape(shape) + 0.0) * chosen / count
+    count = np.add.reduce(chosen, axis=axis, keepdims=True)
+    return chosen * ((g.reshape(shape) + 0.0) / count)
 
 
 @of_c_order(numpy_wrapper._primitive_var, numpy_wrapper._primitive_std)
@@ -113,17 +122,22 @@ def spread_of_entries(call: Pulled) -> Sequence[Any] | None:
 
 
 def pull_variance(g: Any, x: np.ndarray, axis: int | None, ddof: int) -> np.ndarray:
-    gaps = x - mean(x, axis, True)
-    rest = length_along(x, axis) - ddof
-    return 2.0 * (g.reshape(kept_shape(x.shape, axis)) + 0.0) * gaps / rest
+    rest = float(length_along(x, axis) - ddof)
+    return 2.0 * (spread_over(g, x, axis) + 0.0) * gaps_of(x, axis) / rest
 
 
 def pull_deviation(g: Any, ans: Any, x: np.ndarray, axis: int | None, ddof: int) -> np.ndarray:
     count = length_along(x, axis)
     if count <= 1:
         return np.zeros(x.shape) + g.reshape(kept_shape(x.shape, axis)) * 0.0
-    gaps = x - mean(x, axis, True)
-    return ((g / ans).reshape(kept_shape(x.shape, axis)) + 0.0) * gaps / (count - ddof)
+    return (spread_over(g / ans, x, axis) + 0.0) * gaps_of(x, axis) / float(count - ddof)
+
+
+def spread_over(g: Any, x: np.ndarray, axis: int | None) -> Any:
+    """A cotangent with the axes of a reduction; of all of them it is one number."""
+    if axis is None:
+        return g.reshape(())[()] if g.ndim else g
+    return g.reshape(kept_shape(x.shape, axis))
 
 
 def length_along(x: np.ndarray, axis: int | None) -> int:
@@ -134,10 +148,15 @@ def mean(x: np.ndarray, axis: int | None = None, keepdims: Any = False) -> Any:
     return np.add.reduce(x, axis=axis, keepdims=keepdims) / length_along(x, axis)
 
 
+def gaps_of(x: np.ndarray, axis: int | None) -> np.ndarray:
+    """The distances from the mean."""
+    return x - mean(x, axis, axis is not None)
+
+
 def variance(
     x: np.ndarray, axis: int | None = None, *, ddof: int = 0, keepdims: Any = False
 ) -> Any:
-    gaps = x - mean(x, axis, True)
+    gaps = gaps_of(x, axis)
     squares = np.add.reduce(np.square(gaps, gaps), axis=axis, keepdims=keepdims)
     return squares / (length_along(x, axis) - ddof)
 
@@ -170,9 +189,42 @@ def length(call: Pulled) -> Sequence[Any] | None:
 
 
 def pull_length(g: Any, ans: Any, x: np.ndarray) -> np.ndarray:
+    if ans:
+        return g / ans * x
     shape = kept_shape(x.shape, None)
     slope, divisor = flat_at_zero(x, ans.reshape(shape))
     return g.reshape(shape) / divisor * slope
+
+
+def length_of(x: np.ndarray) -> Any:
+    return np.sqrt(x.dot(x))
+
+
+def has_one_vector(step: Step) -> bool:
+    return len(step.args) == 1 and not step.kwargs and is_array(step.args[0], 1)
+
+
+REPLACED[linalg._primitive_norm] = has_one_vector, length_of
+
+
+@of_c_order(anp.prod)
+def product(call: Pulled) -> Sequence[Any] | None:
+    step, x = call.step, call.step.args[0]
+    if axis_of(step) is not None or not is_array(x):
+        return None
+    pullback = call.keep(written(call, pullback_at_zeros, call.ans, call.arg(0)))
+    return [written(call, pull_product, call.full(), call.ans, call.arg(0), pullback)]
+
+
+def pullback_at_zeros(ans: Any, x: np.ndarray) -> Callable | None:
+    """The tape's pullback where factors are zero; it is another one then."""
+    if np.count_nonzero(x) == x.size:
+        return None
+    return pullback_of(anp.prod, (0,), ans, (x,), {})
+
+
+def pull_product(g: Any, ans: Any, x: np.ndarray, pullback: Callable | None) -> Any:
+    return (g * ans + 0.0) / x if pullback is None else pullback(g)[0]
 
 
 @of_c_order(anp.cumsum)
@@ -203,6 +255,13 @@ def roll_back(call: Pulled) -> Sequence[Any] | None:
     return [written(call, roll, call.full(), f"-({call.arg(1)})", axis)]
 
 
+def is_added_up(step: Step) -> bool:
+    return is_array(step.args[0]) and axis_of(step) != "other"
+
+
+REPLACED[anp.cumsum] = is_added_up, np.ndarray.cumsum
+
+
 def roll(x: np.ndarray, shift: int, axis: int | None = None) -> np.ndarray:
     axis = 0 if axis is None else axis
     shift %= x.shape[axis]
@@ -214,10 +273,6 @@ def roll(x: np.ndarray, shift: int, axis: int | None = None) -> np.ndarray:
 
 
 REPLACED[anp.roll] = is_rolled, roll
-
-
-def has_one_vector(step: Step) -> bool:
-    return len(step.args) == 1 and not step.kwargs and is_array(step.args[0], 1)
 
 
 @of_c_order(anp.sort)
@@ -244,6 +299,13 @@ def pull_difference(g: np.ndarray) -> np.ndarray:
     return np.concatenate((-g[:1], -(g[1:] - g[:-1]), g[-1:]))
 
 
+def differences(x: np.ndarray) -> np.ndarray:
+    return x[1:] - x[:-1]
+
+
+REPLACED[anp.diff] = has_one_vector, differences
+
+
 @of_c_order(anp.atleast_1d, anp.atleast_2d)
 def with_axes(call: Pulled) -> Sequence[Any] | None:
     if len(call.step.args) > 1:
@@ -266,6 +328,14 @@ def put_on_diagonal(g: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     return out
 
 
+def has_plain_matrix(step: Step) -> bool:
+    return len(step.args) == 1 and not step.kwargs and is_array(step.args[0], 2)
+
+
+REPLACED[anp.diag] = has_plain_matrix, np.ndarray.diagonal
+REPLACED[anp.trace] = has_plain_matrix, np.ndarray.trace
+
+
 # ------------------------------------------------------------------------------- elementwise
 
 
@@ -276,12 +346,23 @@ def clip(call: Pulled) -> Sequence[Any] | None:
     are_arrays = is_array(step.args[0]) and is_array(call.writer.values[g])
     if step.kwargs or not (are_floats and are_arrays) or 1 in call.shape:
         return None
-    return [written(call, pull_clip, g, *[call.arg(number) for number in range(3)])]
+    return [written(call, pull_clip, g, *map(call.beside, step.args))]
 
 
-def pull_clip(g: np.ndarray, x: np.ndarray, low: float, high: float) -> np.ndarray:
+ZERO = np.zeros(())
+
+
+def pull_clip(g: np.ndarray, x: np.ndarray, low: Any, high: Any) -> np.ndarray:
     is_above = x > low
-    return np.where(is_above, np.where(np.where(is_above, x, low) < high, g, 0.0), 0.0)
+    return np.where(is_above & (np.where(is_above, x, low) < high), g, ZERO)
+
+
+def is_clipped_array(step: Step) -> bool:
+    bounds = [type(value_of(bound)) for bound in step.args[1:]]
+    return not step.kwargs and bounds == [float, float] and is_array(step.args[0])
+
+
+REPLACED[anp.clip] = is_clipped_array, kernels.clip
 
 
 # ------------------------------------------------------------------------------------ matrices
@@ -292,15 +373,24 @@ def solution(call: Pulled) -> Sequence[Any] | None:
     step = call.step
     if step.kwargs or not (is_matrix(step.args[0]) and is_array(step.args[1], 1, 2)):
         return None
-    pulled = call.write(f"np.linalg.solve({call.arg(0)}.T, {call.full()})")
+    pulled = call.write(written(call, kernels.solved, f"{call.arg(0)}.T", call.full()))
     texts = {0: written(call, pull_of_matrix, pulled, call.ans), 1: pulled}
     return [texts[argnum] for argnum in step.argnums]
+
+
+def is_solved(step: Step) -> bool:
+    matrix, b = map(value_of, step.args)
+    are_double = all([type(each) is np.ndarray and is_double(each) for each in (matrix, b)])
+    return are_double and not step.kwargs and matrix.ndim == 2 and b.ndim in (1, 2)
+
+
+REPLACED[linalg.solve] = is_solved, kernels.solved
 
 
 @adjoint(linalg.slogdet)
 def log_of_determinant(call: Pulled) -> Sequence[Any] | None:
     matrix = call.keep(f"{call.writer.name(regular)}({call.arg(0)}, {call.ans}[0])")
-    return [f"{call.g} * {written(call, inverted, matrix)}.T"]
+    return [f"{call.g} * {written(call, kernels.inverted, matrix)}.T"]
 
 
 @of_c_order(linalg.det)
@@ -308,7 +398,7 @@ def determinant(call: Pulled) -> Sequence[Any] | None:
     if not (has_matrix(call.step) and call.step.value):
         return None
     matrix = call.keep(f"{call.writer.name(regular)}({call.arg(0)}, {call.ans})")
-    return [f"{call.full()} * {call.ans} * {written(call, inverted, matrix)}.T"]
+    return [f"{call.full()} * {call.ans} * {written(call, kernels.inverted, matrix)}.T"]
 
 
 def regular(matrix: np.ndarray, det: float) -> np.ndarray:
@@ -324,8 +414,10 @@ def has_matrix(step: Step) -> bool:
     return is_alone and type(matrix) is np.ndarray and is_double(matrix) and matrix.ndim == 2
 
 
-REPLACED[linalg.slogdet] = has_matrix, log_determinant
-REPLACED[linalg.inv] = has_matrix, inverted
+REPLACED[linalg.slogdet] = has_matrix, kernels.log_determinant
+REPLACED[linalg.det] = has_matrix, kernels.determinant
+REPLACED[linalg.inv] = has_matrix, kernels.inverted
+REPLACED[linalg.cholesky] = has_matrix, kernels.factor
 
 
 ENTRIES[linalg.slogdet] = 1, lambda step: has_matrix(step) and bool(step.value[0])
@@ -335,40 +427,16 @@ def is_matrix(given: Any) -> bool:
     return is_array(given, 2)
 
 
-def pull_of_matrix(pulled: np.ndarray, ans: np.ndarray) -> np.ndarray:
-    if pulled.ndim == 1:
-        pulled, ans = pulled[..., None], ans[..., None]
-    return -np.einsum("...ij,...jk->...ik", pulled, ans.T)
-
-
 @of_c_order(linalg.inv)
 def inverse(call: Pulled) -> Sequence[Any] | None:
     return [written(call, pull_inverse, call.full(), call.ans)] if is_matrix(call.step) else None
-
-
-def pull_inverse(g: np.ndarray, ans: np.ndarray) -> np.ndarray:
-    through = "...ij,...jk->...ik"
-    return -np.einsum(through, np.einsum(through, ans.T, g), ans.T)
 
 
 @of_c_order(linalg.cholesky)
 def root(call: Pulled) -> Sequence[Any] | None:
     if call.step.kwargs or len(call.step.args) > 1 or not is_matrix(call.step):
         return None
-    return [written(call, pull_cholesky, call.full(), call.ans)]
-
-
-def pull_cholesky(g: np.ndarray, ans: np.ndarray) -> np.ndarray:
-    is_lower, count = lower_triangle(len(ans))
-    inner = np.where(is_lower, np.einsum("...ki,...kj->...ij", ans, g), 0.0) / count
-    outer = np.linalg.solve(ans.T, np.linalg.solve(ans.T, inner.T).T)
-    return (outer + outer.T) / 2.0
-
-
-@lru_cache
-def lower_triangle(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which entries are in it, and how often they are in a symmetric matrix made of it."""
-    return np.tri(size, dtype=bool), 1.0 + np.eye(size)
+    return [written(call, pull_cholesky, call.full(), call.ans, call.writer.name(kernels.solved))]
 
 
 @of_c_order(anp.outer, free=range(2))
@@ -381,34 +449,43 @@ def outer(call: Pulled) -> Sequence[Any] | None:
     return [texts[argnum] for argnum in step.argnums]
 
 
+def are_vectors(step: Step) -> bool:
+    return not step.kwargs and [is_array(arg, 1) for arg in step.args] == [True, True]
+
+
+def products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return a.reshape(-1, 1) * b
+
+
+REPLACED[anp.outer] = are_vectors, products
+
+
 @of_c_order(anp.trace)
 def trace(call: Pulled) -> Sequence[Any] | None:
     if len(call.step.args) > 1 or call.step.kwargs or not is_matrix(call.step.args[0]):
         return None
-    return [written(call, pull_trace, call.full(), call.arg(0))]
-
-
-def pull_trace(g: Any, matrix: np.ndarray) -> np.ndarray:
-    return np.einsum("ij,...->ij...", np.eye(*matrix.shape), g)
+    return [written(call, pull_trace, call.full(), call.shape_of(0))]
 
 
 @of_c_order(anp.einsum, free=range(1, MANY))
 def einsum(call: Pulled) -> Sequence[Any] | None:
     step = call.step
     subscripts, *operands = step.args
-    if type(subscripts) is not str or "." in subscripts or "->" not in subscripts or step.kwargs:
+    values = list(map(value_of, operands))
+    if not (is_contraction([subscripts, *values], step.kwargs) and all(map(is_double, values))):
         return None
-    terms, result = subscripts.replace(" ", "").split("->")
-    names = terms.split(",")
-    are_distinct = all([len(set(name)) == len(name) for name in names])
-    if not are_distinct or any([1 in np.shape(value_of(operand)) for operand in operands]):
+    if any([1 in value.shape for value in values]):
         return None
     texts = []
     for argnum in step.argnums:
-        others = [n for n in range(len(names)) if n != argnum - 1]
-        rest = ",".join([result, *[names[n] for n in others]])
-        if set(names[argnum - 1]) - set(rest):
-            return None
-        given = [call.full(), *[call.arg(n + 1) for n in others]]
-        texts.append(f"np.einsum({rest + '->' + names[argnum - 1]!r}, {', '.join(given)})")
+        plan = call.writer.derive(plan_of, subscripts, argnum - 1, *operands)
+        others = [call.arg(n) for n in range(1, len(step.args)) if n != argnum]
+        texts.append(written(call, contract, plan, call.full(), *others))
     return texts
+
+
+def is_einsum(step: Step) -> bool:
+    return not step.kwargs and type(step.args[0]) is str
+
+
+REPLACED[anp.einsum] = is_einsum, kernels.einsum

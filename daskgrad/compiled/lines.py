@@ -137,9 +137,25 @@ class Writer:
         parts = ", ".join(map(self.spell, given))
         return f"[{parts}]" if isinstance(given, list) else f"({parts},)"
 
+    def operand(self, given: Any, other: Any) -> str:
+        """A constant beside an array, in arithmetic: a number as an array without axes, which
+        NumPy takes in half the time, with the same bits."""
+        number = given.value if isinstance(given, Parameter) else given
+        if not has_axes(other) or other.dtype.char not in "df":
+            return self.spell(given)
+        if type(number) in (int, float) or type(number) is other.dtype.type:
+            return self.derive(without_axes, given, other.dtype)
+        return self.spell(given)
+
     def spell_call(self, fun: Any, args: Sequence[Any], kwargs: dict) -> str:
         named = [f"{name}={self.spell(each)}" for name, each in kwargs.items()]
         return f"{self.name(fun)}({', '.join([*map(self.spell, args), *named])})"
+
+
+def without_axes(number: Any, dtype: np.dtype) -> np.ndarray:
+    array = np.asarray(number, dtype)
+    array.flags.writeable = False
+    return array
 
 
 def spell_number(number: Any) -> str:

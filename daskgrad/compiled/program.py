@@ -45,6 +45,7 @@ class Program(NamedTuple):
     ``backward`` takes the residuals and cotangents, and returns those of the traced arrays.
 
     ``examples`` are cotangents, one for each output, and ``None`` where ``backward`` takes none;
+    ``seeds`` are those that it takes;
     ``constants`` are the functions and other objects that the source names.
     """
 
@@ -54,6 +55,7 @@ class Program(NamedTuple):
     backward: Callable[..., list]
     examples: Sequence[Any]
     constants: Mapping[str, Any]
+    seeds: Sequence[Any]
 
     @classmethod
     def of_source(
@@ -78,7 +80,8 @@ class Program(NamedTuple):
         if file not in linecache.cache:
             linecache.cache[file] = (len(source), None, source.splitlines(True), file)
             weakref.finalize(forward.__code__, linecache.cache.pop, file, None)
-        return cls(name, source, forward, backward, examples, constants)
+        seeds = [each for each in examples if each is not None]
+        return cls(name, source, forward, backward, examples, constants, seeds)
 
     def __reduce__(self) -> tuple:
         """As text, with what it names; a process that gets many tapes of it makes it once."""
@@ -89,7 +92,7 @@ class Program(NamedTuple):
         return arrived_program, (packed,)
 
     def pull_examples(self, residuals: tuple) -> list[Any]:
-        return self.backward(residuals, *[each for each in self.examples if each is not None])
+        return self.backward(residuals, *self.seeds)
 
 
 def code_of(name: str, source: str) -> types.CodeType:

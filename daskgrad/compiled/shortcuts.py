@@ -136,7 +136,7 @@ def shortcut_of(
         *last,
         f"return {value}, {arguments.spell_result(is_bare)}",
     ]
-    (example,) = [each for each in program.examples if each is not None]
+    (example,) = program.seeds
     if type(example) not in (np.float64, np.float32):
         return None
     names = {**NAMES, "_real": type(example)}

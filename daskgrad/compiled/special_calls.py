@@ -16,9 +16,9 @@ from daskgrad.compiled.steps import Step
 
 def pull_logsumexp(g: Any, ans: Any, x: np.ndarray, axis: int | None) -> np.ndarray:
     if x.ndim == 1:
-        return (g + 0.0) * np.exp(x - (ans + 0.0))
+        return (g + 0.0) * np.exp(x - ans)
     shape = kept_shape(x.shape, axis)
-    return (g.reshape(shape) + 0.0) * np.exp(x - (ans.reshape(shape) + 0.0))
+    return (g.reshape(shape) + 0.0) * np.exp(x - ans.reshape(shape))
 
 
 of_c_order(special.logsumexp)(by_answer(pull_logsumexp))
@@ -31,14 +31,18 @@ def logsumexp(a: np.ndarray, axis: int | None = None, keepdims: bool = False) ->
     given = axis
     axes = tuple(range(a.ndim)) if axis is None else axis
     most = np.maximum.reduce(a, axis=axes, keepdims=True)
-    if not np.isfinite(most).all():
+    if np.count_nonzero(np.isfinite(most)) < most.size:
         return scipy.special.logsumexp(a, axis=given, keepdims=keepdims)
     is_most = a == most
     rest = a.copy(order="K")
     rest[is_most] = -np.inf
-    count = np.add.reduce(is_most.astype(np.float64), axis=axes, keepdims=True)
-    total = np.add.reduce(np.exp(rest - most), axis=axes, keepdims=True)
-    out = np.log1p(np.where(total == 0, total, total / count)) + np.log(count) + most
+    rest -= most
+    total = np.add.reduce(np.exp(rest, rest), axis=axes, keepdims=True)
+    if np.count_nonzero(is_most) == most.size:  # one in each sum
+        out = np.log1p(total) + most
+    else:
+        count = np.add.reduce(is_most.astype(np.float64), axis=axes, keepdims=True)
+        out = np.log1p(np.where(total == 0, total, total / count)) + np.log(count) + most
     return out if keepdims else out.squeeze(axis=axes)[()]
 
 

@@ -9,7 +9,7 @@ from daskgrad.compiled.recording import record
 from daskgrad.compiled.signatures import Signature
 from daskgrad.compiled.steps import Recording
 from daskgrad.compiled.structures import generalize
-from daskgrad.values.trees import flatten, substitute, unflatten
+from daskgrad.values.trees import LEAF, flatten, substitute, unflatten
 
 
 class Way(NamedTuple):
@@ -54,4 +54,5 @@ def recorded(fun: Callable, layout: Layout, signature: Signature) -> Recorded:
     )
     order = [number for number in numbers if number is not None]
     generalize(recording, tuple(order))
-    return Recorded(recording, order, structures[0])
+    structure = structures[0]
+    return Recorded(recording, order, LEAF if structure == LEAF else structure)

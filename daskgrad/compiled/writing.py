@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad.compiled import library_calls  # noqa: F401  its rules are entered
+from daskgrad.compiled import complex_calls, library_calls  # noqa: F401  their rules are entered
 from daskgrad.compiled.backward import Backward
 from daskgrad.compiled.forward import line_of, shape_check
 from daskgrad.compiled.lines import NAMES, Line, Parameter, Writer, needed, released, snapshot

@@ -3,7 +3,8 @@
 autograd's rules for ``+ - * / **`` find out shape, dtype and kind of both operands when a call is
 recorded, and again when it is pulled back, which on small arrays takes longer than the arithmetic.
 Where the operands have the result's dtype only the sums over broadcast axes are left, and often not
-even those. The expressions are autograd's, and so are the bits.
+even those. The expressions are autograd's, but for the denominator's cotangent, which is made of
+the numerator's and the quotient; several axes are summed over at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +15,13 @@ import numpy as np
 from autograd.core import primitive_jvps, primitive_vjps
 from autograd.numpy.numpy_vjps import unbroadcast
 
-from daskgrad.backends.autograd.rules.declaration import declare, plain
+from daskgrad.backends.autograd.rules.declaration import (
+    declare,
+    is_real,
+    is_real_like,
+    namespace_of,
+    plain,
+)
 
 Argnums = tuple[int, ...]
 BOTH = (0, 1)
@@ -27,8 +34,8 @@ def arithmetic_rule(fun: Callable, pullback_of: Callable[..., Any]) -> Callable:
     def rule(argnums: Argnums, ans: Any, args: tuple, kwargs: dict) -> Any:
         operands = [args[argnum] for argnum in argnums]
         pullback = None
-        if len(args) == 2 and not kwargs and are_like(operands, ans):
-            pullback = pullback_of(argnums, *args)
+        if len(args) == 2 and not kwargs and is_real_like(ans.dtype, *operands):
+            pullback = pullback_of(argnums, ans, *args)
         if pullback is None:
             return autograds(argnums, ans, args, kwargs)
         shapes = [operand.shape for operand in operands]
@@ -37,17 +44,6 @@ def arithmetic_rule(fun: Callable, pullback_of: Callable[..., Any]) -> Callable:
         return unbroadcast_after(pullback, shapes)
 
     return rule
-
-
-PLAIN = {np.ndarray, np.float64}
-
-
-def are_like(operands: Sequence[Any], result: Any) -> bool:
-    """Whether the operands are arrays and scalars of the result's dtype, which is real."""
-    for operand in operands:
-        if type(operand) not in PLAIN or operand.dtype != result.dtype:
-            return False
-    return result.dtype.kind == "f"
 
 
 def unbroadcast_after(pullback: Callable, shapes: Sequence[tuple]) -> Callable:
@@ -61,17 +57,19 @@ def unbroadcast_after(pullback: Callable, shapes: Sequence[tuple]) -> Callable:
 
 def fit(cotangent: Any, shape: tuple) -> Any:
     """Sums a cotangent over broadcast axes, and, as autograd does, over all of length one."""
-    if type(cotangent) is not np.ndarray or cotangent.dtype.kind != "f":
+    if not is_real(cotangent) or cotangent.ndim < len(shape):
         return unbroadcast(cotangent, (shape, len(shape), None, False))
-    while cotangent.ndim > len(shape):
-        cotangent = np.add.reduce(cotangent, axis=0)
-    for axis, size in enumerate(shape):
-        if size == 1:
-            cotangent = np.add.reduce(cotangent, axis=axis, keepdims=True)
-    return cotangent
+    add = namespace_of(cotangent).sum
+    if not shape:
+        return add(cotangent, axis=None) if cotangent.ndim else cotangent
+    count = cotangent.ndim - len(shape)
+    if count:
+        cotangent = add(cotangent, axis=tuple(range(count)))
+    axes = tuple([axis for axis, size in enumerate(shape) if size == 1])
+    return add(cotangent, axis=axes, keepdims=True) if axes else cotangent
 
 
-def add_pullback(argnums: Argnums, x: Any, y: Any) -> Callable:
+def add_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable:
     return both_pullback if argnums == BOTH else identity_pullback
 
 
@@ -83,7 +81,7 @@ def both_pullback(g: Any) -> tuple:
     return g, g
 
 
-def subtract_pullback(argnums: Argnums, x: Any, y: Any) -> Callable:
+def subtract_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable:
     if argnums == BOTH:
         return difference_pullback
     return identity_pullback if argnums == (0,) else negative_pullback
@@ -97,7 +95,7 @@ def negative_pullback(g: Any) -> tuple:
     return (-g,)
 
 
-def multiply_pullback(argnums: Argnums, x: Any, y: Any) -> Callable:
+def multiply_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable:
     if argnums == BOTH:
 
         def product_pullback(g: Any) -> tuple:
@@ -112,22 +110,23 @@ def multiply_pullback(argnums: Argnums, x: Any, y: Any) -> Callable:
     return factor_pullback
 
 
-def divide_pullback(argnums: Argnums, x: Any, y: Any) -> Callable:
+def divide_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable:
     def numerator_pullback(g: Any) -> tuple:
         return (g / y,)
 
     def denominator_pullback(g: Any) -> tuple:
-        return (-g * x / y**2,)
+        return (-(g / y) * ans,)
 
     def quotient_pullback(g: Any) -> tuple:
-        return g / y, -g * x / y**2
+        quotient = g / y
+        return quotient, -quotient * ans
 
     if argnums == BOTH:
         return quotient_pullback
     return numerator_pullback if argnums == (0,) else denominator_pullback
 
 
-def power_pullback(argnums: Argnums, x: Any, y: Any) -> Callable | None:
+def power_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable | None:
     """For powers that are plain numbers."""
     if argnums != (0,) or type(y) not in (int, float):
         return None

@@ -21,7 +21,9 @@ autograd's rules hold for all primitives without a declaration. A declaration ma
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import autograd.numpy as anp
 import numpy as np
+from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.tracer import isbox
 
 
@@ -90,6 +92,28 @@ def plain(value: Any) -> Any:
             return value.plain()
         value = value._value
     return value
+
+
+def namespace_of(*values: Any) -> Any:
+    """The module whose functions take these values: NumPy, or autograd's for boxes."""
+    return anp if any(map(isbox, values)) else np
+
+
+def is_real_like(dtype: Any, *values: Any) -> bool:
+    """Whether these are arrays and numbers of NumPy's, or boxes of them, of this dtype, which is
+    real."""
+    for value in values:
+        is_known = type(value) in REAL or isinstance(value, ArrayBox)
+        if not is_known or getattr(value, "dtype", None) != dtype:
+            return False
+    return dtype is not None and dtype.kind == "f"
+
+
+def is_real(value: Any) -> bool:
+    return is_real_like(getattr(value, "dtype", None), value)
+
+
+REAL = {np.ndarray, np.float64, np.float32}
 
 
 def is_plain(g: Any) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
+from autograd.core import primitive_jvps, primitive_vjps
 from autograd.extend import defvjp_argnums, primitive
 from autograd.numpy import numpy_wrapper
 from autograd.numpy.numpy_vjps import unbroadcast
@@ -80,6 +81,24 @@ def times(g: Any, slope: Any) -> Any:
         there = np.isfinite(plain(part)) | (plain(g[n]) != 0)
         total = total + g[n] * anp.where(there, part, 0.0)
     return total
+
+
+def sqrt_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """By the root, which is there, in place of a power."""
+    return lambda g: (g * 0.5 / ans,)
+
+
+declare(anp.sqrt, adjoint=sqrt_adjoint, tangent=primitive_jvps[anp.sqrt])
+
+
+def abs_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    (x,) = args
+    if anp.iscomplexobj(x):
+        return primitive_vjps[anp.abs](argnums, ans, args, kwargs)
+    return lambda g: (g * anp.sign(x),)
+
+
+declare(anp.abs, adjoint=abs_adjoint, tangent=primitive_jvps[anp.abs])
 
 
 def tanh_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:

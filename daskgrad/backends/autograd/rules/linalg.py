@@ -9,7 +9,19 @@ from autograd.builtins import tuple as autograd_tuple
 from autograd.core import make_vjp, primitive_vjps
 from autograd.numpy import linalg
 
-from daskgrad.backends.autograd.rules.declaration import Refusal, declare, equivalent, plain
+from daskgrad.backends.autograd.rules.declaration import (
+    Refusal,
+    declare,
+    equivalent,
+    is_real_like,
+    namespace_of,
+    plain,
+)
+from daskgrad.backends.autograd.rules.matrix_adjoints import (
+    pull_cholesky,
+    pull_inverse,
+    pull_of_matrix,
+)
 
 
 def transposed(a: Any) -> Any:
@@ -73,7 +85,43 @@ def solve_needed(a: Any, b: Any) -> bool:
     return a[:-2] != b[:-2] if len(b) > 1 else len(a) > 2
 
 
-@equivalent(linalg.solve, needed=solve_needed, arrays=2)
+def solve_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    autograds = primitive_vjps[linalg.solve](argnums, ans, args, kwargs)
+    a, b = args
+    if not is_real_like(ans.dtype, a, b) or a.ndim != 2 or b.ndim > 2:
+        return autograds
+
+    def solve_pullback(g: Any) -> tuple:
+        if not is_real_like(ans.dtype, g):
+            return autograds(g)
+        pulled = namespace_of(a, g).linalg.solve(a.T, g)
+        dot = namespace_of(pulled, ans).dot
+        of_both = [pull_of_matrix(pulled, ans, dot) if 0 in argnums else None, pulled]
+        return tuple([of_both[argnum] for argnum in argnums])
+
+    return solve_pullback
+
+
+def is_one_matrix(ans: Any) -> bool:
+    return is_real_like(ans.dtype, ans) and ans.ndim == 2
+
+
+def inv_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    autograds = primitive_vjps[linalg.inv](argnums, ans, args, kwargs)
+    if not is_one_matrix(ans):
+        return autograds
+
+    def inv_pullback(g: Any) -> tuple:
+        is_usual = is_real_like(ans.dtype, g)
+        return (pull_inverse(g, ans, namespace_of(g, ans).dot),) if is_usual else autograds(g)
+
+    return inv_pullback
+
+
+declare(linalg.inv, adjoint=inv_adjoint)
+
+
+@equivalent(linalg.solve, adjoint=solve_adjoint, needed=solve_needed, arrays=2)
 def solve(a: Any, b: Any) -> Any:
     """With stacks of one shape."""
     if np.ndim(plain(b)) == 1:
@@ -156,7 +204,17 @@ def cholesky_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Cal
     """I. Murray, "Differentiation of the Cholesky decomposition", 2016; for complex ones, too."""
     upper = kwargs.get("upper", False)
     if not (upper or anp.iscomplexobj(ans)):
-        return primitive_vjps[linalg.cholesky](argnums, ans, args, kwargs)
+        autograds = primitive_vjps[linalg.cholesky](argnums, ans, args, kwargs)
+        if not is_one_matrix(ans):
+            return autograds
+
+        def real_pullback(g: Any) -> tuple:
+            if not is_real_like(ans.dtype, g):
+                return autograds(g)
+            namespace = namespace_of(g, ans)
+            return (pull_cholesky(g, ans, namespace.linalg.solve, namespace.dot),)
+
+        return real_pullback
     lower = conjugate_transposed(ans) if upper else ans
     size = np.shape(plain(ans))[-1]
     halves = np.tril(np.ones((size, size))) - 0.5 * np.eye(size)

@@ -19,7 +19,14 @@ from autograd.numpy.numpy_vjps import (
     matmul_adjoint_1,
 )
 
-from daskgrad.backends.autograd.rules.declaration import declare, equivalent, is_plain, plain
+from daskgrad.backends.autograd.rules.contractions import contract, is_contraction, plan_of
+from daskgrad.backends.autograd.rules.declaration import (
+    declare,
+    equivalent,
+    is_plain,
+    is_real_like,
+    plain,
+)
 
 Meta = tuple[tuple[int, ...], int, np.dtype, bool]  # what anp.metadata returns
 
@@ -179,7 +186,32 @@ def stretched(*operands: Any) -> set[str]:
     }
 
 
-@equivalent(anp.einsum, needed=einsum_needed, arrays=10**9, keywords="optimize")
+def einsum_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    autograds = primitive_vjps[anp.einsum](argnums, ans, args, kwargs)
+    if not is_contraction(args, kwargs):
+        return autograds
+    subscripts, *operands = args
+
+    def einsum_pullback(g: Any) -> tuple:
+        if not is_real_like(operands[0].dtype, g):
+            return autograds(g)
+        found = []
+        for argnum in argnums:
+            others = [each for n, each in enumerate(operands, 1) if n != argnum]
+            found.append(contract(plan_of(subscripts, argnum - 1, *operands), g, *others))
+        return tuple(found)
+
+    return einsum_pullback
+
+
+@equivalent(
+    anp.einsum,
+    adjoint=einsum_adjoint,
+    tangent=primitive_jvps[anp.einsum],
+    needed=einsum_needed,
+    arrays=10**9,
+    keywords="optimize",
+)
 def einsum(*operands: Any, **kwargs: Any) -> Any:
     """With subscripts as letters, diagonals taken beforehand, and no axis that is stretched."""
     terms, result, arrays = read_subscripts(operands)

@@ -12,15 +12,16 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.core import primitive_jvps, primitive_vjps
 from autograd.numpy import numpy_wrapper
-from autograd.numpy.numpy_vjps import repeat_to_match_shape
 
 from daskgrad.backends.autograd.rules.declaration import (
     Refusal,
     declare,
     equivalent,
     is_plain,
+    is_real_like,
     plain,
 )
+from daskgrad.backends.autograd.rules.matrix_adjoints import pull_trace
 
 Given = Any  # np._NoValue, or what was given
 
@@ -81,17 +82,17 @@ def count_of_terms(shape: Sequence[int], axis: int | tuple[int, ...] | None) -> 
 def spread_pullback(
     shape: tuple, dtype: np.dtype, axis: int | tuple[int, ...] | None, is_mean: bool
 ) -> Callable[[Any], tuple]:
-    """Spreads a cotangent over the axes that were summed; ``g + 0`` is autograd's."""
+    """Spreads a cotangent over the axes that were summed."""
     kept = kept_shape(shape, axis)
 
     def sum_pullback(g: Any) -> tuple:
         if not is_plain(g):
-            spread, count = repeat_to_match_shape(g, shape, dtype, axis, None)
-            return (spread / count if is_mean else spread,)
-        g = g.reshape(kept) + np.zeros((), dtype)
+            spread = anp.reshape(g, kept) - np.zeros(shape, dtype)  # which keeps the sign of zeros
+            return (spread / count_of_terms(shape, axis) if is_mean else spread,)
+        g = g.reshape(kept)
         if is_mean:
             g = g / count_of_terms(shape, axis)
-        spread = np.empty(shape, g.dtype)
+        spread = np.empty(shape, np.promote_types(g.dtype, dtype))
         spread[...] = g
         return (spread,)
 
@@ -375,7 +376,21 @@ def trace_needed(
     return (axis1, axis2) != (0, 1) or np.ndim(plain(a)) != 2 or dtype is not None
 
 
-@equivalent(anp.trace, needed=trace_needed, keywords="offset axis1 axis2 dtype")
+def trace_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    autograds = primitive_vjps[anp.trace](argnums, ans, args, kwargs)
+    (x, *rest) = args
+    if rest or kwargs or not is_real_like(np.dtype(float), x, ans) or x.ndim != 2:
+        return autograds
+    return lambda g: (pull_trace(g, x.shape),) if is_real_like(ans.dtype, g) else autograds(g)
+
+
+@equivalent(
+    anp.trace,
+    adjoint=trace_adjoint,
+    tangent=primitive_jvps[anp.trace],
+    needed=trace_needed,
+    keywords="offset axis1 axis2 dtype",
+)
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
     return anp.sum(anp.diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
 
