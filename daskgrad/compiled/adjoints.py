@@ -246,7 +246,7 @@ def fit(call: Pulled, text: str, shape: Shape) -> str:
     They sum over all axes of length one; where that is no sum, no zero stays negative.
     """
     if shape == call.shape:
-        return f"{text} + 0.0" if 1 in shape else text
+        return f"{text} + {call.writer.operand(0.0, call.step.value)}" if 1 in shape else text
     reduce = call.writer.name(np.add.reduce)
     count = len(call.shape) - len(shape)
     if not shape:
@@ -325,9 +325,10 @@ def total(call: Pulled) -> Sequence[Any] | None:
         text = f"{g}.reshape({(1,) * x.ndim})" if np.ndim(call.writer.values[g]) else g
     else:
         text = f"{g}.reshape({call.writer.derive(shape_of_sums, step.args[0], axis)})"
+    text += f" + {call.writer.operand(0.0, call.writer.values[g])}"
     if step.fun is anp.sum:
         return [text]
-    return [f"{text} / {call.writer.derive(terms_of_sums, step.args[0], axis)}"]
+    return [f"({text}) / {call.writer.derive(terms_of_sums, step.args[0], axis)}"]
 
 
 def shape_of_sums(x: np.ndarray, axis: Any) -> Shape:

@@ -53,9 +53,11 @@ MATRICES += [lambda x: np.linalg.inv(square_of(x)), lambda x: np.linalg.slogdet(
 MATRICES += [lambda x: np.linalg.cholesky(square_of(x)), lambda x: x[[0, 0], [0, -1]], np.flipud]
 MATRICES += [lambda x: np.linalg.eigh(square_of(x))[0], lambda x: np.linalg.det(square_of(x))]
 EINSUMS = ["ij->ji", "ij->", "ij,ij->i", "ij,kj->ik", "ij,j->i", "i,ij->j", "ii->i", "ij,ij->"]
+EINSUMS += ["ij,kj,ij->ki", "ij,ik,ij->jk", "ij,kj", "ij,j,ij->i"]
 OTHER_KINDS = [lambda x: np.abs(np.fft.fft(np.ravel(x))), lambda x: np.real(np.exp(1j * x))]
 OTHER_KINDS += [lambda x: np.imag(x * (1.0 + 2.0j)), lambda x: np.abs(x + 1j) ** 2]
 OTHER_KINDS += [lambda x: np.real(np.conj(x * 1j) * (x + 1j)), lambda x: np.angle(x + 0.5j)]
+OTHER_KINDS += [lambda x: np.real(np.fft.ifft(np.fft.fft(x) * (x + 1j))), lambda x: 2 * np.sin(x)]
 OTHER_KINDS += [lambda x: x.astype(np.float32) * 2, lambda x: np.sum(x.astype(np.float32) ** 2)]
 OTHER_KINDS += [lambda x: np.float32(0.5) * x, lambda x: x * np.arange(3)[1], lambda x: x + True]
 

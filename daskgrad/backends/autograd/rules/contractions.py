@@ -122,7 +122,7 @@ def product_of(terms: Sequence[str], result: str, sizes: dict[str, int]) -> Prod
         return by_einsum
     first, second = map(set, terms)
     summed = [letter for letter in terms[0] if letter in second and letter not in result]
-    if not summed or first ^ second > set(result):
+    if not summed or not first ^ second <= set(result):
         return by_einsum
     stack = [letter for letter in result if letter in first & second]
     alone = [[each for each in result if each in own] for own in (first - second, second - first)]

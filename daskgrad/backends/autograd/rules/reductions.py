@@ -12,6 +12,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.core import primitive_jvps, primitive_vjps
 from autograd.numpy import numpy_wrapper
+from autograd.numpy.numpy_vjps import repeat_to_match_shape
 
 from daskgrad.backends.autograd.rules.declaration import (
     Refusal,
@@ -82,17 +83,17 @@ def count_of_terms(shape: Sequence[int], axis: int | tuple[int, ...] | None) -> 
 def spread_pullback(
     shape: tuple, dtype: np.dtype, axis: int | tuple[int, ...] | None, is_mean: bool
 ) -> Callable[[Any], tuple]:
-    """Spreads a cotangent over the axes that were summed."""
+    """Spreads a cotangent over the axes that were summed; ``g + 0`` is autograd's."""
     kept = kept_shape(shape, axis)
 
     def sum_pullback(g: Any) -> tuple:
         if not is_plain(g):
-            spread = anp.reshape(g, kept) - np.zeros(shape, dtype)  # which keeps the sign of zeros
-            return (spread / count_of_terms(shape, axis) if is_mean else spread,)
-        g = g.reshape(kept)
+            spread, count = repeat_to_match_shape(g, shape, dtype, axis, None)
+            return (spread / count if is_mean else spread,)
+        g = g.reshape(kept) + np.zeros((), dtype)
         if is_mean:
             g = g / count_of_terms(shape, axis)
-        spread = np.empty(shape, np.promote_types(g.dtype, dtype))
+        spread = np.empty(shape, g.dtype)
         spread[...] = g
         return (spread,)
 
