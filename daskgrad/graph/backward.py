@@ -143,7 +143,7 @@ def _(node: CallNode, backward: Backward, arrived: Contribution) -> None:
 
 @backward_tasks.register
 def _(node: ItemNode, backward: Backward, arrived: Contribution) -> None:
-    (source,) = node.inputs
+    source = node.inputs[0]
     is_alone = source in backward.graph.used_once
     pulled = build_pull_back(node, backward, arrived, pull_back_item, is_alone)
     backward.send(source, Contribution(pulled, is_item=not is_alone))

@@ -90,9 +90,10 @@ class Node(Collection, ArrayOperators):
         return CallNode(model, args, {})
 
     def __getitem__(self, index: Any) -> "Node":
-        if isinstance(index, int | str | np.integer):
-            return ItemNode(GETITEM, (self, index), {})
-        return CallNode(GETITEM, (self, index), {})
+        made = ItemNode(GETITEM, (self, index), {})
+        if all([isinstance(each, Constant) for each in made.inputs[1:]]):
+            return made
+        return CallNode(GETITEM, (self, index), {})  # an index that is computed
 
 
 class Constant(Node):
@@ -133,7 +134,7 @@ class CallNode(Node):
 
 
 class ItemNode(CallNode):
-    """One index or key of a node: an item of a container, or a part of an array."""
+    """A plain index or key of a node: an item of a container, or entries of an array."""
 
     evaluate = staticmethod(evaluate_item)
     capture = staticmethod(capture_item)

@@ -14,7 +14,7 @@ import optree
 
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import delayed
-from daskgrad.graph.nodes import CallNode, Node, names
+from daskgrad.graph.nodes import CallNode, ItemNode, Node, names
 from daskgrad.graph.operators import NEGATIVE
 from daskgrad.graph.variables import Variable
 from daskgrad.models.duals import Dual, push_forward, tangent_of, with_zero_tangents
@@ -91,8 +91,13 @@ class Tangents:
                 self._duals[node] = annotate(push_node(node, self, False), node)
             if node in tangents:
                 takes_dual = node in self._duals and not isinstance(node, Variable)
-                made = TANGENT(self._duals[node]) if takes_dual else push_node(node, self, True)
+                made = tangent_in(self._duals[node]) if takes_dual else push_node(node, self, True)
                 self._tangents[node] = annotate(made, node)
+
+
+def tangent_in(dual: Any) -> Any:
+    """Stands for the one tangent of what stands for a dual."""
+    return dual.tangents[0] if isinstance(dual, Dual) else TANGENT(dual)
 
 
 def part(of: Variable, root: Variable) -> Variable:
@@ -103,7 +108,9 @@ def part(of: Variable, root: Variable) -> Variable:
 
 
 def annotate(made: Any, node: Node) -> Any:
-    """Gives a node made for another one its annotations, and keys of the stage ``tangent``."""
+    """Gives nodes made for another one its annotations, and keys of the stage ``tangent``."""
+    if isinstance(made, Dual):
+        return Dual(annotate(made.value, node), tuple([annotate(t, node) for t in made.tangents]))
     if isinstance(made, Node) and not isinstance(made, Variable) and made.stage != "tangent":
         made.annotations = dict(node.annotations)
         made.stage = "tangent"
@@ -138,6 +145,18 @@ def _(node: CallNode, tangents: Tangents, tangent_only: bool) -> Any:
         return linear_tangent(node, tangents)
     args, kwargs = node.call.arguments(tangents.arguments(node))
     return CallNode(tangents.model(node.model, tangent_only), args, kwargs)
+
+
+@push_node.register
+def _(node: ItemNode, tangents: Tangents, tangent_only: bool) -> Any:
+    """The item of a dual is a dual, taken out as the item is; variables are items side by side."""
+    args, kwargs = node.call.arguments(tangents.arguments(node))
+    of, index = args
+    if not isinstance(of, Dual):
+        made = ItemNode(tangents.model(node.model, False), args, kwargs)
+        return TANGENT(made) if tangent_only else made
+    items = [ItemNode(node.model, (each, index), {}) for each in (of.value, *of.tangents)]
+    return items[1] if tangent_only else Dual(items[0], tuple(items[1:]))
 
 
 @is_linear.register

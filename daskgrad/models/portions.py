@@ -2,24 +2,38 @@
 
 A node that takes one item out of a container sends back a cotangent of that item alone, a portion.
 Portions are added item by item, and become the cotangent of the container once: for n items with a
-node each, full cotangents with zeros would take n² space.
+node each, full cotangents with zeros would take n² space. So it is with entries of arrays, which
+are ``selections``, and with duals of either.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from daskgrad.models import finite
 from daskgrad.models.accumulation import add_cotangents
 from daskgrad.models.captured import Captured
-from daskgrad.models.determinism import require_same_input, require_value_seen
+from daskgrad.models.determinism import fingerprint_of, require_same_input, require_value_seen
+from daskgrad.models.duals import Dual
 from daskgrad.models.failures import Blame
 from daskgrad.models.model import Call, Model
-from daskgrad.models.pullbacks import capture, evaluate, pull_back, seed
-from daskgrad.models.tracing import Active
+from daskgrad.models.pullbacks import capture, each_of, evaluate, pull_back, seed
+from daskgrad.models.selections import (
+    Selected,
+    add_selected,
+    arrays_of,
+    as_selected,
+    is_most,
+    rows_at,
+)
+from daskgrad.models.tracing import Active, as_moved
 from daskgrad.values.carriers import carrier
-from daskgrad.values.cotangents import Cotangent, zeros
-from daskgrad.values.fingerprints import fingerprint
+from daskgrad.values.cotangents import Cotangent, Leaves, zeros
+from daskgrad.values.fingerprints import Fingerprint, fingerprint
 from daskgrad.values.memory import canonical, takes_as_arrived
+from daskgrad.values.protection import read_only_leaf
+from daskgrad.values.rows import final_leaf
 from daskgrad.values.summation import Add, pairwise
 from daskgrad.values.trees import children_of, flatten
 
@@ -56,32 +70,50 @@ class Strips:
 # ---------------------------------------------------------------------- the tasks of an item's node
 
 
+def is_entry(value: Any, index: Any) -> bool:
+    """Whether an index stands for an item of a container, or of a dual of one."""
+    container = value.value if type(value) is Dual else value
+    return type(container) in CONTAINERS and isinstance(index, int | str | np.integer)
+
+
 @takes_as_arrived
 def evaluate_item(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     """The value of an item's node; traces nothing."""
-    container = inputs[0]
-    if type(container) not in CONTAINERS:
-        return evaluate(model, call, canonical(inputs))
-    return item_of(container, Blame("value", model, call, inputs))
+    if arrays_of(inputs[0]) or is_entry(inputs[0], index_in(call, inputs)):
+        return item_of(Blame("value", model, call, inputs))
+    return evaluate(model, call, canonical(inputs))
 
 
 @takes_as_arrived
 def capture_item(
     model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]
 ) -> Captured:
-    """Takes an item out of a container without reading the others; otherwise as ``capture``."""
-    container = inputs[0]
-    if type(container) not in CONTAINERS:
-        return capture(model, call, active, canonical(inputs))
-    return Captured(item_of(container, Blame("forward", model, call, inputs)), None, ())
+    """Takes an item out of a value without reading the rest; otherwise as ``capture``."""
+    value = inputs[0]
+    if arrays_of(value) and not active[0].asked:  # the tape knows how to return what is asked for
+        item = item_of(Blame("forward", model, call, inputs))
+        if not is_most(item, value):
+            return Captured(item, None, ())
+    elif is_entry(value, index_in(call, inputs)):
+        return Captured(item_of(Blame("forward", model, call, inputs)), None, ())
+    return capture(model, call, active, canonical(inputs))
 
 
-def item_of(container: Any, where: Blame) -> Any:
+def item_of(where: Blame) -> Any:
+    """The item of the value that a call takes in, with the notes of ``where`` on errors."""
     with where:
-        value = canonical(container[index_in(where.call)])
+        value = picked(where.inputs[0], index_in(where.call, where.inputs))
     if finite.is_required():
         finite.require(where, "the value", value)
     return value
+
+
+def picked(value: Any, index: Any) -> Any:
+    """An item of a value; of a dual, the dual of an item."""
+    if type(value) is Dual:
+        return Dual(picked(value.value, index), tuple([picked(t, index) for t in value.tangents]))
+    is_array = type(value) is np.ndarray
+    return canonical(as_moved(read_only_leaf(value)[index]) if is_array else value[index])
 
 
 @takes_as_arrived
@@ -95,26 +127,32 @@ def pull_back_item(
     value_elsewhere: Any = None,
     is_alone: bool = False,
 ) -> Any:
-    """The cotangent that an item's node sends back: a portion, or the result of ``pull_back``.
+    """The cotangent that an item's node sends back: a part of it, or the result of ``pull_back``.
 
-    ``is_alone``: no other node sends anything back, so return the cotangent of the container.
+    ``is_alone``: no other node sends anything back, so return the cotangent of the whole value.
     """
-    container = inputs[0]
-    if type(container) not in CONTAINERS:
-        return pull_back(
-            captured, cotangent, model, call, active, canonical(inputs), value_elsewhere
-        )
+    value, index = inputs[0], index_in(call, inputs)
+    part: Portion | Selected
+    if captured.pullback is not None:
+        args = (model, call, active, canonical(inputs), value_elsewhere)
+        pulled = pull_back(captured, cotangent, *args)
+        is_whole = is_alone or not arrays_of(value)
+        return pulled if is_whole else as_selected(*each_of(pulled))
     with Blame("backward", model, call, inputs):
         require_value_seen(captured, cotangent, value_elsewhere, model)
         leaves = seed(cotangent, captured.value, model)
-    part = Cotangent(leaves, captured.fingerprint)
-    portion = Portion({entry_of(index_in(call), container): part})
-    return as_cotangent(portion, container, model.name) if is_alone else portion
+    if arrays_of(value):
+        seen = ((index, captured.fingerprint),) if active[0].watched else ()
+        part = Selected(rows_at(index, value, leaves), seen)
+    else:
+        entry = entry_of(index, value.value if type(value) is Dual else value)
+        part = Portion({entry: Cotangent(leaves, captured.fingerprint)})
+    return as_cotangent(part, value, model.name) if is_alone else part
 
 
-def index_in(call: Call) -> Any:
-    """The index of an item's node: the constant argument beside the container."""
-    return next(leaf for leaf in call.leaves if leaf is not None)
+def index_in(call: Call, inputs: Sequence[Any]) -> Any:
+    """The index of an item's node: its second argument."""
+    return call.arguments(inputs)[0][1]
 
 
 def entry_of(index: Any, container: Any) -> Any:
@@ -127,23 +165,34 @@ def entry_of(index: Any, container: Any) -> Any:
 
 @takes_as_arrived
 def add_sent_back(
-    terms: Sequence[Any], saw_value: Sequence[bool], add: Add, name: str, container: Any = None
+    terms: Sequence[Any], saw_value: Sequence[bool], add: Add, name: str, value: Any = None
 ) -> Any:
-    """The sum of the cotangents, portions among them, from the consumers of one value.
+    """The sum of the cotangents, parts among them, from the consumers of one value.
 
-    ``container``: the value itself, if the sum must be a cotangent of all of it.
+    ``value``: the value itself, if the sum must be a cotangent of all of it.
     """
     strips = [term for term in terms if type(term) is Strips]
     if strips:
-        return add_strips(terms, strips, saw_value, add, name, container)
-    portions = [term for term in terms if isinstance(term, Portion)]
-    if len(portions) == len(terms):
-        total = pairwise(portions, lambda first, second, _: merge(first, second, name))
-        return total if container is None else as_cotangent(total, container, name)
+        return add_strips(terms, strips, saw_value, add, name, value)
+    parts = [term for term in terms if isinstance(term, Portion | Selected)]
+    if parts and len(parts) == len(terms):
+        total = add_parts(parts, name)
+        return total if value is None else as_cotangent(total, value, name)
     dense = [
-        as_cotangent(term, container, name) if isinstance(term, Portion) else term for term in terms
+        as_cotangent(term, value, name) if isinstance(term, Portion | Selected) else term
+        for term in terms
     ]
     return add_cotangents(dense, saw_value, add, name)
+
+
+def add_parts(parts: Sequence[Any], name: str) -> Portion | Selected:
+    """The sum of parts, along the tree."""
+    kinds = [(type(part).__name__,) for part in parts]
+    for kind in kinds[1:]:
+        require_same_input(kinds[0], kind, name)
+    if type(parts[0]) is Selected:
+        return add_selected(parts)
+    return pairwise(parts, lambda first, second, _: merge(first, second, name))
 
 
 def add_strips(
@@ -178,16 +227,29 @@ def merge(first: Portion, second: Portion, name: str) -> Portion:
     return Portion(items)
 
 
-def as_cotangent(portion: Portion, container: Any, name: str) -> Cotangent:
-    """The cotangent of a container; symbolic zeros for items that got no cotangent."""
-    leaves, structure = flatten(container)
-    prints, children = fingerprint(leaves), children_of(structure)
-    total: list[Any] = [None] * len(leaves)
+def as_cotangent(part: Portion | Selected, value: Any, name: str) -> Cotangent:
+    """The cotangent of a value from that of parts of it, which must be what was seen of these;
+    symbolic zeros where nothing arrived."""
+    leaves = flatten(value)[0]
+    prints = fingerprint(leaves)
+    if isinstance(part, Portion):
+        return Cotangent(put_in_places(part, value, prints, name), prints)
+    for index, seen in part.seen:
+        require_same_input(fingerprint_of(picked(value, index)), seen, name)
+    return Cotangent(tuple(map(final_leaf, part.leaves)), prints)
+
+
+def put_in_places(portion: Portion, value: Any, prints: Fingerprint, name: str) -> Leaves:
+    """The leaves of a container's cotangent; in a dual each item has places in all containers."""
+    structure = flatten(value.value if type(value) is Dual else value)[1]
+    children, width = children_of(structure), max(1, structure.num_leaves)
+    total: list[Any] = [None] * len(prints)
     for entry, part in portion.items.items():
         first, child = children.get(entry, (0, None))
         stop = first + (child.num_leaves if child is not None else 0)
+        places = [start + n for start in range(0, len(prints), width) for n in range(first, stop)]
         if part.seen is not None:
-            require_same_input(prints[first:stop], part.seen, name)
-        for place, leaf in zip(range(first, stop), part.leaves, strict=True):
+            require_same_input(tuple([prints[place] for place in places]), part.seen, name)
+        for place, leaf in zip(places, part.leaves, strict=True):
             total[place] = leaf
-    return Cotangent(tuple(total), prints)
+    return tuple(total)

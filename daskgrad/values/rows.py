@@ -424,6 +424,22 @@ def merge(first: Rows, second: Rows) -> Any:
     return loose_rows(first.shape, first.axes, ordered[~is_second], both, is_asked)
 
 
+def disjoint_sum(terms: Sequence[Rows]) -> Any:
+    """The sum of many, as ``merge`` makes it, at once; None if two have an entry in common."""
+    shape, axes = terms[0].shape, terms[0].axes
+    if any([term.shape != shape or term.axes != axes for term in terms]):
+        return None
+    indices = np.concatenate([term.indices for term in terms])
+    order = indices.argsort()
+    ordered = indices[order]
+    if not (ordered[1:] > ordered[:-1]).all():
+        return None
+    values = np.concatenate([term.values for term in terms])[order]
+    is_asked = any([term.is_asked for term in terms])
+    total = loose_rows(shape, axes, ordered, values, is_asked)
+    return total if is_asked or not are_many(len(ordered), total._dims) else total.to_dense()
+
+
 def alike(first: Rows, second: Rows) -> tuple[Rows, Rows]:
     """Both with the axes of either."""
     if first.shape != second.shape:

@@ -92,6 +92,12 @@ def selected(x, count):
     return numbers([parts[n] for n in range(count)])
 
 
+def entries(x, count):
+    """Each row of an array, which one model returns, alone."""
+    y = array(x)
+    return numbers([y[n] for n in range(count)])
+
+
 GRADIENTS = {
     "a list of parameters": lambda n: gradient(numbers, arrays(n)),
     "a list of parameters in one model": lambda n: gradient(lambda x: packed(x, n), arrays(n)),
@@ -112,6 +118,7 @@ GRADIENTS = {
     ),
     "many consumers of a value": lambda n: gradient(lambda x: numbers([array(x)] * n), X),
     "items of a model's list": lambda n: gradient(lambda x: selected(x, n), X),
+    "rows of a model's array": lambda n: gradient(lambda x: entries(x, n), np.ones((n, 4))),
     "slices of an array": lambda n: gradient(
         lambda x: numbers([array(x)[k : k + 1] for k in range(n)]), np.ones(n)
     ),
@@ -147,6 +154,12 @@ OTHERS = {
     ),
     "a Hessian-vector product of a chain": lambda n: (
         lambda: dg.hvp(lambda x: number(repeated(array, n, x)), (X,), (X,))
+    ),
+    "a Hessian-vector product of items": lambda n: (
+        lambda: dg.hvp(lambda x: selected(x, n), (X,), (X,))
+    ),
+    "a Hessian-vector product of rows": lambda n: (
+        lambda: dg.hvp(lambda x: entries(x, n), (np.ones((n, 4)),), (np.ones((n, 4)),))
     ),
     "a Jacobian of many rows": lambda n: (
         lambda: dg.jacobian(dg.delayed(lambda x: np.sum(x) * np.arange(1.0, n + 1)))(X)
