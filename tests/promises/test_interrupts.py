@@ -143,6 +143,14 @@ def bits_in_line(operation, log):
 # ---------------------------------------------------------------------------------- tools
 
 
+@pytest.fixture(autouse=True)
+def interrupts_are_errors():
+    """An import of dask-jobqueue, anywhere before, has made them exits."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def began(log, sign="forward"):
     return len([line for line in lines(log) if line.startswith(sign)])
 
