@@ -56,6 +56,16 @@ def test_axes_of_length_one(random):
         assert_autograds(lambda *args: anp.einsum("ij,jk->ik", *args), *arrays, random=random)
 
 
+def test_an_axis_of_length_one_may_stand_for_none():
+    """autograd's cotangent of an empty operand would have the other one's entries."""
+    _, tape = trace(
+        lambda *args: [anp.einsum("ij,ij->", *args)], [np.ones((0, 5)), np.ones((1, 5))]
+    )
+    first, second = tape.pull([np.float64(1.0)])
+    assert first.shape == (0, 5)
+    assert_array_equal(second, np.zeros((1, 5)))
+
+
 def test_operands_that_are_cheapest_together_come_first():
     """A vector is taken before two matrices are multiplied, whatever their order."""
     a, b, g = np.ones((50, 60)), np.ones((60, 70)), np.ones(70)

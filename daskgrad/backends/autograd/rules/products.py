@@ -177,12 +177,12 @@ def einsum_needed(*operands: Any, **kwargs: Any) -> bool:
 
 
 def stretched(*operands: Any) -> set[str]:
-    """The subscripts of axes that have length one in one operand, and are longer in another."""
+    """The subscripts of axes that have length one in one operand, and another one in another."""
     terms, _, arrays = read_subscripts(operands)
     shapes = [np.shape(plain(array)) for array in arrays]
     sizes = [*zip("".join(terms), [size for shape in shapes for size in shape], strict=True)]
     return {letter for letter, size in sizes if size == 1} & {
-        letter for letter, size in sizes if size > 1
+        letter for letter, size in sizes if size != 1
     }
 
 
