@@ -129,7 +129,7 @@ def pull_variance(g: Any, x: np.ndarray, axis: int | None, ddof: int) -> np.ndar
 def pull_deviation(g: Any, ans: Any, x: np.ndarray, axis: int | None, ddof: int) -> np.ndarray:
     count = length_along(x, axis)
     if count <= 1:
-        return np.zeros(x.shape) + g.reshape(kept_shape(x.shape, axis)) * 0.0
+        return (np.zeros(x.shape) + g.reshape(kept_shape(x.shape, axis))) * 0.0
     return (spread_over(g / ans, x, axis) + 0.0) * gaps_of(x, axis) / float(count - ddof)
 
 

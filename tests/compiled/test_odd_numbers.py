@@ -26,6 +26,7 @@ MODELS = {
     "min": lambda x: np.min(x, axis=1, keepdims=True) * x,
     "var": lambda x: np.var(x, axis=1) + np.var(x, ddof=1),
     "std": lambda x: np.std(x, axis=0) * np.std(x[0]),
+    "std of one": lambda x: 1.0 - np.std(x[:1], axis=0) * x - np.std(x[:1], axis=0),
     "prod": lambda x: np.prod(x, axis=1) * np.prod(x[:2]),
     "mean": lambda x: np.mean(x, axis=0) / np.mean(x),
     "norm": lambda x: np.linalg.norm(x) * np.linalg.norm(x[1]),
