@@ -8,10 +8,10 @@ between. A backend may also have:
     evaluates the terms of a sum many at a time: it takes a ``TracedBlock``
     (``daskgrad.backends.traced_call``) and returns an iterator of lists, which together have an
     entry for each item, in order: its value, one real number, and its gradient, as ``pull`` of the
-    cotangent one returns it; or ``None`` if ``trace`` must be called for the item. A ``TermRun``
-    may stand for a list. Only the program and shapes may decide which items get ``None``, never
-    data or the cut of the block: the bits of an item must not depend on these. It holds a bounded
-    number of results at a time.
+    cotangent one returns it; or ``None`` if ``trace`` must be called for the item, or a
+    ``Pending`` with what ``trace`` may then use. A ``TermRun`` may stand for a list. Only the
+    program and shapes may decide which items get ``None``, never data or the cut of the block: the
+    bits of an item must not depend on these. It holds a bounded number of results at a time.
 ``prepare(fun)``
     called once for many calls, returns a function that ``run`` and ``trace`` get instead of the
     model's.

@@ -35,16 +35,18 @@ class TracedCall:
     It can be called like any function. A backend that converts all arrays of a call takes the
     ``layout()``, calls the model's function ``fun``, and passes the value to ``leaves_of``; a
     backend that has compiled the model, and does not run it, sets the value's ``structure``.
+    ``known`` is what the backend has found out of the call before, or None (see ``Pending``).
     """
 
-    __slots__ = ("_inputs", "_tracer", "fun", "structure")
+    __slots__ = ("_inputs", "_tracer", "fun", "known", "structure")
 
     structure: Any
 
-    def __init__(self, tracer: Any, inputs: Sequence[Any]):
+    def __init__(self, tracer: Any, inputs: Sequence[Any], known: Any = None):
         self._tracer = tracer
         self._inputs = inputs
         self.fun = tracer.fun
+        self.known = known
 
     def __call__(self, *boxes: Any) -> list[Any]:
         args, kwargs = self._tracer.boxed_arguments(self._inputs, boxes)
@@ -87,6 +89,15 @@ class TracedBlock:
     def call(self, number: int) -> tuple[TracedCall, list[Any]]:
         """The call on one item, and its traced arrays."""
         return self._call([field[number] for field in self.fields])
+
+
+class Pending:
+    """An item of a block that is to be traced, and what its call is to have as ``known``."""
+
+    __slots__ = ("known",)
+
+    def __init__(self, known: Any):
+        self.known = known
 
 
 SIDE_BY_SIDE = 2**14  # bytes of a gradient: to copy a larger one takes longer than to add it

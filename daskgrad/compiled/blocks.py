@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.backends.traced_call import TracedBlock
-from daskgrad.compiled.programs import Entry
+from daskgrad.backends.traced_call import Pending, TracedBlock
+from daskgrad.compiled.families import Family
+from daskgrad.compiled.programs import MOST_SIGNATURES, Entry
 from daskgrad.compiled.signatures import (
     Signature,
     kind_of_leaf,
@@ -24,7 +25,7 @@ Flat = list[tuple[list[Any], Any]]  # the leaves and the structure of each field
 Kind = tuple[tuple[Any, ...], ...]  # what items have in common that one program serves
 
 
-def trace_block(block: TracedBlock) -> Iterator[list[Result | None]]:
+def trace_block(block: TracedBlock) -> Iterator[list[Result | Pending | None]]:
     """The values and gradients of runs of items (see ``backends.protocol``)."""
     items = block.kept.get(Items)
     if items is None or not items.are_current:
@@ -55,19 +56,23 @@ class Items:
         """Whether no call of the model is compiled."""
         return any([group.is_impure for group in list(self._groups.values())[:1]])
 
-    def result(self, block: TracedBlock, number: int) -> Result | None:
-        """Value and gradient of an item, or ``None`` if it is to be traced."""
+    def result(self, block: TracedBlock, number: int) -> Result | Pending:
+        """Value and gradient of an item, unless it is to be traced."""
         flat = [flatten(field[number]) for field in block.fields]
         key = kind_of_item(flat) if self._have_order else memory_of_item(flat)
         found = self._found.get(key)
         if found is None:
             found = self._find(block, number, flat, key)
         group, entry = found
-        return group.result(entry, flat)
+        return group.result(entry, flat) or Pending(entry)
 
     def _find(
         self, block: TracedBlock, number: int, flat: Flat, key: Hashable
     ) -> tuple["Group", Entry | None]:
+        for each in self._groups.values():
+            if key in each.known:  # in another block, or in an earlier sum
+                self._found[key] = each, each.known[key]
+                return self._found[key]
         kind = kind_of_item(flat)
         if any([order for _, order, *_ in kind]):
             self._have_order, key = True, kind
@@ -75,7 +80,7 @@ class Items:
         group = self._groups.get(family)
         if group is None or not group.serves_sizes:
             group = self._groups[family] = Group(block, number, kind)
-        found = self._found[key] = group, group.entry(kind)
+        found = self._found[key] = group, group.entry(kind, key)
         return found
 
 
@@ -109,7 +114,10 @@ def memory_of_item(flat: Flat) -> tuple:
 
 class Group:
     """The items that differ in sizes alone: the inputs that they share, and where their own leaves
-    go."""
+    go.
+
+    ``known``: the programs for items that this sum or an earlier one has met, by their keys.
+    """
 
     def __init__(self, block: TracedBlock, number: int, kind: Kind):
         call, arrays = block.call(number)
@@ -127,6 +135,8 @@ class Group:
         self._own = [(at[each[0]], *each[1:]) for each in self._leaves if each[0] in at]
         self.serves_sizes = self._signature_for(kind) == self._signature
         self._watch: Watch | None = None  # until the programs are asked for
+        self._family: Family | None = None
+        self.known: dict[Hashable, Entry] = {}
 
     @property
     def is_current(self) -> bool:
@@ -140,20 +150,34 @@ class Group:
     def _signature_for(self, kind: Kind) -> Signature | None:
         if self._signature is None:
             return None
-        *others, kinds = self._signature.key
-        of_leaves = {place: kind[field][2 + leaf] for place, field, leaf in self._leaves}
-        kinds = [of_leaves.get(place, each) for place, each in enumerate(kinds)]
-        return self._signature._replace(key=(*others, tuple(kinds)))
+        (*others, kinds), places, structure, asked = self._signature
+        own = list(kinds)
+        for place, field, leaf in self._leaves:
+            own[place] = kind[field][2 + leaf]
+        return Signature((*others, tuple(own)), places, structure, asked)
 
-    def entry(self, kind: Kind) -> Entry | None:
-        """The programs for items of a kind."""
+    def entry(self, kind: Kind, key: Hashable) -> Entry | None:
+        """The programs for items of a kind, which have this key."""
         signature = self._signature_for(kind) if self.serves_sizes else self._signature
         programs = self._fun.programs
-        if self._watch is not None:  # and nothing has changed since the block began
-            return programs.known_entry(self._fun.fun, signature)
-        found = programs.entry(self._fun.fun, signature)
-        self._watch = programs.watch
+        if self._watch is None:
+            found = programs.entry(self._fun.fun, signature)
+            self._watch = programs.watch
+            if found is not None and self.serves_sizes:
+                self._family, self.known = found.family, programs.known_items(self._shared())
+        else:  # nothing has changed since the block began
+            found = programs.known_entry(self._fun.fun, signature, self._family)
+        if found is not None and len(self.known) < MOST_SIGNATURES:
+            self.known[key] = found
         return found
+
+    def _shared(self) -> Hashable:
+        """What tells groups apart whose items have the same keys, and other programs."""
+        assert self._signature is not None
+        *others, kinds = self._signature.key
+        own = {place for place, *_ in self._leaves}
+        shared = [None if place in own else kind for place, kind in enumerate(kinds)]
+        return (*others, tuple(shared), tuple(self._leaves))
 
     def result(self, entry: Entry | None, flat: Flat) -> Result | None:
         """Value and gradient of an item, or ``None`` if it is to be traced."""

@@ -14,6 +14,7 @@ class Evaluation(TracedCall):
 
     def __init__(self, fun: Callable, args: tuple, kwargs: dict):
         self.fun, self._args, self._kwargs = fun, args, kwargs
+        self.known = None
 
     def __call__(self, *boxes: Any) -> list[Any]:
         return self.leaves_of(self.fun(*self._args, **self._kwargs))

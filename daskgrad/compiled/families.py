@@ -2,9 +2,9 @@
 
 A program of another size is made of a recording whose structure is known: nothing is written, and
 the source is the one that would have been written. That takes twice as long as the tape takes for
-that call, and pays at the third. So it is done when a size comes again; and all that is tried may
-take a share of the time that the tape alone would have taken until then, so that no sweep over many
-sizes is much slower than the tape's.
+that call, and pays at the third. So it is done when a size comes again; and all that is tried, less
+what the programs have saved, may take a share of the time that the tape alone would have taken
+until then, so that no sweep over many sizes is much slower than the tape's.
 """
 
 import math
@@ -20,7 +20,7 @@ ALONE_AT = 10  # calls of a size that has no source in common with others
 MOST_SOURCES = 64
 MOST_FAILURES = 2  # of sizes that get no program, before a family gets no more
 SHARE_OF_CHECKS = 0.02  # of the time that they may take
-SHARE_OF_TRIALS = 0.5  # of the time that forward passes on the tape would have taken
+SHARE_OF_TRIALS = 0.15  # of the time that the tape would have taken, beside what programs save
 SHARE_OF_FIRST = 0.05  # the same, for sizes that may never come again
 MOST_MISSES = 4  # structures, which are no longer few if they are more than half of the trials
 MOST_BYTES = 2**20  # of the arrays that all programs keep for themselves
@@ -42,10 +42,17 @@ class Family:
         self.failures = 0
         self._nbytes = 0  # that programs keep
         self._taped = 0  # calls
-        self._seconds = 0.0  # that these took
+        self._seconds = 0.0  # that these took, without their pullbacks
         self._fastest = math.inf
+        self._compared = 0  # calls, by a program and on the tape
+        self._pulled = 0.0  # seconds that pullbacks took on the tape in these
+        self._own = 0.0  # that programs took in these
+        self._written = 0.0  # seconds that the first source took
         self._spent = 0.0  # on trials and on programs, beyond what the tape would have taken
+        self._spend_at = 0.0  # the call at which they may take more
+        self._first_at = 0.0  # the same for sizes that may never come again
         self._trials = 0
+        self._hits = 0  # of these, which found a source
         self._sources: dict[int, tuple[Any, Source]] = {}
         self._unknown: dict[int, Any] = {}  # structures without a source: who met them first
 
@@ -65,6 +72,24 @@ class Family:
         self._taped += 1
         self._seconds += seconds
         self._fastest = min(self._fastest, seconds)
+
+    def count_compared(self, own: float, pulled: float) -> None:
+        """Takes down how long a program took for a call, and the pullback on the tape."""
+        self._compared += 1
+        self._own += own
+        self._pulled += pulled
+
+    @property
+    def _on_tape(self) -> float:
+        """Seconds that a call takes on the tape, with its pullback."""
+        return self._seconds / max(self._taped, 1) + self._pulled / max(self._compared, 1)
+
+    @property
+    def _saving(self) -> float:
+        """Seconds that a program saves in a call."""
+        if not self._compared:
+            return 0.0
+        return max(self._on_tape - self._own / self._compared, 0.0)
 
     @property
     def is_hot(self) -> bool:
@@ -88,25 +113,46 @@ class Family:
 
     def may_spend(self) -> bool:
         """Whether programs may take more time now."""
-        return self._is_within(SHARE_OF_TRIALS)
+        if self.calls < self._spend_at:
+            return False
+        each, programs = self._saving, self.calls - self._taped - self._hits - self.checks
+        net = self._spent + self._written - each * programs
+        self._spend_at = self._call_at(net, SHARE_OF_TRIALS, each)
+        return self.calls >= self._spend_at and self.failures < MOST_FAILURES
 
-    def _is_within(self, share: float) -> bool:
-        """Whether they took less than a share of what the tape would have taken for all calls."""
-        is_cheap = self._spent * max(self._taped, 1) <= share * self._seconds * self.calls
-        return is_cheap and self.failures < MOST_FAILURES
+    def _call_at(self, seconds: float, share: float, saving: float = 0.0) -> float:
+        """From which call on this is at most a share of what the tape would have taken for all of
+        them, if each call saves so much."""
+        gain = share * self._on_tape
+        owed = seconds - gain * self.calls
+        return self.calls + owed / max(gain + saving, 1e-9) if owed > 0.0 else 0.0
 
     def may_try(self, comes_again: bool) -> bool:
         """Whether to look for a source for a size, which may be known."""
         if len(self._unknown) > MOST_MISSES + self._trials // 2:  # each size has its own
             return False
-        return self._is_within(SHARE_OF_TRIALS if comes_again else SHARE_OF_FIRST)
+        if not comes_again:
+            if self.calls < self._first_at:
+                return False
+            self._first_at = self._call_at(self._spent, SHARE_OF_FIRST)
+            if self.calls < self._first_at:
+                return False
+        return self.may_spend()
 
     def count_trial(self, seconds: float, is_hit: bool) -> None:
         """Takes down how long it took to look for a source; if there was one, the tape was not
         asked."""
         self._trials += 1
-        saved = self._seconds / max(self._taped, 1) if is_hit else 0.0
-        self.spend(max(seconds - saved, 0.0))
+        self._hits += is_hit
+        self.spend(max(seconds - self._on_tape, 0.0) if is_hit else seconds)
+
+    def count_written(self, seconds: float) -> None:
+        """Takes down how long it took to write a source, without which there are no trials, or a
+        further one."""
+        if self.has_sources:
+            self.spend(seconds)
+        else:
+            self._written += seconds
 
     def spend(self, seconds: float) -> None:
         self._spent += seconds

@@ -8,29 +8,31 @@ size, whose recording is the same call by call, is compared with the tape of tha
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
 from daskgrad.backends.autograd.reverse import trace
-from daskgrad.backends.traced_call import Layout, TracedCall
+from daskgrad.backends.traced_call import TracedCall
 from daskgrad.compiled.families import ALONE_AT, SLOW, Family
 from daskgrad.compiled.program import CompiledTape, Diverged, Program, Source, pull_as_asked
 from daskgrad.compiled.purity import impurity_of, impurity_of_containers
 from daskgrad.compiled.recorded_tape import tape_of
 from daskgrad.compiled.shortcuts import Shortcuts
-from daskgrad.compiled.signatures import Signature, are_same, family_of, signature_of
+from daskgrad.compiled.signatures import Arguments, Signature, are_same, family_of
 from daskgrad.compiled.steps import Unrecordable
 from daskgrad.compiled.watch import Watch
 from daskgrad.compiled.ways import Recorded, Way, recorded
 from daskgrad.compiled.writing import own_nbytes, program_of, source_of
 from daskgrad.values import cotangents
+from daskgrad.values.caches import kept_or_made
 from daskgrad.values.descriptions import function_name
 from daskgrad.values.errors import NondeterministicModelError
 
 COLD = 6  # calls of a model that nobody vouched for, after which it is looked at
 MOST_SIGNATURES = 1024  # of one model: items may be of many sizes
+MOST_SUMS = 64  # over one model, whose shared arguments differ
 MOST_WAYS = 8  # through one model, for one signature
 
 
@@ -48,6 +50,7 @@ class Programs:
         self.impurity: str | None = None
         self._cold = 0 if is_vouched else COLD
         self._shortcuts: dict[Any, Shortcuts] = {}
+        self._items: dict[Hashable, dict[Hashable, Entry]] = {}
 
     def shortcuts(
         self, key: tuple[tuple[int, ...], bool, bool, Any], asked: Callable[[tuple], Sequence[int]]
@@ -66,29 +69,33 @@ class Programs:
         if self._cold or self.impurity is not None:
             self._cold = max(self._cold - 1, 0)
             return trace(call, arrays)
-        layout = call.layout()
-        signature = signature_of(layout)
-        entry = self.entry(fun, signature)
-        if signature is None or entry is None:
-            return trace(call, arrays)
-        return entry.trace(call, arrays, layout, signature)
+        arguments, entry = Arguments(call), call.known
+        if entry is None or entry.family.watch is not self.watch or self.watch.has_changed():
+            entry = self.entry(fun, arguments.signature)
+        return trace(call, arrays) if entry is None else entry.trace(call, arrays, arguments)
 
     def entry(self, fun: Callable, signature: Signature | None) -> "Entry | None":
         """The programs for a signature; those that were made before something changed to which
         the function refers are dropped."""
         if self.watch is None or self.watch.has_changed():
             self.watch, self._entries, self._families = Watch(pushed_function(fun)), {}, {}
-            self._shortcuts = {}
+            self._shortcuts, self._items = {}, {}
             self.impurity = None if self._is_vouched else impurity_of(pushed_function(fun))
         return self.known_entry(fun, signature)
 
-    def known_entry(self, fun: Callable, signature: Signature | None) -> "Entry | None":
-        """The same where it is known that nothing has changed."""
+    def known_items(self, key: Hashable) -> "dict[Hashable, Entry]":
+        """A place for the programs for the items of sums that have this in common."""
+        return kept_or_made(self._items, key, dict, MOST_SUMS)
+
+    def known_entry(
+        self, fun: Callable, signature: Signature | None, family: Family | None = None
+    ) -> "Entry | None":
+        """The same where it is known that nothing has changed, and maybe the family."""
         if signature is None or self.impurity is not None:
             return None
         entry = self._entries.get(signature.key)
         if entry is None and len(self._entries) < MOST_SIGNATURES:
-            entry = Entry(self._family(fun, signature), signature.asked)
+            entry = Entry(family or self._family(fun, signature), signature.asked)
             self._entries[signature.key] = entry
         return entry
 
@@ -157,16 +164,18 @@ class Entry:
         return None
 
     def trace(
-        self, call: TracedCall, arrays: Sequence[Any], layout: Layout, signature: Signature
+        self, call: TracedCall, arrays: Sequence[Any], arguments: Arguments
     ) -> tuple[list[Any], Any]:
         """What ``reverse.trace`` returns."""
-        if self.refusal and not self.ways:
-            return trace(call, arrays)
-        inputs = [layout.leaves[place] for place in signature.places]
+        if not self.ways and not self._may_adopt():
+            if self.refusal:
+                return trace(call, arrays)
+            self.family.calls += 1
+            return self._trace(call, arrays, arguments)
         is_due, begin = self.is_due, time.perf_counter()
-        found, doubt, is_new = self.run(inputs), "", False
+        found, doubt, is_new = self.run(arguments.inputs()), "", False
         if found is None and self._may_adopt():
-            found, doubt = self._adopt(call, arrays, layout, signature)
+            found, doubt = self._adopt(call, arrays, arguments)
             is_new = True
         if found is not None:
             way, outputs, residuals = found
@@ -176,13 +185,13 @@ class Entry:
             if is_due and not is_new:
                 self._check(call, arrays, way.program, outputs, compiled, begin)
             return outputs, compiled
-        results = self._trace(call, arrays, layout, signature)
+        results = self._trace(call, arrays, arguments)
         if doubt and not self.ways:  # the tape has raised the model's own errors
             self._refuse(doubt)
         return results
 
     def _trace(
-        self, call: TracedCall, arrays: Sequence[Any], layout: Layout, signature: Signature
+        self, call: TracedCall, arrays: Sequence[Any], arguments: Arguments
     ) -> tuple[list[Any], Any]:
         """By the tape; writes a program for later calls if it is time to do so."""
         family, begin = self.family, time.perf_counter()
@@ -191,10 +200,7 @@ class Entry:
         self._calls += 1
         family.count_taped(seconds)
         if self._is_worth_it(seconds):
-            is_first = not family.has_sources
-            self._add_way(call, layout, signature, outputs, tape)
-            if family.sizes > 1 and not (is_first and family.has_sources):
-                family.spend(time.perf_counter() - begin - seconds)
+            self._add_way(call, arguments, outputs, tape)
         return outputs, tape
 
     # --------------------------------------------------------------------- when there is no source
@@ -213,28 +219,26 @@ class Entry:
         return family.is_common(self._structure, self)
 
     def _add_way(
-        self,
-        call: TracedCall,
-        layout: Layout,
-        signature: Signature,
-        outputs: Sequence[Any],
-        tape: Any,
+        self, call: TracedCall, arguments: Arguments, outputs: Sequence[Any], tape: Any
     ) -> None:
         """Writes a program for the way that this call took, and compares it with the tape; tells
         why, if there is none."""
-        inputs = [layout.leaves[place] for place in signature.places]
+        begin, inputs, learnt = time.perf_counter(), arguments.inputs(), None
         try:
             with np.errstate(all="ignore"):
-                found = recorded(call.fun.fun, layout, signature)
+                found = recorded(call.fun.fun, arguments.layout, arguments.known_signature)
                 source = self.family.source(found.recording)
                 if source is None:
                     source = source_of(found.recording, self.family.name, found.order)
                     self.family.require_room(source.nbytes)
                 way = Way(program_of(source, found.recording), found.structure)
                 self.family.require_room(own_nbytes(way.program, found.recording))
+                ran = time.perf_counter()
                 own, residuals = way.program.forward(*inputs)
                 pulled = way.program.pull_examples(residuals)
+                middle = time.perf_counter()
                 expected = pull_as_asked(tape, way.program.examples, self._asked)
+                self.family.count_compared(middle - ran, time.perf_counter() - middle)
         except Unrecordable as error:
             self._refuse(str(error))
         except Exception as error:  # the tape raised none: it is the program's
@@ -246,7 +250,10 @@ class Entry:
                 self._refuse("it changes what it refers to")
             else:
                 self.ways.append(way._replace(tape_nbytes=nbytes_of(tape)))
-                self.family.learn(found.recording, source)
+                learnt = found.recording, source
+        self.family.count_written(time.perf_counter() - begin)
+        if learnt is not None:
+            self.family.learn(*learnt)
 
     def _refuse(self, reason: str) -> None:
         self.refusal = reason
@@ -267,19 +274,18 @@ class Entry:
         return family.may_try(self._calls > 0)
 
     def _adopt(
-        self, call: TracedCall, arrays: Sequence[Any], layout: Layout, signature: Signature
+        self, call: TracedCall, arrays: Sequence[Any], arguments: Arguments
     ) -> tuple[tuple[Way, list[Any], tuple] | None, str]:
         """Records a call, and runs a program of a known source, if that is its source; and what
         may be wrong with it."""
         begin, found, doubt = time.perf_counter(), None, ""
         try:
-            made = recorded(call.fun.fun, layout, signature)
+            made = recorded(call.fun.fun, arguments.layout, arguments.known_signature)
             source = self.family.source(made.recording)
             if source is None:
                 self._structure = hash(made.recording.structure)
             else:
-                inputs = [layout.leaves[place] for place in signature.places]
-                found = self._run_new(made, source, inputs, arrays)
+                found = self._run_new(made, source, arguments.inputs(), arrays)
         except Unrecordable as error:
             doubt = str(error)
         except Exception as error:
@@ -293,11 +299,15 @@ class Entry:
         """Outputs and residuals of a program of a known source, which are compared first."""
         way = Way(program_of(source, made.recording), made.structure)
         self.family.require_room(own_nbytes(way.program, made.recording))
+        begin = time.perf_counter()
         outputs, residuals = way.program.forward(*inputs)
         with np.errstate(all="ignore"):  # the forward pass has raised or warned
             pulled = way.program.pull_examples(residuals)
+            own = time.perf_counter() - begin
             expected, tape = tape_of(made.recording, made.order)
+            middle = time.perf_counter()
             slopes = pull_as_asked(tape, way.program.examples, self._asked)
+            self.family.count_compared(own, time.perf_counter() - middle)
         if not (are_same(outputs, expected) and are_same(pulled, slopes)):
             raise Unrecordable("the program of another size differs from the model")
         if cotangents.nbytes(arrays) > cotangents.SMALL:  # otherwise nobody asks

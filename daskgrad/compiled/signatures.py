@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad.backends.traced_call import Layout
+from daskgrad.backends.traced_call import Layout, TracedCall
 from daskgrad.values.rows import Rows
 from daskgrad.values.trees import exactly
 
@@ -25,6 +25,41 @@ class Signature(NamedTuple):
     places: list[int]
     structure: Any
     asked: Sequence[int]
+
+
+class Arguments:
+    """The arguments of a call, taken apart when they are asked for: of a call that is known, a
+    program or the recorder asks."""
+
+    __slots__ = ("_call", "_layout", "_signature")
+
+    def __init__(self, call: TracedCall):
+        self._call = call
+        self._layout: Layout | None = None
+        self._signature: Signature | None = None
+
+    @property
+    def layout(self) -> Layout:
+        if self._layout is None:
+            self._layout = self._call.layout()
+        return self._layout
+
+    @property
+    def signature(self) -> Signature | None:
+        if self._signature is None:
+            self._signature = signature_of(self.layout)
+        return self._signature
+
+    @property
+    def known_signature(self) -> Signature:
+        """That of a call which has programs, or may have some."""
+        signature = self.signature
+        assert signature is not None
+        return signature
+
+    def inputs(self) -> list[Any]:
+        """Those of a program."""
+        return [self.layout.leaves[place] for place in self.known_signature.places]
 
 
 def signature_of(layout: Layout) -> Signature | None:

@@ -108,13 +108,15 @@ class Tracer:
         pairs = zip(active, self._trees, strict=True)
         return tuple([seen_of(leaves, each.watched) for each, (_, leaves, _) in pairs])
 
-    def run(self, inputs: Sequence[Any]) -> tuple[Any, Any]:
-        """The value on ``inputs``, whose active ones are those of the constructor; its pullback."""
+    def run(self, inputs: Sequence[Any], known: Any = None) -> tuple[Any, Any]:
+        """The value on ``inputs``, whose active ones are those of the constructor; its pullback.
+
+        ``known``: what the backend has found out of the call."""
         if self._model.keep == "recompute" or not self._arrays:
             value = as_moved(run(self._model, self._call, inputs))
             require_numbers(flatten(value)[0], value, self._model)
             return value, Pullback() if self._arrays else self._zero()
-        value, leaves, tape = self._trace(inputs)
+        value, leaves, tape = self._trace(inputs, known)
         if is_real_scalar(leaves):
             return value, self._pullback_of_scalar(leaves[0], tape)
         if is_plain_array(value) and self._model.keep != "gradient":  # as most are
@@ -143,7 +145,7 @@ class Tracer:
 
     def block(self, block: TracedBlock) -> Iterator[Any]:
         """The backend's results for the items of a block, in runs: a ``TermRun``, or a list of
-        value and gradient, or ``None``, for each."""
+        value and gradient, ``None`` or a ``Pending``, for each."""
         return trace_block(self._backend, block)
 
     def captured(self, value: Any, gradient: Sequence[Any]) -> tuple[Any, Gradient]:
@@ -154,8 +156,8 @@ class Tracer:
         """The gradients of the traced arrays, in the places of the active leaves."""
         return put_in_places(gradient, self._primals, self._places)
 
-    def _trace(self, inputs: Sequence[Any]) -> tuple[Any, list[Any], Any]:
-        call, start = TracedCall(self, inputs), perf_counter()
+    def _trace(self, inputs: Sequence[Any], known: Any) -> tuple[Any, list[Any], Any]:
+        call, start = TracedCall(self, inputs, known), perf_counter()
         leaves, tape = run_as_model(self._backend.trace, call, self._arrays)
         self._seconds = perf_counter() - start
         leaves = list(map(release_leaf, leaves))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.backends import registry
-from daskgrad.backends.traced_call import TermRun, TracedBlock
+from daskgrad.backends.traced_call import Pending, TermRun, TracedBlock
 from daskgrad.models import finite
 from daskgrad.models.captured import Captured, Gradient, Seen
 from daskgrad.models.determinism import require_value_seen
@@ -194,7 +194,7 @@ class TracedSum:
     def _next_run(
         self, found: Iterator[Any], first: First, start: int, fields: Sequence[Sequence[Any]]
     ) -> Any:
-        """The next run of results, or of ``None``."""
+        """The next run of results, some of which are ``None`` or ``Pending``."""
         try:
             run = next(found)
         except Exception as error:
@@ -209,6 +209,8 @@ class TracedSum:
         """A term, of those that were evaluated at once if the backend has a way with these bits."""
         if result is None:
             term = self._term(first, offset, item)
+        elif type(result) is Pending:
+            term = self._term(first, offset, item, result.known)
         else:
             tracer, widths = self._tracer_of(item)
             term = (*tracer.captured(*result), widths)
@@ -239,11 +241,11 @@ class TracedSum:
         widths = tuple([len(leaves) for _, leaves, _ in trees])
         return self._tracer.with_item(trees), widths
 
-    def _term(self, first: First, offset: int, item: Sequence[Any]) -> Term:
+    def _term(self, first: First, offset: int, item: Sequence[Any], known: Any = None) -> Term:
         inputs = [*item, *self._inputs]
         try:
             tracer, widths = self._tracer_of(item)
-            return (*tracer.run(inputs), widths)
+            return (*tracer.run(inputs, known), widths)
         except Exception as error:
             self._where(inputs, nth(first, offset)).note(error)
             raise

@@ -66,7 +66,9 @@ class AddedTerms:
 
 def side_by_side(results: Sequence[Any], arrays: Sequence[Any]) -> TermRun | None:
     """Values and gradients, in lists, as a run; None unless they are small arrays of one kind."""
-    if None in results or sum([getattr(array, "nbytes", 0) for array in arrays]) > SIDE_BY_SIDE:
+    if not {tuple}.issuperset(map(type, results)):  # some are to be traced
+        return None
+    if sum([getattr(array, "nbytes", 0) for array in arrays]) > SIDE_BY_SIDE:
         return None
     values = [value for value, _ in results]
     if set(map(type, values)) != {np.float64}:

@@ -14,6 +14,7 @@ import daskgrad as dg
 from daskgrad.compiled import families, structures, ways
 from daskgrad.compiled.backend import prepare
 from daskgrad.compiled.recording import record
+from daskgrad.models.tracing import Tracer
 from daskgrad.scipy import special
 
 LOG_2PI = np.log(2.0 * np.pi)
@@ -276,6 +277,40 @@ def test_trials_take_a_share_of_the_time_of_the_tape():
     family.count_trial(10.0 * families.SHARE_OF_TRIALS, is_hit=False)
     assert not family.may_try(comes_again=True)
     assert not family.may_spend()
+
+
+def test_what_programs_save_pays_for_sources_and_trials():
+    family = families.Family("model", None, True)
+    for _ in range(10):
+        family.count_taped(1.0)
+    family.count_compared(own=0.5, pulled=0.5)  # so that a program saves a second
+    family.count_written(30.0)
+
+    def may_spend(calls):
+        family.calls = calls
+        return family.may_spend()
+
+    share = families.SHARE_OF_TRIALS * 1.5  # of a call on the tape with its pullback
+    pays = int((30.0 + 10.0) / (1.0 + share)) + 1
+    assert [may_spend(calls) for calls in (12, pays - 1, pays)] == [False, False, True]
+    family.count_trial(1.5 + 20.0, is_hit=True)
+    assert not may_spend(pays + 1)
+    assert may_spend(pays + 20)
+
+
+def test_an_item_on_the_tape_is_looked_up_once(synchronous, monkeypatch):
+    """The tape gets what the block has found, and does not take the arguments apart again."""
+    monkeypatch.setattr(families, "SHARE_OF_FIRST", 0.0)
+    monkeypatch.setattr(families, "SHARE_OF_TRIALS", 1e-9)
+    model = dg.delayed(ALIKE["a product"], compile=True)
+    items = make_items(range(4, 44))
+    gradient = dg.grad(lambda x: dg.map_sum(model, items, x, grainsize=40))
+    layouts, layout = [], Tracer.layout
+    monkeypatch.setattr(Tracer, "layout", lambda *args: layouts.append(1) or layout(*args))
+    for _ in range(3):
+        gradient(X)
+    assert len(entries_of(model)[0]) == 40
+    assert len(layouts) < 40  # of 120: one a block, and those of calls that are recorded
 
 
 def test_sizes_are_not_tried_where_each_has_its_own_structure():
