@@ -1,7 +1,8 @@
 """Blocks: the terms of a sum, without what a single call costs beside the function."""
 
 import itertools
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import partial
 from operator import is_
 from typing import Any
 
@@ -167,12 +168,20 @@ def read_only_items(items: Sequence[Any]) -> list[Any]:
         (kind,) = kinds
         columns = list(map(read_only_items, zip(*items, strict=True)))
         rows = zip(*columns, strict=True)
-        return list(rows) if kind is tuple else list(itertools.starmap(kind, rows))
+        return list(rows) if kind is tuple else list(map(maker_of(kind), rows))
     if isinstance(items, np.ndarray) or np.ndarray not in kinds:
         return list(items)
     if len(kinds) > 1:
         return list(map(read_only_leaf, items))
-    views = [item.view() for item in items]
+    views = list(map(ndarray.view, items))
     for view in views:
-        view.setflags(write=False)
+        view.setflags(False)
     return views
+
+
+def maker_of(kind: type) -> Callable[[Iterable[Any]], Any]:
+    """What makes an item of a class of tuples, without its Python code if that is a NamedTuple's
+    own."""
+    if getattr(kind.__new__, "__module__", "").startswith("namedtuple_"):
+        return partial(tuple.__new__, kind)
+    return lambda row: kind(*row)
