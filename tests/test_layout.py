@@ -31,7 +31,12 @@ LIBRARIES = {  # library -> the rooms and modules that may import it
         "derivatives",
         "checks.first_wrong_rule",
     ],
-    "dask.task_spec": ["tasks.task_graph", "tasks.task_functions", "tasks.collections"],
+    "dask.task_spec": [
+        "tasks.task_graph",
+        "tasks.task_functions",
+        "tasks.held_data",
+        "tasks.collections",
+    ],
     "dask.highlevelgraph": ["tasks.task_graph", "tasks.collections"],
     "distributed": ["tasks", "resident", "derivatives.in_line", "dashboards"],
     "autograd": ["backends.autograd", "compiled"],

@@ -71,8 +71,9 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
     reached = {v for v, there in pairs if there}
     warn_of_independent([v for v in leaves if reached.isdisjoint(parts_of(v))], output.name)
     references = [build_gradient(v, tasks, forward, there) for v, there in pairs]
-    built = tasks.high_level_graph()
-    keys = iter([reference.key for reference in references])
+    asked = [reference.key for reference in references]
+    built = tasks.high_level_graph([forward.values[output].key, *asked])
+    keys = iter(asked)
     gradients = [gradient_of(leaf, keys, built) for leaf in leaves]
     return Result(forward.values[output].key, built), optree.tree_unflatten(structure, gradients)
 

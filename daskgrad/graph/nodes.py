@@ -243,7 +243,8 @@ def graph_of(outputs: Sequence[Node]) -> tuple[Any, list[Key]]:
     for node in unsettled(outputs):
         node.own_arrays()
     values = build_values(tasks, outputs)
-    return tasks.high_level_graph(), [values[node].key for node in outputs]
+    keys = [values[node].key for node in outputs]
+    return tasks.high_level_graph(keys), keys
 
 
 def build_values(tasks: TaskGraph, outputs: Iterable[Node]) -> dict[Node, Any]:

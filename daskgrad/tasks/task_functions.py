@@ -1,10 +1,10 @@
 """Task functions: the callables of tasks, references to results, and tasks as Dask has them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from typing import Any, NamedTuple
 
-from dask.task_spec import List, Task, TaskRef
+from dask.task_spec import DataNode, List, Task, TaskRef
 from dask.typing import Key
 
 from daskgrad.models import finite
@@ -51,7 +51,8 @@ class TaskFunction:
         own = (self.fun, self.policy, self.must_be_finite, self.is_batched)
         return load_function, (classes, self.keeps_memory, *own)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, after: Any = None) -> Any:
+        """Runs as a task of Dask's does; ``after``: what it waits for, and does not use."""
         if self.keeps_memory and in_worker():
             allocator.keep_freed_memory_of_nanny()
         try:
@@ -100,6 +101,7 @@ class Picked(NamedTuple):
 
 
 REFERENCES = (TaskRef, Picked)
+Held = Mapping[Key, DataNode]
 
 
 class Planned:
@@ -126,10 +128,17 @@ class Planned:
             return self.fun.run(self.args)
         return self.fun.run(tuple([_fill(arg, values) for arg in self.args]))
 
-    def task(self, key: Key, brings_classes: bool) -> KeptTask:
-        """Dask's task; ``brings_classes``: with the registrations of classes."""
-        self.fun.brings_classes = brings_classes
-        return KeptTask(key, self.fun, *[_as_dask(arg) for arg in self.args])
+    def task(self, key: Key, held: Held, after: TaskRef | None = None) -> KeptTask:
+        """Dask's task. It holds the data ``held``, and refers to all else; if it refers to
+        nothing, it waits for ``after``."""
+        args = [_as_dask(arg, held) for arg in self.args]
+        if after is None or not self.is_root(held):
+            return KeptTask(key, self.fun, *args)
+        return KeptTask(key, self.fun, *args, after=after)
+
+    def is_root(self, held: Held) -> bool:
+        """Whether it refers to nothing but such data."""
+        return all([key in held for key in self.inputs])
 
 
 def _fill(arg: Any, values: dict[Key, Any]) -> Any:
@@ -143,10 +152,12 @@ def _fill(arg: Any, values: dict[Key, Any]) -> Any:
     return arg
 
 
-def _as_dask(arg: Any) -> Any:
+def _as_dask(arg: Any, held: Held) -> Any:
     """An argument as Dask takes it."""
-    if isinstance(arg, Picked):
-        return Task(None, arg.fun, arg.source, *arg.args)  # runs within the task that it is part of
+    if isinstance(arg, TaskRef):
+        return held.get(arg.key, arg)
+    if isinstance(arg, Picked):  # runs within the task that it is part of
+        return Task(None, arg.fun, held.get(arg.key, arg.source), *arg.args)
     if isinstance(arg, list) and any(isinstance(item, REFERENCES) for item in arg):
-        return List(*map(_as_dask, arg))
+        return List(*[_as_dask(item, held) for item in arg])
     return arg

@@ -22,6 +22,7 @@ from daskgrad.models.travel.policy import sent
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.collections import Collection, Result, what_stands_at
+from daskgrad.tasks.held_data import tasks_elsewhere, tasks_here
 from daskgrad.tasks.keys import Names, Stage, is_of_pullbacks, task_label, watched_key
 from daskgrad.tasks.sending import named_if_unsendable
 from daskgrad.tasks.settings import setting
@@ -179,7 +180,8 @@ class TaskGraph:
 
     def compute(self, keys: Iterable[Key]) -> Sequence[Any]:
         """Runs all tasks where Dask would, and waits for the results of the keys."""
-        built = self.high_level_graph()
+        keys = list(keys)
+        built = self.high_level_graph(keys)
         results = [Result(key, built) for key in keys]
         client = active_client()
         if client is not None:
@@ -194,9 +196,12 @@ class TaskGraph:
 
         Tasks that are added to a ``copy`` of it may refer to all tasks of this graph.
         """
-        built = self.high_level_graph()
-        wanted = [Result(key, built) for key in (*self._tasks, *self._collections)]
+        data = self._data if self._where is Where.HERE else {}  # it is where it is needed
+        keys = [key for key in (*self._tasks, *self._collections) if key not in data]
+        built = self.high_level_graph(keys)
+        wanted = [Result(key, built) for key in keys]
         other = TaskGraph(self._where)
+        other._tasks.update(data)
         other._constants = dict(self._constants)
         other._policy = self._policy
         with self._observed() as how, named_if_unsendable(parts_sent(built)):
@@ -242,18 +247,30 @@ class TaskGraph:
         other._policy = self._policy
         return other
 
-    def high_level_graph(self) -> HighLevelGraph:
-        """The graph as one layer, above those of the collections that it uses."""
+    def high_level_graph(self, keys: Iterable[Key] | None = None) -> HighLevelGraph:
+        """The graph as one layer, above those of the collections that it uses.
+
+        ``keys``: those that will be computed; None: any of them.
+        """
         current = dask.get_annotations()
         own = {kind: self._annotation(kind, current.get(kind)) for kind in self._annotations}
-        brings_classes = bool(sent_by_value())
-        tasks = {
-            key: task.task(key, brings_classes) if isinstance(task, Planned) else task
-            for key, task in self._tasks.items()
-        }
-        layer = MaterializedLayer(tasks, annotations={**current, **own})
+        layer = MaterializedLayer(self._for_dask(keys), annotations={**current, **own})
         name = f"daskgrad-{uuid.uuid4().hex}"
         return HighLevelGraph.from_collections(name, layer, list(self._collections.values()))
+
+    def _for_dask(self, keys: Iterable[Key] | None) -> dict[Key, Any]:
+        brings_classes = bool(sent_by_value())
+        planned = {key: task for key, task in self._tasks.items() if isinstance(task, Planned)}
+        for task in planned.values():
+            task.fun.brings_classes = brings_classes
+        if keys is None or self._where is not Where.HERE:
+            return tasks_elsewhere(planned, self._data, keys)
+        first, last = self.key("value", "first"), self.key("value", "last")
+        return tasks_here(planned, self._data, keys, first, last)
+
+    @property
+    def _data(self) -> dict[Key, DataNode]:
+        return {key: node for key, node in self._tasks.items() if isinstance(node, DataNode)}
 
     def _annotation(self, kind: str, current: Any) -> Callable[[Key], Any]:
         """One kind of annotation, by key: the call's annotation, else the current one."""
