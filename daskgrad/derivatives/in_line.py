@@ -151,6 +151,8 @@ class InLine:
         there = [key for key in waiting if self._direct[key].is_for_workers(client)]
         call = self._clock.beside(self._start, there)
         try:
+            if call is not None:
+                call.flush()
             for key in waiting:
                 if key not in there:
                     args = (self._direct[key], self._graph, self._inputs(key), self._clock)

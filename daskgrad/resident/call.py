@@ -88,6 +88,10 @@ class Call:
                 self._recover(reply)  # not above, where another exception would be its context
             raise RuntimeError(f"{self._names()} could not be evaluated in {ATTEMPTS} attempts")
 
+    def flush(self) -> None:
+        """Waits a moment until the workers have been sent it."""
+        self._attempt.flush()
+
     def abandon(self) -> None:
         """Gives up the results, unless they are there."""
         self._attempt.abandon()
@@ -165,6 +169,10 @@ class Attempt:
         self._future: Together | None = Together(
             self._client, [partial(self._ask, tree) for tree in self.plan.trees]
         )
+
+    def flush(self) -> None:
+        if self._future is not None:
+            self._future.flush()
 
     def results(self, deadline: float) -> list[Result]:
         """The workers' results; CannotFinish if a worker cannot, or it is late."""

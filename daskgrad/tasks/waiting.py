@@ -39,9 +39,6 @@ class Together(concurrent.futures.Future):
 
     An error, or ``cancel``, cancels the others. A coroutine that awaits ``asyncio.gather`` takes
     three more trips through the loop: 2 % of a gradient whose models take no time.
-
-    The questions are mostly on their way when it is made: if the caller ran Python instead, the
-    event loop would get its turn up to some milliseconds later.
     """
 
     def __init__(self, client: Client, questions: Sequence[Callable[[], Awaitable[Any]]]):
@@ -50,9 +47,13 @@ class Together(concurrent.futures.Future):
         self._results: list[Any] = [None] * len(questions)
         self._running = len(questions)
         self._tasks: list[asyncio.Task] = []
-        are_sent = threading.Event()
-        self._loop.call_soon_threadsafe(self._begin, questions, are_sent)
-        are_sent.wait(SENDING)
+        self._are_sent = threading.Event()
+        self._loop.call_soon_threadsafe(self._begin, questions)
+
+    def flush(self) -> None:
+        """Waits a moment until the questions are on their way: where the calling thread runs
+        Python instead, the event loop may get its turn some milliseconds later."""
+        self._are_sent.wait(SENDING)
 
     def cancel(self) -> bool:
         is_cancelled = super().cancel()
@@ -60,11 +61,9 @@ class Together(concurrent.futures.Future):
             self._loop.call_soon_threadsafe(self._cancel_tasks)
         return is_cancelled
 
-    def _begin(
-        self, questions: Sequence[Callable[[], Awaitable[Any]]], are_sent: threading.Event
-    ) -> None:
+    def _begin(self, questions: Sequence[Callable[[], Awaitable[Any]]]) -> None:
         self._tasks = [self._loop.create_task(self._ask(*each)) for each in enumerate(questions)]
-        self._loop.call_soon(are_sent.set)
+        self._loop.call_soon(self._are_sent.set)
 
     def _cancel_tasks(self) -> None:
         for task in self._tasks:
