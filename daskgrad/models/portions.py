@@ -79,8 +79,9 @@ def is_entry(value: Any, index: Any) -> bool:
 @takes_as_arrived
 def evaluate_item(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     """The value of an item's node; traces nothing."""
-    if arrays_of(inputs[0]) or is_entry(inputs[0], index_in(call, inputs)):
-        return item_of(Blame("value", model, call, inputs))
+    index = index_in(call, inputs)
+    if arrays_of(inputs[0]) or is_entry(inputs[0], index):
+        return item_of(index, Blame("value", model, call, inputs))
     return evaluate(model, call, canonical(inputs))
 
 
@@ -89,20 +90,20 @@ def capture_item(
     model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]
 ) -> Captured:
     """Takes an item out of a value without reading the rest; otherwise as ``capture``."""
-    value = inputs[0]
+    value, index = inputs[0], index_in(call, inputs)
     if arrays_of(value) and not active[0].asked:  # the tape knows how to return what is asked for
-        item = item_of(Blame("forward", model, call, inputs))
+        item = item_of(index, Blame("forward", model, call, inputs))
         if not is_most(item, value):
             return Captured(item, None, ())
-    elif is_entry(value, index_in(call, inputs)):
-        return Captured(item_of(Blame("forward", model, call, inputs)), None, ())
+    elif is_entry(value, index):
+        return Captured(item_of(index, Blame("forward", model, call, inputs)), None, ())
     return capture(model, call, active, canonical(inputs))
 
 
-def item_of(where: Blame) -> Any:
+def item_of(index: Any, where: Blame) -> Any:
     """The item of the value that a call takes in, with the notes of ``where`` on errors."""
     with where:
-        value = picked(where.inputs[0], index_in(where.call, where.inputs))
+        value = picked(where.inputs[0], index)
     if finite.is_required():
         finite.require(where, "the value", value)
     return value
