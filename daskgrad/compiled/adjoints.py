@@ -191,7 +191,7 @@ ARITHMETIC = {
     anp.multiply: ("{y} * {g}", "{x} * {g}"),
     anp.divide: ("{g} / {y}", "-({g} / {y}) * {ans}"),
 }
-BINARY = {
+BINARY = ARITHMETIC | {
     anp.maximum: ("{g} * {eq}({x}, {ans}, {y})", "{g} * {eq}({y}, {ans}, {x})"),
     anp.minimum: ("{g} * {eq}({x}, {ans}, {y})", "{g} * {eq}({y}, {ans}, {x})"),
     anp.logaddexp: ("{g} * np.exp({x} - {ans})", "{g} * np.exp({y} - {ans})"),
@@ -200,12 +200,12 @@ BINARY = {
 }
 
 
-@adjoint(*ARITHMETIC, *BINARY, free=range(2))
+@adjoint(*BINARY, free=range(2))
 def binary(call: Pulled) -> Sequence[Any] | None:
     step = call.step
     if len(step.args) != 2 or step.kwargs:
         return None
-    texts = [(ARITHMETIC | BINARY)[step.fun][argnum] for argnum in step.argnums]
+    texts = [BINARY[step.fun][argnum] for argnum in step.argnums]
     operands = {"x": step.args[0], "y": step.args[1], "ans": step}
     used = [name for name in operands if f"{{{name}}}" in "".join(texts)]
     g = call.thin(*[operands[name] for name in used])
