@@ -37,12 +37,16 @@ def as_pytensor(fun: Callable) -> Callable:
     """
     name = require_differentiable(fun, 0, "adapters.as_pytensor")
     imported("pytensor", "pymc", "its variables are PyTensor's")
+    return make_op(name, gradients_of(fun))
+
+
+def make_op(name: str, evaluate: Callable) -> Callable:
+    """PyTensor's operation of that name; ``evaluate`` gets the numbers of the inputs that are
+    differentiated, and the inputs, and returns the value and its gradients."""
     from pytensor import tensor
     from pytensor.gradient import DisconnectedType, disconnected_type
     from pytensor.graph.basic import Apply
     from pytensor.graph.op import Op
-
-    evaluate = gradients_of(fun)
 
     class Differentiated(Op):
         """The value, and the gradients of the floating-point inputs."""
@@ -51,13 +55,13 @@ def as_pytensor(fun: Callable) -> Callable:
 
         def make_node(self, *inputs: Any) -> Any:
             variables = [tensor.as_tensor_variable(each) for each in inputs]
-            floats = [each.type() for each in variables if each.dtype.startswith("float")]
+            floats = [each.type() for each in variables if is_float(each)]
             if not floats:
                 raise TypeError(f"{name!r} was called on no floating-point number")
             return Apply(self, variables, [tensor.scalar(dtype="float64"), *floats])
 
         def perform(self, node: Any, inputs: Any, outputs: Any) -> None:
-            numbers = [n for n, each in enumerate(node.inputs) if each.dtype.startswith("float")]
+            numbers = [n for n, each in enumerate(node.inputs) if is_float(each)]
             value, gradients = evaluate(numbers, inputs)
             for place, found in zip(outputs, (value, *gradients), strict=True):
                 place[0] = np.asarray(found)
@@ -68,16 +72,21 @@ def as_pytensor(fun: Callable) -> Callable:
                 raise NotImplementedError(f"the gradient of {name!r} cannot be differentiated")
             gradients = iter(outputs[1:])
             return [
-                first * next(gradients) if each.dtype.startswith("float") else disconnected_type()
+                first * next(gradients) if is_float(each) else disconnected_type()
                 for each in inputs
             ]
 
         def connection_pattern(self, node: Any) -> Any:
-            return [[each.dtype.startswith("float")] * len(node.outputs) for each in node.inputs]
+            return [[is_float(each)] * len(node.outputs) for each in node.inputs]
 
         def infer_shape(self, fgraph: Any, node: Any, shapes: Any) -> Any:
             pairs = zip(node.inputs, shapes, strict=True)
-            return [(), *[shape for each, shape in pairs if each.dtype.startswith("float")]]
+            return [(), *[shape for each, shape in pairs if is_float(each)]]
 
     Differentiated.__name__ = Differentiated.__qualname__ = name
     return Differentiated()
+
+
+def is_float(variable: Any) -> bool:
+    """Whether a variable of PyTensor's is differentiated."""
+    return bool(variable.dtype.startswith("float"))
