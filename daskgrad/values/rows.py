@@ -161,11 +161,13 @@ class Rows:
 
         The array is as long as the rows along the indexed axes; the others may be of any length.
         """
-        return self.view(np.asarray(array))[self._index]
+        view, index = self._located(np.asarray(array))
+        return view[index]
 
     def scatter(self, array: np.ndarray, values: Any) -> None:
         """Writes values into such an array, at the places of its own."""
-        self.view(array)[self._index] = values
+        view, index = self._located(array)
+        view[index] = values
 
     def change(
         self,
@@ -179,13 +181,13 @@ class Rows:
         and of values. They are all rows together, or one pair for each row, where it stands, if
         the entries of a row are so far apart that reaching them once more takes longer.
         """
-        view = self.view(array)
+        view, index = self._located(array)
         if len(self.axes) == 1 and are_far_apart(view):
-            change(zip(map(view.__getitem__, self.indices.tolist()), values, strict=True))
+            change(zip(map(view.__getitem__, index.tolist()), values, strict=True))
         else:
-            entries = view[self._index]
+            entries = view[index]
             change([(entries, values)])
-            view[self._index] = entries
+            view[index] = entries
 
     def view(self, array: Any) -> np.ndarray:
         """An array with the indexed axes first."""
@@ -196,9 +198,15 @@ class Rows:
         rest = [axis for axis in range(self.ndim) if axis not in self.axes]
         return array.transpose(*self.axes, *rest)
 
-    @property
-    def _index(self) -> Any:
-        return self.indices if len(self.axes) == 1 else self.places
+    def _located(self, array: Any) -> tuple[np.ndarray, Any]:
+        """An array with the indexed axes first, as one axis if they can be, and where in it the
+        rows are."""
+        view, count = self.view(array), len(self.axes)
+        if count == 1:
+            return view, self.indices
+        if not view.flags.c_contiguous:
+            return view, self.places
+        return view.reshape(math.prod(self._dims), *view.shape[count:]), self.indices
 
     # ---- arithmetic
 
