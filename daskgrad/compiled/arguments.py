@@ -30,8 +30,8 @@ class Arguments:
     Raises
     ------
     Unusual
-        unless all leaves are plain numbers, constants, and arrays in C order, in lists, tuples, and
-        dicts whose keys are strings.
+        unless all leaves are plain numbers, constants, and arrays in C or Fortran order, in lists,
+        tuples, and dicts whose keys are strings.
     """
 
     def __init__(self, args: tuple, numbers: Sequence[int]):
@@ -146,7 +146,8 @@ class Arguments:
                 raise Unusual
             like = f"{text}.shape == {leaf.shape} and {text}.dtype is {self._name(leaf.dtype)}"
             self._conditions.append(f"type({text}) is {self._name(kind)} and {like}")
-            self._conditions.append(f"(flags := {text}.flags).c_contiguous and flags.aligned")
+            order = "c_contiguous" if leaf.flags.c_contiguous else "fnc"
+            self._conditions.append(f"(flags := {text}.flags).{order} and flags.aligned")
         elif leaf is None:
             self._conditions.append(f"{text} is None")
         elif kind in STATIC:
@@ -161,7 +162,7 @@ def is_plain(array: np.ndarray) -> bool:
     """Whether an array is one of numbers, as NumPy makes them."""
     dtype, flags = array.dtype, array.flags
     is_own = dtype.kind in "fcbiu" and dtype is OWN_DTYPES.get(dtype.char)
-    return is_own and flags.c_contiguous and flags.aligned
+    return is_own and flags.forc and flags.aligned
 
 
 def spell(tree: Any) -> str:

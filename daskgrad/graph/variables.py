@@ -3,7 +3,7 @@
 import dataclasses
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import optree
@@ -91,7 +91,7 @@ class Variable(Node):
             self.root.own_arrays()
         elif self.is_borrowed:
             here = map(brought_here, self.leaves)
-            copies = [x.copy() if isinstance(x, np.ndarray) else x for x in here]
+            copies = [x.copy(order="A") if isinstance(x, np.ndarray) else x for x in here]
             self._show(copies)
             self.is_borrowed = False
 
@@ -194,7 +194,8 @@ def checked_leaf(leaf: Any, name: str, copy: bool | None) -> Any:
                 f"convert it to a plain array of numbers first"
             )
         require_room(leaf, repr(name))
-        return canonical_leaf(np.array(leaf, order="C", copy=copy))
+        order: Literal["F", "C"] = "F" if leaf.flags.fnc else "C"  # both survive a move
+        return canonical_leaf(np.array(leaf, order=order, copy=copy))
     if isinstance(leaf, Elsewhere):
         return leaf.fetch() if copy else leaf
     if isinstance(leaf, float | complex) and not isinstance(leaf, np.generic):

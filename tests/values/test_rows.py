@@ -383,3 +383,40 @@ def test_pulling_back_costs_no_array_a_term(monkeypatch):
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
         assert peak <= 1.5 * W.nbytes
+
+
+@pytest.mark.parametrize("compile", [True, False])
+def test_columns_of_an_array_in_fortrans_order_cost_what_they_cost(compile, every_scheduler):
+    W = numpy.asfortranarray(numpy.random.default_rng(0).normal(size=(30, 20_000)))
+    S = numpy.array([7, 19_999, 3])
+
+    def loss(W, S):
+        return np.sum(np.tanh(W[:, S]) ** 2)
+
+    model = dg.delayed(loss, compile=compile)
+    in_graph = dg.value_and_grad(lambda W: model(W, S), sparse=True)
+    direct = dg.value_and_grad(model, sparse=True)
+    for call in (lambda: direct(W, S), lambda: in_graph(W)):
+        for _ in range(10):
+            call()
+        tracemalloc.start()
+        _, rows = call()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak <= W.nbytes / 10
+        assert rows.axes == (1,)
+    found = every_scheduler(lambda: in_graph(W)).values()
+    assert len({(value, *map(bytes, rows.arrays)) for value, rows in found}) == 1
+
+
+def test_what_outlives_a_call_is_in_the_order_of_the_array_that_was_passed():
+    W, kept = numpy.asfortranarray(numpy.random.default_rng(0).normal(size=(30, 20))), []
+
+    def model(W):
+        kept.append(W)
+        return dg.delayed(lambda W: np.sum(W @ W.T))(W)
+
+    dg.grad(model)(W)
+    (held,) = kept
+    assert held.primal is not W
+    assert held.primal.flags.fnc
