@@ -201,7 +201,7 @@ def test_gathers_measures_time_and_memory_of_all_programs(tmp_path):
 def test_steps_with_rows_have_their_peers(tmp_path):
     _, content = run("rows", tmp_path)
     programs = {(each["program"], each["n"]) for each in content["steps"]}
-    assert len(programs) == 8
+    assert len(programs) == 10
     for each in content["steps"]:
         assert "daskgrad" in each["seconds"]
         assert 0 < each["nbytes"] < 10**7
