@@ -3,7 +3,7 @@
 import dataclasses
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import optree
@@ -14,7 +14,7 @@ from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe
 from daskgrad.values.elsewhere import Elsewhere, brought_here
-from daskgrad.values.memory import canonical_leaf, of_its_own, require_room
+from daskgrad.values.memory import canonical_leaf, contiguous, of_its_own, require_room
 from daskgrad.values.trees import children_of, flatten, map_leaves
 
 
@@ -170,7 +170,7 @@ def copy_variable(value: Any, name: str) -> Variable:
 
 def borrow_variable(value: Any, name: str) -> Variable:
     """A variable with the caller's own arrays, which nobody may write into while it is used."""
-    made = Variable(map_leaves(lambda leaf: checked_leaf(leaf, name, copy=None), value), name)
+    made = Variable(map_leaves(lambda leaf: checked_leaf(leaf, name, copy=False), value), name)
     made.is_borrowed = True
     return made
 
@@ -181,8 +181,8 @@ OTHER_DERIVATIVE = (
 )
 
 
-def checked_leaf(leaf: Any, name: str, copy: bool | None) -> Any:
-    """A leaf as models get it; ``copy`` is an argument of ``np.array``."""
+def checked_leaf(leaf: Any, name: str, copy: bool) -> Any:
+    """A leaf as models get it; ``copy``: with memory of its own in any case."""
     if isinstance(leaf, Node):
         raise TypeError(f"{name!r} holds {leaf!r}, which {OTHER_DERIVATIVE}")
     if is_collection(leaf):
@@ -194,8 +194,8 @@ def checked_leaf(leaf: Any, name: str, copy: bool | None) -> Any:
                 f"convert it to a plain array of numbers first"
             )
         require_room(leaf, repr(name))
-        order: Literal["F", "C"] = "F" if leaf.flags.fnc else "C"  # both survive a move
-        return canonical_leaf(np.array(leaf, order=order, copy=copy))
+        own = np.array(leaf, order="A") if copy else np.asarray(contiguous(leaf))
+        return canonical_leaf(own)
     if isinstance(leaf, Elsewhere):
         return leaf.fetch() if copy else leaf
     if isinstance(leaf, float | complex) and not isinstance(leaf, np.generic):

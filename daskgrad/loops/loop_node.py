@@ -93,7 +93,7 @@ def as_one_node(tree: Any, what: str, model: Model) -> Node:
     if any(isinstance(leaf, Node) or is_collection(leaf) for leaf in leaves):
         return TOGETHER(tree)
     named = f"the {what} of the loop {model.name!r}"
-    return Constant(map_leaves(lambda leaf: checked_leaf(leaf, named, copy=None), tree))
+    return Constant(map_leaves(lambda leaf: checked_leaf(leaf, named, copy=False), tree))
 
 
 TOGETHER = delayed(lambda tree: tree, name="together")

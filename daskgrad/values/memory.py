@@ -27,7 +27,7 @@ def canonical(value: Any) -> Any:
 def canonical_leaf(leaf: Any) -> Any:
     if type(leaf) is not np.ndarray:
         return leaf
-    array = leaf if leaf.flags.aligned else leaf.copy()
+    array = leaf if leaf.flags.aligned else leaf.copy(order="A")
     dtype = own_dtype(array.dtype)
     return array if dtype is array.dtype else array.view(dtype)
 
@@ -41,7 +41,11 @@ def is_canonical(leaf: Any) -> bool:
 
 def of_its_own(value: Any) -> Any:
     """A copy that the caller may write into; a pullback may hold the original arrays."""
-    return map_leaves(lambda x: canonical_leaf(x).copy() if isinstance(x, np.ndarray) else x, value)
+
+    def own(leaf: Any) -> Any:
+        return canonical_leaf(leaf).copy(order="A") if isinstance(leaf, np.ndarray) else leaf
+
+    return map_leaves(own, value)
 
 
 def without_memory(leaf: Any) -> Any:
