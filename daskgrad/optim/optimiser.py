@@ -96,35 +96,31 @@ class Optimiser(abc.ABC):
         evaluated, or a gradient of an attached one was lost.
         """
         pairs = pairs_of(params, gradients)
+        attached = [pair for pair in pairs if isinstance(pair[0].array, Attached)]
+        pairs = [pair for pair in pairs if not isinstance(pair[0].array, Attached)]
         require_state(state, "step", (), "i", "")
-        for leaf, _ in pairs:
+        for leaf, _ in [*attached, *pairs]:
             for slot in self.slots:
                 require_state(state, leaf.key(slot), leaf.array.shape, "f", leaf.path)
             if self.counts_steps:
                 require_state(state, leaf.key("steps"), leaf.array.shape, "i", leaf.path, True)
         rate = rate_at(self.rate, int(state["step"]))
-        attached = [pair for pair in pairs if isinstance(pair[0].array, Attached)]
-        with changing([(leaf.array, gradient) for leaf, gradient in pairs]):
-            if attached:
-                self._update_attached(attached, rate, state)
+        whole = [pair for pair in attached if not isinstance(pair[1], Rows)]
+        with (
+            changing([(leaf.array, gradient) for leaf, gradient in pairs]),
+            changing_attached([leaf.array for leaf, _ in attached]),
+        ):
+            step_of_attached([self._change(*pair, rate, state) for pair in whole])
             state["step"] += 1
             for leaf, gradient in pairs:
-                if not isinstance(leaf.array, Attached):
-                    self._step(leaf, gradient, rate, state)
-
-    def _update_attached(
-        self, pairs: Sequence[tuple[Leaf, Any]], rate: float, state: State
-    ) -> None:
-        with changing_attached([leaf.array for leaf, _ in pairs]):
-            whole = [pair for pair in pairs if not isinstance(pair[1], Rows)]
-            step_of_attached([self._change(*pair, rate, state) for pair in whole])
-            for leaf, gradient in pairs:
-                if not isinstance(gradient, Rows):
+                self._step(leaf, gradient, rate, state)
+            for leaf, gradient in attached:
+                if isinstance(gradient, Rows):
+                    with here([leaf.array, *self._attached_slots(leaf, state)]) as arrays:
+                        in_memory = Leaf(leaf.path, arrays[0])
+                        self._step_of_rows(in_memory, gradient, rate, arrays[1:], state)
+                else:
                     self._count(leaf, state)
-                    continue
-                with here([leaf.array, *self._attached_slots(leaf, state)]) as arrays:
-                    in_memory = Leaf(leaf.path, arrays[0])
-                    self._step_of_rows(in_memory, gradient, rate, arrays[1:], state)
 
     def _change(self, leaf: Leaf, gradient: Any, rate: float, state: State) -> AttachedChange:
         """What a step does to an attached array, wherever it is."""

@@ -128,9 +128,13 @@ class AttachedChange(NamedTuple):
             self.optimiser.step(row, row.copy(), self.rate, steps, *slots)
 
 
-@contextlib.contextmanager
-def changing_attached(arrays: Sequence[Attached]) -> Iterator[None]:
+def changing_attached(arrays: Sequence[Attached]) -> contextlib.AbstractContextManager:
     """No evaluation begins that uses one of the arrays; RuntimeError if one is under way."""
+    return _changing(arrays) if arrays else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _changing(arrays: Sequence[Attached]) -> Iterator[None]:
     found = {id(array.attachment): array.attachment for array in arrays}
     with contextlib.ExitStack() as stack:
         for each in sorted(found.values(), key=id):  # so that threads do not wait for each other
