@@ -1,6 +1,6 @@
 """as_pytensor: a function that is differentiated here, as a term of a PyTensor or PyMC model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,14 +55,13 @@ def make_op(name: str, evaluate: Callable) -> Callable:
 
         def make_node(self, *inputs: Any) -> Any:
             variables = [tensor.as_tensor_variable(each) for each in inputs]
-            floats = [each.type() for each in variables if is_float(each)]
+            floats = [variables[place].type() for place in float_places(variables)]
             if not floats:
                 raise TypeError(f"{name!r} was called on no floating-point number")
             return Apply(self, variables, [tensor.scalar(dtype="float64"), *floats])
 
         def perform(self, node: Any, inputs: Any, outputs: Any) -> None:
-            numbers = [n for n, each in enumerate(node.inputs) if is_float(each)]
-            value, gradients = evaluate(numbers, inputs)
+            value, gradients = evaluate(float_places(node.inputs), inputs)
             for place, found in zip(outputs, (value, *gradients), strict=True):
                 place[0] = np.asarray(found)
 
@@ -80,11 +79,15 @@ def make_op(name: str, evaluate: Callable) -> Callable:
             return [[is_float(each)] * len(node.outputs) for each in node.inputs]
 
         def infer_shape(self, fgraph: Any, node: Any, shapes: Any) -> Any:
-            pairs = zip(node.inputs, shapes, strict=True)
-            return [(), *[shape for each, shape in pairs if is_float(each)]]
+            return [(), *[shapes[place] for place in float_places(node.inputs)]]
 
     Differentiated.__name__ = Differentiated.__qualname__ = name
     return Differentiated()
+
+
+def float_places(variables: Sequence[Any]) -> list[int]:
+    """The places of those of PyTensor's variables that are differentiated."""
+    return [place for place, each in enumerate(variables) if is_float(each)]
 
 
 def is_float(variable: Any) -> bool:
