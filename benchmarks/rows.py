@@ -59,7 +59,8 @@ RATE = np.float32(1e-3)
 BY_SLICE, DENSE = "autograd, the slice taken out", "autograd, dense"
 TORCH, TORCH_SPARSE, JAX = "PyTorch, dense", "PyTorch, sparse embedding", "JAX, compiled"
 OURS = "daskgrad"
-COLUMNS = ("columns", "columns in Fortran's order")
+FORTRAN = "columns in Fortran's order"
+COLUMNS = ("columns", FORTRAN)
 TURN = 0.1  # seconds of steps
 
 Step = Callable[[np.ndarray], float]  # of the rows to use: returns the value
@@ -212,7 +213,7 @@ def peers_of(program: str, params: Any, x: np.ndarray) -> dict[str, Step]:
     found = {OURS: ours(model, params, x, opt)}
     if program != "layers":
         found[BY_SLICE] = by_slice(program, params, x)
-    if program == COLUMNS[1]:
+    if program == FORTRAN:
         return found
     if program != "adam":
         found[DENSE] = dense(model, params, x)
@@ -240,7 +241,7 @@ def make_params(program: str, n: int) -> Any:
             row[:] = 0.01
     if program == "layers":
         return made
-    return made[""].T if program == COLUMNS[1] else made[""]
+    return made[""].T if program == FORTRAN else made[""]
 
 
 # ---------------------------------------------------------------------------------- measuring
@@ -352,7 +353,7 @@ def claims_of(found: list[dict[str, Any]]) -> Iterator[Any]:
         del others[OURS]
         best = min(others, key=lambda name: others[name])
         yield at_most(f"{program} of {n:,}: time over {best}", mine / others[best], 1.0)
-    for program in ("rows", COLUMNS[1], "layers", "adam"):
+    for program in ("rows", FORTRAN, "layers", "adam"):
         sizes = [n for name, n in by_size if name == program and n >= SIZES[1]]
         if len(sizes) > 1:
             first, last = by_size[program, min(sizes)], by_size[program, max(sizes)]

@@ -82,7 +82,7 @@ def entries_of(index: Any, shape: Sequence[int]) -> Entries | None:
         return None
     steps = dict(zip(axes, strides(shape, axes), strict=True))
     if [type(part) for part in parts if not isinstance(part, slice)] == [np.ndarray]:
-        return entries_of_array(named, shape, steps)  # as most are: a third of the time
+        return entries_of_array(named, shape, steps)  # as most are: half of the time
     found = along_arrays(named, shape, steps)
     how: list[Any] = []
     numbers, wide = np.zeros((), np.intp), []
@@ -111,9 +111,8 @@ def entries_of_array(
     for place, part in enumerate(parts):
         if place in steps:
             size, step = shape[place], steps[place]
-            own = counted(part, size) if part is array else np.arange(*part.indices(size))
+            own = counted(part, size) * step if part is array else along(part, size, step)[0]
             own = own.reshape((1,) * axis + own.shape + (1,) * (ndim - axis - own.ndim))
-            own = own if step == 1 else own * step
             numbers = own if numbers is None else numbers + own
         else:
             whole.append((axis, place))

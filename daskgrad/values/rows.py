@@ -161,12 +161,12 @@ class Rows:
 
         The array is as long as the rows along the indexed axes; the others may be of any length.
         """
-        view, index = self._located(np.asarray(array))
+        view, index = self.locate(np.asarray(array))
         return view[index]
 
     def scatter(self, array: np.ndarray, values: Any) -> None:
         """Writes values into such an array, at the places of its own."""
-        view, index = self._located(array)
+        view, index = self.locate(array)
         view[index] = values
 
     def change(
@@ -181,7 +181,7 @@ class Rows:
         and of values. They are all rows together, or one pair for each row, where it stands, if
         the entries of a row are so far apart that reaching them once more takes longer.
         """
-        view, index = self._located(array)
+        view, index = self.locate(array)
         if len(self.axes) == 1 and are_far_apart(view):
             change(zip(map(view.__getitem__, index.tolist()), values, strict=True))
         else:
@@ -189,7 +189,7 @@ class Rows:
             change([(entries, values)])
             view[index] = entries
 
-    def view(self, array: Any) -> np.ndarray:
+    def _view(self, array: Any) -> np.ndarray:
         """An array with the indexed axes first."""
         if array.ndim != self.ndim or any(array.shape[n] != self.shape[n] for n in self.axes):
             raise ValueError(f"{self!r} does not fit an array of shape {array.shape}")
@@ -198,10 +198,10 @@ class Rows:
         rest = [axis for axis in range(self.ndim) if axis not in self.axes]
         return array.transpose(*self.axes, *rest)
 
-    def _located(self, array: Any) -> tuple[np.ndarray, Any]:
+    def locate(self, array: Any) -> tuple[np.ndarray, Any]:
         """An array with the indexed axes first, as one axis if they can be, and where in it the
         rows are."""
-        view, count = self.view(array), len(self.axes)
+        view, count = self._view(array), len(self.axes)
         if count == 1:
             return view, self.indices
         if not view.flags.c_contiguous:

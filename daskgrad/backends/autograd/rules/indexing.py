@@ -89,7 +89,8 @@ class PieceOfRows:
     own: Rows
 
     def add_into(self, array: np.ndarray) -> np.ndarray:
-        np.add.at(self.own.view(array), self.own.places, self.own.values)
+        view, index = self.own.locate(array)
+        np.add.at(view, index, self.own.values)
         return array
 
     def differentiable(self) -> Any:
