@@ -193,9 +193,10 @@ def checked_leaf(leaf: Any, name: str, copy: bool) -> Any:
                 f"{name!r} holds {type(leaf).__name__} {describe(leaf)}; "
                 f"convert it to a plain array of numbers first"
             )
-        require_room(leaf, repr(name))
-        own = np.array(leaf, order="A") if copy else np.asarray(contiguous(leaf))
-        return canonical_leaf(own)
+        if copy:
+            require_room(leaf, repr(name))
+            return canonical_leaf(np.array(leaf, order="A"))
+        return canonical_leaf(np.asarray(contiguous(leaf, repr(name))))
     if isinstance(leaf, Elsewhere):
         return leaf.fetch() if copy else leaf
     if isinstance(leaf, float | complex) and not isinstance(leaf, np.generic):
