@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 UNEVEN = 1.1  # how many times the mean load the largest may be before blocks are moved
-WORTH = 0.005  # seconds of a call below which its balance does not matter
+WORTH = 0.001  # seconds of a call below which its balance does not matter
 TOLERANCE = 0.03  # of a worker's share, by which a cut may miss it to be better aligned
 
 
@@ -70,7 +70,7 @@ def loads(costs: np.ndarray, holders: Sequence[str], workers: dict[str, int]) ->
 
 
 def unit_blocks(costs: np.ndarray, threads: int, seconds: float) -> int:
-    """How many blocks, a power of two, one thread evaluates in one go.
+    """How many blocks one thread evaluates in one go.
 
     They take about ``seconds``, so that scheduling is cheap in proportion, but are few enough that
     the threads of a worker end together.
@@ -78,4 +78,4 @@ def unit_blocks(costs: np.ndarray, threads: int, seconds: float) -> int:
     total = float(np.sum(costs))
     by_time = seconds * len(costs) / total if total else len(costs)
     by_threads = len(costs) / (8 * threads) if threads > 1 else len(costs)
-    return 1 << max(0, int(min(by_time, by_threads, len(costs))).bit_length() - 1)
+    return max(1, int(min(by_time, by_threads, len(costs))))

@@ -9,7 +9,7 @@ import numpy as np
 
 from daskgrad.resident import balance
 
-EVERY = 16  # calls, of which one is measured
+EVERY = 8  # calls, of which one is measured, so that there are two between moves of blocks
 UNIT_SECONDS = 0.2  # of work for one hop into a worker's thread, which takes some 0.1 ms
 
 
@@ -50,6 +50,7 @@ class Spread:
         self.holders: list[str] = [""] * self.count
         self.seconds = np.full(self.count, np.nan)  # of each, as far as they are known
         self._costs = self.seconds.copy()  # the same, without each worker's first call
+        self._least = self.seconds.copy()  # of the calls since blocks were last to be moved
         self._warm: set[str] = set()
         self._moves = [0] * self.count  # by which each block came to its worker
         self._asked: dict[str, Asked] | None = None
@@ -132,14 +133,16 @@ class Spread:
     # ---- measuring
 
     def is_measured_now(self) -> bool:
-        """Counts a call; whether its times are wanted: of the first 16 calls, then every 16th."""
+        """Counts a call; whether its times are wanted: of the first 16 calls, then every 8th."""
         self._calls += 1
-        return self._calls <= EVERY or self._calls % EVERY == 0
+        return self._calls <= 2 * EVERY or self._calls % EVERY == 0
 
     def record_times(self, times: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
         """Records the seconds of each block; after calls 2, 4, 8 ... rebalances.
 
-        A worker's first call loads models, with cold caches: its times only choose the units.
+        A block costs the least time that it took since the last such call: what else a machine does
+        only adds to it. A worker's first call loads models, with cold caches: its times only choose
+        the units.
         """
         with self._lock:
             for address, (numbers, seconds) in times.items():
@@ -148,14 +151,14 @@ class Spread:
             if self._calls & (self._calls - 1) == 0:
                 self._forget()
                 self.rebalance()
+                self._least[:] = np.nan
 
     def _measure(self, address: str, numbers: np.ndarray, seconds: np.ndarray) -> None:
-        known = self.seconds[numbers]
         if address in self._warm:
-            is_first = np.isnan(self._costs[numbers])
-            self._costs[numbers] = np.where(is_first, seconds, 0.5 * (known + seconds))
-            self.seconds[numbers] = self._costs[numbers]
+            least = np.fmin(self._least[numbers], seconds)
+            self._least[numbers] = self._costs[numbers] = self.seconds[numbers] = least
         else:
+            known = self.seconds[numbers]
             self.seconds[numbers] = np.where(np.isnan(known), seconds, known)
             self._warm.add(address)
 

@@ -305,6 +305,20 @@ def test_a_slow_worker_gets_fewer_blocks():
     assert spread.asked()["quick"].runs == [(0, 64, 0)]
 
 
+def test_slow_calls_move_no_blocks_for_good():
+    """Two blocks on each of two workers: the one that has been slow by chance would keep one."""
+    spread = Spread([1] * 4)
+    spread.settle({"a": 1, "b": 1})
+    for call in range(1, 65):
+        slow = {"a": 10.0 if call in (2, 4, 6, 8, 16, 32) else 1.0, "b": 1.0}
+        if spread.is_measured_now():
+            asked = spread.asked().items()
+            times = {a: (of.numbers, [2e-3 * slow[a]] * len(of.numbers)) for a, of in asked}
+            spread.record_times(times)
+        if call >= 4:
+            assert [len(of.numbers) for of in spread.asked().values()] == [2, 2], call
+
+
 def test_runs_of_blocks_end_where_others_lie_between_or_they_came_by_another_move():
     assert list(split_into_runs([], [])) == []
     assert list(split_into_runs([3], [0])) == [(3, 4, 0)]
