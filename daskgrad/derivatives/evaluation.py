@@ -48,7 +48,7 @@ def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     if client is None:
         kind = ObservedAtOnce if observers.of_tasks else AtOnce
         return both_passes(graph, kind(graph, direct, seconds), direct)
-    tasks = TaskGraph(Where.CLUSTER)
+    tasks = TaskGraph(Where.HERE)
     return both_passes(graph, tasks, direct, InLine(graph, tasks, direct, seconds).compute)
 
 

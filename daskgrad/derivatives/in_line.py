@@ -41,6 +41,7 @@ from daskgrad.tasks import observers
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.settings import setting
 from daskgrad.tasks.task_graph import TaskGraph
+from daskgrad.values.memory import canonical
 
 CLUSTER_SECONDS = 0.1  # before the rest is sent to the cluster, where a graph takes as long
 TASK_SECONDS = 5e-4  # that Dask takes for a task on threads: quicker ones need not be handed over
@@ -219,7 +220,7 @@ class InLine:
         used = {*keys, *later, *[source for key in others for source in self._tasks.inputs(key)]}
         kept = [key for key in running if key in used]
         rest = self._tasks.rest(kept, self._values)
-        return dict(zip(kept, rest.compute(kept), strict=True))
+        return dict(zip(kept, map(canonical, rest.compute(kept)), strict=True))
 
 
 def spread_of(node: ReductionNode, client: Client) -> Spread:

@@ -13,6 +13,7 @@ from daskgrad.models.portable_errors import make_plain
 from daskgrad.models.travel import policy
 from daskgrad.tasks import allocator
 from daskgrad.tasks.clients import in_worker
+from daskgrad.tasks.keys import Stage
 from daskgrad.values.carriers import carrier
 from daskgrad.values.memory import canonical_for
 from daskgrad.values.registrations import Registrations
@@ -64,7 +65,10 @@ class TaskFunction:
 
     def run(self, args: tuple) -> Any:
         """Calls the function, with arrays as they were before they were sent."""
-        args = canonical_for(self.fun, args)
+        return self.run_here(canonical_for(self.fun, args))
+
+    def run_here(self, args: tuple) -> Any:
+        """Calls the function, with arrays that were not sent, or are canonical."""
         if self.policy is None and not self.must_be_finite:
             return self._run(args)
         return copy_context().run(self._run_in_force, args)
@@ -85,11 +89,16 @@ def load_function(classes: Registrations | None, keeps_memory: bool, *own: Any) 
 
 
 class Picked(NamedTuple):
-    """A reference to ``fun(result, *args)``, so cheap that each consumer calls it again."""
+    """A reference to ``fun(result, *args)``, so cheap that each consumer calls it again.
+
+    ``stage`` and ``name``: what the key of a task says that does so where results travel.
+    """
 
     source: TaskRef
     fun: Callable
     args: tuple[Any, ...]
+    stage: Stage
+    name: str
 
     @property
     def key(self) -> Key:
@@ -125,8 +134,18 @@ class Planned:
     def run(self, values: dict[Key, Any]) -> Any:
         """The function's result, given the results of all tasks that it refers to."""
         if not self.inputs:
-            return self.fun.run(self.args)
-        return self.fun.run(tuple([_fill(arg, values) for arg in self.args]))
+            return self.fun.run_here(self.args)
+        return self.fun.run_here(tuple([_fill(arg, values) for arg in self.args]))
+
+    def where_results_travel(self, pick: Callable[[Picked], TaskRef]) -> "Planned":
+        """The same task, which takes parts of results from tasks: ``pick`` makes them."""
+
+        def picked(arg: Any) -> Any:
+            if isinstance(arg, list):
+                return [pick(item) if isinstance(item, Picked) else item for item in arg]
+            return pick(arg) if isinstance(arg, Picked) else arg
+
+        return Planned(self.fun, tuple(map(picked, self.args)))
 
     def task(self, key: Key, held: Held, after: TaskRef | None = None) -> KeptTask:
         """Dask's task. It holds the data ``held``, and refers to all else; if it refers to

@@ -49,7 +49,6 @@ class TaskGraph:
         self._is_batched = False
         self._where = where
         self._policy = sent(setting("pullbacks"))
-        self._keeps_memory = self._where is not Where.HERE and setting("worker.malloc")
         self._tasks: dict[Key, Planned | DataNode] = {}
         self._annotations: dict[str, dict[Key, Any]] = {}
         self._collections: dict[Key, Any] = {}
@@ -90,7 +89,7 @@ class TaskGraph:
         """
         if stays or self._where is Where.HERE:
             fun = functools.partial(for_each, fun) if self._is_batched else fun
-            return Picked(source, fun, args)
+            return Picked(source, fun, args, stage, name)
         return self.add(self.key(stage, name), fun, source, *args, annotations=annotations)
 
     def keep(self, stage: Stage, name: str, reference: Any) -> Any:
@@ -102,8 +101,7 @@ class TaskGraph:
     def function(self, key: Key, fun: Callable) -> TaskFunction:
         """The callable of the task of a key."""
         policy = self._policy if self._policy is not None and is_of_pullbacks(key) else None
-        own = (fun, policy, self._is_watched, self._is_batched)
-        return TaskFunction(*own, keeps_memory=self._keeps_memory)
+        return TaskFunction(fun, policy, self._is_watched, self._is_batched)
 
     def data(self, key: Key, value: Any) -> TaskRef:
         """Puts a value into the graph, once for all tasks that refer to it."""
@@ -166,11 +164,25 @@ class TaskGraph:
         return task.run(values) if isinstance(task, Planned) else task()
 
     def rest(self, keys: Iterable[Key], done: dict[Key, Any]) -> "TaskGraph":
-        """A graph of the tasks that the keys still need, and of the results that these use."""
+        """A graph, for Dask, of the tasks that the keys still need.
+
+        It has the results that these use; what they take from a task becomes one.
+        """
         other = TaskGraph()
         other._annotations = self._annotations
+        parts: dict[tuple, TaskRef] = {}
+
+        def pick(picked: Picked) -> TaskRef:
+            of = (picked.key, picked.fun, picked.args)
+            if of not in parts:
+                parts[of] = other.keep(picked.stage, picked.name, picked)
+            return parts[of]
+
         for key in self.needed(keys, done):
-            other._tasks[key] = self._tasks[key]
+            task = self._tasks[key]
+            other._tasks[key] = (
+                task.where_results_travel(pick) if isinstance(task, Planned) else task
+            )
             for source in self.inputs(key):
                 if source in done:
                     other._tasks[source] = DataNode(source, done[source])
@@ -260,9 +272,10 @@ class TaskGraph:
 
     def _for_dask(self, keys: Iterable[Key] | None) -> dict[Key, Any]:
         brings_classes = bool(sent_by_value())
+        keeps_memory = self._where is not Where.HERE and setting("worker.malloc")
         planned = {key: task for key, task in self._tasks.items() if isinstance(task, Planned)}
         for task in planned.values():
-            task.fun.brings_classes = brings_classes
+            task.fun.brings_classes, task.fun.keeps_memory = brings_classes, keeps_memory
         if keys is None or self._where is not Where.HERE:
             return tasks_elsewhere(planned, self._data, keys)
         first, last = self.key("value", "first"), self.key("value", "last")

@@ -138,6 +138,16 @@ def test_the_bits_are_those_of_the_graph_and_of_one_process(name, client):
         assert_same(gradient(X), expected)
 
 
+@in_short("name", PROGRAMS, *SHORT)
+def test_the_bits_are_the_same_where_what_is_around_the_sums_is_handed_over(
+    name, client, monkeypatch
+):
+    expected = in_one_thread(PROGRAMS[name])
+    monkeypatch.setattr("daskgrad.derivatives.in_line.CLUSTER_SECONDS", 1e-9)
+    monkeypatch.setattr("daskgrad.derivatives.in_line.TASK_SECONDS", 0.0)
+    assert_same(dg.value_and_grad(lambda x: PROGRAMS[name](dg.place, x))(X), expected)
+
+
 def test_parameters_in_a_dict_several_arguments_and_an_auxiliary(client):
     params = {"w": numpy.linspace(0.0, 1.0, 4), "b": 0.5}
 

@@ -29,7 +29,7 @@ import daskgrad as dg
 from daskgrad.tasks import keys
 from daskgrad.tasks.keys import Names, dashboard_name
 from daskgrad.tasks.task_functions import KeptTask
-from daskgrad.tasks.task_graph import TaskGraph
+from daskgrad.tasks.task_graph import TaskGraph, Where
 from daskgrad.values.trees import NAMESPACE
 
 X = np.array([0.3, 0.5, 0.9])
@@ -590,8 +590,31 @@ def test_a_task_never_sees_arrays_askew_which_numpy_adds_up_in_another_order():
 
     tasks = TaskGraph()
     reference = tasks.add(tasks.key("value", "sum"), summed, TaskRef("item"))
-    found = tasks.run_one(reference.key, {"item": {"a": askew(numbers)}})
-    assert found == np.sum(numbers)
+    task = tasks.high_level_graph()[reference.key]
+    assert task({"item": {"a": askew(numbers)}}) == np.sum(numbers)
+
+
+def test_parts_of_results_are_tasks_where_the_rest_of_a_graph_is_handed_over():
+    """So that the part travels without the rest."""
+    tasks = TaskGraph(Where.HERE)
+
+    def add(fun, *args):
+        return tasks.add(tasks.key("forward", "model"), fun, *args)
+
+    whole = add(lambda: (1.0, "residuals"))
+    part = tasks.pick("value", "model", lambda result, number: result[number], whole, 0)
+    ends = [add(lambda x: 2.0 * x, part), add(lambda xs: 3.0 * xs[0], [part])]
+    keys = [end.key for end in ends]
+
+    here = {whole.key: tasks.run_one(whole.key, {})}
+    assert [tasks.run_one(key, here) for key in keys] == [2.0, 3.0]
+    for done, forward in (({}, 3), (here, 2)):
+        rest = tasks.rest(keys, done)
+        planned = rest.planned()
+        assert [stage_of(key) for key in planned].count("forward") == forward
+        (value,) = [key for key in planned if stage_of(key) == "value"]
+        assert [planned[key] for key in keys] == [[value], [value]]
+        assert rest.compute(keys) == (2.0, 3.0)
 
 
 def test_threads_that_make_more_names_than_are_remembered(monkeypatch, quick_switches):
