@@ -27,10 +27,11 @@ respect to W, and a dense update; PyTorch with a dense gradient; PyTorch with a 
 (SparseAdam for adam); JAX, compiled, whose step gives the old W away. Libraries that are not
 installed are left out.
 
-Claims, where n is 10^4 and more: faster than all peers; and, but for columns in C order, the time
-at the largest n at most 1.1 times that at 10^4, with at most 10 MB of memory. At 10^4 the cache of
-a processor may hold all of W: what the slice that is taken out takes longer at the largest n, since
-it comes from memory, is left out of the time.
+Claims, where n is 10^4 and more: faster than all peers; at the largest n at most 10 MB of memory,
+and at most 1.1 times the time at 10^4, of which is left out what the slice that is taken out takes
+longer: it comes from memory, where at 10^4 the cache of a processor may hold all of W. Columns in C
+order stand in 39,200 lines of memory, which every way fetches twice, to read and to change them:
+the claim is at most 1.1 times the slice, and none on how the time grows.
 """
 
 import functools
@@ -352,15 +353,18 @@ def claims_of(found: list[dict[str, Any]]) -> Iterator[Any]:
         mine, others = each["seconds"][OURS], dict(each["seconds"])
         del others[OURS]
         best = min(others, key=lambda name: others[name])
-        yield at_most(f"{program} of {n:,}: time over {best}", mine / others[best], 1.0)
-    for program in ("rows", FORTRAN, "layers", "adam"):
+        most = 1.1 if program == "columns" else 1.0
+        yield at_most(f"{program} of {n:,}: time over {best}", mine / others[best], most)
+    for program in dict.fromkeys(name for name, _ in by_size):
         sizes = [n for name, n in by_size if name == program and n >= SIZES[1]]
-        if len(sizes) > 1:
-            first, last = by_size[program, min(sizes)], by_size[program, max(sizes)]
+        if len(sizes) < 2:
+            continue
+        first, last = by_size[program, min(sizes)], by_size[program, max(sizes)]
+        yield at_most(f"{program} of {max(sizes):,}: MB of a step", last["nbytes"] / 1e6, 10)
+        if program != "columns":
             longer = last["seconds"].get(BY_SLICE, 0.0) - first["seconds"].get(BY_SLICE, 0.0)
             flat = (last["seconds"][OURS] - max(0.0, longer)) / first["seconds"][OURS]
             yield at_most(f"{program} of {max(sizes):,} over {min(sizes):,}", flat, 1.1)
-            yield at_most(f"{program} of {max(sizes):,}: MB of a step", last["nbytes"] / 1e6, 10)
 
 
 def main() -> int:
