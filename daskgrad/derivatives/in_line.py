@@ -150,16 +150,19 @@ class InLine:
         self._run([source for key in waiting for source in self._tasks.inputs(key)], keys)
         client = self._direct.client
         there = [key for key in waiting if self._direct[key].is_for_workers(client)]
+        here = [key for key in waiting if key not in there]
         call = self._clock.beside(self._start, there)
         try:
-            if call is not None:
+            if call is not None and here:
                 call.flush()
-            for key in waiting:
-                if key not in there:
-                    args = (self._direct[key], self._graph, self._inputs(key), self._clock)
-                    self._values[key] = self._clock.beside(capture_here, *args)
+            for key in here:
+                args = (self._direct[key], self._graph, self._inputs(key), self._clock)
+                self._values[key] = self._clock.beside(capture_here, *args)
             if call is not None:
-                self._run_independent(keys)
+                beside = self._independent_of_sums(keys)
+                if beside and not here:
+                    call.flush()
+                self._run_in_time(beside)
                 results = self._clock.beside(call.results)
                 self._values.update(zip(there, results, strict=True))
         except BaseException as error:
@@ -186,16 +189,23 @@ class InLine:
     def _inputs(self, key: Any) -> list[Any]:
         return self._tasks.run_one(key, self._values)
 
-    def _run_independent(self, keys: Sequence[Any]) -> None:
-        """Runs what can be run while the sums are under way, as far as time allows."""
+    def _independent_of_sums(self, keys: Sequence[Any]) -> list[Any]:
+        """What the keys need, and can be run while the sums are under way."""
         blocked = {key for key in self._direct if key not in self._values}
+        independent = []
         for key in self._tasks.needed(keys, self._values):
-            if blocked.intersection(self._tasks.inputs(key)) or key in blocked:
+            if key in blocked or blocked.intersection(self._tasks.inputs(key)):
                 blocked.add(key)
-            elif self._clock.is_late():
-                return
             else:
-                self._run_one(key)
+                independent.append(key)
+        return independent
+
+    def _run_in_time(self, keys: Sequence[Any]) -> None:
+        """Runs tasks as far as time allows."""
+        for key in keys:
+            if self._clock.is_late():
+                return
+            self._run_one(key)
 
     def _run(self, keys: Sequence[Any], later: Sequence[Any]) -> None:
         """Runs what the keys need; after the deadline Dask does. Keeps what ``later`` ones need."""

@@ -17,7 +17,7 @@ from daskgrad.sums.adding import CapturedSubtrees
 from daskgrad.sums.block_tasks import Summand, TracedSum
 from daskgrad.sums.item_cotangents import ItemGradient, without_items
 from daskgrad.values.cotangents import Leaves
-from daskgrad.values.memory import canonical
+from daskgrad.values.memory import canonical, canonical_leaf
 from daskgrad.values.protection import read_only
 from daskgrad.values.summation import Place
 
@@ -51,14 +51,16 @@ def as_tuples(sums: Sums) -> tuple[list[tuple], list[tuple]]:
 
 
 def load_result(jobs: list[tuple], item_cotangents: list[ItemCotangents], seconds: dict) -> Result:
-    return Result([load_sums(*job) for job in jobs], canonical(item_cotangents), seconds)
+    if any(item_cotangents):
+        item_cotangents = canonical(item_cotangents)
+    return Result([load_sums(*job) for job in jobs], item_cotangents, seconds)
 
 
 def load_sums(seen: list[tuple], partial_sums: list[tuple]) -> Sums:
     """The partial sums; like all partial sums they have no fingerprints."""
     saw = tuple([Seen(*each) for each in seen])
     return {
-        place: Captured(canonical(value), Gradient(canonical(leaves)), saw, ())
+        place: Captured(canonical(value), Gradient(tuple(map(canonical_leaf, leaves))), saw, ())
         for place, value, leaves in partial_sums
     }
 

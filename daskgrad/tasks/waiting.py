@@ -47,13 +47,14 @@ class Together(concurrent.futures.Future):
         self._results: list[Any] = [None] * len(questions)
         self._running = len(questions)
         self._tasks: list[asyncio.Task] = []
-        self._are_sent = threading.Event()
         self._loop.call_soon_threadsafe(self._begin, questions)
 
     def flush(self) -> None:
         """Waits a moment until the questions are on their way: where the calling thread runs
         Python instead, the event loop may get its turn some milliseconds later."""
-        self._are_sent.wait(SENDING)
+        are_sent = threading.Event()
+        self._loop.call_soon_threadsafe(self._loop.call_soon, are_sent.set)  # after the tasks began
+        are_sent.wait(SENDING)
 
     def cancel(self) -> bool:
         is_cancelled = super().cancel()
@@ -63,7 +64,6 @@ class Together(concurrent.futures.Future):
 
     def _begin(self, questions: Sequence[Callable[[], Awaitable[Any]]]) -> None:
         self._tasks = [self._loop.create_task(self._ask(*each)) for each in enumerate(questions)]
-        self._loop.call_soon(self._are_sent.set)
 
     def _cancel_tasks(self) -> None:
         for task in self._tasks:
