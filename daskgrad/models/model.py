@@ -90,13 +90,14 @@ class Call(NamedTuple):
 
     def arguments(self, inputs: Sequence[Any]) -> tuple[tuple, dict]:
         """The arguments, with the inputs unprotected."""
-        return self.structure.unflatten(self._fill(inputs))
+        return self.structure.unflatten(self.filled(inputs))
 
     def arguments_of_run(self, inputs: Sequence[Any], are_writeable: bool) -> tuple[tuple, dict]:
         """The arguments of one run: inputs are read-only, and random generators are copies."""
-        return self.structure.unflatten(protect(self._fill(inputs), are_writeable))
+        return self.structure.unflatten(protect(self.filled(inputs), are_writeable))
 
-    def _fill(self, inputs: Sequence[Any]) -> list[Any]:
+    def filled(self, inputs: Sequence[Any]) -> list[Any]:
+        """The leaves of the arguments, if the inputs are leaves."""
         leaves = list(self.leaves)
         for position, number in self.holes:
             leaves[position] = inputs[number]

@@ -18,7 +18,7 @@ from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import fingerprint
 from daskgrad.values.memory import row_major
 from daskgrad.values.protection import protect, read_only_leaf, release_view
-from daskgrad.values.trees import flatten, unflatten
+from daskgrad.values.trees import LEAF_TYPES, flatten, unflatten
 
 
 class Active(NamedTuple):
@@ -169,12 +169,25 @@ class Tracer:
 
     def layout(self, inputs: Sequence[Any]) -> Layout:
         """The arguments of the call on ``inputs``, flattened."""
-        leaves, structure = flatten(self._call.arguments(inputs))
-        leaves = protect(leaves, self._are_writeable)
-        numbers = self._numbers.get(structure)
-        if numbers is None:  # what fills an argument has as many leaves wherever they are equal
-            numbers = self._numbers[structure] = self._numbers_of_arrays(inputs)
-        return Layout(leaves, structure, numbers, self._asked)
+        leaves = self._call.filled(inputs)
+        if LEAF_TYPES.issuperset(map(type, leaves)):  # as most are: nothing is to be flattened
+            structure, numbers = self._call.structure.spec, self._numbers_of_leaves()
+        else:
+            leaves, structure = flatten(self._call.structure.unflatten(leaves))
+            found = self._numbers.get(structure)
+            if found is None:  # what fills an argument has as many leaves wherever they are equal
+                found = self._numbers[structure] = self._numbers_of_arrays(inputs)
+            numbers = found
+        return Layout(protect(leaves, self._are_writeable), structure, numbers, self._asked)
+
+    def _numbers_of_leaves(self) -> tuple[int | None, ...]:
+        """The same as below, if each input is a leaf."""
+        owners = [number for number, leaves, _ in self._trees for _ in leaves]
+        traced = {owners[place]: n for n, place in enumerate(self._places)}
+        numbers: list[int | None] = [None] * len(self._call.leaves)
+        for position, number in self._call.holes:
+            numbers[position] = traced.get(number)
+        return tuple(numbers)
 
     def _numbers_of_arrays(self, inputs: Sequence[Any]) -> tuple[int | None, ...]:
         """For each leaf of the arguments, the number of the traced array that it is, or None."""

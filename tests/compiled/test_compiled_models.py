@@ -18,6 +18,7 @@ from daskgrad.compiled import backend, blocks
 from daskgrad.models.model import Call
 from daskgrad.models.tracing import Active
 from daskgrad.sums.block_tasks import Summand, TracedSum
+from daskgrad.values.registrations import Structure
 from daskgrad.values.trees import flatten
 
 X = np.linspace(-1.0, 1.0, 4)
@@ -226,7 +227,7 @@ def test_what_changes_between_blocks_of_a_sum_is_noticed(monkeypatch):
     for _ in range(3):
         gradient(X)
     leaves, structure = flatten(((None, None), {}))
-    call = Call(tuple(leaves), structure, ((0, 0), (1, 1)))
+    call = Call(tuple(leaves), Structure(structure), ((0, 0), (1, 1)))
     summed = TracedSum(model.model, Summand(call, (Active(1, False),)), [X])
     made = itertools.count()
     monkeypatch.setattr(blocks.Group, "__init__", counted(blocks.Group.__init__, made))
