@@ -47,21 +47,19 @@ def prepare(fun: Any, is_vouched: bool = True) -> Compiled:
     if type(fun) is Compiled:
         return fun
 
-    def make() -> Programs:
-        return Programs(is_vouched)
-
+    make = partial(Programs, is_vouched)
     digest = getattr(fun, "daskgrad_digest", None)
     if digest is not None:
         return Compiled(fun.load(), kept_or_made(_sent, (digest, is_vouched), make, MOST_MODELS))
     pushed: tuple = getattr(fun, "daskgrad_pushed", (fun,))
     base, *how = *pushed, is_vouched
-    if is_rule(base):  # a program would be one call of it, and keep it alive
-        return Compiled(fun, make())
     held: list[Any] = []
     key = definition(base, held)
     if key is not None:
         made = kept_or_made(_defined, (key, *how), lambda: (held, make()), MOST_MODELS)
         return Compiled(fun, made[1])
+    if is_rule(base):  # a program would be one call of it, and keep it alive
+        return Compiled(fun, make())
     try:
         return Compiled(fun, programs_of(base, (id(base), *how), make))
     except TypeError:  # there are no weak references to it
@@ -85,7 +83,9 @@ def definition(fun: Any, held: list[Any], depth: int = 8) -> tuple | None:
     """
     if type(fun) is not types.FunctionType or vars(fun) or not depth:
         return None
-    held += [fun.__code__, fun.__globals__]
+    held += (fun.__code__, fun.__globals__)
+    if not (fun.__closure__ or fun.__defaults__ or fun.__kwdefaults__):  # nearly always
+        return id(fun.__code__), id(fun.__globals__)
     given = [*(fun.__defaults__ or ()), *(fun.__kwdefaults__ or {}).values()]
     given += map(content_of, fun.__closure__ or ())
     parts = [key_of(each, held, depth - 1) for each in given]
