@@ -64,11 +64,15 @@ def traceable(path: str) -> str:
 
 def argument_name(fun: Callable, number: int) -> str:
     """The name of a positional argument, read from the function's code if possible, for speed."""
-    inner = fun if type(fun) is types.FunctionType else getattr(fun, "__wrapped__", None)
+    called: Any = fun
+    place = number
+    while type(called) is functools.partial and not (called.keywords or vars(called)):
+        called, place = called.func, place + len(called.args)
+    inner = called if type(called) is types.FunctionType else getattr(called, "__wrapped__", None)
     if type(inner) is types.FunctionType and not OTHERS.intersection(vars(inner)):
         code = inner.__code__
-        if number < code.co_argcount and not hasattr(fun, "__signature__"):
-            return code.co_varnames[number]
+        if place < code.co_argcount and not hasattr(called, "__signature__"):
+            return code.co_varnames[place]
     try:
         parameters = list(inspect.signature(fun).parameters.values())
     except (ValueError, TypeError):
