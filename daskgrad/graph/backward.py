@@ -152,7 +152,6 @@ def _(node: ItemNode, backward: Backward, arrived: Contribution) -> None:
 def build_pull_back(
     node: CallNode, backward: Backward, arrived: Contribution, fun: Callable, *more: Any
 ) -> Any:
-    tasks, forward, active = backward.tasks, backward.forward, backward.graph.active_inputs(node)
-    captured, elsewhere = forward.captured[node], backward.value_elsewhere(node, arrived)
-    args = (tasks.shared(node.model), node.call, active, forward.inputs(node), elsewhere, *more)
-    return node.build_task(tasks, "backward", fun, captured, arrived.cotangent, *args)
+    forward, elsewhere = backward.forward, backward.value_elsewhere(node, arrived)
+    args = (forward.captured[node], arrived.cotangent, *forward.called[node], elsewhere, *more)
+    return node.build_task(backward.tasks, "backward", fun, *args)

@@ -115,6 +115,7 @@ def _(node: BlackBoxNode, forward: Forward) -> None:
     ]
     collected = (model, call, active, inputs, value, parts)
     forward.captured[node] = node.build_task(tasks, "forward", collect, *collected)
+    forward.called[node] = (model, call, active, inputs)
     forward.values[node] = value
 
 

@@ -43,6 +43,7 @@ class Forward:
         self.values = Values(tasks)
         self.staying = graph.inputs_of_one_call if tasks.is_for_cluster else ()  # need not travel
         self.captured: dict[Node, Any] = {}
+        self.called: dict[CallNode, tuple] = {}  # with what: what both passes tell the tasks
         self.added: dict[Node, Any] = {}  # sums, with what they have seen of their terms
 
     def inputs(self, node: Node) -> list[Any]:
@@ -96,8 +97,9 @@ def forward_tasks(node: Node, forward: Forward) -> None:
 @forward_tasks.register
 def _(node: CallNode, forward: Forward) -> None:
     tasks, active = forward.tasks, forward.graph.active_inputs(node)
-    args = (tasks.shared(node.model), node.call, active, forward.inputs(node))
-    captured = forward.captured[node] = node.build_task(tasks, "forward", node.capture, *args)
+    called = (tasks.shared(node.model), node.call, active, forward.inputs(node))
+    captured = node.build_task(tasks, "forward", node.capture, *called)
+    forward.captured[node], forward.called[node] = captured, called
     pass_value_on(node, forward, captured)
 
 
