@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.backends.autograd.pickling import TapePickler
-from daskgrad.backends.autograd.reverse import Tape, arrays_within
+from daskgrad.backends.autograd.reverse import Tape, arrays_within, trace
 from daskgrad.values.caches import kept_or_made
 from daskgrad.values.descriptions import describe
 
@@ -121,11 +121,11 @@ def arrived_program(packed: bytes) -> Program:
 class CompiledTape:
     """Residuals of a program's forward pass; ``nbytes`` is what the tape itself would hold.
 
-    ``trace_again`` makes the tape itself, for cotangents that the program was not made for; a tape
-    that came from another process has none.
+    ``traced``: the call and its arrays, of which the tape itself is made for cotangents that the
+    program was not made for; a tape that came from another process has none.
     """
 
-    __slots__ = ("_program", "_residuals", "_trace_again", "tape_nbytes")
+    __slots__ = ("_program", "_residuals", "_traced", "tape_nbytes")
 
     pickler = TapePickler
 
@@ -134,12 +134,12 @@ class CompiledTape:
         program: Program,
         residuals: tuple,
         tape_nbytes: int,
-        trace_again: Callable[[], Tape] | None = None,
+        traced: tuple[Callable, Sequence[Any]] | None = None,
     ):
         self._program = program
         self._residuals = residuals
         self.tape_nbytes = tape_nbytes
-        self._trace_again = trace_again
+        self._traced = traced
 
     def __reduce__(self) -> tuple:
         if len(self._program.examples) > 1:  # some may get no cotangent, as only the tape allows
@@ -168,13 +168,13 @@ class CompiledTape:
         return self._program.backward(self._residuals, *chosen)
 
     def _tape_for(self, cotangent: Any, example: Any) -> Tape:
-        if self._trace_again is None:
+        if self._traced is None:
             raise TypeError(
                 f"the pullback of model {self._program.name!r}, which is compiled and came from "
                 f"another process, takes a cotangent like {describe(example)}; found "
                 f"{describe(cotangent)}"
             )
-        return self._trace_again()
+        return trace(*self._traced)[1]
 
     def held_arrays(self) -> list[np.ndarray]:
         """The arrays that the residuals keep alive, each once; a view counts as its owner."""

@@ -180,8 +180,7 @@ class Entry:
         if found is not None:
             way, outputs, residuals = found
             call.structure = way.structure
-            again = lambda: trace(call, arrays)[1]  # noqa: E731
-            compiled = CompiledTape(way.program, residuals, way.tape_nbytes, again)
+            compiled = CompiledTape(way.program, residuals, way.tape_nbytes, (call, arrays))
             if is_due and not is_new:
                 self._check(call, arrays, way.program, outputs, compiled, begin)
             return outputs, compiled
