@@ -171,7 +171,7 @@ class Tracer:
         """The arguments of the call on ``inputs``, flattened."""
         leaves = self._call.filled(inputs)
         if LEAF_TYPES.issuperset(map(type, leaves)):  # as most are: nothing is to be flattened
-            structure, numbers = self._call.structure.spec, self._numbers_of_leaves()
+            structure, numbers = self._call.structure.spec, self._put_arrays(leaves)
         else:
             leaves, structure = flatten(self._call.structure.unflatten(leaves))
             found = self._numbers.get(structure)
@@ -180,13 +180,16 @@ class Tracer:
             numbers = found
         return Layout(protect(leaves, self._are_writeable), structure, numbers, self._asked)
 
-    def _numbers_of_leaves(self) -> tuple[int | None, ...]:
-        """The same as below, if each input is a leaf."""
+    def _put_arrays(self, leaves: list[Any]) -> tuple[int | None, ...]:
+        """Puts the traced arrays, which are protected, into their places, if each input is a leaf;
+        their numbers, for each leaf."""
         owners = [number for number, leaves, _ in self._trees for _ in leaves]
         traced = {owners[place]: n for n, place in enumerate(self._places)}
-        numbers: list[int | None] = [None] * len(self._call.leaves)
+        numbers: list[int | None] = [None] * len(leaves)
         for position, number in self._call.holes:
-            numbers[position] = traced.get(number)
+            n = numbers[position] = traced.get(number)
+            if n is not None:
+                leaves[position] = self._arrays[n]
         return tuple(numbers)
 
     def _numbers_of_arrays(self, inputs: Sequence[Any]) -> tuple[int | None, ...]:
