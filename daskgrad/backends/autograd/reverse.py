@@ -171,6 +171,7 @@ class Tape:
                 continue
             g = arrived.pop(node)
             pulled = pull_pieces(node.pullback, g) if type(g) is Pieces else node.pullback(g)
+            del g  # its memory is free for what is added up now
             for parent, cotangent in zip(node.parents, pulled, strict=True):
                 kind = type(cotangent)  # most are recognised without a call
                 is_plain = kind is float64 or (kind is ndarray and cotangent.dtype.kind == "f")

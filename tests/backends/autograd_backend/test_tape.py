@@ -264,6 +264,17 @@ def test_an_untouched_leaf_costs_nothing():
     assert peak < large.nbytes / 50
 
 
+def test_a_cotangent_is_freed_before_those_that_it_became_are_added_up():
+    array = np.ones(100_000)
+    _, tape = trace(lambda a: [anp.sum(a - 4.0 * a)], [array])
+    tape.pull([1.0])
+    tracemalloc.start()
+    tape.pull([1.0])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3.5 * array.nbytes, "two that are added, and their sum"
+
+
 def test_using_one_leaf_many_times_does_not_touch_the_others():
     leaves = [np.ones(100_000) for _ in range(10)]
 

@@ -19,7 +19,6 @@ from daskgrad.backends.autograd.rules.declaration import (
     declare,
     is_real,
     is_real_like,
-    namespace_of,
     plain,
 )
 
@@ -59,7 +58,7 @@ def fit(cotangent: Any, shape: tuple) -> Any:
     """Sums a cotangent over broadcast axes, and, as autograd does, over all of length one."""
     if not is_real(cotangent) or cotangent.ndim < len(shape):
         return unbroadcast(cotangent, (shape, len(shape), None, False))
-    add = namespace_of(cotangent).sum
+    add = np.add.reduce if type(cotangent) is np.ndarray else anp.sum  # np.sum, in half its time
     if not shape:
         return add(cotangent, axis=None) if cotangent.ndim else cotangent
     count = cotangent.ndim - len(shape)
