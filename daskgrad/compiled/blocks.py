@@ -13,9 +13,8 @@ from daskgrad.compiled.signatures import (
     kind_of_leaf,
     order_within,
     signature_of,
-    without_size,
+    sort_of_leaf,
 )
-from daskgrad.compiled.watch import Watch
 from daskgrad.values.trees import LEAF, flatten, unflatten
 
 AT_A_TIME = 32  # results that are held
@@ -62,32 +61,53 @@ class Items:
         key = kind_of_item(flat) if self._have_order else memory_of_item(flat)
         found = self._found.get(key)
         if found is None:
-            found = self._find(block, number, flat, key)
+            return self._first_result(block, number, flat, key)
         group, entry = found
         return group.result(entry, flat) or Pending(entry)
 
-    def _find(
+    def _first_result(
         self, block: TracedBlock, number: int, flat: Flat, key: Hashable
-    ) -> tuple["Group", Entry | None]:
+    ) -> Result | Pending:
+        """The same for an item of a kind that has no programs, or none that were looked up."""
         for each in self._groups.values():
             if key in each.known:  # in another block, or in an earlier sum
-                self._found[key] = each, each.known[key]
-                return self._found[key]
-        kind = kind_of_item(flat)
-        if any([order for _, order, *_ in kind]):
-            self._have_order, key = True, kind
-        family = tuple([(*field[:2], *map(without_size, field[2:])) for field in kind])
+                group = each
+                break
+        else:
+            group, key = self._group(block, number, flat, key)
+        found = group.look_up(flat, key)
+        if isinstance(found, Family):
+            return Pending(found)
+        self._found[key] = group, found
+        return group.result(found, flat) or Pending(found)
+
+    def _group(
+        self, block: TracedBlock, number: int, flat: Flat, key: Hashable
+    ) -> tuple["Group", Hashable]:
+        """The items that an item goes with, and its key."""
+        family = family_of_item(flat)
+        if any([order for _, order, *_ in family]):
+            self._have_order, key = True, kind_of_item(flat)
         group = self._groups.get(family)
         if group is None or not group.serves_sizes:
-            group = self._groups[family] = Group(block, number, kind)
-        found = self._found[key] = group, group.entry(kind, key)
-        return found
+            group = self._groups[family] = Group(block, number, flat)
+        return group, key
 
 
 def kind_of_item(flat: Flat) -> Kind:
     return tuple(
         [
             (structure, order_within(structure), *map(kind_of_leaf, leaves))
+            for leaves, structure in flat
+        ]
+    )
+
+
+def family_of_item(flat: Flat) -> Kind:
+    """The same, whatever its size."""
+    return tuple(
+        [
+            (structure, order_within(structure), *map(sort_of_leaf, leaves))
             for leaves, structure in flat
         ]
     )
@@ -116,10 +136,12 @@ class Group:
     """The items that differ in sizes alone: the inputs that they share, and where their own leaves
     go.
 
-    ``known``: the programs for items that this sum or an earlier one has met, by their keys.
+    ``known``: the programs for items that this sum or an earlier one has met, by their keys; or
+    how often an item was met for which nothing was done. ``family`` is that of the programs, if all
+    sizes are served.
     """
 
-    def __init__(self, block: TracedBlock, number: int, kind: Kind):
+    def __init__(self, block: TracedBlock, number: int, flat: Flat):
         call, arrays = block.call(number)
         layout = call.layout()
         self._fun = call.fun
@@ -133,15 +155,20 @@ class Group:
         self._inputs = [layout.leaves[place] for place in places]
         at = {place: number for number, place in enumerate(places)}
         self._own = [(at[each[0]], *each[1:]) for each in self._leaves if each[0] in at]
-        self.serves_sizes = self._signature_for(kind) == self._signature
-        self._watch: Watch | None = None  # until the programs are asked for
-        self._family: Family | None = None
-        self.known: dict[Hashable, Entry] = {}
+        self.serves_sizes = self._signature_for(kind_of_item(flat)) == self._signature
+        programs = self._fun.programs
+        programs.look_at(self._fun.fun)
+        self._watch = programs.watch
+        self.family: Family | None = None
+        self.known: dict[Hashable, Entry | int] = {}
+        if self._signature is not None and self.serves_sizes and not self.is_impure:
+            self.family = programs.family(self._fun.fun, self._signature)
+            self.known = programs.known_items(self._shared())
 
     @property
     def is_current(self) -> bool:
         watch = self._watch
-        return watch is not None and watch is self._fun.programs.watch and not watch.has_changed()
+        return watch is self._fun.programs.watch and watch is not None and not watch.has_changed()
 
     @property
     def is_impure(self) -> bool:
@@ -156,18 +183,22 @@ class Group:
             own[place] = kind[field][2 + leaf]
         return Signature((*others, tuple(own)), places, structure, asked)
 
-    def entry(self, kind: Kind, key: Hashable) -> Entry | None:
-        """The programs for items of a kind, which have this key."""
-        signature = self._signature_for(kind) if self.serves_sizes else self._signature
-        programs = self._fun.programs
-        if self._watch is None:
-            found = programs.entry(self._fun.fun, signature)
-            self._watch = programs.watch
-            if found is not None and self.serves_sizes:
-                self._family, self.known = found.family, programs.known_items(self._shared())
-        else:  # nothing has changed since the block began
-            found = programs.known_entry(self._fun.fun, signature, self._family)
-        if found is not None and len(self.known) < MOST_SIGNATURES:
+    def look_up(self, flat: Flat, key: Hashable) -> Entry | Family | None:
+        """The programs for items like this one, which have this key; or their family, if nothing
+        is to be done but to count them. Nothing has changed since the block began."""
+        known, has_room = self.known.get(key, 0), len(self.known) < MOST_SIGNATURES
+        if isinstance(known, Entry):
+            return known
+        if self.family is not None and self.family.rests(known):
+            if known or has_room:
+                self.family.sizes += not known
+                self.known[key] = known + 1
+            return self.family
+        signature = self._signature
+        if self.serves_sizes:
+            signature = self._signature_for(kind_of_item(flat))
+        found = self._fun.programs.known_entry(self._fun.fun, signature, self.family, known)
+        if found is not None and (known or has_room):
             self.known[key] = found
         return found
 

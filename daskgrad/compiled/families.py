@@ -139,6 +139,12 @@ class Family:
                 return False
         return self.may_spend()
 
+    def rests(self, met: int) -> bool:
+        """Whether there is nothing to be done for a size without program that was met so often."""
+        if self.failures >= MOST_FAILURES:
+            return True
+        return self.has_sources and met < ALONE_AT and not self.may_try(met > 0)
+
     def count_trial(self, seconds: float, is_hit: bool) -> None:
         """Takes down how long it took to look for a source; if there was one, the tape was not
         asked."""

@@ -20,7 +20,7 @@ from daskgrad.compiled.program import CompiledTape, Diverged, Program, Source, p
 from daskgrad.compiled.purity import impurity_of, impurity_of_containers
 from daskgrad.compiled.recorded_tape import tape_of
 from daskgrad.compiled.shortcuts import Shortcuts
-from daskgrad.compiled.signatures import Arguments, Signature, are_same, family_of
+from daskgrad.compiled.signatures import Arguments, Signature, are_same, family_of, signature_of
 from daskgrad.compiled.steps import Unrecordable
 from daskgrad.compiled.watch import Watch
 from daskgrad.compiled.ways import Recorded, Way, recorded
@@ -69,33 +69,40 @@ class Programs:
         if self._cold or self.impurity is not None:
             self._cold = max(self._cold - 1, 0)
             return trace(call, arrays)
+        if type(call.known) is Family:
+            return trace_at_rest(call, arrays, call.known)
         arguments, entry = Arguments(call), call.known
         if entry is None or entry.family.watch is not self.watch or self.watch.has_changed():
-            entry = self.entry(fun, arguments.signature)
+            entry = self.entry(fun, signature_of(arguments.layout))
         return trace(call, arrays) if entry is None else entry.trace(call, arrays, arguments)
 
     def entry(self, fun: Callable, signature: Signature | None) -> "Entry | None":
-        """The programs for a signature; those that were made before something changed to which
-        the function refers are dropped."""
+        """The programs for a signature."""
+        self.look_at(fun)
+        return self.known_entry(fun, signature)
+
+    def look_at(self, fun: Callable) -> None:
+        """Drops the programs that were made before something changed to which the function
+        refers."""
         if self.watch is None or self.watch.has_changed():
             self.watch, self._entries, self._families = Watch(pushed_function(fun)), {}, {}
             self._shortcuts, self._items = {}, {}
             self.impurity = None if self._is_vouched else impurity_of(pushed_function(fun))
-        return self.known_entry(fun, signature)
 
     def known_items(self, key: Hashable) -> "dict[Hashable, Entry]":
         """A place for the programs for the items of sums that have this in common."""
         return kept_or_made(self._items, key, dict, MOST_SUMS)
 
     def known_entry(
-        self, fun: Callable, signature: Signature | None, family: Family | None = None
+        self, fun: Callable, signature: Signature | None, family: Family | None = None, met: int = 0
     ) -> "Entry | None":
-        """The same where it is known that nothing has changed, and maybe the family."""
+        """The same where it is known that nothing has changed, and maybe the family; and how often
+        it was met before."""
         if signature is None or self.impurity is not None:
             return None
         entry = self._entries.get(signature.key)
         if entry is None and len(self._entries) < MOST_SIGNATURES:
-            entry = Entry(family or self._family(fun, signature), signature.asked)
+            entry = Entry(family or self.family(fun, signature), signature, met)
             self._entries[signature.key] = entry
         return entry
 
@@ -115,7 +122,8 @@ class Programs:
             len({way.program.forward.__code__ for each in served for way in each.ways}),
         )
 
-    def _family(self, fun: Callable, signature: Signature) -> Family:
+    def family(self, fun: Callable, signature: Signature) -> Family:
+        """What the calls have in common that differ from one of this signature in sizes alone."""
         key = family_of(signature.key)
         family = self._families.get(key)
         if family is None:
@@ -132,17 +140,26 @@ def pushed_function(fun: Any) -> Callable:
     return getattr(fun, "daskgrad_pushed", (fun,))[0]
 
 
+def trace_at_rest(call: TracedCall, arrays: Sequence[Any], family: Family) -> tuple[list[Any], Any]:
+    """By the tape, where that is all there is to be done."""
+    begin = time.perf_counter()
+    found = trace(call, arrays)
+    family.calls += 1
+    family.count_taped(time.perf_counter() - begin)
+    return found
+
+
 class Entry:
     """The programs of one function for one signature, which is one size of a family."""
 
-    def __init__(self, family: Family, asked: Sequence[int]):
+    def __init__(self, family: Family, signature: Signature, met: int = 0):
         self.family = family
-        self._asked = asked
+        self._signature = signature
         self.ways: list[Way] = []
         self.refusal = family.refusal
-        self._calls = 0  # on the tape
+        self._calls = met  # on the tape
         self._structure: int | None = None  # a hash of the last one that had no source
-        family.sizes += 1
+        family.sizes += not met
 
     @property
     def is_due(self) -> bool:
@@ -173,7 +190,8 @@ class Entry:
             self.family.calls += 1
             return self._trace(call, arrays, arguments)
         is_due, begin = self.is_due, time.perf_counter()
-        found, doubt, is_new = self.run(arguments.inputs()), "", False
+        inputs = arguments.inputs(self._signature) if self.ways else ()
+        found, doubt, is_new = self.run(inputs), "", False
         if found is None and self._may_adopt():
             found, doubt = self._adopt(call, arrays, arguments)
             is_new = True
@@ -222,10 +240,10 @@ class Entry:
     ) -> None:
         """Writes a program for the way that this call took, and compares it with the tape; tells
         why, if there is none."""
-        begin, inputs, learnt = time.perf_counter(), arguments.inputs(), None
+        begin, inputs, learnt = time.perf_counter(), arguments.inputs(self._signature), None
         try:
             with np.errstate(all="ignore"):
-                found = recorded(call.fun.fun, arguments.layout, arguments.known_signature)
+                found = recorded(call.fun.fun, arguments.layout, self._signature)
                 source = self.family.source(found.recording)
                 if source is None:
                     source = source_of(found.recording, self.family.name, found.order)
@@ -236,7 +254,7 @@ class Entry:
                 own, residuals = way.program.forward(*inputs)
                 pulled = way.program.pull_examples(residuals)
                 middle = time.perf_counter()
-                expected = pull_as_asked(tape, way.program.examples, self._asked)
+                expected = pull_as_asked(tape, way.program.examples, self._signature.asked)
                 self.family.count_compared(middle - ran, time.perf_counter() - middle)
         except Unrecordable as error:
             self._refuse(str(error))
@@ -279,12 +297,12 @@ class Entry:
         may be wrong with it."""
         begin, found, doubt = time.perf_counter(), None, ""
         try:
-            made = recorded(call.fun.fun, arguments.layout, arguments.known_signature)
+            made = recorded(call.fun.fun, arguments.layout, self._signature)
             source = self.family.source(made.recording)
             if source is None:
                 self._structure = hash(made.recording.structure)
             else:
-                found = self._run_new(made, source, arguments.inputs(), arrays)
+                found = self._run_new(made, source, arguments.inputs(self._signature), arrays)
         except Unrecordable as error:
             doubt = str(error)
         except Exception as error:
@@ -305,7 +323,7 @@ class Entry:
             own = time.perf_counter() - begin
             expected, tape = tape_of(made.recording, made.order)
             middle = time.perf_counter()
-            slopes = pull_as_asked(tape, way.program.examples, self._asked)
+            slopes = pull_as_asked(tape, way.program.examples, self._signature.asked)
             self.family.count_compared(own, time.perf_counter() - middle)
         if not (are_same(outputs, expected) and are_same(pulled, slopes)):
             raise Unrecordable("the program of another size differs from the model")
@@ -330,7 +348,7 @@ class Entry:
         middle = time.perf_counter()
         expected, other = trace(call, arrays)
         is_right = are_same(outputs, expected)
-        slopes = pull_as_asked(other, program.examples, self._asked)
+        slopes = pull_as_asked(other, program.examples, self._signature.asked)
         is_right = is_right and are_same(pulled, slopes)
         end = time.perf_counter()
         if not is_right:

@@ -31,12 +31,11 @@ class Arguments:
     """The arguments of a call, taken apart when they are asked for: of a call that is known, a
     program or the recorder asks."""
 
-    __slots__ = ("_call", "_layout", "_signature")
+    __slots__ = ("_call", "_layout")
 
     def __init__(self, call: TracedCall):
         self._call = call
         self._layout: Layout | None = None
-        self._signature: Signature | None = None
 
     @property
     def layout(self) -> Layout:
@@ -44,22 +43,9 @@ class Arguments:
             self._layout = self._call.layout()
         return self._layout
 
-    @property
-    def signature(self) -> Signature | None:
-        if self._signature is None:
-            self._signature = signature_of(self.layout)
-        return self._signature
-
-    @property
-    def known_signature(self) -> Signature:
-        """That of a call which has programs, or may have some."""
-        signature = self.signature
-        assert signature is not None
-        return signature
-
-    def inputs(self) -> list[Any]:
+    def inputs(self, signature: Signature) -> list[Any]:
         """Those of a program."""
-        return [self.layout.leaves[place] for place in self.known_signature.places]
+        return [self.layout.leaves[place] for place in signature.places]
 
 
 def signature_of(layout: Layout) -> Signature | None:
@@ -133,6 +119,13 @@ def kind_of_leaf(leaf: Any) -> tuple | None:
     if kind in STATIC:
         return CONSTANT, kind, leaf
     return (kind,) if issubclass(kind, NUMBERS) and kind is not np.void else None
+
+
+def sort_of_leaf(leaf: Any) -> tuple | None:
+    """The same, whatever its size."""
+    if type(leaf) is np.ndarray and leaf.dtype.kind in "fcbiu":
+        return leaf.ndim, leaf.dtype
+    return without_size(kind_of_leaf(leaf))
 
 
 def are_same(first: Sequence[Any], second: Sequence[Any]) -> bool:
