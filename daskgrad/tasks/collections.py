@@ -10,7 +10,12 @@ from typing import Any
 import dask
 import dask.local
 import dask.threaded
-from dask.base import DaskMethodsMixin, is_dask_collection, replace_name_in_key
+from dask.base import (
+    DaskMethodsMixin,
+    collections_to_expr,
+    is_dask_collection,
+    replace_name_in_key,
+)
 from dask.core import flatten
 from dask.delayed import single_key
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
@@ -139,3 +144,24 @@ class Result(Collection):
     def __init__(self, key: Key, graph: HighLevelGraph):
         self.key = key
         self._graph = graph
+
+
+class Results:
+    """Some keys of a graph, as one collection: of many, Dask would look at all for each of them."""
+
+    def __init__(self, keys: Sequence[Key], graph: HighLevelGraph):
+        self._keys = keys
+        self._graph = graph
+
+    def compute_by(self, scheduler: Callable, **options: Any) -> Sequence[Any]:
+        """The results of the keys, by one of Dask's schedulers, or one of the user's."""
+        return scheduler(collections_to_expr(self, optimize_graph=False), self._keys, **options)
+
+    def __dask_graph__(self) -> HighLevelGraph:
+        return self._graph
+
+    def __dask_keys__(self) -> Sequence[Key]:
+        return self._keys
+
+    def __dask_postcompute__(self) -> tuple[Callable, tuple]:
+        return list, ()

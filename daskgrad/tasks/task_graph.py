@@ -21,7 +21,7 @@ from daskgrad.models.finite import is_debugging
 from daskgrad.models.travel.policy import sent
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
-from daskgrad.tasks.collections import Collection, Result, what_stands_at
+from daskgrad.tasks.collections import Collection, Results, what_stands_at
 from daskgrad.tasks.held_data import tasks_elsewhere, tasks_here
 from daskgrad.tasks.keys import Names, Stage, is_of_pullbacks, task_label, watched_key
 from daskgrad.tasks.sending import named_if_unsendable
@@ -193,15 +193,17 @@ class TaskGraph:
     def compute(self, keys: Iterable[Key]) -> Sequence[Any]:
         """Runs all tasks where Dask would, and waits for the results of the keys."""
         keys = list(keys)
-        built = self.high_level_graph(keys)
-        results = [Result(key, built) for key in keys]
-        client = active_client()
-        if client is not None:
-            run = Supervised(client)
-            with named_if_unsendable(parts_sent(built)):
-                return dask.compute(*results, traverse=False, optimize_graph=False, scheduler=run)
-        with self._observed() as how, named_if_unsendable(parts_sent(built)):
-            return dask.compute(*results, traverse=False, optimize_graph=False, **how)
+        built, client = self.high_level_graph(keys), active_client()
+        with named_if_unsendable(parts_sent(built)):
+            if client is None:
+                return self._compute_here(keys, built)
+            return Results(keys, built).compute_by(Supervised(client))
+
+    def _compute_here(self, keys: list[Key], built: HighLevelGraph) -> Sequence[Any]:
+        """The results of the keys, by the scheduler that Dask would use without a cluster."""
+        scheduler = dask.base.get_scheduler() or dask.threaded.get
+        with self._observed() as how:
+            return Results(keys, built).compute_by(scheduler, **how)
 
     def persist(self) -> "TaskGraph":
         """Runs all tasks where Dask would; returns a graph that holds the results.
@@ -210,20 +212,17 @@ class TaskGraph:
         """
         data = self._data if self._where is Where.HERE else {}  # it is where it is needed
         keys = [key for key in (*self._tasks, *self._collections) if key not in data]
-        built = self.high_level_graph(keys)
-        wanted = [Result(key, built) for key in keys]
+        built, client = self.high_level_graph(keys), active_client()
         other = TaskGraph(self._where)
         other._tasks.update(data)
         other._constants = dict(self._constants)
         other._policy = self._policy
-        with self._observed() as how, named_if_unsendable(parts_sent(built)):
-            persisted = dask.persist(*wanted, traverse=False, optimize_graph=False, **how)
-        for result in persisted:
-            held = result.__dask_graph__()[result.key]
-            if isinstance(held, DataNode):
-                other._tasks[result.key] = held
+        with named_if_unsendable(parts_sent(built)):
+            if client is None:
+                results = map(DataNode, keys, self._compute_here(keys, built))
+                other._tasks.update(zip(keys, results, strict=True))
             else:
-                other._futures.append(held)
+                other._futures += Results(keys, built).compute_by(client.get, sync=False)
         return other
 
     @contextlib.contextmanager

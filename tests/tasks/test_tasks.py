@@ -622,3 +622,17 @@ def test_threads_that_make_more_names_than_are_remembered(monkeypatch, quick_swi
     monkeypatch.setattr(keys, "_named", {})
     in_threads(lambda thread, number: Names().key("value", "abcdefgh"[thread] + f"_{number}"))
     assert 0 < len(keys._named) <= 8 + 8
+
+
+@pytest.mark.parametrize("where", ["here", "kept"])
+def test_all_results_of_a_graph_are_one_collection(monkeypatch, where):
+    """Of n collections Dask would look at n results for each of them."""
+    handed = []
+    monkeypatch.setattr(dask.base, "unpack_collections", lambda *args, **_: handed.append(args))
+    xs = [X + n for n in range(20)]
+    tasks = TaskGraph(Where.HERE)
+    found = [tasks.add(("forward", n), np.sum, x).key for n, x in enumerate(xs)]
+    if where == "kept":
+        tasks = tasks.persist()
+    assert_array_equal(tasks.compute(found), list(map(np.sum, xs)))
+    assert handed == []
