@@ -39,7 +39,7 @@ class AtOnce(TaskGraph):
         super().__init__()
         self._graph = graph
         self._direct = direct
-        self._clock = Clock(seconds)
+        self._clock = Clock(seconds, len(graph.order))
         self._is_late = False
         graph.is_watched = False
 

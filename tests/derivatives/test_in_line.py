@@ -315,3 +315,19 @@ def test_runs_and_what_is_left_of_them_cover_every_block_once(count):
         assert covered == list(range(count if end else 0))
     for start, _, (level, index) in runs:
         assert start == index << level
+
+
+def test_a_pause_at_the_first_of_many_tasks_hands_nothing_over(monkeypatch):
+    """As an import or the garbage collector makes one; to hand 4,000 nodes over takes seconds."""
+    pauses = [0.05]
+
+    def model(x):
+        time.sleep(pauses.pop() if pauses else 0.0)
+        return np.sum(x**2)
+
+    monkeypatch.setattr(AtOnce, "_hand_over", None)
+    energy = dg.delayed(model)
+    with dask.config.set({"daskgrad.inline.seconds": 0.02}):
+        gradient = dg.grad(lambda x: dg.sum([energy(x) for _ in range(4_000)]))(X)
+    assert pauses == []
+    assert_allclose(gradient, 8_000.0 * X)
