@@ -12,6 +12,7 @@ import cloudpickle
 import dask
 import pytest
 from dask.callbacks import Callback
+from distributed import Client
 from numpy.testing import assert_array_equal
 from probes import functions_run, lines, write
 
@@ -505,14 +506,17 @@ def tall(x, log):
     return dg.delayed(counted_tall)(dg.delayed(counted)(x, log), log)
 
 
-GROUPS = len(task_groups(X.size))
+def groups():
+    return len(task_groups(X.size))
+
+
 DERIVATIVES = {
-    "tangent": (lambda fun: dg.jvp(fun, (X,), (X,)), all_kinds, 1),
-    "Hessian-vector product": (lambda fun: dg.hvp(fun, (X,), (X,)), all_kinds, 1),
-    "Jacobian": (lambda fun: dg.jacobian(fun, mode="reverse")(X), tall, 1),
-    "forward": (lambda fun: dg.jacobian(fun, mode="forward")(X), tall, GROUPS),
-    "auto": (lambda fun: dg.jacobian(fun)(X), tall, 1 + GROUPS),
-    "Hessian": (lambda fun: dg.hessian(fun)(X), all_kinds, X.size),
+    "tangent": (lambda fun: dg.jvp(fun, (X,), (X,)), all_kinds, lambda: 1),
+    "Hessian-vector product": (lambda fun: dg.hvp(fun, (X,), (X,)), all_kinds, lambda: 1),
+    "Jacobian": (lambda fun: dg.jacobian(fun, mode="reverse")(X), tall, lambda: 1),
+    "forward": (lambda fun: dg.jacobian(fun, mode="forward")(X), tall, groups),
+    "auto": (lambda fun: dg.jacobian(fun)(X), tall, lambda: 1 + groups()),
+    "Hessian": (lambda fun: dg.hessian(fun)(X), all_kinds, lambda: X.size),
 }
 
 
@@ -521,7 +525,7 @@ def test_how_often_each_model_runs_for_other_derivatives(derivative, log):
     compute, fun, times = DERIVATIVES[derivative]
     with dask.config.set(scheduler="sync"):
         compute(lambda x: fun(x, log))
-    assert runs(log) == times * {all_kinds: TAPES + SCALARS, tall: 2}[fun]
+        assert runs(log) == times() * {all_kinds: TAPES + SCALARS, tall: 2}[fun]
 
 
 def test_models_run_at_most_twice_with_processes(pool, log):
@@ -805,11 +809,12 @@ def test_how_many_calls_a_node_costs_in_line(graph):
     assert (least if sys.version_info < (3, 12) else 0.9 * least) < found <= most
 
 
-def test_how_many_calls_one_small_model_costs_in_line():
+def test_how_many_calls_one_small_model_costs_in_line(monkeypatch):
     """More than autograd's 165, half of which are for the model, by what is done once a call."""
+    monkeypatch.setattr(Client, "_instances", set())  # one of an earlier test may still be there
     derivative = dg.value_and_grad(energy)
     with dask.config.set({"daskgrad.inline.seconds": 60}):
-        assert calls_of(autograd.value_and_grad(plain_energy), X) < calls_of(derivative, X) <= 280
+        assert calls_of(autograd.value_and_grad(plain_energy), X) < calls_of(derivative, X) <= 275
 
 
 def test_how_many_calls_one_compiled_model_costs_in_line():
