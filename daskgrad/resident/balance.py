@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 UNEVEN = 1.1  # how many times the mean load the largest may be before blocks are moved
-WORTH = 0.001  # seconds of a call below which its balance does not matter
+WORTH = 5e-4  # seconds by which a call must become shorter: blocks take some time to move
 TOLERANCE = 0.03  # of a worker's share, by which a cut may miss it to be better aligned
 
 
@@ -55,7 +55,8 @@ def rebalancing(
     is fine enough, and one slow call would put two blocks where there was one.
     """
     now = loads(costs, holders, workers)
-    if max(now) <= max(UNEVEN * float(np.mean(now)), WORTH):
+    mean = float(np.mean(now))
+    if max(now) <= max(UNEVEN * mean, mean + WORTH):
         return None
     wanted = assign(costs, workers)
     return wanted if max(loads(costs, wanted, workers)) < max(now) else None

@@ -729,7 +729,8 @@ def test_requests_and_keys_do_not_grow_with_the_number_of_blocks_that_are_asked_
                 dg.grad(lambda x, s=shards: dg.map_sum(cube, s, x))(1.0)
             (plan,) = shards.holdings.plans.values()
             sent[count] = sum([len(tree.work) for tree in plan.trees])
-            assert len(held(client)) == len(shards.blocks) <= MOST_A_THREAD * 2
+            wait_until(lambda s=shards: len(held(client)) == len(s.blocks))  # if some have moved
+            assert len(shards.blocks) <= MOST_A_THREAD * 2
             assert len(shards) == count
     assert sent[4096] < sent[128] + 40
 
