@@ -26,6 +26,8 @@ from daskgrad.values.rows import Rows
 Rate = float | Callable[[int], float]
 State = dict[str, Any]  # arrays, also attached ones
 
+BLOCK = 2**18  # bytes of rows that are updated at a time: with what the rule makes, a cache's worth
+
 
 @dataclass(frozen=True)
 class Optimiser(abc.ABC):
@@ -146,11 +148,12 @@ class Optimiser(abc.ABC):
     def _step_of_rows(
         self, leaf: Leaf, rows: Rows, rate: float, slots: Sequence[np.ndarray], state: State
     ) -> None:
-        parts = [rows.gather(array) for array in slots]
-        step = self.rule(rows.values, rate, self._count_rows(leaf, rows, state), *parts)
-        for array, part in zip(slots, parts, strict=True):
-            rows.scatter(array, part)
-        rows.change(leaf.array, step, functools.partial(self.take, rate=rate))
+        for block in [rows] if rows.values.nbytes <= BLOCK else rows.blocks(BLOCK):
+            parts = [block.gather(array) for array in slots]
+            step = self.rule(block.values, rate, self._count_rows(leaf, block, state), *parts)
+            for array, part in zip(slots, parts, strict=True):
+                block.scatter(array, part)
+            block.change(leaf.array, step, functools.partial(self.take, rate=rate))
 
     def _count(self, leaf: Leaf, state: State) -> np.ndarray:
         """How many steps each entry of a parameter has taken, with this one."""

@@ -7,7 +7,7 @@ entry was added to zeros, so it is never -0.0, and x + 0.0 is x for all others.
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -123,6 +123,16 @@ class Rows:
         return loose_rows(
             self.shape, self.axes, self.indices.copy(), self.values.copy(), self.is_asked
         )
+
+    def blocks(self, nbytes: int) -> Iterator["Rows"]:
+        """The same rows in their order, a number of them at a time, whose values have so many bytes
+        (views, at least one row)."""
+        size = max(1, nbytes * len(self.indices) // max(1, self.values.nbytes))
+        for begin in range(0, len(self.indices), size):
+            part = slice(begin, begin + size)
+            yield loose_rows(
+                self.shape, self.axes, self.indices[part], self.values[part], self.is_asked
+            )
 
     # ---- as arrays
 

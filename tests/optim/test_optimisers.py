@@ -3,6 +3,7 @@ row's own; states that are saved and loaded.
 """
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -108,6 +109,38 @@ def test_long_columns_have_the_bits_of_rows(kind, dtype, monkeypatch):
     np.testing.assert_array_equal(found, expected.T)
     for key in state:
         np.testing.assert_array_equal(state[key], other[key].T)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("kind", ALL)
+def test_many_rows_are_updated_in_blocks_with_the_same_bits(kind, axis, monkeypatch):
+    many = gradients(len(CHOSEN), (6, 6))
+    taken = [some_rows(g, np.array(c, int), axis) for g, c in zip(many, CHOSEN, strict=True)]
+    expected, other = run(kind(rate=0.1), np.ones((6, 6)), taken)
+    sizes, rule = [], kind.rule
+
+    def noting(self, g, *rest):
+        sizes.append(len(g))
+        return rule(self, g, *rest)
+
+    monkeypatch.setattr("daskgrad.optim.optimiser.BLOCK", 2 * 6 * 8)
+    monkeypatch.setattr(kind, "rule", noting)
+    found, state = run(kind(rate=0.1), np.ones((6, 6)), taken)
+    assert sizes == [2, 1, 2, 2, 1, 0, 2]
+    np.testing.assert_array_equal(found, expected)
+    for key in state:
+        np.testing.assert_array_equal(state[key], other[key])
+
+
+def test_an_update_of_many_rows_makes_no_arrays_of_their_size():
+    w, opt = np.ones((4096, 1024)), Adam()
+    state, rows = opt.init(w), some_rows(w, np.arange(0, len(w), 2))
+    opt.update(w, rows, state)  # also makes room for counts
+    tracemalloc.start()
+    opt.update(w, rows, state)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < rows.values.nbytes / 4
 
 
 @pytest.mark.parametrize("kind", LIKE_DENSE)
