@@ -26,8 +26,8 @@ What it loses and gains, on two cores (AMD EPYC): after the same steps, 0.984 of
 the latter, and with neurons drawn at random it is 0.976 and 0.703. Of 200,000 labels 0.68 are right
 after half a minute, in steps of 10 ms; the dense network, at 604 ms a step, has 0.28 by then, and
 random neurons 0.29. All this compares all neurons for the test samples; if only those are compared
-that the tables find, it is 0.83 and 0.49. A step with 131,072 neurons takes 1.1 times as long as
-one with 16,384. With ten neurons, hashing costs more than it saves.
+that the tables find, it is 0.83 and 0.49. A step with 131,072 neurons takes 1.1 to 1.3 times as
+long as one with 16,384: a fifth more rows occur in it, and more of them change buckets. With ten neurons, hashing costs more than it saves.
 
     python examples/slide.py                 # some minutes
     python examples/slide.py --quick         # seconds: small problems
@@ -122,12 +122,13 @@ def make_tables(matrix: np.ndarray) -> Arrays:
     powers = np.zeros((BITS, TABLES), np.float32)  # signs times this are the codes of all tables
     for column in powers.T:
         column[generator.choice(BITS, bits, replace=False)] = 2 ** np.arange(bits)
+    quarters = np.kron(np.eye(BITS // 16), 2.0 ** np.arange(16)[:, np.newaxis])  # of words
     tables = {
         "planes": normal(generator, WIDTH, BITS),
-        "powers": powers,
+        "powers": np.concatenate((powers, quarters.astype(np.float32)), axis=1),
         "buckets": np.full((TABLES, 2**bits, CAPACITY), -1, np.int32),
         "places": generator.integers(CAPACITY, size=(neurons, TABLES), dtype=np.int32),
-        "signs": np.zeros((BITS // 32, neurons), np.uint32),
+        "signs": np.zeros((neurons, BITS // 64), np.uint64),
     }
     for rows in np.array_split(generator.permutation(neurons), neurons // 4096 + 1):
         rehash(tables, matrix, rows, labels=rows[:0])
@@ -135,17 +136,18 @@ def make_tables(matrix: np.ndarray) -> Arrays:
 
 
 def hashed(vectors: np.ndarray, tables: Arrays) -> Pair:
-    """The signs of each vector, in words of 32 bits, and the number of its bucket in each table."""
+    """The signs of each vector, in words of 64 bits, and the number of its bucket in each table."""
     signs = vectors @ tables["planes"] > 0
-    codes = signs.astype(np.float32) @ tables["powers"]
-    words = signs.reshape(len(signs), -1, 32) @ 2.0 ** np.arange(32)  # a float has 53 bits
-    return words.astype(np.uint32).T, codes.astype(np.int32)
+    sums = signs.astype(np.float32) @ tables["powers"]
+    quarters = sums[:, TABLES:].astype(np.uint64).reshape(len(sums), -1, 4)
+    words = np.sum(quarters << np.arange(0, 64, 16, dtype=np.uint64), axis=2)
+    return words, sums[:, :TABLES].astype(np.int32)
 
 
 def rehash(tables: Arrays, matrix: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> None:
     """Moves rows that changed to their new buckets. Labels push others out of their slots."""
     slots, places = tables["buckets"].reshape(-1), tables["places"]
-    tables["signs"][:, rows], codes = hashed(matrix[rows], tables)
+    tables["signs"][rows], codes = hashed(matrix[rows], tables)
     first = np.arange(TABLES, dtype=np.int32) * tables["buckets"].shape[1]
     before = places[rows]
     places[rows] = after = (first + codes) * CAPACITY + before % CAPACITY
@@ -153,9 +155,10 @@ def rehash(tables: Arrays, matrix: np.ndarray, rows: np.ndarray, labels: np.ndar
     moved = np.flatnonzero((before != after) | is_label[:, np.newaxis])
     mine, may_push = rows.astype(np.int32)[moved // TABLES], is_label[moved // TABLES]
     old, new = before.ravel()[moved], after.ravel()[moved]
-    slots[old[slots[old] == mine]] = -1  # others stand where they pushed this one out
-    enters = may_push | (slots[new] < 0)
-    slots[new[enters]] = mine[enters]
+    leaves = np.flatnonzero(slots.take(old) == mine)  # others stand where they pushed this one out
+    slots[old.take(leaves)] = -1
+    enters = np.flatnonzero(may_push | (slots.take(new) < 0))
+    slots[new.take(enters)] = mine.take(enters)
 
 
 def nearest(h: np.ndarray, labels: np.ndarray, tables: Arrays, count: int) -> Pair:
@@ -163,9 +166,10 @@ def nearest(h: np.ndarray, labels: np.ndarray, tables: Arrays, count: int) -> Pa
     words, codes = hashed(h, tables)
     found = tables["buckets"][np.arange(TABLES), codes].reshape(len(h), -1)
     found = with_labels(found, labels)
+    others = np.take(tables["signs"], found, axis=0)
     distances = np.zeros(found.shape, np.uint8)
-    for own, word in zip(words, tables["signs"], strict=True):
-        distances = distances + np.bitwise_count(np.take(word, found) ^ own[:, np.newaxis])
+    for word in range(BITS // 64):
+        distances = distances + np.bitwise_count(others[:, :, word] ^ words[:, word, np.newaxis])
     return first_of(found, distances, labels, count)
 
 
@@ -361,7 +365,7 @@ def require_same_tables(network: Network) -> None:
     taken = np.flatnonzero(slots >= 0)
     places = tables["places"][slots[taken], taken // (slots.size // TABLES)]
     words = hashed(network.params["output"], tables)[0]
-    wrong = np.mean(np.bitwise_count(words ^ tables["signs"])) / 32
+    wrong = np.mean(np.bitwise_count(words ^ tables["signs"])) / 64
     if not np.array_equal(places, taken) or wrong > 1e-5:
         sys.exit("the tables are not those of the rows")
 
