@@ -27,7 +27,8 @@ the latter, and with neurons drawn at random it is 0.976 and 0.703. Of 200,000 l
 after half a minute, in steps of 10 ms; the dense network, at 604 ms a step, has 0.28 by then, and
 random neurons 0.29. All this compares all neurons for the test samples; if only those are compared
 that the tables find, it is 0.83 and 0.49. A step with 131,072 neurons takes 1.1 to 1.3 times as
-long as one with 16,384: a fifth more rows occur in it, and more of them change buckets. With ten neurons, hashing costs more than it saves.
+long as one with 16,384: a fifth more rows occur in it, and more of them change buckets. With ten
+neurons, hashing costs more than it saves.
 
     python examples/slide.py                 # some minutes
     python examples/slide.py --quick         # seconds: small problems
