@@ -9,6 +9,7 @@ import optree
 from daskgrad.graph.variables import Variable, borrow_variable
 from daskgrad.values.cotangents import is_differentiable
 from daskgrad.values.descriptions import argument_name, describe, function_name
+from daskgrad.values.elsewhere import Elsewhere
 
 Sparse = bool | str | Iterable[str]
 Asked = bool | tuple[str, ...]  # the same, as it is used
@@ -41,7 +42,8 @@ def ask_for_rows(variables: Sequence[Variable], sparse: Asked, name: str) -> Non
         asked = []
         for number, (leaf, names) in enumerate(leaves_with_names(variable)):
             found = {path for path in wanted if any(is_within(each, path) for each in names)}
-            if isinstance(leaf, np.ndarray) and leaf.ndim and is_differentiable(leaf):
+            is_array = isinstance(leaf, np.ndarray | Elsewhere) and leaf.ndim
+            if is_array and is_differentiable(leaf):
                 unused -= found
                 if sparse is True or found:
                     asked.append(number)

@@ -30,6 +30,10 @@ class Attached(Elsewhere):
         found = self.attachment.collect().get(self.name)
         return np.zeros(self.shape, self.dtype) if found is None else found.copy()
 
+    def rows(self, indices: np.ndarray) -> np.ndarray:
+        found = self.attachment.rows(self.name, indices)
+        return np.zeros((len(indices), *self.shape[1:]), self.dtype) if found is None else found
+
     def gradient_of(self, cotangent: np.ndarray) -> "AttachedGradient":
         return AttachedGradient(self, cotangent)
 

@@ -128,6 +128,12 @@ class Attachment(Readable):
                 self._forget_holders(lambda _: True)
             return self._arrays
 
+    def rows(self, name: str, indices: np.ndarray) -> np.ndarray | None:
+        """Some rows of an array in its latest version; None if nobody has filled it."""
+        with self._lock:
+            found = self.collect().get(name)
+            return None if found is None else found[indices]
+
     @contextmanager
     def rewriting(self) -> Iterator[Arrays]:
         """The arrays, to be changed here; the workers get them again."""

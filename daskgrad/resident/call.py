@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 import dask
+import numpy as np
 from distributed.core import clean_exception
 
 from daskgrad.models.captured import Captured
@@ -22,11 +23,13 @@ from daskgrad.resident.worker_plugin import call_worker
 from daskgrad.resident.worker_replicas import Version, frame_versions
 from daskgrad.resident.worker_sums import (
     CannotFinish,
+    ItemCotangents,
     Result,
     merge_item_cotangents,
     merge_subtrees,
+    own_numbers,
 )
-from daskgrad.sums.item_cotangents import with_item_cotangents
+from daskgrad.sums.item_cotangents import join, with_item_cotangents
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.settings import limit, limit_named
 from daskgrad.tasks.waiting import (
@@ -37,6 +40,7 @@ from daskgrad.tasks.waiting import (
     seceded,
     without_locals,
 )
+from daskgrad.values.cotangents import Leaves
 
 ATTEMPTS = 20  # of one call
 numbers = itertools.count()
@@ -134,7 +138,10 @@ class Call:
             sums = [result.sums[number] for result in results]
             summed = merge_subtrees(sums, each.leaves, each.summand.summation).rounded()
             items = merge_item_cotangents(results, number)
-            totals.append(with_item_cotangents(summed, [items[block] for block in sorted(items)]))
+            blocks = [items[first] for first in sorted(items)]
+            if each.sample is not None and items:
+                blocks = [of_all_drawn(each, items, len(each.sample))]
+            totals.append(with_item_cotangents(summed, blocks))
         self._take_times({a: s for result in results for a, s in result.seconds.items()})
         attempt = self._attempt
         return self._attached.with_gradients(totals, attempt.name, attempt.request.summands)
@@ -251,6 +258,19 @@ class Attempt:
             for address in self.plan.addresses
         ]
         await asyncio.gather(*calls, return_exceptions=True)
+
+
+def of_all_drawn(each: SpreadSum, items: ItemCotangents, count: int) -> tuple[Leaves, ...]:
+    """The cotangents of so many drawn items, field by field, which workers cut into pieces of their
+    own."""
+    firsts = sorted(items)
+    sizes = np.diff([*firsts, count]).tolist()
+    return tuple(
+        [
+            join([items[first][n] for first in firsts], each.is_array(field), sizes)
+            for n, field in enumerate(own_numbers(each.summand))
+        ]
+    )
 
 
 def reraise(reply: dict[str, Any]) -> NoReturn:

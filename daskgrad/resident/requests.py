@@ -4,6 +4,8 @@ import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from daskgrad.models.model import Model, SentFunction
 from daskgrad.resident.messages import (
     LARGE,
@@ -18,6 +20,7 @@ from daskgrad.resident.replicas import with_stand_ins
 from daskgrad.resident.routes import LARGE_POINT, Work, addresses, routes
 from daskgrad.resident.samples import Sample
 from daskgrad.resident.spread import NOTHING_ASKED, Asked, Run, Spread
+from daskgrad.resident.worker_sums import place_in_sent
 from daskgrad.sums.block_tasks import Summand
 from daskgrad.tasks.sending import named_if_unsendable
 from daskgrad.values import cotangents
@@ -53,6 +56,11 @@ class SpreadSum(NamedTuple):
     def is_active(self, number: int) -> bool:
         """Whether an input of a term is differentiated."""
         return any([number == each.number for each in self.summand.active])
+
+    def is_array(self, number: int) -> bool:
+        """Whether a field beside the placed one is an array, and not a list."""
+        place = place_in_sent(self.summand, number)
+        return place is not None and isinstance(self.sent[place], np.ndarray)
 
     def field(self, place: int) -> int:
         """The number of the field of an item that is at a place in ``sent``."""

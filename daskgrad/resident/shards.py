@@ -124,8 +124,18 @@ class Shards(Placed):
 
         The same seed draws the same items wherever they are, and the bits of ``map_sum`` depend
         on these alone. Functions of ``reduce_sum`` get, of each slice that items were drawn from,
-        those. A zip with a sample goes item by item over the sample; with variables in it, it is a
-        task graph. To have parameters of an item's own in a model, place its index with it.
+        those.
+
+        A zip with a sample goes item by item over the sample. Of an array that has a row for each
+        of the placed items it takes the rows of those that were drawn: parameters of the items'
+        own, whose gradient is zero elsewhere, or ``Rows`` where it is asked for as such::
+
+            step = dg.value_and_grad(
+                lambda z, batch: dg.map_sum(model, dg.zip(z, batch)), sparse="z"
+            )
+
+        These rows and their gradients travel, also those of an attached array, which is brought to
+        this process once, and stays until a sum over all items uses it.
 
         Parameters
         ----------

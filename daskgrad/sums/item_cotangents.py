@@ -20,7 +20,7 @@ from daskgrad.values import cotangents
 from daskgrad.values.carriers import carrier
 from daskgrad.values.cotangents import Cotangent, Leaves, Seed
 from daskgrad.values.elsewhere import CotangentElsewhere
-from daskgrad.values.rows import dense_leaf
+from daskgrad.values.rows import Rows, dense_leaf, final_leaf
 from daskgrad.values.summation import Add, PairwiseSum, sum_of_rows
 
 Widths = tuple[int, ...]  # how many leaves each differentiated field of an item has
@@ -161,6 +161,15 @@ def concatenate_items(
 ) -> Cotangent:
     """The cotangents of all items of a sum, from those of its blocks."""
     return Cotangent(join([block.leaves for block in blocks], are_rows, sizes))
+
+
+def place_items(
+    cotangent: Cotangent, shape: tuple[int, ...], indices: Any, asked: bool
+) -> Cotangent:
+    """The cotangent of an array of which some rows were items, from theirs."""
+    (leaf,) = cotangent.leaves
+    rows = None if leaf is None else final_leaf(Rows(shape, (0,), indices, leaf, asked))
+    return Cotangent((rows,))
 
 
 def scale_items(leaves: Leaves, factor: Any) -> Leaves:

@@ -11,8 +11,7 @@ from daskgrad.models.model import Model, identity
 from daskgrad.models.tracing import Active
 from daskgrad.sums.block_tasks import Summand, evaluate_block
 from daskgrad.sums.node_sum import AddedNode, build_sum
-from daskgrad.sums.placed import Drawn
-from daskgrad.sums.sources import Source, as_source
+from daskgrad.sums.sources import Source
 from daskgrad.sums.zipping import Items, ZippedBlock
 from daskgrad.tasks.keys import Stage
 from daskgrad.tasks.task_graph import TaskGraph
@@ -104,14 +103,9 @@ class ReductionNode(AddedNode):
         return not self.items.is_counted
 
     def is_on(self, client: Any) -> bool:
-        """Whether one field of its items is on the cluster of a client, and the others are here.
-
-        Items that were drawn are not cut into blocks, as the cotangents of others beside them are.
-        """
+        """Whether one field of its items is on the cluster of a client, and the others are here."""
         placed, others = self.items.placed, self.items.beside_placed
         is_there = len(placed) == 1 and placed[0].is_on(client)
-        if is_there and self.own and isinstance(placed[0], Drawn):
-            return False
         return is_there and all([source.is_here for source in others])
 
     def is_sent(self, client: Any) -> bool:
@@ -217,6 +211,6 @@ def dual_sources(node: ReductionNode, tangents: Tangents) -> tuple[list[Source],
     for number, source in enumerate(node.items.sources):
         sources.append(source)
         of = tangents.of_variable(node.items.variable(number)) if number in active else ()
-        sources.extend([as_source(each, "a tangent of the items", False) for each in of])
+        sources.extend(map(source.like, of))
         duals.append(Dual(None, (None,) * len(of)) if of else None)
     return sources, duals

@@ -15,11 +15,13 @@ from daskgrad.sums.item_cotangents import (
     concatenate_items,
     item_cotangents_in,
     item_cotangents_of,
+    place_items,
     pull_back_items,
     without_items,
 )
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.node_sum import build_sum, build_sum_with_fingerprints, waits_for_value
+from daskgrad.sums.sources import ChosenSource
 from daskgrad.sums.zipping import ZippedBlock
 from daskgrad.tasks.task_graph import TaskGraph
 
@@ -51,7 +53,7 @@ class FusedBlocks(NamedTuple):
         for number, field in enumerate(node.active_fields(backward.graph)):
             items = (self.item_cotangents[number], node.items.sizes, node.items.are_rows(field))
             joined = node.build_task(tasks, "backward", pull_back_items, *items, *args)
-            backward.send(node.items.variable(field), Contribution(joined))
+            send_items(node, backward, field, joined)
 
 
 class KeptBlocks(NamedTuple):
@@ -84,7 +86,7 @@ class KeptBlocks(NamedTuple):
             pulled_items = pick_each(node, tasks, pulled, number, count)
             items = (pulled_items, node.items.sizes, node.items.are_rows(field))
             joined = node.build_task(tasks, "cotangent", concatenate_items, *items)
-            backward.send(node.items.variable(field), Contribution(joined))
+            send_items(node, backward, field, joined)
 
     def _pull_back(self, backward: Backward, arrived: Contribution) -> list[Any]:
         node, tasks = self.node, backward.tasks
@@ -173,6 +175,15 @@ def build_captures(
     blocks: Sequence[ZippedBlock],
 ) -> list[Any]:
     return node.build_blocks(tasks, "forward", capture_block, summand, inputs, blocks)
+
+
+def send_items(node: ReductionNode, backward: Backward, field: int, joined: Any) -> None:
+    """Sends the cotangents of all items to the variable that they are of."""
+    variable, source = node.items.variable(field), node.items.sources[field]
+    if isinstance(source, ChosenSource):
+        where = source.shape, source.indices, bool(variable.asked)
+        joined = node.build_task(backward.tasks, "cotangent", place_items, joined, *where)
+    backward.send(variable, Contribution(joined))
 
 
 def pick_each(

@@ -234,7 +234,8 @@ def require_summation(summation: Any) -> None:
 
 def count_of(items: Any) -> Any:
     """How many items a sum has run over; of a bag what Dask will count."""
-    items = side_by_side(items)[0]
+    collections = side_by_side(items)
+    items = next((each for each in collections if isinstance(each, Drawn)), collections[0])
     if hasattr(type(items), "foldby"):
         return read_once(items).count().to_delayed(optimize_graph=False)
     return len(items.primal if isinstance(items, Variable) else items)

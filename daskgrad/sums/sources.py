@@ -59,6 +59,10 @@ class Source:
         """For each block its items or a reference to them; those used twice get a key."""
         return [tasks.constant(block, name) for block in blocks] if used_twice else blocks
 
+    def like(self, variable: Variable) -> "Source":
+        """The items of another variable, as these are of theirs."""
+        return as_source(variable, "a tangent of the items", slices=False)
+
     def one_by_one(self) -> list[Any]:
         """The items of a sum that is recorded as one node an item."""
         if self.kind is not None:
@@ -130,6 +134,22 @@ class DrawnSource(PlacedSource):
 
     def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
         return Source.data(self, tasks, blocks, name, used_twice)
+
+
+class ChosenSource(Source):
+    """Rows of an array that has one for each placed item: those of the items that were drawn."""
+
+    kind = "an array beside what was drawn from placed items"
+
+    def __init__(self, array: np.ndarray | Elsewhere | Variable, indices: np.ndarray):
+        variable = array if isinstance(array, Variable) else None
+        whole = variable.primal if variable is not None else array
+        rows = whole.rows(indices) if isinstance(whole, Elsewhere) else whole[indices]
+        super().__init__(rows, variable)
+        self.shape, self.indices = whole.shape, indices
+
+    def like(self, variable: Variable) -> "ChosenSource":
+        return ChosenSource(variable, self.indices)
 
 
 class ComputedSource(Source):
@@ -232,6 +252,13 @@ def as_source(items: Any, argument: str, slices: bool) -> Source:
     if are_plain or not any(map(holds_node, items)):
         return Source(items)
     return NodeSource(items) if any(map(needs_node, items)) else ComputedSource(items)
+
+
+def has_row_for_each(collection: Any, drawn: Drawn) -> bool:
+    """Whether this is an array with a row for each of the items that were drawn from."""
+    array = collection.primal if isinstance(collection, Variable) else collection
+    is_array = isinstance(array, np.ndarray | Elsewhere) and array.ndim > 0
+    return is_array and len(array) == drawn.population
 
 
 def require_sequence(items: Any, argument: str) -> None:

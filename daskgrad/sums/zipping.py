@@ -17,7 +17,14 @@ from daskgrad.models.model import inside_model
 from daskgrad.sums.block_tasks import First
 from daskgrad.sums.cutting import Grainsize, aligned_grainsize, as_items, slice_size
 from daskgrad.sums.placed import Drawn, Placed
-from daskgrad.sums.sources import NodeSource, PlacedSource, Source, as_source
+from daskgrad.sums.sources import (
+    ChosenSource,
+    NodeSource,
+    PlacedSource,
+    Source,
+    as_source,
+    has_row_for_each,
+)
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.elsewhere import Elsewhere
 from daskgrad.values.tuples import as_slice
@@ -49,8 +56,10 @@ def zip(*collections: Any) -> Zip:
         zipped only with each other, if they have the same number of partitions.
 
     Beside placed items, what is in this process travels with every evaluation, or once where it is
-    large and stays the same. With several placed collections the sum is a task graph: place what
-    is side by side together, ``dg.place(dg.zip(a, b))``; an item of that is a tuple.
+    large and stays the same. Beside a sample of placed items (``Shards.sample``), of an array with
+    a row for each of these, the rows of those are taken that were drawn. With several placed
+    collections the sum is a task graph: place what is side by side together, ``dg.place(dg.zip(a,
+    b))``; an item of that is a tuple.
 
     Raises
     ------
@@ -165,7 +174,14 @@ def side_by_side(items: Any) -> tuple:
 
 
 def as_sources(items: Any, argument: str, slices: bool) -> list[Source]:
-    return [as_source(collection, argument, slices) for collection in side_by_side(items)]
+    collections = side_by_side(items)
+    drawn = next((each for each in collections if isinstance(each, Drawn)), None)
+    return [
+        ChosenSource(each, drawn.indices)
+        if drawn is not None and has_row_for_each(each, drawn)
+        else as_source(each, argument, slices)
+        for each in collections
+    ]
 
 
 def cut_alike(sources: Sequence[Source], grainsize: Grainsize, slices: bool) -> Items:

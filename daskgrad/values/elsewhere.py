@@ -19,6 +19,10 @@ class Elsewhere:
         """The array as it is now, in memory of its own."""
         raise NotImplementedError
 
+    def rows(self, indices: np.ndarray) -> np.ndarray:
+        """Some of its rows as they are now, in memory of their own."""
+        return self.fetch()[indices]
+
     def gradient_of(self, cotangent: np.ndarray) -> Any:
         """What users get as the gradient where the cotangent is in this process."""
         return cotangent

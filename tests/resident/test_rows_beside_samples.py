@@ -1,0 +1,267 @@
+"""Parameters of the items' own beside a sample: the rows of those that were drawn."""
+
+import autograd
+import autograd.numpy as np
+import numpy
+import pytest
+from clusters import come_and_go, tasks_run
+from numpy.testing import assert_allclose, assert_array_equal
+
+import daskgrad as dg
+from daskgrad.resident import requests
+from daskgrad.resident.attachment import Attachment
+
+pytestmark = [
+    pytest.mark.timeout(180),
+    pytest.mark.filterwarnings("ignore:.*lost.*:UserWarning"),
+]
+
+COUNT, DRAWN = 300, 40
+NUMBERS = numpy.random.default_rng(0)
+ITEMS = NUMBERS.normal(size=(COUNT, 4))
+Z = NUMBERS.normal(size=(COUNT, 3))
+X = numpy.linspace(-1.0, 2.0, 4)
+
+
+def term(pair, x):
+    z, row = pair
+    return np.sum(np.sin(row * x)) * np.sum(z**2) + np.sum(z[:1] * x)
+
+
+def slice_term(pair, x):
+    z, rows = pair
+    return np.sum(np.sin(rows * x) * np.sum(z**2, axis=1)[:, None])
+
+
+SUMS = {
+    "map_sum": lambda zipped, x: dg.map_sum(term, zipped, x),
+    "map_mean": lambda zipped, x: dg.map_mean(term, zipped, x),
+    "reduce_sum": lambda zipped, x: dg.reduce_sum(slice_term, zipped, x),
+    "compensated": lambda zipped, x: dg.map_sum(term, zipped, x, summation="compensated"),
+}
+WAYS = [(name, sparse) for name in SUMS for sparse in (False, "z")]
+
+
+def evaluate(shards, z, name, sparse=False, count=DRAWN):
+    batch = shards.sample(count, (count, 1))
+    step = dg.value_and_grad(
+        lambda x, z: SUMS[name](dg.zip(z, batch), x), argnums=(0, 1), sparse=sparse
+    )
+    return step(X, z)
+
+
+def assert_same(found, wanted):
+    assert found[0] == wanted[0]
+    assert_array_equal(found[1][0], wanted[1][0])
+    assert isinstance(found[1][1], dg.Rows) == isinstance(wanted[1][1], dg.Rows)
+    assert_array_equal(as_array(found[1][1]), as_array(wanted[1][1]))
+
+
+def as_array(gradient):
+    return gradient.to_dense() if isinstance(gradient, dg.Rows) else numpy.asarray(gradient)
+
+
+@pytest.fixture(scope="module")
+def without_cluster():
+    """The same of arrays, before a cluster is there."""
+    shards = dg.place(ITEMS, 16)
+    return {
+        (name, sparse, count): evaluate(shards, Z, name, sparse, count)
+        for name, sparse in WAYS
+        for count in (1, DRAWN, COUNT)
+    }
+
+
+@pytest.mark.parametrize("name", ["map_sum", "reduce_sum"])
+def test_they_are_the_rows_of_the_items_that_were_drawn(name):
+    shards = dg.place(ITEMS)
+    indices = shards.sample(DRAWN, (DRAWN, 1)).indices
+
+    def by_hand(x, z):
+        return sum([term((z[n], ITEMS[n]), x) for n in indices]) * COUNT / DRAWN
+
+    def by_slices(x, z):
+        return slice_term((z[indices], ITEMS[indices]), x) * COUNT / DRAWN
+
+    wanted = by_hand if name == "map_sum" else by_slices
+    value, (of_x, of_z) = evaluate(shards, Z, name)
+    assert_allclose(value, wanted(X, Z))
+    assert_allclose(of_x, autograd.grad(wanted, 0)(X, Z))
+    assert_allclose(of_z, autograd.grad(wanted, 1)(X, Z))
+    rows = evaluate(shards, Z, name, "z")[1][1]
+    assert_array_equal(rows.indices, indices)
+    assert_array_equal(rows.to_dense(), of_z)
+
+
+@pytest.mark.parametrize("of", ["an array", "an attached array"])
+@pytest.mark.parametrize(("name", "sparse"), WAYS)
+def test_bits_are_those_without_a_cluster(name, sparse, of, without_cluster, client):
+    before = tasks_run(client)
+    with dg.place(ITEMS, 16) as shards:
+        z = Z if of == "an array" else shards.attach(Z)
+        for count in (1, DRAWN, COUNT):
+            found = evaluate(shards, z, name, sparse, count)
+            assert_same(found, without_cluster[name, sparse, count])
+    assert tasks_run(client) == before
+
+
+def test_without_a_cluster_attached_arrays_are_as_others(without_cluster):
+    shards = dg.place(ITEMS, 16)
+    for name, sparse in WAYS:
+        found = evaluate(shards, shards.attach(Z), name, sparse)
+        assert_same(found, without_cluster[name, sparse, DRAWN])
+
+
+def test_a_constant_array_may_stand_there(client):
+    with dg.place(ITEMS, 16) as shards:
+        batch = shards.sample(DRAWN, 1)
+        own = dg.zip(Z[batch.indices], batch)
+        wanted = dg.value_and_grad(lambda x: dg.map_sum(term, own, x))(X)
+        for z in (Z, shards.attach(Z)):
+            found = dg.value_and_grad(lambda x, z=z: dg.map_sum(term, dg.zip(z, batch), x))(X)
+            assert found[0] == wanted[0]
+            assert_array_equal(found[1], wanted[1])
+
+
+def unused_in_some(pair, x):
+    """No cotangent of z where the item begins with a positive number."""
+    z, row = pair
+    return np.sum(row * x) if row[0] > 0 else np.sum(row * x * z[0])
+
+
+def test_items_that_use_no_row_have_zeros(client):
+    def gradients(shards, sparse):
+        batch = shards.sample(DRAWN, 2)
+
+        def loss(z):
+            return dg.map_sum(unused_in_some, dg.zip(z, batch), X)
+
+        return dg.grad(loss, sparse=sparse)(Z), batch.indices
+
+    wanted = [gradients(dg.place(ITEMS, 16), sparse) for sparse in (False, True)]
+    with dg.place(ITEMS, 16) as shards:
+        found = [gradients(shards, sparse) for sparse in (False, True)]
+    for (here, _), (there, _) in zip(wanted, found, strict=True):
+        assert_array_equal(as_array(here), as_array(there))
+    rows, indices = found[1]
+    assert_array_equal(rows.indices, indices)
+    assert numpy.any(ITEMS[indices, 0] > 0)
+
+
+@pytest.mark.filterwarnings("ignore:.*does not depend on 'z'.*:UserWarning")
+def test_a_row_that_nobody_uses_has_no_gradient(client):
+    with dg.place(ITEMS, 16) as shards:
+
+        def loss(z):
+            pairs = dg.zip(z, shards.sample(DRAWN, 2))
+            return dg.map_sum(lambda pair, x: np.sum(pair[1] * x), pairs, X)
+
+        assert not numpy.any(dg.grad(loss)(Z))
+        assert not len(dg.grad(loss, sparse=True)(Z).indices)
+
+
+def test_other_derivatives_are_those_of_the_rows(client):
+    with dg.place(ITEMS, 16) as shards:
+        batch = shards.sample(DRAWN, 5)
+        rows = batch.indices
+
+        def over(x, z):
+            return dg.map_sum(term, dg.zip(z, batch), x)
+
+        def plain(x, z):
+            return dg.map_sum(term, dg.zip(z, ITEMS[rows]), x)
+
+        factor = COUNT / DRAWN
+        directions = X + 1.0, numpy.cos(Z)
+        found = dg.jvp(over, (X, Z), directions)
+        wanted = dg.jvp(plain, (X, Z[rows]), (directions[0], directions[1][rows]))
+        assert_allclose(found, numpy.array(wanted) * factor)
+        _, found = dg.hvp(over, (X, Z), directions)
+        _, wanted = dg.hvp(plain, (X, Z[rows]), (directions[0], directions[1][rows]))
+        assert_allclose(found[0], wanted[0] * factor)
+        assert_allclose(found[1][rows], wanted[1] * factor)
+        assert numpy.count_nonzero(numpy.any(found[1], axis=1)) == DRAWN
+        _, pullback = dg.vjp(over, X, Z)
+        assert_allclose(pullback(1.0)[1], dg.grad(over, argnums=1)(X, Z))
+
+
+def learn(shards, z, steps=8, every=4, between=lambda step: None):
+    """Mini-batches, and now and then all items; the values, the array and its optimiser's state."""
+    params, optimiser = {"x": X.copy(), "z": z}, dg.optim.Adam(1e-2)
+    state, values = optimiser.init(params), []
+    some = dg.value_and_grad(
+        lambda x, z, batch: dg.map_sum(term, dg.zip(z, batch), x), argnums=(0, 1), sparse="z"
+    )
+    every_one = dg.value_and_grad(lambda x, z: dg.map_sum(term, dg.zip(z, shards), x), (0, 1))
+    for step in range(steps):
+        between(step)
+        if step % every == every - 1:
+            value, gradients = every_one(*params.values())
+        else:
+            value, gradients = some(*params.values(), shards.sample(DRAWN, (1, step)))
+        optimiser.update(params, dict(zip(params, gradients, strict=True)), state)
+        values.append(value)
+    return values, {**params, **state}
+
+
+def assert_learned(found, wanted):
+    assert found[0] == wanted[0]
+    assert found[1].keys() == wanted[1].keys()
+    for name, array in wanted[1].items():
+        assert_array_equal(numpy.asarray(found[1][name]), array)
+
+
+def test_they_learn_with_the_bits_of_arrays(client):
+    wanted = learn(dg.place(ITEMS, 16), Z.copy())
+    with dg.place(ITEMS, 16) as shards:
+        assert_learned(learn(shards, shards.attach(Z)), wanted)
+        assert_learned(learn(shards, Z.copy()), wanted)
+
+
+def test_workers_may_be_killed_meanwhile(frail):
+    wanted = learn(dg.place(ITEMS, 16), Z.copy(), 9)
+    with dg.place(ITEMS, 16) as shards:
+        found = learn(shards, shards.attach(Z), 9, between=come_and_go(frail, shards))
+        assert_learned(found, wanted)
+
+
+@pytest.mark.parametrize("sparse", [False, "z"])
+def test_samples_and_all_items_in_one_call(sparse, client):
+    def gradients(shards, z):
+        def loss(x, z):
+            batches = [shards.sample(20, 1), shards.sample(50, 2), shards]
+            one, two, whole = [dg.map_sum(term, dg.zip(z, batch), x) for batch in batches]
+            return one + 2.0 * two + whole
+
+        return dg.value_and_grad(loss, (0, 1), sparse=sparse)(X, z)
+
+    wanted = gradients(dg.place(ITEMS, 16), Z)
+    with dg.place(ITEMS, 16) as shards:
+        for z in (Z, shards.attach(Z)):
+            assert_same(gradients(shards, z), wanted)
+
+
+def test_only_the_rows_of_the_sample_travel(client, monkeypatch):
+    sent, gathered = [], []
+    pack_rows, gather = requests.pack_rows, Attachment._gather
+
+    def measured(sums):
+        found = pack_rows(sums)
+        sent.append(sum([memoryview(f).nbytes for frames in found.values() for f in frames]))
+        return found
+
+    monkeypatch.setattr(requests, "pack_rows", measured)
+    monkeypatch.setattr(Attachment, "_gather", lambda self: gathered.append(1) or gather(self))
+    wide = numpy.ones((COUNT, 1000))
+    with dg.place(ITEMS, 16) as shards:
+        learn(shards, shards.attach(wide), steps=4, every=9)
+    assert not gathered  # it was here already
+    assert len(sent) == 4
+    assert max(sent) < 2 * DRAWN * wide[0].nbytes
+
+
+def test_lengths_that_are_neither_are_refused():
+    shards = dg.place(ITEMS)
+    for other in (Z[:7], dg.variable(Z[: COUNT - 1]), Z.tolist()):
+        with pytest.raises(ValueError, match="the same length; found lengths"):
+            dg.zip(other, shards.sample(DRAWN, 1))
