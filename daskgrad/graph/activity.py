@@ -36,10 +36,14 @@ class Graph:
             reached = order([output, *self.extras], is_leaf=self._is_there)
         self.order = reached
         self.scalars = self._scalars() if output_is_scalar else set()
+        self._told: dict[tuple[Active, ...], tuple[Active, ...]] = {}
 
     def active_inputs(self, node: Node) -> tuple[Active, ...]:
-        """Which inputs are differentiated, and which of them are watched: all but variables."""
-        return tuple(
+        """Which inputs are differentiated, and which of them are watched: all but variables.
+
+        Of all nodes of which the same is to be told it is one object.
+        """
+        found = tuple(
             [
                 Active(number, False, source.asked)
                 if isinstance(source, Variable)
@@ -48,6 +52,7 @@ class Graph:
                 if source in self.active
             ]
         )
+        return self._told.setdefault(found, found)
 
     @property
     def is_one_call(self) -> bool:

@@ -37,11 +37,12 @@ class Node(Collection, ArrayOperators):
 
     ``key_name`` is what its tasks' keys call it, by which Dask's dashboard groups them. ``stage``:
     the first word of the keys of the tasks that compute its value. ``is_stopped``: derivatives do
-    not go through it to what it takes in.
+    not go through it to what it takes in. ``model``: what it calls, or None.
     """
 
     stage: Stage = "value"
     is_stopped = False
+    model: Any = None
 
     def __init__(self, name: str, inputs: Sequence["Node"], key_name: str | None = None):
         self.name = name
@@ -143,6 +144,8 @@ class ItemNode(CallNode):
 def make_call(model: Model, args: tuple, kwargs: dict) -> tuple[Call, list[Node]]:
     """The arguments as a pytree of constants with holes, and the nodes that fill the holes."""
     require_no_node_in(model.fun, f"the function of model {model.name!r}")
+    if not kwargs and all([isinstance(arg, Node) for arg in args]) and len({*args}) == len(args):
+        return call_of_leaves(len(args)), list(args)
     leaves, structure = arguments_apart(args, kwargs, model.name)
     inputs: dict[int, tuple[int, Node]] = {}
     holes = []
@@ -163,16 +166,17 @@ def make_call(model: Model, args: tuple, kwargs: dict) -> tuple[Call, list[Node]
 def arguments_apart(args: tuple, kwargs: dict, name: str) -> tuple[list[Any], Structure]:
     """The leaves of the arguments of a model, and their structure."""
     if not kwargs and all(isinstance(arg, Node | np.ndarray) for arg in args):  # nearly always
-        return list(args), structure_of_leaves(len(args))
+        return list(args), call_of_leaves(len(args)).structure
     leaves, structure = flatten((args, kwargs))
     require_no_node_as_key((args, kwargs), name)
     return leaves, Structure(structure)
 
 
 @functools.lru_cache(maxsize=64)
-def structure_of_leaves(count: int) -> Structure:
-    """The structure of positional arguments if none of them is a container."""
-    return Structure(flatten(((0.0,) * count, {}))[1])
+def call_of_leaves(count: int) -> Call:
+    """The call on so many nodes: one object for all nodes whose models are called in this way."""
+    structure = Structure(flatten(((0.0,) * count, {}))[1])
+    return Call((None,) * count, structure, tuple([(n, n) for n in range(count)]))
 
 
 def as_node(leaf: Any) -> Node | None:
@@ -270,4 +274,4 @@ def value_of_node(node: Node, tasks: TaskGraph, values: dict[Node, Any]) -> Any:
 
 
 def models(nodes: Iterable[Node]) -> list[Model]:
-    return [vars(node)["model"] for node in nodes if "model" in vars(node)]
+    return [node.model for node in nodes if node.model is not None]

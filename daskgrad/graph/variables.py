@@ -15,7 +15,7 @@ from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe
 from daskgrad.values.elsewhere import Elsewhere, brought_here
 from daskgrad.values.memory import canonical_leaf, contiguous, of_its_own, require_room
-from daskgrad.values.trees import children_of, flatten, map_leaves
+from daskgrad.values.trees import Children, flatten, map_leaves
 
 
 class Variable(Node):
@@ -45,7 +45,7 @@ class Variable(Node):
         self._container = container  # not itself: a cycle would keep copies until it is collected
         self.first_leaf = first_leaf
         self._parts: weakref.WeakValueDictionary[Any, Variable] | None = None
-        self._children: dict[Any, tuple[int, optree.PyTreeSpec]] | None = None
+        self._children: Children | None = None
 
     @property
     def root(self) -> "Variable":
@@ -143,10 +143,11 @@ class Variable(Node):
         part = self._parts.get(entry)
         if part is None:
             if self._children is None:
-                self._children = children_of(self.structure)
-            if entry not in self._children:
+                self._children = Children.of(self.structure)
+            number = self._children.numbers.get(entry)
+            if number is None:
                 raise KeyError(self._has_no_item(entry))
-            first, structure = self._children[entry]
+            first, structure = self._children.firsts[number], self._children.structures[number]
             leaves = self.leaves[first : first + structure.num_leaves]
             child = optree.tree_unflatten(structure, leaves)
             name = f"{self.name}[{entry!r}]"

@@ -213,12 +213,11 @@ def pull_back_block(
         arrived = unpad(pulled[:width], steps.sides, steps.depth)
         totals.add(pulled[width:], turn)
     own, strips = split(arrived, steps.frame)
-    first, *seen = captured.seen
-    parts = zip(totals.parts, seen, strict=True)
+    first, *prints = [print_ for print_, _ in captured.seen]
     return (
-        Cotangent(own, first.fingerprint),
+        Cotangent(own, first),
         *strips_of(strips, steps.frame),
-        *[Cotangent(leaves, each.fingerprint) for leaves, each in parts],
+        *[Cotangent(*each) for each in zip(totals.parts, prints, strict=True)],
     )
 
 

@@ -141,10 +141,11 @@ def share_out(
     pulled: Pulled, captured: Captured, carried: Sequence[Cotangent], model: Model
 ) -> tuple[Cotangent, ...]:
     """A cotangent for each active input, with the fingerprint of what the piece has seen of it."""
-    first, *others = captured.seen
-    found = [Cotangent(tuple(pulled.state), first.fingerprint)]
+    (print_, _), *others = captured.seen
+    found = [Cotangent(tuple(pulled.state), print_)]
     if pulled.rows:
-        found.append(Cotangent(stack_cotangents(pulled.rows[::-1]), others.pop(0).fingerprint))
+        (print_, _), *others = others
+        found.append(Cotangent(stack_cotangents(pulled.rows[::-1]), print_))
     rest = iter(pulled.totals or ())
     for number, (print_, width) in enumerate(others):
         before = carried[number].seen if carried else None

@@ -6,7 +6,7 @@ fail: a task result that cannot be loaded would hang Dask's cluster.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,12 +20,9 @@ from daskgrad.values.fingerprints import Fingerprint
 from daskgrad.values.memory import without_memory
 from daskgrad.values.sealed import Sealed
 
-
-class Seen(NamedTuple):
-    """One active input as a call saw it: its fingerprint, if watched, and its number of leaves."""
-
-    fingerprint: Fingerprint | None
-    width: int
+# One active input as a call saw it: its fingerprint, if watched, and its number of leaves. A plain
+# tuple, which the garbage collector need not look at again, as it does at named ones.
+Seen = tuple[Fingerprint | None, int]
 
 
 @carrier

@@ -35,7 +35,7 @@ from daskgrad.values.memory import canonical, takes_as_arrived
 from daskgrad.values.protection import read_only_leaf
 from daskgrad.values.rows import final_leaf
 from daskgrad.values.summation import Add, pairwise
-from daskgrad.values.trees import children_of, flatten
+from daskgrad.values.trees import Children, flatten
 
 CONTAINERS = (list, tuple, dict)
 
@@ -243,11 +243,11 @@ def as_cotangent(part: Portion | Selected, value: Any, name: str) -> Cotangent:
 def put_in_places(portion: Portion, value: Any, prints: Fingerprint, name: str) -> Leaves:
     """The leaves of a container's cotangent; in a dual each item has places in all containers."""
     structure = flatten(value.value if type(value) is Dual else value)[1]
-    children, width = children_of(structure), max(1, structure.num_leaves)
+    children, width = Children.of(structure), max(1, structure.num_leaves)
     total: list[Any] = [None] * len(prints)
     for entry, part in portion.items.items():
-        first, child = children.get(entry, (0, None))
-        stop = first + (child.num_leaves if child is not None else 0)
+        number = children.numbers.get(entry)
+        first, stop = (0, 0) if number is None else children.firsts[number : number + 2]
         places = [start + n for start in range(0, len(prints), width) for n in range(first, stop)]
         if part.seen is not None:
             require_same_input(tuple([prints[place] for place in places]), part.seen, name)

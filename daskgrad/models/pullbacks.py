@@ -133,7 +133,7 @@ def unpack_or_trace(
 def share_out(leaves: Leaves, seen: Sequence[Seen]) -> Cotangent | tuple[Cotangent, ...]:
     """Splits the cotangents of all active leaves into one ``Cotangent`` per active input."""
     if len(seen) == 1:
-        return Cotangent(tuple(leaves), seen[0].fingerprint)
+        return Cotangent(tuple(leaves), seen[0][0])
     parts, rest = [], iter(leaves)
     for print_, width in seen:
         parts.append(Cotangent(tuple(itertools.islice(rest, width)), print_))

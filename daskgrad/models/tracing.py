@@ -319,7 +319,7 @@ def seen_by(active: Sequence[Active], inputs: Sequence[Any]) -> tuple[Seen, ...]
 
 
 def seen_of(leaves: Sequence[Any], watched: bool) -> Seen:
-    return Seen(fingerprint(leaves) if watched else None, len(leaves))
+    return fingerprint(leaves) if watched else None, len(leaves)
 
 
 CALL_THE_FUNCTION = "inside a model, call the plain function, not the one from dg.delayed"

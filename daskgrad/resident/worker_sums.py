@@ -43,11 +43,11 @@ class Result(NamedTuple):
         return load_result, (sums, self.item_cotangents, self.seconds)
 
 
-def as_tuples(sums: Sums) -> tuple[list[tuple], list[tuple]]:
+def as_tuples(sums: Sums) -> tuple[tuple[Seen, ...], list[tuple]]:
     """What all blocks of a job saw, and its partial sums."""
     seen = next(iter(sums.values())).seen if sums else ()
     partial_sums = [(place, each.value, each.pullback.leaves) for place, each in sums.items()]
-    return [tuple(each) for each in seen], partial_sums
+    return seen, partial_sums
 
 
 def load_result(jobs: list[tuple], item_cotangents: list[ItemCotangents], seconds: dict) -> Result:
@@ -56,11 +56,10 @@ def load_result(jobs: list[tuple], item_cotangents: list[ItemCotangents], second
     return Result([load_sums(*job) for job in jobs], item_cotangents, seconds)
 
 
-def load_sums(seen: list[tuple], partial_sums: list[tuple]) -> Sums:
+def load_sums(seen: tuple[Seen, ...], partial_sums: list[tuple]) -> Sums:
     """The partial sums; like all partial sums they have no fingerprints."""
-    saw = tuple([Seen(*each) for each in seen])
     return {
-        place: Captured(canonical(value), Gradient(tuple(map(canonical_leaf, leaves))), saw, ())
+        place: Captured(canonical(value), Gradient(tuple(map(canonical_leaf, leaves))), seen, ())
         for place, value, leaves in partial_sums
     }
 

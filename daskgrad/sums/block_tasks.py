@@ -144,7 +144,7 @@ class TracedSum:
         """The sum of the terms of a block."""
         require_one_length(fields, first, self._model)
         if not len(fields[0]):
-            width = sum([seen.width for seen in self._seen])
+            width = sum([width for _, width in self._seen])
             return Captured(NOTHING, Gradient((None,) * width), self._seen, ())
         fields = tuple(map(self.protected, fields))
         are_rows = [isinstance(fields[number], np.ndarray) for number in self._own]

@@ -3,7 +3,7 @@
 import itertools
 import pickle
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
@@ -63,11 +63,19 @@ def substitute(leaves: Iterable[Any], places: Iterable[int], others: Iterable[An
     return found
 
 
-def children_of(structure: optree.PyTreeSpec) -> dict[Any, tuple[int, optree.PyTreeSpec]]:
-    """For each child of a container, by its entry: the number of its first leaf; its structure."""
-    children = structure.children()
-    firsts = itertools.accumulate([child.num_leaves for child in children], initial=0)
-    return dict(zip(structure.entries(), zip(firsts, children, strict=False), strict=True))
+class Children(NamedTuple):
+    """The children of a container: numbers by their entries; each one's first leaf; structures."""
+
+    numbers: dict[Any, int]
+    firsts: Sequence[int]
+    structures: Sequence[optree.PyTreeSpec]
+
+    @classmethod
+    def of(cls, structure: optree.PyTreeSpec) -> "Children":
+        children = [LEAF if child.is_leaf() else child for child in structure.children()]
+        firsts = itertools.accumulate([child.num_leaves for child in children], initial=0)
+        numbers = {entry: number for number, entry in enumerate(structure.entries())}
+        return cls(numbers, list(firsts), children)
 
 
 def exactly(structure: optree.PyTreeSpec) -> bytes | None:

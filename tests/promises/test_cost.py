@@ -1,5 +1,6 @@
 """Cost: how many tasks, how many model runs, how many bytes, counted from outside."""
 
+import gc
 import logging
 import sys
 import threading
@@ -807,6 +808,37 @@ def test_how_many_calls_a_node_costs_in_line(graph):
         found = a_node(dg.value_and_grad, ours)
     least = a_node(autograd.value_and_grad, autograds)
     assert (least if sys.version_info < (3, 12) else 0.9 * least) < found <= most
+
+
+def parameters(count, energy, add):
+    return lambda x: add([energy(each) for each in x])
+
+
+HELD = {  # name: the graph of so many nodes, of an array or a list of them, and objects a node
+    "chain": (lambda n: chained(n, squash, energy), lambda n: X, 22),
+    "fan": (lambda n: fanned(n, energy, dg.sum), lambda n: X, 9),
+    "layered": (lambda n: layers(n, mix, energy, dg.sum), lambda n: X, 38),
+    "parameters": (lambda n: parameters(n, energy, dg.sum), lambda n: [X] * n, 13),
+}
+
+
+@pytest.mark.parametrize("graph", HELD)
+def test_how_many_objects_a_node_holds_in_line(graph):
+    """Of those that the garbage collector goes through again and again as graphs grow."""
+    program, point, most = HELD[graph]
+    counts = []
+
+    def look(x):
+        for _ in range(3):  # a tuple is passed over from the second time on, one around it later
+            gc.collect()
+        counts.append(len(gc.get_objects()))
+        return 1.0 * x
+
+    looking = dg.delayed(look, compile=False)
+    with dask.config.set({"daskgrad.inline.seconds": 60}):
+        for count in (30, 30, 330):
+            dg.grad(lambda x, count=count: looking(program(count)(x)))(point(count))
+    assert (counts[2] - counts[1]) / 300 <= most
 
 
 def test_how_many_calls_one_small_model_costs_in_line(monkeypatch):
