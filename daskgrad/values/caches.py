@@ -1,5 +1,6 @@
 """Caches: dicts of limited size that drop their oldest entries, shared by threads."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ def kept_or_made(kept: dict[Key, Made], key: Key, make: Callable[[], Made], coun
 
 def drop_oldest(kept: dict[Any, Any], count: int) -> None:
     """Drops all but the latest ``count`` entries."""
-    if len(kept) > count:
-        for old in list(kept)[:-count]:  # of a copy: other threads add to it
+    excess = len(kept) - count
+    if excess > 0:
+        for old in list(itertools.islice(kept, excess)):  # a copy: other threads add to it
             kept.pop(old, None)
