@@ -13,8 +13,9 @@ bit. The claims: compiled models are 10 times as fast as autograd, in the geomet
 models; those that have a size are ahead of JAX up to 1,000 numbers; and the embedded atom of 100
 and 1,000 numbers, with ``out=``, takes no longer than its value and its gradient by hand, as most
 people write them: two functions, each of which evaluates the exponentials. (The column "by hand"
-has them in one function.) The last lines are a sum of small models, in line, and what a call adds
-to the bare program.
+has them in one function.) The last lines are a sum of small models, in line; sums of models that
+bring their gradient, which for 10,000 atoms takes at most 1.2 times as long as a loop over them by
+hand; and what a call adds to the bare program.
 """
 
 # ruff: noqa: E402  the number of threads is set before NumPy is imported
@@ -165,6 +166,48 @@ def sums(items: Sequence[Any]) -> Peers:
     }
 
 
+def misfit_by_hand(item, x):
+    """A model of a few microseconds that brings its gradient."""
+    away = item - x
+    weights = np.exp(-away * away)
+    return -np.add.reduce(weights), (None, -2.0 * away * weights)
+
+
+def atom_by_hand(item, x):
+    value, slope = embedded_atom_by_hand(item * x)
+    return value, (None, item * slope)
+
+
+def own_gradients(count: int, rounds: int) -> list[Claim]:
+    items = list(1.0 + 0.2 * random.random((count, 100)))
+    for model in (misfit_by_hand, atom_by_hand):
+        ratio, seconds = over_the_loop(model, items, rounds)
+        what = f"sum of {count:,} {model.__name__}, {seconds * 1e6:.1f} µs each"
+        print(f"{what}: {ratio:.2f} times the loop")
+    return [at_most(f"{what}, over the loop", ratio, 1.2)] if count > 1_000 else []
+
+
+def over_the_loop(model: Callable, items: Sequence[Any], rounds: int) -> tuple[float, float]:
+    """The time of a sum of a model that brings its gradient over that of a loop, and the loop's for
+    one item."""
+    point = np.ones_like(items[0])
+    own = dg.delayed(model, gradient=True)
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(own, items, x))
+
+    def loop():
+        value, total = 0.0, np.zeros_like(point)
+        for item in items:
+            one, (_, slope) = model(item, point)
+            value += one
+            total += slope
+        return value, total
+
+    for one, other in zip(gradient(point), loop(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
+    times = times_of({"sum": lambda: gradient(point), "loop": loop}, rounds, 0.03)
+    return times["sum"] / times["loop"], times["loop"] / len(items)
+
+
 def written_in_place(size: int, rounds: int, seconds: float) -> tuple[float, float]:
     """The time of an embedded atom over that of two functions by hand; and what the call adds to
     the program."""
@@ -209,6 +252,8 @@ def main() -> int:
     items = list(1.0 + 0.2 * random.random((100 if quick else 1_000, 100)))
     with dask.config.set({"daskgrad.inline.seconds": 60}):
         reported(f"sum of {len(items):,} atoms", times_of(sums(items), 3 if quick else 9, 0.0))
+        for count in (1_000, 10_000)[: 1 if quick else 2]:
+            claims += own_gradients(count, rounds)
     for size in (100, 1_000):
         ratio, added = written_in_place(size, rounds, seconds)
         print(f"atom of {size:,}, out=: the call adds {added * 1e6:.1f} µs to the bare program")
