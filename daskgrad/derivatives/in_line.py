@@ -32,7 +32,7 @@ from daskgrad.resident.requests import SpreadSum
 from daskgrad.resident.samples import Sample
 from daskgrad.resident.shards import Shards
 from daskgrad.resident.spread import Spread
-from daskgrad.sums.adding import CapturedSubtrees, add_captured, require_gradient
+from daskgrad.sums.adding import CapturedSubtrees, add_captured, require_gradient, round_sum
 from daskgrad.sums.block_tasks import Summand, TracedSum
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.item_sum_passes import build_captures
@@ -252,30 +252,40 @@ def spread_of(node: ReductionNode, client: Client) -> Spread:
 def capture_here(
     node: ReductionNode, graph: Graph, inputs: Sequence[Any], clock: Clock
 ) -> Captured:
-    """A sum over items that are here: run after run, each as long as all before together.
+    """A sum over items that are here, as far as there is time.
 
-    So a run is a subtree, there are few of them, and the time they take is known before it is up.
     The blocks that are left then are tasks.
     """
     summand = node.summand(graph)
     traced = TracedSum(node.model, summand, inputs)
-    firsts = node.items.firsts
-    subtrees = CapturedSubtrees(len(firsts), node.summation)
+    firsts, terms = node.items.firsts, traced.no_terms()
     begin = time.perf_counter()
-    deadline = max(clock.deadline, begin + clock.seconds)  # a short sum is worth no graph
-    done = 0
-    for start, stop, place in subtrees_from(0, len(firsts)):
-        now = time.perf_counter()
-        if done and now + (now - begin) > deadline:
-            break
-        captured = traced.capture(firsts[start], *node.items.here(start, stop))
-        require_gradient(captured, node.name)
-        subtrees.put(place, captured)
+    limit = max(clock.deadline - begin, clock.seconds)  # a short sum is worth no graph
+    done, stop = 0, 1
+    while done < stop and terms.are_scalars:
+        traced.add(terms, firsts[done], node.items.here(done, stop))
         done = stop
-    if done < len(firsts):
-        for place, captured in capture_with_dask(node, summand, inputs, done):
-            subtrees.put(place, captured)
+        stop = min(done * growth(time.perf_counter() - begin, limit), len(firsts))
+    captured = traced.total(terms, f"blocks 0 to {done - 1}")
+    require_gradient(captured, node.name)
+    if done == len(firsts):
+        return round_sum(captured)
+    subtrees = CapturedSubtrees(len(firsts), node.summation)
+    subtrees.put((done.bit_length() - 1, 0), captured)
+    for place, captured in capture_with_dask(node, summand, inputs, done):
+        subtrees.put(place, captured)
     return subtrees.rounded()
+
+
+def growth(spent: float, limit: float) -> int:
+    """How many times as many blocks may be done before the limit as were done in the time spent;
+    at the most eight times, and far from the limit, since later ones may take longer.
+
+    A power of two, so that they are a subtree.
+    """
+    if spent * 32 < limit:
+        return 8
+    return 2 if spent * 2 <= limit else 1
 
 
 def capture_with_dask(

@@ -146,23 +146,35 @@ class TracedSum:
         if not len(fields[0]):
             width = sum([width for _, width in self._seen])
             return Captured(NOTHING, Gradient((None,) * width), self._seen, ())
+        terms = self.no_terms([isinstance(fields[number], np.ndarray) for number in self._own])
+        self.add(terms, first, fields)
+        return self.total(terms, describe_block(first, fields[0]))
+
+    def no_terms(self, are_rows: Sequence[bool] = ()) -> AddedTerms:
+        """What terms are added to."""
+        return AddedTerms(self._add, are_rows)
+
+    def add(self, terms: AddedTerms, first: First, fields: Sequence[Sequence[Any]]) -> None:
+        """Adds the terms of a block."""
         fields = tuple(map(self.protected, fields))
-        are_rows = [isinstance(fields[number], np.ndarray) for number in self._own]
-        terms = AddedTerms(self._add, are_rows)
         found = self._found_at_once(fields)
-        while terms.count < len(fields[0]):
-            run = self._next_run(found, first, terms.count, fields)
+        start, stop = terms.count, terms.count + len(fields[0])
+        while terms.count < stop:
+            run = self._next_run(found, first, terms.count - start, fields)
             if type(run) is TermRun:
                 terms.push_run(run, self._tracer.in_places)
                 continue
-            for result in run:
-                item = [field[terms.count] for field in fields]
-                terms.push(*self._term_of(result, first, terms.count, item))
+            for offset, result in enumerate(run, terms.count - start):
+                item = [field[offset] for field in fields]
+                terms.push(*self._term_of(result, first, offset, item))
+
+    def total(self, terms: AddedTerms, block: str) -> Captured:
+        """The sum of terms, which are described."""
         value, pullback = terms.total(self._model.name)
         if self._must_be_finite:
-            what = f"the value or gradient of {describe_block(first, fields[0])}"
             leaves = [*flatten_sum(value)[0], *getattr(pullback, "leaves", ())]
-            finite.require_sum(f"sum over {self._model.name!r}: {what}", leaves)
+            what = f"sum over {self._model.name!r}: the value or gradient of {block}"
+            finite.require_sum(what, leaves)
         captured = Captured(value, pullback, self._seen)
         return captured if self._summand.is_partial else round_sum(captured)
 

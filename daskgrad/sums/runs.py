@@ -52,9 +52,14 @@ class AddedTerms:
             self._values.push(sum_of_rows(run.values[part]), part.stop - part.start)
         self._gradients.push_run(run.gradients, in_places)
 
+    @property
+    def are_scalars(self) -> bool:
+        """Whether no term is an array."""
+        return all([isinstance(pullback, Gradient) for pullback in self._kept])
+
     def total(self, name: str) -> tuple[Any, Gradient | Terms]:
         """The value of the sum over the model of that name, and its pullback."""
-        if all(isinstance(pullback, Gradient) for pullback in self._kept):
+        if self.are_scalars:
             return self._values.total(), self._gradients.gradient()
         if self._scalars:
             raise TypeError(

@@ -7,8 +7,11 @@ point summation", SIAM J. Sci. Comput. 14, 1993, section 3: the error grows with
 the terms are cut into blocks of this kind, nor on who adds which block or when.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 FAN_IN = 8  # partial sums that one task adds: must be a power of two, or the tree would change
 
@@ -62,10 +65,31 @@ class PairwiseSum:
 
 
 def sum_of_rows(rows: Any) -> Any:
-    """The sum of an array's rows, a power of two of them, along the tree: level by level."""
-    while len(rows) > 1:
-        rows = rows[0::2] + rows[1::2]
+    """The sum of an array's rows, a power of two of them, along the tree: level by level.
+
+    Wide rows are sorted first, so that those that are added are in two halves: one long addition a
+    level is quicker than one a row.
+    """
+    count = len(rows)
+    if rows.ndim == 1:
+        while count > 1:
+            rows, count = rows[0::2] + rows[1::2], count // 2
+        return rows[0]
+    rows = rows.take(halving(count), 0)
+    while count > 1:
+        count //= 2
+        rows = rows[:count] + rows[count:]
     return rows[0]
+
+
+@functools.lru_cache(None)
+def halving(count: int) -> np.ndarray:
+    """The numbers 0 to ``count`` - 1, a power of two, such that those of siblings are as far apart
+    as half of them, and so on in each half."""
+    if count == 1:
+        return np.zeros(1, np.intp)
+    parents = 2 * halving(count // 2)
+    return np.concatenate([parents, parents + 1])
 
 
 def pairwise(terms: Iterable[Any], add: Add) -> Any:

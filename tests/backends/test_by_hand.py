@@ -1,5 +1,6 @@
 """Models that bring their own gradient: everywhere where models work."""
 
+import tracemalloc
 from typing import NamedTuple
 
 import dask
@@ -231,6 +232,21 @@ def test_a_buffer_of_the_functions_own_may_be_used_again():
         assert not np.shares_memory(first, buffer)
 
 
+def test_large_gradients_are_added_as_they_come():
+    """Not many of them are held at a time."""
+    model = dg.delayed(lambda item, x: (item * x[0], (None, np.full_like(x, item))), gradient=True)
+    x = np.zeros(2**18)
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(model, [1.0] * 64, x))
+    with dask.config.set({"daskgrad.inline.seconds": 60}):
+        gradient(x)
+        tracemalloc.start()
+        try:
+            assert gradient(x)[1][-1] == 64.0
+            assert tracemalloc.get_traced_memory()[1] < 12 * x.nbytes
+        finally:
+            tracemalloc.stop()
+
+
 def small_term(item, x):
     return np.float64(item * x[0]), (None, item * x)
 
@@ -329,6 +345,18 @@ def test_the_item_is_named(synchronous):
             with pytest.raises(ValueError, match="expected shape") as caught:
                 dg.grad(lambda x, items=items: dg.map_sum(model, items, x))(X)
             assert "model 'fails_at', item 7" in notes(caught)
+
+
+def test_a_stop_of_the_model_ends_no_sum(synchronous):
+    def stops(item, x):
+        return (next(iter(())) if item == 7 else np.sum(x)), (None, np.ones(4))
+
+    model = dg.delayed(stops, gradient=True)
+    with dask.config.set({"daskgrad.inline.seconds": 60}):
+        for items in (list(range(30)), np.arange(30)):
+            with pytest.raises(StopIteration) as caught:
+                dg.grad(lambda x, items=items: dg.map_sum(model, items, x))(X)
+            assert "model 'stops', item 7" in notes(caught)
 
 
 def test_writing_into_an_argument_is_an_error(synchronous):

@@ -20,7 +20,7 @@ from samples import askew
 import daskgrad as dg
 from daskgrad.derivatives import in_line as inline
 from daskgrad.derivatives.at_once import AtOnce
-from daskgrad.derivatives.in_line import subtrees_from
+from daskgrad.derivatives.in_line import growth, subtrees_from
 from daskgrad.graph.variables import Variable
 
 RANDOM = numpy.random.default_rng(5)
@@ -315,6 +315,25 @@ def test_runs_and_what_is_left_of_them_cover_every_block_once(count):
         assert covered == list(range(count if end else 0))
     for start, _, (level, index) in runs:
         assert start == index << level
+
+
+@pytest.mark.parametrize("steps", [[], [8], [2, 2, 2], [8, 2], [2, 8, 2], [8, 8]])
+def test_the_bits_do_not_depend_on_how_the_runs_grow(steps, monkeypatch):
+    """What is left after them goes to Dask."""
+
+    def gradient(x):
+        return dg.value_and_grad(lambda x: dg.map_sum(dot, ROWS, x, grainsize=1))(x)
+
+    with dask.config.set(scheduler="sync"):
+        expected = gradient(X)
+    rest = iter(steps)
+    monkeypatch.setattr(inline, "growth", lambda spent, limit: next(rest, 1))
+    for found, other in zip(gradient(X), expected, strict=True):
+        assert found.tobytes() == other.tobytes()
+
+
+def test_runs_grow_as_far_as_time_allows():
+    assert [growth(spent, 1.0) for spent in (1e-3, 0.03, 0.04, 0.5, 0.6)] == [8, 8, 2, 2, 1]
 
 
 def test_a_pause_at_the_first_of_many_tasks_hands_nothing_over(monkeypatch):
