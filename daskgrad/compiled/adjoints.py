@@ -122,9 +122,12 @@ def is_double(value: Any) -> bool:
     return type(value) in (np.ndarray, np.float64) and value.dtype == np.float64
 
 
+REAL = (np.dtype(np.float64), np.dtype(np.float32))  # in the machine's byte order
+
+
 def is_real(value: Any) -> bool:
     """Whether this is an array or number of NumPy's in double or single precision."""
-    return type(value) in (np.ndarray, np.float64, np.float32) and value.dtype.char in "df"
+    return type(value) in (np.ndarray, np.float64, np.float32) and value.dtype in REAL
 
 
 Rule = Callable[[Pulled], Sequence[Any] | None]

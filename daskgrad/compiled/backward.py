@@ -126,7 +126,9 @@ class Backward:
         rows = self._rows.get(id(step))
         if rows is not None:
             add = self._writer.name(sum_of_rows)
-            return self._assign(f"{add}([{', '.join(rows)}], np.dtype(np.{step.value.dtype}))")
+            return self._assign(
+                f"{add}([{', '.join(rows)}], np.dtype({spelled(step.value.dtype)}))"
+            )
         arrived = self._sums.get(id(step))
         if arrived is None:
             return "None"
@@ -141,7 +143,7 @@ class Backward:
         return self._writer.derive(shape_of, step)
 
     def _zeros(self, step: Step) -> str:
-        dtype = "" if step.value.dtype == np.float64 else f", np.{step.value.dtype}"
+        dtype = "" if step.value.dtype == np.float64 else f", {spelled(step.value.dtype)}"
         return f"np.zeros({self._shape(step)}{dtype})"
 
     def _assign(self, text: str) -> str:
@@ -275,3 +277,8 @@ class Backward:
         else:
             text = f"{array}[{piece.where}] = {array}[{piece.where}] + {piece.text}"
         self.lines.append(self._writer.run(array, text))
+
+
+def spelled(dtype: np.dtype) -> str:
+    """A dtype in a program; in another byte order than the machine's it has no name."""
+    return f"np.{dtype}" if dtype.isnative else repr(dtype.str)

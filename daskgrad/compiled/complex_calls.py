@@ -16,11 +16,13 @@ from daskgrad.compiled.kernels import inverse_transform, transform
 from daskgrad.compiled.lines import value_of
 from daskgrad.compiled.steps import Step
 
+DOUBLE = (np.dtype(float), np.dtype(complex))  # in the machine's byte order
+
 
 def is_array_of_numbers(value: Any) -> bool:
     """Whether this is an array in double precision, real or complex, and in C order, if it has
     several axes."""
-    is_plain = type(value) is np.ndarray and value.dtype.char in "dD" and value.size > 0
+    is_plain = type(value) is np.ndarray and value.dtype in DOUBLE and value.size > 0
     return is_plain and (value.ndim == 1 or (value.ndim > 1 and value.flags.c_contiguous))
 
 
@@ -38,7 +40,7 @@ def complex_adjoint(*funs: Any, count: int = 1) -> Any:
                 return None
             values = [each for each in map(value_of, step.args) if np.ndim(each)]
             values += [call.writer.values[call.full()]]
-            are_usual = step.value.dtype.char in "dD" and all(map(is_array_of_numbers, values))
+            are_usual = step.value.dtype in DOUBLE and all(map(is_array_of_numbers, values))
             if not are_usual or {value.shape for value in values} != {call.shape}:
                 return None
             return rule(call)

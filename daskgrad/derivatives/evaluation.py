@@ -1,5 +1,6 @@
 """Evaluation: runs graphs in the calling thread or with Dask, and repeats what was lost."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.supervision import LostError
 from daskgrad.tasks.task_graph import TaskGraph, Where, where
 from daskgrad.values.cotangents import Cotangent, Seed
+from daskgrad.values.elsewhere import Elsewhere
 
 ATTEMPTS = 10  # how often an evaluation is repeated after placed items were lost
 
@@ -41,15 +43,27 @@ def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     seconds = seconds_in_line(graph, client)
     if not seconds:
         warn_of_shipping(graph, client)
-        return both_passes(graph, TaskGraph(where()))
+        with reading(graph):
+            return both_passes(graph, TaskGraph(where()))
     if client is None and graph.is_one_call and not observers.of_tasks:
         return one_call(graph)
     direct = DirectSums(client)
     if client is None:
         kind = ObservedAtOnce if observers.of_tasks else AtOnce
-        return both_passes(graph, kind(graph, direct, seconds), direct)
+        with reading(graph):
+            return both_passes(graph, kind(graph, direct, seconds), direct)
     tasks = TaskGraph(Where.HERE)
     return both_passes(graph, tasks, direct, InLine(graph, tasks, direct, seconds).compute)
+
+
+def reading(graph: Graph) -> contextlib.ExitStack:
+    """Nobody changes what sums run over meanwhile; calls of workers see to that themselves."""
+    with contextlib.ExitStack() as stack:
+        for node in graph.order:
+            for source in node.items.beside_placed if isinstance(node, ReductionNode) else ():
+                if isinstance(getattr(source, "items", None), Elsewhere):
+                    stack.enter_context(source.items.reading())
+        return stack.pop_all()
 
 
 def one_call(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:

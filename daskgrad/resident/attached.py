@@ -27,12 +27,15 @@ class Attached(Elsewhere):
         attachment.users[self.name] = self
 
     def fetch(self) -> np.ndarray:
-        found = self.attachment.collect().get(self.name)
-        return np.zeros(self.shape, self.dtype) if found is None else found.copy()
+        found = self.attachment.copy(self.name)
+        return np.zeros(self.shape, self.dtype) if found is None else found
 
     def rows(self, indices: np.ndarray) -> np.ndarray:
         found = self.attachment.rows(self.name, indices)
         return np.zeros((len(indices), *self.shape[1:]), self.dtype) if found is None else found
+
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        return self.attachment.reading()
 
     def gradient_of(self, cotangent: np.ndarray) -> "AttachedGradient":
         return AttachedGradient(self, cotangent)

@@ -23,7 +23,7 @@ from daskgrad.resident.requests import SpreadSum
 from daskgrad.resident.worker_attached import News
 from daskgrad.resident.worker_sums import own_numbers, place_in_sent, ticket_of
 from daskgrad.sums.item_cotangents import ItemGradient
-from daskgrad.values.elsewhere import brought_here
+from daskgrad.values.elsewhere import Elsewhere, RowsElsewhere, brought_here
 from daskgrad.values.memory import of_its_own
 
 
@@ -33,7 +33,10 @@ class AttachedUse:
     def __init__(self, sums: Sequence[SpreadSum]):
         self._given = sums
         self.sums = sums  # as they are sent: with stand-ins for the arrays that workers have
-        found = [field.attachment for field in attached_in(sums)]
+        fields = [field for each in sums for field in each.sent if isinstance(field, Elsewhere)]
+        self._are_here = not fields
+        wholes = [f.whole if isinstance(f, RowsElsewhere) else f for f in fields]
+        found = [whole.attachment for whole in wholes if isinstance(whole, Attached)]
         self._attachments: list[Attachment] = list({id(each): each for each in found}.values())
         self._news: dict[int, tuple[Layout, News]] = {}  # by attachment
 
@@ -46,7 +49,7 @@ class AttachedUse:
 
     def settle(self, connection: Connection) -> Sequence[SpreadSum]:
         """The sums, after their workers were given the rows that they lack."""
-        if not self._attachments:
+        if self._are_here:
             return self.sums
         spreads: dict[int, Holdings] = {}  # by attachment: one for all sums
         for each in self._given:
@@ -60,9 +63,7 @@ class AttachedUse:
         }
 
         def sent(each: SpreadSum, field: Any) -> Any:
-            if not isinstance(field, Attached):
-                return field
-            key = id(field.attachment)
+            key = id(field.attachment) if isinstance(field, Attached) else None
             if key in self._news and spreads[key] is each.spread and each.sample is None:
                 layout, news = self._news[key]
                 return AttachedRows(layout.name, field.name, news.version)

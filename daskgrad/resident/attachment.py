@@ -128,8 +128,14 @@ class Attachment(Readable):
                 self._forget_holders(lambda _: True)
             return self._arrays
 
+    def copy(self, name: str) -> np.ndarray | None:
+        """An array in its latest version; None if nobody has filled it."""
+        with self._lock:
+            found = self.collect().get(name)
+            return None if found is None else found.copy()
+
     def rows(self, name: str, indices: np.ndarray) -> np.ndarray | None:
-        """Some rows of an array in its latest version; None if nobody has filled it."""
+        """Some of its rows."""
         with self._lock:
             found = self.collect().get(name)
             return None if found is None else found[indices]

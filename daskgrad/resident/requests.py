@@ -25,6 +25,7 @@ from daskgrad.sums.block_tasks import Summand
 from daskgrad.tasks.sending import named_if_unsendable
 from daskgrad.values import cotangents
 from daskgrad.values.caches import kept_or_made
+from daskgrad.values.elsewhere import Elsewhere
 from daskgrad.values.registrations import sent_by_value
 from daskgrad.values.trees import exactly, flatten
 
@@ -60,7 +61,7 @@ class SpreadSum(NamedTuple):
     def is_array(self, number: int) -> bool:
         """Whether a field beside the placed one is an array, and not a list."""
         place = place_in_sent(self.summand, number)
-        return place is not None and isinstance(self.sent[place], np.ndarray)
+        return place is not None and isinstance(self.sent[place], np.ndarray | Elsewhere)
 
     def field(self, place: int) -> int:
         """The number of the field of an item that is at a place in ``sent``."""

@@ -164,12 +164,14 @@ def concatenate_items(
 
 
 def place_items(
-    cotangent: Cotangent, shape: tuple[int, ...], indices: Any, asked: bool
+    cotangent: Cotangent, shape: tuple[int, ...], indices: np.ndarray, asked: bool
 ) -> Cotangent:
     """The cotangent of an array of which some rows were items, from theirs."""
     (leaf,) = cotangent.leaves
-    rows = None if leaf is None else final_leaf(Rows(shape, (0,), indices, leaf, asked))
-    return Cotangent((rows,))
+    if leaf is None:
+        return cotangent
+    rows = Rows(shape, (0,), indices.copy(), leaf, asked)  # the sample's own must not be changed
+    return Cotangent((final_leaf(rows),))
 
 
 def scale_items(leaves: Leaves, factor: Any) -> Leaves:

@@ -19,7 +19,7 @@ from daskgrad.sums.placed import Drawn, Placed
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe
-from daskgrad.values.elsewhere import Elsewhere, brought_here
+from daskgrad.values.elsewhere import Elsewhere, RowsElsewhere, brought_here
 from daskgrad.values.memory import row_major
 from daskgrad.values.trees import flatten, usual_leaves
 from daskgrad.values.tuples import as_slice
@@ -141,15 +141,16 @@ class ChosenSource(Source):
 
     kind = "an array beside what was drawn from placed items"
 
-    def __init__(self, array: np.ndarray | Elsewhere | Variable, indices: np.ndarray):
+    def __init__(self, array: Any, indices: np.ndarray, argument: str):
         variable = array if isinstance(array, Variable) else None
-        whole = variable.primal if variable is not None else array
-        rows = whole.rows(indices) if isinstance(whole, Elsewhere) else whole[indices]
+        whole = array if variable is None else variable.primal
+        is_there = isinstance(whole, Elsewhere)
+        rows = RowsElsewhere(whole, indices) if is_there else as_items(whole[indices], argument)
         super().__init__(rows, variable)
         self.shape, self.indices = whole.shape, indices
 
     def like(self, variable: Variable) -> "ChosenSource":
-        return ChosenSource(variable, self.indices)
+        return ChosenSource(variable, self.indices, "a tangent of the items")
 
 
 class ComputedSource(Source):

@@ -177,7 +177,7 @@ def as_sources(items: Any, argument: str, slices: bool) -> list[Source]:
     collections = side_by_side(items)
     drawn = next((each for each in collections if isinstance(each, Drawn)), None)
     return [
-        ChosenSource(each, drawn.indices)
+        ChosenSource(each, drawn.indices, argument)
         if drawn is not None and has_row_for_each(each, drawn)
         else as_source(each, argument, slices)
         for each in collections

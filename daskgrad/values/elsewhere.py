@@ -1,5 +1,6 @@
 """Elsewhere: arrays of numbers that are not in this process, until somebody asks for them."""
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,10 @@ class Elsewhere:
     def rows(self, indices: np.ndarray) -> np.ndarray:
         """Some of its rows as they are now, in memory of their own."""
         return self.fetch()[indices]
+
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        """Nobody changes it meanwhile."""
+        return contextlib.nullcontext()
 
     def gradient_of(self, cotangent: np.ndarray) -> Any:
         """What users get as the gradient where the cotangent is in this process."""
@@ -52,6 +57,20 @@ class Elsewhere:
     def __repr__(self) -> str:
         shape = ", ".join(map(str, self.shape))
         return f"<{type(self).__name__}: {self.dtype.name}[{shape}]>"
+
+
+class RowsElsewhere(Elsewhere):
+    """Some rows of an array that is elsewhere."""
+
+    def __init__(self, whole: Elsewhere, indices: np.ndarray):
+        self.whole, self.indices = whole, indices
+        self.shape, self.dtype = (len(indices), *whole.shape[1:]), whole.dtype
+
+    def fetch(self) -> np.ndarray:
+        return self.whole.rows(self.indices)
+
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        return self.whole.reading()
 
 
 class CotangentElsewhere(Elsewhere):

@@ -84,7 +84,7 @@ MODELS = {
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("dtype", ["d", "f"])
+@pytest.mark.parametrize("dtype", ["d", "f", ">f8"])
 @pytest.mark.parametrize("name", MODELS)
 def test_the_bits_are_those_of_the_tape(name, dtype):
     def fun(x):

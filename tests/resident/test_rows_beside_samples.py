@@ -1,5 +1,7 @@
 """Parameters of the items' own beside a sample: the rows of those that were drawn."""
 
+import threading
+
 import autograd
 import autograd.numpy as np
 import numpy
@@ -258,6 +260,149 @@ def test_only_the_rows_of_the_sample_travel(client, monkeypatch):
     assert not gathered  # it was here already
     assert len(sent) == 4
     assert max(sent) < 2 * DRAWN * wide[0].nbytes
+
+
+# ------------------------------------------------------------------ arrays that are elsewhere
+
+
+def test_an_array_of_other_shards_may_have_a_row_for_each_drawn_item(client):
+    def loss(params, batch):
+        terms = dg.map_sum(
+            lambda pair: np.sum(pair[0] ** 2) * pair[1][0], dg.zip(params["z"], batch)
+        )
+        return terms + dg.delayed(lambda b: np.sum(b**2))(params["b"])
+
+    few, b = Z[:20], numpy.ones((1, 3))
+    with dg.place(ITEMS, 16) as shards, dg.place(few) as others:
+        batch = shards.sample(20, 3)
+        gradient = dg.grad(lambda params: loss(params, batch))
+        wanted, found = gradient({"z": few, "b": b}), gradient({"z": others.attach(few), "b": b})
+    assert_array_equal(found["z"], wanted["z"])
+    assert_array_equal(found["b"], wanted["b"])
+    assert_allclose(wanted["z"], 2.0 * few * ITEMS[batch.indices, :1] * COUNT / 20)
+
+
+def test_a_gradient_that_is_elsewhere_is_an_array_like_others(client):
+    with dg.place(ITEMS[:20]) as shards:
+        of_z = dg.grad(lambda z: dg.map_sum(term, dg.zip(z, shards), X))(shards.attach(Z[:20]))
+        there = numpy.asarray(of_z)
+        for items in (shards, shards.sample(20, 1), shards.sample(5, 1)):
+
+            def total(x, g, items=items):
+                return dg.map_sum(term, dg.zip(g, items), x)
+
+            found = dg.grad(total, (0, 1))(X, of_z)
+            wanted = dg.grad(total, (0, 1))(X, there)
+            assert_array_equal(found[0], wanted[0])
+            assert_array_equal(numpy.asarray(found[1]), wanted[1])
+            constant = dg.grad(lambda x, total=total: total(x, of_z))(X)
+            assert_array_equal(constant, wanted[0])
+
+
+@pytest.mark.parametrize("on_cluster", [False, True])
+def test_all_sums_of_an_evaluation_see_one_version(on_cluster, request):
+    if on_cluster:
+        request.getfixturevalue("client")
+    optimiser = dg.optim.SGD(1.0)
+    with dg.place(ITEMS, 16) as shards:
+        z = shards.attach(numpy.zeros((COUNT, 3)))
+        state = optimiser.init(z)
+
+        def loss(x):
+            def sizes(pair, x):
+                return x * pair[0][0] ** 2
+
+            some = dg.map_sum(sizes, dg.zip(z, shards.sample(DRAWN, 1)), x)
+            optimiser.update(z, numpy.ones((COUNT, 3)), state)
+            return some + dg.map_sum(sizes, dg.zip(z, shards), x)
+
+        assert dg.value_and_grad(loss)(1.0)[0] == 2.0 * COUNT
+
+
+def test_they_are_not_updated_while_they_are_used_in_this_process():
+    optimiser = dg.optim.SGD(1.0)
+    shards = dg.place(ITEMS)
+    z = shards.attach(Z)
+    state = optimiser.init(z)
+
+    def updates(pair, x):
+        optimiser.update(z, numpy.ones((COUNT, 3)), state)
+        return term(pair, x)
+
+    for items in (shards, shards.sample(5, 1)):
+        with pytest.raises(RuntimeError, match="update it when that evaluation has ended"):
+            dg.grad(lambda x, items=items: dg.map_sum(updates, dg.zip(z, items), x))(X)
+    assert_array_equal(z, Z)
+
+
+class Watched(numpy.ndarray):
+    """Whoever copies it must hold the lock."""
+
+    lock: threading.RLock
+
+    def copy(self, *_):
+        return self[...]
+
+    def __getitem__(self, index):
+        free = []
+        other = threading.Thread(target=lambda: free.append(self.lock.acquire(blocking=False)))
+        other.start()
+        other.join()
+        assert free == [False]
+        return numpy.array(self)[index]
+
+
+def test_nobody_changes_what_is_being_copied():
+    shards = dg.place(ITEMS)
+    z = shards.attach(Z)
+    with z.attachment.rewriting() as arrays:
+        arrays[z.name] = Z.view(Watched)
+        arrays[z.name].lock = z.attachment._lock
+    assert_array_equal(z.fetch(), Z)
+    assert_array_equal(z.rows(numpy.arange(3)), Z[:3])
+
+
+def test_nobody_reads_half_of_a_step():
+    shards = dg.place(ITEMS)
+    z, found = shards.attach(Z), []
+    readers = [
+        threading.Thread(target=lambda: found.append(numpy.asarray(z))),
+        threading.Thread(target=lambda: found.append(z.rows(numpy.arange(COUNT)))),
+    ]
+    with z.attachment.rewriting() as arrays:
+        arrays[z.name][:100] += 1.0
+        for each in readers:
+            each.start()
+        for each in readers:
+            each.join(0.2)
+        assert not found
+        arrays[z.name][100:] += 1.0
+    for each in readers:
+        each.join(30)
+    for each in found:
+        assert_array_equal(each, Z + 1.0)
+    assert len(found) == 2
+
+
+# -------------------------------------------------------------------------------- refusals
+
+
+def test_the_rows_of_a_gradient_are_not_the_sample_itself():
+    shards = dg.place(ITEMS)
+    batch = shards.sample(DRAWN, 1)
+    drawn = batch.indices.copy()
+    rows = dg.grad(lambda z: dg.map_sum(term, dg.zip(z, batch), X), sparse=True)(Z)
+    rows.indices[:] = 0
+    assert_array_equal(batch.indices, drawn)
+
+
+@pytest.mark.parametrize(
+    "array", [numpy.ma.masked_array(Z, Z > 0), Z.astype(object)], ids=["masked", "objects"]
+)
+def test_arrays_that_are_no_items_are_refused(array):
+    shards = dg.place(ITEMS)
+    with pytest.raises(TypeError, match=r"an argument of dg\.zip is"):
+        dg.zip(array, shards.sample(DRAWN, 1))
 
 
 def test_lengths_that_are_neither_are_refused():
