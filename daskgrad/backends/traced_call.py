@@ -78,7 +78,7 @@ class TracedBlock:
     def __init__(
         self,
         fields: Sequence[Sequence[Any]],
-        call: Callable[[Sequence[Any]], tuple[TracedCall, list[Any]]],
+        call: Callable[[Sequence[Any]], tuple[TracedCall, Sequence[Any]]],
         kept: dict[Any, Any],
     ):
         self.fields = fields
@@ -86,7 +86,7 @@ class TracedBlock:
         self.count = len(fields[0])
         self._call = call
 
-    def call(self, number: int) -> tuple[TracedCall, list[Any]]:
+    def call(self, number: int) -> tuple[TracedCall, Sequence[Any]]:
         """The call on one item, and its traced arrays."""
         return self._call([field[number] for field in self.fields])
 

@@ -121,11 +121,11 @@ def arrived_program(packed: bytes) -> Program:
 class CompiledTape:
     """Residuals of a program's forward pass; ``nbytes`` is what the tape itself would hold.
 
-    ``traced``: the call and its arrays, of which the tape itself is made for cotangents that the
-    program was not made for; a tape that came from another process has none.
+    ``call`` of ``arrays``: of this the tape itself is made for cotangents that the program was not
+    made for; a tape that came from another process has none.
     """
 
-    __slots__ = ("_program", "_residuals", "_traced", "tape_nbytes")
+    __slots__ = ("_arrays", "_call", "_program", "_residuals", "tape_nbytes")
 
     pickler = TapePickler
 
@@ -134,12 +134,14 @@ class CompiledTape:
         program: Program,
         residuals: tuple,
         tape_nbytes: int,
-        traced: tuple[Callable, Sequence[Any]] | None = None,
+        call: Callable | None = None,
+        arrays: Sequence[Any] = (),
     ):
         self._program = program
         self._residuals = residuals
         self.tape_nbytes = tape_nbytes
-        self._traced = traced
+        self._call = call
+        self._arrays = arrays
 
     def __reduce__(self) -> tuple:
         if len(self._program.examples) > 1:  # some may get no cotangent, as only the tape allows
@@ -168,13 +170,13 @@ class CompiledTape:
         return self._program.backward(self._residuals, *chosen)
 
     def _tape_for(self, cotangent: Any, example: Any) -> Tape:
-        if self._traced is None:
+        if self._call is None:
             raise TypeError(
                 f"the pullback of model {self._program.name!r}, which is compiled and came from "
                 f"another process, takes a cotangent like {describe(example)}; found "
                 f"{describe(cotangent)}"
             )
-        return trace(*self._traced)[1]
+        return trace(self._call, self._arrays)[1]
 
     def held_arrays(self) -> list[np.ndarray]:
         """The arrays that the residuals keep alive, each once; a view counts as its owner."""

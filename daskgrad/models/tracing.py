@@ -45,6 +45,11 @@ def release_leaf(leaf: Any) -> Any:
     return release_view(row_major(leaf)) if isinstance(leaf, np.ndarray) else leaf
 
 
+def places_of_arrays(leaves: Leaves) -> tuple[int, ...]:
+    """The places of the leaves that are traced."""
+    return tuple([n for n, leaf in enumerate(leaves) if cotangents.is_differentiable(leaf)])
+
+
 class Tracer:
     """Runs one model on inputs, some of them traced; flattens these only once.
 
@@ -66,9 +71,8 @@ class Tracer:
         self._are_writeable = registry.finds_writes(self._backend)
         self._trees = [(each.number, *flatten(inputs[each.number])) for each in active]
         self._primals = self._leaves_of(self._trees)
-        leaves = enumerate(self._primals)
-        self._places = [place for place, leaf in leaves if cotangents.is_differentiable(leaf)]
-        self._arrays = [self._primals[place] for place in self._places]
+        self._places = places_of_arrays(self._primals)
+        self._arrays = tuple([self._primals[place] for place in self._places])
         self._asked: Sequence[int] = ()
         if [each for each in active if each.asked]:
             self._asked = self._arrays_asked(active)
@@ -79,12 +83,12 @@ class Tracer:
     def with_item(self, trees: Sequence[tuple[int, list[Any], Any]]) -> "Tracer":
         """This tracer with further active inputs before its own: (number, leaves, structure)."""
         leaves = self._leaves_of(trees)
-        places = [place for place, leaf in enumerate(leaves) if cotangents.is_differentiable(leaf)]
+        places = places_of_arrays(leaves)
         other = copy.copy(self)
         other._trees = [*trees, *self._trees]
         other._primals = (*leaves, *self._primals)
-        other._places = [*places, *[place + len(leaves) for place in self._places]]
-        other._arrays = [other._primals[place] for place in other._places]
+        other._places = (*places, *[place + len(leaves) for place in self._places])
+        other._arrays = tuple([other._primals[place] for place in other._places])
         other._asked = [n + len(places) for n in self._asked]
         other._numbers = {}
         return other
@@ -139,7 +143,7 @@ class Tracer:
         """What is traced, of the constructor's active inputs."""
         return self._arrays
 
-    def call(self, inputs: Sequence[Any]) -> tuple[TracedCall, list[Any]]:
+    def call(self, inputs: Sequence[Any]) -> tuple[TracedCall, Sequence[Any]]:
         """The call on ``inputs`` as a backend traces it, and the arrays it is a function of."""
         return TracedCall(self, inputs), self._arrays
 
@@ -175,9 +179,9 @@ class Tracer:
         else:
             leaves, structure = flatten(self._call.structure.unflatten(leaves))
             found = self._numbers.get(structure)
-            if found is None:  # what fills an argument has as many leaves wherever they are equal
-                found = self._numbers[structure] = self._numbers_of_arrays(inputs)
-            numbers = found
+            numbers = self._numbers_of_arrays(inputs) if found is None else found
+            if self._in_sum:  # what fills an argument has as many leaves wherever they are equal
+                self._numbers[structure] = numbers
         return Layout(protect(leaves, self._are_writeable), structure, numbers, self._asked)
 
     def _put_arrays(self, leaves: list[Any]) -> tuple[int | None, ...]:

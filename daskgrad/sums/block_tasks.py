@@ -242,7 +242,7 @@ class TracedSum:
             return itertools.repeat((None,))
         return self._tracer.block(TracedBlock(fields, self._call_on, self._kept))
 
-    def _call_on(self, item: Sequence[Any]) -> tuple[Any, list[Any]]:
+    def _call_on(self, item: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
         return self._tracer_of(item)[0].call([*item, *self._inputs])
 
     def _tracer_of(self, item: Sequence[Any]) -> tuple[Tracer, Widths]:

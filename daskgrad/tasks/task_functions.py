@@ -124,12 +124,13 @@ class Planned:
     def __init__(self, fun: TaskFunction, args: tuple):
         self.fun = fun
         self.args = args
-        self.inputs: list[Key] = []
+        inputs: list[Key] = []
         for arg in args:
             if isinstance(arg, REFERENCES):
-                self.inputs.append(arg.key)
+                inputs.append(arg.key)
             elif isinstance(arg, list):
-                self.inputs += [item.key for item in arg if isinstance(item, REFERENCES)]
+                inputs += [item.key for item in arg if isinstance(item, REFERENCES)]
+        self.inputs = tuple(inputs)
 
     def run(self, values: dict[Key, Any]) -> Any:
         """The function's result, given the results of all tasks that it refers to."""

@@ -29,6 +29,7 @@ from daskgrad.tasks.settings import setting
 from daskgrad.tasks.supervision import Supervised
 from daskgrad.tasks.task_functions import Picked, Planned, TaskFunction
 from daskgrad.values.registrations import sent_by_value
+from daskgrad.values.sealed import Sealed
 
 
 class Where(Enum):
@@ -54,6 +55,7 @@ class TaskGraph:
         self._collections: dict[Key, Any] = {}
         self._futures: list[Any] = []  # holds results on the cluster, which drops them otherwise
         self._uses: Counter[int] = Counter()  # of models, by their ids
+        self._functions: dict[tuple[Callable, Sealed | None], TaskFunction] = {}
         self._constants: dict[int, tuple[Any, TaskRef]] = {}
 
     def add(
@@ -99,9 +101,13 @@ class TaskGraph:
         return self.add(self.key(stage, name), reference.fun, reference.source, *reference.args)
 
     def function(self, key: Key, fun: Callable) -> TaskFunction:
-        """The callable of the task of a key."""
+        """The callable of the task of a key; all tasks of one function have the same."""
         policy = self._policy if self._policy is not None and is_of_pullbacks(key) else None
-        return TaskFunction(fun, policy, self._is_watched, self._is_batched)
+        found = self._functions.get((fun, policy))
+        if found is None:
+            found = TaskFunction(fun, policy, self._is_watched, self._is_batched)
+            self._functions[fun, policy] = found
+        return found
 
     def data(self, key: Key, value: Any) -> TaskRef:
         """Puts a value into the graph, once for all tasks that refer to it."""

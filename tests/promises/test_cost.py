@@ -815,9 +815,9 @@ def parameters(count, energy, add):
 
 
 HELD = {  # name: the graph of so many nodes, of an array or a list of them, and objects a node
-    "chain": (lambda n: chained(n, squash, energy), lambda n: X, 22),
+    "chain": (lambda n: chained(n, squash, energy), lambda n: X, 21),
     "fan": (lambda n: fanned(n, energy, dg.sum), lambda n: X, 9),
-    "layered": (lambda n: layers(n, mix, energy, dg.sum), lambda n: X, 38),
+    "layered": (lambda n: layers(n, mix, energy, dg.sum), lambda n: X, 37),
     "parameters": (lambda n: parameters(n, energy, dg.sum), lambda n: [X] * n, 13),
 }
 
@@ -836,9 +836,9 @@ def test_how_many_objects_a_node_holds_in_line(graph):
 
     looking = dg.delayed(look, compile=False)
     with dask.config.set({"daskgrad.inline.seconds": 60}):
-        for count in (30, 30, 330):
+        for count in (30, 30, 1030):
             dg.grad(lambda x, count=count: looking(program(count)(x)))(point(count))
-    assert (counts[2] - counts[1]) / 300 <= most
+    assert (counts[2] - counts[1]) / 1000 < most + 0.5  # other threads hold objects, too
 
 
 def test_how_many_calls_one_small_model_costs_in_line(monkeypatch):

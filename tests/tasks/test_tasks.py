@@ -613,7 +613,7 @@ def test_parts_of_results_are_tasks_where_the_rest_of_a_graph_is_handed_over():
         planned = rest.planned()
         assert [stage_of(key) for key in planned].count("forward") == forward
         (value,) = [key for key in planned if stage_of(key) == "value"]
-        assert [planned[key] for key in keys] == [[value], [value]]
+        assert [planned[key] for key in keys] == [(value,), (value,)]
         assert rest.compute(keys) == (2.0, 3.0)
 
 

@@ -35,7 +35,9 @@ class Loop:
     gradient; ``length``: how many of them one call goes through at the most.
     """
 
-    def __init__(self, compiled: Compiled, layout: Layout, arrays: list[Any], is_own: list[bool]):
+    def __init__(
+        self, compiled: Compiled, layout: Layout, arrays: Sequence[Any], is_own: list[bool]
+    ):
         self._compiled = compiled
         self._traced = compiled.trace(arrays, compiled.constants(layout.leaves))
         self._reached = compiled.reached
@@ -47,7 +49,7 @@ class Loop:
         self.length = min(LONGEST, power_of_two(max(1, NBYTES // self.nbytes)))
         self._run = jax.jit(self._run_rows)
 
-    def _nbytes(self, layout: Layout, arrays: list[Any]) -> int:
+    def _nbytes(self, layout: Layout, arrays: Sequence[Any]) -> int:
         leaves = [*arrays, *self._compiled.constants(layout.leaves)]
         own = itertools.compress(leaves, self._are_own)
         pulled = itertools.compress(arrays, self._reached)
@@ -108,7 +110,7 @@ class Loop:
 
 
 def loop_of(
-    compiled: Compiled, layout: Layout, arrays: list[Any], is_own: Sequence[bool]
+    compiled: Compiled, layout: Layout, arrays: Sequence[Any], is_own: Sequence[bool]
 ) -> Loop | None:
     """The loop of a program over the leaves that are the items' own; ``None`` if it has none.
 
