@@ -1,6 +1,7 @@
 """Blocks: the terms of a sum, by programs, without what a single call costs beside its program."""
 
 from collections.abc import Hashable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -69,17 +70,17 @@ class Items:
         self, block: TracedBlock, number: int, flat: Flat, key: Hashable
     ) -> Result | Pending:
         """The same for an item of a kind that has no programs, or none that were looked up."""
-        for each in self._groups.values():
-            if key in each.known:  # in another block, or in an earlier sum
-                group = each
+        for group in self._groups.values():
+            known = group.known.get(key)
+            if known is not None:  # in another block, or in an earlier sum
                 break
         else:
             group, key = self._group(block, number, flat, key)
-        found = group.look_up(flat, key)
-        if isinstance(found, Family):
-            return Pending(found)
-        self._found[key] = group, found
-        return group.result(found, flat) or Pending(found)
+            known = group.known.get(key, 0)
+        if group.rests(key, known):
+            return group.at_rest
+        found = self._found[key] = group, group.look_up(flat, key, known)
+        return group.result(found[1], flat) or Pending(found[1])
 
     def _group(
         self, block: TracedBlock, number: int, flat: Flat, key: Hashable
@@ -118,18 +119,20 @@ def memory_of_item(flat: Flat) -> tuple:
     if len(flat) == 1:  # most items are one array
         ((leaves, structure),) = flat
         if structure is LEAF and type(leaves[0]) is np.ndarray:
-            (leaf,) = leaves
-            return leaf.shape, leaf.dtype, leaf.strides
-    return tuple(
-        [
-            (leaf.shape, leaf.dtype, leaf.strides)
-            if type(leaf) is np.ndarray
-            else kind_of_leaf(leaf)
-            for leaves, structure in flat
-            for leaf in leaves
-        ]
-        + [structure for _, structure in flat]
-    )
+            return memory_of_array(leaves[0])
+    parts = [structure for _, structure in flat]
+    for leaves, _ in flat:
+        if {np.ndarray}.issuperset(map(type, leaves)):
+            parts += map(memory_of_array, leaves)
+        else:
+            parts += [
+                memory_of_array(leaf) if type(leaf) is np.ndarray else kind_of_leaf(leaf)
+                for leaf in leaves
+            ]
+    return tuple(parts)
+
+
+memory_of_array = attrgetter("shape", "dtype", "strides")
 
 
 class Group:
@@ -164,6 +167,7 @@ class Group:
         if self._signature is not None and self.serves_sizes and not self.is_impure:
             self.family = programs.family(self._fun.fun, self._signature)
             self.known = programs.known_items(self._shared())
+        self.at_rest = Pending(self.family)
 
     @property
     def is_current(self) -> bool:
@@ -183,22 +187,27 @@ class Group:
             own[place] = kind[field][2 + leaf]
         return Signature((*others, tuple(own)), places, structure, asked)
 
-    def look_up(self, flat: Flat, key: Hashable) -> Entry | Family | None:
-        """The programs for items like this one, which have this key; or their family, if nothing
-        is to be done but to count them. Nothing has changed since the block began."""
-        known, has_room = self.known.get(key, 0), len(self.known) < MOST_SIGNATURES
-        if isinstance(known, Entry):
+    def rests(self, key: Hashable, known: Entry | int) -> bool:
+        """Whether nothing is to be done for an item of this key, of which this is known, but to
+        count it."""
+        family = self.family
+        if type(known) is not int or family is None or not family.rests(known):
+            return False
+        if known or len(self.known) < MOST_SIGNATURES:
+            family.sizes += not known
+            self.known[key] = known + 1
+        return True
+
+    def look_up(self, flat: Flat, key: Hashable, known: Entry | int) -> Entry | None:
+        """The programs for items like this one, of which this is known. Nothing has changed since
+        the block began."""
+        if not isinstance(known, int):
             return known
-        if self.family is not None and self.family.rests(known):
-            if known or has_room:
-                self.family.sizes += not known
-                self.known[key] = known + 1
-            return self.family
         signature = self._signature
         if self.serves_sizes:
             signature = self._signature_for(kind_of_item(flat))
         found = self._fun.programs.known_entry(self._fun.fun, signature, self.family, known)
-        if found is not None and (known or has_room):
+        if found is not None and (known or len(self.known) < MOST_SIGNATURES):
             self.known[key] = found
         return found
 

@@ -143,7 +143,9 @@ class Family:
         """Whether there is nothing to be done for a size without program that was met so often."""
         if self.failures >= MOST_FAILURES:
             return True
-        return self.has_sources and met < ALONE_AT and not self.may_try(met > 0)
+        if not self._sources or met >= ALONE_AT:
+            return False
+        return self.calls < self._spend_at or not self.may_try(met > 0)
 
     def count_trial(self, seconds: float, is_hit: bool) -> None:
         """Takes down how long it took to look for a source; if there was one, the tape was not

@@ -303,6 +303,7 @@ class Entry:
                 self._structure = hash(made.recording.structure)
             else:
                 found = self._run_new(made, source, arguments.inputs(self._signature), arrays)
+            made.recording.release()
         except Unrecordable as error:
             doubt = str(error)
         except Exception as error:

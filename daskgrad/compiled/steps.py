@@ -149,6 +149,12 @@ class Recording:
         self.open_calls: dict[Any, Any] = {}  # frames of calls that have not returned
         self._filters = warnings.filters
 
+    def release(self) -> None:
+        """Lets go of the steps, each of which knows its recording: the garbage collector would have
+        to find them."""
+        for each in (self.inputs, self.steps, self.outputs, self.numbered):
+            each.clear()
+
     def refuse(self, what: str) -> Unrecordable:
         """The error that ends the recording; it is kept, since the model may catch it."""
         if self.refusal is None:

@@ -1,5 +1,6 @@
 """Trees: flattens and unflattens pytrees, by ``optree`` in the namespace "daskgrad"."""
 
+import functools
 import itertools
 import pickle
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +21,8 @@ def flatten(value: Any) -> tuple[list[Any], optree.PyTreeSpec]:
     """The leaves of a pytree and its structure; ``None`` counts as a leaf."""
     if type(value) in LEAF_TYPES:  # most values are leaves: a tenth of the time
         return [value], LEAF
+    if type(value) is tuple and LEAF_TYPES.issuperset(map(type, value)):
+        return list(value), tuple_of_leaves(len(value))
     try:
         return optree.tree_flatten(value, none_is_leaf=True, namespace=NAMESPACE)
     except RecursionError:
@@ -27,6 +30,13 @@ def flatten(value: Any) -> tuple[list[Any], optree.PyTreeSpec]:
             f"a {type(value).__name__} cannot be flattened: it is nested too deep, or holds "
             f"itself; a pytree of arrays should be some levels deep"
         ) from None
+
+
+@functools.lru_cache(64)
+def tuple_of_leaves(count: int) -> optree.PyTreeSpec:
+    """The structure of a tuple of so many leaves."""
+    leaves: Any = (0,) * count
+    return optree.tree_flatten(leaves, none_is_leaf=True, namespace=NAMESPACE)[1]
 
 
 def usual_leaves(items: Sequence[Any]) -> Iterable[Any] | None:

@@ -1,6 +1,8 @@
 """Models of items of many sizes: the bits of the tape, and one source wherever calls are alike."""
 
+import gc
 import itertools
+import weakref
 from typing import NamedTuple
 
 import fuzz_sizes
@@ -230,6 +232,20 @@ def structure(fun, *arrays):
     recording = record(fun, arrays, [True] * len(arrays))
     structures.generalize(recording, (0,))
     return recording.structure
+
+
+def test_a_recording_that_is_released_goes_at_once():
+    """In circles the garbage collector would have to find thousands of steps."""
+    gc.disable()
+    try:
+        recording = record(lambda x: [np.sum(np.exp(x) * 2.0)], [np.ones(3)], [True])
+        structures.generalize(recording, (0,))
+        gone = weakref.ref(recording)
+        recording.release()
+        del recording
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 A, B = np.ones((4, 3)), np.ones((5, 7))

@@ -19,6 +19,18 @@ from daskgrad.values.registrations import Structure, register, sent_by_value
 from daskgrad.values.trees import NAMESPACE, exactly, flatten
 
 Pair = namedtuple("Pair", "first second")
+ONES = np.ones(3)
+
+
+@pytest.mark.parametrize("value", [(), (1.0,), (ONES, None), (ONES, (2,)), ("a",), Pair(ONES, 1)])
+def test_tuples_are_flattened_as_optree_does(value):
+    leaves, structure = flatten(value)
+    expected, other = optree.tree_flatten(value, none_is_leaf=True, namespace=NAMESPACE)
+    assert structure == other
+    assert hash(structure) == hash(other)
+    assert exactly(structure) == exactly(other)
+    assert list(map(id, leaves)) == list(map(id, expected))
+    assert type(structure.unflatten(leaves)) is type(value)
 
 
 @pytest.mark.parametrize(
