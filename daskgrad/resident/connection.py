@@ -27,7 +27,7 @@ from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.settings import setting
 from daskgrad.tasks.waiting import LateError, answer, in_loop
 from daskgrad.tasks.workers import present_workers, workers_of
-from daskgrad.values.caches import kept_or_made
+from daskgrad.values.caches import drop_oldest, kept_or_made
 
 logger = logging.getLogger("daskgrad")
 
@@ -103,8 +103,7 @@ class Connection:
         for digest in digests:
             known.pop(digest, None)
             known[digest] = None
-        for digest in list(known)[: -max(PARCELS, len(digests))]:  # as the worker does
-            del known[digest]
+        drop_oldest(known, max(PARCELS, len(digests)))
 
     def version(self, address: str, name: str) -> int | None:
         """The version of a replicated array that a worker has; None if it may have none."""

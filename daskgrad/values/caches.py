@@ -17,10 +17,7 @@ def kept_or_made(kept: dict[Key, Made], key: Key, make: Callable[[], Made], coun
 
 
 def drop_oldest(kept: dict[Any, Any], count: int) -> None:
-    """Drops the oldest of more than ``count`` entries: an eighth at once, since it copies all keys.
-
-    Other threads add to it meanwhile.
-    """
+    """Drops all but the latest ``count`` entries."""
     if len(kept) > count:
-        for old in list(kept)[: count // 8 - count]:
+        for old in list(kept)[:-count]:  # of a copy: other threads add to it
             kept.pop(old, None)
