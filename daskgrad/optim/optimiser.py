@@ -148,7 +148,7 @@ class Optimiser(abc.ABC):
     def _step_of_rows(
         self, leaf: Leaf, rows: Rows, rate: float, slots: Sequence[np.ndarray], state: State
     ) -> None:
-        for block in [rows] if rows.values.nbytes <= BLOCK else rows.blocks(BLOCK):
+        for block in rows.blocks(BLOCK):
             parts = [block.gather(array) for array in slots]
             step = self.rule(block.values, rate, self._count_rows(leaf, block, state), *parts)
             for array, part in zip(slots, parts, strict=True):

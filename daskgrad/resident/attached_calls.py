@@ -1,7 +1,7 @@
 """Attached calls: the attached arrays that the sums of a call use, and the gradients of these."""
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from daskgrad.models.captured import Captured
@@ -53,7 +53,7 @@ class AttachedUse:
             return self.sums
         spreads: dict[int, Holdings] = {}  # by attachment: one for all sums
         for each in self._given:
-            for field in attached_in([each]):
+            for field in attached_in(each):
                 if isinstance(each.spread, Holdings) and each.sample is None:
                     spreads.setdefault(id(field.attachment), each.spread)
         settled = {
@@ -165,8 +165,8 @@ class AttachedUse:
         )
 
 
-def attached_in(sums: Iterable[SpreadSum]) -> list[Attached]:
-    return [field for each in sums for field in each.sent if isinstance(field, Attached)]
+def attached_in(each: SpreadSum) -> list[Attached]:
+    return [field for field in each.sent if isinstance(field, Attached)]
 
 
 def gradient(

@@ -13,13 +13,13 @@ from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.nested import nested_sum
 from daskgrad.sums.node_sum import sum_of
-from daskgrad.sums.placed import Drawn
 from daskgrad.sums.sources import Source, read_once
 from daskgrad.sums.zipping import (
     Items,
     Zip,
     as_sources,
     cut_alike,
+    drawn_in,
     holds_nodes,
     nested_part,
     side_by_side,
@@ -234,8 +234,8 @@ def require_summation(summation: Any) -> None:
 
 def count_of(items: Any) -> Any:
     """How many items a sum has run over; of a bag what Dask will count."""
-    collections = side_by_side(items)
-    items = next((each for each in collections if isinstance(each, Drawn)), collections[0])
+    drawn = drawn_in(items)
+    items = side_by_side(items)[0] if drawn is None else drawn
     if hasattr(type(items), "foldby"):
         return read_once(items).count().to_delayed(optimize_graph=False)
     return len(items.primal if isinstance(items, Variable) else items)
@@ -243,10 +243,10 @@ def count_of(items: Any) -> Any:
 
 def scaled(total: Any, items: Any, name: str | None) -> Any:
     """A sum over drawn items divided by the fraction that was drawn; any other sum unchanged."""
-    drawn = [each for each in side_by_side(items) if isinstance(each, Drawn)]
-    if not drawn:
+    drawn = drawn_in(items)
+    if drawn is None:
         return total
-    return divided(total, len(drawn[0]) / drawn[0].population, name or "scale")
+    return divided(total, len(drawn) / drawn.population, name or "scale")
 
 
 def divided(total: Any, divisor: Any, name: str) -> CallNode:

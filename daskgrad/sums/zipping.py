@@ -173,14 +173,18 @@ def side_by_side(items: Any) -> tuple:
     return items.collections if isinstance(items, Zip) else (items,)
 
 
+def drawn_in(items: Any) -> Drawn | None:
+    """The drawn items that a sum runs over, or the first of several; None if there are none."""
+    return next((each for each in side_by_side(items) if isinstance(each, Drawn)), None)
+
+
 def as_sources(items: Any, argument: str, slices: bool) -> list[Source]:
-    collections = side_by_side(items)
-    drawn = next((each for each in collections if isinstance(each, Drawn)), None)
+    drawn = drawn_in(items)
     return [
         ChosenSource(each, drawn.indices, argument)
         if drawn is not None and has_row_for_each(each, drawn)
         else as_source(each, argument, slices)
-        for each in collections
+        for each in side_by_side(items)
     ]
 
 

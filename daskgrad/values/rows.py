@@ -127,7 +127,10 @@ class Rows:
     def blocks(self, nbytes: int) -> Iterator["Rows"]:
         """The same rows in their order, a number of them at a time, whose values have so many bytes
         (views, at least one row)."""
-        size = max(1, nbytes * len(self.indices) // max(1, self.values.nbytes))
+        if self.values.nbytes <= nbytes:
+            yield self
+            return
+        size = max(1, nbytes * len(self.indices) // self.values.nbytes)
         for begin in range(0, len(self.indices), size):
             part = slice(begin, begin + size)
             yield loose_rows(
