@@ -7,12 +7,14 @@ is evaluated with its gradient as rows, and SGD updates a matrix of 100,000 x 10
 An item looks up 50 rows, and then does some work, from nothing to some 10 ms. Each round runs five
 steps of each program; a ratio is the median over the rounds.
 
-The programs: one process, in line, without a cluster; a cluster of one and of two workers of one
-thread, with the items placed and the matrix replicated; and two workers to which the matrix is
-sent with each call. Before anything is measured, the values of three steps must be the same bits.
+The programs: one process without a cluster, in line, and on Dask's threads, one for each core; a
+cluster of one and of two workers of one thread, with the items placed and the matrix replicated;
+and two workers to which the matrix is sent with each call. Before anything is measured, the values
+of three steps must be the same bits.
 
-Claims: where an item takes 5 ms and more, two workers are faster than one process; and with the
-least work a replicated matrix is at least twice as fast as one that is sent.
+Claims: where an item takes 5 ms and more in line, two workers are faster than one process, with
+threads, too; and with the least work a replicated matrix is at least twice as fast as one that is
+sent.
 """
 
 import contextlib
@@ -24,6 +26,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import autograd.numpy as np
+import dask
 import numpy
 
 import daskgrad as dg
@@ -32,7 +35,9 @@ from report import at_least, finish, options, ratio, table
 
 WORK = (0, 10, 50, 100)  # products of matrices
 DRAWN, ITEMS, STEPS = 32, 1024, 5
-HERE, ONE, TWO, SENT = "one process", "one worker", "two workers", "two workers, matrix sent"
+HERE, THREADS = "in line", "threads"
+ONE, TWO, SENT = "one worker", "two workers", "two workers, matrix sent"
+SCHEDULERS = {HERE: "synchronous", THREADS: "threads"}
 
 Run = Callable[[int], float]
 
@@ -72,14 +77,15 @@ def programs(length: int, name: str, work: tuple[int, ...]) -> dict[str, Callabl
     found = {}
     for each in work:
         W = numpy.zeros((length, 100)) + 0.01
-        W = W if name in (HERE, SENT) else dg.replicate(W)
+        W = W if name in (HERE, THREADS, SENT) else dg.replicate(W)
         found[f"{name} {each}"] = stepping(W, dg.place(make_items(length)), each)
     return found
 
 
 @contextlib.contextmanager
-def here(length: int) -> Iterator[dict[str, Callable]]:
-    yield programs(length, HERE, WORK)
+def here(length: int, name: str) -> Iterator[dict[str, Callable]]:
+    with dask.config.set(scheduler=SCHEDULERS[name]):
+        yield programs(length, name, WORK)
 
 
 @contextlib.contextmanager
@@ -90,7 +96,8 @@ def on_workers(length: int, count: int, name: str, work: tuple[int, ...]) -> Ite
 
 def measured(length: int, rounds: int) -> dict[str, Any]:
     setups = [
-        functools.partial(here, length),
+        functools.partial(here, length, HERE),
+        functools.partial(here, length, THREADS),
         functools.partial(on_workers, length, 1, ONE, WORK),
         functools.partial(on_workers, length, 2, TWO, WORK),
         functools.partial(on_workers, length, 2, SENT, WORK[:1]),
@@ -117,34 +124,37 @@ def summary(times: dict[str, list[float]]) -> list[dict[str, Any]]:
             "work": work,
             **{
                 name: statistics.median(times[f"{name} {work}"])
-                for name in (HERE, ONE, TWO, SENT)
+                for name in (HERE, THREADS, ONE, TWO, SENT)
                 if f"{name} {work}" in times
             },
-            "speed-up": ratio(times[f"{HERE} {work}"], times[f"{TWO} {work}"]),
+            **{
+                f"over {name}": ratio(times[f"{name} {work}"], times[f"{TWO} {work}"])
+                for name in SCHEDULERS
+            },
         }
         for work in WORK
     ]
 
 
 def printed(found: list[dict[str, Any]]) -> str:
+    names = (HERE, THREADS, ONE, TWO, SENT)
     lines = [
         (
             f"{each[HERE] / DRAWN * 1e3:.2f} ms",
-            *[f"{each[name] * 1e3:.1f} ms" if name in each else "" for name in (HERE, ONE, TWO)],
-            f"{each[SENT] * 1e3:.1f} ms" if SENT in each else "",
-            f"{each['speed-up']:.2f}",
+            *[f"{each[name] * 1e3:.1f} ms" if name in each else "" for name in names],
+            *[f"{each[f'over {name}']:.2f}" for name in SCHEDULERS],
         )
         for each in found
     ]
-    return table(("an item", HERE, ONE, TWO, SENT, "speed-up"), lines)
+    return table(("an item", *names, *[f"two workers over {name}" for name in SCHEDULERS]), lines)
 
 
 def draw(found: list[dict[str, Any]], stated: str) -> Any:
     from plots import bars, page  # here: processes that a benchmark starts do not need Bokeh
 
     names = [f"{each[HERE] / DRAWN * 1e3:.2f} ms an item" for each in found]
-    speed_ups = [each["speed-up"] for each in found]
-    plot = bars(names, speed_ups, "speed of two workers over one process", "linear")
+    speed_ups = [each[f"over {HERE}"] for each in found]
+    plot = bars(names, speed_ups, "speed of two workers over one process in line", "linear")
     return page("Steps of mini-batches", stated, plot)
 
 
@@ -154,10 +164,17 @@ def main() -> int:
     times = measured(5_000 if arguments.quick else 100_000, arguments.rounds)
     found = summary(times)
     print(printed(found))
-    heavy = [each["speed-up"] for each in found if each[HERE] >= DRAWN * 5e-3]
+    heavy = [each for each in found if each[HERE] >= DRAWN * 5e-3]
     sent = ratio(times[f"{SENT} {WORK[0]}"], times[f"{TWO} {WORK[0]}"])
     claims = [
-        at_least("an item takes 5 ms: speed over one process", min(heavy, default=0.0), 1.0),
+        *[
+            at_least(
+                f"an item takes 5 ms: speed over one process, {name}",
+                min([each[f"over {name}"] for each in heavy], default=0.0),
+                1.0,
+            )
+            for name in SCHEDULERS
+        ],
         at_least("a matrix that is sent: time over a replicated one's", sent, 2.0),
     ]
     content = {"programs": found, "all seconds": times}

@@ -174,10 +174,10 @@ def test_placing_has_all_kinds_of_items_and_its_peers(tmp_path):
 
 def test_minibatches_compares_clusters_with_one_process(tmp_path):
     _, content = run("minibatches", tmp_path)
-    names = {"one process", "one worker", "two workers"}
+    names = {"in line", "threads", "one worker", "two workers"}
     assert all(names <= set(each) for each in content["programs"])
     assert "two workers, matrix sent" in content["programs"][0]
-    assert len(content["claims"]) == 2
+    assert len(content["claims"]) == 3
 
 
 def test_attached_compares_what_stays_with_what_is_sent(tmp_path):
