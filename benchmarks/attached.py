@@ -7,7 +7,7 @@ each with parameters of its own, and Adam for these and for the shared ones. An 
 matrix by its parameters, some times over. Each round runs five steps of each program; a ratio is
 the median over the rounds.
 
-The programs: one process, in line, without a cluster; two workers of one thread to which the
+The programs: one process, without a cluster; two workers of one thread to which the
 parameters are sent with each call (a zipped array), and that send gradients back; and two workers
 where the parameters are attached to the items. Before anything is measured, the values of five
 steps must be the same bits. In the numbers of parameters an item has, from 16 to 4,096.
