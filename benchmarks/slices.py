@@ -8,7 +8,7 @@ and 10^6 rows in 1, 2, 4 ... 64 slices and as ``grainsize="auto"`` cuts them: in
 cluster, and placed on two workers of a thread each (``dg.place(dg.zip(...))``; slices that somebody
 asks for are a power of two of rows there). Further 2 x 10^5 rows in 1 and 16 slices, in line and on
 one worker; and 50 leapfrog steps of a sampler over 2 x 10^5 and 10^6 rows, with a prior beside the
-sum, placed on the two workers.
+sum, placed on the two workers, and in line.
 
 The peers are plain autograd, the same model of all rows in one process; for 16 slices autograd,
 slice by slice, whose gradients are added up by hand; and for the steps what no program on two
@@ -24,12 +24,15 @@ the other way round. Where "auto" makes slices that are among the cuts, it is th
 runs once. What runs in one process shares its columns, and has a process for each number of rows,
 which has freed a large array before, as those that read data have: malloc then keeps what a call
 frees. In a new process it gives that back after each call if it is more than twice the largest
-array, so that 2 slices of 10^5 rows take twice as long as 4, and autograd longer than either.
+array, so that 2 slices of 10^5 rows take twice as long as 4, and autograd longer than either. For
+the steps autograd has a process of both kinds: to have memory from the system again and again takes
+it longer than all else, and what placing is worth depends on that.
 
 Claims: "auto" takes at most 1.1 times the best cut's time, in line and placed, for each number of
-rows; 16 slices of 2 x 10^5 rows in line no longer than autograd's, slice by slice; autograd in one
-process takes at least 1.5 times as long for the leapfrog steps of 2 x 10^5 rows as two workers do,
-and these take at most 1.5 times the least time possible.
+rows; 16 slices of 2 x 10^5 rows in line no longer than autograd's, slice by slice; autograd in a
+new process takes at least 1.5 times as long for the leapfrog steps of 2 x 10^5 rows as two workers
+do, and these take at most 1.5 times the least time possible. None where malloc keeps the memory:
+then what the two workers save is what it takes to call them.
 """
 
 import contextlib
@@ -58,6 +61,7 @@ LARGE = 3 * 2**20  # numbers in an array after which malloc keeps what is freed
 GROUPS = 1000
 STEPS = 50
 PLAIN, LINE, PLACED, ALONE = "autograd", "in line", "placed", "on one worker"
+KEPT = "autograd, memory kept"
 BY_HAND = "autograd, slice by slice"
 LEAST = "half of autograd and an empty call"
 
@@ -199,8 +203,12 @@ def slice_by_slice(count: int) -> Iterator[dict[str, Program]]:
 
 
 @contextlib.contextmanager
-def steps_in_one_process(count: int, steps: int) -> Iterator[dict[str, Program]]:
-    yield {leapfrog(count, PLAIN): trajectory(posterior(count), steps)}
+def steps_in_one_process(peer: str, count: int, steps: int) -> Iterator[dict[str, Program]]:
+    if peer == KEPT:
+        numpy.ones(LARGE)
+    columns = dg.zip(*make_columns(count))
+    gradient = of_sum(columns) if peer == LINE else posterior(count)
+    yield {leapfrog(count, peer): trajectory(gradient, steps)}
 
 
 def leapfrog(count: int, peer: str) -> str:
@@ -249,19 +257,20 @@ def on_two(rows: tuple[int, ...], cuts: tuple, of_slices: int, steps: int) -> It
     cells = [(count, cut) for count in rows for cut in to_run(PLACED, count, cuts)]
     with cluster(2) as client:
         programs = {cell(PLACED, *each): placed(client, *each) for each in cells}
-        of_prior = dg.delayed(prior)
         for count in (of_slices, rows[-1]):
-            shards = dg.place(dg.zip(*make_columns(count)))
-            gradient = dg.grad(
-                lambda beta, z, shards=shards: (
-                    dg.reduce_sum(likelihood, shards, beta, z) + of_prior(beta, z)
-                ),
-                (0, 1),
-            )
+            gradient = of_sum(dg.place(dg.zip(*make_columns(count))))
             programs[leapfrog(count, PLACED)] = trajectory(gradient, steps, client)
             least = half_and_a_call(count, client)
             programs[leapfrog(count, LEAST)] = trajectory(least, steps, client)
         yield programs
+
+
+def of_sum(columns: Any) -> Callable[..., Any]:
+    """The gradient of the likelihood as a sum of slices, and of the prior."""
+    of_prior = dg.delayed(prior)
+    return dg.grad(
+        lambda beta, z: dg.reduce_sum(likelihood, columns, beta, z) + of_prior(beta, z), (0, 1)
+    )
 
 
 def half_and_a_call(count: int, client: Client) -> Callable[..., Any]:
@@ -412,7 +421,11 @@ def main() -> int:
     setups = [
         *[functools.partial(in_one_process, count, cuts) for count in rows],
         functools.partial(slice_by_slice, of_slices),
-        *[functools.partial(steps_in_one_process, n, steps) for n in {of_slices, rows[-1]}],
+        *[
+            functools.partial(steps_in_one_process, peer, count, steps)
+            for count in {of_slices, rows[-1]}
+            for peer in (PLAIN, KEPT, LINE)
+        ],
         functools.partial(on_two, rows, cuts, of_slices, steps),
         functools.partial(on_one, of_slices),
     ]
