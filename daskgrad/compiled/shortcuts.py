@@ -21,6 +21,7 @@ from daskgrad.values.trees import LEAF
 
 MOST = 32  # functions of one model
 LONGEST_WAIT = 64  # calls between two attempts to make one
+MOST_LINES = 2000  # of a program: a longer one takes much longer to run than what is saved
 
 OPERATORS = {
     ast.Add: "np.add",
@@ -95,7 +96,8 @@ class Shortcuts:
             return
         for way in entry.ways:
             key = id(way), arguments.condition
-            if way.structure == LEAF and key not in self._known:
+            is_short = way.program.source.count("\n") < MOST_LINES
+            if way.structure == LEAF and is_short and key not in self._known:
                 self._known.add(key)
                 inputs = arguments.spell_inputs(signature.places)
                 made = shortcut_of(way.program, arguments, inputs, self._is_bare)

@@ -178,6 +178,21 @@ def branches_as_node(x):
     return dg.delayed(branches)(x)
 
 
+def test_a_long_program_has_no_shortcut(taken):
+    def steps(x, count):
+        for _ in range(count):
+            x = np.sin(x)
+        return np.sum(x)
+
+    model = dg.delayed(steps, compile=True)
+    gradient, expected = dg.value_and_grad(model), dg.value_and_grad(lambda *args: model(*args))
+    for count, takes in ((10, True), (shortcuts.MOST_LINES, False)):
+        before = taken()
+        for _ in range(12):
+            assert_same(gradient(X, count), expected(X, count))
+        assert (taken() > before) == takes
+
+
 def test_what_it_refers_to_is_watched(taken, monkeypatch):
     def scaled(x):
         return SCALE * np.sum(x**2)
