@@ -142,6 +142,20 @@ def test_every_form_has_the_bits_of_the_array(name, dtype):
         assert (numpy.diff(found.indices) > 0).all()
 
 
+def test_the_values_are_the_gradient_of_what_is_added_to_the_selection():
+    def loss(w, d):
+        return np.sum(np.sin(w[S] + d) ** 2)
+
+    zeros = numpy.zeros((len(S), SHAPE[1]))
+    rows = dg.grad(dg.delayed(loss), sparse=True)(W, zeros)
+    of_each = dg.grad(dg.delayed(loss), argnums=1)(W, zeros)
+    order, number = numpy.unique(S % len(W), return_inverse=True)
+    expected = numpy.zeros((len(order), SHAPE[1]))
+    numpy.add.at(expected, number, of_each)
+    same(rows.indices, order)
+    same(rows.values, expected)
+
+
 def waves(part):
     return np.sum(np.sin(part) * 3.0)
 
