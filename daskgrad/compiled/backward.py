@@ -260,7 +260,10 @@ class Backward:
         if is_kept(step):
             raise Unrecordable("rows are selected from an array whose gradient should be rows")
         if step.fun is None and not is_small(step.value):
-            raise Unrecordable("a slice of a large array is used, whose cotangent stays a slice")
+            raise Unrecordable(
+                "a slice of a large array is used, whose cotangent stays a slice: it is compiled "
+                "where the gradient is asked for as rows (sparse=)"
+            )
         previous = self._sums.get(id(step))
         if previous is None:
             array = self._assign(self._zeros(step))
