@@ -35,6 +35,7 @@ CHANGING = {
     *("DataSource datasets io seterr seterrcall setbufsize set_printoptions ctypeslib".split()),
     *("attrgetter methodcaller cache lru_cache cached_property save savez savetxt".split()),
 }
+DRAWING = {"rvs"}  # methods of objects of libraries that draw random numbers
 HARMLESS = {"__name__", "__len__", "__doc__"}  # attributes with names of this kind
 CHANGES = {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "LOAD_BUILD_CLASS"}
 METHODS = (types.FunctionType, property, staticmethod, classmethod, types.MemberDescriptorType)
@@ -92,6 +93,8 @@ class Reader:
             self.follow(thing.fun, name)  # its rules are called as they are
         elif not is_function_of_library(thing):
             raise Impure(f"it refers to {name!r}, an object of type {type(thing).__qualname__}")
+        else:
+            require_lasting(path_of(thing))
 
     def follow_containers(self, structure: Any) -> None:
         """The classes of containers, and their methods, which a model may call."""
@@ -115,6 +118,8 @@ class Reader:
             self._follow_attributes(kind, OF_TUPLES)
         elif not is_lasting(kind.__module__):
             raise Impure(f"it refers to the class {kind.__name__!r}, whose attributes may change")
+        else:
+            require_lasting(path_of(kind))
 
     def _follow_attributes(self, kind: type, known: Collection[str]) -> None:
         """The methods of a container's class; Impure if it has other attributes than fields."""
@@ -135,8 +140,10 @@ class Reader:
             self.follow(method, name)
 
     def _follow_function(self, fun: types.FunctionType) -> None:
-        if is_primitive(fun) or is_lasting(fun.__module__):
+        if is_primitive(fun):
             return
+        if is_lasting(fun.__module__):
+            return require_lasting(path_of(fun))
         self._follow_all(fun.__defaults__ or (), fun.__name__)
         self._follow_all((fun.__kwdefaults__ or {}).values(), fun.__name__)
         cells = map(content_of, fun.__closure__ or ())
@@ -169,8 +176,8 @@ class Reader:
             is_attribute = step.opname in ATTRIBUTES
             if isinstance(thing, types.ModuleType) and is_attribute:
                 is_known = is_lasting(thing.__name__)
-                if is_known and step.argval in CHANGING:
-                    raise Impure(f"it uses {thing.__name__}.{step.argval}")
+                if is_known:
+                    require_lasting(f"{thing.__name__}.{step.argval}")
                 name = f"{name}.{step.argval}"
                 thing = getattr(thing, step.argval, MISSING)
                 if is_known and not isinstance(thing, types.ModuleType):
@@ -191,10 +198,26 @@ def require_no_changes(steps: Sequence[dis.Instruction], outer: Collection[str])
             raise Impure(f"it assigns or deletes {name!r}, which is not a variable of its own")
         if step.opname == "IS_OP" and not (before and before.opname == "LOAD_CONST"):
             raise Impure("it asks with 'is' whether two objects are the same one")
-        if step.opname == "IMPORT_NAME" and not is_lasting(name):
-            raise Impure(f"it imports {name!r}")
-        if step.opname in ATTRIBUTES and (is_private(name) or (imports and name in CHANGING)):
-            raise Impure(f"it uses {name!r}")
+        if step.opname == "IMPORT_NAME":
+            if not is_lasting(name):
+                raise Impure(f"it imports {name!r}")
+            require_lasting(name)
+        if step.opname in ATTRIBUTES:
+            if is_private(name) or name in DRAWING or (imports and name in CHANGING):
+                raise Impure(f"it uses {name!r}")
+
+
+def path_of(thing: Any) -> str:
+    """The module and the name of a function or class; objects of libraries have those of theirs."""
+    named = thing if hasattr(thing, "__name__") else type(thing)
+    return f"{named.__module__}.{named.__name__}"
+
+
+def require_lasting(path: str) -> None:
+    """Impure if what is reached through modules of a library changes, whatever these are called
+    where they are used."""
+    if not CHANGING.isdisjoint(path.split(".")):
+        raise Impure(f"it uses {path}")
 
 
 def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:

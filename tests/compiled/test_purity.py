@@ -5,13 +5,17 @@ import itertools
 import math
 import os
 import time
+from operator import attrgetter
 from typing import NamedTuple
 
 import autograd.numpy as anp
 import dask
 import numpy as np
+import numpy.random as npr
 import pytest
 import scipy.special as sc
+import scipy.stats as scipy_stats
+from numpy import loadtxt
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
@@ -140,6 +144,12 @@ def imports_time(x):
     return np.sum(x) * time.time()
 
 
+def imports_random(x):
+    from numpy.random import rand
+
+    return np.sum(x) * rand()
+
+
 PURE = {
     "a function": helper,
     "functions of functions": lambda x: helper(x) + helper(x, power=3),
@@ -163,10 +173,15 @@ IMPURE = {
     "view of a large array": (lambda x: np.sum(x[0] * SHARED_MEMORY), "'SHARED_MEMORY'"),
     "random": (noisy, "it uses numpy.random"),
     "random by a helper": (lambda x: noisy(x), "it uses numpy.random"),
+    "random by another name": (lambda x: np.sum(x) * npr.rand(), "it uses numpy.random.rand"),
+    "random that is imported": (imports_random, "it uses numpy.random"),
+    "random by a distribution": (lambda x: np.sum(x) * scipy_stats.norm.rvs(), "it uses 'rvs'"),
     "clock": (lambda x: np.sum(x) * time.time(), "'time.time'"),
     "environment": (lambda x: np.sum(x) * len(os.environ), "'os.environ'"),
     "print": (lambda x: print("called") or np.sum(x), "it calls 'print'"),
     "file": (lambda x: np.sum(x) * np.loadtxt("rates"), "it uses numpy.loadtxt"),
+    "attribute by a class": (lambda x: attrgetter("T")(x)[0], "it uses operator.attrgetter"),
+    "file by a function": (lambda x: np.sum(x) * loadtxt("rates"), "it uses numpy.loadtxt"),
     "global": (assigns, "it assigns or deletes 'RATES'"),
     "nonlocal": (counter(), "it assigns or deletes 'calls'"),
     "attribute of the function": (counted, "it assigns or deletes 'calls'"),
