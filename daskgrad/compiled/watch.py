@@ -3,11 +3,13 @@
 A program holds what the model found there when it was recorded: globals, variables of enclosing
 functions, attributes, elements of small lists and dicts. They are compared by identity before each
 call, and arrays of up to 4 kB by their bytes; whether a larger array has changed in place is found
-when the program is checked.
+when the program is checked. A function may get other code: IPython's autoreload replaces it in
+place.
 """
 
 import builtins
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
@@ -27,6 +29,7 @@ class Watch:
     """What a function, and the functions that it calls, refer to."""
 
     def __init__(self, fun: Callable):
+        self._functions: list[tuple[weakref.ref, types.CodeType, tuple | None]] = []
         self._cells: list[tuple[types.CellType, Any]] = []
         self._entries: list[tuple[Any, str, Any]] = []
         self._elements: list[tuple[Any, list]] = []
@@ -37,7 +40,15 @@ class Watch:
         del self._itself
 
     def has_changed(self) -> bool:
-        """Whether a name refers to another object, or a small array has other entries."""
+        """Whether a name refers to another object, a function has other code or defaults, or a
+        small array other entries."""
+        for reference, code, defaults in self._functions:
+            fun = reference()
+            if fun is None:
+                continue
+            now = fun.__defaults__
+            if fun.__code__ is not code or not (now is defaults or hold_the_same(now, defaults)):
+                return True
         for cell, value in self._cells:
             if content_of(cell) is not value:
                 return True
@@ -45,8 +56,7 @@ class Watch:
             if names.get(name, MISSING) is not value:
                 return True
         for container, before in self._elements:
-            now = elements_of(container)
-            if len(now) != len(before) or not all(map(is_, now, before)):
+            if not hold_the_same(elements_of(container), before):
                 return True
         for array, entries in self._arrays:
             if array.tobytes() != entries:
@@ -95,6 +105,9 @@ class Watch:
     def _follow_function(self, fun: types.FunctionType) -> None:
         if is_of_library(fun.__module__):
             return
+        self._functions.append((weakref.ref(fun), fun.__code__, fun.__defaults__))
+        if fun.__kwdefaults__:
+            self._elements.append((fun.__kwdefaults__, elements_of(fun.__kwdefaults__)))
         defaults = [*(fun.__defaults__ or ()), *(fun.__kwdefaults__ or {}).values()]
         self._follow_all(defaults)
         names = names_of_call(fun)
@@ -184,6 +197,12 @@ def content_of(cell: types.CellType) -> Any:
 def elements_of(container: Any) -> list:
     """The elements of a list, or the keys and values of a dict."""
     return [*container, *container.values()] if isinstance(container, dict) else list(container)
+
+
+def hold_the_same(first: Any, second: Any) -> bool:
+    """Whether two sequences, or None, hold the same objects."""
+    first, second = first or (), second or ()
+    return len(first) == len(second) and all(map(is_, first, second))
 
 
 def is_rule(thing: Any) -> bool:

@@ -155,6 +155,31 @@ ARRAYS = {number: np.full(5, number) for number in NUMBERS}
 LISTS = {number: [number] for number in NUMBERS}
 
 
+def edited(x, power=2.0):
+    return np.sum(x**power)
+
+
+def calls_edited(x):
+    return edited(x) * 2.0
+
+
+def by_code(x, power=2.0):
+    return np.sum(x) * power
+
+
+def by_defaults(x, scale=1.0):
+    return np.sum(x) * scale
+
+
+EDITIONS = {  # as IPython's autoreload puts new ones into functions that it has loaded again
+    1.0: edited.__code__,
+    2.0: (lambda x, power: np.sum(np.sin(x) * power)).__code__,
+    3.0: (lambda x, power: np.sum(np.cos(x) * power)).__code__,
+    4.0: (lambda x, power: np.sum(x) * power).__code__,
+}
+DEFAULTS = {number: (number,) for number in NUMBERS}
+
+
 def define_method(number):
     hiding.__dict__["helper"] = HELPERS[number]
 
@@ -165,6 +190,20 @@ SEEN = {
         scaled_by_global, before=at_times(lambda number: globals().update(FACTOR=number))
     ),
     "a function is defined again": Hostile(helped, before=at_times(define_again)),
+    "the code of a function": Hostile(
+        calls_edited, before=at_times(lambda number: setattr(edited, "__code__", EDITIONS[number]))
+    ),
+    "the defaults of a function": Hostile(
+        lambda x: 3.0 * edited(x),
+        before=at_times(lambda number: setattr(edited, "__defaults__", DEFAULTS[number])),
+    ),
+    "its code": Hostile(
+        by_code, before=at_times(lambda number: setattr(by_code, "__code__", EDITIONS[number]))
+    ),
+    "its defaults": Hostile(
+        by_defaults,
+        before=at_times(lambda number: setattr(by_defaults, "__defaults__", (number,))),
+    ),
     "a variable of an enclosing function": closure(),
     "a decorator": Hostile(decorated(), before=setter(state)),
     "a small array": Hostile(
@@ -280,21 +319,6 @@ def count():
     return unseen()
 
 
-def by_code(x):
-    return np.sum(x)
-
-
-def by_other_code(x):
-    return np.sum(x) * 2.0
-
-
-CODES = {1.0: by_code.__code__, 2.0: by_other_code.__code__}
-
-
-def by_defaults(x, scale=1.0):
-    return np.sum(x) * scale
-
-
 UNSEEN = {
     "an attribute by name": Hostile(
         lambda x: np.sum(x) * unseen(), ERROR, before=at_last(set_unseen)
@@ -320,16 +344,6 @@ UNSEEN = {
     ),
     "a context variable": Hostile(
         lambda x: np.sum(x) * variable.get(), ERROR, before=at_last(variable.set)
-    ),
-    "its code": Hostile(
-        by_code,
-        PROGRAM,
-        before=at_last(lambda number: setattr(by_code, "__code__", CODES[number])),
-    ),
-    "its defaults": Hostile(
-        by_defaults,
-        PROGRAM,
-        before=at_last(lambda number: setattr(by_defaults, "__defaults__", (number,))),
     ),
     "a counter, late": Hostile(
         lambda x: np.sum(x) * (2.0 if count() > LATE else 1.0), ERROR, before=set_unseen

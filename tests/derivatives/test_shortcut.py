@@ -205,6 +205,25 @@ def test_what_it_refers_to_is_watched(taken, monkeypatch):
     assert taken() > 20
 
 
+def test_a_model_that_gets_other_code_is_not_what_it_was(taken):
+    """As by IPython's autoreload, while the caller keeps the function of its gradient."""
+
+    def model(x, power=2.0):
+        return np.sum(x**power)
+
+    def edited(x, power):
+        return np.sum(np.sin(x)) * power
+
+    gradient = dg.grad(dg.delayed(model, compile=True))
+    for _ in range(12):
+        gradient(X)
+    assert taken()
+    for code, defaults in [(edited.__code__, (2.0,)), (edited.__code__, (3.0,))]:
+        model.__code__, model.__defaults__ = code, defaults
+        for _ in range(12):
+            assert_array_equal(gradient(X), np.cos(X) * defaults[0])
+
+
 def test_a_model_that_is_no_function_of_its_arguments_is_found():
     def drawn(x):
         return np.sum(x) * hidden[0]
