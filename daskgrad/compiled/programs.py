@@ -83,11 +83,12 @@ class Programs:
 
     def look_at(self, fun: Callable) -> None:
         """Drops the programs that were made before something changed to which the function
-        refers."""
+        refers. Other threads compile nothing before all is known."""
         if self.watch is None or self.watch.has_changed():
-            self.watch, self._entries, self._families = Watch(pushed_function(fun)), {}, {}
-            self._shortcuts, self._items = {}, {}
+            watch = Watch(pushed_function(fun))
             self.impurity = None if self._is_vouched else impurity_of(pushed_function(fun))
+            self._entries, self._families, self._shortcuts, self._items = {}, {}, {}, {}
+            self.watch = watch
 
     def known_items(self, key: Hashable) -> "dict[Hashable, Entry]":
         """A place for the programs for the items of sums that have this in common."""

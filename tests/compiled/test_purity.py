@@ -20,7 +20,7 @@ from numpy.testing import assert_array_equal
 
 import daskgrad as dg
 import daskgrad.scipy.special
-from daskgrad.compiled import families
+from daskgrad.compiled import families, programs
 from daskgrad.compiled.backend import cautious
 from daskgrad.compiled.families import UNASKED_AT
 from daskgrad.compiled.programs import COLD
@@ -297,6 +297,25 @@ def test_a_function_that_is_defined_anew_keeps_its_programs(synchronous):
         assert ways.setdefault(rate, entry) is entry
         assert entry.family.calls == 3 * (number // 2 + 1) - COLD if number > 3 else True
     assert len(set(map(id, ways.values()))) == 2
+
+
+def test_other_threads_compile_nothing_while_the_code_is_read(monkeypatch):
+    def model(x):
+        return np.sum(x) * state["scale"]
+
+    state, seen = {"scale": 1.0}, []
+    made = cautious.prepare(model).programs
+
+    def read(fun):
+        seen.append(made.watch is None or made.watch.has_changed())
+        return impurity_of(fun)
+
+    monkeypatch.setattr(programs, "impurity_of", read)
+    made.look_at(model)
+    assert made.impurity is not None
+    state["scale"] = 2.0
+    made.look_at(model)
+    assert seen == [True, True]  # another thread would look itself
 
 
 def test_slow_models_are_traced(synchronous, monkeypatch):
