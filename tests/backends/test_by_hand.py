@@ -76,6 +76,22 @@ def of_pair_plain(pair, x):
     return weight * np.dot(row, x)
 
 
+def product(item, first, second):
+    return item * np.dot(first, second), (None, item * second, item * first)
+
+
+def product_plain(item, first, second):
+    return item * np.dot(first, second)
+
+
+def squares(pair):
+    return np.dot(*pair), pair[::-1]
+
+
+def squares_plain(pair):
+    return np.dot(*pair)
+
+
 def modulus(z):
     return np.sum(np.abs(z) ** 2), 2.0 * np.conj(z)
 
@@ -91,6 +107,8 @@ PAIRS = [
     (slice_sum, slice_sum_plain),
     (tree, tree_plain),
     (of_pair, of_pair_plain),
+    (product, product_plain),
+    (squares, squares_plain),
     (modulus, modulus_plain),
 ]
 BY_HAND = {mine.__name__: dg.delayed(mine, gradient=True) for mine, _ in PAIRS}
@@ -100,6 +118,12 @@ TREE = {"w": X, "b": 0.3, "n": 2}
 PROGRAMS = {  # of models by name, and of arguments
     "alone": (lambda m, x: m["energy"](x), X),
     "in a graph": (lambda m, x: m["energy"](2.0 * x) * 3.0 + m["term"](X, x), X),
+    "one variable in two arguments": (lambda m, x: m["product"](2.0, x, x), X),
+    "one variable in a list": (lambda m, x: m["squares"]([x, x]), X),
+    "items and one variable in two arguments": (
+        lambda m, x: dg.map_sum(m["product"], list(ROWS[:, 0]), x, x),
+        X,
+    ),
     "a tree": (lambda m, p: m["tree"](p, scale=2.0), TREE),
     "complex": (lambda m, z: m["modulus"](z), Z),
     "a complex graph": (lambda m, z: m["modulus"](dg.delayed(lambda z: z * (1 + 2j))(z)), Z),

@@ -17,8 +17,9 @@ class Wanted:
     """Which gradients are wanted of calls whose arguments have one structure.
 
     ``structure`` is that of (args, kwargs), and ``places`` has for each leaf the number of the
-    array that is differentiated there, or None. ``count`` is the number of positional arguments,
-    and ``single`` that of the only one that is differentiated, if it is no container.
+    array that is differentiated there, or None; one array may be at several places. ``count`` is
+    the number of positional arguments, and ``single`` that of the only one that is differentiated,
+    if it is no container.
     """
 
     def __init__(
@@ -62,7 +63,8 @@ class Wanted:
         for number, part, own in self._parts:
             leaves = self._leaves(entries[number], part, number)
             for place, at in own:
-                found[at] = self._checked(leaves[place], arrays[at], number)
+                each = self._checked(leaves[place], arrays[at], number)
+                found[at] = each if found[at] is None else found[at] + each  # it is used twice
         return found
 
     def _entries(self, given: Any) -> Sequence[Any]:
