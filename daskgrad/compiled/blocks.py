@@ -15,6 +15,7 @@ from daskgrad.compiled.signatures import (
     order_within,
     signature_of,
     sort_of_leaf,
+    without_size,
 )
 from daskgrad.values.trees import LEAF, flatten, unflatten
 
@@ -212,11 +213,12 @@ class Group:
         return found
 
     def _shared(self) -> Hashable:
-        """What tells groups apart whose items have the same keys, and other programs."""
+        """What tells groups apart: by their programs where items have the same keys, and by the
+        inputs of these, which items of other sorts have at other places."""
         assert self._signature is not None
         *others, kinds = self._signature.key
         own = {place for place, *_ in self._leaves}
-        shared = [None if place in own else kind for place, kind in enumerate(kinds)]
+        shared = [without_size(kind) if n in own else kind for n, kind in enumerate(kinds)]
         return (*others, tuple(shared), tuple(self._leaves))
 
     def result(self, entry: Entry | None, flat: Flat) -> Result | None:

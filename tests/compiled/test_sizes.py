@@ -423,3 +423,23 @@ def test_programs_keep_no_more_than_a_megabyte_of_arrays(synchronous, eager):
     entries = prepare(model).programs._entries.values()
     assert 2 < sum([bool(entry.ways) for entry in entries]) <= 8
     assert any(["1,048,576 bytes" in (entry.refusal or "") for entry in entries])
+
+
+@pytest.mark.parametrize("choice", [True, "auto"])
+def test_items_whose_arrays_stand_at_other_places_are_not_taken_for_each_other(choice, synchronous):
+    """They are of one structure, and later sums know what earlier ones have found."""
+
+    def model(item, x):
+        first, second = item
+        return np.sum(first * x[0]) + 3.0 * np.sum(second * x[1])
+
+    arrays = [np.linspace(1.0, 2.0, 3 + n % 2) for n in range(60)]
+    items = [(array, 2) if n % 2 else (3, array) for n, array in enumerate(arrays)]
+
+    def gradient(choice):
+        made = dg.delayed(model, compile=choice)
+        return dg.grad(lambda x: dg.map_sum(made, items, x, grainsize=64))(np.array([0.3, 0.4]))
+
+    expected = gradient(False)
+    for _ in range(4):
+        assert_array_equal(gradient(choice), expected)
