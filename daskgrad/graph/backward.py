@@ -98,7 +98,7 @@ def build_backward(
     backward.send(graph.output, Contribution(cotangent, saw_value))
     arrived = {}
     for node in reversed(graph.order):
-        if backward.contributions[node]:
+        if node in backward.contributions:
             total = accumulate(node, backward)
             if isinstance(node, Variable):
                 arrived[node] = tasks.keep("cotangent", node.key_name, total.cotangent)
@@ -109,6 +109,7 @@ def build_backward(
 
 def accumulate(node: Node, backward: Backward) -> Contribution:
     """Adds what the consumers of a value returned, in their order, along the tree."""
+    returned = backward.contributions.pop(node)[::-1]  # held no longer than it is used
 
     def add(group: Sequence[Contribution], is_last: bool) -> Contribution:
         are_items = [term.is_item for term in group]
@@ -121,7 +122,7 @@ def accumulate(node: Node, backward: Backward) -> Contribution:
         sums = tuple([pair for term in group for pair in term.sums])
         return Contribution(total, any(saw_value), sums, all(are_items) and not is_last)
 
-    total = in_groups(backward.contributions[node][::-1], add)
+    total = in_groups(returned, add)
     return add([total], True) if total.is_item else total
 
 
@@ -153,5 +154,5 @@ def build_pull_back(
     node: CallNode, backward: Backward, arrived: Contribution, fun: Callable, *more: Any
 ) -> Any:
     forward, elsewhere = backward.forward, backward.value_elsewhere(node, arrived)
-    args = (forward.captured[node], arrived.cotangent, *forward.called[node], elsewhere, *more)
+    args = (forward.captured[node], arrived.cotangent, *forward.called(node), elsewhere, *more)
     return node.build_task(backward.tasks, "backward", fun, *args)

@@ -104,9 +104,10 @@ class BlackBoxNode(CallNode):
 @forward_tasks.register
 def _(node: BlackBoxNode, forward: Forward) -> None:
     """Builds a separate task for the value, so that consumers do not wait for the differences."""
-    tasks, active = forward.tasks, forward.graph.active_inputs(node)
+    tasks = forward.tasks
     tasks.share([node.model, node.model])  # it is in every task
-    model, call, inputs = tasks.shared(node.model), node.call, forward.inputs(node)
+    forward.active[node] = forward.graph.active_inputs(node)
+    model, call, active, inputs = forward.called(node)
     value = node.build_task(tasks, "value", evaluate, model, call, inputs)
     stride = stride_of([node.inputs[number] for number, *_ in active])
     args = (difference, node.scheme, model, call, active)
@@ -115,7 +116,6 @@ def _(node: BlackBoxNode, forward: Forward) -> None:
     ]
     collected = (model, call, active, inputs, value, parts)
     forward.captured[node] = node.build_task(tasks, "forward", collect, *collected)
-    forward.called[node] = (model, call, active, inputs)
     forward.values[node] = value
 
 

@@ -12,6 +12,8 @@ from daskgrad.graph.nodes import CallNode, Node, models, value_of_node
 from daskgrad.graph.variables import Variable
 from daskgrad.models.captured import Captured
 from daskgrad.models.determinism import SumWithFingerprints
+from daskgrad.models.model import Call
+from daskgrad.models.tracing import Active
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.memory import takes_as_arrived
 
@@ -43,11 +45,20 @@ class Forward:
         self.values = Values(tasks)
         self.staying = graph.inputs_of_one_call if tasks.is_for_cluster else ()  # need not travel
         self.captured: dict[Node, Any] = {}
-        self.called: dict[CallNode, tuple] = {}  # with what: what both passes tell the tasks
+        self.active: dict[CallNode, tuple[Active, ...]] = {}  # inputs, as they were then
         self.added: dict[Node, Any] = {}  # sums, with what they have seen of their terms
 
     def inputs(self, node: Node) -> list[Any]:
         return [self.values[source] for source in node.inputs]
+
+    def called(self, node: CallNode) -> tuple[Any, Call, tuple[Active, ...], list[Any]]:
+        """Which model is called with what: what both passes tell the tasks of a node.
+
+        It is made for each anew, and not kept, since the garbage collector goes through all that
+        a graph of many nodes keeps, again and again.
+        """
+        model = self.tasks.shared(node.model)
+        return model, node.call, self.active[node], self.inputs(node)
 
     def is_direct(self, node: Node) -> bool:
         """Whether a node is a sum that is evaluated outside of the graph."""
@@ -96,10 +107,9 @@ def forward_tasks(node: Node, forward: Forward) -> None:
 
 @forward_tasks.register
 def _(node: CallNode, forward: Forward) -> None:
-    tasks, active = forward.tasks, forward.graph.active_inputs(node)
-    called = (tasks.shared(node.model), node.call, active, forward.inputs(node))
-    captured = node.build_task(tasks, "forward", node.capture, *called)
-    forward.captured[node], forward.called[node] = captured, called
+    forward.active[node] = forward.graph.active_inputs(node)
+    captured = node.build_task(forward.tasks, "forward", node.capture, *forward.called(node))
+    forward.captured[node] = captured
     pass_value_on(node, forward, captured)
 
 

@@ -8,6 +8,7 @@ from daskgrad.graph.backward import Backward, Contribution, backward_tasks
 from daskgrad.graph.forward import Forward, forward_tasks, pass_value_on
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.tangents import Tangents, is_linear, push_node
+from daskgrad.graph.variables import Variable
 from daskgrad.sums.adding import add_with_fingerprints, sum_values
 from daskgrad.tasks.keys import Stage
 from daskgrad.tasks.task_graph import TaskGraph
@@ -104,7 +105,13 @@ def _(node: SumNode, forward: Forward) -> None:
 
 def watched_terms(node: SumNode, graph: Graph) -> set[int]:
     """Which terms are differentiated, and may differ when they are computed again."""
-    return {each.number for each in graph.active_inputs(node) if each.watched}
+    if not graph.is_watched:
+        return set()
+    return {
+        number
+        for number, source in enumerate(node.inputs)
+        if source in graph.active and not isinstance(source, Variable)
+    }
 
 
 @backward_tasks.register
@@ -113,9 +120,10 @@ def _(node: SumNode, backward: Backward, arrived: Contribution) -> None:
     if waits_for_value(node, backward, arrived):
         names = ", ".join(dict.fromkeys([repr(node.inputs[n].name) for n in sorted(watched)]))
         prints = backward.build_fingerprints(node, arrived, names)
+    alike = Contribution(arrived.cotangent, saw_value=False)
     for number, source in reversed(list(enumerate(node.inputs))):
-        sums = ((prints, number),) if prints is not None and number in watched else ()
-        backward.send(source, Contribution(arrived.cotangent, saw_value=False, sums=sums))
+        is_seen = prints is not None and number in watched
+        backward.send(source, alike._replace(sums=((prints, number),)) if is_seen else alike)
 
 
 @is_linear.register
