@@ -27,6 +27,7 @@ from daskgrad.values.registrations import Structure
 from daskgrad.values.trees import NAMESPACE, flatten
 
 SHOWN = 8  # names of what a node takes in
+NO_ANNOTATIONS: dict[str, Any] = {}  # of nearly all nodes; nobody changes a node's annotations
 HEAVY = 2**16  # bytes from which on a constant array is a key of its own, and not part of a task
 
 names = Names()
@@ -49,7 +50,7 @@ class Node(Collection, ArrayOperators):
         self.key_name = name if key_name is None else key_name
         self.inputs = tuple(inputs)
         self.key: Key = names.key("value", self.key_name)
-        self.annotations = dict(dask.get_annotations())
+        self.annotations = dict(dask.get_annotations()) or NO_ANNOTATIONS
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"

@@ -112,7 +112,7 @@ def annotate(made: Any, node: Node) -> Any:
     if isinstance(made, Dual):
         return Dual(annotate(made.value, node), tuple([annotate(t, node) for t in made.tangents]))
     if isinstance(made, Node) and not isinstance(made, Variable) and made.stage != "tangent":
-        made.annotations = dict(node.annotations)
+        made.annotations = node.annotations
         made.stage = "tangent"
         made.key = names.key("tangent", made.name)
     return made

@@ -1,6 +1,7 @@
 """Tracing: runs a model on inputs, some of them traced, and checks the value that it returns."""
 
 import copy
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from time import perf_counter
@@ -109,8 +110,7 @@ class Tracer:
 
     def seen(self, active: Sequence[Active]) -> tuple[Seen, ...]:
         """Fingerprints and widths of the constructor's active inputs."""
-        pairs = zip(active, self._trees, strict=True)
-        return tuple([seen_of(leaves, each.watched) for each, (_, leaves, _) in pairs])
+        return seen_of(active, [leaves for _, leaves, _ in self._trees])
 
     def run(self, inputs: Sequence[Any], known: Any = None) -> tuple[Any, Any]:
         """The value on ``inputs``, whose active ones are those of the constructor; its pullback.
@@ -319,11 +319,20 @@ def require_no_objects(leaves: Sequence[Any], model: Model) -> None:
 
 
 def seen_by(active: Sequence[Active], inputs: Sequence[Any]) -> tuple[Seen, ...]:
-    return tuple([seen_of(flatten(inputs[each.number])[0], each.watched) for each in active])
+    return seen_of(active, [flatten(inputs[each.number])[0] for each in active])
 
 
-def seen_of(leaves: Sequence[Any], watched: bool) -> Seen:
-    return fingerprint(leaves) if watched else None, len(leaves)
+def seen_of(active: Sequence[Active], leaves: Sequence[Sequence[Any]]) -> tuple[Seen, ...]:
+    if len(active) == 1 and not active[0].watched:
+        return unseen(len(leaves[0]))
+    pairs = zip(active, leaves, strict=True)
+    return tuple([(fingerprint(own) if each.watched else None, len(own)) for each, own in pairs])
+
+
+@functools.lru_cache(maxsize=1024)
+def unseen(width: int) -> tuple[Seen, ...]:
+    """What is kept of a single input that is not watched: one object of many calls."""
+    return ((None, width),)
 
 
 CALL_THE_FUNCTION = "inside a model, call the plain function, not the one from dg.delayed"

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.nodes import Node, make_call
+from daskgrad.graph.nodes import Node, call_of_leaves, make_call
 from daskgrad.graph.tangents import Tangents, push_node
 from daskgrad.models.duals import Dual
-from daskgrad.models.model import Model, identity
+from daskgrad.models.model import Call, Model, identity
 from daskgrad.models.tracing import Active
 from daskgrad.sums.block_tasks import Summand, evaluate_block
 from daskgrad.sums.node_sum import AddedNode, build_sum
@@ -36,15 +36,11 @@ class ReductionNode(AddedNode):
         template: Any = None,
         summation: str = "pairwise",
     ):
-        call, shared_inputs = make_call(model, (template, *shared), {})
-        fields = len(items.sources)
-        self.own = [n for n, source in enumerate(items.sources) if source.variable is not None]
-        variables = [source.variable for source in items.sources if source.variable is not None]
-        super().__init__(model.name, [*shared_inputs, *variables])
+        self.call, shared_inputs = call_on_items(model, template, shared, len(items.sources))
+        variables = [source.variable for source in items.sources]
+        self.own = tuple([n for n, each in enumerate(variables) if each is not None])
+        super().__init__(model.name, [*shared_inputs, *[v for v in variables if v is not None]])
         self.model = model
-        own_holes = [(number, number) for number in range(fields)]
-        holes = [(position, number + fields) for position, number in call.holes]
-        self.call = call._replace(holes=(*own_holes, *holes))
         self.items = items
         self.summation = summation
         self.width = len(shared_inputs)
@@ -178,6 +174,23 @@ class ReductionNode(AddedNode):
         if self.has_array_terms:
             return False
         return self not in graph.active or self.model.keep == "auto" or self.is_fused(graph)
+
+
+def call_on_items(
+    model: Model, template: Any, shared: tuple, fields: int
+) -> tuple[Call, list[Node]]:
+    """The call of a term, whose inputs are the fields of its item and the nodes in ``shared``.
+
+    Of most sums it is an object that all have in common.
+    """
+    if template is None:
+        call, inputs = make_call(model, shared, {})
+        if call is call_of_leaves(len(inputs)):  # nothing but nodes
+            return call_of_leaves(1 + len(inputs)), inputs
+    call, inputs = make_call(model, (template, *shared), {})
+    own_holes = [(number, number) for number in range(fields)]
+    holes = [(position, number + fields) for position, number in call.holes]
+    return call._replace(holes=(*own_holes, *holes)), inputs
 
 
 # ------------------------------------------------------------------------------------ tangents

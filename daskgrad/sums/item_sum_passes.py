@@ -35,7 +35,7 @@ class FusedBlocks(NamedTuple):
 
     node: ReductionNode
     total: Any
-    item_cotangents: list[Any]
+    item_cotangents: Sequence[Any]
 
     def build_value(self, forward: Forward) -> None:
         pass_value_on(self.node, forward, self.total)
@@ -133,10 +133,12 @@ def build_direct_sum(node: ReductionNode, forward: Forward, direct: DirectSums) 
     tasks, key = forward.tasks, forward.tasks.key("forward", node.name)
     direct[key] = node
     total = tasks.add(key, list, shared_values(node, forward))
-    item_cotangents = [
-        node.build_task(tasks, "cotangent", item_cotangents_in, total, number)
-        for number in range(len(node.active_fields(forward.graph)))
-    ]
+    item_cotangents = tuple(
+        [
+            node.build_task(tasks, "cotangent", item_cotangents_in, total, number)
+            for number in range(len(node.active_fields(forward.graph)))
+        ]
+    )
     return FusedBlocks(node, total, item_cotangents)
 
 

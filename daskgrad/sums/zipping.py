@@ -93,27 +93,32 @@ class Items:
     """
 
     def __init__(self, sources: Sequence[Source], starts: Sequence[int], slices: bool):
-        self.sources = sources
-        self.placed = [source.placed for source in sources if isinstance(source, PlacedSource)]
-        self.beside_placed = [each for each in sources if not isinstance(each, PlacedSource)]
+        self.sources = tuple(sources)
+        self.placed = tuple([each.placed for each in sources if isinstance(each, PlacedSource)])
+        self.beside_placed = self.sources
+        if self.placed:
+            self.beside_placed = tuple([s for s in sources if not isinstance(s, PlacedSource)])
         placed_fields = [n for n, each in enumerate(sources) if isinstance(each, PlacedSource)]
         self.placed_field = placed_fields[0] if placed_fields else None
         self.is_counted = sources[0].count is not None
         self.slices = slices
         self._starts = starts
         item = None if slices else 0
-        self.firsts: list[First] = (
-            [*starts] if self.is_counted else [Partition(start, item) for start in starts]
+        self.firsts: Sequence[First] = (
+            starts if self.is_counted else [Partition(start, item) for start in starts]
         )
+        self._cut: list[list[Any]] | None = None
 
     @cached_property
     def sizes(self) -> list[int]:
         return np.diff([*self._starts, self.sources[0].count]).tolist() if self.is_counted else []
 
-    @cached_property
     def _blocks(self) -> list[list[Any]]:
         """The blocks of each source; cut when they are needed, since workers may hold them."""
-        return [source.cut(self._starts) for source in self.sources]
+        blocks = self._cut
+        if blocks is None:
+            blocks = self._cut = [source.cut(self._starts) for source in self.sources]
+        return blocks
 
     def blocks(self, tasks: TaskGraph, name: str, used_twice: bool = False) -> list[ZippedBlock]:
         """For each block its start, and its items in each source, or a reference to these."""
@@ -138,7 +143,7 @@ class Items:
 
     def _data(self, tasks: TaskGraph, number: int, name: str, used_twice: bool) -> list[Any]:
         """The items of one source in each block; a slice is the only item of its block."""
-        data = self.sources[number].data(tasks, self._blocks[number], name, used_twice)
+        data = self.sources[number].data(tasks, self._blocks()[number], name, used_twice)
         return [[slice_] for slice_ in data] if self.slices else data
 
     def variable(self, field: int) -> Variable:
@@ -153,7 +158,7 @@ class Items:
 
     def with_sources(self, sources: Sequence[Source]) -> "Items":
         """Other sources of the same length, cut at the same places."""
-        if list(sources) == self.sources:
+        if tuple(sources) == self.sources:
             return self
         return Items(sources, self._starts, self.slices)
 
@@ -163,8 +168,13 @@ class Items:
         return all(source.is_here for source in self.sources)
 
     def here(self, start: int, stop: int) -> list[list[Any]]:
-        """The items of each source in a run of blocks; they must be in this process."""
-        runs = [blocks[start:stop] for blocks in self._blocks]
+        """The items of each source in a run of blocks; they must be in this process.
+
+        After the last run no blocks are held: a graph may have many sums.
+        """
+        runs = [blocks[start:stop] for blocks in self._blocks()]
+        if stop == len(self.firsts):
+            self._cut = None
         return runs if self.slices else [[*chain.from_iterable(run)] for run in runs]
 
 

@@ -815,10 +815,10 @@ def parameters(count, energy, add):
 
 
 HELD = {  # name: the graph of so many nodes, of an array or a list of them, and objects a node
-    "chain": (lambda n: chained(n, squash, energy), lambda n: X, 21),
-    "fan": (lambda n: fanned(n, energy, dg.sum), lambda n: X, 9),
-    "layered": (lambda n: layers(n, mix, energy, dg.sum), lambda n: X, 37),
-    "parameters": (lambda n: parameters(n, energy, dg.sum), lambda n: [X] * n, 13),
+    "chain": (lambda n: chained(n, squash, energy), lambda n: X, 19),
+    "fan": (lambda n: fanned(n, energy, dg.sum), lambda n: X, 6),
+    "layered": (lambda n: layers(n, mix, energy, dg.sum), lambda n: X, 35),
+    "parameters": (lambda n: parameters(n, energy, dg.sum), lambda n: [X] * n, 10),
 }
 
 
@@ -839,6 +839,30 @@ def test_how_many_objects_a_node_holds_in_line(graph):
         for count in (30, 30, 1030):
             dg.grad(lambda x, count=count: looking(program(count)(x)))(point(count))
     assert (counts[2] - counts[1]) / 1000 < most + 0.5  # other threads hold objects, too
+
+
+@pytest.mark.parametrize(("graph", "most"), [("chain", 19), ("fan", 6), ("layered", 35)])
+def test_how_many_objects_a_node_holds_at_the_end_of_the_backward_pass(graph, most):
+    """What has been pulled back holds nothing but what the forward pass holds."""
+    program, point, _ = HELD[graph]
+    counts = []
+
+    @dg.custom_vjp
+    def first(x):
+        return 1.0 * x
+
+    def look(residuals, cotangent):
+        for _ in range(3):
+            gc.collect()
+        counts.append(len(gc.get_objects()))
+        return (cotangent,)
+
+    first.defvjp(lambda x: (1.0 * x, None), look)
+    looking = dg.delayed(first)
+    with dask.config.set({"daskgrad.inline.seconds": 60}):
+        for count in (30, 30, 1030):
+            dg.grad(lambda x, count=count: program(count)(looking(x)))(point(count))
+    assert (counts[2] - counts[1]) / 1000 < most + 0.5
 
 
 def test_how_many_calls_one_small_model_costs_in_line(monkeypatch):

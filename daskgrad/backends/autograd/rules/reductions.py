@@ -5,6 +5,7 @@ small arrays takes several times as long as the arithmetic. Those here do the sa
 same order, for plain real arrays, and so give the same bits.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -80,10 +81,14 @@ def count_of_terms(shape: Sequence[int], axis: int | tuple[int, ...] | None) -> 
     return np.prod([m for m, n in zip(shape, kept, strict=True) if m != n], dtype=int)
 
 
+@functools.lru_cache(maxsize=1024)
 def spread_pullback(
     shape: tuple, dtype: np.dtype, axis: int | tuple[int, ...] | None, is_mean: bool
 ) -> Callable[[Any], tuple]:
-    """Spreads a cotangent over the axes that were summed; ``g + 0`` is autograd's."""
+    """Spreads a cotangent over the axes that were summed; ``g + 0`` is autograd's.
+
+    It holds no array, and is one object for all sums alike on a tape.
+    """
     kept = kept_shape(shape, axis)
 
     def sum_pullback(g: Any) -> tuple:
