@@ -22,6 +22,8 @@ MOST_FAILURES = 2  # of sizes that get no program, before a family gets no more
 SHARE_OF_CHECKS = 0.02  # of the time that they may take
 SHARE_OF_TRIALS = 0.15  # of the time that the tape would have taken, beside what programs save
 SHARE_OF_FIRST = 0.05  # the same, for sizes that may never come again
+IN_A_ROW = 10  # trials: one alone takes longer, and so do the calls on the tape after it;
+SIZES_A_TRIAL = 20  # there are fewer in a row of families of few sizes
 MOST_MISSES = 4  # structures, which are no longer few if they are more than half of the trials
 MOST_BYTES = 2**20  # of the arrays that all programs keep for themselves
 SLOW = 0.02  # seconds: a call whose time goes to NumPy
@@ -118,7 +120,15 @@ class Family:
         each, programs = self._saving, self.calls - self._taped - self._hits - self.checks
         net = self._spent + self._written - each * programs
         self._spend_at = self._call_at(net, SHARE_OF_TRIALS, each)
+        if self._spend_at:
+            net += self._in_a_row * self._spent / max(self._trials, 1)
+            self._spend_at = self._call_at(net, SHARE_OF_TRIALS, each)
         return self.calls >= self._spend_at and self.failures < MOST_FAILURES
+
+    @property
+    def _in_a_row(self) -> int:
+        """For how many trials time is saved up, where there is none for the next one."""
+        return min(IN_A_ROW, self.sizes // SIZES_A_TRIAL)
 
     def _call_at(self, seconds: float, share: float, saving: float = 0.0) -> float:
         """From which call on this is at most a share of what the tape would have taken for all of

@@ -314,6 +314,29 @@ def test_what_programs_save_pays_for_sources_and_trials():
     assert may_spend(pays + 20)
 
 
+@pytest.mark.parametrize(("sizes", "in_a_row"), [(0, 0), (100, 5), (1000, families.IN_A_ROW)])
+def test_trials_are_made_in_a_row(sizes, in_a_row):
+    family = families.Family("model", None, True)
+    family.sizes = sizes
+    for _ in range(10):
+        family.count_taped(1.0)
+    for _ in range(20):
+        family.count_trial(3.0, is_hit=False)
+
+    def may_spend(calls):
+        family.calls = calls
+        return family.may_spend()
+
+    paid = int((20 + in_a_row) * 3.0 / families.SHARE_OF_TRIALS)
+    found = [may_spend(calls) for calls in (10, paid - 1, paid + 1)]
+    assert found == [False, False, True]
+    for _ in range(in_a_row):
+        assert family.may_spend()
+        family.count_trial(3.0, is_hit=False)
+    family.count_trial(3.0, is_hit=False)
+    assert not family.may_spend()
+
+
 def test_an_item_on_the_tape_is_looked_up_once(synchronous, monkeypatch):
     """The tape gets what the block has found, and does not take the arguments apart again."""
 
