@@ -21,7 +21,10 @@ from daskgrad.values.carriers import carrier
 
 @carrier
 class Known:
-    """The result of a task that has run, in the place of a reference to it."""
+    """The result of a task that has run, in the place of a reference to it.
+
+    A part of a result has a name, and no ``key`` before one is needed.
+    """
 
     key: Any
     value: Any
@@ -65,7 +68,7 @@ class AtOnce(TaskGraph):
     ) -> Any:
         if self._is_late:
             return super().pick(stage, name, fun, self._refer(source), *args, **how)
-        return Known(self.key(stage, name), fun(source.value, *args))
+        return Known(name, fun(source.value, *args))
 
     def data(self, key: Any, value: Any) -> Any:
         return super().data(key, value) if self._is_late else Known(key, value)
@@ -80,7 +83,8 @@ class AtOnce(TaskGraph):
         """An argument with references in the places of results."""
         if type(arg) is Known:
             if arg.reference is None:
-                arg.reference = super().data(arg.key, arg.value)
+                key = self.key("value", arg.key) if type(arg.key) is str else arg.key
+                arg.reference = super().data(key, arg.value)
             return arg.reference
         return [self._refer(item) for item in arg] if type(arg) is list else arg
 
@@ -112,6 +116,7 @@ class ObservedAtOnce(AtOnce):
     ) -> Any:
         picked = super().pick(stage, name, fun, source, *args, **how)
         if type(picked) is Known:
+            picked.key = self.key(stage, name)
             self._told[picked.key] = self._told.get(source.key, source.key)
         return picked
 
