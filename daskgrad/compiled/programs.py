@@ -285,10 +285,10 @@ class Entry:
         family = self.family
         if self.refusal or family.sizes == 1 or not family.has_sources:
             return False
+        if self._structure is not None and not family.knows(self._structure):
+            return False  # to write it comes first
         if self.ways:
             return len(self.ways) < MOST_WAYS and family.may_try(True)
-        if self._structure is not None and not family.knows(self._structure):
-            return False
         return family.may_try(self._calls > 0)
 
     def _adopt(

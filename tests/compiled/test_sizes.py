@@ -466,3 +466,22 @@ def test_items_whose_arrays_stand_at_other_places_are_not_taken_for_each_other(c
     expected = gradient(False)
     for _ in range(4):
         assert_array_equal(gradient(choice), expected)
+
+
+def test_another_way_is_written_before_it_is_tried_again(monkeypatch):
+    """A call that may try, and then may not write, must not go on so for ever."""
+
+    def branches(y, x):
+        return np.sum(np.exp(y) * x[0]) if np.sum(y) > 0.0 else np.sum(np.sin(y) * x[1])
+
+    gradient = dg.value_and_grad(dg.delayed(branches, compile=True), argnums=1)
+    ones = [np.ones(size) for size in (5, 3)]
+    for y in ones * 8:
+        gradient(y, X)
+    (family,) = prepare(branches).programs._families.values()
+    assert len(family._sources) == 1
+    turns = itertools.cycle([True, False])
+    monkeypatch.setattr(families.Family, "may_spend", lambda self: next(turns))
+    for y in ones * 4:
+        gradient(-y, X)
+    assert len(family._sources) == 2
