@@ -1,6 +1,6 @@
 """Shortcut: value and gradient of one compiled model, by its program and nothing else."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,30 +17,41 @@ from daskgrad.values.descriptions import is_integer
 
 def shortcut_of(
     fun: Any, argnums: Argnums, out: Any = None, sparse: Asked = False
-) -> Callable[[tuple], tuple[Any, Any] | None] | None:
-    """A function of the arguments that returns value and gradient, or None if the call is not a
-    usual one; None if ``fun`` is not a compiled model.
+) -> "Shortcut | None":
+    """The shortcut of a function, or None if it is not a compiled model."""
+    find = finder_of(fun.model) if type(fun) is DelayedModel else None
+    return None if find is None else Shortcut(find, fun, argnums, out, sparse)
+
+
+class Shortcut:
+    """Returns value and gradient of a compiled model, or None if the call is not a usual one.
 
     It is for calls of which nobody but the caller sees anything: in no task, model or context that
-    looks at numbers, and without cluster, callbacks and chosen scheduler.
+    looks at numbers, and without cluster, callbacks and chosen scheduler. What is sent of it is
+    what it was made of.
     """
-    find = finder_of(fun.model) if type(fun) is DelayedModel else None
-    if find is None:
-        return None
-    model = fun.model.fun
-    numbers = tuple(map(int, np.ravel(argnums)))
-    is_bare = is_integer(argnums)
 
-    def asked(args: tuple) -> Sequence[int]:
-        return asked_leaves(fun, numbers, args, sparse)
+    __slots__ = ("_asked", "_find", "_given", "_key", "_model", "_out")
 
-    def shortcut(args: tuple) -> tuple[Any, Any] | None:
+    def __init__(
+        self, find: Callable[[], Any], fun: DelayedModel, argnums: Argnums, out: Any, sparse: Asked
+    ):
+        numbers = tuple(map(int, np.ravel(argnums)))
+        self._given = fun, argnums, out, sparse
+        self._key = numbers, is_integer(argnums), out is not None, sparse
+        self._find, self._model, self._out = find, fun.model.fun, out
+        self._asked = lambda args: asked_leaves(fun, numbers, args, sparse)
+
+    def __reduce__(self) -> tuple:
+        return shortcut_of, self._given
+
+    def __call__(self, args: tuple) -> tuple[Any, Any] | None:
         if is_debugging() or is_required() or inside_model() or not is_in_line():
             return None
-        found = find().shortcuts((numbers, is_bare, out is not None, sparse), asked)
-        return None if found is None else found(model, args if out is None else (*args, out))
-
-    return shortcut
+        found = self._find().shortcuts(self._key, self._asked)
+        if found is None:
+            return None
+        return found(self._model, args if self._out is None else (*args, self._out))
 
 
 def finder_of(model: Model) -> Callable[[], Any] | None:

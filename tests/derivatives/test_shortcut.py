@@ -4,6 +4,7 @@ import itertools
 import threading
 from collections import deque
 
+import cloudpickle
 import dask
 import numpy as np
 import pytest
@@ -369,3 +370,12 @@ def test_how_many_calls_a_shortcut_costs(monkeypatch):
         gradient(X)
     names = functions_run(gradient, X)
     assert len(names) <= 15, names
+
+
+def test_a_gradient_that_has_run_can_be_sent(taken):
+    gradient = dg.value_and_grad(dg.delayed(energy, compile=True))
+    for _ in range(12):
+        expected = gradient(X)
+    assert taken()
+    sent = cloudpickle.loads(cloudpickle.dumps(gradient))
+    assert_same(sent(X), expected)
