@@ -23,13 +23,6 @@ matrices = found("linalg", "_umath_linalg")
 transforms = found("fft", "_pocketfft_umath")
 einsum = found("_core", "multiarray", "c_einsum") or np.einsum
 clip = found("_core", "umath", "clip") or np.clip
-error_handling = found("_core", "umath", "_extobj_contextvar")
-
-
-def errors_handled() -> Any:
-    """Stands for what is done about floating-point errors: where that changes it is another
-    object."""
-    return object() if error_handling is None else error_handling.get()
 
 
 def errors(message: str) -> np.errstate:

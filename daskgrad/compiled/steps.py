@@ -14,7 +14,6 @@ from autograd.tracer import Node
 from daskgrad.backends.autograd.kinds import INTEGERS, kind_of
 from daskgrad.backends.autograd.rules.known import without_derivative
 from daskgrad.backends.autograd.trace_numbers import trace_numbers
-from daskgrad.compiled.kernels import errors_handled
 
 PYTHONS = (bool, int, float, complex)
 
@@ -149,7 +148,6 @@ class Recording:
         self.taken_out: list[Any] = []  # boxes of what the model takes for plain numbers
         self.open_calls: dict[Any, Any] = {}  # frames of calls that have not returned
         self._filters = warnings.filters
-        self._silent: Any = None  # stands for a handling of errors that was looked at
 
     def release(self) -> None:
         """Lets go of the steps, each of which knows its recording: the garbage collector would have
@@ -166,11 +164,8 @@ class Recording:
     def require_no_handlers(self) -> None:
         """Raises if the model does something about floating-point errors, which are silent while
         it is recorded."""
-        handled = errors_handled()
-        if handled is not self._silent:
-            if not HANDLED.isdisjoint(np.geterr().values()):
-                raise self.refuse("the model handles floating-point errors")
-            self._silent = handled
+        if not HANDLED.isdisjoint(np.geterr().values()):
+            raise self.refuse("the model handles floating-point errors")
         if warnings.filters is not self._filters and warnings.filters[0][:2] != ("ignore", None):
             raise self.refuse("the model handles warnings")
 

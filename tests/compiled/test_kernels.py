@@ -35,18 +35,6 @@ def test_numpy_has_the_kernels():
     assert kernels.transforms is not None
     assert kernels.einsum is not np.einsum
     assert kernels.clip is not np.clip
-    assert kernels.error_handling is not None
-
-
-def test_another_handling_of_errors_is_another_object():
-    with np.errstate(all="ignore"):
-        silent = kernels.errors_handled()
-        assert kernels.errors_handled() is silent
-        with np.errstate(over="raise"):
-            assert kernels.errors_handled() is not silent
-        assert kernels.errors_handled() is silent
-        np.seterr(over="raise")
-        assert kernels.errors_handled() is not silent
 
 
 def outcome(fun, array):
