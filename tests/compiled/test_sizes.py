@@ -5,6 +5,7 @@ import itertools
 import weakref
 from typing import NamedTuple
 
+import fuzz_items
 import fuzz_sizes
 import numpy as np
 import pytest
@@ -485,3 +486,13 @@ def test_another_way_is_written_before_it_is_tried_again(monkeypatch):
     for y in ones * 4:
         gradient(-y, X)
     assert len(family._sources) == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "count"), [(100, 32), pytest.param(1000, 150, marks=pytest.mark.long)]
+)
+def test_random_items_of_mixed_kinds(first, count):
+    counts = {"compared": 0, "senseless": 0}
+    found = [fuzz_items.all_differences(seed, counts) for seed in range(first, first + count)]
+    assert not any(found), [first + n for n, each in enumerate(found) if each]
+    assert counts["compared"] > 0.9 * count
