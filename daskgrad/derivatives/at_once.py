@@ -23,11 +23,12 @@ from daskgrad.values.carriers import carrier
 class Known:
     """The result of a task that has run, in the place of a reference to it.
 
-    A part of a result has a name, and no ``key`` before one is needed.
+    A part of a result has no ``key`` before one is needed, and the ``name`` that this will have.
     """
 
     key: Any
     value: Any
+    name: str = ""
     reference: Any = None  # for tasks of Dask's, where there are any
 
 
@@ -68,7 +69,7 @@ class AtOnce(TaskGraph):
     ) -> Any:
         if self._is_late:
             return super().pick(stage, name, fun, self._refer(source), *args, **how)
-        return Known(name, fun(source.value, *args))
+        return Known(None, fun(source.value, *args), name)
 
     def data(self, key: Any, value: Any) -> Any:
         return super().data(key, value) if self._is_late else Known(key, value)
@@ -83,7 +84,7 @@ class AtOnce(TaskGraph):
         """An argument with references in the places of results."""
         if type(arg) is Known:
             if arg.reference is None:
-                key = self.key("value", arg.key) if type(arg.key) is str else arg.key
+                key = self.key("value", arg.name) if arg.key is None else arg.key
                 arg.reference = super().data(key, arg.value)
             return arg.reference
         return [self._refer(item) for item in arg] if type(arg) is list else arg
