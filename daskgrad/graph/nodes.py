@@ -145,7 +145,7 @@ class ItemNode(CallNode):
 def make_call(model: Model, args: tuple, kwargs: dict) -> tuple[Call, list[Node]]:
     """The arguments as a pytree of constants with holes, and the nodes that fill the holes."""
     require_no_node_in(model.fun, f"the function of model {model.name!r}")
-    if not kwargs and all([isinstance(arg, Node) for arg in args]) and len({*args}) == len(args):
+    if not kwargs and are_distinct_nodes(args):
         return call_of_leaves(len(args)), list(args)
     leaves, structure = arguments_apart(args, kwargs, model.name)
     inputs: dict[int, tuple[int, Node]] = {}
@@ -162,6 +162,11 @@ def make_call(model: Model, args: tuple, kwargs: dict) -> tuple[Call, list[Node]
         leaves[position] = None
     nodes = [node for _, node in inputs.values()]
     return Call(tuple(leaves), structure, tuple(holes)), nodes
+
+
+def are_distinct_nodes(args: tuple) -> bool:
+    """Whether arguments are nodes and nothing else, and no node is there twice."""
+    return all([isinstance(arg, Node) for arg in args]) and len({*args}) == len(args)
 
 
 def arguments_apart(args: tuple, kwargs: dict, name: str) -> tuple[list[Any], Structure]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.nodes import Node, call_of_leaves, make_call
+from daskgrad.graph.nodes import Node, are_distinct_nodes, call_of_leaves, make_call
 from daskgrad.graph.tangents import Tangents, push_node
 from daskgrad.models.duals import Dual
 from daskgrad.models.model import Call, Model, identity
@@ -183,10 +183,9 @@ def call_on_items(
 
     Of most sums it is an object that all have in common.
     """
-    if template is None:
-        call, inputs = make_call(model, shared, {})
-        if call is call_of_leaves(len(inputs)):  # nothing but nodes
-            return call_of_leaves(1 + len(inputs)), inputs
+    if template is None and are_distinct_nodes(shared):
+        _, inputs = make_call(model, shared, {})
+        return call_of_leaves(1 + len(inputs)), inputs
     call, inputs = make_call(model, (template, *shared), {})
     own_holes = [(number, number) for number in range(fields)]
     holes = [(position, number + fields) for position, number in call.holes]
