@@ -54,6 +54,16 @@ class Graph:
         )
         return self._told.setdefault(found, found)
 
+    def watched_inputs(self, node: Node) -> set[int]:
+        """The numbers of those that are watched; a sum may have very many."""
+        if not self.is_watched:
+            return set()
+        return {
+            number
+            for number, source in enumerate(node.inputs)
+            if source in self.active and not isinstance(source, Variable)
+        }
+
     @property
     def is_one_call(self) -> bool:
         """Whether it is a single active call of a model on variables."""

@@ -8,7 +8,6 @@ from daskgrad.graph.backward import Backward, Contribution, backward_tasks
 from daskgrad.graph.forward import Forward, forward_tasks, pass_value_on
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.tangents import Tangents, is_linear, push_node
-from daskgrad.graph.variables import Variable
 from daskgrad.sums.adding import add_with_fingerprints, sum_values
 from daskgrad.tasks.keys import Stage
 from daskgrad.tasks.task_graph import TaskGraph
@@ -97,26 +96,15 @@ def waits_for_value(node: AddedNode, backward: Backward, arrived: Contribution) 
 @forward_tasks.register
 def _(node: SumNode, forward: Forward) -> None:
     inputs = forward.inputs(node)
-    if watched_terms(node, forward.graph):
+    if forward.graph.watched_inputs(node):
         build_sum_with_fingerprints(node, forward, inputs)
     else:
         forward.values[node] = build_sum(node, forward.tasks, inputs)
 
 
-def watched_terms(node: SumNode, graph: Graph) -> set[int]:
-    """Which terms are differentiated, and may differ when they are computed again."""
-    if not graph.is_watched:
-        return set()
-    return {
-        number
-        for number, source in enumerate(node.inputs)
-        if source in graph.active and not isinstance(source, Variable)
-    }
-
-
 @backward_tasks.register
 def _(node: SumNode, backward: Backward, arrived: Contribution) -> None:
-    watched, prints = watched_terms(node, backward.graph), None
+    watched, prints = backward.graph.watched_inputs(node), None
     if waits_for_value(node, backward, arrived):
         names = ", ".join(dict.fromkeys([repr(node.inputs[n].name) for n in sorted(watched)]))
         prints = backward.build_fingerprints(node, arrived, names)
