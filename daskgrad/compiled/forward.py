@@ -21,6 +21,7 @@ from daskgrad.backends.autograd.custom import call_rule
 from daskgrad.compiled.adjoints import REPLACED, is_real
 from daskgrad.compiled.boxes import IN_PLACE, same
 from daskgrad.compiled.functions import PYTHONS_OWN, REDUCTIONS, raw
+from daskgrad.compiled.kernels import columns
 from daskgrad.compiled.lines import Line, Writer, has_axes, holds, value_of
 from daskgrad.compiled.rule_calls import RuleCall
 from daskgrad.compiled.steps import PYTHONS, Guard, Step
@@ -140,6 +141,8 @@ def holds_mask(index: Any) -> bool:
 def text_of(writer: Writer, step: Step) -> str:
     args, kwargs = step.args, step.kwargs
     if step.fun is ArrayBox.__getitem__:
+        if selects_columns(*args):
+            return writer.spell_call(columns, (args[0], *args[1]), {})
         return f"{writer.spell(args[0])}[{writer.spell(args[1])}]"
     if step.fun in OPERATORS and len(args) == 2 and not kwargs and are_operands(args):
         first, second = operands(writer, args)
@@ -164,6 +167,15 @@ def text_of(writer: Writer, step: Step) -> str:
     if is_replaced and isinstance(function, np.ufunc):
         return f"{writer.name(function)}({', '.join(operands(writer, args))})"
     return writer.spell_call(function if is_replaced else raw(step.fun), args, kwargs)
+
+
+def selects_columns(array: Any, index: Any) -> bool:
+    """Whether a slice of the rows of a matrix is asked for columns by an array of numbers."""
+    if not (isinstance(index, tuple) and len(index) == 2):
+        return False
+    matrix, rows, numbers = map(value_of, (array, *index))
+    are_arrays = isinstance(rows, slice) and type(matrix) is type(numbers) is np.ndarray
+    return are_arrays and matrix.ndim == 2 and numbers.ndim == 1 and numbers.dtype.kind == "i"
 
 
 TEXTS = {

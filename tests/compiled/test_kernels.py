@@ -1,9 +1,15 @@
 """NumPy's private kernels, which programs call, are there and do what NumPy's functions do."""
 
+import pickle
+
+import autograd.numpy as anp
 import numpy as np
 import pytest
 
+import daskgrad as dg
 from daskgrad.compiled import kernels
+from daskgrad.compiled.recording import record
+from daskgrad.compiled.writing import write
 
 MATRICES = {
     "regular": np.random.default_rng(0).standard_normal((5, 5)),
@@ -90,3 +96,56 @@ def test_bounds_and_contractions_have_numpys_bits(random):
     for subscripts in ("ijk,ilk->ijl", "ijk,ilk", "ijk,ilk->"):
         found, expected = (fun(subscripts, a, b) for fun in (kernels.einsum, np.einsum))
         assert np.asarray(found).tobytes() == np.asarray(expected).tobytes()
+
+
+ROWS = np.random.default_rng(2).standard_normal((4, 9))
+LAYOUTS = {
+    "C order": ROWS,
+    "Fortran order": np.asfortranarray(ROWS),
+    "every second column": ROWS[:, ::2],
+    "reversed": ROWS[::-1],
+    "one row": ROWS[:1],
+    "integers": np.arange(12).reshape(3, 4),
+    "float32": ROWS.astype(np.float32),
+}
+NUMBERS = {"several": [3, 0, -1, 0], "one": [2], "none": [], "short": np.array([1, -2], np.int8)}
+
+
+@pytest.mark.parametrize("size", ["large", "small"])
+@pytest.mark.parametrize("rows", [slice(None), slice(1, None), slice(None, None, -1)])
+@pytest.mark.parametrize("numbers", NUMBERS.values(), ids=NUMBERS)
+@pytest.mark.parametrize("matrix", LAYOUTS.values(), ids=LAYOUTS)
+def test_columns_are_in_the_order_of_memory_of_numpys(monkeypatch, matrix, numbers, rows, size):
+    monkeypatch.setattr(kernels, "LARGE", 0 if size == "large" else np.inf)
+    numbers = np.asarray(numbers, getattr(numbers, "dtype", np.intp))
+    found = kernels.columns(matrix, rows, numbers)
+    expected = matrix[rows, numbers]
+    assert found.tobytes("A") == expected.tobytes("A")
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    assert found.flags.f_contiguous == expected.flags.f_contiguous
+    assert found.flags.c_contiguous == expected.flags.c_contiguous
+    assert not np.shares_memory(found, matrix)
+
+
+def test_a_column_that_is_not_there_is_numpys_error(monkeypatch):
+    monkeypatch.setattr(kernels, "LARGE", 0)
+    with pytest.raises(IndexError, match="index 9 is out of bounds for axis 1 with size 9"):
+        kernels.columns(ROWS, slice(None), np.array([9]))
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_program_selects_columns_so_with_the_bits_of_the_tape(monkeypatch, asked):
+    monkeypatch.setattr(kernels, "LARGE", 0)
+
+    def model(W, S, x):
+        return [anp.sum(x * W[:, S] ** 2)]
+
+    leaves, traced = [ROWS, np.array([3, 0, 3]), ROWS[:, :1]], [True, False, True]
+    program = write(record(model, leaves, traced, [asked, False, False]), "model", [0, 1])
+    assert "columns" in program.source
+    by_program, by_tape = (
+        dg.value_and_grad(dg.delayed(lambda *xs: model(*xs)[0], compile=how), (0, 2), sparse=asked)
+        for how in (True, False)
+    )
+    for _ in range(5):
+        assert pickle.dumps(by_program(*leaves)) == pickle.dumps(by_tape(*leaves))
