@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from daskgrad.derivatives.at_once import AtOnce, Known, ObservedAtOnce
+from daskgrad.derivatives.collector import rare_full_collections
 from daskgrad.derivatives.in_line import InLine, seconds_in_line
 from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.graph.activity import Graph
@@ -27,6 +28,7 @@ ATTEMPTS = 10  # how often an evaluation is repeated after placed items were los
 Arrived = dict[Variable, Cotangent]  # what arrived at each variable, or part of one
 
 
+@rare_full_collections
 def evaluate_graph(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     """The output's value, those of the extras, and the cotangents that arrive at variables."""
     return evaluate_again_if_lost(graph, lambda: evaluate_once(graph))

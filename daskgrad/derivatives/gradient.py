@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.derivatives.collector import rare_full_collections
 from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.inputs import Argnums, as_argnums, require_differentiable
 from daskgrad.derivatives.outputs import as_number, require_real_scalar
@@ -116,6 +117,7 @@ def value_and_grad(
     return document(value_and_grad_of, fun, "value and gradient")
 
 
+@rare_full_collections
 def compute_gradients(
     recorded: Recording, kwargs: dict, has_aux: bool
 ) -> tuple[Any, Any, list[Any]]:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from daskgrad.derivatives.collector import rare_full_collections
 from daskgrad.derivatives.evaluation import Arrived, compute_unknown, evaluate_again_if_lost
 from daskgrad.derivatives.groups import task_groups
 from daskgrad.derivatives.notices import warn_of_shipping
@@ -40,6 +41,7 @@ class HeldForwardPass:
         self.value, self._latest = evaluate_again_if_lost(graph, self._run)
         self._fingerprint = fingerprint(flatten(self.value)[0])
 
+    @rare_full_collections
     def _run(self) -> tuple[Any, ForwardPass]:
         client = active_client()
         warn_of_shipping(self._graph, client)
@@ -68,6 +70,7 @@ class HeldForwardPass:
                 )
             self._latest = anew
 
+    @rare_full_collections
     def _evaluate(self, evaluate: Callable[[ForwardPass], Any]) -> Any:
         """Evaluates on the latest forward pass; runs it again first if its results are gone."""
         used = self._latest
