@@ -130,11 +130,11 @@ class Array(NDArrayOperatorsMixin):
         return wrapped(found)
 
     def max(self, axis: Any = None, keepdims: bool = False) -> Any:
-        found = reductions.reduce(self._parts, axis, keepdims, np.max, reductions.largest)
+        found = reductions.reduce(self._parts, axis, keepdims, np.max, reductions.extreme)
         return wrapped(found)
 
     def min(self, axis: Any = None, keepdims: bool = False) -> Any:
-        found = reductions.reduce(self._parts, axis, keepdims, np.min, reductions.smallest)
+        found = reductions.reduce(self._parts, axis, keepdims, np.min, reductions.extreme)
         return wrapped(found)
 
     def dot(self, other: Any) -> Any:

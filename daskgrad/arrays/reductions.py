@@ -11,6 +11,7 @@ from daskgrad.arrays.chunks import Chunks, as_axes
 from daskgrad.arrays.elementwise import apply, dtype_of
 from daskgrad.arrays.parts import Parts, call, made_of
 from daskgrad.graph.nodes import Node
+from daskgrad.rules.custom_vjp import custom_vjp
 from daskgrad.sums.node_sum import sum_of
 
 
@@ -19,7 +20,7 @@ def reduce(
     axis: Any,
     keepdims: bool,
     fun: Callable,
-    join: Callable[[Sequence[Node]], Node],
+    join: Callable[[Sequence[Any], Callable, str], Node],
 ) -> Parts:
     """``fun(block, axis=..., keepdims=True)`` of each block, and these joined along the axes."""
     axes = as_axes(axis, len(parts.chunks))
@@ -28,7 +29,8 @@ def reduce(
     kept = tuple([(1,) if n in axes else sizes for n, sizes in enumerate(parts.chunks)])
 
     def block_at(index: tuple[int, ...]) -> Any:
-        return join([call(each, name, parts.block(i)) for i in along(parts.chunks, index, axes)])
+        blocks = [parts.block(i) for i in along(parts.chunks, index, axes)]
+        return join(blocks, each, name)
 
     found = made_of(kept, dtype_of(fun, [parts]), block_at)
     return found if keepdims else without_axes(found, axes)
@@ -51,30 +53,57 @@ def without_axes(parts: Parts, axes: Sequence[int]) -> Parts:
     return Parts(tuple(blocks), chunks, parts.dtype)
 
 
-def added(nodes: Sequence[Node]) -> Node:
-    return sum_of(nodes)
+def added(blocks: Sequence[Any], each: Callable, name: str) -> Node:
+    return sum_of([call(each, name, block) for block in blocks])
 
 
-def multiplied(nodes: Sequence[Node]) -> Node:
-    return functools.reduce(
-        lambda first, second: call(np.multiply, "multiply", first, second), nodes
-    )
+def multiplied(blocks: Sequence[Any], each: Callable, name: str) -> Node:
+    nodes = [call(each, name, block) for block in blocks]
+    return functools.reduce(functools.partial(call, np.multiply, "multiply"), nodes)
 
 
-def largest(nodes: Sequence[Node]) -> Node:
-    return nodes[0] if len(nodes) == 1 else call(max_of, "max", list(nodes))
+def extreme(blocks: Sequence[Any], each: Callable, name: str) -> Node:
+    if len(blocks) == 1:
+        return call(each, name, blocks[0])
+    pairs = [call(functools.partial(with_count, each=each), name, block) for block in blocks]
+    return call(functools.partial(extreme_of, name=name), name, pairs)
 
 
-def smallest(nodes: Sequence[Node]) -> Node:
-    return nodes[0] if len(nodes) == 1 else call(min_of, "min", list(nodes))
+def with_count(block: Any, each: Any) -> tuple[Any, Any]:
+    """The extremes of a block, and how many of its entries each of them is."""
+    found = each(block)
+    return found, np.sum(block == found, **each.keywords)
 
 
-def max_of(blocks: Any) -> Any:
-    return np.max(np.stack(blocks), axis=0)
+def extreme_of(pairs: Any, name: str) -> Any:
+    values, counts = zip(*pairs, strict=True)
+    return shared(np.stack(values), np.stack(counts), name)
 
 
-def min_of(blocks: Any) -> Any:
-    return np.min(np.stack(blocks), axis=0)
+@custom_vjp
+def shared(values: Any, counts: Any, name: str) -> Any:
+    """The extremes over the first axis, where each value stands for as many entries as it counts:
+    a derivative is passed on to all of these in equal parts."""
+    return getattr(np, name)(values, axis=0)
+
+
+def shared_forward(values: Any, counts: Any, name: str) -> tuple[Any, Any]:
+    found = shared(values, counts, name)
+    there = counts * (values == found)
+    return found, there / np.sum(there, axis=0)
+
+
+def shared_backward(shares: Any, cotangent: Any) -> tuple[Any, None, None]:
+    return shares * cotangent, None, None
+
+
+def shared_jvp(primals: tuple, tangents: tuple) -> tuple[Any, Any]:
+    found, shares = shared_forward(*primals)
+    return found, np.sum(shares * tangents[0], axis=0)
+
+
+shared.defvjp(shared_forward, shared_backward)
+shared.defjvp(shared_jvp)
 
 
 def count(parts: Parts, axis: Any) -> int:

@@ -107,6 +107,31 @@ def test_both_modes_agree_with_jax(name, random):
         assert_allclose(found, (value, slope), rtol=1e-9)
 
 
+@pytest.mark.parametrize("fun", ["max", "min"])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_equal_entries_have_equal_parts_of_an_extreme_for_any_chunks(fun, axis):
+    x = np.array([[3.0, 1.0, 3.0, 1.0, 3.0], [1.0, 1.0, 3.0, 3.0, 1.0], [1.0, 3.0, 1.0, 1.0, 1.0]])
+
+    tangent = np.cos(np.arange(15.0)).reshape(3, 5)
+
+    def whole(x):
+        return anp.sum(getattr(anp, fun)(x, axis=axis) ** 2)
+
+    wanted = autograd.grad(whole)(x)
+    twice = autograd.grad(lambda x: anp.sum(autograd.grad(whole)(x) * tangent))(x)
+    for chunks in (-1, 1, 2, ((1, 2), (1, 3, 1))):
+
+        def by_chunks(x, chunks=chunks):
+            found = getattr(dg.array(x, chunks), fun)(axis=axis)
+            return dg.delayed(np.square)(found) if axis is None else (found**2).sum()
+
+        assert_allclose(dg.grad(by_chunks)(x), wanted, rtol=1e-14)
+        slope = dg.jvp(by_chunks, (x,), (tangent,))[1]
+        assert_allclose(slope, np.vdot(wanted, tangent), rtol=1e-14)
+        _, (product,) = dg.hvp(by_chunks, (x,), (tangent,))
+        assert_allclose(product, twice, rtol=1e-14)
+
+
 @pytest.mark.parametrize("name", ["operators", "a mean", "a matrix product", "slices"])
 def test_tangents_and_hessian_products(name, random):
     tangent = {key: random.normal(size=SHAPE) for key in POINT}
