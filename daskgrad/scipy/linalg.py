@@ -98,11 +98,12 @@ def block_diag(*arrs: Any) -> Any:
     """The matrices along the diagonal, zeros elsewhere; a vector is a row."""
     blocks = [np.atleast_2d(each) for each in arrs]
     width = sum([np.shape(block)[1] for block in blocks])
+    dtype = np.result_type(*map(value, blocks))
     rows, begin = [], 0
     for block in blocks:
         height, columns = np.shape(block)
         after = width - begin - columns
-        parts = [np.zeros((height, begin)), block, np.zeros((height, after))]
+        parts = [np.zeros((height, begin), dtype), block, np.zeros((height, after), dtype)]
         rows.append(np.concatenate(parts, axis=1))
         begin += columns
     return np.concatenate(rows, axis=0)

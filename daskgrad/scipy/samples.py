@@ -7,6 +7,7 @@ import numpy as np
 from daskgrad.backends.autograd import value
 from daskgrad.backends.autograd.functions import as_array
 from daskgrad.backends.autograd.rules.filters import along
+from daskgrad.scipy.piecewise import floating
 
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
@@ -32,7 +33,7 @@ def cumulative_trapezoid(
         return total
     shape = list(np.shape(total))
     shape[axis] = 1
-    return np.concatenate([np.zeros(shape), total], axis=axis)
+    return np.concatenate([np.zeros(shape, value(total).dtype), total], axis=axis)
 
 
 def simpson(y: Any, x: Any = None, *, dx: Any = 1.0, axis: int = -1) -> Any:
@@ -50,9 +51,9 @@ def simpson(y: Any, x: Any = None, *, dx: Any = 1.0, axis: int = -1) -> Any:
     y = np.moveaxis(y, axis, -1)
     count = np.shape(y)[-1]
     if x is None:
-        h = np.ones(count - 1) * dx
+        h = np.ones(count - 1, value(y).real.dtype) * (1.0 * dx)
     else:
-        h = np.diff(x) if np.ndim(x) == 1 else np.diff(np.moveaxis(x, axis, -1), axis=-1)
+        h = floating(np.diff(x if np.ndim(x) == 1 else np.moveaxis(x, axis, -1), axis=-1))
     if count == 2:
         return 0.5 * h[..., 0] * (y[..., 0] + y[..., 1])
     total = parabolas(y, h, count - 1 - (count % 2 == 0))

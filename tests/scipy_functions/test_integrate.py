@@ -54,6 +54,23 @@ def test_integrals_of_few_and_of_many_samples(count):
         assert_allclose(ours(y, x=x), theirs(y, x=x), rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64, np.float64])
+@pytest.mark.parametrize("count", [4, 5])
+def test_integrals_of_samples_have_scipys_precision(dtype, count):
+    y, x = (10.0 * Y[:, :count]).astype(dtype), X[0, :count].astype(np.float32)
+    for fun in (
+        lambda m: m.trapezoid(y),
+        lambda m: m.trapezoid(y, x),
+        lambda m: m.cumulative_trapezoid(y, x, initial=0),
+        lambda m: m.simpson(y),
+        lambda m: m.simpson(y, dx=3),
+        lambda m: m.simpson(y, x),
+    ):
+        ours, theirs = fun(integrate), fun(scipy.integrate)
+        assert ours.dtype == theirs.dtype
+        assert_allclose(ours, theirs, rtol=10 * np.finfo(theirs.dtype).eps)
+
+
 WRONG = {
     "simpson, other points": lambda m: m.simpson(Y, x=X[:, 0]),
     "simpson, points of other dimensions": lambda m: m.simpson(Y[0], x=X),

@@ -64,6 +64,13 @@ def test_linear_algebra(name):
     check_against_scipy(lambda m: fun(linalg, m), lambda m: fun(scipy.linalg, m), M)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64, int])
+def test_a_matrix_of_blocks_has_their_precision(dtype):
+    m = (10.0 * M).astype(dtype)
+    ours, theirs = [la.block_diag(m[:2], m[2]) for la in (linalg, scipy.linalg)]
+    assert ours.dtype == theirs.dtype
+
+
 @pytest.mark.parametrize("name", SPECIAL)
 def test_special_functions_of_arrays(name):
     fun = SPECIAL[name]
