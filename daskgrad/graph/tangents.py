@@ -17,13 +17,13 @@ from daskgrad.graph.delayed import delayed
 from daskgrad.graph.nodes import CallNode, ItemNode, Node, names
 from daskgrad.graph.operators import NEGATIVE
 from daskgrad.graph.variables import Variable
-from daskgrad.models.duals import Dual, push_forward, tangent_of, with_zero_tangents
+from daskgrad.models.duals import Dual, dual_of, push_forward, tangent_of, with_zero_tangents
 from daskgrad.models.model import Model
 from daskgrad.values.descriptions import describe
 
 TANGENT = delayed(tangent_of, name="tangent")
 ZERO_TANGENTS = delayed(with_zero_tangents, name="zero tangents")
-PAIR = delayed(Dual, name="pair")
+PAIR = delayed(dual_of, name="pair")
 
 
 class Tangents:

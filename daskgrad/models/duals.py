@@ -130,6 +130,11 @@ def or_zeros(tangent: Any, output: Any) -> Any:
     return np.zeros(tuple(getattr(output, "shape", ())))[()]
 
 
+def dual_of(value: Any, tangents: tuple[Any, ...]) -> Dual:
+    """The dual of a value and a user's tangents, which are ``None`` for integers."""
+    return Dual(value, tuple([map_leaves(or_zeros, each, value) for each in tangents]))
+
+
 def with_zero_tangents(value: Any, count: int) -> Dual:
     """The dual of a value that depends on no variable."""
     zero = map_leaves(lambda leaf: or_zeros(zeros(leaf), leaf), value)

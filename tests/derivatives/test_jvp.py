@@ -285,6 +285,33 @@ def test_integers_are_added_up_beside_numbers_that_move():
     assert_allclose(dg.jvp(with_constant, (X,), (V,))[1], expected(squash, X)(V), rtol=1e-13)
 
 
+def test_a_variable_with_integers_may_be_a_term_and_the_state_of_a_loop():
+    point = {"x": X, "count": 3, "mask": np.array([True, False])}
+    tangent = {"x": V, "count": None, "mask": None}
+
+    def step(state):
+        return {**state, "x": np.sin(state["x"]), "count": state["count"] + 1}
+
+    def value(state):
+        return np.sum(state["x"] ** 2) * state["count"]
+
+    def summed(point):
+        return dg.delayed(value)(dg.sum([point, dg.delayed(step)(point)]))
+
+    def looped(point):
+        return dg.delayed(value)(dg.scan(step, point, 2))
+
+    plain = [
+        lambda x: 7 * np.sum((x + np.sin(x)) ** 2),
+        lambda x: 5 * np.sum(np.sin(np.sin(x)) ** 2),
+    ]
+    for program, whole in zip((summed, looped), plain, strict=True):
+        _, slope = dg.jvp(program, (point,), (tangent,))
+        assert_allclose(slope, np.dot(autograd.grad(whole)(X), V), rtol=1e-12)
+        _, (product,) = dg.hvp(program, (point,), (tangent,))
+        assert_allclose(product["x"], autograd.hessian_vector_product(whole)(X, V), rtol=1e-12)
+
+
 def test_a_box_of_a_tuple_is_an_error_and_has_no_tangent():
     from autograd.builtins import tuple as boxed_tuple
 
