@@ -31,9 +31,9 @@ def as_jax(fun: Callable) -> Callable:
     -------
     function
         A function of JAX's arrays, or pytrees of them, which are NumPy's to ``fun``. Its value has
-        the dtype that the floating ones have together, and so single precision unless
-        ``jax_enable_x64`` is set. ``jax.vmap`` calls it for each entry, one after another. JAX can
-        differentiate it in reverse mode, once: else it raises an error.
+        the dtype that the floating ones have together (of complex ones that of their parts), and so
+        single precision unless ``jax_enable_x64`` is set. ``jax.vmap`` calls it for each entry, one
+        after another. JAX can differentiate it in reverse mode, once: else it raises an error.
 
         JAX calls back from threads of its own; the client is the one that is active where
         ``as_jax`` is called. Errors of models reach the caller as JAX's runtime error, with their
@@ -112,7 +112,8 @@ class Calls:
 
     def _number(self, args: Any) -> Any:
         floats = filter(self.is_float, self._jax.tree.leaves(args))
-        return self._jax.ShapeDtypeStruct((), self._jax.numpy.result_type(*floats))
+        common = self._jax.numpy.result_type(*floats)
+        return self._jax.ShapeDtypeStruct((), self._jax.numpy.finfo(common).dtype)
 
     def _as_numpy(self, args: Any) -> Any:
         return self._jax.tree.map(np.asarray, args)

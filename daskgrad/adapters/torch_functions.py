@@ -30,10 +30,10 @@ def as_torch(fun: Callable) -> Callable:
     -------
     function
         A function of as many tensors, on any device, which are NumPy arrays to ``fun``. Its value
-        is a tensor without axes, of the dtype that the floating ones among them have together, on
-        the first one's device. Value and gradient are of one forward pass; where no tensor requires
-        a gradient, the value alone is computed. PyTorch cannot differentiate twice: that is an
-        error.
+        is a tensor without axes, of the dtype that the floating ones among them have together (of
+        complex ones that of their parts), on the first one's device. Value and gradient are of one
+        forward pass; where no tensor requires a gradient, the value alone is computed. PyTorch
+        cannot differentiate twice: that is an error.
 
         It may be called from any thread, and uses the client that is active where ``as_torch`` is
         called. Errors of models are raised as they are.
@@ -52,11 +52,12 @@ def as_torch(fun: Callable) -> Callable:
             value, gradients = evaluate(numbers, args) if numbers else (value_of(args), ())
             context.save_for_backward(*tensors)
             context.gradients = {
-                n: torch.as_tensor(gradient, device=tensors[n].device)
+                n: torch.as_tensor(gradient, device=tensors[n].device).conj()  # as is PyTorch's
                 for n, gradient in zip(numbers, gradients, strict=True)
             }
-            dtype = np.result_type(*[arg.dtype for arg in args if arg.dtype.kind == "f"] or [float])
-            return torch.tensor(np.asarray(value, dtype)[()], device=tensors[0].device)
+            dtypes = [arg.dtype for arg in args if arg.dtype.kind in "fc"] or [float]
+            number = np.asarray(value, np.finfo(np.result_type(*dtypes)).dtype)
+            return torch.tensor(number[()], device=tensors[0].device)
 
         @staticmethod
         def backward(context: Any, cotangent: Any) -> Any:

@@ -48,6 +48,19 @@ def test_single_precision_stays_single():
     assert_allclose(gradient, expected()[1], rtol=1e-5)
 
 
+def test_gradients_of_complex_arrays_are_those_of_jax():
+    def distance(np, z, x):
+        return np.sum(np.real(z * z * (1.0 + 2.0j) * x) + np.abs(z) ** 3)
+
+    called = dg.adapters.as_jax(dg.delayed(lambda z, x: distance(np, z, x)))
+    point = np.array([1.0 + 2.0j, 0.5 - 1.0j]), np.float32(2.0)
+    ours = jax.value_and_grad(lambda z, x: called(2.0j * z, x), (0, 1))(*point)
+    theirs = jax.value_and_grad(lambda z, x: distance(jax.numpy, 2.0j * z, x), (0, 1))(*point)
+    for found, wanted in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert found.dtype == wanted.dtype
+        assert_allclose(found, wanted)
+
+
 def test_mapped_it_is_called_for_each():
     called = dg.adapters.as_jax(over(ITEMS))
     points = np.arange(3.0)

@@ -32,6 +32,22 @@ def test_its_own_check_of_gradients_holds():
     assert torch.autograd.gradcheck(dg.adapters.as_torch(over(ITEMS)), point())
 
 
+@pytest.mark.parametrize("dtype", [torch.complex128, torch.complex64])
+def test_gradients_of_complex_tensors_are_those_of_pytorch(dtype):
+    def distance(np, z):
+        return np.sum(np.real(z * z * (1.0 + 2.0j)) + np.abs(z) ** 3)
+
+    ours, theirs = torch.tensor([[1.0 + 2.0j, 0.5 - 1.0j]] * 2, dtype=dtype)
+    ours, theirs = ours.clone().requires_grad_(), theirs.clone().requires_grad_()
+    value = dg.adapters.as_torch(dg.delayed(lambda z: distance(np, z)))(2.0j * ours)
+    wanted = distance(torch, 2.0j * theirs)
+    (value * 3.0).backward()
+    (wanted * 3.0).backward()
+    assert (value.dtype, ours.grad.dtype) == (wanted.dtype, dtype)
+    assert_allclose(value.detach(), wanted.detach(), rtol=1e-5)
+    assert_allclose(ours.grad, theirs.grad, rtol=1e-5)
+
+
 def test_only_what_requires_a_gradient_is_differentiated():
     runs = []
 
