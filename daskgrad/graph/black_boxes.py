@@ -48,9 +48,10 @@ def finite_difference(
     name:
         what task keys, errors and the dashboard call it; the function's name if not given.
 
-    Forward mode evaluates in one direction. There are first derivatives only: second ones are an
-    error that says so (``dg.gnvp`` needs none of its residuals). Complex arguments count twice, and
-    are for "central". The Jacobian of a call is kept until the backward pass, dense.
+    Forward mode evaluates in one direction, in which no number moves by more than its h. There are
+    first derivatives only: second ones are an error that says so (``dg.gnvp`` needs none of its
+    residuals). Complex arguments count twice, and are for "central". The Jacobian of a call is kept
+    until the backward pass, dense.
 
     Raises
     ------

@@ -51,10 +51,10 @@ class Scheme(NamedTuple):
     def is_complex(self) -> bool:
         return self.method == "complex-step"
 
-    def width(self, entry: Any, epsilon: float) -> float:
-        """The displacement of an entry."""
+    def width(self, size: Any, epsilon: float) -> Any:
+        """The displacement of an entry of this size."""
         best = COMPLEX_STEP if self.is_complex else epsilon ** (1 / 3)
-        return (best if self.step is None else self.step) * max(1.0, abs(float(entry)))
+        return (best if self.step is None else self.step) * np.maximum(1.0, size)
 
 
 # ------------------------------------------------------------------------------------- differences
@@ -63,18 +63,24 @@ class Scheme(NamedTuple):
 class Differences:
     """Differences of a function of some leaves: a column of its Jacobian for each real number.
 
-    ``evaluate`` takes displaced leaves. Once a value is coarser than the leaves (single precision
-    from double, for example), its precision sets the step.
+    ``evaluate`` takes displaced leaves; ``value`` is that of the others, where it is known. Once a
+    value is coarser than the leaves (single precision from double, for example), its precision sets
+    the step.
     """
 
     def __init__(
-        self, scheme: Scheme, name: str, evaluate: Callable[[list], Any], leaves: Sequence[Any]
+        self,
+        scheme: Scheme,
+        name: str,
+        evaluate: Callable[[list], Any],
+        leaves: Sequence[Any],
+        value: Any = (),
     ):
         self._scheme = scheme
         self._name = name
         self._evaluate = evaluate
         self._leaves = [np.asarray(leaf) for leaf in leaves]
-        self._epsilon = epsilon(leaves)
+        self._epsilon = max(epsilon(leaves), epsilon(value))
         self._real_places: list[int] = []  # leaves of the value that depend on no argument
         self._starts = np.cumsum([0, *[Kind.of(leaf).size for leaf in leaves]])
         if scheme.is_complex:
@@ -92,11 +98,11 @@ class Differences:
         return np.stack(columns, axis=1) if columns else np.zeros((0, 0))
 
     def along(self, tangents: Sequence[Any]) -> np.ndarray:
-        """The derivative in one direction."""
-        longest = max([np.max(np.abs(tangent), initial=0.0) for tangent in tangents])
-        largest = max([np.max(np.abs(leaf), initial=0.0) for leaf in self._leaves])
-        length = self._scheme.width(largest, self._epsilon) / (longest or 1.0)
+        """The derivative in one direction, in which no number moves by more than its own step."""
         pairs = list(zip(self._leaves, tangents, strict=True))
+        widths = [self._scheme.width(np.abs(leaf), self._epsilon) for leaf in self._leaves]
+        fastest = [np.abs(tangent) / width for tangent, width in zip(tangents, widths, strict=True)]
+        length = 1.0 / (max([np.max(each, initial=0.0) for each in fastest]) or 1.0)
         if self._scheme.is_complex:
             moved = [as_complex(leaf + 1j * length * tangent) for leaf, tangent in pairs]
             return self._imaginary(moved) / length
@@ -114,7 +120,7 @@ class Differences:
     def _central(self, number: int, entry: int) -> np.ndarray:
         x = reals(self._leaves[number])[entry]
         epsilon = self._epsilon
-        width = x.dtype.type(self._scheme.width(x, epsilon))
+        width = x.dtype.type(self._scheme.width(abs(x), epsilon))
         above, below = x + width, x - width
         plus = self._values(self._displace(number, entry, above))
         if self._epsilon > epsilon:
@@ -132,7 +138,7 @@ class Differences:
     def _complex_step(self, number: int, entry: int) -> np.ndarray:
         leaves = list(map(as_complex, self._leaves))
         flat = leaves[number].reshape(-1)  # of a new array, in C order: a view
-        width = self._scheme.width(flat[entry].real, self._epsilon)
+        width = self._scheme.width(abs(flat[entry].real), self._epsilon)
         flat[entry] += 1j * width
         return self._imaginary(leaves) / width
 
@@ -283,7 +289,8 @@ class Differenced(Rule):
             leaves = substitute(call.leaves, active, displaced)
             return self.fun(*call.with_leaves(leaves), **call.kwargs)
 
-        return Differences(self.scheme, self.name, evaluate, [call.leaves[p] for p in active])
+        leaves = [call.leaves[place] for place in active]
+        return Differences(self.scheme, self.name, evaluate, leaves, call.value)
 
 
 class Linear(Rule):

@@ -200,6 +200,18 @@ def test_the_step_is_relative_to_large_arguments():
     )
 
 
+def test_so_it_is_in_forward_mode():
+    def fun(x, y):
+        return np.sin(x) * y
+
+    point, tangents = (X, 1e6 * np.ones(3)), (np.array([1.0, 0.0, 2.0]), np.zeros(3))
+    wanted = make_jvp(lambda x: fun(x, point[1]))(X)(tangents[0])[1]
+    box = dg.finite_difference(fun)
+    assert_allclose(dg.jvp(box, point, tangents)[1], wanted, rtol=1e-9, atol=1e-3)
+    single = dg.finite_difference(lambda x: np.sin(x.astype(np.float32)))
+    assert_allclose(dg.jvp(single, (X,), (3.0 * X,))[1], 3.0 * X * np.cos(X), atol=2e-4)
+
+
 def test_a_step_may_be_given():
     cube = dg.finite_difference(lambda x: x**3, step=0.5)
     assert dg.grad(cube)(1.0) == pytest.approx(3.0 + 0.25, rel=1e-12)
