@@ -243,6 +243,8 @@ SEEN = {
     "initial of min": lambda x: anp.min(x, initial=-1.0),
     "dtype of cumsum": lambda x: anp.sum(anp.cumsum(x, dtype=float)),
     "mean of var": lambda x: anp.var(x, mean=0.1),
+    "traced mean of var": lambda x: np.var(x, mean=x[0]) + np.var(C, mean=x[1]) + x.var(mean=x[2]),
+    "traced mean of std": lambda x: np.std(x[:, None] * W, axis=0, ddof=1, mean=x[:1]).sum(),
 }
 
 
