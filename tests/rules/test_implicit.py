@@ -184,6 +184,20 @@ def test_unknowns_of_any_shape():
     assert autograd.grad(autograd.grad(autograd.grad(number)))(0.25) == pytest.approx(12.0)
 
 
+def test_no_unknowns_are_a_root_of_no_equations():
+    root = dg.implicit(np.sqrt, lambda x, a: x**2 - a)
+
+    def loss(a):
+        return dg.map_sum(lambda a, b: anp.sum(root(a * b)), [np.zeros(0), A], a)
+
+    value, gradient = dg.value_and_grad(loss)(2.0)
+    wanted = np.sum(np.sqrt(A * 2.0))
+    assert_allclose((value, gradient), (wanted, wanted / 4.0))
+    assert_allclose(dg.jvp(loss, (2.0,), (1.0,)), (wanted, wanted / 4.0))
+    _, (product,) = dg.hvp(loss, (2.0,), (1.0,))
+    assert_allclose(product, -wanted / 16.0)
+
+
 def test_single_precision_and_keyword_arguments():
     def root(t, power=2):
         return t ** np.float32(1 / power)

@@ -65,6 +65,8 @@ class Root:
         """Solves with ∂F/∂x as a dense matrix, a pullback of the residual for each of its rows."""
         unit = np.eye(len(self._vector), dtype=plain(self._vector).dtype)
         product = self.product(transposed=True)
+        if not len(unit):
+            return lambda vector: vector
         jacobian = anp.reshape(anp.concatenate([product(row) for row in unit]), unit.shape)
         self._require_regular(plain(jacobian))
         return functools.partial(anp.linalg.solve, jacobian.T if transposed else jacobian)
