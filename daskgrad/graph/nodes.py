@@ -110,8 +110,18 @@ class Constant(Node):
             return tasks.include(self.value)
         return tasks.constant(self.value, self.name, contiguous)
 
+    def build_graph(self) -> Any:
+        """Its value under its own key: in the graphs of other nodes it has that of the value."""
+        tasks = TaskGraph()
+        tasks.add(self.key, itself, self.build_value(tasks, []))
+        return tasks.high_level_graph([self.key])
+
     def _repr_html_(self) -> str:
         return leaves_table("constant", "value", *flatten(self.value))
+
+
+def itself(value: Any) -> Any:
+    return value
 
 
 class CallNode(Node):

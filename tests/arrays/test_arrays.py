@@ -221,6 +221,18 @@ def test_arrays_are_collections(scheduler):
     assert ((array > 1.0).dtype, np.stack([array, array]).chunks[0]) == (bool, (1, 1))
 
 
+@pytest.mark.parametrize("make", [np.array, da.asarray], ids=["NumPy", "dask"])
+def test_arrays_of_constants_are_collections_too(make, scheduler):
+    array = dg.array(make(X), (2, 4))
+    assert_allclose(array.compute(), X)
+    kept = array.persist()
+    assert_allclose(kept.compute(), X)
+    assert_allclose(np.concatenate([array, kept * 2.0]).compute(), np.concatenate([X, 2.0 * X]))
+    first, twice = dask.compute(array.blocks[0], (array * 2.0).blocks[0])
+    assert_allclose(2.0 * first, twice)
+    assert_allclose(dg.grad(lambda y: (dg.array(y, (2, 4)) * kept).sum())(Y), X)
+
+
 def test_integers_and_booleans_have_dtypes():
     counts = dg.array(np.arange(6), 2)
     assert counts.sum().compute() == 15
