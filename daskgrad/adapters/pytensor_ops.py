@@ -62,8 +62,8 @@ def make_op(name: str, evaluate: Callable) -> Callable:
 
         def perform(self, node: Any, inputs: Any, outputs: Any) -> None:
             value, gradients = evaluate(float_places(node.inputs), inputs)
-            for place, found in zip(outputs, (value, *gradients), strict=True):
-                place[0] = np.asarray(found)
+            for place, found, each in zip(outputs, (value, *gradients), node.outputs, strict=True):
+                place[0] = np.asarray(found, each.dtype)
 
         def L_op(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
             first, *others = cotangents

@@ -33,6 +33,21 @@ def test_value_and_gradients_are_part_of_a_program(mode):
     assert_allclose(by_b, 6.0 * wanted[2])
 
 
+def test_arguments_may_be_in_single_precision(mode):
+    """Of the value's dtype is what is computed, too, which compiled programs rely on."""
+    squares = dg.delayed(lambda a, b: np.sum(b**2) * a)
+    a, b = tensor.fscalar("a"), tensor.fmatrix("b")
+    value = dg.adapters.as_pytensor(lambda a, b: squares(a, b))(a, b)
+    outputs = [value, 2.0 * value, *tensor.grad(value, [a, b])]
+    found = pytensor.function([a, b], outputs, mode=mode)(np.float32(A), B.astype(np.float32))
+    wanted = A * np.sum(B**2)
+    for each, output, number in zip(
+        found, outputs, (wanted, 2.0 * wanted, np.sum(B**2), 2.0 * A * B), strict=True
+    ):
+        assert each.dtype == output.dtype
+        assert_allclose(each, number, rtol=1e-6)
+
+
 def test_the_models_run_once_for_value_and_gradient():
     runs = []
 
