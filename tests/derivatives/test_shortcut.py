@@ -152,7 +152,9 @@ def test_the_bits_and_types_are_those_of_the_tape(name, taken):
     fun, args, argnums = CALLS[name]
     found = dg.value_and_grad(dg.delayed(fun, compile=True), argnums)
     expected = dg.value_and_grad(dg.delayed(fun), argnums)(*args)
-    for _ in range(30):
+    for call in range(1000):  # where a pause fell on the first ones, programs come later
+        if call >= 30 and (taken() > 20 or name in WITHOUT):
+            break
         result = found(*args)
         assert_same(result, expected)
         for number, one in enumerate(arrays_in(result[1])):
