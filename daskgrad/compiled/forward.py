@@ -96,18 +96,23 @@ def line_of(writer: Writer, step: Step | Guard) -> Line:
 
 
 def shape_check(writer: Writer, step: Step | Guard) -> Line | None:
-    """A statement that ends the program if the data gave a value another shape; it keeps calls
-    whose value is not used, since they may raise."""
+    """A statement that ends the program if the data gave a value another shape or dtype; it keeps
+    calls whose value is not used, since they may raise."""
     if type(step) is Step and type(step.fun) is RuleCall:
         return Line("", writer.name(step))
     if isinstance(step, Guard) or isinstance(step.value, list | tuple) or is_shaped(step):
         return None
     name = writer.name(step)
-    if may_only_raise(step):
-        return Line("", name)
     if type(step.value) in PYTHONS:  # (-8.0) ** 0.5 is complex
         return Line("", f"if type({name}) is not {type(step.value).__name__}: raise Diverged")
-    return Line("", f"if np.shape({name}) != {writer.derive(np.shape, step)}: raise Diverged")
+    if may_only_raise(step) or not isinstance(step.value, np.ndarray | np.generic):
+        return Line("", name)
+    expected = writer.derive(shape_and_dtype, step)  # roots of a polynomial may be complex
+    return Line("", f"if ({name}.shape, {name}.dtype) != {expected}: raise Diverged")
+
+
+def shape_and_dtype(value: Any) -> tuple:
+    return value.shape, value.dtype
 
 
 def is_shaped(step: Step) -> bool:
@@ -125,7 +130,7 @@ def is_shaped(step: Step) -> bool:
 
 
 def may_only_raise(step: Step) -> bool:
-    """Whether a value has the same shape for all data, if these are not an error."""
+    """Whether a value has the same shape and dtype for all data, if these are not an error."""
     if step.fun in (linalg.cholesky, linalg.inv, linalg.solve):
         return True
     return step.fun is ArrayBox.__getitem__ and not holds_mask(step.args[1])

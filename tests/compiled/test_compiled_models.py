@@ -187,6 +187,37 @@ def test_shapes_that_data_decides_on(name, columns, synchronous):
         assert_same(found(x + number), expected(x + number))
 
 
+MAY_BE_COMPLEX = {  # of real numbers
+    "roots": (lambda d, x: x * np.roots(d), np.array([1.0, -3.0, 2.0]), np.array([1.0, 0.0, 2.0])),
+    "eigenvalues": (
+        lambda d, x: x * np.linalg.eigvals(d),
+        np.array([[1.0, 2.0], [2.0, 3.0]]),
+        np.array([[0.0, 1.0], [-1.0, 0.5]]),
+    ),
+    "traced eigenvalues": (
+        lambda d, x: np.linalg.eig(x * d)[0],
+        np.array([[1.0, 2.0], [2.0, 3.0]]),
+        np.array([[0.0, 1.0], [-1.0, 0.5]]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MAY_BE_COMPLEX)
+def test_dtypes_that_data_decides_on(name, synchronous):
+    fun, real, other = MAY_BE_COMPLEX[name]
+    x = np.array([1.0, -2.0])
+
+    def model(d, x):
+        return np.sum(np.abs(fun(d, x)))
+
+    found, expected = [
+        dg.value_and_grad(dg.delayed(model, compile=c), argnums=1) for c in (True, False)
+    ]
+    for number in range(12):
+        data = other if number in (5, 10) else real
+        assert_same(found(data, x + number), expected(data, x + number))
+
+
 USELESS = {  # calls whose values nobody needs, with data for which they are errors
     "an index": (lambda item, x: x[item], np.array([0, 3]), np.array([0, 4]), IndexError),
     "a root": (
