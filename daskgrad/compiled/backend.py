@@ -100,7 +100,7 @@ def key_of(value: Any, held: list[Any], depth: int) -> tuple | None:
     if kind in (float, complex):
         return kind, repr(value)  # 0.0 and -0.0 are equal
     if isinstance(value, np.generic):
-        return kind, value.tobytes()
+        return kind, value.dtype, value.tobytes()  # hours and minutes differ in dtype alone
     if kind is types.FunctionType:
         return definition(value, held, depth)
     is_small = kind is np.ndarray and value.nbytes <= SMALL

@@ -299,6 +299,16 @@ def test_a_function_that_is_defined_anew_keeps_its_programs(synchronous):
     assert len(set(map(id, ways.values()))) == 2
 
 
+def test_functions_that_differ_in_a_unit_have_programs_of_their_own(synchronous):
+    def in_units(unit):
+        return lambda x: np.sum(x) * (unit / np.timedelta64(1, "s"))
+
+    for code, seconds in (("h", 3600.0), ("m", 60.0)):
+        gradient = dg.grad(dg.delayed(in_units(np.timedelta64(1, code))))
+        for _ in range(2 * HOT):
+            assert gradient(X)[0] == seconds
+
+
 def test_other_threads_compile_nothing_while_the_code_is_read(monkeypatch):
     def model(x):
         return np.sum(x) * state["scale"]
