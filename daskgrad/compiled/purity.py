@@ -17,7 +17,14 @@ from typing import Any
 import numpy as np
 
 from daskgrad.compiled.boxes import BY_CONSTANTS, BY_PRIMITIVES
-from daskgrad.compiled.watch import MISSING, SMALL, content_of, is_of_library, is_rule
+from daskgrad.compiled.watch import (
+    MISSING,
+    SMALL,
+    content_of,
+    is_of_library,
+    is_rule,
+    modules_of,
+)
 from daskgrad.values.descriptions import function_name
 
 STANDARD = frozenset("math cmath operator itertools functools collections typing numbers".split())
@@ -142,7 +149,7 @@ class Reader:
     def _follow_function(self, fun: types.FunctionType) -> None:
         if is_primitive(fun):
             return
-        if is_lasting(fun.__module__):
+        if all(map(is_lasting, modules_of(fun))):
             return require_lasting(path_of(fun))
         self._follow_all(fun.__defaults__ or (), fun.__name__)
         self._follow_all((fun.__kwdefaults__ or {}).values(), fun.__name__)

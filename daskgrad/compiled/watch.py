@@ -103,7 +103,7 @@ class Watch:
             self._follow_attributes(owner, frozenset(names_of_methods(kind)))
 
     def _follow_function(self, fun: types.FunctionType) -> None:
-        if is_of_library(fun.__module__):
+        if all(map(is_of_library, modules_of(fun))):
             return
         self._functions.append((weakref.ref(fun), fun.__code__, fun.__defaults__))
         if fun.__kwdefaults__:
@@ -208,6 +208,12 @@ def hold_the_same(first: Any, second: Any) -> bool:
 def is_rule(thing: Any) -> bool:
     """Whether this is a function with rules of its own (``daskgrad.rules``)."""
     return hasattr(type(thing), "is_first_order")
+
+
+def modules_of(fun: types.FunctionType) -> tuple[str | None, str | None]:
+    """The module that a function names, and that of its code: ``functools.wraps`` takes over the
+    name of what is wrapped, and autograd has the code of primitives."""
+    return fun.__module__, fun.__globals__.get("__name__")
 
 
 def is_of_library(module: str | None) -> bool:

@@ -31,6 +31,11 @@ def scaled_by_global(x):
     return np.sum(x * FACTOR)
 
 
+@functools.wraps(np.sum)
+def named_as_numpys(x):
+    return np.sum(x) * FACTOR
+
+
 def helped(x):
     return np.sum(helper(x)) * 2.0
 
@@ -188,6 +193,9 @@ SEEN = {
     "an attribute": Hostile(lambda x: np.sum(x) * state.scale, before=setter(state)),
     "a global": Hostile(
         scaled_by_global, before=at_times(lambda number: globals().update(FACTOR=number))
+    ),
+    "a global of a function that bears a name of NumPy's": Hostile(
+        named_as_numpys, before=at_times(lambda number: globals().update(FACTOR=number))
     ),
     "a function is defined again": Hostile(helped, before=at_times(define_again)),
     "the code of a function": Hostile(

@@ -132,6 +132,11 @@ def raises(x):
     return np.sum(x) if x is not None else 0.0
 
 
+@functools.wraps(np.sum)
+def named_as_numpys(x):
+    return LOG.append(1) or np.sum(x)
+
+
 def imports(x):
     import numpy
 
@@ -167,6 +172,7 @@ PURE = {
 }
 IMPURE = {
     "list": (lambda x: LOG.append(1) or np.sum(x), "it refers to 'LOG', an object of type list"),
+    "list in a function that bears a name of NumPy's": (named_as_numpys, "it refers to 'LOG'"),
     "dict": (lambda x: np.sum(x) * FACTORS["a"], "'FACTORS', an object of type dict"),
     "iterator": (lambda x: np.sum(x) * next(COUNT), "'COUNT', an object of type count"),
     "large array": (lambda x: np.sum(x[0] * WIDE), "the array 'WIDE', of 80,000 bytes"),
