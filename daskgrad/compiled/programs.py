@@ -129,6 +129,7 @@ class Programs:
         family = self._families.get(key)
         if family is None:
             assert self.watch is not None
+            self.watch.follow_containers(signature.structure)
             family = Family(function_name(pushed_function(fun)), self.watch, self._is_vouched)
             if not self._is_vouched:
                 family.refusal = impurity_of_containers(signature.structure)

@@ -19,6 +19,7 @@ import numpy as np
 from daskgrad.compiled.boxes import BY_CONSTANTS, BY_PRIMITIVES
 from daskgrad.compiled.watch import (
     MISSING,
+    OF_OBJECTS,
     SMALL,
     content_of,
     is_of_library,
@@ -49,8 +50,6 @@ METHODS = (types.FunctionType, property, staticmethod, classmethod, types.Member
 STORES = ("STORE_DEREF", "DELETE_DEREF")
 NAMES = ("LOAD_GLOBAL", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
 ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
-OF_TUPLES = {*vars(tuple), "_make", "_replace", "_asdict", "__replace__"}
-OF_OBJECTS = {*vars(object), *OF_TUPLES}  # made by Python, or not called by a model
 
 
 class Impure(Exception):
@@ -108,7 +107,7 @@ class Reader:
         kind = structure.type
         for each in () if kind is None else kind.__mro__:
             if not is_lasting(each.__module__):
-                self._follow_attributes(each, OF_OBJECTS)
+                self._follow_attributes(each)
         for child in structure.children():
             self.follow_containers(child)
 
@@ -122,20 +121,20 @@ class Reader:
             if kind.__name__ not in BUILTINS and not issubclass(kind, BaseException):
                 raise Impure(f"it refers to the class {kind.__name__!r}")
         elif is_named_tuple(kind):
-            self._follow_attributes(kind, OF_TUPLES)
+            self._follow_attributes(kind)
         elif not is_lasting(kind.__module__):
             raise Impure(f"it refers to the class {kind.__name__!r}, whose attributes may change")
         else:
             require_lasting(path_of(kind))
 
-    def _follow_attributes(self, kind: type, known: Collection[str]) -> None:
+    def _follow_attributes(self, kind: type) -> None:
         """The methods of a container's class; Impure if it has other attributes than fields."""
         fields = {*getattr(kind, "_fields", ()), *getattr(kind, "__dataclass_fields__", ())}
         for name, value in vars(kind).items():
             if isinstance(value, METHODS):
-                if name not in known:
+                if name not in OF_OBJECTS:
                     self._follow_method(value, name)
-            elif not (name in fields or name in known or name.startswith("_")):
+            elif not (name in fields or name.startswith("_")):
                 raise Impure(f"the class {kind.__name__!r} has the attribute {name!r}")
 
     def _follow_method(self, method: Any, name: str) -> None:

@@ -23,6 +23,8 @@ FEW = 64  # elements of a list or dict
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 LIBRARIES = ("numpy", "scipy", "autograd", "daskgrad", "builtins", "_operator")
 MISSING = object()
+# methods that Python makes, or that a model does not call
+OF_OBJECTS = {*vars(object), "_make", "_replace", "_asdict", "__replace__", "__getnewargs__"}
 
 
 class Watch:
@@ -35,9 +37,9 @@ class Watch:
         self._elements: list[tuple[Any, list]] = []
         self._arrays: list[tuple[np.ndarray, bytes]] = []
         self._seen: set[Any] = {id(fun)}
-        self._itself = fun  # which a recursive function refers to; it is not to be kept alive
+        self._itself: Any = fun  # which a recursive function refers to; it is not to be kept alive
         self._follow_fields(fun)
-        del self._itself
+        self._itself = self  # from now on nothing that is followed
 
     def has_changed(self) -> bool:
         """Whether a name refers to another object, a function has other code or defaults, or a
@@ -62,6 +64,17 @@ class Watch:
             if array.tobytes() != entries:
                 return True
         return False
+
+    def follow_containers(self, structure: Any) -> None:
+        """The methods of the containers in a call's arguments, and their classes' attributes that
+        the code may mean."""
+        kind = structure.type
+        if kind is not None and not is_of_library(kind.__module__):
+            codes = [code for _, code, _ in self._functions]
+            names = methods_of(kind).union(*map(names_in, codes))
+            self._follow_attributes(kind, frozenset(names))
+        for child in structure.children():
+            self.follow_containers(child)
 
     def _follow(self, thing: Any) -> None:
         if id(thing) not in self._seen:
@@ -184,6 +197,13 @@ def function_of(attribute: Any) -> Any:
     elif isinstance(attribute, classmethod | staticmethod):
         attribute = attribute.__func__
     return attribute if isinstance(attribute, types.FunctionType) else None
+
+
+def methods_of(kind: type) -> set[str]:
+    """The names of methods that are the user's."""
+    namespaces = [vars(each) for each in kind.__mro__ if not is_of_library(each.__module__)]
+    names = {name for own in namespaces for name in own if function_of(own[name])}
+    return names - OF_OBJECTS
 
 
 def content_of(cell: types.CellType) -> Any:

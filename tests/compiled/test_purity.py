@@ -21,7 +21,7 @@ from numpy.testing import assert_array_equal
 import daskgrad as dg
 import daskgrad.scipy.special
 from daskgrad.compiled import families, programs
-from daskgrad.compiled.backend import cautious
+from daskgrad.compiled.backend import cautious, vouched
 from daskgrad.compiled.families import UNASKED_AT
 from daskgrad.compiled.programs import COLD
 from daskgrad.compiled.purity import impurity_of
@@ -58,6 +58,24 @@ class Loud(NamedTuple):
         return self.x * by
 
 
+class Settings(NamedTuple):
+    x: float
+
+    def scaled(self, by):
+        return self.x * by * RATE
+
+    def __add__(self, by):
+        return self.x * by * RATE
+
+
+class LoudSum(NamedTuple):
+    x: float
+
+    def __add__(self, by):
+        print("added")
+        return self.x * by
+
+
 class Rated(NamedTuple):
     x: float
 
@@ -66,6 +84,7 @@ class Rated(NamedTuple):
 
 
 Rated.rate = 2.0
+RATE = 2.0
 
 
 class Model:
@@ -232,8 +251,8 @@ def test_they_are_compiled_once_they_are_hot(name, synchronous):
         assert bool(ways) == (number + 1 >= HOT)
 
 
-def entries_of(fun):
-    return list(cautious.prepare(fun).programs._entries.values())
+def entries_of(fun, backend=cautious):
+    return list(backend.prepare(fun).programs._entries.values())
 
 
 @pytest.mark.parametrize("name", ["list", "random", "nonlocal", "callable object", "large array"])
@@ -264,6 +283,26 @@ def test_methods_of_containers_are_read(synchronous):
         entries = entries_of(model)
         assert any([bool(entry.ways) for entry in entries]) == are_compiled
         cautious.prepare(model).programs._entries.clear()
+
+
+@pytest.mark.parametrize(("choice", "backend"), [(True, vouched), ("auto", cautious)])
+@pytest.mark.parametrize("model", [lambda p, x: np.sum(p.scaled(x)), lambda p, x: np.sum(p + x)])
+def test_what_methods_of_containers_refer_to_is_watched(model, choice, backend, monkeypatch):
+    gradient = dg.grad(dg.delayed(model, compile=choice), argnums=1)
+    for rate in (2.0, 3.0, 2.0):
+        monkeypatch.setitem(globals(), "RATE", rate)
+        for _ in range(2 * HOT):
+            assert_array_equal(gradient(Settings(3.0), X), 3.0 * rate * np.ones(5))
+        assert any([entry.ways for entry in entries_of(model, backend)])
+
+
+def test_operators_of_containers_are_read(synchronous):
+    def model(item, x):
+        return np.sum(item + x)
+
+    for _ in range(2 * HOT):
+        dg.grad(dg.delayed(model), argnums=1)(LoudSum(2.0), X)
+    assert not any([entry.ways for entry in entries_of(model)])
 
 
 def test_a_model_that_changes_what_it_refers_to_is_traced(synchronous):
