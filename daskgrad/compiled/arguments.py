@@ -118,7 +118,7 @@ class Arguments:
         return spelled[0] if is_bare else f"({', '.join(spelled)},)"
 
     def _name(self, thing: Any) -> str:
-        name = f"_{thing.__name__}" if isinstance(thing, type) else f"_dtype_{thing.char}"
+        name = f"_{thing.__name__}" if isinstance(thing, type) else f"_dtype_{thing.num}"
         self.names[name] = thing
         return name
 

@@ -89,6 +89,10 @@ def masked(p):
     return np.sum(p["used"] ** 3)
 
 
+def chosen(x, mask):
+    return np.sum(np.where(mask, x, 2.0 * x))
+
+
 def single(x):
     return np.sum(x**2)
 
@@ -120,6 +124,8 @@ CALLS = {  # model, arguments, argnums
     "an unused leaf": (masked, ({"used": X, "other": X, "n": 2},), 0),
     "a number": (single, (0.7,), 0),
     "NumPy's number": (single, (np.float64(0.7),), 0),
+    "a mask": (chosen, (X, X > 0.0), 0),
+    "integers": (passed, (X, np.arange(5)), 0),
     "no axes": (single, (np.array(0.7),), 0),
     "complex numbers": (complex_model, (X + 1j,), 0),
     "single precision": (single, (X.astype("f"),), 0),
