@@ -120,7 +120,6 @@ class RuleCall:
     def _run_rule(self, *values: Any) -> tuple[Call, list[Any], Any]:
         """As ``custom.call_rule`` does on boxes."""
         leaves, kwargs = self._arguments(values)
-        leaves = list(map(read_only_leaf, leaves))
         run = self._function.run(unflatten(self._structure, leaves), kwargs)
         value, residuals = map_leaves(read_only_leaf, run)
         call = Call(self._function, tuple(leaves), self._structure, kwargs, value, residuals)
@@ -131,7 +130,7 @@ class RuleCall:
         return None, *flatten(self._function.fun(*unflatten(self._structure, leaves), **kwargs))
 
     def _arguments(self, values: Sequence[Any]) -> tuple[list[Any], dict]:
-        leaves = substitute(self._leaves, self._places, values)
+        leaves = list(map(read_only_leaf, substitute(self._leaves, self._places, values)))
         count = self._structure.num_leaves
         return leaves[:count], unflatten(self._of_named, leaves[count:])
 

@@ -293,13 +293,19 @@ def writes(x):
 defvjp(writes, lambda value, x: lambda g: g * np.ones(5))
 
 
-def test_arguments_are_protected_from_functions_of_the_users():
-    gradient = dg.grad(dg.delayed(lambda x: writes(x) * 2.0, compile=True))
+ruled = dg.custom_vjp(writes.fun)
+ruled.defvjp(lambda x: (writes.fun(x), None), lambda _, g: (g * np.ones(5),))
+
+
+@pytest.mark.parametrize("fun", [writes, ruled])
+@pytest.mark.parametrize("argnum", [0, 1])
+def test_arguments_are_protected_from_functions_of_the_users(fun, argnum):
+    gradient = dg.grad(dg.delayed(lambda x, y: fun(x) * np.sum(y), compile=True), argnum)
     for _ in range(30):
-        gradient(X)
+        gradient(X, X)
     large = X + 100.0
     with pytest.raises(ValueError, match="read-only"):
-        gradient(large)
+        gradient(large, X)
     assert_array_equal(large, X + 100.0)
 
 
