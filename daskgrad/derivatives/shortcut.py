@@ -1,6 +1,7 @@
 """Shortcut: value and gradient of one compiled model, by its program and nothing else."""
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -57,14 +58,15 @@ class Shortcut:
 def finder_of(model: Model) -> Callable[[], Any] | None:
     """Finds the programs of a model's function, or None if it is not compiled in this process.
 
-    A function with variables of another function may have others as soon as one is assigned.
+    A function with variables of another function, or with defaults, may have other programs as soon
+    as one is assigned.
     """
     if not registry.is_compiled(model.backend) or model.keep == "recompute":
         return None
     fun, prepare = model.fun, registry.load(model.backend).prepare  # type: ignore[attr-defined]
     if isinstance(fun, SentFunction):
         return None
-    if getattr(fun, "__closure__", None):
+    if type(fun) is FunctionType and (fun.__closure__ or fun.__defaults__ or fun.__kwdefaults__):
         return lambda: prepare(fun).programs
     programs = prepare(fun).programs
     return lambda: programs

@@ -233,6 +233,22 @@ def test_a_model_that_gets_other_code_is_not_what_it_was(taken):
             assert_array_equal(gradient(X), np.cos(X) * defaults[0])
 
 
+def test_one_of_two_functions_gets_other_defaults():
+    def defined():
+        def model(x, *, factor=2.0):
+            return np.sum(x) * factor
+
+        return model
+
+    first, second = defined(), defined()
+    for model in (first, second):  # which share their programs
+        gradient = dg.grad(dg.delayed(model, compile=True))
+        for _ in range(12):
+            assert_array_equal(gradient(X), np.full(5, 2.0))
+    second.__kwdefaults__ = {"factor": 3.0}
+    assert_array_equal(gradient(X), np.full(5, 3.0))
+
+
 def test_a_model_that_is_no_function_of_its_arguments_is_found():
     def drawn(x):
         return np.sum(x) * hidden[0]
