@@ -13,8 +13,10 @@ import numpy as np
 
 from daskgrad.backends.autograd.pickling import TapePickler
 from daskgrad.backends.autograd.reverse import Tape, arrays_within, trace
+from daskgrad.compiled.watch import Watch
 from daskgrad.values.caches import kept_or_made
 from daskgrad.values.descriptions import describe
+from daskgrad.values.errors import NondeterministicModelError
 
 MOST_ARRIVED = 256
 
@@ -122,10 +124,11 @@ class CompiledTape:
     """Residuals of a program's forward pass; ``nbytes`` is what the tape itself would hold.
 
     ``call`` of ``arrays``: of this the tape itself is made for cotangents that the program was not
-    made for; a tape that came from another process has none.
+    made for, unless the ``watch`` has seen that another one would be; a tape that came from another
+    process has none.
     """
 
-    __slots__ = ("_arrays", "_call", "_program", "_residuals", "tape_nbytes")
+    __slots__ = ("_arrays", "_call", "_program", "_residuals", "_watch", "tape_nbytes")
 
     pickler = TapePickler
 
@@ -136,12 +139,14 @@ class CompiledTape:
         tape_nbytes: int,
         call: Callable | None = None,
         arrays: Sequence[Any] = (),
+        watch: Watch | None = None,
     ):
         self._program = program
         self._residuals = residuals
         self.tape_nbytes = tape_nbytes
         self._call = call
         self._arrays = arrays
+        self._watch = watch
 
     def __reduce__(self) -> tuple:
         if len(self._program.examples) > 1:  # some may get no cotangent, as only the tape allows
@@ -175,6 +180,12 @@ class CompiledTape:
                 f"the pullback of model {self._program.name!r}, which is compiled and came from "
                 f"another process, takes a cotangent like {describe(example)}; found "
                 f"{describe(cotangent)}"
+            )
+        if self._watch is not None and self._watch.has_changed():
+            raise NondeterministicModelError(
+                f"something to which model {self._program.name!r} refers has changed since it ran, "
+                f"and its pullback runs it again for the cotangent {describe(cotangent)}: pass it "
+                f"as an argument, or say dg.delayed(model, compile=False)"
             )
         return trace(self._call, self._arrays)[1]
 

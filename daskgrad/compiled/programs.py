@@ -200,7 +200,8 @@ class Entry:
         if found is not None:
             way, outputs, residuals = found
             call.structure = way.structure
-            compiled = CompiledTape(way.program, residuals, way.tape_nbytes, call, arrays)
+            watch = self.family.watch
+            compiled = CompiledTape(way.program, residuals, way.tape_nbytes, call, arrays, watch)
             if is_due and not is_new:
                 self._check(call, arrays, way.program, outputs, compiled, begin)
             return outputs, compiled

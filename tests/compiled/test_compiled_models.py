@@ -118,6 +118,19 @@ def test_placed_items_are_evaluated_by_programs_on_the_workers(client):
     assert all(client.run(written).values())
 
 
+def test_a_pullback_that_takes_the_tape_of_a_model_that_has_changed(synchronous):
+    """An output without cotangent: a tape of now would not be that of the value."""
+    factor = 2.0
+    model = dg.delayed(lambda x: (np.sum(x) * factor, np.sum(x**2) * factor), compile=True)
+    for _ in range(10):
+        _, pull = dg.vjp(model, X)
+        assert_array_equal(pull((None, 1.0))[0], 2.0 * (2.0 * X))
+    factor = 3.0
+    assert_array_equal(pull((1.0, 1.0))[0], 2.0 + 2.0 * (2.0 * X))
+    with pytest.raises(dg.NondeterministicModelError, match="has changed since it ran"):
+        pull((None, 1.0))
+
+
 def test_a_program_runs_instead_of_the_model(synchronous):
     calls = itertools.count()
 
