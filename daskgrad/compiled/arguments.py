@@ -9,7 +9,7 @@ from daskgrad.backends.traced_call import Layout
 from daskgrad.compiled.signatures import NUMBERS, STATIC
 from daskgrad.values.cotangents import is_differentiable
 from daskgrad.values.memory import OWN_DTYPES
-from daskgrad.values.trees import flatten, unflatten
+from daskgrad.values.trees import LEAF, flatten, unflatten
 
 MOST_LEAVES = 64
 MOST_PAIRS = 32  # of an array that is written into, and one with which it must share nothing
@@ -126,6 +126,8 @@ class Arguments:
         """The expressions of the leaves, in the structure of an argument."""
         kind = type(arg)
         if kind not in (dict, list, tuple):
+            if flatten(arg)[1] != LEAF:  # a container of another kind
+                raise Unusual
             return text
         if len(arg) > MOST_LEAVES or depth > DEEPEST:
             raise Unusual

@@ -3,6 +3,7 @@
 import itertools
 import threading
 from collections import deque
+from typing import NamedTuple
 
 import cloudpickle
 import dask
@@ -105,6 +106,15 @@ def complex_model(z):
     return np.sum(np.abs(z) ** 2)
 
 
+class Pair(NamedTuple):
+    a: np.ndarray
+    b: float
+
+
+def in_pair(p):
+    return np.sum(p.a) * p.b
+
+
 TREE = {"w": X, "b": 0.5, "n": 3, "list": [X[:2].copy(), None]}
 CALLS = {  # model, arguments, argnums
     "an array": (energy, (X,), 0),
@@ -112,6 +122,7 @@ CALLS = {  # model, arguments, argnums
     "in another order": (regression, (X, 0.3, A), (1, 0)),
     "a string": (regression, (X, 0.3, A, "name"), [0]),
     "a tree": (in_dict, (TREE,), 0),
+    "a named tuple": (in_pair, (Pair(X, 0.5),), 0),
     "a constant gradient": (shared, (X,), 0),
     "a matrix": (single, (A,), 0),
     "a reshaped array": (reshaped, (X,), 0),
@@ -134,7 +145,7 @@ CALLS = {  # model, arguments, argnums
     "read-only": (energy, (np.broadcast_to(X, (5,)),), 0),
     "nothing": (single, (np.zeros(0),), 0),
 }
-WITHOUT = {"every other entry"}
+WITHOUT = {"every other entry", "a named tuple"}
 
 
 def assert_same(found, expected):
