@@ -81,7 +81,8 @@ class Reader:
         self._seen: dict[int, Any] = {}
 
     def follow(self, thing: Any, name: str) -> None:
-        if id(thing) in self._seen or isinstance(thing, PLAIN + OF_NUMPY):
+        is_constant = isinstance(thing, PLAIN + OF_NUMPY) and not isinstance(thing, np.void)
+        if id(thing) in self._seen or is_constant:
             return
         self._seen[id(thing)] = thing
         if isinstance(thing, types.FunctionType):

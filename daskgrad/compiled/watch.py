@@ -31,11 +31,11 @@ class Watch:
     """What a function, and the functions that it calls, refer to."""
 
     def __init__(self, fun: Callable):
-        self._functions: list[tuple[weakref.ref, types.CodeType, tuple | None]] = []
+        self._functions: list[tuple[weakref.ref, types.CodeType, tuple | None, dict | None]] = []
         self._cells: list[tuple[types.CellType, Any]] = []
         self._entries: list[tuple[Any, str, Any]] = []
         self._elements: list[tuple[Any, list]] = []
-        self._arrays: list[tuple[np.ndarray, bytes]] = []
+        self._arrays: list[tuple[np.ndarray | np.void, bytes]] = []
         self._seen: set[Any] = {id(fun)}
         self._itself: Any = fun  # which a recursive function refers to; it is not to be kept alive
         self._follow_fields(fun)
@@ -44,12 +44,14 @@ class Watch:
     def has_changed(self) -> bool:
         """Whether a name refers to another object, a function has other code or defaults, or a
         small array other entries."""
-        for reference, code, defaults in self._functions:
+        for reference, code, defaults, by_name in self._functions:
             fun = reference()
             if fun is None:
                 continue
             now = fun.__defaults__
-            if fun.__code__ is not code or not (now is defaults or hold_the_same(now, defaults)):
+            if fun.__code__ is not code or fun.__kwdefaults__ is not by_name:
+                return True
+            if not (now is defaults or hold_the_same(now, defaults)):
                 return True
         for cell, value in self._cells:
             if content_of(cell) is not value:
@@ -70,7 +72,7 @@ class Watch:
         the code may mean."""
         kind = structure.type
         if kind is not None and not is_of_library(kind.__module__):
-            codes = [code for _, code, _ in self._functions]
+            codes = [code for _, code, *_ in self._functions]
             names = methods_of(kind).union(*map(names_in, codes))
             self._follow_attributes(kind, frozenset(names))
         for child in structure.children():
@@ -82,10 +84,11 @@ class Watch:
             self._follow_fields(thing)
 
     def _follow_fields(self, thing: Any) -> None:
-        if type(thing) is np.ndarray:
+        if type(thing) is np.ndarray or isinstance(thing, np.void):  # a row is a view
             if thing.nbytes <= SMALL and thing.dtype.kind != "O":
                 self._arrays.append((thing, thing.tobytes()))
         elif isinstance(thing, partial):
+            self._elements.append((thing.keywords, elements_of(thing.keywords)))
             self._follow_all([thing.func, *thing.args, *thing.keywords.values()])
             self._follow_attributes(
                 [*thing.args, *thing.keywords.values()], names_of_call(thing.func)
@@ -118,7 +121,9 @@ class Watch:
     def _follow_function(self, fun: types.FunctionType) -> None:
         if all(map(is_of_library, modules_of(fun))):
             return
-        self._functions.append((weakref.ref(fun), fun.__code__, fun.__defaults__))
+        self._functions.append(
+            (weakref.ref(fun), fun.__code__, fun.__defaults__, fun.__kwdefaults__)
+        )
         if fun.__kwdefaults__:
             self._elements.append((fun.__kwdefaults__, elements_of(fun.__kwdefaults__)))
         defaults = [*(fun.__defaults__ or ()), *(fun.__kwdefaults__ or {}).values()]

@@ -183,6 +183,15 @@ EDITIONS = {  # as IPython's autoreload puts new ones into functions that it has
     4.0: (lambda x, power: np.sum(x) * power).__code__,
 }
 DEFAULTS = {number: (number,) for number in NUMBERS}
+KEYWORDS = {number: {"factor": number} for number in NUMBERS}
+
+
+def by_keyword(x, *, factor=1.0):
+    return np.sum(x) * factor
+
+
+bound = functools.partial(by_keyword, factor=1.0)
+row = np.ones(1, [("factor", float)])[0]
 
 
 def define_method(number):
@@ -233,6 +242,17 @@ SEEN = {
     "a default": Hostile(
         with_default,
         before=at_times(lambda number: with_default.__defaults__[0].__setitem__(1, number)),
+    ),
+    "the defaults of keywords": Hostile(
+        lambda x: by_keyword(x),
+        before=at_times(lambda number: setattr(by_keyword, "__kwdefaults__", KEYWORDS[number])),
+    ),
+    "a keyword of a partial": Hostile(
+        bound, before=at_times(lambda number: bound.keywords.update(factor=number))
+    ),
+    "a row of an array": Hostile(
+        lambda x: np.sum(x) * row["factor"],
+        before=at_times(lambda number: row.__setitem__("factor", number)),
     ),
     "a keyword's default": Hostile(
         with_keyword,
