@@ -21,7 +21,7 @@ import numpy as np
 SMALL = 4096  # bytes
 FEW = 64  # elements of a list or dict
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
-LIBRARIES = ("numpy", "scipy", "autograd", "daskgrad", "builtins", "_operator")
+LIBRARIES = ("numpy", "scipy", "autograd", "daskgrad", "builtins", "collections", "_operator")
 MISSING = object()
 # methods that Python makes, or that a model does not call
 OF_OBJECTS = {*vars(object), "_make", "_replace", "_asdict", "__replace__", "__getnewargs__"}
@@ -71,10 +71,9 @@ class Watch:
         """The methods of the containers in a call's arguments, and their classes' attributes that
         the code may mean."""
         kind = structure.type
-        if kind is not None and not is_of_library(kind.__module__):
-            codes = [code for _, code, *_ in self._functions]
-            names = methods_of(kind).union(*map(names_in, codes))
-            self._follow_attributes(kind, frozenset(names))
+        if kind is not None:
+            names = [names_in(code) for _, code, *_ in self._functions]
+            self._follow_attributes(kind, methods_of(kind).union(*names))
         for child in structure.children():
             self.follow_containers(child)
 
@@ -143,35 +142,38 @@ class Watch:
         for name in names & vars(builtins).keys() - fun.__globals__.keys():
             self._entries.append((fun.__globals__, name, MISSING))  # a global may hide it
         self._follow_all(held)
-        self._follow_attributes(held, names)
+        self._follow_attributes([fun, *held], names)
 
     def _follow_attributes(self, thing: Any, names: frozenset[str]) -> None:
         """The attributes of an object, of a class, or of a module of the user's, that the code may
         mean, and those of its elements and attributes."""
-        if (id(thing), names) in self._seen or isinstance(thing, types.FunctionType):
+        kind = thing if isinstance(thing, type) else type(thing)
+        if issubclass(kind, CONTAINERS):  # a named tuple has operators, too
+            names |= {name for name in methods_of(kind) if name.startswith("__")}
+        if (id(thing), names) in self._seen:
             return
         self._seen.add((id(thing), names))
         if isinstance(thing, CONTAINERS):
+            if names and not is_of_library(kind.__module__):
+                self._follow_attributes(kind, names)
             if len(thing) <= FEW:
                 for each in elements_of(thing):
                     self._follow_attributes(each, names)
             return
-        found: set[str] = set()
+        hiding: list[Any] = []  # the object's own and its class's, where others may be put later
         for own in namespaces_of(thing):
             for name in names & own.keys():
                 value = own.get(name, MISSING)
                 self._entries.append((own, name, value))
+                self._entries += [(other, name, MISSING) for other in hiding if name not in other]
                 self._follow(value)
                 self._follow_attributes(value, names)
                 method = function_of(value)
                 if method is not None and not isinstance(thing, types.ModuleType):
                     self._follow(method)
                     self._follow_attributes(thing, names_of_call(method))
-            found |= names & own.keys()
-        hiding = getattr(thing, "__dict__", None)
-        if isinstance(hiding, dict):
-            for name in found - hiding.keys():  # it may hide that of the class
-                self._entries.append((hiding, name, MISSING))
+            if not isinstance(own, Slots) and len(hiding) < 2:
+                hiding.append(own)
 
 
 class Slots:
@@ -204,11 +206,11 @@ def function_of(attribute: Any) -> Any:
     return attribute if isinstance(attribute, types.FunctionType) else None
 
 
-def methods_of(kind: type) -> set[str]:
+def methods_of(kind: type) -> frozenset[str]:
     """The names of methods that are the user's."""
     namespaces = [vars(each) for each in kind.__mro__ if not is_of_library(each.__module__)]
     names = {name for own in namespaces for name in own if function_of(own[name])}
-    return names - OF_OBJECTS
+    return frozenset(names - OF_OBJECTS)
 
 
 def content_of(cell: types.CellType) -> Any:
@@ -254,7 +256,7 @@ def namespaces_of(thing: Any) -> Iterator[Any]:
     own = getattr(thing, "__dict__", None)
     if isinstance(own, dict):
         yield own
-    elif not isinstance(thing, type):
+    if not isinstance(thing, type):
         yield Slots(thing)
     for kind in (thing if isinstance(thing, type) else type(thing)).__mro__:
         if not is_of_library(kind.__module__):

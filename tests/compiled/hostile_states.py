@@ -10,6 +10,7 @@ import random as python_random
 import tempfile
 import types
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from hostile_models import ERROR, LATE, PROGRAM, TAPE, Hostile, late
@@ -190,6 +191,41 @@ def by_keyword(x, *, factor=1.0):
     return np.sum(x) * factor
 
 
+class Rate(NamedTuple):
+    number: float
+
+    def of(self, x):
+        return self.number * FACTOR * np.sum(x)
+
+    def __mul__(self, x):
+        return self.of(x)
+
+
+rate = Rate(2.0)
+
+
+class Base:
+    __slots__ = ("slot",)
+    shared = 1.0
+
+    @classmethod
+    def of(cls, x):
+        return cls.shared * np.sum(x)
+
+
+class Derived(Base):
+    def __init__(self):
+        self.slot = 1.0
+
+
+derived = Derived()
+
+
+def with_attribute(x):
+    return np.sum(x) * with_attribute.factor
+
+
+with_attribute.factor = 1.0
 bound = functools.partial(by_keyword, factor=1.0)
 row = np.ones(1, [("factor", float)])[0]
 
@@ -242,6 +278,24 @@ SEEN = {
     "a default": Hostile(
         with_default,
         before=at_times(lambda number: with_default.__defaults__[0].__setitem__(1, number)),
+    ),
+    "a global of a named tuple's method": Hostile(
+        lambda x: rate.of(x), before=at_times(lambda number: globals().update(FACTOR=number))
+    ),
+    "a global of a named tuple's operator": Hostile(
+        lambda x: rate * x, before=at_times(lambda number: globals().update(FACTOR=number))
+    ),
+    "an attribute of the function": Hostile(
+        with_attribute, before=setter(with_attribute, "factor")
+    ),
+    "an attribute of another function": Hostile(
+        lambda x: with_attribute(x), before=setter(with_attribute, "factor")
+    ),
+    "a slot beside attributes": Hostile(
+        lambda x: np.sum(x) * derived.slot, before=setter(derived, "slot")
+    ),
+    "an attribute that hides that of the class": Hostile(
+        lambda x: derived.of(x), before=lambda n: n > 20 and setattr(Derived, "shared", 3.0)
     ),
     "the defaults of keywords": Hostile(
         lambda x: by_keyword(x),
@@ -359,11 +413,6 @@ UNSEEN = {
     "a long list": Hostile(lambda x: np.sum(x) * many[7], ERROR, before=at_place(many, 7)),
     "a container of another kind": Hostile(
         lambda x: np.sum(x) * listed[0], ERROR, before=at_place(listed, 0)
-    ),
-    "the environment": Hostile(
-        lambda x: np.sum(x) * float(os.environ["HOSTILE"]),
-        ERROR,
-        before=at_last(lambda number: os.environ.update(HOSTILE=str(number))),
     ),
     "a file": Hostile(
         lambda x: np.sum(x) * float(file.read_text()),
