@@ -10,6 +10,7 @@ factories there that tell by the node what kind of box it is to be.
 import copy
 import operator
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -378,8 +379,16 @@ INTEGERS = (bool, int, np.bool_, *[np.dtype(code).type for code in "bBhHiIlLqQ"]
 
 def install() -> None:
     """Has the tracer make boxes of this kind for steps; once in a process, when one is needed."""
-    if RecordingBox in box_types:
-        return
+    if RecordingBox not in box_types:
+        with _installing:
+            if RecordingBox not in box_types:
+                enter_factories()
+
+
+_installing = threading.Lock()
+
+
+def enter_factories() -> None:
     for kind, make in list(box_type_mappings.items()):
         box_type_mappings[kind] = factory(make, RECORDING.get(make))
     for kind in INTEGERS:

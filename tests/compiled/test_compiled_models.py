@@ -2,6 +2,8 @@
 
 import gc
 import itertools
+import subprocess
+import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -301,6 +303,28 @@ def test_threads_share_programs(quick_switches):
         with ThreadPoolExecutor(8) as pool:
             for found in pool.map(all_gradients, range(8)):
                 assert_same(found, expected)
+
+
+FIRST_RECORDINGS = """
+import time
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+from daskgrad.compiled import backend, boxes  # the first has the second import what it needs
+from daskgrad.compiled.recording import record
+
+factory = boxes.factory
+boxes.factory = lambda *args: time.sleep(0.001) or factory(*args)  # other threads run
+with ThreadPoolExecutor(4) as threads:
+    calls = []
+    for _ in range(4):
+        calls.append(threads.submit(record, lambda x: [np.sum(x)], [np.ones(3)], [True]))
+        time.sleep(0.005)
+    assert [len(call.result().steps) for call in calls] == [1, 1, 1, 1]
+"""
+
+
+def test_several_threads_make_the_first_recording_of_a_process():
+    subprocess.run([sys.executable, "-c", FIRST_RECORDINGS], check=True)
 
 
 def test_large_arrays_of_which_few_rows_are_used_are_left_to_the_tape(synchronous):
