@@ -83,9 +83,7 @@ def value(x: Any) -> Any:
 
 def stop_leaf(leaf: Any) -> Any:
     if isinstance(leaf, Variable) and not leaf.is_settled:
-        constant = Variable(leaf.primal, leaf.name)
-        constant.key = leaf.key  # so that the value enters a graph once
-        return constant
+        return leaf.as_constant()
     if isinstance(leaf, Node):
         return StopGradient(leaf)
     for function in registry.of_leaves("stop_gradient"):

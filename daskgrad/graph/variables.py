@@ -46,6 +46,8 @@ class Variable(Node):
         self.first_leaf = first_leaf
         self._parts: weakref.WeakValueDictionary[Any, Variable] | None = None
         self._children: Children | None = None
+        self._shown: Variable | None = None
+        self._showing: weakref.WeakSet[Variable] | None = None
 
     @property
     def root(self) -> "Variable":
@@ -62,7 +64,8 @@ class Variable(Node):
 
     def __getstate__(self) -> dict[str, Any]:
         self.own_arrays()  # a copy may be used later than the call
-        return {**self.__dict__, "_parts": dict(self._parts or {}), "_children": None}
+        parts = dict(self._parts or {})
+        return {**self.__dict__, "_parts": parts, "_children": None, "_showing": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -89,19 +92,33 @@ class Variable(Node):
         """Copies the arrays if they are borrowed, so that nobody else can change them."""
         if self._container is not None:
             self.root.own_arrays()
+        elif self._shown is not None:
+            self._shown.own_arrays()
         elif self.is_borrowed:
             here = map(brought_here, self.leaves)
             copies = [x.copy(order="A") if isinstance(x, np.ndarray) else x for x in here]
             self._show(copies)
             self.is_borrowed = False
 
+    def as_constant(self) -> "Variable":
+        """Another variable that shows the same arrays, which nobody differentiates."""
+        constant = Variable(self.primal, self.name)
+        constant.key = self.key  # so that the value enters a graph once
+        constant._shown = self
+        if self._showing is None:
+            self._showing = weakref.WeakSet()
+        self._showing.add(constant)
+        return constant
+
     def _show(self, leaves: list[Any]) -> None:
-        """Replaces its arrays by others with the same numbers, in its parts, too."""
+        """Replaces its arrays by others with the same numbers, wherever they are shown."""
         self.leaves = leaves
         self.primal = optree.tree_unflatten(self.structure, leaves)
         for part in list((self._parts or {}).values()):
             start = part.first_leaf - self.first_leaf
             part._show(leaves[start : start + len(part.leaves)])
+        for constant in list(self._showing or ()):
+            constant._show(leaves)
 
     @property
     def is_container(self) -> bool:

@@ -176,6 +176,25 @@ def test_nodes_that_outlive_the_call_keep_the_argument_as_it_was(where):
     numpy.testing.assert_array_equal(a, [1.0, 1.0, 1.0])
 
 
+def test_what_was_stopped_outlives_the_call_as_it_was(where):
+    kept = []
+    total = dg.delayed(lambda a: np.sum(a), name="total")
+
+    def fun(w):
+        stopped = dg.stop_gradient(w)
+        kept.extend([total(stopped["a"]), total(dg.stop_gradient(w["b"])[0]), stopped["b"][1]])
+        kept.append(dg.map_sum(total, stopped["a"]))
+        return total(w["a"])
+
+    w = {"a": numpy.ones((2, 3)), "b": [numpy.full(2, 5.0), numpy.zeros(2)]}
+    dg.grad(fun)(w)
+    for array in (w["a"], *w["b"]):
+        array[:] = -7.0
+    a, b, zeros, sum_of_a = dask.compute(*kept)
+    assert (a, b, sum_of_a) == (6.0, 10.0, 6.0)
+    numpy.testing.assert_array_equal(zeros, [0.0, 0.0])
+
+
 def test_what_is_made_of_an_argument_within_the_call_does_not_see_later_writes(where):
     kept = {}
     total = dg.delayed(lambda x: np.sum(x**2), name="total")
