@@ -21,6 +21,7 @@ from daskgrad.tasks.collections import Collection, is_collection
 from daskgrad.tasks.keys import Names, Stage
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.descriptions import describe
+from daskgrad.values.elsewhere import Elsewhere, brought_here
 from daskgrad.values.memory import contiguous, require_room
 from daskgrad.values.protection import USED_UP
 from daskgrad.values.registrations import Structure
@@ -99,7 +100,8 @@ class Node(Collection, ArrayOperators):
 
 
 class Constant(Node):
-    """A value that is not differentiated: a large array, or a Dask collection of another kind."""
+    """A value that is not differentiated: an array that is large or elsewhere, or a Dask collection
+    of another kind."""
 
     def __init__(self, value: Any):
         super().__init__("constants", ())  # a word that Dask's dashboard does not take for a hash
@@ -108,7 +110,7 @@ class Constant(Node):
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         if is_collection(self.value):
             return tasks.include(self.value)
-        return tasks.constant(self.value, self.name, contiguous)
+        return tasks.constant(self.value, self.name, contiguous_here)
 
     def build_graph(self) -> Any:
         """Its value under its own key: in the graphs of other nodes it has that of the value."""
@@ -122,6 +124,10 @@ class Constant(Node):
 
 def itself(value: Any) -> Any:
     return value
+
+
+def contiguous_here(value: Any) -> Any:
+    return contiguous(brought_here(value))
 
 
 class CallNode(Node):
@@ -202,7 +208,7 @@ def as_node(leaf: Any) -> Node | None:
     if isinstance(leaf, np.ndarray):
         require_room(leaf, "an argument of a model")
         return Constant(leaf) if leaf.nbytes > HEAVY else None
-    return Constant(leaf) if is_collection(leaf) else None
+    return Constant(leaf) if isinstance(leaf, Elsewhere) or is_collection(leaf) else None
 
 
 class OnlyItems:

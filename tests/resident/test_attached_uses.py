@@ -377,3 +377,19 @@ def test_arithmetic_with_gradients_is_that_of_arrays(request, name, on_cluster):
 
     with dg.place(ROWS) as shards:
         assert_array_equal(numpy.asarray(of(shards, shards.attach(Z))), of(ROWS, Z))
+
+
+@pytest.mark.parametrize("on_cluster", [True, False])
+def test_what_is_not_differentiated_is_an_argument_like_any_array(request, on_cluster):
+    if on_cluster:
+        request.getfixturevalue("client")
+    first = dg.delayed(lambda x, p: np.sum(x * p["z"][1]), name="first")
+
+    def of(items, z):
+        def fun(x):
+            return first(x, {"z": z}) + dg.map_sum(lambda row, x, z: row @ (x * z[2]), items, x, z)
+
+        return dg.grad(fun)(X)
+
+    with dg.place(ROWS) as shards:
+        assert_array_equal(of(shards, shards.attach(Z)), of(shards, Z))
