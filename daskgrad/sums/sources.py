@@ -46,9 +46,20 @@ class Source:
     def __init__(
         self, items: Sequence[Any] | np.ndarray | Elsewhere, variable: Variable | None = None
     ):
-        self.items: Any = items
+        self._items: Any = items
         self.count = len(items)
         self.variable = variable
+
+    @property
+    def items(self) -> Any:
+        """The items; those of a variable that were elsewhere may have come here with it since."""
+        if isinstance(self._items, Elsewhere) and self.variable is not None:
+            whole = self.variable.primal
+            return self._items if isinstance(whole, Elsewhere) else self._items_in(whole)
+        return self._items
+
+    def _items_in(self, array: np.ndarray) -> np.ndarray:
+        return array
 
     def cut(self, starts: Sequence[int]) -> list[Any]:
         """The blocks that begin at these places."""
@@ -148,6 +159,9 @@ class ChosenSource(Source):
         rows = RowsElsewhere(whole, indices) if is_there else as_items(whole[indices], argument)
         super().__init__(rows, variable)
         self.shape, self.indices = whole.shape, indices
+
+    def _items_in(self, array: np.ndarray) -> np.ndarray:
+        return array[self.indices]
 
     def like(self, variable: Variable) -> "ChosenSource":
         return ChosenSource(variable, self.indices, "a tangent of the items")

@@ -393,3 +393,25 @@ def test_what_is_not_differentiated_is_an_argument_like_any_array(request, on_cl
 
     with dg.place(ROWS) as shards:
         assert_array_equal(of(shards, shards.attach(Z)), of(shards, Z))
+
+
+@pytest.mark.parametrize("on_cluster", [True, False])
+def test_sums_that_outlive_the_call_keep_the_array_as_it_was(request, on_cluster):
+    if on_cluster:
+        request.getfixturevalue("client")
+    square = dg.delayed(lambda z: np.sum(z**2), name="square")
+    kept = []
+
+    def fun(z, shards, batch):
+        zipped = [dg.zip(z, shards), dg.zip(z, batch)]
+        kept[:] = [dg.map_sum(prior, each, X) for each in zipped]
+        kept.append(dg.map_sum(square, z))
+        return kept[0] + kept[1]
+
+    with dg.place(ROWS) as shards:
+        given = shards, shards.sample(7, seed=1)
+        z, optimiser = shards.attach(Z), dg.optim.SGD(1e-2)
+        optimiser.update(z, dg.grad(fun)(z, *given), optimiser.init(z))
+        found = dask.compute(*kept)
+        dg.grad(fun)(Z, *given)
+        assert found == dask.compute(*kept)
