@@ -11,10 +11,11 @@ from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import build_backward
 from daskgrad.graph.forward import DirectSums, build_forward
-from daskgrad.graph.nodes import Node, build_values
+from daskgrad.graph.nodes import CallNode, Constant, Node, build_values
 from daskgrad.graph.variables import Variable
 from daskgrad.models.pullbacks import capture, each_of, pull_back
 from daskgrad.resident.call import ArrayTermsError
+from daskgrad.resident.replicas import replicated_in
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
@@ -31,7 +32,8 @@ Arrived = dict[Variable, Cotangent]  # what arrived at each variable, or part of
 @rare_full_collections
 def evaluate_graph(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     """The output's value, those of the extras, and the cotangents that arrive at variables."""
-    return evaluate_again_if_lost(graph, lambda: evaluate_once(graph))
+    with reading_replicated(graph):
+        return evaluate_again_if_lost(graph, lambda: evaluate_once(graph))
 
 
 def compute_value(node: Node) -> Any:
@@ -66,6 +68,23 @@ def reading(graph: Graph) -> contextlib.ExitStack:
                 if isinstance(getattr(source, "items", None), Elsewhere):
                     stack.enter_context(source.items.reading())
         return stack.pop_all()
+
+
+def reading_replicated(graph: Graph) -> contextlib.ExitStack:
+    """Nobody changes the replicated arrays among the arguments of models meanwhile."""
+    with contextlib.ExitStack() as stack:
+        for each in replicated_in(value for node in graph.order for value in values_in(node)):
+            stack.enter_context(each.reading())
+        return stack.pop_all()
+
+
+def values_in(node: Node) -> Sequence[Any]:
+    """The values that a node brings into a graph: its own, or constants of a call."""
+    if isinstance(node, Variable):
+        return [node.primal]
+    if isinstance(node, Constant):
+        return [node.value]
+    return node.call.leaves if isinstance(node, CallNode | ReductionNode) else ()
 
 
 def one_call(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.derivatives.evaluation import evaluate_again_if_lost
+from daskgrad.derivatives.evaluation import evaluate_again_if_lost, reading_replicated
 from daskgrad.derivatives.inputs import (
     Argnums,
     as_argnums,
@@ -117,7 +117,9 @@ def per_item(
         recorded = Recording(model.fun, model.name, ordered, shared, skipped=1, sparse=asked)
         node = reduction(model, each, tuple(recorded.args), isinstance(items, Zip), "pairwise")
         graph = recorded.graph(node)
-        found = evaluate_again_if_lost(graph, lambda: evaluate_terms(node, graph, KINDS[gradient]))
+        collect = KINDS[gradient]
+        with reading_replicated(graph):
+            found = evaluate_again_if_lost(graph, lambda: evaluate_terms(node, graph, collect))
         values, gradients = zip(*found, strict=True)
         if gradient == "norm":
             return concatenate(values), concatenate(gradients)

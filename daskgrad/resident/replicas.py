@@ -111,9 +111,9 @@ def replicate(array: Any) -> np.ndarray:
         optimiser.update(W, rows, state)     # the next call sends the new values of these rows
 
     It is an ordinary array, but read-only: ``dg.optim`` changes it, and nobody else. Sums over
-    placed items (``place``), as they are evaluated by ``value_and_grad``, ``grad`` and ``per_item``
-    on a cluster, use the workers' copies. Everything else uses the array itself, and sends it where
-    it is needed, as it does with any array.
+    placed items (``place``), as they are evaluated by ``value_and_grad`` and ``grad`` on a cluster,
+    use the workers' copies. Everything else uses the array itself, and sends it where it is needed,
+    as it does with any array.
 
     Copies have the array's bits, on every worker: a version number tells a copy that is late, and a
     worker that is new, or has lost its copy, gets the array again. An update by a dense gradient,

@@ -286,6 +286,32 @@ def test_an_array_is_not_updated_while_it_is_used(client, tmp_path):
     assert_array_equal(params[0][0], start()[0][0] - 0.1)
 
 
+EVALUATIONS = {
+    "per_item": lambda model, W: dg.per_item(model, [1.0])(1.0, W),
+    "a sum": lambda model, W: dg.grad(lambda x: dg.map_sum(model, [1.0], x, W))(1.0),
+    "a model": lambda model, W: dg.grad(lambda x: model(1.0, x, [W]))(1.0),
+    "a small array": lambda model, W: dg.hvp(
+        lambda x: dg.map_sum(model, [1.0], x, W), (1.0,), (1.0,)
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", EVALUATIONS)
+def test_an_array_that_is_a_constant_is_not_updated_while_it_is_used(synchronous, kind):
+    W = dg.replicate(numpy.ones(9 if kind == "a small array" else LENGTH))
+    optimiser = dg.optim.SGD(1.0)
+    state = optimiser.init(W)
+
+    def model(item, x, _):
+        with pytest.raises(RuntimeError, match="when that evaluation has ended"):
+            optimiser.update(W, numpy.ones(W.shape), state)
+        return x
+
+    EVALUATIONS[kind](dg.delayed(model, compile=False), W)
+    assert numpy.all(W == 1.0)
+    optimiser.update(W, numpy.ones(W.shape), state)
+
+
 def test_nobody_writes_into_a_replicated_array():
     weights, _ = replicated()
     with pytest.raises(ValueError, match="read-only"):
