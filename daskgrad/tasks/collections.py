@@ -71,6 +71,18 @@ def cull(graph: HighLevelGraph, keys: Any) -> HighLevelGraph:
     return graph.cull(set(flatten([keys])))
 
 
+class HoldingLayer(MaterializedLayer):
+    """Tasks that refer to futures, which a cluster drops when nobody holds them: this does, in the
+    process that made it."""
+
+    def __init__(self, tasks: dict[Key, Any], annotations: dict[str, Any], futures: Sequence[Any]):
+        super().__init__(tasks, annotations=annotations)
+        self._futures = futures
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_futures": ()}
+
+
 class Collection(DaskMethodsMixin):
     """A Dask collection with one key.
 

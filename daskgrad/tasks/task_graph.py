@@ -12,7 +12,7 @@ import dask
 import dask.local
 import dask.multiprocessing
 import dask.threaded
-from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, TaskRef
 from dask.typing import Key
 
@@ -21,7 +21,7 @@ from daskgrad.models.finite import is_debugging
 from daskgrad.models.travel.policy import sent
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
-from daskgrad.tasks.collections import Collection, Results, what_stands_at
+from daskgrad.tasks.collections import Collection, HoldingLayer, Results, what_stands_at
 from daskgrad.tasks.held_data import tasks_elsewhere, tasks_here
 from daskgrad.tasks.keys import Names, Stage, is_of_pullbacks, task_label, watched_key
 from daskgrad.tasks.sending import named_if_unsendable
@@ -54,6 +54,7 @@ class TaskGraph:
         self._annotations: dict[str, dict[Key, Any]] = {}
         self._collections: dict[Key, Any] = {}
         self._futures: list[Any] = []  # holds results on the cluster, which drops them otherwise
+        self._given: list[Any] = []  # the futures of others that tasks refer to
         self._uses: Counter[int] = Counter()  # of models, by their ids
         self._functions: dict[tuple[Callable, Sealed | None], TaskFunction] = {}
         self._constants: dict[int, tuple[Any, TaskRef]] = {}
@@ -135,6 +136,7 @@ class TaskGraph:
     def include(self, collection: Any) -> TaskRef:
         """A reference to the result of another Dask collection or future."""
         if isinstance(collection, TaskRef):  # a distributed future
+            self._given.append(collection)
             return TaskRef(collection.key)
         single = collection if isinstance(collection, Collection) else dask.delayed(collection)
         ref = TaskRef(single.key) if single is collection else what_stands_at(single)
@@ -271,7 +273,7 @@ class TaskGraph:
         """
         current = dask.get_annotations()
         own = {kind: self._annotation(kind, current.get(kind)) for kind in self._annotations}
-        layer = MaterializedLayer(self._for_dask(keys), annotations={**current, **own})
+        layer = HoldingLayer(self._for_dask(keys), {**current, **own}, self._given)
         name = f"daskgrad-{uuid.uuid4().hex}"
         return HighLevelGraph.from_collections(name, layer, list(self._collections.values()))
 

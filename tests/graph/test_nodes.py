@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import gc
 import operator
 import pickle
 import sys
@@ -12,6 +13,7 @@ import autograd.numpy as np
 import dask
 import dask.bag
 import dask.dataframe
+import distributed
 import optree
 import pandas
 import pytest
@@ -374,6 +376,21 @@ def test_futures_are_constants(client):
     future, scattered = client.submit(operator.mul, Y, 2.0), client.scatter(Y)
     model = dg.delayed(lambda x, a, b: np.sum(x * a * b["b"]))
     assert_allclose(dg.grad(lambda x: model(x, future, {"b": scattered}))(X), 2.0 * Y**2)
+
+
+def test_lazy_derivatives_hold_the_futures_that_they_use(client):
+    x = dg.variable(X)
+
+    def lazy():
+        items = [client.submit(operator.mul, Y, n) for n in (2.0, 3.0)]
+        product = dg.delayed(lambda y, x: np.sum(y * x), name="product")
+        return dg.differentiate(product(client.scatter(Y), x) + dg.map_sum(product, items, x), x)
+
+    value, gradient = lazy()
+    gc.collect()
+    distributed.wait([client.submit(int, pure=False)])  # then releases are heard of
+    assert_allclose(gradient.compute(), 6.0 * Y)
+    assert_allclose(value.compute(), 6.0 * np.sum(X * Y))
 
 
 def test_nodes_of_another_graph_that_were_persisted_are_constants(scheduler):
