@@ -307,7 +307,7 @@ class Shards(Placed):
             return self._holdings
 
     def references(self, tasks: TaskGraph) -> list[Any]:
-        return [tasks.reference(future.key) for future in self.holdings.references()]
+        return [tasks.include_placed(future) for future in self.holdings.references()]
 
     def restore(self) -> None:
         if self.is_remote:

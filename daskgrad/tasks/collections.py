@@ -4,6 +4,7 @@ import copy
 import itertools
 import sys
 import uuid
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -73,14 +74,26 @@ def cull(graph: HighLevelGraph, keys: Any) -> HighLevelGraph:
 
 class HoldingLayer(MaterializedLayer):
     """Tasks that refer to futures, which a cluster drops when nobody holds them: this does, in the
-    process that made it."""
+    process that made it; but for those of ``placed`` items."""
 
-    def __init__(self, tasks: dict[Key, Any], annotations: dict[str, Any], futures: Sequence[Any]):
+    def __init__(
+        self,
+        tasks: dict[Key, Any],
+        annotations: dict[str, Any],
+        futures: Sequence[Any],
+        placed: Sequence[weakref.ref],
+    ):
         super().__init__(tasks, annotations=annotations)
         self._futures = futures
+        self._placed = placed
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the placed items are still where they were."""
+        return all([future() is not None for future in self._placed])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_futures": ()}
+        return {**self.__dict__, "_futures": (), "_placed": ()}
 
 
 class Collection(DaskMethodsMixin):
@@ -97,11 +110,12 @@ class Collection(DaskMethodsMixin):
         raise NotImplementedError
 
     def __dask_graph__(self) -> HighLevelGraph:
-        """The fixed graph, or the one that it builds; a different one within ``debug_nans``."""
+        """The fixed graph, or the one that it builds: a different one within ``debug_nans``, and
+        after placed items have moved."""
         if self._graph is not None:
             return self._graph
         built, is_watched = self.__dict__.setdefault("_built", {}), is_debugging()
-        if is_watched not in built:
+        if is_watched not in built or not is_current(built[is_watched]):
             built[is_watched] = self.build_graph()
         return built[is_watched]
 
@@ -143,6 +157,12 @@ class Collection(DaskMethodsMixin):
         other._graph = graph
         other.is_settled = True
         return other
+
+
+def is_current(graph: HighLevelGraph) -> bool:
+    """Whether placed items that a graph refers to are still where they were."""
+    layers = [layer for layer in graph.layers.values() if isinstance(layer, HoldingLayer)]
+    return all([layer.is_current for layer in layers])
 
 
 def _held(key: Key, value: Any) -> Any:

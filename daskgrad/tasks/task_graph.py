@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import uuid
+import weakref
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from enum import Enum, auto
@@ -55,6 +56,7 @@ class TaskGraph:
         self._collections: dict[Key, Any] = {}
         self._futures: list[Any] = []  # holds results on the cluster, which drops them otherwise
         self._given: list[Any] = []  # the futures of others that tasks refer to
+        self._placed: list[weakref.ref] = []  # those of placed items, which may move
         self._uses: Counter[int] = Counter()  # of models, by their ids
         self._functions: dict[tuple[Callable, Sealed | None], TaskFunction] = {}
         self._constants: dict[int, tuple[Any, TaskRef]] = {}
@@ -146,6 +148,11 @@ class TaskGraph:
     def planned(self) -> dict[Key, Sequence[Key]]:
         """The tasks, without data, and the keys that each refers to."""
         return {key: self.inputs(key) for key in self._tasks if not self._is_data(key)}
+
+    def include_placed(self, future: Any) -> TaskRef:
+        """A reference to a future that is not held: what places items drops it when they move."""
+        self._placed.append(weakref.ref(future))
+        return TaskRef(future.key)
 
     def reference(self, key: Key) -> TaskRef:
         """A reference to a task or to data of this graph."""
@@ -273,7 +280,7 @@ class TaskGraph:
         """
         current = dask.get_annotations()
         own = {kind: self._annotation(kind, current.get(kind)) for kind in self._annotations}
-        layer = HoldingLayer(self._for_dask(keys), {**current, **own}, self._given)
+        layer = HoldingLayer(self._for_dask(keys), {**current, **own}, self._given, self._placed)
         name = f"daskgrad-{uuid.uuid4().hex}"
         return HighLevelGraph.from_collections(name, layer, list(self._collections.values()))
 

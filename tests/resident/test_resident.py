@@ -601,6 +601,24 @@ def test_a_worker_that_has_gone_when_blocks_are_to_be_moved_to_it(client, monkey
     assert set(holders_of(shards)) <= set(client.ncores())
 
 
+def test_a_node_is_computed_again_where_blocks_have_moved(client):
+    def keys_of(held):
+        keys = [key for each in client.has_what().values() for key in each]
+        return [key for key in keys if str(key).startswith(held.key)]
+
+    with dg.place(WEIGHTS) as shards:
+        held, found = shards.holdings, []
+        node = dg.map_sum(dot, shards, X)
+        other = node + 0.0
+        for address in client.ncores():
+            held._move([address] * len(held.blocks))
+            wait_until(lambda: len(keys_of(held)) == len(held.blocks))
+            found += dask.compute(node, other)
+        assert set(found) == {dg.map_sum(dot, WEIGHTS, X).compute()}
+    with pytest.raises(RuntimeError, match="these shards are closed"):
+        node.compute()
+
+
 def holders_of(shards):
     return [plan.worker for plan in shards.plan]
 
