@@ -32,7 +32,7 @@ def submatrices(
         parts = [each[across] for each in found[slice(*runs[own])]]
         shape = (*np.shape(leaf), *np.shape(inner_leaf))
         if not parts:  # an empty leaf has no rows
-            return np.zeros(shape)
+            return np.zeros(shape, np.result_type(leaf if are_columns else inner_leaf))
         stacked = np.stack(parts, axis=-1 if are_columns else 0)
         return np.ascontiguousarray(stacked).reshape(shape)
 

@@ -103,6 +103,14 @@ def test_arrays_without_entries(mode):
     assert dg.jacobian(dg.delayed(lambda x: np.sum(x) + X), mode=mode)(X[:0]).shape == (4, 0)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_jacobian_without_entries_has_the_dtype_of_others(mode):
+    for shapes in ((0, 3), (2, 0)):
+        model = dg.delayed(lambda x, count=shapes[0]: np.zeros((count, 1), x.dtype) * np.sum(x))
+        found = dg.jacobian(model, mode=mode)(np.ones(shapes[1], np.float32))
+        assert (found.shape, found.dtype) == ((shapes[0], 1, shapes[1]), np.float32)
+
+
 def test_an_unknown_mode_is_an_error():
     with pytest.raises(
         ValueError, match="mode must be one of 'auto', 'forward', 'reverse'; found 'up'"
