@@ -2,6 +2,7 @@
 
 import dataclasses
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,10 +13,12 @@ from daskgrad.graph.nodes import Node
 from daskgrad.graph.notebooks import leaves_table
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values.descriptions import describe
+from daskgrad.values.descriptions import describe, is_integer
 from daskgrad.values.elsewhere import Elsewhere, brought_here
 from daskgrad.values.memory import canonical_leaf, contiguous, of_its_own, require_room
 from daskgrad.values.trees import Children, flatten, map_leaves
+
+SEQUENCES = list | tuple | deque
 
 
 class Variable(Node):
@@ -127,7 +130,7 @@ class Variable(Node):
     def __getitem__(self, index: Any) -> Any:
         if not self.is_container:
             return super().__getitem__(index)
-        if isinstance(self.primal, list | tuple) and isinstance(index, int | slice):
+        if isinstance(self.primal, SEQUENCES) and (isinstance(index, slice) or is_integer(index)):
             try:
                 index = range(len(self.primal))[index]
             except IndexError:
@@ -146,12 +149,12 @@ class Variable(Node):
         return super().__getattr__(attribute)
 
     def __iter__(self) -> Iterator[Node]:
-        if isinstance(self.primal, list | tuple):
+        if isinstance(self.primal, SEQUENCES):
             return (self._part(index) for index in range(len(self.primal)))
         return super().__iter__()
 
     def __len__(self) -> int:
-        return len(self.primal) if isinstance(self.primal, list | tuple) else super().__len__()
+        return len(self.primal) if isinstance(self.primal, SEQUENCES) else super().__len__()
 
     def _part(self, entry: Any) -> "Variable":
         """One child of the container, under the index, key or field name that ``optree`` gives."""

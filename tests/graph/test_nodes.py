@@ -185,6 +185,8 @@ PROGRAMS = {
     "a namedtuple": (Point(B, B + 1), lambda p: [p[0] * p[1]]),
     "fields": (Point(B, B + 1), lambda p: [p.x * p.y * p.y]),
     "a namedtuple unpacked": (Point(B, B + 1), lambda p: (lambda x, y: [x * y * y])(*p)),
+    "a deque": (deque([B, B + 1]), lambda p: [p[-1], p[0] * p[len(p) - 1], *p]),
+    "indices of NumPy": ([B, B + 1], lambda p: [p[np.int64(-1)] * p[np.int32(0)]]),
     "integers among them": ({"n": 3, "b": B, "s": "text"}, lambda p: [p["b"] * p["n"]]),
     "numbers": ([1.0, 2.0], lambda p: [p[0] * p[1], p[1] / p[0]]),
 }
