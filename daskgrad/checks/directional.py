@@ -13,7 +13,7 @@ from daskgrad.derivatives.outputs import as_output
 from daskgrad.derivatives.vjp import vjp
 from daskgrad.graph.delayed import delayed
 from daskgrad.graph.nodes import Node
-from daskgrad.graph.variables import copy_variable
+from daskgrad.graph.variables import copy_variable, for_user
 from daskgrad.models.tracing import is_real_scalar
 from daskgrad.values.descriptions import describe, function_name, is_integer
 from daskgrad.values.trees import flatten, substitute
@@ -59,7 +59,7 @@ class Checked(NamedTuple):
             variables = [
                 copy_variable(arg, "variable") if has_derivative(arg) else arg for arg in args
             ]
-            return compute_value(as_output(fun(*variables), function_name(fun)))
+            return compute_value(as_output(fun(*map(for_user, variables)), function_name(fun)))
 
         def pull(cotangent: Any) -> tuple:
             return vjp(fun, *args)[1](cotangent)

@@ -16,7 +16,7 @@ from daskgrad.derivatives.outputs import as_output
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import DelayedModel
 from daskgrad.graph.nodes import CallNode, Node, build_values
-from daskgrad.graph.variables import copy_variable
+from daskgrad.graph.variables import copy_variable, for_user
 from daskgrad.models.failures import Partition, argument_label, at
 from daskgrad.models.model import Call, Model
 from daskgrad.models.pullbacks import capture, each_of, evaluate, pull_back
@@ -90,7 +90,7 @@ class SingleCall(NamedTuple):
 def recorded_calls(checked: Checked) -> tuple[Graph, Iterator[SingleCall]]:
     """The graph of a function, and its active calls with the values of their inputs."""
     args = [copy_variable(arg, "variable") if has_derivative(arg) else arg for arg in checked.args]
-    output = as_output(checked.fun(*args), checked.name)
+    output = as_output(checked.fun(*map(for_user, args)), checked.name)
     graph = Graph(output, [arg for n, arg in enumerate(args) if n in checked.numbers])
     nodes = [node for node in graph.order if node in graph.active]
     return graph, calls_of(graph, nodes, compute_inputs(nodes))

@@ -20,7 +20,7 @@ from daskgrad.derivatives.notices import warn_of_independent
 from daskgrad.derivatives.sparse import Asked, ask_for_rows
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
-from daskgrad.graph.variables import Variable, borrow_variable, copy_variable
+from daskgrad.graph.variables import Variable, borrow_variable, copy_variable, for_user
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent
 from daskgrad.values.descriptions import argument_name, function_name
@@ -70,7 +70,7 @@ class Recording:
         return graph
 
     def run(self, **kwargs: Any) -> Any:
-        return self.fun(*self.args, **kwargs)
+        return self.fun(*map(for_user, self.args), **kwargs)
 
     def in_places(self, results: Sequence[Any]) -> tuple:
         """One entry for each argument, with ``None`` leaves for those that are not variables."""

@@ -2,18 +2,20 @@
 
 from typing import Any
 
-from daskgrad.graph.chunked_variables import ChunkedVariable, chunked_variable
-from daskgrad.graph.variables import Variable, copy_variable
+from daskgrad.graph.chunked_variables import chunked_variable
+from daskgrad.graph.variables import copy_variable
 from daskgrad.tasks.collections import is_dask_array
 from daskgrad.values.descriptions import describe
 
 
-def variable(value: Any, name: str | None = None) -> Variable | ChunkedVariable:
+def variable(value: Any, name: str | None = None) -> Any:
     """A leaf to differentiate with respect to.
 
     ``value`` is any pytree of float or complex arrays and numbers; it is copied. Integer, boolean
     and string leaves may stand in it, and have no derivative. Items of dicts, lists and tuples
-    (``x["w"]``, ``w, b = x``) are variables, too.
+    (``x["w"]``, ``w, b = x``) are variables, too. A named tuple or a dataclass with a field that is
+    called as an attribute of variables, such as ``name`` or ``leaves``, is itself returned, with
+    variables for its fields.
 
     Or it is a dask Array of these, whose chunks stay where they are: ``dg.array(x)`` and
     ``dg.grid(x)`` take such a variable, and ``dg.differentiate`` returns its gradient as a dask
@@ -37,5 +39,7 @@ def variable(value: Any, name: str | None = None) -> Variable | ChunkedVariable:
     """
     if not (name is None or isinstance(name, str)):
         raise TypeError(f"the name of a variable must be a string; found {describe(name)}")
-    make = chunked_variable if is_dask_array(value) else copy_variable
-    return make(value, name or "variable")
+    name = name or "variable"
+    if is_dask_array(value):
+        return chunked_variable(value, name)
+    return copy_variable(value, name).for_user()

@@ -1,6 +1,7 @@
 """Variables: the leaves of a graph that it is differentiated with respect to."""
 
 import dataclasses
+import functools
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -136,25 +137,43 @@ class Variable(Node):
             except IndexError:
                 raise IndexError(self._has_no_item(index)) from None
             if isinstance(index, range):
-                return [self._part(place) for place in index]
-        return self._part(index)
+                return [self._part(place).for_user() for place in index]
+        return self._part(index).for_user()
 
     def __getattr__(self, attribute: str) -> Any:
         """The field of a namedtuple or a registered dataclass."""
         primal: Any = self.__dict__.get("primal")
         if attribute in getattr(type(primal), "_fields", ()):
-            return self._part(primal._fields.index(attribute))
+            return self._part(primal._fields.index(attribute)).for_user()
         if dataclasses.is_dataclass(primal) and attribute in self.structure.entries():
-            return self._part(attribute)
+            return self._part(attribute).for_user()
         return super().__getattr__(attribute)
 
     def __iter__(self) -> Iterator[Node]:
         if isinstance(self.primal, SEQUENCES):
-            return (self._part(index) for index in range(len(self.primal)))
+            return (self._part(index).for_user() for index in range(len(self.primal)))
         return super().__iter__()
 
     def __len__(self) -> int:
         return len(self.primal) if isinstance(self.primal, SEQUENCES) else super().__len__()
+
+    def for_user(self) -> Any:
+        """Itself; or its parts in the class of its value, if an attribute of variables would be
+        taken for a field of that name."""
+        value_class: Any = type(self.primal)
+        if not (self.is_container and has_attributes_of_variables(value_class)):
+            return self
+        parts = [self._part(entry).for_user() for entry in self.structure.entries()]
+        one_level: Any = self.structure.one_level()
+        try:
+            return one_level.unflatten(parts)
+        except Exception as error:
+            error.add_note(
+                f"daskgrad: variable {self.name!r} is a {value_class.__name__} with attributes "
+                f"that variables have, too, and so was made anew with variables for its fields; "
+                f"give these other names, or pass a dict"
+            )
+            raise
 
     def _part(self, entry: Any) -> "Variable":
         """One child of the container, under the index, key or field name that ``optree`` gives."""
@@ -178,6 +197,23 @@ class Variable(Node):
     def _has_no_item(self, entry: Any) -> str:
         entries = ", ".join([repr(entry) for entry in self.structure.entries()])
         return f"variable {self.name!r} has no item {entry!r}; it has {entries}"
+
+
+@functools.lru_cache(256)
+def has_attributes_of_variables(cls: type) -> bool:
+    """Whether a named tuple or a dataclass has attributes that are called as some of variables."""
+    if dataclasses.is_dataclass(cls):
+        fields = [field.name for field in dataclasses.fields(cls)]
+    elif hasattr(cls, "_fields"):
+        fields = []
+    else:
+        return False
+    names = {name for name in (*fields, *dir(cls)) if not name.startswith("__")}
+    return not names.isdisjoint(dir(Variable(None, "")))
+
+
+def for_user(argument: Any) -> Any:
+    return argument.for_user() if isinstance(argument, Variable) else argument
 
 
 def own_result(results: Any, take: Callable, *args: Any) -> Any:

@@ -7,6 +7,7 @@ import operator
 import pickle
 import sys
 from collections import OrderedDict, defaultdict, deque, namedtuple
+from typing import NamedTuple
 
 import autograd
 import autograd.numpy as np
@@ -158,12 +159,28 @@ def test_the_value_of_a_variable_is_no_attribute_that_could_be_used_by_mistake()
 
 
 Point = namedtuple("Point", "x, y")
+Tree = namedtuple("Tree", "root, leaves")
+
+
+class Named(NamedTuple):
+    x: object
+    y: object
+
+    @property
+    def key(self):
+        return self.x
 
 
 @dataclass(namespace="daskgrad")
 class Layer:
     w: object
     b: object
+
+
+@dataclass(namespace="daskgrad")
+class Titled:
+    name: str
+    inputs: object
 
 
 W, B = np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]), np.array([0.7, 0.8])
@@ -185,6 +202,13 @@ PROGRAMS = {
     "a namedtuple": (Point(B, B + 1), lambda p: [p[0] * p[1]]),
     "fields": (Point(B, B + 1), lambda p: [p.x * p.y * p.y]),
     "a namedtuple unpacked": (Point(B, B + 1), lambda p: (lambda x, y: [x * y * y])(*p)),
+    "fields with names of ours": (Tree(B, B + 1), lambda p: [p.leaves * p.root, p[1], p.root]),
+    "whole, with names of ours": (Tree(B, B + 1), lambda p: [product(p), p.leaves]),
+    "nested, with names of ours": (
+        {"a": [Tree(B, Tree(B + 1, B + 2))]},
+        lambda p: [p["a"][0].leaves.root * p["a"][-1].root, *p["a"][0].leaves],
+    ),
+    "a property with a name of ours": (Named(B, B + 1), lambda p: [p.key * p.y]),
     "a deque": (deque([B, B + 1]), lambda p: [p[-1], p[0] * p[len(p) - 1], *p]),
     "indices of NumPy": ([B, B + 1], lambda p: [p[np.int64(-1)] * p[np.int32(0)]]),
     "integers among them": ({"n": 3, "b": B, "s": "text"}, lambda p: [p["b"] * p["n"]]),
@@ -204,11 +228,20 @@ def layers(p):
     return LAYERS(p) if isinstance(p, Node) else plain_layer(p[0])
 
 
+def product(p):
+    return (PRODUCT if isinstance(p.root, Node) else plain_product)(p)
+
+
+def plain_product(p):
+    return p.root * p.leaves
+
+
 def plain_layer(p):
     return np.tanh(X @ p["w"] + p["b"])
 
 
 LAYER = dg.delayed(plain_layer, name="layer")
+PRODUCT = dg.delayed(plain_product, name="product")
 LAYERS = dg.delayed(lambda p: plain_layer(p[0]), name="layers")
 
 
@@ -242,6 +275,38 @@ def gradient_by_leaf(fun, value):
         autograd.grad(at)(leaf, number) if np.asarray(leaf).dtype.kind == "f" else None
         for number, leaf in enumerate(leaves)
     ]
+
+
+def test_a_variable_with_names_of_ours_is_its_value_s_class_of_variables():
+    p = dg.variable(Tree(B, B + 1))
+    assert isinstance(p, Tree)
+    value, gradient = dask.compute(*dg.differentiate(energy(PRODUCT(p)) + energy(p.root), p))
+    total = lambda p: plain_energy(plain_product(p)) + plain_energy(p.root)  # noqa: E731
+    assert_allclose(value, total(Tree(B, B + 1)))
+    assert_allclose(gradient, gradient_by_leaf(total, Tree(B, B + 1)))
+
+
+def test_a_dataclass_with_names_of_ours_has_its_fields():
+    found = dg.grad(lambda p: energy(p.inputs[0] * p.inputs[1]))(Titled("t", [B, B + 1]))
+    first, second = autograd.grad(lambda p: plain_energy(p[0] * p[1]))([B, B + 1])
+    assert isinstance(found, Titled)
+    assert found.name is None
+    assert_allclose(found.inputs, [first, second])
+
+
+@optree.dataclasses.dataclass(namespace="daskgrad")
+class Counted:
+    name: str
+    w: object
+
+    def __post_init__(self):
+        self.count = self.w.shape[0]
+
+
+def test_a_class_with_names_of_ours_that_cannot_hold_variables_is_an_error_that_says_so():
+    with pytest.raises(AttributeError, match=r"\.shape needs the value") as caught:
+        dg.grad(lambda p: energy(p.w))(Counted("c", B))
+    assert "give these other names, or pass a dict" in caught.value.__notes__[0]
 
 
 def test_a_part_is_one_object_however_often_it_is_taken():
