@@ -15,7 +15,7 @@ from daskgrad.graph.nodes import CallNode, Constant, Node, build_values
 from daskgrad.graph.variables import Variable
 from daskgrad.models.pullbacks import capture, each_of, pull_back
 from daskgrad.resident.call import ArrayTermsError
-from daskgrad.resident.replicas import replicated_in
+from daskgrad.resident.replicas import replicated_among
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
@@ -23,6 +23,7 @@ from daskgrad.tasks.supervision import LostError
 from daskgrad.tasks.task_graph import TaskGraph, Where, where
 from daskgrad.values.cotangents import Cotangent, Seed
 from daskgrad.values.elsewhere import Elsewhere
+from daskgrad.values.trees import flatten
 
 ATTEMPTS = 10  # how often an evaluation is repeated after placed items were lost
 
@@ -70,20 +71,23 @@ def reading(graph: Graph) -> contextlib.ExitStack:
         return stack.pop_all()
 
 
-def reading_replicated(graph: Graph) -> contextlib.ExitStack:
+def reading_replicated(graph: Graph) -> contextlib.AbstractContextManager:
     """Nobody changes the replicated arrays among the arguments of models meanwhile."""
+    found = replicated_among(leaf for node in graph.order for leaf in leaves_in(node))
+    if not found:  # nearly always
+        return contextlib.nullcontext()
     with contextlib.ExitStack() as stack:
-        for each in replicated_in(value for node in graph.order for value in values_in(node)):
+        for each in set(found):
             stack.enter_context(each.reading())
         return stack.pop_all()
 
 
-def values_in(node: Node) -> Sequence[Any]:
-    """The values that a node brings into a graph: its own, or constants of a call."""
+def leaves_in(node: Node) -> Sequence[Any]:
+    """The arrays that a node brings into a graph: its own, or constants of a call."""
     if isinstance(node, Variable):
-        return [node.primal]
+        return node.leaves
     if isinstance(node, Constant):
-        return [node.value]
+        return flatten(node.value)[0]
     return node.call.leaves if isinstance(node, CallNode | ReductionNode) else ()
 
 

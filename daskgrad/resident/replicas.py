@@ -200,9 +200,13 @@ def _changing(known: Sequence[tuple[Replicated, np.ndarray, Any]]) -> Iterator[N
 
 def replicated_in(values: Iterable[Any]) -> list[Replicated]:
     """Those of the arrays in these pytrees that are replicated."""
+    return replicated_among(leaf for value in values for leaf in flatten(value)[0])
+
+
+def replicated_among(leaves: Iterable[Any]) -> list[Replicated]:
+    """Those of the leaves that are replicated."""
     if not _known:
         return []
-    leaves = [leaf for value in values for leaf in flatten(value)[0]]
     return [each for each in map(replicated_of, leaves) if each is not None]
 
 
