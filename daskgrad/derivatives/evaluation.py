@@ -11,7 +11,7 @@ from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import build_backward
 from daskgrad.graph.forward import DirectSums, build_forward
-from daskgrad.graph.nodes import CallNode, Constant, Node, build_values
+from daskgrad.graph.nodes import Constant, Node, build_values
 from daskgrad.graph.variables import Variable
 from daskgrad.models.pullbacks import capture, each_of, pull_back
 from daskgrad.resident.call import ArrayTermsError
@@ -88,7 +88,7 @@ def leaves_in(node: Node) -> Sequence[Any]:
         return node.leaves
     if isinstance(node, Constant):
         return flatten(node.value)[0]
-    return node.call.leaves if isinstance(node, CallNode | ReductionNode) else ()
+    return () if node.call is None else node.call.leaves
 
 
 def one_call(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:

@@ -39,12 +39,13 @@ class Node(Collection, ArrayOperators):
 
     ``key_name`` is what its tasks' keys call it, by which Dask's dashboard groups them. ``stage``:
     the first word of the keys of the tasks that compute its value. ``is_stopped``: derivatives do
-    not go through it to what it takes in. ``model``: what it calls, or None.
+    not go through it to what it takes in. ``model``: what it calls, or None; ``call``: with what.
     """
 
     stage: Stage = "value"
     is_stopped = False
     model: Any = None
+    call: Any = None
 
     def __init__(self, name: str, inputs: Sequence["Node"], key_name: str | None = None):
         self.name = name

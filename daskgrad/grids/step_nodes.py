@@ -75,6 +75,7 @@ class StepNode(FramedNode):
         super().__init__(model.name, [block, *others, *neighbours])
         fields = [n for n, node in enumerate(others, 1) if isinstance(node, FrameNode)]
         self.model = model
+        self.call = call
         self.steps = steps._replace(call=call, fields=tuple(fields))
         self.frame = steps.frame
         self.place = place

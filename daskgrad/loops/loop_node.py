@@ -43,6 +43,7 @@ class LoopNode(Node):
         fields += [as_one_node(xs, "xs", model)] if has_xs else []
         super().__init__(model.name, [*fields, *shared_inputs])
         self.model = model
+        self.call = call
         self.loop = Loop(call, steps, has_xs, outputs)
         self.limit = limit
 
