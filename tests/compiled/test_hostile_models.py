@@ -12,6 +12,7 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import dask
+import fuzz_references
 import numpy as np
 import pytest
 from captured_calls import derivatives, is_same, model_of, overwrite
@@ -90,6 +91,16 @@ def test_a_model_that_is_compiled_by_itself_is_right(name):
     assert not any(differences(name, "auto"))
     if MODELS[name].becomes is not PROGRAM:
         assert became(MODELS[name].model, "auto") is TAPE
+
+
+@pytest.mark.parametrize(
+    ("first", "count"), [(0, 20), pytest.param(1000, 300, marks=pytest.mark.long)]
+)
+def test_random_references_that_change(first, count):
+    counts = {"calls": 0, "changes": 0}
+    found = [fuzz_references.differences(seed, counts) for seed in range(first, first + count)]
+    assert not any(found), [first + n for n, each in enumerate(found) if each]
+    assert counts["changes"] > 4 * count
 
 
 def test_names_are_given_once():
