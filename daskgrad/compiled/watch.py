@@ -36,6 +36,7 @@ class Watch:
         self._entries: list[tuple[Any, str, Any]] = []
         self._elements: list[tuple[Any, list]] = []
         self._arrays: list[tuple[np.ndarray | np.void, bytes]] = []
+        self._recursive: list[tuple[dict, str, Callable]] = []  # names of the function itself
         self._seen: set[Any] = {id(fun)}
         self._itself: Any = fun  # which a recursive function refers to; it is not to be kept alive
         self._follow_fields(fun)
@@ -58,6 +59,9 @@ class Watch:
                 return True
         for names, name, value in self._entries:
             if names.get(name, MISSING) is not value:
+                return True
+        for names, name, itself in self._recursive:
+            if names.get(name, MISSING) is not itself():
                 return True
         for container, before in self._elements:
             if not hold_the_same(elements_of(container), before):
@@ -136,7 +140,9 @@ class Watch:
                 held.append(value)
         for name in names & fun.__globals__.keys():
             value = fun.__globals__[name]
-            if value is not self._itself:
+            if value is self._itself:
+                self._recursive.append((fun.__globals__, name, weakly(value)))
+            else:
                 self._entries.append((fun.__globals__, name, value))
                 held.append(value)
         for name in names & vars(builtins).keys() - fun.__globals__.keys():
@@ -211,6 +217,14 @@ def methods_of(kind: type) -> frozenset[str]:
     namespaces = [vars(each) for each in kind.__mro__ if not is_of_library(each.__module__)]
     names = {name for own in namespaces for name in own if function_of(own[name])}
     return frozenset(names - OF_OBJECTS)
+
+
+def weakly(thing: Any) -> Callable[[], Any]:
+    """A reference that does not keep a thing alive, if there is such."""
+    try:
+        return weakref.ref(thing)
+    except TypeError:
+        return lambda: thing
 
 
 def content_of(cell: types.CellType) -> Any:

@@ -232,6 +232,18 @@ def test_a_recursive_function_is_not_kept_alive():
     assert gone() is None
 
 
+def test_the_name_of_a_recursive_function_is_bound_to_another():
+    text = "def model(x, n=2): return model(2.0 * x, n - 1) if n else np.sum(x)"
+    exec(text, names := {"np": np, "__name__": "names"})
+    gradients = [
+        dg.value_and_grad(dg.delayed(names["model"], compile=choice)) for choice in (True, "auto")
+    ]
+    for _ in range(20):
+        assert {gradient(X + 1.0)[0] for gradient in gradients} == {20.0}
+    names["model"] = lambda x, n: 3.0 * np.sum(x)
+    assert {gradient(X + 1.0)[0] for gradient in gradients} == {30.0}
+
+
 @dataclasses.dataclass(frozen=True)
 class Scaled:
     name: str
