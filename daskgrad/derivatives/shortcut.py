@@ -59,7 +59,7 @@ def finder_of(model: Model) -> Callable[[], Any] | None:
     """Finds the programs of a model's function, or None if it is not compiled in this process.
 
     A function with variables of another function, or with defaults, may have other programs as soon
-    as one is assigned.
+    as one is assigned, and any function once it gets other code.
     """
     if not registry.is_compiled(model.backend) or model.keep == "recompute":
         return None
@@ -68,5 +68,7 @@ def finder_of(model: Model) -> Callable[[], Any] | None:
         return None
     if type(fun) is FunctionType and (fun.__closure__ or fun.__defaults__ or fun.__kwdefaults__):
         return lambda: prepare(fun).programs
-    programs = prepare(fun).programs
-    return lambda: programs
+    programs, code = prepare(fun).programs, getattr(fun, "__code__", None)
+    if code is None:
+        return lambda: programs
+    return lambda: programs if fun.__code__ is code else prepare(fun).programs

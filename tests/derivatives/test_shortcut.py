@@ -260,6 +260,22 @@ def test_one_of_two_functions_gets_other_defaults():
     assert_array_equal(gradient(X), np.full(5, 3.0))
 
 
+def test_one_of_two_functions_gets_other_code():
+    def defined():
+        def model(x):
+            return np.sum(x)
+
+        return model
+
+    first, second = defined(), defined()
+    for model in (first, second):  # which share their programs
+        gradient = dg.grad(dg.delayed(model, compile=True))
+        for _ in range(12):
+            assert_array_equal(gradient(X), np.ones(5))
+    second.__code__ = energy.__code__
+    assert_array_equal(gradient(X), dg.grad(dg.delayed(energy))(X))
+
+
 def test_a_model_that_is_no_function_of_its_arguments_is_found():
     def drawn(x):
         return np.sum(x) * hidden[0]
