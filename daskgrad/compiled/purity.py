@@ -18,6 +18,7 @@ import numpy as np
 
 from daskgrad.compiled.boxes import BY_CONSTANTS, BY_PRIMITIVES
 from daskgrad.compiled.watch import (
+    COMPARISONS,
     MISSING,
     OF_OBJECTS,
     SMALL,
@@ -131,9 +132,10 @@ class Reader:
     def _follow_attributes(self, kind: type) -> None:
         """The methods of a container's class; Impure if it has other attributes than fields."""
         fields = {*getattr(kind, "_fields", ()), *getattr(kind, "__dataclass_fields__", ())}
+        known = OF_OBJECTS | COMPARISONS if hasattr(kind, "__dataclass_fields__") else OF_OBJECTS
         for name, value in vars(kind).items():
             if isinstance(value, METHODS):
-                if name not in OF_OBJECTS:
+                if name not in known:
                     self._follow_method(value, name)
             elif not (name in fields or name.startswith("_")):
                 raise Impure(f"the class {kind.__name__!r} has the attribute {name!r}")

@@ -23,8 +23,10 @@ FEW = 64  # elements of a list or dict
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 LIBRARIES = ("numpy", "scipy", "autograd", "daskgrad", "builtins", "collections", "_operator")
 MISSING = object()
+COMPARISONS = {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"}
 # methods that Python makes, or that a model does not call
 OF_OBJECTS = {*vars(object), "_make", "_replace", "_asdict", "__replace__", "__getnewargs__"}
+OF_OBJECTS -= COMPARISONS
 
 
 class Watch:

@@ -201,7 +201,14 @@ class Rate(NamedTuple):
         return self.of(x)
 
 
-rate = Rate(2.0)
+class Limit(NamedTuple):
+    number: float
+
+    def __gt__(self, number):
+        return FACTOR * self.number > number
+
+
+rate, limit = Rate(2.0), Limit(1.0)
 
 
 class Base:
@@ -284,6 +291,10 @@ SEEN = {
     ),
     "a global of a named tuple's operator": Hostile(
         lambda x: rate * x, before=at_times(lambda number: globals().update(FACTOR=number))
+    ),
+    "a global of a named tuple's comparison": Hostile(
+        lambda x: np.sum(x) if limit > 2.5 else np.sum(x**2),
+        before=at_times(lambda number: globals().update(FACTOR=number)),
     ),
     "an attribute of the function": Hostile(
         with_attribute, before=setter(with_attribute, "factor")
