@@ -60,11 +60,18 @@ class AttachedGradient(CotangentElsewhere):
         self.attached = attached
         self.found = found
         self.shape, self.dtype = attached.shape, attached.dtype
+        if isinstance(found, Gradient):
+            attached.attachment.gradients[id(self)] = self
 
     def fetch(self) -> np.ndarray:
         if isinstance(self.found, Gradient):
             return self.attached.attachment.gradient(self.found, self.attached.name)
         return self.found.copy()
+
+    def leave(self) -> None:
+        """Comes to this process, for good; stays as it is if it was lost."""
+        with contextlib.suppress(RuntimeError):
+            self.found = self.fetch()
 
     def scaled(self, factor: Any) -> "AttachedGradient":
         found = self.found

@@ -102,6 +102,7 @@ class Attachment(Readable):
         self.version = 0
         self.dropped: deque[str] = deque()  # calls whose cotangents nobody needs any more
         self.users: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+        self.gradients: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._arrays: Arrays = {}
         self._kept_version = 0  # that of the arrays here
         self._log: list[Logged] = []  # the steps since
@@ -149,6 +150,14 @@ class Attachment(Readable):
             self._kept_version = self.version
             self._forget_holders(lambda _: True)
             yield arrays
+
+    def bring(self) -> None:
+        """Brings the arrays and their gradients here."""
+        with self._lock:
+            for gradient in [reference() for reference in self.gradients.valuerefs()]:
+                if gradient is not None:
+                    gradient.leave()
+            self.collect()  # last: a gradient of an earlier version cannot be made again then
 
     def leave(self) -> None:
         """Brings the arrays here, and releases what workers hold."""

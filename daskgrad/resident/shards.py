@@ -219,7 +219,7 @@ class Shards(Placed):
         """Releases the items, here and on the workers; sums over them are errors from now on."""
         with self._lock:
             try:
-                self.attachment.collect()
+                self.attachment.bring()
             finally:
                 self._items, self._blocks, self._client = None, [], None
                 self._release()

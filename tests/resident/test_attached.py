@@ -483,6 +483,24 @@ def test_gradients_may_be_used_late_or_twice(client):
         assert_array_equal(descend(shards, shards.attach(Z)), descend(ITEMS, Z.copy()))
 
 
+def test_gradients_may_be_fetched_after_the_shards_were_closed(client):
+    def descend(items, z):
+        gradient, optimiser = gradient_over(items), ADAM
+        state = optimiser.init(z)
+        found = []
+        for _ in range(2):
+            _, (_, of_z) = gradient(X, z)
+            optimiser.update(z, of_z, state)
+            found.append(of_z)
+        return [*found, gradient(X, z)[1][1]]
+
+    with dg.place(ITEMS) as shards:
+        found = descend(shards, shards.attach(Z))
+        assert all([isinstance(each, AttachedGradient) for each in found])
+    for gradient, array in zip(found, descend(ITEMS, Z.copy()), strict=True):
+        assert_array_equal(gradient, array)
+
+
 def test_gradients_that_are_clipped_are_arrays(client):
     with dg.place(ITEMS) as shards:
         z = shards.attach(Z)
