@@ -19,6 +19,7 @@ from daskgrad.resident.messages import OnePickle, key_of
 from daskgrad.resident.spread import Spread
 from daskgrad.sums.cutting import Block
 from daskgrad.tasks.clients import in_worker
+from daskgrad.tasks.collections import is_there
 from daskgrad.tasks.sending import named_if_unsendable
 from daskgrad.tasks.waiting import LateError, answer, ask_scheduler
 from daskgrad.tasks.workers import present_workers, workers_of
@@ -49,9 +50,11 @@ class Holdings(Spread):
             raise RuntimeError(CLOSED)
 
     def references(self) -> list[Any]:
-        """The futures of the blocks."""
+        """The futures of the blocks; places again those that are known to be lost."""
         with self._lock:
             self.require_open()
+            if not all(map(is_there, self.futures)):
+                self.restore()
             return list(self.futures)
 
     # ---- placing

@@ -72,6 +72,11 @@ def cull(graph: HighLevelGraph, keys: Any) -> HighLevelGraph:
     return graph.cull(set(flatten([keys])))
 
 
+def is_there(future: Any) -> bool:
+    """Whether the cluster has what was placed, as far as the client has heard."""
+    return future.status == "finished"
+
+
 class HoldingLayer(MaterializedLayer):
     """Tasks that refer to futures, which a cluster drops when nobody holds them: this does, in the
     process that made it; but for those of ``placed`` items."""
@@ -90,7 +95,8 @@ class HoldingLayer(MaterializedLayer):
     @property
     def is_current(self) -> bool:
         """Whether the placed items are still where they were."""
-        return all([future() is not None for future in self._placed])
+        futures = [reference() for reference in self._placed]
+        return all([future is not None and is_there(future) for future in futures])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_futures": (), "_placed": ()}

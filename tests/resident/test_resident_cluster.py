@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import autograd.numpy as np
 import dask
@@ -44,6 +45,10 @@ def assert_right(found, x=X, **kwargs):
     assert_array_equal(found[1], gradient)
 
 
+def any_lost(futures):
+    return any([each.status != "finished" for each in futures])
+
+
 def holders(shards):
     return {plan.worker: plan.items for plan in shards.plan}
 
@@ -63,6 +68,19 @@ def test_a_worker_killed_between_calls_costs_only_time(frail):
         wait_until(lambda: gradient(X) and len(holders(shards)) == 2)
     assert set(holders(shards)) == set(frail.ncores()) != {first, second}
     assert min(holders(shards).values()) > 8
+
+
+def test_a_node_is_computed_after_a_worker_was_killed(frail):
+    with dg.place(ITEMS) as shards:
+        nodes = [dg.map_sum(term, shards, X)]
+        value = nodes[0].compute()
+        nodes.append(dg.map_sum(term, shards, X))  # it has no graph yet
+        for node in nodes:
+            futures = shards.holdings.references()
+            kill(frail, next(iter(holders(shards))))
+            wait_until(partial(any_lost, futures))
+            assert node.compute() == value == expected()[0]
+            frail.wait_for_workers(2, timeout=60)
 
 
 @in_short("after", [0.0, 0.1], 0.0)
