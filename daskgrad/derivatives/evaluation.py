@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from daskgrad.derivatives.at_once import AtOnce, Known, ObservedAtOnce
-from daskgrad.derivatives.collector import rare_full_collections
 from daskgrad.derivatives.in_line import InLine, seconds_in_line
 from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.graph.activity import Graph
@@ -25,12 +24,12 @@ from daskgrad.values.cotangents import Cotangent, Seed
 from daskgrad.values.elsewhere import Elsewhere
 from daskgrad.values.trees import flatten
 
+NOTHING = contextlib.nullcontext()
 ATTEMPTS = 10  # how often an evaluation is repeated after placed items were lost
 
 Arrived = dict[Variable, Cotangent]  # what arrived at each variable, or part of one
 
 
-@rare_full_collections
 def evaluate_graph(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     """The output's value, those of the extras, and the cotangents that arrive at variables."""
     with reading_replicated(graph):
@@ -74,8 +73,8 @@ def reading(graph: Graph) -> contextlib.ExitStack:
 def reading_replicated(graph: Graph) -> contextlib.AbstractContextManager:
     """Nobody changes the replicated arrays among the arguments of models meanwhile."""
     found = replicated_among(leaf for node in graph.order for leaf in leaves_in(node))
-    if not found:  # nearly always
-        return contextlib.nullcontext()
+    if not found:
+        return NOTHING
     with contextlib.ExitStack() as stack:
         for each in set(found):
             stack.enter_context(each.reading())

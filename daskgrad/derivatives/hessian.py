@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
+from daskgrad.derivatives.collector import rare_full_collections
 from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.groups import evaluation_groups
 from daskgrad.derivatives.held import HeldForwardPass
@@ -113,6 +114,7 @@ def product(recorded: Recording, output: Any, tangents: Sequence[Any]) -> Produc
     return Product(recorded, pushed, tangents_of.tangent(output), list(tangents_of.constant_terms))
 
 
+@rare_full_collections
 def second_order(products: Sequence[Product]) -> list[tuple[list[Any], list[Any]]]:
     """The results of products, which are evaluated at once: the gradient of their tangents' sum."""
     tangents = [each.tangent for each in products if each.tangent is not None]

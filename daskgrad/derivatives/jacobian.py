@@ -6,6 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import optree
 
+from daskgrad.derivatives.collector import rare_full_collections
 from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.groups import task_groups
 from daskgrad.derivatives.held import HeldForwardPass
@@ -110,6 +111,7 @@ def pull_rows(recorded: Recording, held: HeldForwardPass, argument: Any) -> Any:
     return submatrices(held.value, argument, rows)
 
 
+@rare_full_collections
 def push_columns(recorded: Recording, graph: Graph, argument: Any) -> Any:
     """The Jacobian by columns, from the tangents of the arguments' entries."""
     leaves = flatten(argument)[0]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from daskgrad.derivatives.collector import rare_full_collections
 from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.inputs import (
     checked_tangent,
@@ -20,6 +21,7 @@ from daskgrad.values.descriptions import function_name
 from daskgrad.values.memory import of_its_own
 
 
+@rare_full_collections
 def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """The value of ``fun(*primals)`` and its tangent, the Jacobian times ``tangents``.
 

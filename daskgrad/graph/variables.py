@@ -161,7 +161,7 @@ class Variable(Node):
         """Itself; or its parts in the class of its value, if an attribute of variables would be
         taken for a field of that name."""
         value_class: Any = type(self.primal)
-        if not (self.is_container and has_attributes_of_variables(value_class)):
+        if not (has_attributes_of_variables(value_class) and self.is_container):
             return self
         parts = [self._part(entry).for_user() for entry in self.structure.entries()]
         one_level: Any = self.structure.one_level()
