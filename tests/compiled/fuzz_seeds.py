@@ -1,4 +1,4 @@
-"""The loop of the fuzzers: one seed after another, for some minutes."""
+"""The loops of the fuzzers: one seed after another, for some minutes or so many."""
 
 import argparse
 import time
@@ -20,3 +20,11 @@ def fuzz(text, differences, counts):
         seed += 1
     print(f"{seed - given.seed} seeds, of which {wrong} differ: {counts}")
     raise SystemExit(wrong > 0)
+
+
+def assert_none_differ(differences, first, count, *args):
+    """Asserts that no one of so many seeds differs, and names those that do; returns what each
+    found."""
+    found = [differences(seed, *args) for seed in range(first, first + count)]
+    assert not any(found), [first + n for n, each in enumerate(found) if each]
+    return found

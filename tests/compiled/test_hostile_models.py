@@ -16,6 +16,7 @@ import fuzz_references
 import numpy as np
 import pytest
 from captured_calls import derivatives, is_same, model_of, overwrite
+from fuzz_seeds import assert_none_differ
 from hostile_arguments import ARGUMENTS, ERRORS, RESULTS
 from hostile_models import (
     BRANCHES,
@@ -98,8 +99,7 @@ def test_a_model_that_is_compiled_by_itself_is_right(name):
 )
 def test_random_references_that_change(first, count):
     counts = {"calls": 0, "changes": 0}
-    found = [fuzz_references.differences(seed, counts) for seed in range(first, first + count)]
-    assert not any(found), [first + n for n, each in enumerate(found) if each]
+    assert_none_differ(fuzz_references.differences, first, count, counts)
     assert counts["changes"] > 4 * count
 
 

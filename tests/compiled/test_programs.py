@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from autograd.numpy import numpy_wrapper
 from functions_all import TABLE, in_runs
+from fuzz_seeds import assert_none_differ
 from lengths import in_short
 from sweep import DOMAIN_ERRORS, calls_of
 
@@ -116,8 +117,7 @@ def test_most_calls_are_recorded():
     ],
 )
 def test_random_programs_have_the_bits_of_the_tape(dtype, first, count):
-    found = [fuzz_programs.differences(seed, dtype) for seed in range(first, first + count)]
-    assert not any(found), [first + n for n, each in enumerate(found) if each]
+    found = assert_none_differ(fuzz_programs.differences, first, count, dtype)
     assert found.count(None) < 0.02 * count
 
 
@@ -125,8 +125,7 @@ def test_random_programs_have_the_bits_of_the_tape(dtype, first, count):
     ("first", "count"), [(0, 20), pytest.param(2000, 150, marks=pytest.mark.long)]
 )
 def test_calls_of_random_programs_have_the_bits_of_the_tape(first, count):
-    found = [fuzz_programs.differences_of_calls(seed) for seed in range(first, first + count)]
-    assert not any(found), [first + n for n, each in enumerate(found) if each]
+    assert_none_differ(fuzz_programs.differences_of_calls, first, count)
 
 
 def in_another_order(ends):

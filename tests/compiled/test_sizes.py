@@ -9,6 +9,7 @@ import fuzz_items
 import fuzz_sizes
 import numpy as np
 import pytest
+from fuzz_seeds import assert_none_differ
 from lengths import in_short
 from numpy.testing import assert_array_equal
 from schedulers import SCHEDULERS
@@ -417,8 +418,7 @@ def test_ragged_sums_on_every_scheduler(name, scheduler):
 )
 def test_random_programs_at_many_sizes(first, count):
     counts = {"written": 0, "shared": 0, "not recorded": 0}
-    found = [fuzz_sizes.differences(seed, counts) for seed in range(first, first + count)]
-    assert not any(found), [first + n for n, each in enumerate(found) if each]
+    assert_none_differ(fuzz_sizes.differences, first, count, counts)
     assert 2 * counts["shared"] > counts["written"]
 
 
@@ -493,6 +493,5 @@ def test_another_way_is_written_before_it_is_tried_again(monkeypatch):
 )
 def test_random_items_of_mixed_kinds(first, count):
     counts = {"compared": 0, "senseless": 0}
-    found = [fuzz_items.all_differences(seed, counts) for seed in range(first, first + count)]
-    assert not any(found), [first + n for n, each in enumerate(found) if each]
+    assert_none_differ(fuzz_items.all_differences, first, count, counts)
     assert counts["compared"] > 0.9 * count
