@@ -1,7 +1,7 @@
 """Evaluation: runs graphs in the calling thread or with Dask, and repeats what was lost."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from daskgrad.derivatives.at_once import AtOnce, Known, ObservedAtOnce
@@ -60,23 +60,23 @@ def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     return both_passes(graph, tasks, direct, InLine(graph, tasks, direct, seconds).compute)
 
 
-def reading(graph: Graph) -> contextlib.ExitStack:
+def reading(graph: Graph) -> contextlib.AbstractContextManager:
     """Nobody changes what sums run over meanwhile; calls of workers see to that themselves."""
-    with contextlib.ExitStack() as stack:
-        for node in graph.order:
-            for source in node.items.beside_placed if isinstance(node, ReductionNode) else ():
-                if isinstance(getattr(source, "items", None), Elsewhere):
-                    stack.enter_context(source.items.reading())
-        return stack.pop_all()
+    sums = [node for node in graph.order if isinstance(node, ReductionNode)]
+    sources = [source for node in sums for source in node.items.beside_placed]
+    items = [getattr(source, "items", None) for source in sources]
+    return reading_all([each for each in items if isinstance(each, Elsewhere)])
 
 
 def reading_replicated(graph: Graph) -> contextlib.AbstractContextManager:
     """Nobody changes the replicated arrays among the arguments of models meanwhile."""
     found = replicated_among(leaf for node in graph.order for leaf in leaves_in(node))
-    if not found:
-        return NOTHING
+    return reading_all(set(found)) if found else NOTHING
+
+
+def reading_all(arrays: Collection[Any]) -> contextlib.AbstractContextManager:
     with contextlib.ExitStack() as stack:
-        for each in set(found):
+        for each in arrays:
             stack.enter_context(each.reading())
         return stack.pop_all()
 

@@ -7,8 +7,7 @@ import optree
 
 from daskgrad.derivatives.inputs import checked_leaves
 from daskgrad.graph.delayed import delayed
-from daskgrad.graph.nodes import Constant, Node
-from daskgrad.graph.stopping import same
+from daskgrad.graph.nodes import Constant, Node, same
 from daskgrad.models.tracing import is_real_scalar
 from daskgrad.values import cotangents
 from daskgrad.values.cotangents import Cotangent

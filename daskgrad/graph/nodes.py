@@ -116,14 +116,14 @@ class Constant(Node):
     def build_graph(self) -> Any:
         """Its value under its own key: in the graphs of other nodes it has that of the value."""
         tasks = TaskGraph()
-        tasks.add(self.key, itself, self.build_value(tasks, []))
+        tasks.add(self.key, same, self.build_value(tasks, []))
         return tasks.high_level_graph([self.key])
 
     def _repr_html_(self) -> str:
         return leaves_table("constant", "value", *flatten(self.value))
 
 
-def itself(value: Any) -> Any:
+def same(value: Any) -> Any:
     return value
 
 

@@ -7,7 +7,7 @@ In a model it is the backend's, whose boxes or tracers stand in the place of arr
 from typing import Any
 
 from daskgrad.backends import registry
-from daskgrad.graph.nodes import Node
+from daskgrad.graph.nodes import Node, same
 from daskgrad.graph.variables import Variable
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.trees import map_leaves
@@ -23,10 +23,6 @@ class StopGradient(Node):
 
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         return tasks.add(self.key, same, *inputs, annotations=self.annotations)
-
-
-def same(value: Any) -> Any:
-    return value
 
 
 def stop_gradient(x: Any) -> Any:
