@@ -4,9 +4,12 @@
 
 What is measured: the time by the clock of one step, for an array W of n = 10^3 to 10^6 rows (or
 columns) of 784 single-precision numbers (3 GB), of which a step uses 50, other ones each time. The
-peers take turns, in random order, in a process for each n. A turn is steps for 0.1 s, at least
-two, after as many that do not count, since the turn before may have gone through gigabytes. Times
-are medians of a turn's steps, and of the rounds. All change one array, but JAX, which has its own.
+peers take turns, in random order, in a process for each n: first those that touch these rows alone,
+then daskgrad and those that are dense, which take thousands of times as long, in few rounds. How
+the time grows is measured in one more process, which has the array of 10^4 and that of 10^6 at
+once. A turn is steps for 0.1 s, at least two, after as many that do not count, since the turn
+before may have gone through gigabytes. A time is the median over the rounds of the median of a
+turn's steps, a ratio the median over the rounds. All change one array, but JAX, which has its own.
 Memory is the most that a step holds beside what there was before, by ``tracemalloc``. First the
 values of three steps are compared, for n = 1,000.
 
@@ -28,10 +31,9 @@ respect to W, and a dense update; PyTorch with a dense gradient; PyTorch with a 
 installed are left out.
 
 Claims, where n is 10^4 and more: faster than all peers; at the largest n at most 10 MB of memory,
-and at most 1.1 times the time at 10^4, of which is left out what the slice that is taken out takes
-longer: it comes from memory, where at 10^4 the cache of a processor may hold all of W. Columns in C
-order stand in 39,200 lines of memory, which every way reaches twice, to read and to change them:
-there is no claim on how their time grows.
+and at most 1.1 times the time at 10^4. Columns in C order stand in 39,200 lines of memory, which
+every way reaches twice, to read and to change them, and at 10^4 a processor's cache may hold all of
+W: there is no claim on how their time grows.
 """
 
 import functools
@@ -43,7 +45,8 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from typing import Any
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, NamedTuple
 
 import autograd
 import autograd.numpy as anp
@@ -51,7 +54,7 @@ import numpy as np
 
 import daskgrad as dg
 from hosts import plain_environment
-from report import at_most, finish, options, table
+from report import Claim, at_most, finish, options, ratio, table
 
 SIZES = (10**3, 10**4, 10**5, 10**6)
 FEW = 50  # rows of a step
@@ -60,9 +63,11 @@ RATE = np.float32(1e-3)
 BY_SLICE, DENSE = "autograd, the slice taken out", "autograd, dense"
 TORCH, TORCH_SPARSE, JAX = "PyTorch, dense", "PyTorch, sparse embedding", "JAX, compiled"
 OURS = "daskgrad"
+ARE_DENSE = (DENSE, TORCH, JAX)
 FORTRAN = "columns in Fortran's order"
 COLUMNS = ("columns", FORTRAN)
 TURN = 0.1  # seconds of steps
+DENSE_ROUNDS = 3  # at most, where dense peers take part
 
 Step = Callable[[np.ndarray], float]  # of the rows to use: returns the value
 
@@ -208,16 +213,25 @@ def by_jax(program: str, params: Any, x: np.ndarray) -> Step:
     return step
 
 
-def peers_of(program: str, params: Any, x: np.ndarray) -> dict[str, Step]:
-    model = {**dict.fromkeys(COLUMNS, of_columns), "layers": of_layers}.get(program, of_rows)
+def model_of(program: str) -> Callable:
+    return {**dict.fromkeys(COLUMNS, of_columns), "layers": of_layers}.get(program, of_rows)
+
+
+def that_touch_rows(program: str, params: Any, x: np.ndarray) -> dict[str, Step]:
+    """daskgrad and, where it can be taken out, the slice."""
     opt = dg.optim.Adam(float(RATE)) if program == "adam" else dg.optim.SGD(float(RATE))
-    found = {OURS: ours(model, params, x, opt)}
+    found = {OURS: ours(model_of(program), params, x, opt)}
     if program != "layers":
         found[BY_SLICE] = by_slice(program, params, x)
+    return found
+
+
+def peers_of(program: str, params: Any, x: np.ndarray) -> dict[str, Step]:
+    found = that_touch_rows(program, params, x)
     if program == FORTRAN:
         return found
     if program != "adam":
-        found[DENSE] = dense(model, params, x)
+        found[DENSE] = dense(model_of(program), params, x)
     if is_there("jax") and program != "adam":
         found[JAX] = by_jax(program, params, x)
     if is_there("torch"):
@@ -248,25 +262,86 @@ def make_params(program: str, n: int) -> Any:
 # ---------------------------------------------------------------------------------- measuring
 
 
-def measure(program: str, n: int, rounds: int, pipe: Any) -> None:
-    """Times of steps by peer, and the memory of one of ours: in a process of its own."""
-    generator = np.random.default_rng(n)
+def measure(program: str, n: int, rounds: int) -> dict[str, Any]:
+    """Times of the peers, and the memory of one of our steps."""
+    x, generator = beginning(program)
+    peers = peers_of(program, make_params(program, n), x)
+    steps = {name: Turn(step, n, generator) for name, step in peers.items()}
+    dense = {name: turn for name, turn in steps.items() if name in ARE_DENSE}
+    near = {name: turn for name, turn in steps.items() if name not in ARE_DENSE}
+    times = in_turns(near, rounds)
+    over = {name: ratio(times[OURS], times[name]) for name in near if name != OURS}
+    if dense:
+        mixed = in_turns({OURS: steps[OURS], **dense}, min(rounds, DENSE_ROUNDS))
+        over.update({name: ratio(mixed[OURS], mixed[name]) for name in dense})
+        times.update({name: mixed[name] for name in dense})
+    return {
+        "program": program,
+        "n": n,
+        "seconds": medians(times),
+        "ours over": over,
+        "nbytes": memory(peers[OURS], chosen(n, generator)),
+        "all seconds": times,
+    }
+
+
+def measure_growth(program: str, first: int, last: int, rounds: int) -> dict[str, Any]:
+    """The time at one size over that at another, for what touches the rows alone."""
+    x, generator = beginning(program)
+    steps = {}
+    for n in (first, last):
+        peers = that_touch_rows(program, make_params(program, n), x)
+        steps.update({(name, n): Turn(step, n, generator) for name, step in peers.items()})
+    times = in_turns(steps, rounds)
+    names = [name for name, n in steps if n == last]
+    growth = {name: ratio(times[name, last], times[name, first]) for name in names}
+    return {"program": program, "sizes": (first, last), "growth": growth}
+
+
+def beginning(program: str) -> tuple[np.ndarray, np.random.Generator]:
+    """What all models get, and what chooses rows, after the peers were compared."""
+    generator = np.random.default_rng(1)
     x = generator.normal(size=WIDTH).astype(np.float32)
     require_same(program, x, generator)
+    return x, generator
 
-    def chosen() -> np.ndarray:
-        return generator.choice(n, FEW, replace=False)
 
-    peers = peers_of(program, make_params(program, n), x)
-    times: dict[str, list[float]] = {name: [] for name in peers}
+class Turn(NamedTuple):
+    """A turn of a peer: called, gives the median of its steps."""
+
+    step: Step
+    n: int
+    generator: np.random.Generator
+
+    def __call__(self) -> float:
+        found: list[float] = []
+        while len(found) < 2 or sum(found) < TURN:
+            S = chosen(self.n, self.generator)
+            start = time.perf_counter()
+            self.step(S)
+            found.append(time.perf_counter() - start)
+        return statistics.median(found)
+
+
+def chosen(n: int, generator: np.random.Generator) -> np.ndarray:
+    return generator.choice(n, FEW, replace=False)
+
+
+def in_turns(turns: dict[Any, Turn], rounds: int) -> dict[Any, list[float]]:
+    """The times of each in each round, in random order; what is compiled is compiled before."""
+    times: dict[Any, list[float]] = {name: [] for name in turns}
     shuffle = random.Random(0)
-    for number in range(-1, rounds):  # what is compiled is compiled before the first
-        for name in shuffle.sample(list(peers), len(peers)):
-            for _ in ("not counted", "counted"):
-                found = seconds(peers[name], chosen)
+    for number in range(-1, rounds):
+        for name in shuffle.sample(list(turns), len(turns)):
+            turns[name]()
+            found = turns[name]()
             if number >= 0:
                 times[name].append(found)
-    pipe.send((times, memory(peers[OURS], chosen())))
+    return times
+
+
+def medians(times: dict[str, list[float]]) -> dict[str, float]:
+    return {name: statistics.median(each) for name, each in times.items()}
 
 
 def require_same(program: str, x: np.ndarray, generator: np.random.Generator) -> None:
@@ -283,17 +358,6 @@ def require_same(program: str, x: np.ndarray, generator: np.random.Generator) ->
             raise SystemExit(f"{program}: {name} has the values {found}, not {values[OURS]}")
 
 
-def seconds(step: Step, chosen: Callable[[], np.ndarray]) -> float:
-    """The median of a turn's steps."""
-    found: list[float] = []
-    while len(found) < 2 or sum(found) < TURN:
-        S = chosen()
-        start = time.perf_counter()
-        step(S)
-        found.append(time.perf_counter() - start)
-    return statistics.median(found)
-
-
 def memory(step: Step, S: np.ndarray) -> int:
     tracemalloc.start()
     try:
@@ -303,19 +367,10 @@ def memory(step: Step, S: np.ndarray) -> int:
         tracemalloc.stop()
 
 
-def measured(program: str, n: int, rounds: int) -> dict[str, Any]:
-    spawn = multiprocessing.get_context("spawn")
-    mine, theirs = spawn.Pipe()
-    process = spawn.Process(target=measure, args=(program, n, rounds, theirs))
-    process.start()
-    theirs.close()
-    try:
-        times, nbytes = mine.recv()
-    except EOFError:
-        raise SystemExit(f"{program} of {n} rows failed; its error is printed above") from None
-    process.join()
-    medians = {name: statistics.median(each) for name, each in times.items()}
-    return {"program": program, "n": n, "seconds": medians, "nbytes": nbytes, "all seconds": times}
+def alone(function: Callable, *args: Any) -> Any:
+    """What the function returns in a process of its own."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(function, *args).result()
 
 
 # ------------------------------------------------------------------------------------ telling
@@ -335,6 +390,19 @@ def printed(found: list[dict[str, Any]]) -> str:
     return table(("program", "n", *[f"{name}, ms" for name in names], "our MB"), rows)
 
 
+def printed_growth(found: list[dict[str, Any]]) -> str:
+    names = (OURS, BY_SLICE)
+    rows = [
+        (
+            each["program"],
+            *[f"{each['growth'][n]:.2f}" if n in each["growth"] else "" for n in names],
+        )
+        for each in found
+    ]
+    first, last = found[0]["sizes"]
+    return table((f"time at {last:,} over {first:,}", *names), rows)
+
+
 def draw(found: list[dict[str, Any]], stated: str) -> Any:
     from plots import bars, page  # here: processes that a benchmark starts do not need Bokeh
 
@@ -345,37 +413,36 @@ def draw(found: list[dict[str, Any]], stated: str) -> Any:
     return page(f"A step with {FEW} of {largest[0]['n']:,} rows", stated, plot)
 
 
-def claims_of(found: list[dict[str, Any]]) -> Iterator[Any]:
-    by_size = {(each["program"], each["n"]): each for each in found}
-    for (program, n), each in by_size.items():
-        if n < SIZES[1]:
-            continue
-        mine, others = each["seconds"][OURS], dict(each["seconds"])
-        del others[OURS]
-        best = min(others, key=lambda name: others[name])
-        yield at_most(f"{program} of {n:,}: time over {best}", mine / others[best], 1.0)
-    for program in dict.fromkeys(name for name, _ in by_size):
-        sizes = [n for name, n in by_size if name == program and n >= SIZES[1]]
-        if len(sizes) < 2:
-            continue
-        first, last = by_size[program, min(sizes)], by_size[program, max(sizes)]
-        yield at_most(f"{program} of {max(sizes):,}: MB of a step", last["nbytes"] / 1e6, 10)
-        if program != "columns":
-            longer = last["seconds"].get(BY_SLICE, 0.0) - first["seconds"].get(BY_SLICE, 0.0)
-            flat = (last["seconds"][OURS] - max(0.0, longer)) / first["seconds"][OURS]
-            yield at_most(f"{program} of {max(sizes):,} over {min(sizes):,}", flat, 1.1)
+def claims_of(found: list[dict[str, Any]]) -> Iterator[Claim]:
+    for each in [each for each in found if each["n"] >= SIZES[1]]:
+        name, most = max(each["ours over"].items(), key=lambda pair: pair[1])
+        yield at_most(f"{each['program']} of {each['n']:,}: time over {name}", most, 1.0)
+        if each["n"] == SIZES[-1]:
+            megabytes = each["nbytes"] / 1e6
+            yield at_most(f"{each['program']} of {each['n']:,}: MB of a step", megabytes, 10)
+
+
+def claims_of_growth(found: list[dict[str, Any]]) -> Iterator[Claim]:
+    for each in found:
+        if each["program"] != "columns":
+            first, last = each["sizes"]
+            what = f"{each['program']} of {last:,}: time over {first:,}"
+            yield at_most(what, each["growth"][OURS], 1.1)
 
 
 def main() -> int:
     arguments = options(__doc__).parse_args()
-    arguments.rounds = arguments.rounds or (2 if arguments.quick else 11)
+    rounds = arguments.rounds = arguments.rounds or (2 if arguments.quick else 11)
     plain_environment()
     sizes = SIZES[:2] if arguments.quick else SIZES
     programs = ("rows", *COLUMNS, "layers", "adam")
-    found = [measured(program, n, arguments.rounds) for program in programs for n in sizes]
-    print(printed(found))
-    claims = list(claims_of(found))
-    return finish("rows", arguments, {"steps": found}, claims, functools.partial(draw, found))
+    found = [alone(measure, program, n, rounds) for program in programs for n in sizes]
+    ends = (sizes[0] if arguments.quick else SIZES[1], sizes[-1])
+    growth = [alone(measure_growth, program, *ends, rounds) for program in programs]
+    print(printed(found), printed_growth(growth), sep="\n\n")
+    claims = [*claims_of(found), *claims_of_growth(growth)]
+    drawing = functools.partial(draw, found)
+    return finish("rows", arguments, {"steps": found, "growth": growth}, claims, drawing)
 
 
 if __name__ == "__main__":
