@@ -213,7 +213,7 @@ def require_rate(rate: Any) -> None:
 
 def rate_at(rate: Rate, step: int) -> float:
     if not callable(rate):
-        return rate
+        return float(rate)  # NumPy's would set the precision of the step
     found = rate(step)
     require_number(found, f"the rate of step {step}", 0.0)
     return float(found)

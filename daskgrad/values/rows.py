@@ -240,10 +240,10 @@ class Rows:
 
     def __sub__(self, other: Any) -> Any:
         is_known = isinstance(other, Rows | np.ndarray) or is_number(other)
-        return self + -other if is_known else NotImplemented
+        return self + opposite(other, self) if is_known else NotImplemented
 
     def __rsub__(self, other: Any) -> Any:
-        return -self + other
+        return opposite(self, other) + other
 
     def __mul__(self, factor: Any) -> Any:
         return self.with_values(self.values * factor) if is_number(factor) else NotImplemented
@@ -289,6 +289,14 @@ LEAF_TYPES.add(Rows)
 def is_number(factor: Any) -> bool:
     is_array = isinstance(factor, np.ndarray) and factor.ndim == 0
     return is_array or isinstance(factor, int | float | complex | np.number | np.bool_)
+
+
+def opposite(term: Any, other: Any) -> Any:
+    """Minus the term, in the type of its sum with another: unsigned ones would wrap."""
+    dtypes = [each.dtype for each in (term, other) if isinstance(each, Rows | np.ndarray)]
+    if isinstance(term, Rows):
+        return term.with_values(-term.values.astype(np.result_type(*dtypes)))
+    return -term.astype(np.result_type(*dtypes)) if isinstance(term, np.ndarray) else -term
 
 
 def require_shape(rows: Rows, array: np.ndarray) -> None:

@@ -70,6 +70,11 @@ def test_single_precision_stays(kind):
     found, state = run(kind(), np.ones(SHAPE, np.float32), gradients(3, dtype=np.float32))
     assert found.dtype == np.float32
     assert {state[f"{slot}['w']"].dtype for slot in kind.slots} <= {np.dtype(np.float32)}
+    rate = kind().rate
+    same, _ = run(
+        kind(np.float64(rate)), np.ones(SHAPE, np.float32), gradients(3, dtype=np.float32)
+    )
+    np.testing.assert_array_equal(same, found)
 
 
 # ------------------------------------------------------------------------------------ rows

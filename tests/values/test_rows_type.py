@@ -63,6 +63,19 @@ def test_arithmetic_is_that_of_arrays(name, other):
     assert one.norm() == pytest.approx(np.linalg.norm(a))
 
 
+@pytest.mark.parametrize("dtypes", [("f8", "u1"), ("u1", "f8"), ("i8", "i1"), ("u1", "u1")])
+def test_differences_of_narrow_integers_are_those_of_arrays(dtypes):
+    least = [np.iinfo(dtype).min or 1 if dtype != "f8" else 3.0 for dtype in dtypes]
+    one, two = [
+        Rows((3, 2), (0,), [place], np.full((1, 2), value, dtype))
+        for place, value, dtype in zip((0, 1), least, dtypes, strict=True)
+    ]
+    expected = one.to_dense() - two.to_dense()
+    for found in [(one - two).to_dense(), one - two.to_dense(), one.to_dense() - two]:
+        np.testing.assert_array_equal(found, expected)
+        assert found.dtype == expected.dtype
+
+
 def test_a_sum_with_an_array_changes_neither():
     array = np.ones(SHAPE)
     assert ROWS + array is not array
