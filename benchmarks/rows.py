@@ -7,11 +7,11 @@ columns) of 784 single-precision numbers (3 GB), of which a step uses 50, other 
 peers take turns, in random order, in a process for each n: first those that touch these rows alone,
 then daskgrad and those that are dense, which take thousands of times as long, in few rounds. How
 the time grows is measured in one more process, which has the array of 10^4 and that of 10^6 at
-once. A turn is steps for 0.1 s, at least two, after as many that do not count, since the turn
-before may have gone through gigabytes. A time is the median over the rounds of the median of a
-turn's steps, a ratio the median over the rounds. All change one array, but JAX, which has its own.
-Memory is the most that a step holds beside what there was before, by ``tracemalloc``. First the
-values of three steps are compared, for n = 1,000.
+once. A turn is steps for 0.1 s (quick: 0.02 s), at least two, after as many that do not count,
+since the turn before may have gone through gigabytes. A time is the median over the rounds of the
+median of a turn's steps, a ratio the median over the rounds. All change one array, but JAX, which
+has its own. Memory is the most that a step holds beside what there was before, by ``tracemalloc``.
+First the values of three steps are compared, for n = 1,000.
 
 The programs:
 
@@ -70,7 +70,7 @@ BEYOND = "daskgrad beyond these"
 ARE_DENSE = (DENSE, TORCH, JAX)
 FORTRAN = "columns in Fortran's order"
 COLUMNS = ("columns", FORTRAN)
-TURN = 0.1  # seconds of steps
+TURN, QUICK_TURN = 0.1, 0.02  # seconds of steps
 DENSE_ROUNDS = 3  # at most, where dense peers take part
 
 Step = Callable[[np.ndarray], float]  # of the rows to use: returns the value
@@ -280,11 +280,12 @@ def make_params(program: str, n: int) -> Any:
 # ---------------------------------------------------------------------------------- measuring
 
 
-def measure(program: str, n: int, rounds: int) -> dict[str, Any]:
+def measure(program: str, n: int, rounds: int, turn: float) -> dict[str, Any]:
     """Times of the peers, and the memory of one of our steps."""
-    x, generator = beginning(program)
+    x, generator = beginning()
+    require_same(program, x, generator)
     peers = peers_of(program, make_params(program, n), x)
-    steps = {name: Turn(step, n, generator) for name, step in peers.items()}
+    steps = {name: Turn(step, n, generator, turn) for name, step in peers.items()}
     dense = {name: turn for name, turn in steps.items() if name in ARE_DENSE}
     near = {name: turn for name, turn in steps.items() if name not in ARE_DENSE}
     times = in_turns(near, rounds)
@@ -303,29 +304,31 @@ def measure(program: str, n: int, rounds: int) -> dict[str, Any]:
     }
 
 
-def measure_growth(program: str, first: int, last: int, rounds: int) -> dict[str, Any]:
+def measure_growth(
+    program: str, sizes: tuple[int, int], rounds: int, turn: float
+) -> dict[str, Any]:
     """The time at one size over that at another, for what touches the rows alone."""
-    x, generator = beginning(program)
+    x, generator = beginning()
     steps = {}
-    for n in (first, last):
+    for n in sizes:
         params = make_params(program, n)
         peers = {**that_touch_rows(program, params, x), MOVED: moved(program, params)}
-        steps.update({(name, n): Turn(step, n, generator) for name, step in peers.items()})
+        for name, step in peers.items():
+            steps[name, n] = Turn(step, n, generator, turn)
     times = in_turns(steps, 2 * rounds)  # the difference is small
-    for n in (first, last) if program != "columns" else ():
+    first, last = sizes
+    for n in sizes if program != "columns" else ():
         pairs = zip(times[OURS, n], times[MOVED, n], strict=True)
         times[BEYOND, n] = [step - rows for step, rows in pairs]
     names = [name for name, n in times if n == last]
     growth = {name: ratio(times[name, last], times[name, first]) for name in names}
-    return {"program": program, "sizes": (first, last), "growth": growth}
+    return {"program": program, "sizes": sizes, "growth": growth}
 
 
-def beginning(program: str) -> tuple[np.ndarray, np.random.Generator]:
-    """What all models get, and what chooses rows, after the peers were compared."""
+def beginning() -> tuple[np.ndarray, np.random.Generator]:
+    """What all models get, and what chooses rows."""
     generator = np.random.default_rng(1)
-    x = generator.normal(size=WIDTH).astype(np.float32)
-    require_same(program, x, generator)
-    return x, generator
+    return generator.normal(size=WIDTH).astype(np.float32), generator
 
 
 class Turn(NamedTuple):
@@ -334,10 +337,11 @@ class Turn(NamedTuple):
     step: Step
     n: int
     generator: np.random.Generator
+    seconds: float
 
     def __call__(self) -> float:
         found: list[float] = []
-        while len(found) < 2 or sum(found) < TURN:
+        while len(found) < 2 or sum(found) < self.seconds:
             S = chosen(self.n, self.generator)
             start = time.perf_counter()
             self.step(S)
@@ -457,10 +461,11 @@ def main() -> int:
     rounds = arguments.rounds = arguments.rounds or (2 if arguments.quick else 11)
     plain_environment()
     sizes = SIZES[:2] if arguments.quick else SIZES
+    turn = QUICK_TURN if arguments.quick else TURN
     programs = ("rows", *COLUMNS, "layers", "adam")
-    found = [alone(measure, program, n, rounds) for program in programs for n in sizes]
+    found = [alone(measure, program, n, rounds, turn) for program in programs for n in sizes]
     ends = (sizes[0] if arguments.quick else SIZES[1], sizes[-1])
-    growth = [alone(measure_growth, program, *ends, rounds) for program in programs]
+    growth = [alone(measure_growth, program, ends, rounds, turn) for program in programs]
     print(printed(found), printed_growth(growth), sep="\n\n")
     claims = [*claims_of(found), *claims_of_growth(growth)]
     drawing = functools.partial(draw, found)
