@@ -13,10 +13,11 @@ import numpy as np
 
 from daskgrad.models.duals import Dual
 from daskgrad.values.carriers import carrier
+from daskgrad.values.coalescing import coalesce
 from daskgrad.values.cotangents import Cotangent, Leaves, add
 from daskgrad.values.entries import entries_of
 from daskgrad.values.fingerprints import Fingerprint
-from daskgrad.values.rows import Rows, are_many, coalesce, disjoint_sum, is_small, loose_rows
+from daskgrad.values.rows import Rows, are_many, disjoint_sum, is_small, loose_rows
 from daskgrad.values.summation import pairwise
 
 

@@ -19,9 +19,10 @@ from autograd.tracer import isbox
 
 from daskgrad.backends.autograd.rules.declaration import declare, plain
 from daskgrad.values.carriers import carrier
+from daskgrad.values.coalescing import coalesce
 from daskgrad.values.entries import entries_of, transpose
 from daskgrad.values.memory import canonical_leaf, own_dtype
-from daskgrad.values.rows import Rows, are_many, coalesce, expand_loose, is_small, loose_rows
+from daskgrad.values.rows import Rows, are_many, expand_loose, is_small, loose_rows
 
 
 @carrier
