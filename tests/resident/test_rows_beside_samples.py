@@ -319,7 +319,8 @@ def test_all_sums_of_an_evaluation_see_one_version(on_cluster, request):
         assert dg.value_and_grad(loss)(1.0)[0] == 2.0 * COUNT
 
 
-def test_they_are_not_updated_while_they_are_used_in_this_process():
+def test_they_are_not_updated_while_they_are_used_in_this_process(synchronous):
+    """On threads, a block that has begun runs on when another failed and ended the evaluation."""
     optimiser = dg.optim.SGD(1.0)
     shards = dg.place(ITEMS)
     z = shards.attach(Z)
