@@ -45,6 +45,7 @@ from daskgrad.values.memory import canonical
 
 CLUSTER_SECONDS = 0.1  # before the rest is sent to the cluster, where a graph takes as long
 TASK_SECONDS = 5e-4  # that Dask takes for a task on threads: quicker ones need not be handed over
+TASKS = 4  # of a node: its value, its pullback, the call of that, a sum of cotangents
 
 LOCAL = (dask.threaded.get, dask.local.get_sync, dask.multiprocessing.get)
 
@@ -94,29 +95,38 @@ def is_plain(node: Node, client: Client | None) -> bool:
 class Clock:
     """How long tasks may run in the calling thread.
 
-    To hand ``nodes`` over takes far longer than a pause at the first ones, which an import or the
-    garbage collector makes: a tenth of that time is allowed for.
+    To hand ``nodes`` over takes far longer than the pauses of the first ones, which imports, a
+    compiler or the garbage collector make. A part of that time is allowed for, and the first task
+    that is slow does not count, unless to hand them over took less time.
     """
 
-    __slots__ = ("deadline", "seconds")
+    __slots__ = ("_pause", "_seen", "deadline", "seconds")
 
     def __init__(self, seconds: float, nodes: int = 0):
         self.seconds = seconds
-        self.deadline = time.perf_counter() + seconds + nodes * TASK_SECONDS / 10
+        self._pause = nodes * TASKS * TASK_SECONDS
+        self._seen = time.perf_counter()
+        self.deadline = self._seen + seconds + self._pause / 40
 
     def is_late(self) -> bool:
         return time.perf_counter() > self.deadline
 
     def put_off(self) -> bool:
         """Allows for a task that has run, for which Dask would have taken as long; is it late?"""
+        now = time.perf_counter()
+        spent, self._seen = now - self._seen, now
         self.deadline += TASK_SECONDS
-        return time.perf_counter() > self.deadline
+        if now > self.deadline and self.seconds < spent < self._pause:
+            self.deadline += spent
+            self._pause = 0.0
+        return now > self.deadline
 
     def beside(self, evaluate: Callable[..., Any], *args: Any) -> Any:
         """Calls something whose time does not count: it has its own limit, or only waits."""
         begin = time.perf_counter()
         result = evaluate(*args)
-        self.deadline += time.perf_counter() - begin
+        self._seen = time.perf_counter()
+        self.deadline += self._seen - begin
         return result
 
 

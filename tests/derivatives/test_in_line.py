@@ -190,19 +190,28 @@ def test_each_model_runs_once_also_where_the_rest_is_handed_over(seconds, runs):
     assert_allclose(gradient, sum(items) * 2.0 * X)
 
 
+class Models:
+    """A clock that models alone move on, and the evaluations that were handed over."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.handed_over = 0.0, []
+        clock = types.SimpleNamespace(perf_counter=lambda: self.now)
+        monkeypatch.setattr(inline, "time", clock)
+        hand_over = AtOnce._hand_over
+        monkeypatch.setattr(
+            AtOnce, "_hand_over", lambda tasks: self.handed_over.append(tasks) or hand_over(tasks)
+        )
+
+    def take(self, seconds):
+        self.now += seconds
+
+
 @pytest.mark.parametrize(("seconds", "are_here"), [(1e-4, True), (5e-3, False)])
 def test_quick_tasks_are_not_handed_over_however_many_there_are(seconds, are_here, monkeypatch):
-    """A clock that models alone move on: 0.1 ms each, or 5 ms."""
-    clock = types.SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)
-    monkeypatch.setattr("daskgrad.derivatives.in_line.time", clock)
-    handed_over = []
-    hand_over = AtOnce._hand_over
-    monkeypatch.setattr(
-        AtOnce, "_hand_over", lambda tasks: handed_over.append(tasks) or hand_over(tasks)
-    )
+    models = Models(monkeypatch)
 
     def model(x):
-        clock.now += seconds
+        models.take(seconds)
         return 0.5 * x
 
     def chain(x):
@@ -211,7 +220,32 @@ def test_quick_tasks_are_not_handed_over_however_many_there_are(seconds, are_her
         return x
 
     assert dg.grad(chain)(1.0) == 0.5**300
-    assert bool(handed_over) is not are_here
+    assert bool(models.handed_over) is not are_here
+
+
+PAUSES = {  # in seconds, at the first of so many nodes; to hand one over takes 2 ms
+    "shorter than to hand the nodes over": (40, [0.05], True),
+    "longer than that": (40, [0.1], False),
+    "a second one": (40, [0.05, 0.05], False),
+    "several short ones": (4_000, [0.05] * 4, True),
+}
+
+
+@pytest.mark.parametrize(("count", "pauses", "are_here"), PAUSES.values(), ids=PAUSES)
+def test_a_pause_at_the_first_tasks_hands_nothing_over(count, pauses, are_here, monkeypatch):
+    """As an import, a compiler or the garbage collector makes one."""
+    models, left = Models(monkeypatch), iter(pauses)
+
+    def model(x):
+        models.take(next(left, 0.0))
+        return np.sum(x**2)
+
+    energy = dg.delayed(model)
+    with dask.config.set({"daskgrad.inline.seconds": 0.02}):
+        gradient = dg.grad(lambda x: dg.sum([energy(x) for _ in range(count)]))(X)
+    assert bool(models.handed_over) is not are_here
+    assert next(left, None) is None
+    assert_allclose(gradient, 2.0 * count * X)
 
 
 def test_no_variable_outlives_its_call(monkeypatch):
@@ -334,24 +368,3 @@ def test_the_bits_do_not_depend_on_how_the_runs_grow(steps, monkeypatch):
 
 def test_runs_grow_as_far_as_time_allows():
     assert [growth(spent, 1.0) for spent in (1e-3, 0.03, 0.04, 0.5, 0.6)] == [8, 8, 2, 2, 1]
-
-
-def test_a_pause_at_the_first_of_many_tasks_hands_nothing_over(monkeypatch):
-    """As an import or the garbage collector makes one; to hand 4,000 nodes over takes seconds."""
-    pauses, slept = [0.05], []
-
-    def clock():  # of this thread, since others may have the processor for longer than that
-        return time.thread_time() + sum(slept)
-
-    def model(x):
-        if pauses:
-            slept.append(pauses.pop())
-        return np.sum(x**2)
-
-    monkeypatch.setattr(inline, "time", types.SimpleNamespace(perf_counter=clock))
-    monkeypatch.setattr(AtOnce, "_hand_over", None)
-    energy = dg.delayed(model)
-    with dask.config.set({"daskgrad.inline.seconds": 0.02}):
-        gradient = dg.grad(lambda x: dg.sum([energy(x) for _ in range(4_000)]))(X)
-    assert slept == [0.05]
-    assert_allclose(gradient, 8_000.0 * X)
