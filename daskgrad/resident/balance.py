@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 UNEVEN = 1.1  # how many times the mean load the largest may be before blocks are moved
+DOUBT = 0.5  # by which it may be more after one measured call, half of that after two ...
 WORTH = 5e-4  # seconds by which a call must become shorter: blocks take some time to move
 TOLERANCE = 0.03  # of a worker's share, by which a cut may miss it to be better aligned
 
@@ -47,16 +48,17 @@ def assign(costs: np.ndarray, workers: dict[str, int]) -> list[str]:
 
 
 def rebalancing(
-    costs: np.ndarray, holders: Sequence[str], workers: dict[str, int]
+    costs: np.ndarray, holders: Sequence[str], workers: dict[str, int], measured: int
 ) -> list[str] | None:
     """The new holder of each block if the loads are too uneven; None if no block should move.
 
-    No block moves unless that reduces the largest load: with a block or two on each worker no cut
-    is fine enough, and one slow call would put two blocks where there was one.
+    ``measured`` calls told the costs: in few of them a worker may have been slow by chance. No
+    block moves unless that reduces the largest load: with a block or two on each worker no cut is
+    fine enough, and one slow call would put two blocks where there was one.
     """
     now = loads(costs, holders, workers)
     mean = float(np.mean(now))
-    if max(now) <= max(UNEVEN * mean, mean + WORTH):
+    if max(now) <= max((UNEVEN + DOUBT / measured) * mean, mean + WORTH):
         return None
     wanted = assign(costs, workers)
     return wanted if max(loads(costs, wanted, workers)) < max(now) else None

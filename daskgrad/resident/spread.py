@@ -51,6 +51,7 @@ class Spread:
         self.seconds = np.full(self.count, np.nan)  # of each, as far as they are known
         self._costs = self.seconds.copy()  # the same, without each worker's first call
         self._least = self.seconds.copy()  # of the calls since blocks were last to be moved
+        self._measured = 0  # so many calls
         self._warm: set[str] = set()
         self._moves = [0] * self.count  # by which each block came to its worker
         self._asked: dict[str, Asked] | None = None
@@ -107,7 +108,7 @@ class Spread:
         with self._lock:
             if np.any(np.isnan(self._costs)):
                 return
-            wanted = balance.rebalancing(self.costs(), self.holders, self.workers)
+            wanted = balance.rebalancing(self.costs(), self.holders, self.workers, self._measured)
             if wanted is not None:
                 self._move(wanted)
 
@@ -148,10 +149,11 @@ class Spread:
             for address, (numbers, seconds) in times.items():
                 if len(numbers):
                     self._measure(address, np.asarray(numbers), np.maximum(seconds, 1e-9))
+            self._measured += 1
             if self._calls & (self._calls - 1) == 0:
                 self._forget()
                 self.rebalance()
-                self._least[:] = np.nan
+                self._least[:], self._measured = np.nan, 0
 
     def _measure(self, address: str, numbers: np.ndarray, seconds: np.ndarray) -> None:
         if address in self._warm:

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from daskgrad.resident.balance import assign, loads, rebalancing, run_stops, unit_blocks
 
+MANY = 64  # measured calls
+
 
 @pytest.mark.parametrize(
     ("blocks", "workers", "stops"),
@@ -59,23 +61,31 @@ def test_nothing_is_moved_where_the_largest_load_would_not_be_less():
     costs = np.full(16, 0.1)
     costs[[2, 3, 12]] = 0.16, 0.16, 0.2  # slow once, by chance
     assert len(set(assign(costs, workers))) < 16, "two blocks on one worker"
-    assert rebalancing(costs, holders, workers) is None
+    assert rebalancing(costs, holders, workers, MANY) is None
 
 
 def test_uneven_loads_are_evened_out_and_small_ones_are_left():
     workers = {"a": 1, "b": 1}
     costs, holders = np.full(64, 0.01), ["a"] * 48 + ["b"] * 16
-    assert rebalancing(costs, holders, workers) == ["a"] * 32 + ["b"] * 32
-    assert rebalancing(costs, ["a"] * 33 + ["b"] * 31, workers) is None, "even enough"
-    assert rebalancing(1e-3 * costs, holders, workers) is None, "a fifth of a millisecond to gain"
-    assert rebalancing(1e-2 * costs, holders, workers) is not None, "1.6 of 4.8"
+    assert rebalancing(costs, holders, workers, MANY) == ["a"] * 32 + ["b"] * 32
+    assert rebalancing(costs, ["a"] * 33 + ["b"] * 31, workers, MANY) is None, "even enough"
+    assert rebalancing(1e-3 * costs, holders, workers, MANY) is None, "0.2 ms to gain"
+    assert rebalancing(1e-2 * costs, holders, workers, MANY) is not None, "1.6 of 4.8"
+
+
+@pytest.mark.parametrize(("most", "enough"), [(36, MANY), (40, 4), (44, 2), (52, 1)])
+def test_the_fewer_calls_were_measured_the_more_uneven_they_must_be(most, enough):
+    costs, holders = np.full(64, 0.01), ["a"] * most + ["b"] * (64 - most)
+    for measured in (1, 2, 4, MANY):
+        moves = rebalancing(costs, holders, {"a": 1, "b": 1}, measured) is not None
+        assert moves == (measured >= enough)
 
 
 @given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60), st.integers(1, 9), st.randoms())
 def test_a_move_lessens_the_largest_load(costs, count, random):
     workers = {f"w{number}": 1 for number in range(count)}
     holders = [random.choice(list(workers)) for _ in costs]
-    wanted = rebalancing(np.array(costs), holders, workers)
+    wanted = rebalancing(np.array(costs), holders, workers, MANY)
     if wanted is not None:
         now, then = [loads(np.array(costs), h, workers) for h in (holders, wanted)]
         assert max(then) < max(now)

@@ -590,7 +590,7 @@ def test_a_worker_that_has_gone_when_blocks_are_to_be_moved_to_it(client, monkey
     expected = gradient(X)
     asked = []
 
-    def rebalancing(costs, holders, workers):
+    def rebalancing(costs, holders, workers, measured):
         asked.append(workers)
         return ["tcp://127.0.0.1:1"] * len(holders)
 

@@ -278,7 +278,7 @@ def test_blocks_that_move_take_their_rows_along(client, monkeypatch):
     first, second = sorted(client.ncores())
     wanted = iter([[second, first], [first, first, second], [second], [first, second, second]])
 
-    def rebalancing(costs, holders, workers):
+    def rebalancing(costs, holders, workers, measured):
         pattern = next(wanted, [first])
         return [pattern[number % len(pattern)] for number in range(len(holders))]
 
