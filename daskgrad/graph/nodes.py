@@ -11,7 +11,7 @@ import dask
 import numpy as np
 from dask.typing import Key
 
-from daskgrad.graph.hidden_nodes import NESTED, containers_in, find_hidden
+from daskgrad.graph.hidden_nodes import NESTED, PLAIN, containers_in, find_hidden
 from daskgrad.graph.notebooks import BACKENDS, leaves_table, node_table
 from daskgrad.graph.operators import GETITEM, ArrayOperators
 from daskgrad.models.model import Call, Model
@@ -168,6 +168,8 @@ def make_call(model: Model, args: tuple, kwargs: dict) -> tuple[Call, list[Node]
     inputs: dict[int, tuple[int, Node]] = {}
     holes = []
     for position, leaf in enumerate(leaves):
+        if isinstance(leaf, PLAIN):  # there may be thousands
+            continue
         node = as_node(leaf)
         if node is None:
             what = f"an argument of model {model.name!r}"
