@@ -45,7 +45,7 @@ from daskgrad.values.memory import canonical
 
 CLUSTER_SECONDS = 0.1  # before the rest is sent to the cluster, where a graph takes as long
 TASK_SECONDS = 5e-4  # that Dask takes for a task on threads: quicker ones need not be handed over
-TASKS = 4  # of a node: its value, its pullback, the call of that, a sum of cotangents
+NODE_TASKS = 4  # of a node: its value, its pullback, the call of that, a sum of cotangents
 
 LOCAL = (dask.threaded.get, dask.local.get_sync, dask.multiprocessing.get)
 
@@ -104,7 +104,7 @@ class Clock:
 
     def __init__(self, seconds: float, nodes: int = 0):
         self.seconds = seconds
-        self._pause = nodes * TASKS * TASK_SECONDS
+        self._pause = nodes * NODE_TASKS * TASK_SECONDS
         self._seen = time.perf_counter()
         self.deadline = self._seen + seconds + self._pause / 40
 
