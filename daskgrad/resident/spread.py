@@ -51,7 +51,7 @@ class Spread:
         self.seconds = np.full(self.count, np.nan)  # of each, as far as they are known
         self._costs = self.seconds.copy()  # the same, without each worker's first call
         self._least = self.seconds.copy()  # of the calls since blocks were last to be moved
-        self._measured = 0  # so many calls
+        self._measured = 0  # the number of these calls
         self._warm: set[str] = set()
         self._moves = [0] * self.count  # by which each block came to its worker
         self._asked: dict[str, Asked] | None = None
