@@ -7,10 +7,13 @@ for Dask, with the results so far as data.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import dask.local
+
 from daskgrad.derivatives.in_line import Clock, capture_here
+from daskgrad.derivatives.threads import Comparison
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.forward import DirectSums
 from daskgrad.tasks import observers
@@ -44,6 +47,7 @@ class AtOnce(TaskGraph):
         self._graph = graph
         self._direct = direct
         self._clock = Clock(seconds, len(graph.order))
+        self._comparison = Comparison(graph)
         self._is_late = False
         graph.is_watched = False
 
@@ -57,8 +61,9 @@ class AtOnce(TaskGraph):
             kind = type(arg)
             given.append(arg.value if kind is Known else _known(arg) if kind is list else arg)
         if key in self._direct:
-            args = (self._direct[key], self._graph, *given, self._clock)
-            return Known(key, self._clock.beside(capture_here, *args))
+            args = (self._direct[key], self._graph, *given)
+            how = (self._clock, self._comparison)
+            return Known(key, self._clock.beside(capture_here, *args, *how))
         value = fun(*given) if self._policy is None else self.function(key, fun).run(tuple(given))
         if self._clock.put_off():
             self._hand_over()
@@ -74,11 +79,18 @@ class AtOnce(TaskGraph):
     def data(self, key: Any, value: Any) -> Any:
         return super().data(key, value) if self._is_late else Known(key, value)
 
+    def compute(self, keys: Iterable[Any]) -> Sequence[Any]:
+        return self._comparison.hand_over(super().compute, keys)
+
+    def _scheduler(self) -> Callable:
+        return dask.local.get_sync if self._comparison.stays() else super()._scheduler()
+
     def _hand_over(self) -> None:
         """From here on tasks may run again, where something is lost or moved."""
         self._is_late = self._graph.is_watched = True
         self._where = where()
         self._direct.is_open = False
+        self._comparison.stays()  # asked now, it measures what ran here
 
     def _refer(self, arg: Any) -> Any:
         """An argument with references in the places of results."""

@@ -9,6 +9,7 @@ the same blocks, added in the same order.
 """
 
 import functools
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ import dask.threaded
 from dask.callbacks import Callback
 from distributed import Client
 
+from daskgrad.derivatives.threads import Comparison
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.forward import DirectSums
 from daskgrad.graph.nodes import Constant, Node
@@ -45,6 +47,7 @@ from daskgrad.values.memory import canonical
 
 CLUSTER_SECONDS = 0.1  # before the rest is sent to the cluster, where a graph takes as long
 TASK_SECONDS = 5e-4  # that Dask takes for a task on threads: quicker ones need not be handed over
+MOST_TIMES = 8  # as many blocks of a sum in the next step
 NODE_TASKS = 4  # of a node: its value, its pullback, the call of that, a sum of cotangents
 
 LOCAL = (dask.threaded.get, dask.local.get_sync, dask.multiprocessing.get)
@@ -139,6 +142,7 @@ class InLine:
         self._direct = direct
         self._values: dict[Any, Any] = {}
         self._seconds = seconds
+        self._comparison = Comparison(graph)
 
     def compute(self, keys: Sequence[Any]) -> list[Any]:
         """The results of tasks. They need all sums, since the value of every node is wanted."""
@@ -170,8 +174,9 @@ class InLine:
             if call is not None and here:
                 call.flush()
             for key in here:
-                args = (self._direct[key], self._graph, self._inputs(key), self._clock)
-                self._values[key] = self._clock.beside(capture_here, *args)
+                args = (self._direct[key], self._graph, self._inputs(key))
+                how = (self._clock, self._comparison)
+                self._values[key] = self._clock.beside(capture_here, *args, *how)
             if call is not None:
                 beside = self._independent_of_sums(keys)
                 if beside and not here:
@@ -260,11 +265,15 @@ def spread_of(node: ReductionNode, client: Client) -> Spread:
 
 
 def capture_here(
-    node: ReductionNode, graph: Graph, inputs: Sequence[Any], clock: Clock
+    node: ReductionNode,
+    graph: Graph,
+    inputs: Sequence[Any],
+    clock: Clock,
+    comparison: Comparison,
 ) -> Captured:
     """A sum over items that are here, as far as there is time.
 
-    The blocks that are left then are tasks.
+    The blocks that are left then are tasks, unless Dask's threads would get no more done.
     """
     summand = node.summand(graph)
     traced = TracedSum(node.model, summand, inputs)
@@ -275,26 +284,29 @@ def capture_here(
     while done < stop and terms.are_scalars:
         traced.add(terms, firsts[done], node.items.here(done, stop))
         done = stop
-        stop = min(done * growth(time.perf_counter() - begin, limit), len(firsts))
+        times = growth(time.perf_counter() - begin, limit)
+        if times == 1 and done < len(firsts) and comparison.stays():
+            times, limit = MOST_TIMES, math.inf
+        stop = min(done * times, len(firsts))
     captured = traced.total(terms, f"blocks 0 to {done - 1}")
     require_gradient(captured, node.name)
     if done == len(firsts):
         return round_sum(captured)
     subtrees = CapturedSubtrees(len(firsts), node.summation)
     subtrees.put((done.bit_length() - 1, 0), captured)
-    for place, captured in capture_with_dask(node, summand, inputs, done):
+    for place, captured in comparison.hand_over(capture_with_dask, node, summand, inputs, done):
         subtrees.put(place, captured)
     return subtrees.rounded()
 
 
 def growth(spent: float, limit: float) -> int:
     """How many times as many blocks may be done before the limit as were done in the time spent;
-    at the most eight times, and far from the limit, since later ones may take longer.
+    ``MOST_TIMES`` only far from the limit, since later ones may take longer.
 
     A power of two, so that they are a subtree.
     """
     if spent * 32 < limit:
-        return 8
+        return MOST_TIMES
     return 2 if spent * 2 <= limit else 1
 
 

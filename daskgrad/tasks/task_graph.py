@@ -215,10 +215,12 @@ class TaskGraph:
             return Results(keys, built).compute_by(Supervised(client))
 
     def _compute_here(self, keys: list[Key], built: HighLevelGraph) -> Sequence[Any]:
-        """The results of the keys, by the scheduler that Dask would use without a cluster."""
-        scheduler = dask.base.get_scheduler() or dask.threaded.get
         with self._observed() as how:
-            return Results(keys, built).compute_by(scheduler, **how)
+            return Results(keys, built).compute_by(self._scheduler(), **how)
+
+    def _scheduler(self) -> Callable:
+        """The scheduler that Dask would use without a cluster."""
+        return dask.base.get_scheduler() or dask.threaded.get
 
     def persist(self) -> "TaskGraph":
         """Runs all tasks where Dask would; returns a graph that holds the results.

@@ -1,0 +1,129 @@
+"""Whether Dask's threads are used where they end sooner, without a cluster and without a setting.
+
+    python benchmarks/threads.py [--quick] [--rounds N] [--results DIR]
+
+What is measured: value and gradient of sums of embedded atoms (``models.embedded_atom``) over items
+of 100 to 10^6 numbers, 3 x 10^7 numbers in all, in one process. Small arrays hold Python's lock
+nearly all the time, so that threads take turns; large ones release it. Three ways:
+
+- in line: the calling thread alone (``scheduler="sync"``).
+- threads: all blocks are tasks on Dask's threads (``daskgrad.inline.seconds`` 0).
+- default: 20 ms in line, and then what the measurements of earlier calls say.
+
+A time is that of a call by the clock; all ways run in every round, in random order. The first calls
+of each, of which the default's are on threads, are not counted. In the rounds after them the
+default tries threads again, ever less often; such calls count as all others.
+
+Claims: the median of the default's calls takes at most 1.1 times that of the quicker way, for each
+size. How large an array must be for threads depends on the machine and on what else runs there; the
+table tells.
+"""
+
+import contextlib
+import functools
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import autograd.numpy as np
+import dask
+import numpy
+
+import daskgrad as dg
+from hosts import Program, hosted, in_rounds
+from models import embedded_atom
+from report import Claim, at_most, finish, options, table
+
+SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)  # numbers of an item
+NUMBERS = 30_000_000
+MOST_ITEMS = 5_000
+WARM = 6  # calls
+LINE, THREADS, DEFAULT = "in line", "threads", "default"
+WAYS: Mapping[str, dict[str, Any]] = {
+    LINE: {"scheduler": "sync"},
+    THREADS: {"daskgrad.inline.seconds": 0},
+    DEFAULT: {},
+}
+
+
+def term(item: Any, x: Any) -> Any:
+    return embedded_atom(np, item * x)
+
+
+@contextlib.contextmanager
+def sums(size: int, count: int) -> Iterator[dict[str, Program]]:
+    random = numpy.random.default_rng(size)
+    items = [1.0 + 0.2 * random.random(size) for _ in range(count)]
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(term, items, x))
+
+    def run(way: str, number: int) -> Any:
+        with dask.config.set(WAYS[way]):
+            value, slope = gradient(numpy.full(size, 1.0 + 1e-3 * number))
+        return value, slope.tobytes()
+
+    for way in WAYS:
+        for number in range(WARM):
+            run(way, number)
+    yield {cell(size, way): functools.partial(run, way) for way in WAYS}
+
+
+def cell(size: int, way: str) -> str:
+    return f"{size} numbers, {way}"
+
+
+def require_same_bits(results: Sequence[Sequence[Any]]) -> None:
+    for found in zip(*results, strict=True):
+        if len({each.result for each in found}) > 1:
+            raise SystemExit("the ways have other bits")
+
+
+def summary(seconds: Mapping[str, list[float]], sizes: Sequence[int]) -> list[dict[str, Any]]:
+    return [
+        {
+            "numbers": size,
+            **{way: statistics.median(seconds[cell(size, way)]) for way in WAYS},
+            "all seconds": {way: seconds[cell(size, way)] for way in WAYS},
+        }
+        for size in sizes
+    ]
+
+
+def make_claims(rows: Sequence[dict[str, Any]]) -> list[Claim]:
+    claims = []
+    for row in rows:
+        best = min((LINE, THREADS), key=row.__getitem__)
+        text = f"items of {row['numbers']:,} numbers, the default over the quicker way ({best})"
+        claims.append(at_most(text, row[DEFAULT] / row[best], 1.1))
+    return claims
+
+
+def draw(rows: Sequence[dict[str, Any]], stated: str) -> Any:
+    from plots import lines, page  # here: processes that a benchmark starts do not need Bokeh
+
+    sizes = [row["numbers"] for row in rows]
+    curves = {way: [row[way] / row[LINE] for row in rows] for way in WAYS}
+    plot = lines("one process", sizes, curves, ("numbers of an item", "time over that in line"))
+    return page("Sums on threads, by the size of their arrays", stated, plot)
+
+
+def main() -> int:
+    arguments = options(__doc__).parse_args()
+    arguments.rounds = arguments.rounds or (2 if arguments.quick else 20)
+    sizes = SIZES[:2] if arguments.quick else SIZES
+    numbers = NUMBERS // 100 if arguments.quick else NUMBERS
+    setups = [functools.partial(sums, n, min(MOST_ITEMS, max(2, numbers // n))) for n in sizes]
+    with hosted(*setups) as programs:
+        found = in_rounds(programs, arguments.rounds, lambda number: number)
+    for size in sizes:
+        require_same_bits([found[cell(size, way)] for way in WAYS])
+    seconds = {name: [each.seconds for each in times] for name, times in found.items()}
+    rows = summary(seconds, sizes)
+    cells = [(f"{row['numbers']:,}", *[f"{row[way] * 1e3:.1f}" for way in WAYS]) for row in rows]
+    print(table(("numbers of an item", *[f"{way}, ms" for way in WAYS]), cells))
+    drawing = functools.partial(draw, rows)
+    return finish("threads", arguments, {"sums": rows}, make_claims(rows), drawing)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
