@@ -37,7 +37,7 @@ import daskgrad as dg
 from hosts import cluster
 from report import at_most, finish, options, ratio, table
 
-IN_LINE = {"scheduler": "sync", "daskgrad.inline.seconds": 60}
+IN_LINE = {"scheduler": "sync"}
 
 
 class Peers(NamedTuple):

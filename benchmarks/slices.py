@@ -4,11 +4,11 @@
 
 What is measured: value and gradient of a Poisson regression with random intercepts, a model that is
 NumPy on whole columns (counts, four regressors, the group of each row; 1,000 groups), of 10^4, 10^5
-and 10^6 rows in 1, 2, 4 ... 64 slices and as ``grainsize="auto"`` cuts them: in line, without a
-cluster, and placed on two workers of a thread each (``dg.place(dg.zip(...))``; slices that somebody
-asks for are a power of two of rows there). Further 2 x 10^5 rows in 1 and 16 slices, in line and on
-one worker; and 50 leapfrog steps of a sampler over 2 x 10^5 and 10^6 rows, with a prior beside the
-sum, placed on the two workers, and in line.
+and 10^6 rows in 1, 2, 4 ... 64 slices and as ``grainsize="auto"`` cuts them: in line, in one thread
+without a cluster, and placed on two workers of a thread each (``dg.place(dg.zip(...))``; slices
+that somebody asks for are a power of two of rows there). Further 2 x 10^5 rows in 1 and 16 slices,
+in line and on one worker; and 50 leapfrog steps of a sampler over 2 x 10^5 and 10^6 rows, with a
+prior beside the sum, placed on the two workers, and in line.
 
 The peers are plain autograd, the same model of all rows in one process; for 16 slices autograd,
 slice by slice, whose gradients are added up by hand; and for the steps what no program on two
@@ -45,6 +45,7 @@ from typing import Any, NamedTuple
 
 import autograd
 import autograd.numpy as np
+import dask
 import numpy
 from distributed import Client
 
@@ -63,6 +64,7 @@ STEPS = 50
 PLAIN, LINE, PLACED, ALONE = "autograd", "in line", "placed", "on one worker"
 KEPT = "autograd, memory kept"
 BY_HAND = "autograd, slice by slice"
+IN_LINE = {"scheduler": "sync"}
 LEAST = "half of autograd and an empty call"
 
 Point = tuple[numpy.ndarray, numpy.ndarray]
@@ -192,14 +194,18 @@ def to_run(mode: str, count: int, cuts: tuple) -> list:
 @contextlib.contextmanager
 def in_one_process(count: int, cuts: tuple) -> Iterator[dict[str, Program]]:
     numpy.ones(LARGE)
-    programs = {cell(LINE, count, cut): in_line(count, cut) for cut in to_run(LINE, count, cuts)}
-    yield {cell(PLAIN, count): repeated(by_autograd(count), calls_of(count)), **programs}
+    cuts = to_run(LINE, count, cuts)
+    with dask.config.set(IN_LINE):
+        programs = {cell(LINE, count, cut): in_line(count, cut) for cut in cuts}
+        yield {cell(PLAIN, count): repeated(by_autograd(count), calls_of(count)), **programs}
 
 
 @contextlib.contextmanager
 def slice_by_slice(count: int) -> Iterator[dict[str, Program]]:
     ways = {LINE: in_line, BY_HAND: by_hand}
-    yield {cell(way, count, cut): run(count, cut) for cut in (1, 16) for way, run in ways.items()}
+    cells = [(way, cut) for cut in (1, 16) for way in ways]
+    with dask.config.set(IN_LINE):
+        yield {cell(way, count, cut): ways[way](count, cut) for way, cut in cells}
 
 
 @contextlib.contextmanager
@@ -208,7 +214,8 @@ def steps_in_one_process(peer: str, count: int, steps: int) -> Iterator[dict[str
         numpy.ones(LARGE)
     columns = dg.zip(*make_columns(count))
     gradient = of_sum(columns) if peer == LINE else posterior(count)
-    yield {leapfrog(count, peer): trajectory(gradient, steps)}
+    with dask.config.set(IN_LINE):
+        yield {leapfrog(count, peer): trajectory(gradient, steps)}
 
 
 def leapfrog(count: int, peer: str) -> str:

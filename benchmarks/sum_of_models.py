@@ -191,7 +191,7 @@ def small_serial(count: int) -> Iterator[dict[str, Program]]:
 
 @contextlib.contextmanager
 def small_compiled(count: int) -> Iterator[dict[str, Program]]:
-    with dask.config.set({"scheduler": "sync", "daskgrad.inline.seconds": 60}):
+    with dask.config.set(scheduler="sync"):
         yield {COMPILED: small_sum(make_groups(count))}
 
 

@@ -198,6 +198,14 @@ def test_gathers_measures_time_and_memory_of_all_programs(tmp_path):
         assert each["arrays"] >= 1.0 or not is_array, "a gradient is an array"
 
 
+def test_threads_compares_the_default_with_both_ways(tmp_path):
+    """It fails where the bits differ."""
+    _, content = run("threads", tmp_path)
+    for row in content["sums"]:
+        assert min(row[way] for way in ("in line", "threads", "default")) > 0.0
+    assert len(content["claims"]) == len(content["sums"]) == 2
+
+
 def test_steps_with_rows_have_their_peers(tmp_path):
     _, content = run("rows", tmp_path)
     programs = {(each["program"], each["n"]) for each in content["steps"]}

@@ -85,6 +85,10 @@ class AtOnce(TaskGraph):
     def _scheduler(self) -> Callable:
         return dask.local.get_sync if self._comparison.stays() else super()._scheduler()
 
+    def end(self) -> None:
+        """Takes in how long the evaluation took, of which there are all results."""
+        self._comparison.end()
+
     def _hand_over(self) -> None:
         """From here on tasks may run again, where something is lost or moved."""
         self._is_late = self._graph.is_watched = True

@@ -54,8 +54,11 @@ def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     direct = DirectSums(client)
     if client is None:
         kind = ObservedAtOnce if observers.of_tasks else AtOnce
+        at_once = kind(graph, direct, seconds)
         with reading(graph):
-            return both_passes(graph, kind(graph, direct, seconds), direct)
+            found = both_passes(graph, at_once, direct)
+        at_once.end()
+        return found
     tasks = TaskGraph(Where.HERE)
     return both_passes(graph, tasks, direct, InLine(graph, tasks, direct, seconds).compute)
 

@@ -12,19 +12,20 @@ from numpy.testing import assert_allclose
 
 import daskgrad as dg
 from daskgrad.derivatives import in_line, threads
-from daskgrad.derivatives.threads import GAIN, PAUSE, SAMPLE, Kind
+from daskgrad.derivatives.threads import GAIN, SAMPLE, Kind
 
 N = 64
 X = numpy.linspace(0.2, 1.3, 4)
 STEP = 5e-3  # seconds of a model
-LOCKED, FREE, WAITING = "holds the lock", "releases the lock", "waits for others"
+# seconds of the clock and of the processors that a model takes on threads, over STEP
+LOCKED, SOMEWHAT_FREE, FREE, WAITING = (1.5, 1.6), (0.625, 1.0), (0.5, 1.0), (0.5, 0.1)
 
 
 class Models:
     """Clocks that models alone move on, and the threads in which they ran.
 
     In the calling thread a second of the clock is one of the processors, or a tenth where a model
-    waits. On Dask's threads models that are FREE or WAITING run two at a time.
+    waits for something else.
     """
 
     def __init__(self, kind, monkeypatch):
@@ -38,11 +39,12 @@ class Models:
 
     def run(self):
         here = threading.get_ident()
+        alone = (1.0, 0.1 if self.kind is WAITING else 1.0)
+        clock, processor = alone if here == threading.main_thread().ident else self.kind
         with self._lock:
             self._threads.append(here)
-            is_alone = here == threading.main_thread().ident or self.kind == LOCKED
-            self.clock += STEP if is_alone else STEP / 2
-            self.processor += STEP / 10 if self.kind == WAITING else STEP
+            self.clock += clock * STEP
+            self.processor += processor * STEP
 
     def are_all_here(self):
         """Whether all that ran since the last question ran in this thread."""
@@ -72,27 +74,38 @@ def gradients(models):
     }
 
 
+def ways(gradient, models, count):
+    """For so many evaluations: "h", if all of it ran here, or "t" for Dask's threads."""
+    found = ""
+    for _ in range(count):
+        assert_allclose(gradient(X), N * (N - 1) * X)
+        found += "h" if models.are_all_here() else "t"
+    return found
+
+
 @pytest.mark.parametrize("scheduler", [None, "threads"])
 @pytest.mark.parametrize("of", ["a sum", "a graph"])
 def test_models_that_hold_the_lock_stay_in_the_calling_thread(of, scheduler, monkeypatch):
+    """Threads are tried first, and then after 4, 8 ... evaluations."""
     models = Models(LOCKED, monkeypatch)
-    gradient = gradients(models)[of]
-    found = []
     with dask.config.set(scheduler=scheduler):
-        for _ in range(3 + PAUSE):
-            assert_allclose(gradient(X), N * (N - 1) * X)
-            found.append(models.are_all_here())
-    assert found == [False, *[True] * PAUSE, False, True], "tried again after a while"
+        found = ways(gradients(models)[of], models, 15)
+    assert found == "t" + "hhhh" + "t" + "hhhhhhh" + "t" + "h"
 
 
-@pytest.mark.parametrize("kind", [FREE, WAITING])
 @pytest.mark.parametrize("of", ["a sum", "a graph"])
-def test_models_that_threads_run_side_by_side_are_handed_over(of, kind, monkeypatch):
+def test_models_that_threads_run_sooner_are_handed_over(of, monkeypatch):
+    """The calling thread is tried second, and then after 4, 8 ... evaluations."""
+    models = Models(SOMEWHAT_FREE, monkeypatch)
+    found = ways(gradients(models)[of], models, 15)
+    assert found == "t" + "h" + "ttt" + "h" + "ttttttt" + "h" + "t"
+
+
+@pytest.mark.parametrize("kind", [FREE, WAITING], ids=["computing", "waiting"])
+@pytest.mark.parametrize("of", ["a sum", "a graph"])
+def test_threads_that_are_busy_side_by_side_are_not_doubted(of, kind, monkeypatch):
     models = Models(kind, monkeypatch)
-    gradient = gradients(models)[of]
-    for _ in range(3):
-        gradient(X)
-        assert not models.are_all_here()
+    assert ways(gradients(models)[of], models, 15) == "t" * 15
 
 
 def test_what_is_known_is_of_the_same_models_and_about_as_many(monkeypatch):
@@ -111,6 +124,22 @@ def test_what_is_known_is_of_the_same_models_and_about_as_many(monkeypatch):
     assert gradient(N + 1, "one")
     assert not gradient(4 * N, "one")
     assert not gradient(N, "other")
+
+
+def test_times_are_of_an_item(monkeypatch):
+    """Here more items took longer than fewer on threads."""
+    models = Models(LOCKED, monkeypatch)
+
+    def term(item, x):
+        models.run()
+        return item * np.sum(x)
+
+    node, found = dg.delayed(term, compile=False), []
+    for count in (64, 120, 64):
+        items = list(range(count))
+        dg.grad(lambda x, items=items: dg.map_sum(node, items, x, grainsize=1))(X)
+        found.append(models.are_all_here())
+    assert found == [False, True, True]
 
 
 def test_what_is_known_of_threads_is_not_of_processes(monkeypatch, pool):
@@ -154,16 +183,29 @@ def test_a_graph_that_stays_holds_no_more_results_than_one_on_threads(monkeypatc
     assert peaks[1] < N, "each node makes four arrays"
 
 
-def test_the_pauses_between_trials_grow_until_threads_gain():
-    kind, pauses = Kind(), []
-    for _ in range(3):
-        kind.learn(GAIN - 0.01)
-        pauses.append(next(n for n in range(1000) if not kind.stays()))
-    assert pauses == [PAUSE, 2 * PAUSE, 4 * PAUSE]
-    kind.learn(GAIN)
+def test_the_other_way_is_tried_again_soon_after_a_change():
+    kind = Kind()
+    kind.learn_gain(1.0)
+    kind.learn_time(stayed=False, seconds=2.0)
+    kind.learn_time(stayed=True, seconds=1.0)
+    assert [kind.stays() for _ in range(12)].count(False) == 2
+    kind.learn_time(stayed=False, seconds=0.5)
+    assert [kind.stays() for _ in range(12)].count(True) == 2
+
+
+def test_one_slow_evaluation_changes_nothing_and_several_do():
+    kind = Kind()
+    kind.learn_gain(GAIN - 0.1)
+    kind.learn_time(stayed=False, seconds=1.4)
+    kind.learn_time(stayed=True, seconds=1.0)
+    kind.learn_time(stayed=True, seconds=2.0)
+    assert kind.stays()
+    kind.learn_time(stayed=True, seconds=2.0)
+    kind.learn_time(stayed=True, seconds=2.0)
     assert not kind.stays()
-    kind.learn(1.0)
-    assert sum([kind.stays() for _ in range(100)]) == PAUSE
+    kind.learn_time(stayed=False, seconds=3.0)
+    kind.learn_time(stayed=True, seconds=1.0)
+    assert kind.stays(), "a quick one counts at once"
 
 
 def test_too_little_is_no_measurement(monkeypatch):
