@@ -2,9 +2,9 @@
 
 Models of small arrays hold Python's lock nearly all the time. Threads then take turns, and on two
 cores take up to 2.5 times as long as one alone. Nobody can see that in a model, so both ways are
-timed: the first evaluation that is long enough is handed over, and the second one stays, unless
-threads used so much more of the processors than the calling thread that there is no doubt. (On two
-cores, for sums of small to large arrays, threads took the time of the calling thread where they
+timed: the first evaluation that is long enough is handed over, and the second one stays. There is
+no doubt where threads used hardly more of the processors than the calling thread, or much more. (On
+two cores, for sums of small to large arrays, threads took the time of the calling thread where they
 used 1.5 times as much, 2.5 times that time at 1.25, and 0.64 at 1.9.)
 """
 
@@ -21,9 +21,10 @@ from daskgrad.graph.activity import Graph
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.values.caches import kept_or_made
 
-GAIN = 1.75  # times the processor time a second, from which on threads are not doubted
+LITTLE, MUCH = 1.33, 1.75  # times the processor time a second; threads end sooner at the latter
 SAMPLE = 5e-3  # seconds; what took less is not measured
 PAUSE = 4  # evaluations before the other way is tried again; each time twice as many
+TRIALS = 2  # in a row
 FADING = 0.25  # the part of a slower evaluation that counts; of a quicker one all does
 KINDS = 256  # that are remembered
 
@@ -39,23 +40,28 @@ class Kind:
     def __init__(self) -> None:
         self._seconds: dict[bool, float] = {}  # of those that stayed, and of the others
         self._gain = math.inf
-        self._is_best_here = False
+        self._stays = False
         self._left = self._pause = PAUSE
 
     def stays(self) -> bool:
         """Whether the next evaluation stays in the calling thread."""
         if len(self._seconds) < 2:
-            return self._gain < GAIN
-        is_best_here = self._seconds[True] < self._seconds[False]
-        if is_best_here is not self._is_best_here:
+            return self._gain < MUCH
+        if self._is_quicker_here() is not self._stays:
+            self._stays = not self._stays
             self._left = self._pause = PAUSE
-        self._is_best_here = is_best_here
         self._left -= 1
-        if self._left > 0:
-            return is_best_here
-        self._pause *= 2
-        self._left = self._pause
-        return not is_best_here
+        if self._left >= 0:
+            return self._stays
+        if self._left == -TRIALS:
+            self._pause *= 2
+            self._left = self._pause
+        return not self._stays
+
+    def _is_quicker_here(self) -> bool:
+        if LITTLE <= self._gain < MUCH:
+            return self._seconds[True] < self._seconds[False]
+        return self._gain < LITTLE
 
     def learn_gain(self, gain: float) -> None:
         """Takes in how much of the processors threads used, over the calling thread alone."""
@@ -108,7 +114,9 @@ class Comparison:
         begin = now()
         result = compute(*args)
         there, here = since(begin), self._here
-        if self._kind and here and min(here.clock, there.clock) > SAMPLE and here.processor > 0:
+        if self._stays or self._kind is None or here is None:
+            return result
+        if min(here.clock, there.clock) > SAMPLE and here.processor > 0:
             self._kind.learn_gain(there.processor / there.clock * here.clock / here.processor)
         return result
 
