@@ -15,6 +15,8 @@ from distributed.utils import get_mp_context
 from hypothesis import settings
 from schedulers import SCHEDULERS, use_scheduler
 
+from daskgrad.derivatives import threads
+
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=25)
 settings.load_profile("ci")
 
@@ -70,6 +72,12 @@ def on_schedulers(request):
     else:
         with dask.config.set({"daskgrad.inline.seconds": 0}):
             yield
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_timed():
+    """Evaluations go where they would in a new process, whatever tests ran before."""
+    threads._kinds.clear()
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import dask.local
+from dask.local import get_sync
 
 from daskgrad.derivatives.in_line import Clock, capture_here
 from daskgrad.derivatives.threads import Comparison
@@ -83,7 +83,7 @@ class AtOnce(TaskGraph):
         return self._comparison.hand_over(super().compute, keys)
 
     def _scheduler(self) -> Callable:
-        return dask.local.get_sync if self._comparison.stays() else super()._scheduler()
+        return get_sync if self._comparison.stays() else super()._scheduler()
 
     def end(self) -> None:
         """Takes in how long the evaluation took, of which there are all results."""
@@ -94,7 +94,7 @@ class AtOnce(TaskGraph):
         self._is_late = self._graph.is_watched = True
         self._where = where()
         self._direct.is_open = False
-        self._comparison.stays()  # asked now, it measures what ran here
+        self._comparison.stays()  # decides, and measures what ran here
 
     def _refer(self, arg: Any) -> Any:
         """An argument with references in the places of results."""

@@ -9,9 +9,8 @@ the same blocks, added in the same order.
 """
 
 import functools
-import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import dask
@@ -47,7 +46,6 @@ from daskgrad.values.memory import canonical
 
 CLUSTER_SECONDS = 0.1  # before the rest is sent to the cluster, where a graph takes as long
 TASK_SECONDS = 5e-4  # that Dask takes for a task on threads: quicker ones need not be handed over
-MOST_TIMES = 8  # as many blocks of a sum in the next step
 NODE_TASKS = 4  # of a node: its value, its pullback, the call of that, a sum of cotangents
 
 LOCAL = (dask.threaded.get, dask.local.get_sync, dask.multiprocessing.get)
@@ -273,21 +271,16 @@ def capture_here(
 ) -> Captured:
     """A sum over items that are here, as far as there is time.
 
-    The blocks that are left then are tasks, unless Dask's threads would get no more done.
+    The blocks that are left then are tasks, unless Dask's threads would not end sooner.
     """
     summand = node.summand(graph)
     traced = TracedSum(node.model, summand, inputs)
     firsts, terms = node.items.firsts, traced.no_terms()
-    begin = time.perf_counter()
-    limit = max(clock.deadline - begin, clock.seconds)  # a short sum is worth no graph
-    done, stop = 0, 1
-    while done < stop and terms.are_scalars:
-        traced.add(terms, firsts[done], node.items.here(done, stop))
-        done = stop
-        times = growth(time.perf_counter() - begin, limit)
-        if times == 1 and done < len(firsts) and comparison.stays():
-            times, limit = MOST_TIMES, math.inf
-        stop = min(done * times, len(firsts))
+    done = 0
+    for start, done in runs_here(len(firsts), clock, comparison):
+        traced.add(terms, firsts[start], node.items.here(start, done))
+        if not terms.are_scalars:
+            break
     captured = traced.total(terms, f"blocks 0 to {done - 1}")
     require_gradient(captured, node.name)
     if done == len(firsts):
@@ -299,14 +292,35 @@ def capture_here(
     return subtrees.rounded()
 
 
+def runs_here(count: int, clock: Clock, comparison: Comparison) -> Iterator[tuple[int, int]]:
+    """The runs of blocks to be evaluated here, (start, stop): longer and longer ones until the time
+    is up, and then, where the evaluation stays, some more of the last length.
+
+    Where it does not stay to the end, they are a subtree together.
+    """
+    begin = time.perf_counter()
+    limit = max(clock.deadline - begin, clock.seconds)  # a short sum is worth no graph
+    done, stop = 0, 1
+    while done < stop:
+        yield done, stop
+        done = stop
+        stop = min(done * growth(time.perf_counter() - begin, limit), count)
+    step = done
+    while done < count and comparison.stays():
+        if done & (done - 1) == 0 and comparison.gives_up():
+            return
+        yield done, min(done + step, count)
+        done += step
+
+
 def growth(spent: float, limit: float) -> int:
     """How many times as many blocks may be done before the limit as were done in the time spent;
-    ``MOST_TIMES`` only far from the limit, since later ones may take longer.
+    at the most eight times, and far from the limit, since later ones may take longer.
 
     A power of two, so that they are a subtree.
     """
     if spent * 32 < limit:
-        return MOST_TIMES
+        return 8
     return 2 if spent * 2 <= limit else 1
 
 

@@ -2,15 +2,17 @@
 
 Models of small arrays hold Python's lock nearly all the time. Threads then take turns, and on two
 cores take up to 2.5 times as long as one alone. Nobody can see that in a model, so both ways are
-timed: the first evaluation that is long enough is handed over, and the second one stays. There is
-no doubt where threads used hardly more of the processors than the calling thread, or much more. (On
-two cores, for sums of small to large arrays, threads took the time of the calling thread where they
-used 1.5 times as much, 2.5 times that time at 1.25, and 0.64 at 1.9.)
+timed: the first evaluation that is long enough goes to threads, and the second one stays. It is not
+tried where the processor time a second shows that threads run side by side. (On two cores, for sums
+of small to large arrays, threads took as long as the calling thread where they used 1.5 times its
+processor time a second, 2.5 times as long at 1.25, and 0.64 times as long at 1.9.)
 """
 
 import math
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
 from typing import Any, NamedTuple, TypeVar
 
 import dask.base
@@ -18,13 +20,25 @@ import dask.threaded
 from dask.local import get_sync
 
 from daskgrad.graph.activity import Graph
+from daskgrad.graph.variables import Variable
+from daskgrad.models.model import identity
 from daskgrad.sums.item_sum import ReductionNode
+from daskgrad.sums.sources import Source
+from daskgrad.tasks import observers
 from daskgrad.values.caches import kept_or_made
+from daskgrad.values.cotangents import nbytes
+from daskgrad.values.trees import flatten
 
-LITTLE, MUCH = 1.33, 1.75  # times the processor time a second; threads end sooner at the latter
-SAMPLE = 5e-3  # seconds; what took less is not measured
-PAUSE = 4  # evaluations before the other way is tried again; each time twice as many
+LITTLE_GAIN = 1.33  # in processor time a second: threads are then taken to be the slower way
+MUCH_GAIN = 1.75  # from which on the calling thread is not tried
+DOUBT = 1.3  # how many times as long staying may take where the gain is little
+SAMPLE = 5e-3  # seconds; the processor time of less is not measured
+PAUSE, MOST_PAUSE = (
+    4,
+    256,
+)  # evaluations before the other way is tried again; twice as many each time
 TRIALS = 2  # in a row
+PATIENCE = 2.0  # times as long as on threads a sum may stay
 FADING = 0.25  # the part of a slower evaluation that counts; of a quicker one all does
 KINDS = 256  # that are remembered
 
@@ -34,42 +48,44 @@ Result = TypeVar("Result")
 class Kind:
     """What is known of evaluations of the same models and about the same size.
 
-    Times are of an item or node.
+    ``here`` and ``threads``: the seconds an item or node that evaluations took that stayed, and the
+    others; None if there were none.
     """
 
     def __init__(self) -> None:
-        self._seconds: dict[bool, float] = {}  # of those that stayed, and of the others
-        self._gain = math.inf
-        self._stays = False
+        self.here: float | None = None
+        self.threads: float | None = None
+        self.gain = math.inf  # the last: processor time a second on threads, over that before
+        self._is_here = False
         self._left = self._pause = PAUSE
 
-    def stays(self) -> bool:
-        """Whether the next evaluation stays in the calling thread."""
-        if len(self._seconds) < 2:
-            return self._gain < MUCH
-        if self._is_quicker_here() is not self._stays:
-            self._stays = not self._stays
+    def choose(self) -> bool:
+        """Whether the next evaluation stays; now and then the other way is tried again."""
+        if self.here is None or self.threads is None:
+            return self.gain < MUCH_GAIN
+        is_quicker_here = self.here < self.threads * (DOUBT if self.gain < LITTLE_GAIN else 1.0)
+        if is_quicker_here is not self._is_here:
+            self._is_here = is_quicker_here
             self._left = self._pause = PAUSE
         self._left -= 1
         if self._left >= 0:
-            return self._stays
-        if self._left == -TRIALS:
-            self._pause *= 2
+            return is_quicker_here
+        if self._left <= -TRIALS:
+            self._pause = min(2 * self._pause, MOST_PAUSE)
             self._left = self._pause
-        return not self._stays
+        return not is_quicker_here
 
-    def _is_quicker_here(self) -> bool:
-        if LITTLE <= self._gain < MUCH:
-            return self._seconds[True] < self._seconds[False]
-        return self._gain < LITTLE
+    def learn(self, stayed: bool, seconds: float) -> None:
+        """Takes in the time of an evaluation that stayed, or did not."""
+        if stayed:
+            self.here = faded(self.here, seconds)
+        else:
+            self.threads = faded(self.threads, seconds)
 
-    def learn_gain(self, gain: float) -> None:
-        """Takes in how much of the processors threads used, over the calling thread alone."""
-        self._gain = gain
 
-    def learn_time(self, stayed: bool, seconds: float) -> None:
-        known = self._seconds.get(stayed, seconds)
-        self._seconds[stayed] = min(seconds, known + FADING * (seconds - known))
+def faded(known: float | None, seconds: float) -> float:
+    """A quicker time at once, and a slower one little by little: it may be chance."""
+    return seconds if known is None else min(seconds, known + FADING * (seconds - known))
 
 
 class Times(NamedTuple):
@@ -90,52 +106,102 @@ def since(begin: Times) -> Times:
 class Comparison:
     """One evaluation, which is timed if it takes longer than it may in the calling thread."""
 
-    __slots__ = ("_begin", "_graph", "_here", "_kind", "_stays")
+    __slots__ = ("_begin", "_graph", "_here", "_is_tried_here", "_kind", "_stays", "_there")
 
     def __init__(self, graph: Graph):
         self._graph = graph
         self._begin = now()
         self._here: Times | None = None  # until the time is up
-        self._kind: Kind | None = None  # of an evaluation on threads
-        self._stays = False
+        self._there = Times(0.0, 0.0)  # where it was handed over
+        self._kind: Kind | None = None  # None unless Dask's threads would run it
+        self._stays = self._is_tried_here = False
 
     def stays(self) -> bool:
-        """Whether the evaluation stays in the calling thread; asked when its time is up."""
+        """Whether the evaluation stays in the calling thread; decided when it is asked first, which
+        is when its time is up. Observers see the tasks of a graph alone, so it does not for them.
+        """
         if self._here is None:
             self._here = since(self._begin)
-            scheduler = dask.base.get_scheduler()
-            if scheduler in (None, dask.threaded.get):
+            if observers.of_tasks:
+                return False
+            if uses_threads():
                 self._kind = kept_or_made(_kinds, kind_of(self._graph), Kind, KINDS)
-            self._stays = scheduler is get_sync if self._kind is None else self._kind.stays()
+                self._stays = self._is_tried_here = self._kind.choose()
+            else:
+                self._stays = dask.base.get_scheduler() is get_sync
         return self._stays
 
+    def gives_up(self) -> bool:
+        """Whether to stay has taken far longer than threads took before; then it stays no more."""
+        known = None if self._kind is None else self._kind.threads
+        if self._stays and known is not None:
+            limit = PATIENCE * known * size_of(self._graph)
+            self._stays = since(self._begin).clock < limit
+        return not self._stays
+
     def hand_over(self, compute: Callable[..., Result], *args: Any) -> Result:
-        """What Dask computes; takes in how much of the processors it used."""
+        """What Dask computes."""
         begin = now()
         result = compute(*args)
-        there, here = since(begin), self._here
-        if self._stays or self._kind is None or here is None:
-            return result
-        if min(here.clock, there.clock) > SAMPLE and here.processor > 0:
-            self._kind.learn_gain(there.processor / there.clock * here.clock / here.processor)
+        there = since(begin)
+        self._there = Times(*[a + b for a, b in zip(self._there, there, strict=True)])
         return result
 
     def end(self) -> None:
-        """Takes in how long the evaluation took."""
-        if self._kind is not None:
-            self._kind.learn_time(self._stays, since(self._begin).clock / size_of(self._graph))
+        """Takes in how long the evaluation took, and how much of the processors threads used."""
+        kind, here, there = self._kind, self._here, self._there
+        if kind is None or here is None:
+            return
+        kind.learn(self._is_tried_here, since(self._begin).clock / size_of(self._graph))
+        is_measured = min(here.clock, there.clock) > SAMPLE and here.processor > 0
+        if is_measured and not self._is_tried_here:
+            kind.gain = there.processor / there.clock * here.clock / here.processor
 
+
+def uses_threads() -> bool:
+    """Whether Dask would run tasks on threads of this process."""
+    pool = dask.config.get("pool", None)
+    is_of_threads = pool is None or isinstance(pool, ThreadPoolExecutor | ThreadPool)
+    return is_of_threads and dask.base.get_scheduler() in (None, dask.threaded.get)
+
+
+# ------------------------------------------------------------------------------------- kinds
 
 _kinds: dict[Any, Kind] = {}
 
 
 def kind_of(graph: Graph) -> Any:
-    """A key of evaluations of the same models, to within a factor of two as many of them."""
-    names = frozenset([node.name for node in graph.order])
-    return names, len(graph.order).bit_length(), size_of(graph).bit_length()
+    """A key of evaluations of the same models on as many threads; to within factors of two as many
+    nodes, items and bytes."""
+    models = frozenset([identity(node.model) for node in graph.order if node.model is not None])
+    sizes = (len(graph.order), size_of(graph), bytes_of(graph))
+    threads = dask.config.get("num_workers", None)
+    return models, threads, *[size.bit_length() for size in sizes]
 
 
 def size_of(graph: Graph) -> int:
     """How many nodes there are, and items."""
+    return len(graph.order) + sum([source.count or 0 for source in sources_of(graph)])
+
+
+def bytes_of(graph: Graph) -> int:
+    """The bytes of what goes into a graph; of items in a list as if all were like the first."""
+    given = [
+        node.leaves if isinstance(node, Variable) else node.call.leaves
+        for node in graph.order
+        if isinstance(node, Variable) or node.call is not None
+    ]
+    return sum(map(nbytes, given)) + sum(map(bytes_of_items, sources_of(graph)))
+
+
+def bytes_of_items(source: Source) -> int:
+    items = getattr(source, "items", ())
+    if isinstance(items, list | tuple) and items:
+        return nbytes(flatten(items[0])[0]) * len(items)
+    return getattr(items, "nbytes", 0)
+
+
+def sources_of(graph: Graph) -> list[Source]:
+    """What the sums of a graph run over."""
     sums = [node for node in graph.order if isinstance(node, ReductionNode)]
-    return len(graph.order) + sum([node.items.sources[0].count or 0 for node in sums])
+    return [source for node in sums for source in node.items.sources]

@@ -128,6 +128,19 @@ def test_the_bits_are_those_of_every_scheduler(name, every_scheduler):
             assert bits(gradient(X)) in expected
 
 
+@in_short("name", PROGRAMS, *SHORT)
+@pytest.mark.parametrize("quick", [1, 2, 3])
+def test_the_bits_are_the_same_where_an_evaluation_stays(name, quick, monkeypatch):
+    """After a few quick steps all that is left runs in the calling thread."""
+    gradient = dg.value_and_grad(PROGRAMS[name])
+    with in_line(0), dask.config.set(scheduler="sync"):
+        expected = bits(gradient(X))
+    steps = iter([2] * quick)
+    monkeypatch.setattr(inline, "growth", lambda spent, limit: next(steps, 1))
+    with dask.config.set(scheduler="sync"):
+        assert bits(gradient(X)) == expected
+
+
 @pytest.mark.parametrize("length", [30, 10_000], ids=["in the task", "a key of its own"])
 def test_models_never_see_constants_askew_in_line(length):
     """NumPy adds such an array up in another order than the array that arrives elsewhere."""
@@ -358,7 +371,7 @@ def test_the_bits_do_not_depend_on_how_the_runs_grow(steps, monkeypatch):
     def gradient(x):
         return dg.value_and_grad(lambda x: dg.map_sum(dot, ROWS, x, grainsize=1))(x)
 
-    with dask.config.set(scheduler="sync"):
+    with dask.config.set(scheduler="threads"):
         expected = gradient(X)
     rest = iter(steps)
     monkeypatch.setattr(inline, "growth", lambda spent, limit: next(rest, 1))

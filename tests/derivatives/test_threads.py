@@ -1,8 +1,10 @@
 """Evaluations on threads: handed over only where Dask's threads get more done than this one."""
 
+import contextlib
 import threading
 import tracemalloc
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import autograd.numpy as np
 import dask
@@ -12,14 +14,15 @@ from numpy.testing import assert_allclose
 
 import daskgrad as dg
 from daskgrad.derivatives import in_line, threads
-from daskgrad.derivatives.threads import LITTLE, MUCH, SAMPLE, Kind
+from daskgrad.derivatives.threads import DOUBT, LITTLE_GAIN, MUCH_GAIN, SAMPLE, Kind
 
 N = 64
 X = numpy.linspace(0.2, 1.3, 4)
 STEP = 5e-3  # seconds of a model
 # seconds of the clock and of the processors that a model takes on threads, over STEP
 LOCKED, SOMEWHAT_LOCKED = (1.5, 1.6), (1.2, 1.8)
-SOMEWHAT_FREE, FREE, WAITING = (0.625, 1.0), (0.5, 1.0), (0.5, 0.1)
+SOMEWHAT_FREE, FREE, WAITING = (0.8, 1.28), (0.5, 1.0), (0.5, 0.1)
+FREE_BUT_UNSEEN = (0.125, 0.15)
 
 
 class Models:
@@ -47,6 +50,13 @@ class Models:
             self.clock += clock * STEP
             self.processor += processor * STEP
 
+    @contextlib.contextmanager
+    def alone(self):
+        """Here nothing runs beside a model, wherever it runs."""
+        kind, self.kind = self.kind, (1.0, 1.0)
+        yield
+        self.kind = kind
+
     def are_all_here(self):
         """Whether all that ran since the last question ran in this thread."""
         found, self._threads = self._threads, []
@@ -55,8 +65,7 @@ class Models:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_known(monkeypatch):
-    monkeypatch.setattr(threads, "_kinds", {})
+def two_threads():
     with dask.config.set({"daskgrad.inline.seconds": 0.02, "num_workers": 2}):
         yield
 
@@ -110,22 +119,113 @@ def test_threads_that_are_busy_side_by_side_are_not_doubted(of, kind, monkeypatc
     assert ways(gradients(models)[of], models, 9) == "t" * 9
 
 
-def test_what_is_known_is_of_the_same_models_and_about_as_many(monkeypatch):
+def test_a_sum_that_takes_far_longer_than_threads_does_not_stay_to_the_end(monkeypatch):
+    models, took = Models(FREE_BUT_UNSEEN, monkeypatch), []
+    gradient = gradients(models)["a sum"]
+    for _ in range(4):
+        begin = models.clock
+        assert ways(gradient, models, 1) == "t"
+        took.append(models.clock - begin)
+    assert took[0] < took[1] < 4 * took[0], "tried; 64 models here would take five times as long"
+    assert took[2:] == pytest.approx(took[:1] * 2)
+
+
+def test_all_that_threads_do_in_an_evaluation_counts(monkeypatch):
+    """Not the last part alone: here a chain, of which threads run one model after the other."""
+    models = Models(FREE, monkeypatch)
+
+    def term(item, x):
+        models.run()
+        return item * np.sum(x**2)
+
+    def link(x):
+        with models.alone():
+            models.run()
+        return 0.5 * x
+
+    items, node = list(range(N)), dg.delayed(link, compile=False)
+
+    def objective(x):
+        total = dg.map_sum(dg.delayed(term, compile=False), items, x, grainsize=1)
+        end = dg.delayed(np.sum)(x)
+        for _ in range(12):
+            end = node(end)
+        return total + end
+
+    took = []
+    for _ in range(4):
+        begin = models.clock
+        dg.grad(objective)(X)
+        took.append(models.clock - begin)
+    assert took == pytest.approx([took[0]] * 4), "it is not tried here"
+
+
+def test_what_is_known_is_of_the_same_models_and_about_as_much(monkeypatch):
     models = Models(LOCKED, monkeypatch)
 
-    def gradient(count, name):
-        def term(item, x):
-            models.run()
-            return item * np.sum(x)
+    def one(item, x):
+        models.run()
+        return item * np.sum(x)
 
-        node = dg.delayed(term, name=name, compile=False)
-        dg.grad(lambda x: dg.map_sum(node, list(range(count)), x, grainsize=1))(X)
+    def other(item, x):
+        models.run()
+        return item * np.sum(x)
+
+    def is_known(model, count=N, x=X):
+        node = dg.delayed(model, name="model", compile=False)
+        dg.grad(lambda x: dg.map_sum(node, list(range(count)), x, grainsize=1))(x)
         return models.are_all_here()
 
-    assert not gradient(N, "one")
-    assert gradient(N + 1, "one")
-    assert not gradient(4 * N, "one")
-    assert not gradient(N, "other")
+    assert not is_known(one)
+    assert is_known(one, count=N + 1)
+    assert not is_known(one, count=4 * N)
+    assert not is_known(one, x=numpy.ones(1000))
+    assert not is_known(other)
+
+
+def test_all_parts_of_a_list_of_parameters_are_alike(monkeypatch):
+    models = Models(LOCKED, monkeypatch)
+
+    def term(item, x):
+        models.run()
+        return item * x**2
+
+    node, parameters = dg.delayed(term, compile=False), [1.0] * 100
+    for start in (0, 10, 20):
+        dg.grad(lambda x, start=start: dg.sum([node(n, x[start + n]) for n in range(32)]))(
+            parameters
+        )
+    assert len(threads._kinds) == 1
+
+
+def test_nothing_is_compared_unless_dask_would_use_threads(pool):
+    assert threads.uses_threads()
+    with ThreadPoolExecutor(2) as executor, dask.config.set(pool=executor):
+        assert threads.uses_threads()
+    for way in ({"pool": pool}, {"scheduler": "processes"}, {"scheduler": "sync"}):
+        with dask.config.set(way):
+            assert not threads.uses_threads()
+
+
+def test_observers_see_the_tasks_of_a_graph(monkeypatch):
+    models = Models(LOCKED, monkeypatch)
+    gradient = gradients(models)["a sum"]
+    assert ways(gradient, models, 2) == "th"
+    with dg.progress():
+        assert ways(gradient, models, 1) == "t"
+
+
+def test_what_stays_runs_in_steps_of_the_time_there_was(monkeypatch):
+    """So it holds no more items at a time, and errors come as early."""
+    models = Models(LOCKED, monkeypatch)
+    comparison = types.SimpleNamespace(stays=lambda: True, gives_up=lambda: False)
+    runs = []
+    for start, stop in in_line.runs_here(1001, in_line.Clock(0.02), comparison):
+        runs.append(stop - start)
+        models.clock += STEP * (stop - start)
+    assert sum(runs) == 1001
+    assert runs[:4] == [1, 1, 2, 4]
+    assert set(runs[3:-1]) == {4}
 
 
 def test_times_are_of_an_item(monkeypatch):
@@ -142,19 +242,6 @@ def test_times_are_of_an_item(monkeypatch):
         dg.grad(lambda x, items=items: dg.map_sum(node, items, x, grainsize=1))(X)
         found.append(models.are_all_here())
     assert found == [False, True, True]
-
-
-def test_what_is_known_of_threads_is_not_of_processes(monkeypatch, pool):
-    models = Models(LOCKED, monkeypatch)
-    gradient = gradients(models)["a sum"]
-    gradient(X)
-
-    def hand_over(*args):
-        raise InterruptedError("handed over")
-
-    monkeypatch.setattr(in_line, "capture_with_dask", hand_over)
-    with dask.config.set(scheduler="processes", pool=pool), pytest.raises(InterruptedError):
-        gradient(X)
 
 
 def test_a_sum_in_one_thread_is_no_graph(monkeypatch):
@@ -188,37 +275,49 @@ def test_a_graph_that_stays_holds_no_more_results_than_one_on_threads(monkeypatc
 def compared(gain=1.5, threads=2.0, here=1.0):
     """What is known of a kind after one evaluation each way."""
     kind = Kind()
-    kind.learn_gain(gain)
-    kind.learn_time(stayed=False, seconds=threads)
-    kind.learn_time(stayed=True, seconds=here)
+    kind.gain = gain
+    kind.learn(stayed=False, seconds=threads)
+    kind.learn(stayed=True, seconds=here)
     return kind
 
 
 def test_the_other_way_is_tried_again_soon_after_a_change():
     kind = compared()
-    assert [kind.stays() for _ in range(16)].count(False) == 4
-    kind.learn_time(stayed=False, seconds=0.5)
-    assert [kind.stays() for _ in range(16)].count(True) == 4
+    assert [kind.choose() for _ in range(16)].count(False) == 4
+    kind.learn(stayed=False, seconds=0.5)
+    assert [kind.choose() for _ in range(16)].count(True) == 4
+
+
+def test_pauses_do_not_grow_for_ever():
+    kind = compared()
+    chosen = [kind.choose() for _ in range(3000)]
+    assert chosen[1000:].count(False) > 10
 
 
 def test_one_slow_evaluation_changes_nothing_and_several_do():
     kind = compared(threads=1.4)
-    kind.learn_time(stayed=True, seconds=2.0)
-    assert kind.stays()
-    kind.learn_time(stayed=True, seconds=2.0)
-    kind.learn_time(stayed=True, seconds=2.0)
-    assert not kind.stays()
-    kind.learn_time(stayed=False, seconds=3.0)
-    kind.learn_time(stayed=True, seconds=1.0)
-    assert kind.stays(), "a quick one counts at once"
+    kind.learn(stayed=True, seconds=2.0)
+    assert kind.choose()
+    kind.learn(stayed=True, seconds=2.0)
+    kind.learn(stayed=True, seconds=2.0)
+    assert not kind.choose()
+    kind.learn(stayed=False, seconds=3.0)
+    kind.learn(stayed=True, seconds=1.0)
+    assert kind.choose(), "a quick one counts at once"
 
 
-@pytest.mark.parametrize(
-    ("gain", "stays"), [(LITTLE - 0.01, True), (LITTLE, False), (MUCH - 0.01, True), (MUCH, False)]
-)
-def test_times_decide_where_there_is_doubt(gain, stays):
-    times = (2.0, 1.0) if LITTLE < gain < MUCH else (1.0, 2.0)
-    assert compared(gain, *(times if gain != MUCH else times[::-1])).stays() is stays
+KNOWN = {  # gain, seconds on threads and here, whether it stays
+    "little gain": (LITTLE_GAIN - 0.01, 1.0, DOUBT - 0.01, True),
+    "little gain, far slower": (LITTLE_GAIN - 0.01, 1.0, DOUBT + 0.01, False),
+    "some gain, quicker": (LITTLE_GAIN, 1.01, 1.0, True),
+    "some gain, slower": (LITTLE_GAIN, 1.0, 1.01, False),
+    "much gain, quicker": (MUCH_GAIN, 1.01, 1.0, True),
+}
+
+
+@pytest.mark.parametrize(("gain", "threads", "here", "stays"), KNOWN.values(), ids=KNOWN)
+def test_times_decide_where_both_are_known(gain, threads, here, stays):
+    assert compared(gain, threads, here).choose() is stays
 
 
 def test_too_little_is_no_measurement(monkeypatch):
