@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.pool import ThreadPool
 from typing import Any, NamedTuple, TypeVar
 
 import dask.base
@@ -161,7 +160,7 @@ class Comparison:
 def uses_threads() -> bool:
     """Whether Dask would run tasks on threads of this process."""
     pool = dask.config.get("pool", None)
-    is_of_threads = pool is None or isinstance(pool, ThreadPoolExecutor | ThreadPool)
+    is_of_threads = pool is None or isinstance(pool, ThreadPoolExecutor)
     return is_of_threads and dask.base.get_scheduler() in (None, dask.threaded.get)
 
 
