@@ -11,8 +11,9 @@ Python's lock nearly all the time, so that threads take turns; large ones releas
 - default: 20 ms in line, and then where earlier calls ended sooner.
 
 A time is that of a call by the clock; all ways run in every round, in random order. The first calls
-of each are not counted: the default's 18 try each way three times or more. Later it tries the slower
-way again, ever less often: such calls are in the mean, which the table has beside the median.
+of each are not counted: the default's 18 try each way three times or more. Later it tries the
+slower way again, ever less often: such calls are in the mean, which the table has beside the
+median.
 
 Claims: the median of the default's calls takes at most 1.1 times that of the quicker way, for each
 size. How large an array must be for threads depends on the machine and on what else runs there; the

@@ -31,6 +31,7 @@ from daskgrad.values.trees import flatten
 LITTLE_GAIN = 1.33  # in processor time a second: threads are then taken to be the slower way
 MUCH_GAIN = 1.75  # from which on the calling thread is not tried
 DOUBT = 1.3  # how many times as long staying may take where the gain is little
+CHANGE = 1.2  # times as long, before a way is left for the other: machines are noisy
 SAMPLE = 5e-3  # seconds; the processor time of less is not measured
 PAUSE, MOST_PAUSE = (
     4,
@@ -62,7 +63,8 @@ class Kind:
         """Whether the next evaluation stays; now and then the other way is tried again."""
         if self.here is None or self.threads is None:
             return self.gain < MUCH_GAIN
-        is_quicker_here = self.here < self.threads * (DOUBT if self.gain < LITTLE_GAIN else 1.0)
+        longer = CHANGE if self._is_here else 1.0 / CHANGE
+        is_quicker_here = self.here < self.threads * (DOUBT if self.gain < LITTLE_GAIN else longer)
         if is_quicker_here is not self._is_here:
             self._is_here = is_quicker_here
             self._left = self._pause = PAUSE

@@ -14,13 +14,13 @@ from numpy.testing import assert_allclose
 
 import daskgrad as dg
 from daskgrad.derivatives import in_line, threads
-from daskgrad.derivatives.threads import DOUBT, LITTLE_GAIN, MUCH_GAIN, SAMPLE, Kind
+from daskgrad.derivatives.threads import CHANGE, DOUBT, LITTLE_GAIN, MUCH_GAIN, SAMPLE, Kind
 
 N = 64
 X = numpy.linspace(0.2, 1.3, 4)
 STEP = 5e-3  # seconds of a model
 # seconds of the clock and of the processors that a model takes on threads, over STEP
-LOCKED, SOMEWHAT_LOCKED = (1.5, 1.6), (1.2, 1.8)
+LOCKED, SOMEWHAT_LOCKED = (1.5, 1.6), (1.3, 1.95)
 SOMEWHAT_FREE, FREE, WAITING = (0.8, 1.28), (0.5, 1.0), (0.5, 0.1)
 FREE_BUT_UNSEEN = (0.125, 0.15)
 
@@ -288,6 +288,15 @@ def test_the_other_way_is_tried_again_soon_after_a_change():
     assert [kind.choose() for _ in range(16)].count(True) == 4
 
 
+def test_a_way_is_not_left_for_one_that_is_hardly_quicker():
+    kind = compared()
+    assert kind.choose()
+    kind.learn(stayed=False, seconds=0.99)
+    assert kind.choose()
+    kind.learn(stayed=False, seconds=1.0 / CHANGE - 0.01)
+    assert not kind.choose()
+
+
 def test_pauses_do_not_grow_for_ever():
     kind = compared()
     chosen = [kind.choose() for _ in range(3000)]
@@ -295,7 +304,8 @@ def test_pauses_do_not_grow_for_ever():
 
 
 def test_one_slow_evaluation_changes_nothing_and_several_do():
-    kind = compared(threads=1.4)
+    kind = compared(threads=1.25)
+    assert kind.choose()
     kind.learn(stayed=True, seconds=2.0)
     assert kind.choose()
     kind.learn(stayed=True, seconds=2.0)
@@ -309,9 +319,9 @@ def test_one_slow_evaluation_changes_nothing_and_several_do():
 KNOWN = {  # gain, seconds on threads and here, whether it stays
     "little gain": (LITTLE_GAIN - 0.01, 1.0, DOUBT - 0.01, True),
     "little gain, far slower": (LITTLE_GAIN - 0.01, 1.0, DOUBT + 0.01, False),
-    "some gain, quicker": (LITTLE_GAIN, 1.01, 1.0, True),
-    "some gain, slower": (LITTLE_GAIN, 1.0, 1.01, False),
-    "much gain, quicker": (MUCH_GAIN, 1.01, 1.0, True),
+    "some gain, quicker": (LITTLE_GAIN, CHANGE + 0.01, 1.0, True),
+    "some gain, hardly quicker": (LITTLE_GAIN, CHANGE - 0.01, 1.0, False),
+    "much gain, quicker": (MUCH_GAIN, CHANGE + 0.01, 1.0, True),
 }
 
 
