@@ -7,10 +7,10 @@ from typing import Any
 from daskgrad.derivatives.at_once import AtOnce, Known, ObservedAtOnce
 from daskgrad.derivatives.in_line import InLine, seconds_in_line
 from daskgrad.derivatives.notices import warn_of_shipping
-from daskgrad.graph.activity import Graph
+from daskgrad.graph.activity import Graph, leaves_in
 from daskgrad.graph.backward import build_backward
 from daskgrad.graph.forward import DirectSums, build_forward
-from daskgrad.graph.nodes import Constant, Node, build_values
+from daskgrad.graph.nodes import Node, build_values
 from daskgrad.graph.variables import Variable
 from daskgrad.models.pullbacks import capture, each_of, pull_back
 from daskgrad.resident.call import ArrayTermsError
@@ -22,7 +22,6 @@ from daskgrad.tasks.supervision import LostError
 from daskgrad.tasks.task_graph import TaskGraph, Where, where
 from daskgrad.values.cotangents import Cotangent, Seed
 from daskgrad.values.elsewhere import Elsewhere
-from daskgrad.values.trees import flatten
 
 NOTHING = contextlib.nullcontext()
 ATTEMPTS = 10  # how often an evaluation is repeated after placed items were lost
@@ -82,15 +81,6 @@ def reading_all(arrays: Collection[Any]) -> contextlib.AbstractContextManager:
         for each in arrays:
             stack.enter_context(each.reading())
         return stack.pop_all()
-
-
-def leaves_in(node: Node) -> Sequence[Any]:
-    """The arrays that a node brings into a graph: its own, or constants of a call."""
-    if isinstance(node, Variable):
-        return node.leaves
-    if isinstance(node, Constant):
-        return flatten(node.value)[0]
-    return () if node.call is None else node.call.leaves
 
 
 def one_call(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:

@@ -43,6 +43,7 @@ from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.settings import setting
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.memory import canonical
+from daskgrad.values.summation import power_of_two
 
 CLUSTER_SECONDS = 0.1  # before the rest is sent to the cluster, where a graph takes as long
 TASK_SECONDS = 5e-4  # that Dask takes for a task on threads: quicker ones need not be handed over
@@ -140,7 +141,6 @@ class InLine:
         self._direct = direct
         self._values: dict[Any, Any] = {}
         self._seconds = seconds
-        self._comparison = Comparison(graph)
 
     def compute(self, keys: Sequence[Any]) -> list[Any]:
         """The results of tasks. They need all sums, since the value of every node is wanted."""
@@ -173,7 +173,7 @@ class InLine:
                 call.flush()
             for key in here:
                 args = (self._direct[key], self._graph, self._inputs(key))
-                how = (self._clock, self._comparison)
+                how = (self._clock, Comparison(self._graph))  # it never stays beside a cluster
                 self._values[key] = self._clock.beside(capture_here, *args, *how)
             if call is not None:
                 beside = self._independent_of_sums(keys)
@@ -307,7 +307,7 @@ def runs_here(count: int, clock: Clock, comparison: Comparison) -> Iterator[tupl
         stop = min(done * growth(time.perf_counter() - begin, limit), count)
     step = done
     while done < count and comparison.stays():
-        if done & (done - 1) == 0 and comparison.gives_up():
+        if done == power_of_two(done) and comparison.gives_up():
             return
         yield done, min(done + step, count)
         done += step

@@ -18,8 +18,7 @@ import dask.base
 import dask.threaded
 from dask.local import get_sync
 
-from daskgrad.graph.activity import Graph
-from daskgrad.graph.variables import Variable
+from daskgrad.graph.activity import Graph, leaves_in
 from daskgrad.models.model import identity
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.sources import Source
@@ -187,12 +186,8 @@ def size_of(graph: Graph) -> int:
 
 def bytes_of(graph: Graph) -> int:
     """The bytes of what goes into a graph; of items in a list as if all were like the first."""
-    given = [
-        node.leaves if isinstance(node, Variable) else node.call.leaves
-        for node in graph.order
-        if isinstance(node, Variable) or node.call is not None
-    ]
-    return sum(map(nbytes, given)) + sum(map(bytes_of_items, sources_of(graph)))
+    given = [nbytes(leaves_in(node)) for node in graph.order]
+    return sum(given) + sum(map(bytes_of_items, sources_of(graph)))
 
 
 def bytes_of_items(source: Source) -> int:

@@ -3,10 +3,12 @@
 import functools
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from daskgrad.graph.nodes import CallNode, Node, order
+from daskgrad.graph.nodes import CallNode, Constant, Node, order
 from daskgrad.graph.variables import Variable
 from daskgrad.models.tracing import Active
+from daskgrad.values.trees import flatten
 
 
 class Graph:
@@ -118,3 +120,12 @@ def keeps_scalars(node: Node) -> bool:
     if isinstance(node, CallNode):
         return node.model.operator is not None
     return getattr(node, "is_elementwise", False)
+
+
+def leaves_in(node: Node) -> Sequence[Any]:
+    """The arrays that a node brings into a graph: its own, or constants of a call."""
+    if isinstance(node, Variable):
+        return node.leaves
+    if isinstance(node, Constant):
+        return flatten(node.value)[0]
+    return () if node.call is None else node.call.leaves

@@ -163,7 +163,7 @@ def test_all_that_threads_do_in_an_evaluation_counts(monkeypatch):
 def test_what_is_known_is_of_the_same_models_and_about_as_much(monkeypatch):
     models = Models(LOCKED, monkeypatch)
 
-    def one(item, x):
+    def one(item, x, constant=0.0):
         models.run()
         return item * np.sum(x)
 
@@ -171,15 +171,18 @@ def test_what_is_known_is_of_the_same_models_and_about_as_much(monkeypatch):
         models.run()
         return item * np.sum(x)
 
-    def is_known(model, count=N, x=X):
+    def is_known(model, count=N, x=X, constants=()):
         node = dg.delayed(model, name="model", compile=False)
-        dg.grad(lambda x: dg.map_sum(node, list(range(count)), x, grainsize=1))(x)
+        dg.grad(lambda x: dg.map_sum(node, list(range(count)), x, *constants, grainsize=1))(x)
         return models.are_all_here()
 
     assert not is_known(one)
     assert is_known(one, count=N + 1)
     assert not is_known(one, count=4 * N)
     assert not is_known(one, x=numpy.ones(1000))
+    assert not is_known(one, constants=[numpy.zeros(20_000)])
+    assert is_known(one, constants=[numpy.ones(20_000)])
+    assert not is_known(one, constants=[numpy.zeros(200_000)])
     assert not is_known(other)
 
 
