@@ -157,7 +157,7 @@ def main() -> int:
         "ragged": [random.random(60 + 20 * (n % 4)) for n in range(count)],
     }
     found: list[dict[str, Any]] = []
-    with dask.config.set({"scheduler": "synchronous", "daskgrad.inline.seconds": 60.0}):
+    with dask.config.set(scheduler="synchronous"):
         for kind, items in kinds.items():
             peers = peers_of(items)
             require_right(items, peers)
