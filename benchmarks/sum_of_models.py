@@ -130,8 +130,8 @@ def by_delayed(parts: Sequence[Any]) -> Program:
     return value_and_grad
 
 
-def by_daskgrad(items: Any) -> Program:
-    return dg.value_and_grad(lambda x: dg.map_sum(misfit, items, x))
+def by_daskgrad(items: Any, model: Any = misfit) -> Program:
+    return dg.value_and_grad(lambda x: dg.map_sum(model, items, x))
 
 
 @contextlib.contextmanager
@@ -174,10 +174,6 @@ small_model = dg.delayed(small_misfit, compile=True)
 STEPS = 3
 
 
-def small_sum(groups: Any) -> Program:
-    return dg.value_and_grad(lambda x: dg.map_sum(small_model, groups, x))
-
-
 def in_steps(program: Program) -> Program:
     """The program at points one after the other; returns what it does at the last one."""
 
@@ -196,7 +192,7 @@ def small_serial(count: int) -> Iterator[dict[str, Program]]:
 @contextlib.contextmanager
 def small_compiled(count: int) -> Iterator[dict[str, Program]]:
     with dask.config.set(scheduler="sync"):
-        yield {COMPILED: in_steps(small_sum(make_groups(count)))}
+        yield {COMPILED: in_steps(by_daskgrad(make_groups(count), small_model))}
 
 
 of_half: list[Program] = []  # the sum of a process's half
@@ -204,7 +200,7 @@ of_half: list[Program] = []  # the sum of a process's half
 
 def take_half(count: int, first: int) -> None:
     dask.config.set(scheduler="sync")
-    of_half.append(small_sum(make_groups(count)[first::2]))
+    of_half.append(by_daskgrad(make_groups(count)[first::2], small_model))
 
 
 def sum_of_half(point: Any) -> tuple[float, Any]:
@@ -228,7 +224,7 @@ def small_halves(count: int) -> Iterator[dict[str, Program]]:
 @contextlib.contextmanager
 def small_shards(count: int) -> Iterator[dict[str, Program]]:
     with cluster(2):
-        yield {PLACED: in_steps(small_sum(dg.place(make_groups(count))))}
+        yield {PLACED: in_steps(by_daskgrad(dg.place(make_groups(count)), small_model))}
 
 
 def small_seconds(count: int, rounds: int) -> dict[str, list[float]]:
