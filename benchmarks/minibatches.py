@@ -83,9 +83,9 @@ def programs(length: int, name: str, work: tuple[int, ...]) -> dict[str, Callabl
 
 
 @contextlib.contextmanager
-def here(length: int, name: str) -> Iterator[dict[str, Callable]]:
+def here(length: int, name: str, work: tuple[int, ...]) -> Iterator[dict[str, Callable]]:
     with dask.config.set(scheduler=SCHEDULERS[name]):
-        yield programs(length, name, WORK)
+        yield programs(length, name, work)
 
 
 @contextlib.contextmanager
@@ -94,16 +94,16 @@ def on_workers(length: int, count: int, name: str, work: tuple[int, ...]) -> Ite
         yield programs(length, name, work)
 
 
-def measured(length: int, rounds: int) -> dict[str, Any]:
+def measured(length: int, work: tuple[int, ...], rounds: int) -> dict[str, Any]:
     setups = [
-        functools.partial(here, length, HERE),
-        functools.partial(here, length, THREADS),
-        functools.partial(on_workers, length, 1, ONE, WORK),
-        functools.partial(on_workers, length, 2, TWO, WORK),
-        functools.partial(on_workers, length, 2, SENT, WORK[:1]),
+        functools.partial(here, length, HERE, work),
+        functools.partial(here, length, THREADS, work),
+        functools.partial(on_workers, length, 1, ONE, work),
+        functools.partial(on_workers, length, 2, TWO, work),
+        functools.partial(on_workers, length, 2, SENT, work[:1]),
     ]
     with hosted(*setups) as hosts:
-        for each in WORK:
+        for each in work:
             require_same({name: run(0) for name, run in hosts.items() if name.endswith(f" {each}")})
         found = in_rounds(hosts, rounds, lambda number: number + 1)
     return {name: [run.result[1] for run in runs] for name, runs in found.items()}
@@ -118,7 +118,7 @@ def require_same(runs: dict[str, Any]) -> None:
 # ----------------------------------------------------------------------------------- telling
 
 
-def summary(times: dict[str, list[float]]) -> list[dict[str, Any]]:
+def summary(times: dict[str, list[float]], amounts: tuple[int, ...]) -> list[dict[str, Any]]:
     return [
         {
             "work": work,
@@ -132,7 +132,7 @@ def summary(times: dict[str, list[float]]) -> list[dict[str, Any]]:
                 for name in SCHEDULERS
             },
         }
-        for work in WORK
+        for work in amounts
     ]
 
 
@@ -161,8 +161,9 @@ def draw(found: list[dict[str, Any]], stated: str) -> Any:
 def main() -> int:
     arguments = options(__doc__).parse_args()
     arguments.rounds = arguments.rounds or (3 if arguments.quick else 15)
-    times = measured(5_000 if arguments.quick else 100_000, arguments.rounds)
-    found = summary(times)
+    length, work = (5_000, WORK[:2]) if arguments.quick else (100_000, WORK)
+    times = measured(length, work, arguments.rounds)
+    found = summary(times, work)
     print(printed(found))
     heavy = [each for each in found if each[HERE] >= DRAWN * 5e-3]
     sent = ratio(times[f"{SENT} {WORK[0]}"], times[f"{TWO} {WORK[0]}"])
