@@ -15,9 +15,9 @@ of each are not counted: the default's 18 try each way three times or more. Late
 slower way again, ever less often: such calls are in the mean, which the table has beside the
 median.
 
-Claims: the median of the default's calls takes at most 1.1 times that of the quicker way, for each
-size. How large an array must be for threads depends on the machine and on what else runs there; the
-table tells.
+Claims: the median of the default's calls takes at most 1.2 times that of the quicker way, for each
+size: a way is left only for one that is quicker by more than that. How large an array must be for
+threads depends on the machine and on what else runs there; the table tells.
 """
 
 import contextlib
@@ -96,7 +96,7 @@ def make_claims(rows: Sequence[dict[str, Any]]) -> list[Claim]:
     for row in rows:
         best = min((LINE, THREADS), key=row.__getitem__)
         text = f"items of {row['numbers']:,} numbers, the default over the quicker way ({best})"
-        claims.append(at_most(text, row[DEFAULT] / row[best], 1.1))
+        claims.append(at_most(text, row[DEFAULT] / row[best], 1.2))
     return claims
 
 

@@ -1,6 +1,6 @@
 """Placing: brings items to this process, cuts them, and puts them on the workers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -21,6 +21,7 @@ from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.tasks.workers import workers_of
+from daskgrad.values.trees import LEAF_TYPES
 from daskgrad.values.tuples import Tuples
 
 BLOCKS_A_THREAD = 32  # so that moving one shifts the load by some 3 percent
@@ -108,12 +109,19 @@ def bring_here(items: Any) -> Any:
 
 def items_here(items: Any, argument: str) -> Sequence[Any] | np.ndarray:
     is_list = isinstance(items, list | tuple)
-    kinds = [items, *({type(item): item for item in items}.values() if is_list else ())]
-    for each in kinds:
+    found = [items, *(one_of_each_kind(items) if is_list else ())]
+    for each in found:
         require_can_be_placed(each, argument)
-    if not any(map(is_collection, kinds)):
+    if not any(map(is_collection, found)):
         return as_items(items, argument)
     return as_items(compute_items(as_source(items, argument, slices=False)), argument)
+
+
+def one_of_each_kind(items: Sequence[Any]) -> Iterable[Any]:
+    """An item of each type; none of numbers and arrays, of which there are many."""
+    if set(map(type, items)) <= LEAF_TYPES:
+        return ()
+    return {type(item): item for item in items}.values()
 
 
 def require_can_be_placed(items: Any, argument: str) -> None:

@@ -10,7 +10,7 @@ import optree
 from daskgrad.values.descriptions import describe, is_integer
 from daskgrad.values.memory import require_room, row_major
 from daskgrad.values.summation import power_of_two
-from daskgrad.values.trees import flatten, usual_leaves
+from daskgrad.values.trees import LEAF_TYPES, flatten, usual_leaves
 from daskgrad.values.tuples import columns_of
 
 BLOCKS = 32  # how many blocks an automatic grainsize makes of a long list, at the least
@@ -54,11 +54,13 @@ def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
         raise ValueError(f"{argument} is empty, and an empty sum has no shape; sum at least one")
     if isinstance(items, np.ndarray):
         return items
+    if not hold_arrays(items):
+        return list(items)
     leaves = usual_leaves(items)
     if leaves is not None:  # arrays are as NumPy makes them, mostly
         if all([type(leaf) is not np.ndarray or leaf.flags.carray for leaf in leaves]):
             return list(items)
-    return list(map(in_row_order, items)) if hold_arrays(items) else list(items)
+    return list(map(in_row_order, items))
 
 
 def as_block(items: Any) -> Sequence[Any] | np.ndarray:
@@ -72,11 +74,10 @@ def as_block(items: Any) -> Sequence[Any] | np.ndarray:
 def hold_arrays(items: Sequence[Any]) -> bool:
     """Whether any leaf of the items is an array."""
     kinds = set(map(type, items))
-    if kinds <= {float, int}:  # takes a tenth of the time
-        return False
-    if kinds == {np.ndarray}:
-        return True
-    return any(issubclass(kind, np.ndarray) for kind in set(map(type, flatten(list(items))[0])))
+    if not kinds <= LEAF_TYPES:
+        leaves = usual_leaves(items)
+        kinds = set(map(type, flatten(list(items))[0] if leaves is None else leaves))
+    return any([issubclass(kind, np.ndarray) for kind in kinds])
 
 
 def describe_items(items: Any) -> str:
