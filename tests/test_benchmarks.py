@@ -55,7 +55,7 @@ def test_the_sum_of_models_has_all_its_peers(tmp_path):
     assert {"serial loop", "joblib", "ProcessPoolExecutor", "daskgrad, shards"} <= peers
     for peer in content["peers"]:
         assert {"seconds", "speed-up", "speed-up, equal malloc", "all seconds"} <= set(peer)
-    assert len(content["small"]) == 4
+    assert len(content["small"]) == 5
     assert all(len(seconds) == 1 for seconds in content["small"].values())
 
 
