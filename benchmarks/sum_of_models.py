@@ -31,9 +31,9 @@ line, of a model with ``compile=True``; and the same, placed on two worker proce
 defaults and with few wake-ups: a worker's event loop is woken some 150 times a second, by a
 profiler and by ticks, and then waits for Python's lock as long as the small arrays of a model let
 go of it and take it again. Its times are those of one of three steps that follow each other, since
-a host that was stopped begins slowly.
-Where two cores share what computes, two processes are less than twice as fast as one. How much,
-"compiled, two processes" tells: each has its half of the models before the time is taken.
+a host that was stopped begins slowly. Where two cores share what computes, two processes are less
+than twice as fast as one. How much, "compiled, two processes" tells: each has its half of the
+models before the time is taken.
 
 Claims: the shards are at least 2.4 times as fast as the serial loop, at least 1.9 times as fast as
 the serial loop with raised thresholds, and faster than every other peer. Small compiled models on
@@ -172,7 +172,7 @@ def shards(count: int) -> Iterator[dict[str, Program]]:
 # ----------------------------------------------------------------------------- small models
 
 COMPILED, HALVES = "compiled, one process", "compiled, two processes"
-PLACED, RESTFUL = "compiled, shards", "compiled, shards, few wake-ups"
+PLACED, QUIET = "compiled, shards", "compiled, shards, few wake-ups"
 FEW_WAKE_UPS = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "500 ms",
@@ -235,13 +235,13 @@ def small_shards(count: int) -> Iterator[dict[str, Program]]:
 
 
 @contextlib.contextmanager
-def small_restful(count: int) -> Iterator[dict[str, Program]]:
+def small_quiet(count: int) -> Iterator[dict[str, Program]]:
     with dask.config.set(FEW_WAKE_UPS), small_shards(count) as programs:
-        yield {RESTFUL: programs[PLACED]}
+        yield {QUIET: programs[PLACED]}
 
 
 def small_seconds(count: int, rounds: int) -> dict[str, list[float]]:
-    peers = (small_serial, small_compiled, small_halves, small_shards, small_restful)
+    peers = (small_serial, small_compiled, small_halves, small_shards, small_quiet)
     setups = [functools.partial(peer, count) for peer in peers]
     with hosted(*setups) as programs:
         measured = in_rounds(programs, rounds, lambda n: small_start() * (1.0 + 0.01 * n))
@@ -251,7 +251,7 @@ def small_seconds(count: int, rounds: int) -> dict[str, list[float]]:
 
 def small_claims(seconds: Mapping[str, list[float]]) -> list[Claim]:
     faster = ratio(seconds[SERIAL], seconds[PLACED])
-    scaled, kept = (ratio(seconds[name], seconds[RESTFUL]) for name in (COMPILED, HALVES))
+    scaled, kept = (ratio(seconds[name], seconds[QUIET]) for name in (COMPILED, HALVES))
     return [
         at_least("small models, compiled shards over the serial loop", faster, 10.0),
         at_least("... few wake-ups, over compiled models in one process", scaled, 1.7),

@@ -118,7 +118,7 @@ def items_here(items: Any, argument: str) -> Sequence[Any] | np.ndarray:
 
 
 def one_of_each_kind(items: Sequence[Any]) -> Iterable[Any]:
-    """An item of each type; none of numbers and arrays, of which there are many."""
+    """An item of each type; none if all are numbers or arrays, of which there may be millions."""
     if set(map(type, items)) <= LEAF_TYPES:
         return ()
     return {type(item): item for item in items}.values()

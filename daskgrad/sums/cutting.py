@@ -54,12 +54,14 @@ def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
         raise ValueError(f"{argument} is empty, and an empty sum has no shape; sum at least one")
     if isinstance(items, np.ndarray):
         return items
-    if not hold_arrays(items):
-        return list(items)
+    kinds = set(map(type, items))
+    if kinds <= LEAF_TYPES and np.ndarray not in kinds:
+        return list(items)  # numbers, of which there may be millions
     leaves = usual_leaves(items)
-    if leaves is not None:  # arrays are as NumPy makes them, mostly
-        if all([type(leaf) is not np.ndarray or leaf.flags.carray for leaf in leaves]):
-            return list(items)
+    if leaves is None:
+        leaves = flatten(list(items))[0]
+    if all([not isinstance(leaf, np.ndarray) or leaf.flags.carray for leaf in leaves]):
+        return list(items)
     return list(map(in_row_order, items))
 
 
@@ -69,15 +71,6 @@ def as_block(items: Any) -> Sequence[Any] | np.ndarray:
         require_plain(items, "a block of the items")
         return row_major(items)
     return [in_row_order(item) for item in items]
-
-
-def hold_arrays(items: Sequence[Any]) -> bool:
-    """Whether any leaf of the items is an array."""
-    kinds = set(map(type, items))
-    if not kinds <= LEAF_TYPES:
-        leaves = usual_leaves(items)
-        kinds = set(map(type, flatten(list(items))[0] if leaves is None else leaves))
-    return any([issubclass(kind, np.ndarray) for kind in kinds])
 
 
 def describe_items(items: Any) -> str:
