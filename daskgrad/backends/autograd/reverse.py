@@ -58,9 +58,10 @@ class TapeNode(Node):
         rule = RULES.get(fun) or rule_of(fun, parent_argnums)
         if kwargs:
             require_seen(fun, kwargs)
-        kind = kind_of(value)
-        self.is_real = kind == "f"
-        if kind in INTEGERS:
+        kind = type(value)  # most are recognised without a call
+        is_plain = kind is float64 or (kind is ndarray and value.dtype.kind == "f")
+        self.is_real = is_plain or kind_of(value) == "f"
+        if not is_plain and kind_of(value) in INTEGERS:
             self.parents, self.pullback = (), integer_pullback
             return
         try:
@@ -177,6 +178,8 @@ class Tape:
                 is_plain = kind is float64 or (kind is ndarray and cotangent.dtype.kind == "f")
                 if is_plain and parent not in arrived:
                     arrived[parent] = cotangent
+                elif is_plain and type(arrived[parent]) is ndarray:
+                    sums.add_dense(parent, arrived[parent], cotangent)
                 elif cotangent is not None:
                     sums.add(parent, cotangent)
         return [arrived.get(root) for root in self._roots]
@@ -237,16 +240,15 @@ class Cotangents:
 
     def add(self, node: TapeNode, cotangent: Any) -> None:
         previous = self.value.get(node)
-        is_piece = type(cotangent) is Piece or type(cotangent) is PieceOfRows
-        if type(previous) is Pieces and not is_piece:
+        if type(cotangent) is Piece or type(cotangent) is PieceOfRows:
+            return self._add_piece(node, previous, cotangent)
+        if type(previous) is Pieces:
             previous = previous.dense()
             self._put(node, previous, True)
-        if is_piece:
-            return self._add_piece(node, previous, cotangent)
         if node.is_real:
             cotangent = real_part(cotangent)
         if isinstance(cotangent, NUMBERS) and (previous is None or isinstance(previous, NUMBERS)):
-            self._add_dense(node, previous, cotangent)
+            self.add_dense(node, previous, cotangent)
         else:
             self._add_by_space(node, previous, cotangent)
 
@@ -271,7 +273,8 @@ class Cotangents:
             previous = np.asarray(piece.space.zeros() + previous)
         self._put(node, piece.add_into(previous), True)
 
-    def _add_dense(self, node: TapeNode, previous: Any, cotangent: Any) -> None:
+    def add_dense(self, node: TapeNode, previous: Any, cotangent: Any) -> None:
+        """Adds a number or an array to a number, to an array, or to nothing."""
         if previous is None:
             self.value[node] = cotangent
         elif node in self._ours and isinstance(previous, np.ndarray):

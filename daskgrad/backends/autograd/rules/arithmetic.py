@@ -64,8 +64,10 @@ def fit(cotangent: Any, shape: tuple) -> Any:
     count = cotangent.ndim - len(shape)
     if count:
         cotangent = add(cotangent, axis=tuple(range(count)))
+    if cotangent.shape == shape and (count or 1 not in shape):  # no zero of a sum is negative
+        return cotangent
     axes = tuple([axis for axis, size in enumerate(shape) if size == 1])
-    return add(cotangent, axis=axes, keepdims=True) if axes else cotangent
+    return add(cotangent, axis=axes, keepdims=True)
 
 
 def add_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable:

@@ -110,6 +110,8 @@ def is_real_like(dtype: Any, *values: Any) -> bool:
 
 
 def is_real(value: Any) -> bool:
+    if type(value) is np.ndarray:  # in half the time
+        return value.dtype.kind == "f"
     return is_real_like(getattr(value, "dtype", None), value)
 
 

@@ -93,6 +93,7 @@ def spread_pullback(
     It holds no array, and is one object for all sums alike on a tape.
     """
     kept = kept_shape(shape, axis)
+    terms = count_of_terms(shape, axis) if is_mean else 1
 
     def sum_pullback(g: Any) -> tuple:
         if not is_plain(g):
@@ -100,7 +101,7 @@ def spread_pullback(
             return (spread / count if is_mean else spread,)
         g = g.reshape(kept) + np.zeros((), dtype)
         if is_mean:
-            g = g / count_of_terms(shape, axis)
+            g = g / terms
         spread = np.empty(shape, g.dtype)
         spread[...] = g
         return (spread,)
@@ -236,8 +237,9 @@ def extreme_needed(
     a: Any, axis: Any = None, *args: Any, initial: Given = None, where: Given = None, **kwargs: Any
 ) -> bool:
     """autograd's tangents want axes from 0 on, in order; it ignores ``initial`` and ``where``."""
-    given = is_given(initial) or is_given(where)
-    return given or axis != normal_axes(axis, np.ndim(plain(a)))
+    if is_given(initial) or is_given(where):
+        return True
+    return isinstance(axis, tuple) and axis != normal_axes(axis, np.ndim(plain(a)))
 
 
 def extreme(fun: Callable, larger: Callable, least: float) -> None:

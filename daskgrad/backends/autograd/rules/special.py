@@ -42,7 +42,9 @@ declare(  # autograd's loses all digits where the function is nearly one
 
 def logsumexp_needed(a: Any, axis: Any = None, b: Any = 1.0, *args: Any, **kwargs: Any) -> bool:
     """autograd wants weights of the array's shape, and axes in order."""
-    return extreme_needed(a, axis) or b is None or np.shape(b) not in ((), np.shape(plain(a)))
+    if extreme_needed(a, axis) or b is None:
+        return True
+    return not isinstance(b, int | float) and np.shape(b) not in ((), np.shape(plain(a)))
 
 
 @equivalent(special.logsumexp, needed=logsumexp_needed, keywords="axis b keepdims")
