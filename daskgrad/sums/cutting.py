@@ -56,7 +56,7 @@ def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
         return items
     kinds = set(map(type, items))
     if kinds <= LEAF_TYPES and np.ndarray not in kinds:
-        return list(items)  # numbers, of which there may be millions
+        return list(items)  # none holds an array; of numbers there may be millions
     leaves = usual_leaves(items)
     if leaves is None:
         leaves = flatten(list(items))[0]

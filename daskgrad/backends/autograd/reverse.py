@@ -58,12 +58,14 @@ class TapeNode(Node):
         rule = RULES.get(fun) or rule_of(fun, parent_argnums)
         if kwargs:
             require_seen(fun, kwargs)
-        kind = type(value)  # most are recognised without a call
-        is_plain = kind is float64 or (kind is ndarray and value.dtype.kind == "f")
-        self.is_real = is_plain or kind_of(value) == "f"
-        if not is_plain and kind_of(value) in INTEGERS:
-            self.parents, self.pullback = (), integer_pullback
-            return
+        if type(value) is float64 or (type(value) is ndarray and value.dtype.kind == "f"):
+            self.is_real = True  # most are recognised without a call
+        else:
+            kind = kind_of(value)
+            self.is_real = kind == "f"
+            if kind in INTEGERS:
+                self.parents, self.pullback = (), integer_pullback
+                return
         try:
             self.pullback = rule(parent_argnums, value, args, kwargs)
         except (KeyError, NotImplementedError, TypeError) as error:
@@ -175,10 +177,10 @@ class Tape:
             del g  # its memory is free for what is added up now
             for parent, cotangent in zip(node.parents, pulled, strict=True):
                 kind = type(cotangent)  # most are recognised without a call
-                is_plain = kind is float64 or (kind is ndarray and cotangent.dtype.kind == "f")
-                if is_plain and parent not in arrived:
+                is_real = kind is float64 or (kind is ndarray and cotangent.dtype.kind == "f")
+                if is_real and parent not in arrived:
                     arrived[parent] = cotangent
-                elif is_plain and type(arrived[parent]) is ndarray:
+                elif is_real and type(arrived[parent]) is ndarray:  # ``add`` would find the same
                     sums.add_dense(parent, arrived[parent], cotangent)
                 elif cotangent is not None:
                     sums.add(parent, cotangent)
@@ -274,7 +276,7 @@ class Cotangents:
         self._put(node, piece.add_into(previous), True)
 
     def add_dense(self, node: TapeNode, previous: Any, cotangent: Any) -> None:
-        """Adds a number or an array to a number, to an array, or to nothing."""
+        """Adds a number or array to a number, an array or nothing; a real one to a real node."""
         if previous is None:
             self.value[node] = cotangent
         elif node in self._ours and isinstance(previous, np.ndarray):

@@ -64,7 +64,7 @@ def fit(cotangent: Any, shape: tuple) -> Any:
     count = cotangent.ndim - len(shape)
     if count:
         cotangent = add(cotangent, axis=tuple(range(count)))
-    if cotangent.shape == shape and (count or 1 not in shape):  # no zero of a sum is negative
+    if 1 not in shape or (count and cotangent.shape == shape):  # no zero of a sum is negative
         return cotangent
     axes = tuple([axis for axis, size in enumerate(shape) if size == 1])
     return add(cotangent, axis=axes, keepdims=True)

@@ -93,7 +93,7 @@ def spread_pullback(
     It holds no array, and is one object for all sums alike on a tape.
     """
     kept = kept_shape(shape, axis)
-    terms = count_of_terms(shape, axis) if is_mean else 1
+    terms = count_of_terms(shape, axis) if is_mean else None
 
     def sum_pullback(g: Any) -> tuple:
         if not is_plain(g):
