@@ -297,15 +297,16 @@ def test_nothing_of_a_call_stays_in_the_process():
         for in_line in (0.0, 60.0):
             with dask.config.set({"scheduler": scheduler, "daskgrad.inline.seconds": in_line}):
                 for failing in (False, True):
-                    assert is_freed(failing), (scheduler, in_line, failing)
+                    seen = point_of_call(failing)
+                    # another thread may still run a model when one has failed
+                    wait_until(lambda seen=seen: seen() is None, 15)
 
 
-def is_freed(failing):
+def point_of_call(failing):
+    """A weak reference to what was passed to a call that has ended."""
     point = X.copy()
-    seen = weakref.ref(point)
     with contextlib.suppress(BadModelError):
         dg.value_and_grad(lambda x: graph(x, failing))(point)
-    del point
     if failing:
         gc.collect()
-    return seen() is None
+    return weakref.ref(point)

@@ -119,7 +119,7 @@ class Fate:
     """
 
     seconds = 0.8
-    is_loss = False  # the first worker alone had what was drawn, and the second one has used it
+    is_loss = False
 
     def __init__(self, client, log):
         self._client = client
@@ -157,14 +157,17 @@ class Fate:
         while time.monotonic() < deadline:
             for line in lines(self._log):
                 if line.startswith("backward"):
-                    return self.kill(in_backward=int(line.split()[-1]))
+                    return self.kill(backward_pid=int(line.split()[-1]))
             time.sleep(0.005)
 
-    def kill(self, in_backward=None):
-        """Dask may have moved a task: then all is run again, or nothing, and there is no loss."""
-        here = set(self._client.has_what()[self.second]) - self._others
-        drawn = [key for key in here if str(key[0]).startswith(("forward-from-", "forward-term-"))]
-        self.is_loss = not drawn and in_backward != self._pid
+    def kill(self, backward_pid=None):
+        """Kills the first worker; it is a loss if that one alone has the models that drew, and the
+        second one has used a value of theirs. Dask may have moved tasks, and then it is none."""
+        here = {str(key[0]) for key in set(self._client.has_what()[self.second]) - self._others}
+        has_models = any(key.startswith(("forward-from-", "forward-term-")) for key in here)
+        has_values = any(key.startswith(("value-from-", "value-sum-")) for key in here)
+        has_used = backward_pid != self._pid or has_values
+        self.is_loss = has_used and not has_models
         os.kill(self._pid, signal.SIGKILL)
 
 
