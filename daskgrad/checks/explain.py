@@ -17,16 +17,19 @@ from daskgrad.compiled.steps import Unrecordable
 from daskgrad.compiled.ways import recorded
 from daskgrad.compiled.writing import program_of, source_of
 from daskgrad.graph.delayed import as_model
+from daskgrad.models.model import Model
 from daskgrad.values import cotangents
 from daskgrad.values.descriptions import describe
 from daskgrad.values.trees import flatten
+
+CAUTIOUS, VOUCHED = (registry.COMPILED["autograd"][how] for how in ("auto", True))
 
 
 def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     """Tells what becomes of calls with such arguments that are repeated often.
 
-    All floating-point arguments are taken to be differentiated. The model runs twice; its errors
-    are its own.
+    What ``dg.delayed`` was told counts: ``compile``, ``backend``, ``gradient``. All floating-point
+    arguments are taken to be differentiated. The model runs twice; its errors are its own.
 
     Returns
     -------
@@ -42,10 +45,11 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     ...
     """
     made = as_model(model)
-    registry.load("compiled")  # and its rules
+    registry.load(VOUCHED)  # and its rules
     made.fun(*args, **kwargs)
-    if type(made.fun) is WithGradient:
-        return f"{made.name!r} is not compiled: it brings its own gradient"
+    asked = other_way(made)
+    if asked:
+        return f"{made.name!r} is not compiled: {asked}"
     leaves, structure = flatten((args, kwargs))
     layout = Layout(leaves, structure, numbers_of(leaves))
     signature = signature_of(layout)
@@ -58,12 +62,23 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
         return f"{made.name!r} is not compiled: {error}"
     head = f"{made.name!r} is compiled to"
     impurity = impurity_of(made.fun) or impurity_of_containers(structure)
-    if impurity:
+    if impurity and made.backend != VOUCHED:
         head = (
             f"{made.name!r} is not compiled unless you vouch for it with compile=True: {impurity}; "
             f"then to"
         )
     return "\n".join([head, "", *lines_of(program), *sizes_of(made.fun, signature)])
+
+
+def other_way(model: Model) -> str | None:
+    """Why a model is not even tried to be compiled."""
+    if type(model.fun) is WithGradient:
+        return "it brings its own gradient"
+    if model.backend == "autograd":
+        return "compile=False asks for that, of this model or in dask.config (daskgrad.compile)"
+    if model.backend not in (CAUTIOUS, VOUCHED):
+        return f"only models of autograd are, and this one's backend is {model.backend!r}"
+    return None
 
 
 NUMBERS = (int, float)
@@ -97,7 +112,7 @@ SHOWN = (int, tuple, slice)
 
 def sizes_of(fun: Any, signature: Signature) -> list[str]:
     """What is known of calls that differ from this one in sizes alone."""
-    backends: list[Any] = list(map(registry.load, ("compiled", "cautious")))
+    backends: list[Any] = list(map(registry.load, (VOUCHED, CAUTIOUS)))
     known = [backend.prepare(fun).programs for backend in backends]
     counts = [programs.count_sizes(signature) for programs in known]
     sizes, served, sources = map(sum, zip(*counts, strict=True))

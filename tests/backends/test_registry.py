@@ -336,6 +336,13 @@ def test_a_registered_object_travels_with_its_models(make, fresh_registry, sched
     assert model(A).compute() == np.sum(np.sin(A))
 
 
+def test_models_of_other_backends_are_not_compiled(fresh_registry):
+    dg.register_backend("halving", Halving())
+    told = dg.explain(dg.delayed(anp.sum, name="total", backend="halving"), A)
+    assert told.startswith("'total' is not compiled: only models of autograd are")
+    assert "'halving'" in told
+
+
 def test_a_registered_object_reaches_placed_items(fresh_registry, client):
     dg.register_backend("halving", local_backend())
     model = dg.delayed(lambda item, x: anp.sum(anp.sin(x) * item), name="m", backend="halving")

@@ -372,3 +372,17 @@ def test_explain_shows_the_program_or_the_reason():
     assert "test_compiled_models.py:" in reason
     said = dg.explain(lambda x, thing: np.sum(x), X, object())
     assert "neither a number nor an array" in said
+
+
+def test_explain_knows_what_delayed_was_told():
+    factors = [2.0]
+
+    def scaled(x):
+        return factors[0] * np.sum(np.exp(x))
+
+    assert "'scaled' is not compiled unless you vouch for it" in dg.explain(scaled, X)
+    assert "'scaled' is compiled to" in dg.explain(dg.delayed(scaled, compile=True), X)
+    said = "'scaled' is not compiled: compile=False asks for that"
+    assert dg.explain(dg.delayed(scaled, compile=False), X).startswith(said)
+    with dask.config.set({"daskgrad.compile": False}):
+        assert dg.explain(scaled, X).startswith(said)
