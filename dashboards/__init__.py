@@ -28,7 +28,7 @@ def mount(client: Client) -> str:
     TypeError
         if ``client`` is not a ``distributed.Client``.
     ModuleNotFoundError
-        if Bokeh is not installed where the scheduler runs.
+        if Bokeh is not installed where the scheduler runs (``pip install "daskgrad[dashboards]"``).
     RuntimeError
         if the scheduler has no dashboard.
     """

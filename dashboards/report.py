@@ -19,6 +19,7 @@ from daskgrad.resident.worker_plugin import EVENTS_EVERY
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.observers import observed_by
 from daskgrad.values.descriptions import describe
+from daskgrad.values.extras import imported
 
 Path = str | os.PathLike[str]
 
@@ -42,7 +43,7 @@ def report(path: Path, trace: Path | None = None) -> Iterator[Recorder]:
     FileNotFoundError
         if the folder of a file does not exist.
     ModuleNotFoundError
-        if Bokeh is not installed (``pip install bokeh``).
+        if Bokeh is not installed (``pip install "daskgrad[dashboards]"``).
 
     Examples
     --------
@@ -54,7 +55,8 @@ def report(path: Path, trace: Path | None = None) -> Iterator[Recorder]:
     True
     """
     paths = [require_path(each) for each in (path, trace) if each is not None]
-    from daskgrad.dashboards.pages.report import page  # before anything is evaluated
+    imported("bokeh", "dashboards", "dg.report draws with Bokeh")  # before anything is evaluated
+    from daskgrad.dashboards.pages.report import page
 
     recorder = Recorder()
     client = active_client()

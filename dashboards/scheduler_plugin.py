@@ -17,6 +17,7 @@ from daskgrad.dashboards.worker_plugin import NAME, TRACED_AGAIN
 from daskgrad.resident.presence import TOPIC
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.keys import dashboard_name
+from daskgrad.values.extras import imported
 
 SAMPLE_EVERY = 1000  # milliseconds between two looks at the workers' memory
 PLACED = "value-shard"  # how the keys of placed items begin
@@ -38,6 +39,8 @@ class RecorderPlugin(SchedulerPlugin):
     recorder: Recorder = field(default_factory=Recorder, repr=False)
 
     async def start(self, scheduler: Scheduler) -> None:
+        if self.has_pages:
+            imported("bokeh", "dashboards", "the scheduler draws its pages of gradients with Bokeh")
         self._scheduler = scheduler
         self._feed = Feed(self.recorder)
         self._held: dict[Hashable, tuple[str, str, int]] = {}  # worker, kind and bytes of results

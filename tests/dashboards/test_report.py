@@ -2,12 +2,14 @@
 
 import itertools
 import json
+import sys
 from collections import Counter
 
 import autograd.numpy as np
 import dask
 import numpy
 import pytest
+from clusters import cluster
 from lengths import in_short
 from numpy.testing import assert_array_equal
 from schedulers import SCHEDULERS
@@ -109,6 +111,15 @@ def test_a_report_of_nothing_says_what_to_do(tmp_path):
     with dg.report(page):
         pass
     assert "Nothing was evaluated in this context." in page.read_text()
+
+
+def test_without_bokeh_errors_say_what_to_install(tmp_path, monkeypatch, synchronous):
+    with cluster(n_workers=0) as client:
+        monkeypatch.setitem(sys.modules, "bokeh", None)
+        with pytest.raises(ModuleNotFoundError, match=r"pages .* with Bokeh.*\[dashboards\]"):
+            dg.dashboards.mount(client)
+    with pytest.raises(ModuleNotFoundError, match=r"dg.report draws with Bokeh.*\[dashboards\]"):
+        dg.report(tmp_path / "run.html").__enter__()
 
 
 def test_an_error_leaves_nobody_observing(tmp_path, synchronous):
