@@ -71,7 +71,7 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
 
 
 def other_way(model: Model) -> str | None:
-    """Why a model is not even tried to be compiled."""
+    """Why this package does not even try to compile a model."""
     if type(model.fun) is WithGradient:
         return "it brings its own gradient"
     if model.backend == "autograd":
