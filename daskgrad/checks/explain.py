@@ -22,8 +22,6 @@ from daskgrad.values import cotangents
 from daskgrad.values.descriptions import describe
 from daskgrad.values.trees import flatten
 
-CAUTIOUS, VOUCHED = (registry.COMPILED["autograd"][how] for how in ("auto", True))
-
 
 def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     """Tells what becomes of calls with such arguments that are repeated often.
@@ -45,7 +43,7 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     ...
     """
     made = as_model(model)
-    registry.load(VOUCHED)  # and its rules
+    registry.load("compiled")  # and its rules
     made.fun(*args, **kwargs)
     asked = other_way(made)
     if asked:
@@ -62,7 +60,7 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
         return f"{made.name!r} is not compiled: {error}"
     head = f"{made.name!r} is compiled to"
     impurity = impurity_of(made.fun) or impurity_of_containers(structure)
-    if impurity and made.backend != VOUCHED:
+    if impurity and made.backend != "compiled":
         head = (
             f"{made.name!r} is not compiled unless you vouch for it with compile=True: {impurity}; "
             f"then to"
@@ -76,7 +74,7 @@ def other_way(model: Model) -> str | None:
         return "it brings its own gradient"
     if model.backend == "autograd":
         return "compile=False asks for that, of this model or in dask.config (daskgrad.compile)"
-    if model.backend not in (CAUTIOUS, VOUCHED):
+    if not registry.is_compiled(model.backend):
         return f"only models of autograd are, and this one's backend is {model.backend!r}"
     return None
 
@@ -112,7 +110,7 @@ SHOWN = (int, tuple, slice)
 
 def sizes_of(fun: Any, signature: Signature) -> list[str]:
     """What is known of calls that differ from this one in sizes alone."""
-    backends: list[Any] = list(map(registry.load, (VOUCHED, CAUTIOUS)))
+    backends: list[Any] = list(map(registry.load, ("compiled", "cautious")))
     known = [backend.prepare(fun).programs for backend in backends]
     counts = [programs.count_sizes(signature) for programs in known]
     sizes, served, sources = map(sum, zip(*counts, strict=True))
