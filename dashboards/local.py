@@ -18,6 +18,7 @@ from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.observers import Evaluated, Inputs, Observer, Ran, observed_by
 from daskgrad.tasks.waiting import in_loop
+from daskgrad.values import clock
 from daskgrad.values.descriptions import describe
 from daskgrad.values.trees import flatten
 
@@ -94,7 +95,7 @@ class RunObserver(Observer):
         self.id = uuid.uuid4().hex
         self._rows = RowMaker()
         self._unsent: list[Row] = []
-        self._sent = time.monotonic()
+        self._sent = clock.seconds()
         self._lock = threading.Lock()
 
     def evaluated(self, evaluation: Evaluated) -> None:
@@ -104,7 +105,7 @@ class RunObserver(Observer):
             self._unsent.append(row)
             for each in observers.observers:
                 each.recorded(self.id, self.run.name, self.run.start, row)
-            if time.monotonic() - self._sent > SEND_EVERY:
+            if clock.seconds() - self._sent > SEND_EVERY:
                 self._send()
 
     def finish(self) -> None:
@@ -113,7 +114,7 @@ class RunObserver(Observer):
 
     def _send(self) -> None:
         rows, self._unsent = self._unsent, []
-        self._sent = time.monotonic()
+        self._sent = clock.seconds()
         client = active_client()
         if client is None or not rows:
             return

@@ -19,6 +19,7 @@ from daskgrad.tasks.clients import CONNECTED, active_client
 from daskgrad.tasks.keys import PROCESS
 from daskgrad.tasks.observers import observed_by
 from daskgrad.tasks.waiting import in_loop, is_done
+from daskgrad.values import clock
 from daskgrad.values.extras import imported
 
 DRAW_EVERY = 0.25  # seconds
@@ -94,7 +95,7 @@ class Remote:
         if self._future is not None and self._future.done():
             self._take(self._future)
             self._future = None
-        is_due = time.monotonic() - self._asked > ASK_EVERY
+        is_due = clock.seconds() - self._asked > ASK_EVERY
         if self._future is None and is_due and self._client.status in CONNECTED:
             self._ask()
 
@@ -106,7 +107,7 @@ class Remote:
                 self._take(self._future)
 
     def _ask(self) -> None:
-        self._asked = time.monotonic()
+        self._asked = clock.seconds()
         run = self._client.run_on_scheduler
         question = {"name": self._name, "process": PROCESS}
         self._future = in_loop(self._client, lambda: run(remote_standing, **question))
@@ -134,7 +135,7 @@ class Calls:
         run = latest_run(recorder)
         if run is None or run.latest is None:
             return ""
-        now, samples = time.monotonic(), self._samples
+        now, samples = clock.seconds(), self._samples
         if samples and samples[-1][1] != run.name:
             samples.clear()
         samples.append((now, run.name, run.count))

@@ -5,7 +5,6 @@ cursor back. Its own notebook output needs widgets; here it is what any notebook
 """
 
 import sys
-import time
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -16,6 +15,7 @@ from rich.text import Text
 
 from daskgrad.dashboards.bars import Bar, Standing
 from daskgrad.dashboards.palette import INK, shade
+from daskgrad.values import clock
 
 LINE_EVERY = 30.0  # seconds between two lines in a file
 WIDTH = 40  # of a bar, in characters
@@ -95,10 +95,10 @@ class Lines(Screen):
     """Lines of plain text: one every half a minute while something happens, and one at the end."""
 
     def __init__(self) -> None:
-        self._next, self._last = time.monotonic() + LINE_EVERY, ""
+        self._next, self._last = clock.seconds() + LINE_EVERY, ""
 
     def draw(self, standing: Standing | None, calls: str) -> None:
-        if time.monotonic() > self._next:
+        if clock.seconds() > self._next:
             self._write(standing, calls)
 
     def show_last(self, standing: Standing | None, calls: str) -> None:
@@ -109,7 +109,7 @@ class Lines(Screen):
         text = " · ".join([*parts, *([calls] if calls else [])])
         if text and text != self._last:
             print(text, file=sys.stderr, flush=True)
-        self._next, self._last = time.monotonic() + LINE_EVERY, text
+        self._next, self._last = clock.seconds() + LINE_EVERY, text
 
 
 def picture(standing: Standing | None, calls: str) -> RenderableType:

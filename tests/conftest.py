@@ -14,8 +14,10 @@ from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
 from hypothesis import settings
 from schedulers import SCHEDULERS, use_scheduler
+from waiting import SLOW, Clock, Gate
 
 from daskgrad.derivatives import threads
+from daskgrad.values import clock as package_clock
 
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=25)
 settings.load_profile("ci")
@@ -36,6 +38,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # pytest was started in t
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(config, items):
+    for item in items if SLOW != 1 else ():
+        marker = item.get_closest_marker("timeout")
+        seconds = marker.args[0] if marker else float(config.getini("timeout"))
+        item.add_marker(pytest.mark.timeout(seconds * SLOW), append=False)
+
+
 def pytest_collection_finish():
     """Modules and tests stay; whoever looks for garbage need not look at them."""
     gc.collect()
@@ -53,6 +62,20 @@ TWO_WORKERS = {
 @pytest.fixture
 def random():
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The package's clock in this process, which stands still until the test moves it."""
+    clock = Clock()
+    for name in ("seconds", "processor_seconds", "thread_seconds"):
+        monkeypatch.setattr(package_clock, name, clock.seconds)
+    return clock
+
+
+@pytest.fixture
+def gate(tmp_path):
+    return Gate(tmp_path / "gate")
 
 
 @pytest.fixture

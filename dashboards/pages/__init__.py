@@ -6,7 +6,6 @@ them on the dashboard by what ``distributed`` has for its own pages, but does no
 
 import functools
 import pathlib
-import time
 import weakref
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ from daskgrad.dashboards.pages.memory import MemoryView
 from daskgrad.dashboards.pages.models import ModelsView
 from daskgrad.dashboards.pages.view import View
 from daskgrad.dashboards.recorder import Recorder
+from daskgrad.values import clock
 
 UPDATE_EVERY = 500  # milliseconds, or less often: see ``Turns``
 SHARE = 0.02  # of the scheduler's time, for the updates of all open pages together
@@ -117,12 +117,12 @@ class Turns:
 
     def update(self, view: View) -> None:
         """Updates a page, unless it is too early."""
-        if time.monotonic() < self._due[view]:
+        if clock.seconds() < self._due[view]:
             return
-        start = time.thread_time()
+        start = clock.thread_seconds()
         view.update()
-        took = time.thread_time() - start
-        self._due[view] = time.monotonic() + took * len(self._due) / SHARE
+        took = clock.thread_seconds() - start
+        self._due[view] = clock.seconds() + took * len(self._due) / SHARE
 
 
 def document(

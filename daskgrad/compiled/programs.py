@@ -7,7 +7,6 @@ the tape; a later failure is an error, since results before it may be wrong. A p
 size, whose recording is the same call by call, is compared with the tape of that recording.
 """
 
-import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -25,7 +24,7 @@ from daskgrad.compiled.steps import Unrecordable
 from daskgrad.compiled.watch import Watch
 from daskgrad.compiled.ways import Recorded, Way, recorded
 from daskgrad.compiled.writing import own_nbytes, program_of, source_of
-from daskgrad.values import cotangents
+from daskgrad.values import clock, cotangents
 from daskgrad.values.caches import kept_or_made
 from daskgrad.values.descriptions import function_name
 from daskgrad.values.errors import NondeterministicModelError
@@ -144,10 +143,10 @@ def pushed_function(fun: Any) -> Callable:
 
 def trace_at_rest(call: TracedCall, arrays: Sequence[Any], family: Family) -> tuple[list[Any], Any]:
     """By the tape, where that is all there is to be done."""
-    begin = time.perf_counter()
+    begin = clock.seconds()
     found = trace(call, arrays)
     family.calls += 1
-    family.count_taped(time.perf_counter() - begin)
+    family.count_taped(clock.seconds() - begin)
     return found
 
 
@@ -191,7 +190,7 @@ class Entry:
                 return trace(call, arrays)
             self.family.calls += 1
             return self._trace(call, arrays, arguments)
-        is_due, begin = self.is_due, time.perf_counter()
+        is_due, begin = self.is_due, clock.seconds()
         inputs = arguments.inputs(self._signature) if self.ways else ()
         found, doubt, is_new = self.run(inputs), "", False
         if found is None and self._may_adopt():
@@ -214,9 +213,9 @@ class Entry:
         self, call: TracedCall, arrays: Sequence[Any], arguments: Arguments
     ) -> tuple[list[Any], Any]:
         """By the tape; writes a program for later calls if it is time to do so."""
-        family, begin = self.family, time.perf_counter()
+        family, begin = self.family, clock.seconds()
         outputs, tape = trace(call, arrays)
-        seconds = time.perf_counter() - begin
+        seconds = clock.seconds() - begin
         self._calls += 1
         family.count_taped(seconds)
         if self._is_worth_it(seconds):
@@ -243,7 +242,7 @@ class Entry:
     ) -> None:
         """Writes a program for the way that this call took, and compares it with the tape; tells
         why, if there is none."""
-        begin, inputs, learnt = time.perf_counter(), arguments.inputs(self._signature), None
+        begin, inputs, learnt = clock.seconds(), arguments.inputs(self._signature), None
         try:
             with np.errstate(all="ignore"):
                 found = recorded(call.fun.fun, arguments.layout, self._signature)
@@ -253,12 +252,12 @@ class Entry:
                     self.family.require_room(source.nbytes)
                 way = Way(program_of(source, found.recording), found.structure)
                 self.family.require_room(own_nbytes(way.program, found.recording))
-                ran = time.perf_counter()
+                ran = clock.seconds()
                 own, residuals = way.program.forward(*inputs)
                 pulled = way.program.pull_examples(residuals)
-                middle = time.perf_counter()
+                middle = clock.seconds()
                 expected = pull_as_asked(tape, way.program.examples, self._signature.asked)
-                self.family.count_compared(middle - ran, time.perf_counter() - middle)
+                self.family.count_compared(middle - ran, clock.seconds() - middle)
         except Unrecordable as error:
             self._refuse(str(error))
         except Exception as error:  # the tape raised none: it is the program's
@@ -271,7 +270,7 @@ class Entry:
             else:
                 self.ways.append(way._replace(tape_nbytes=nbytes_of(tape)))
                 learnt = found.recording, source
-        self.family.count_written(time.perf_counter() - begin)
+        self.family.count_written(clock.seconds() - begin)
         if learnt is not None:
             self.family.learn(*learnt)
 
@@ -298,7 +297,7 @@ class Entry:
     ) -> tuple[tuple[Way, list[Any], tuple] | None, str]:
         """Records a call, and runs a program of a known source, if that is its source; and what
         may be wrong with it."""
-        begin, found, doubt = time.perf_counter(), None, ""
+        begin, found, doubt = clock.seconds(), None, ""
         try:
             made = recorded(call.fun.fun, arguments.layout, self._signature)
             source = self.family.source(made.recording)
@@ -311,7 +310,7 @@ class Entry:
             doubt = str(error)
         except Exception as error:
             doubt = f"its program fails: {type(error).__name__}: {error}"
-        self.family.count_trial(time.perf_counter() - begin, found is not None)
+        self.family.count_trial(clock.seconds() - begin, found is not None)
         return found, doubt
 
     def _run_new(
@@ -320,15 +319,15 @@ class Entry:
         """Outputs and residuals of a program of a known source, which are compared first."""
         way = Way(program_of(source, made.recording), made.structure)
         self.family.require_room(own_nbytes(way.program, made.recording))
-        begin = time.perf_counter()
+        begin = clock.seconds()
         outputs, residuals = way.program.forward(*inputs)
         with np.errstate(all="ignore"):  # the forward pass has raised or warned
             pulled = way.program.pull_examples(residuals)
-            own = time.perf_counter() - begin
+            own = clock.seconds() - begin
             expected, tape = tape_of(made.recording, made.order)
-            middle = time.perf_counter()
+            middle = clock.seconds()
             slopes = pull_as_asked(tape, way.program.examples, self._signature.asked)
-            self.family.count_compared(own, time.perf_counter() - middle)
+            self.family.count_compared(own, clock.seconds() - middle)
         if not (are_same(outputs, expected) and are_same(pulled, slopes)):
             raise Unrecordable("the program of another size differs from the model")
         if cotangents.nbytes(arrays) > cotangents.SMALL:  # otherwise nobody asks
@@ -349,12 +348,12 @@ class Entry:
     ) -> None:
         """Compares a call of a program with the tape, and decides when to do so again."""
         pulled = tape.pull(program.examples)
-        middle = time.perf_counter()
+        middle = clock.seconds()
         expected, other = trace(call, arrays)
         is_right = are_same(outputs, expected)
         slopes = pull_as_asked(other, program.examples, self._signature.asked)
         is_right = is_right and are_same(pulled, slopes)
-        end = time.perf_counter()
+        end = clock.seconds()
         if not is_right:
             name, calls = self.family.name, self.family.calls
             raise NondeterministicModelError(

@@ -12,7 +12,7 @@ from typing import Any
 
 from dask.local import get_sync
 
-from daskgrad.derivatives.in_line import Clock, capture_here
+from daskgrad.derivatives.in_line import Budget, capture_here
 from daskgrad.derivatives.threads import Comparison
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.forward import DirectSums
@@ -46,7 +46,7 @@ class AtOnce(TaskGraph):
         super().__init__()
         self._graph = graph
         self._direct = direct
-        self._clock = Clock(seconds, len(graph.order))
+        self._budget = Budget(seconds, len(graph.order))
         self._comparison = Comparison(graph)
         self._is_late = False
         graph.is_watched = False
@@ -62,10 +62,10 @@ class AtOnce(TaskGraph):
             given.append(arg.value if kind is Known else _known(arg) if kind is list else arg)
         if key in self._direct:
             args = (self._direct[key], self._graph, *given)
-            how = (self._clock, self._comparison)
-            return Known(key, self._clock.beside(capture_here, *args, *how))
+            how = (self._budget, self._comparison)
+            return Known(key, self._budget.beside(capture_here, *args, *how))
         value = fun(*given) if self._policy is None else self.function(key, fun).run(tuple(given))
-        if self._clock.put_off():
+        if self._budget.put_off():
             self._hand_over()
         return Known(key, value)
 

@@ -9,7 +9,6 @@ the same blocks, added in the same order.
 """
 
 import functools
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -42,6 +41,7 @@ from daskgrad.tasks import observers
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.settings import setting
 from daskgrad.tasks.task_graph import TaskGraph
+from daskgrad.values import clock
 from daskgrad.values.memory import canonical
 from daskgrad.values.summation import power_of_two
 
@@ -94,7 +94,7 @@ def is_plain(node: Node, client: Client | None) -> bool:
 # --------------------------------------------------------------------------------------- running
 
 
-class Clock:
+class Budget:
     """How long tasks may run in the calling thread.
 
     To hand ``nodes`` over takes far longer than the pauses of the first ones, which imports, a
@@ -107,15 +107,15 @@ class Clock:
     def __init__(self, seconds: float, nodes: int = 0):
         self.seconds = seconds
         self._pause = nodes * NODE_TASKS * TASK_SECONDS
-        self._seen = time.perf_counter()
+        self._seen = clock.seconds()
         self.deadline = self._seen + seconds + self._pause / 40
 
     def is_late(self) -> bool:
-        return time.perf_counter() > self.deadline
+        return clock.seconds() > self.deadline
 
     def put_off(self) -> bool:
         """Allows for a task that has run, for which Dask would have taken as long; is it late?"""
-        now = time.perf_counter()
+        now = clock.seconds()
         spent, self._seen = now - self._seen, now
         self.deadline += TASK_SECONDS
         if now > self.deadline and self.seconds < spent < self._pause:
@@ -125,9 +125,9 @@ class Clock:
 
     def beside(self, evaluate: Callable[..., Any], *args: Any) -> Any:
         """Calls something whose time does not count: it has its own limit, or only waits."""
-        begin = time.perf_counter()
+        begin = clock.seconds()
         result = evaluate(*args)
-        self._seen = time.perf_counter()
+        self._seen = clock.seconds()
         self.deadline += self._seen - begin
         return result
 
@@ -144,7 +144,7 @@ class InLine:
 
     def compute(self, keys: Sequence[Any]) -> list[Any]:
         """The results of tasks. They need all sums, since the value of every node is wanted."""
-        self._clock = Clock(self._seconds)
+        self._budget = Budget(self._seconds)
         while undone := [key for key in self._direct if key not in self._values]:
             self._evaluate(self._independent(undone), keys)
         self._run(keys, keys)
@@ -167,20 +167,20 @@ class InLine:
         client = self._direct.client
         there = [key for key in waiting if self._direct[key].is_for_workers(client)]
         here = [key for key in waiting if key not in there]
-        call = self._clock.beside(self._start, there)
+        call = self._budget.beside(self._start, there)
         try:
             if call is not None and here:
                 call.flush()
             for key in here:
                 args = (self._direct[key], self._graph, self._inputs(key))
-                how = (self._clock, Comparison(self._graph))  # it never stays beside a cluster
-                self._values[key] = self._clock.beside(capture_here, *args, *how)
+                how = (self._budget, Comparison(self._graph))  # it never stays beside a cluster
+                self._values[key] = self._budget.beside(capture_here, *args, *how)
             if call is not None:
                 beside = self._independent_of_sums(keys)
                 if beside and not here:
                     call.flush()
                 self._run_in_time(beside)
-                results = self._clock.beside(call.results)
+                results = self._budget.beside(call.results)
                 self._values.update(zip(there, results, strict=True))
         except BaseException as error:
             if call is not None:
@@ -220,14 +220,14 @@ class InLine:
     def _run_in_time(self, keys: Sequence[Any]) -> None:
         """Runs tasks as far as time allows."""
         for key in keys:
-            if self._clock.is_late():
+            if self._budget.is_late():
                 return
             self._run_one(key)
 
     def _run(self, keys: Sequence[Any], later: Sequence[Any]) -> None:
         """Runs what the keys need; after the deadline Dask does. Keeps what ``later`` ones need."""
         for key in self._tasks.needed(keys, self._values):
-            if self._clock.is_late():
+            if self._budget.is_late():
                 self._values.update(self._hand_over(keys, later))
                 return
             self._run_one(key)
@@ -239,7 +239,7 @@ class InLine:
             self._values[key] = observers.run_observed(key, inputs, run)
         else:
             self._values[key] = self._tasks.run_one(key, self._values)
-        self._clock.put_off()
+        self._budget.put_off()
 
     def _hand_over(self, keys: Sequence[Any], later: Sequence[Any]) -> dict[Any, Any]:
         running = dict.fromkeys(self._tasks.needed(keys, self._values))
@@ -266,7 +266,7 @@ def capture_here(
     node: ReductionNode,
     graph: Graph,
     inputs: Sequence[Any],
-    clock: Clock,
+    budget: Budget,
     comparison: Comparison,
 ) -> Captured:
     """A sum over items that are here, as far as there is time.
@@ -277,7 +277,7 @@ def capture_here(
     traced = TracedSum(node.model, summand, inputs)
     firsts, terms = node.items.firsts, traced.no_terms()
     done = 0
-    for start, done in runs_here(len(firsts), clock, comparison):
+    for start, done in runs_here(len(firsts), budget, comparison):
         traced.add(terms, firsts[start], node.items.here(start, done))
         if not terms.are_scalars:
             break
@@ -292,19 +292,19 @@ def capture_here(
     return subtrees.rounded()
 
 
-def runs_here(count: int, clock: Clock, comparison: Comparison) -> Iterator[tuple[int, int]]:
+def runs_here(count: int, budget: Budget, comparison: Comparison) -> Iterator[tuple[int, int]]:
     """The runs of blocks to be evaluated here, (start, stop): longer and longer ones until the time
     is up, and then, where the evaluation stays, some more of the last length.
 
     Where it does not stay to the end, they are a subtree together.
     """
-    begin = time.perf_counter()
-    limit = max(clock.deadline - begin, clock.seconds)  # a short sum is worth no graph
+    begin = clock.seconds()
+    limit = max(budget.deadline - begin, budget.seconds)  # a short sum is worth no graph
     done, stop = 0, 1
     while done < stop:
         yield done, stop
         done = stop
-        stop = min(done * growth(time.perf_counter() - begin, limit), count)
+        stop = min(done * growth(clock.seconds() - begin, limit), count)
     step = done
     while done < count and comparison.stays():
         if done == power_of_two(done) and comparison.gives_up():

@@ -9,7 +9,6 @@ processor time a second, 2.5 times as long at 1.25, and 0.64 times as long at 1.
 """
 
 import math
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
@@ -23,6 +22,7 @@ from daskgrad.models.model import identity
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.sources import Source
 from daskgrad.tasks import observers
+from daskgrad.values import clock
 from daskgrad.values.caches import kept_or_made
 from daskgrad.values.cotangents import nbytes
 from daskgrad.values.trees import flatten
@@ -96,7 +96,7 @@ class Times(NamedTuple):
 
 
 def now() -> Times:
-    return Times(time.process_time(), time.perf_counter())
+    return Times(clock.processor_seconds(), clock.seconds())
 
 
 def since(begin: Times) -> Times:

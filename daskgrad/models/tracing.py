@@ -4,7 +4,6 @@ import copy
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ from daskgrad.backends import registry
 from daskgrad.backends.traced_call import Layout, TracedBlock, TracedCall
 from daskgrad.models.captured import Gradient, Pullback, Seen, held_nbytes, pull_tape, put_in_places
 from daskgrad.models.model import Call, Model, load, run, run_as_model, trace_block
-from daskgrad.values import cotangents
+from daskgrad.values import clock, cotangents
 from daskgrad.values.cotangents import Leaves, Seed
 from daskgrad.values.descriptions import describe
 from daskgrad.values.fingerprints import fingerprint
@@ -161,9 +160,9 @@ class Tracer:
         return put_in_places(gradient, self._primals, self._places)
 
     def _trace(self, inputs: Sequence[Any], known: Any) -> tuple[Any, list[Any], Any]:
-        call, start = TracedCall(self, inputs, known), perf_counter()
+        call, start = TracedCall(self, inputs, known), clock.seconds()
         leaves, tape = run_as_model(self._backend.trace, call, self._arrays)
-        self._seconds = perf_counter() - start
+        self._seconds = clock.seconds() - start
         leaves = list(map(release_leaf, leaves))
         return unflatten(call.structure, leaves), leaves, tape
 

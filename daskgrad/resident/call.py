@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -40,6 +39,7 @@ from daskgrad.tasks.waiting import (
     seceded,
     without_locals,
 )
+from daskgrad.values import clock
 from daskgrad.values.cotangents import Leaves
 
 ATTEMPTS = 20  # of one call
@@ -61,7 +61,7 @@ class Call:
         self._connection = connection
         self._sums = sums
         self._deaths = 0
-        self._deadline = time.monotonic() + limit("evaluation")
+        self._deadline = clock.seconds() + limit("evaluation")
         self._replicated = replicated_in([value for each in sums for value in each.inputs])
         self._attached = AttachedUse(sums)
         self._reading = contextlib.ExitStack()  # until there are results, or nobody wants them
@@ -186,7 +186,7 @@ class Attempt:
         assert self._future is not None
         try:
             with seceded():
-                if not is_done(self._future, deadline - time.monotonic(), self._look):
+                if not is_done(self._future, deadline - clock.seconds(), self._look):
                     raise CannotFinish("late")
             results = result_of(self._future)
         except BaseException:

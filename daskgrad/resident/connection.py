@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import threading
-import time
 import uuid
 import weakref
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
@@ -27,6 +26,7 @@ from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.settings import setting
 from daskgrad.tasks.waiting import LateError, answer, in_loop
 from daskgrad.tasks.workers import present_workers, workers_of
+from daskgrad.values import clock
 from daskgrad.values.caches import drop_oldest, kept_or_made
 
 logger = logging.getLogger("daskgrad")
@@ -76,7 +76,7 @@ class Connection:
                 if isinstance(each, Holdings):
                     self._users.add(each)
             self._register()
-            if time.monotonic() - self._looked > LOOK_EVERY:
+            if clock.seconds() - self._looked > LOOK_EVERY:
                 self._look()
             self._settle([each for each in spreads if each.workers != self._workers])
 
@@ -192,7 +192,7 @@ class Connection:
 
     def _look(self) -> None:
         self._workers = workers_of(self.client)
-        self._looked = time.monotonic()
+        self._looked = clock.seconds()
         self._known = {a: known for a, known in self._known.items() if a in self._workers}
         self._versions = {a: all_ for a, all_ in self._versions.items() if a in self._workers}
 

@@ -5,13 +5,14 @@ in the middle of a fit. A scheduler plugin protects workers that logged an event
 """
 
 import asyncio
-import time
 from dataclasses import dataclass
 from typing import Any
 
 from distributed import Scheduler
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
+
+from daskgrad.values import clock
 
 LINGER = 10.0  # seconds after its last event for which a worker counts as in use
 GRACE = 2.0  # seconds after which a client that has left loses its plugins on the workers
@@ -33,12 +34,12 @@ class PresencePlugin(SchedulerPlugin):
 
     def log_event(self, topic: str, msg: Any) -> None:
         if topic == TOPIC and isinstance(msg, dict) and "worker" in msg:
-            self._called[msg["worker"]] = time.monotonic()
+            self._called[msg["worker"]] = clock.seconds()
             self._scheduler.idle_since = None
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[Any]) -> list[Any]:
         """The workers that Dask may close: those that are not in use."""
-        since = time.monotonic() - LINGER
+        since = clock.seconds() - LINGER
         return [ws for ws in workers if self._called.get(ws.address, since) <= since]
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:

@@ -5,6 +5,7 @@ own. Models run in the worker's thread pool, never in its event loop.
 """
 
 import asyncio
+import math
 import os
 import pickle
 import socket
@@ -36,6 +37,7 @@ from daskgrad.resident.worker_replicas import Replicas, Version, frame_versions
 from daskgrad.resident.worker_samples import SampledJob
 from daskgrad.resident.worker_sums import CannotFinish, Job, Result, Unit, failed, merge_results
 from daskgrad.tasks import allocator
+from daskgrad.values import clock
 
 EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
 ALIVE_EVERY = 1.0  # seconds between two signs of life while a long call runs
@@ -231,7 +233,7 @@ class EventLog:
         self._running = running
         self._events: dict[str, dict[str, Any]] = {}
         self._is_awake = False
-        self._last = 0.0
+        self._last = -math.inf
 
     def wake(self) -> None:
         """Logs that a call is running, unless something was logged lately."""
@@ -239,7 +241,7 @@ class EventLog:
             return
         self._is_awake = True
         asyncio.get_running_loop().call_later(EVENTS_EVERY, self._tell)
-        if time.time() - self._last > ALIVE_EVERY:
+        if clock.seconds() - self._last > ALIVE_EVERY:
             self._say(action="evaluating")
 
     def add(self, jobs: Sequence[Job], start: float, stop: float) -> None:
@@ -262,7 +264,7 @@ class EventLog:
 
     def _say(self, **event: Any) -> None:
         self._worker.log_event(TOPIC, {"worker": self._worker.address, **event})
-        self._last = time.time()
+        self._last = clock.seconds()
 
 
 async def call_worker(pool: Any, address: str, handler: str, **message: Any) -> Frames:

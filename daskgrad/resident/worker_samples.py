@@ -1,6 +1,5 @@
 """Worker samples: the drawn items of a sum that one worker holds, in pieces, in threads."""
 
-import time
 from collections.abc import Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -9,6 +8,7 @@ import numpy as np
 from daskgrad.resident.drawing import DrawnRun, slices_of
 from daskgrad.resident.messages import key_of
 from daskgrad.resident.worker_sums import AskedBlock, Job, run_unit
+from daskgrad.values import clock
 from daskgrad.values.summation import Place, power_of_two
 from daskgrad.values.tuples import join, take
 
@@ -68,12 +68,12 @@ class SampledJob(Job):
     def run_piece(self, place: int, blocks: Sequence[Any]) -> None:
         """Evaluates a piece, whose items are in these blocks, and adds it to the partial sums."""
         piece, (traced, sent) = self._pieces[place], self._open()
-        begin = time.perf_counter()
+        begin = clock.seconds()
         start = piece.rank - self._drawn[piece.run].rank  # in the rows of its run
         rows = [field[piece.run][start : start + len(piece.indices)] for field in sent]
         items = join([*picked(piece.indices, blocks, self._message.block_items)])
         self._add(traced, piece.rank, piece.place, rows, items)
-        self.seconds[place] = time.perf_counter() - begin
+        self.seconds[place] = clock.seconds() - begin
 
 
 class SampledUnit(NamedTuple):

@@ -1,7 +1,6 @@
 """Worker sums: the blocks of a request's sums that one worker evaluates, in threads."""
 
 import threading
-import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from daskgrad.resident.worker_replicas import Replicas
 from daskgrad.sums.adding import CapturedSubtrees
 from daskgrad.sums.block_tasks import Summand, TracedSum
 from daskgrad.sums.item_cotangents import ItemGradient, without_items
+from daskgrad.values import clock
 from daskgrad.values.cotangents import Leaves
 from daskgrad.values.memory import canonical, canonical_leaf
 from daskgrad.values.protection import read_only
@@ -138,11 +138,11 @@ class Job:
         """Evaluates the block at a place in the request, and adds it to the partial sums."""
         traced, sent = self._open()
         number, run, _ = self._blocks[place]
-        start, size = time.perf_counter(), self._message.block_items
+        start, size = clock.seconds(), self._message.block_items
         begin = (number - self._message.runs[run][0]) * size  # in the rows of its run
         rows = [self._rows_of(runs, run, begin, number) for runs in sent]
         self._add(traced, number * size, (0, number), rows, items)
-        self.seconds[place] = time.perf_counter() - start
+        self.seconds[place] = clock.seconds() - start
 
     def _rows_of(self, runs: Any, run: int, begin: int, number: int) -> Any:
         """What a block has of a field that the request brings, or of an attached array."""

@@ -5,7 +5,6 @@ task that is still needed can progress (``progress``). Whatever ends the wait, a
 included, releases the futures, so that the cluster drops the tasks that nobody else wants.
 """
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from daskgrad.tasks.keys import task_label
 from daskgrad.tasks.progress import standing
 from daskgrad.tasks.settings import limit, limit_named
 from daskgrad.tasks.waiting import PERIOD, in_loop, is_done, result_of, seceded
+from daskgrad.values import clock
 
 SELDOM = 5.0  # seconds at most between two looks
 RESTART = "scheduler-restart"  # two of Dask's reasons for cancelling futures
@@ -102,7 +102,7 @@ class Watch:
         self._where = address_of(client)
         self._keys = list(keys)
         self._asked: Any = None
-        self._next = time.monotonic()
+        self._next = clock.seconds()
         self._unheard_since: float | None = None  # the time of the first unanswered question
         self._pause = PERIOD
         self._stuck_since: float | None = None
@@ -116,7 +116,7 @@ class Watch:
 
     def look(self) -> None:
         """Asks the scheduler without waiting; raises if nothing could progress for too long."""
-        now = time.monotonic()
+        now = clock.seconds()
         if self._asked is not None and self._asked.done():
             self._take(now)
         if self._asked is None and now >= self._next:

@@ -5,7 +5,6 @@ import concurrent.futures
 import contextlib
 import inspect
 import threading
-import time
 import traceback
 import types
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -15,6 +14,7 @@ from distributed import Client, rejoin, secede, threadpoolexecutor
 
 from daskgrad.tasks.clients import address_of, require_connected
 from daskgrad.tasks.settings import limit, limit_named
+from daskgrad.values import clock
 
 SENDING = 0.01  # seconds in which the event loop sends requests, if it has nothing else to do
 PERIOD = 0.5  # seconds between two looks at what is waited for
@@ -89,9 +89,9 @@ def is_done(
     future: concurrent.futures.Future, seconds: float, look: Callable[[], Any] | None = None
 ) -> bool:
     """Whether a future is done within the time; calls ``look`` twice a second meanwhile."""
-    deadline = time.monotonic() + seconds
+    deadline = clock.seconds() + seconds
     while not future.done():
-        left = deadline - time.monotonic()
+        left = deadline - clock.seconds()
         if left <= 0:
             return False
         with contextlib.suppress(concurrent.futures.CancelledError, TimeoutError):

@@ -9,13 +9,14 @@ from distributed import Client
 from daskgrad.tasks.clients import address_of
 from daskgrad.tasks.settings import limit, limit_named
 from daskgrad.tasks.waiting import ask_scheduler
+from daskgrad.values import clock
 
 
 def workers_of(client: Client) -> dict[str, int]:
     """The workers of a cluster that take work, and their threads; waits a while for the first."""
-    deadline = time.monotonic() + limit("workers")
+    deadline = clock.seconds() + limit("workers")
     while not (workers := threads_of(client, lambda: client.scheduler.ncores_running())):
-        if time.monotonic() > deadline:
+        if clock.seconds() > deadline:
             there = ", ".join(present_workers(client))
             found = f"all of them ({there}) are paused or closing" if there else "it has none"
             raise TimeoutError(

@@ -11,8 +11,9 @@ import autograd.numpy as np
 import numpy
 import pytest
 from browsers import Page, browser
-from clusters import cluster, kill, wait_until
+from clusters import cluster, kill
 from small_models import term, total, wave
+from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.tasks import observers

@@ -7,9 +7,10 @@ from html.parser import HTMLParser
 
 import dask
 import pytest
-from clusters import cluster, kill, wait_until
+from clusters import cluster, kill
 from distributed import Client, LocalCluster
 from small_models import EVIL, X, graph, term
+from waiting import wait_until
 
 import daskgrad as dg
 
@@ -17,7 +18,6 @@ pytest.importorskip("bokeh")
 from bokeh.document import Document
 from bokeh.models import FactorRange, Range, Range1d
 
-from daskgrad.dashboards import pages
 from daskgrad.dashboards.local import LocalObserver
 from daskgrad.dashboards.pages import PAGES, SHARE, Turns, ranges
 from daskgrad.dashboards.pages.gradient import state_of
@@ -329,17 +329,6 @@ def test_forward_and_backward_of_a_model_are_told_apart_without_colour():
     assert shades == ["cotangent", "backward", "call", "tangent", "forward", "value"]
 
 
-class Clock:
-    """In the place of ``time``, in a thread that only does what is looked at."""
-
-    now = 0.0
-
-    def monotonic(self):
-        return self.now
-
-    thread_time = monotonic
-
-
 class SlowView:
     """A page whose update takes 4 ms."""
 
@@ -349,18 +338,17 @@ class SlowView:
         self.clock = clock
 
     def update(self):
-        self.clock.now += 0.004
+        self.clock.move(0.004)
         self.updates += 1
 
 
-def test_all_open_pages_together_take_a_share_of_the_scheduler(monkeypatch):
-    clock, turns = Clock(), Turns()
-    monkeypatch.setattr(pages, "time", clock)
+def test_all_open_pages_together_take_a_share_of_the_scheduler(clock):
+    turns = Turns()
     views = [SlowView(clock) for _ in range(5)]
     for view in views:
         turns.add(view)
     while clock.now < 100.0:
-        clock.now += 0.1
+        clock.move(0.1)
         for view in views:
             turns.update(view)
     counts = [view.updates for view in views]
@@ -369,6 +357,6 @@ def test_all_open_pages_together_take_a_share_of_the_scheduler(monkeypatch):
     del view, views[2:]
     before, begun = views[0].updates, clock.now
     while clock.now < begun + 100.0:
-        clock.now += 0.1
+        clock.move(0.1)
         turns.update(views[0])
     assert views[0].updates - before > 2 * min(counts)  # there are two pages now

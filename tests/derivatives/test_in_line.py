@@ -3,7 +3,6 @@
 import contextlib
 import threading
 import time
-import types
 
 import autograd.numpy as np
 import dask
@@ -22,6 +21,7 @@ from daskgrad.derivatives import in_line as inline
 from daskgrad.derivatives.at_once import AtOnce
 from daskgrad.derivatives.in_line import growth, subtrees_from
 from daskgrad.graph.variables import Variable
+from daskgrad.values import clock
 
 RANDOM = numpy.random.default_rng(5)
 N = 75
@@ -208,8 +208,7 @@ class Models:
 
     def __init__(self, monkeypatch):
         self.now, self.handed_over = 0.0, []
-        clock = types.SimpleNamespace(perf_counter=lambda: self.now)
-        monkeypatch.setattr(inline, "time", clock)
+        monkeypatch.setattr(clock, "seconds", lambda: self.now)
         hand_over = AtOnce._hand_over
         monkeypatch.setattr(
             AtOnce, "_hand_over", lambda tasks: self.handed_over.append(tasks) or hand_over(tasks)

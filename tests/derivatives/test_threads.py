@@ -15,6 +15,7 @@ from numpy.testing import assert_allclose
 import daskgrad as dg
 from daskgrad.derivatives import in_line, threads
 from daskgrad.derivatives.threads import CHANGE, DOUBT, LITTLE_GAIN, MUCH_GAIN, SAMPLE, Kind
+from daskgrad.values import clock
 
 N = 64
 X = numpy.linspace(0.2, 1.3, 4)
@@ -35,11 +36,8 @@ class Models:
     def __init__(self, kind, monkeypatch):
         self.kind, self.clock, self.processor = kind, 0.0, 0.0
         self._lock, self._threads = threading.Lock(), []
-        fake = types.SimpleNamespace(
-            perf_counter=lambda: self.clock, process_time=lambda: self.processor
-        )
-        monkeypatch.setattr(threads, "time", fake)
-        monkeypatch.setattr(in_line, "time", fake)
+        monkeypatch.setattr(clock, "seconds", lambda: self.clock)
+        monkeypatch.setattr(clock, "processor_seconds", lambda: self.processor)
 
     def run(self):
         here = threading.get_ident()
@@ -223,7 +221,7 @@ def test_what_stays_runs_in_steps_of_the_time_there_was(monkeypatch):
     models = Models(LOCKED, monkeypatch)
     comparison = types.SimpleNamespace(stays=lambda: True, gives_up=lambda: False)
     runs = []
-    for start, stop in in_line.runs_here(1001, in_line.Clock(0.02), comparison):
+    for start, stop in in_line.runs_here(1001, in_line.Budget(0.02), comparison):
         runs.append(stop - start)
         models.clock += STEP * (stop - start)
     assert sum(runs) == 1001

@@ -15,8 +15,9 @@ import dask
 import numpy as np
 import pytest
 import yaml
-from clusters import free_port, wait_until
+from clusters import free_port
 from distributed import Client
+from waiting import wait_until
 
 import daskgrad as dg
 

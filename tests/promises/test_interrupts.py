@@ -14,10 +14,10 @@ import autograd.numpy as np
 import dask
 import probes
 import pytest
-from clusters import wait_until
 from lengths import in_short
 from probes import lines, write
 from schedulers import use_scheduler
+from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.models import model as models

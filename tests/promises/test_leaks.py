@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 import autograd.numpy as np
 import dask
 import pytest
-from clusters import wait_until
 from lengths import in_short
 from numpy.testing import assert_array_equal
+from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.graph import variables

@@ -6,7 +6,7 @@ import autograd.numpy as np
 import dask
 import numpy
 import pytest
-from clusters import client_of, cluster, wait_until, whole_again
+from clusters import client_of, cluster, whole_again
 from distributed import Client
 from lengths import in_short
 from numpy.testing import assert_array_equal
@@ -24,6 +24,7 @@ from survivors import (
     vector,
     vector_sum,
 )
+from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.models.determinism import NondeterministicModelError

@@ -19,9 +19,10 @@ import numpy as np
 import pytest
 import scipy.special
 from autograd.extend import defvjp, primitive
-from clusters import allowed_failures, cluster, wait_until
+from clusters import allowed_failures, cluster
 from distributed import Client, versions
 from distributed.core import Status
+from waiting import wait_until
 
 import daskgrad as dg
 

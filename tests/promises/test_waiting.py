@@ -19,11 +19,12 @@ import autograd.numpy as np
 import dask
 import numpy
 import pytest
-from clusters import allowed_failures, cluster, free_port, wait_until
+from clusters import allowed_failures, cluster, free_port
 from distributed import Client
 from distributed.core import Status
 from lengths import in_short
 from numpy.testing import assert_array_equal
+from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.tasks import supervision, waiting
@@ -474,46 +475,45 @@ def test_keys_are_told_as_stages_of_models():
 
 
 @pytest.fixture
-def watched(monkeypatch):
+def watched(monkeypatch, clock):
     """A watch, the time, and the questions that it asks a scheduler."""
-    now, asked = SimpleNamespace(seconds=0.0), []
+    asked = []
 
     def in_loop(client, ask):
         asked.append(concurrent.futures.Future())
         return asked[-1]
 
     monkeypatch.setattr(supervision, "in_loop", in_loop)
-    monkeypatch.setattr(supervision, "time", SimpleNamespace(monotonic=lambda: now.seconds))
     scheduler = SimpleNamespace(address="nowhere")
     client = SimpleNamespace(status="running", run_on_scheduler=None, scheduler=scheduler)
-    return supervision.Watch(client, [("value-slow-1", 0)]), now, asked
+    return supervision.Watch(client, [("value-slow-1", 0)]), clock, asked
 
 
 def test_a_client_that_itself_stood_still_does_not_blame_the_scheduler(watched):
     """A model in this process that holds the global lock, or Ctrl-Z."""
-    watch, now, asked = watched
+    watch, clock, asked = watched
     for seconds in (100.0, 1000.0):
-        now.seconds = seconds
+        clock.now = seconds
         watch.look()
         asked[-1].set_result({"can_progress": True})
 
 
 def test_a_limit_below_the_time_between_two_looks_is_no_error_by_itself(watched):
-    watch, now, asked = watched
+    watch, clock, asked = watched
     with dask.config.set({"daskgrad.wait.answers": 0.1}):
         for number in range(1, 10):
-            now.seconds = 0.5 * number
+            clock.now = 0.5 * number
             watch.look()
             asked[-1].set_result({"can_progress": True})
 
 
 def test_a_scheduler_that_is_silent_is_an_error_whatever_it_is_asked_again(watched):
-    watch, now, asked = watched
+    watch, clock, asked = watched
     watch.look()
     asked[-1].set_exception(OSError("lost"))
-    now.seconds = 59.0
+    clock.now = 59.0
     watch.look()
-    now.seconds = 61.0
+    clock.now = 61.0
     with pytest.raises(ConnectionError, match="nowhere has not answered for 60 s"):
         watch.look()
 

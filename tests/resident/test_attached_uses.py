@@ -9,10 +9,10 @@ import dask
 import numpy
 import pytest
 from autograd.extend import defvjp, primitive
-from clusters import wait_until
 from distributed import get_client
 from numpy.testing import assert_array_equal
 from probes import write
+from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.derivatives import in_line

@@ -7,10 +7,11 @@ import time
 import autograd.numpy as np
 import numpy
 import pytest
-from clusters import come_and_go, wait_until
+from clusters import come_and_go
 from distributed import Client
 from numpy.testing import assert_array_equal
 from probes import write
+from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.resident import routes

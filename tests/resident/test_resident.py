@@ -10,11 +10,12 @@ import autograd.numpy as np
 import dask
 import numpy
 import pytest
-from clusters import tasks_run, wait_until
+from clusters import tasks_run
 from distributed import Client
 from lengths import in_short
 from numpy.testing import assert_array_equal
 from probes import in_threads, lines, write
+from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.resident import balance, requests

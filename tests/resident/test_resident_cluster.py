@@ -13,11 +13,12 @@ import autograd.numpy as np
 import dask
 import numpy
 import pytest
-from clusters import allowed_failures, cluster, kill, kill_when, wait_until
+from clusters import allowed_failures, cluster, kill, kill_when
 from distributed import Client, LocalCluster
 from lengths import in_short
 from numpy.testing import assert_array_equal
 from probes import write
+from waiting import wait_until
 
 import daskgrad as dg
 

@@ -11,6 +11,7 @@ import dask
 from distributed import Client, LocalCluster
 from distributed.core import Status
 from probes import lines
+from waiting import wait_until
 
 CALM = {  # a test that kills workers must not lose the cluster, nor wait for ever
     "distributed.deploy.lost-worker-timeout": "1h",
@@ -126,13 +127,6 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-def wait_until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
 
 
 def tasks_run(client):
