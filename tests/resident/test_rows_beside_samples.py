@@ -321,12 +321,18 @@ def test_they_are_not_updated_while_they_are_used_in_this_process(synchronous):
 
 
 def is_held(lock):
-    """Whether this thread alone may go on."""
+    """Whether no other thread can take it."""
+
+    def take():
+        acquired.append(lock.acquire(blocking=False))
+        if acquired[0]:
+            lock.release()
+
     acquired = []
-    other = threading.Thread(target=lambda: acquired.append(lock.acquire(blocking=False)))
+    other = threading.Thread(target=take)
     other.start()
     other.join()
-    return acquired == [False]
+    return not acquired[0]
 
 
 class Watched(numpy.ndarray):
