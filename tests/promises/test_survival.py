@@ -14,6 +14,7 @@ from numpy.testing import assert_array_equal
 from survivors import (
     DERIVATIVE,
     EVENTS,
+    FETCH,
     FORWARD,
     GENTLE,
     ITEMS,
@@ -47,7 +48,7 @@ def frail(frail_cluster):
         yield client
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def threads():
     """Workers in this process, for what kills none."""
     with cluster(processes=False, host=None) as client:
@@ -75,6 +76,7 @@ LOSSES = [  # all events in programs of tasks, over items and that learn; all at
     ("columns", "paused", ROUND),
     ("attached", "one killed", DERIVATIVE),
     ("attached", "all killed", ROUND),
+    ("attached", "one killed", FETCH),
     ("attached", "new worker", ROUND),
     ("replicas", "restarted", ROUND),
     ("replicas", "paused", FORWARD),

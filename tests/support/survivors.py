@@ -27,11 +27,10 @@ OWN = numpy.outer(NUMBERS, V)
 
 # ----------------------------------------------------------------------------------- reports
 
-FORWARD, DERIVATIVE, ROUND = MOMENTS = (
-    "forward",
-    "derivative",  # of a model: a pullback or a tangent
-    "round",  # before an evaluation of the program
-)
+FORWARD = "forward"  # of a model, as are pullbacks and tangents
+DERIVATIVE = "derivative"
+ROUND = "round"  # before an evaluation of the program
+FETCH = "fetch"  # before what workers keep is brought here
 _receivers = []  # of the reports of this process; one at most
 
 
@@ -237,17 +236,21 @@ def own_term(pair, x):
 
 
 def learn(params, gradient_of_step):
-    """Parameters after some steps, and their optimiser's state."""
-    optimiser = dg.optim.Adam(0.1)
+    """Values, parameters after some steps, their optimiser's state and the next gradients."""
+    optimiser, values = dg.optim.Adam(0.1), []
     state = optimiser.init(params)
-    values = []
     for number in range(4):
         report(ROUND)
         value, gradients = gradient_of_step(number)(*params.values())
         optimiser.update(params, dict(zip(params, gradients, strict=True)), state)
         values.append(value)
-    report(ROUND)
-    return [*values, *map(numpy.asarray, [*params.values(), *state.values()])]
+    _, gradients = gradient_of_step(4)(*params.values())
+    report(FETCH)
+    return [*values, *map(as_array, [*gradients, *params.values(), *state.values()])]
+
+
+def as_array(each):
+    return each.to_dense() if isinstance(each, dg.Rows) else numpy.asarray(each)
 
 
 def attached():
@@ -267,7 +270,7 @@ def rows():
     whole, some = [dg.value_and_grad(loss, (0, 1), sparse=sparse) for sparse in (False, "own")]
 
     def gradient_of_step(step):
-        if step == 2:
+        if step % 2:
             return lambda x, own: whole(x, own, items)
         return lambda x, own: some(x, own, items.sample(16, step))
 
@@ -400,11 +403,12 @@ EVENTS = {
 
 
 def victim(client, watch):
-    """A worker whose model waits at the gate, if it is one of a process of its own."""
+    """A worker whose model waits at the gate; any, if it waits in this process."""
     pids = {pid for _, pid in watch.gate.arrived()}
+    if os.getpid() in pids:
+        return min(client.ncores())
     nannies = client.cluster.workers.values()
-    holders = [each.worker_address for each in nannies if getattr(each, "pid", None) in pids]
-    return min(holders or client.ncores())
+    return min([nanny.worker_address for nanny in nannies if nanny.pid in pids])
 
 
 def happens(client, event, watch, program):
