@@ -50,6 +50,12 @@ def assert_right(found, x=X, **kwargs):
     assert_array_equal(found[1], gradient)
 
 
+def placed(model=term, items=ITEMS):
+    """Shards, and the gradient of a sum over them."""
+    shards = dg.place(items)
+    return shards, dg.value_and_grad(lambda x: dg.map_sum(model, shards, x))
+
+
 def holders(shards):
     return {plan.worker: plan.items for plan in shards.plan}
 
@@ -97,8 +103,7 @@ def test_a_silent_worker_that_the_scheduler_gave_up_is_not_waited_for():
         cluster({"distributed.scheduler.worker-ttl": "3s"}, n_workers=1) as client,
         worker_without_nanny(client) as process,
     ):
-        shards = dg.place(ITEMS)
-        gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
+        shards, gradient = placed()
         gradient(X)
         assert len(holders(shards)) == 2
         os.kill(process.pid, signal.SIGSTOP)
@@ -117,18 +122,17 @@ def plan_of_direct_client(address):
 
 
 def test_blocks_that_somebody_cancelled_are_placed_again(client):
-    shards = dg.place(ITEMS)
-    gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
+    shards, gradient = placed()
     gradient(X)
+    keys = {future.key for future in shards.holdings.futures[5:9]}
     client.cancel(shards.holdings.futures[5:9], force=True)
-    wait_until(lambda: sum(map(len, client.has_what().values())) < len(shards.blocks))
+    wait_until(lambda: not keys & {key for there in client.has_what().values() for key in there})
     assert_right(gradient(X))
 
 
 def test_workers_that_join_get_their_share_and_those_that_leave_give_it_back(clock):
     with cluster(n_workers=1, **IN_PROCESS) as client:
-        shards = dg.place(ITEMS)
-        gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
+        shards, gradient = placed()
         assert_right(gradient(X))
         client.cluster.scale(2)
         client.wait_for_workers(2, timeout=60)
@@ -145,8 +149,7 @@ def test_workers_that_join_get_their_share_and_those_that_leave_give_it_back(clo
 
 def test_a_cluster_without_workers_is_an_error():
     with cluster(n_workers=1, **IN_PROCESS) as client:
-        shards = dg.place(ITEMS)
-        gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
+        _, gradient = placed()
         assert_right(gradient(X))
         client.cluster.scale(0)
         wait_until(lambda: not client.ncores())
@@ -197,8 +200,7 @@ def slow_in_one_thread(item, x):
 
 def test_blocks_move_to_where_there_is_time(two_clocks):
     """One worker is five times slower: it ends up with far fewer items, and no bit changes."""
-    shards = dg.place(ITEMS)
-    gradient = dg.value_and_grad(lambda x: dg.map_sum(slow_in_one_thread, shards, x))
+    shards, gradient = placed(slow_in_one_thread)
     for _ in range(9):
         found = gradient(X)
     assert_right(found)
@@ -241,8 +243,7 @@ def test_partial_sums_are_merged_between_the_workers(count, monkeypatch):
         return np.sum(np.sin(x) * item[0]) + np.sum(item) * x[7]
 
     with cluster(n_workers=count, **IN_PROCESS):
-        shards = dg.place(ITEMS)
-        gradient = dg.value_and_grad(lambda x: dg.map_sum(wide, shards, x))
+        shards, gradient = placed(wide)
         right = expected(big, wide)
         received = count_calls(monkeypatch)
         for _ in range(3):
@@ -289,8 +290,7 @@ def test_dask_does_not_close_what_evaluates(clock, gate):
         return dask_scheduler.idle_since == 0.0
 
     with cluster(**IN_PROCESS) as client, ThreadPoolExecutor(1) as pool:
-        shards = dg.place(ITEMS)
-        gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
+        shards, gradient = placed()
         assert client.run_on_scheduler(may_be_closed) == 2
         assert_right(gradient(X))
         wait_until(lambda: client.run_on_scheduler(may_be_closed) == 0)
@@ -346,8 +346,7 @@ def test_calls_in_a_row_leave_nothing_behind(client):
 
 def test_threads_of_one_process_as_workers():
     with cluster(threads_per_worker=2, **IN_PROCESS):
-        shards = dg.place(ITEMS)
-        gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
+        shards, gradient = placed()
         for _ in range(3):
             assert_right(gradient(X))
         assert {plan.threads for plan in shards.plan} == {2}

@@ -31,16 +31,16 @@ FORWARD = "forward"  # of a model, as are pullbacks and tangents
 DERIVATIVE = "derivative"
 ROUND = "round"  # before an evaluation of the program
 FETCH = "fetch"  # before what workers keep is brought here
-_receivers = []  # of the reports of this process; one at most
+_receivers = [None]  # of the reports of this process
 
 
 def report_to(receiver):
-    _receivers[:] = [receiver] if receiver else []
+    _receivers[0] = receiver
 
 
 def report(moment):
-    for receiver in _receivers:
-        receiver(moment)
+    if _receivers[0] is not None:
+        _receivers[0](moment)
 
 
 class Watch:
@@ -159,14 +159,14 @@ def vector_sum(items, x):
     return dg.map_sum(wave, items, x)
 
 
+def slice_term(columns, x):
+    return np.sum(columns[0][:, None] * np.sin(columns[1] * passing(x)))
+
+
 def of_columns():
     columns = dg.place(dg.zip(NUMBERS, numpy.stack(ITEMS)))
     slices = dg.value_and_grad(lambda x: dg.reduce_sum(slice_term, columns, x))
     return [slices(x) for x in points()]
-
-
-def slice_term(columns, x):
-    return np.sum(columns[0][:, None] * np.sin(columns[1] * passing(x)))
 
 
 def of_samples():
@@ -196,14 +196,6 @@ def gradient_of(objective):
     return run
 
 
-def tangent_of(objective):
-    return pushed(dg.jvp, objective)
-
-
-def curvature_of(objective):
-    return pushed(dg.hvp, objective)
-
-
 def pushed(derivative, objective):
     def run():
         items = dg.place(ITEMS)
@@ -218,11 +210,8 @@ def pulled(objective):
     def run():
         items = dg.place(ITEMS)
         value, pullback = dg.vjp(lambda x: objective(items, x), X)
-        found = []
-        for cotangent in (V, -V, numpy.stack([V, 2.0 * V])):
-            report(ROUND)
-            found.append(pullback(cotangent)[0])
-        return [value, *found]
+        rows = [V, -V, numpy.stack([V, 2.0 * V])]
+        return [value, *[pullback(v) for v, _ in zip(rows, points(), strict=True)]]
 
     return run
 
@@ -295,9 +284,9 @@ PROGRAMS = {  # that return arrays in lists and tuples
     "graph": gradient_of(number),
     "loop": gradient_of(loop),
     "domain": gradient_of(domain),
-    "jvp of a graph": tangent_of(number),
-    "hvp of a graph": curvature_of(number),
-    "hvp of a loop": curvature_of(loop),
+    "jvp of a graph": pushed(dg.jvp, number),
+    "hvp of a graph": pushed(dg.hvp, number),
+    "hvp of a loop": pushed(dg.hvp, loop),
     "vjp of a graph": pulled(vector),
     "nodes": of_nodes,
     "placed": gradient_of(placed_sum),
@@ -306,8 +295,8 @@ PROGRAMS = {  # that return arrays in lists and tuples
     "sent": gradient_of(sent_sum),
     "samples": of_samples,
     "each item": of_each_item,
-    "jvp over placed items": tangent_of(placed_sum),
-    "hvp over placed items": curvature_of(placed_sum),
+    "jvp over placed items": pushed(dg.jvp, placed_sum),
+    "hvp over placed items": pushed(dg.hvp, placed_sum),
     "vjp over placed items": pulled(vector_sum),
     "attached": attached,
     "replicas": replicas,
@@ -335,71 +324,39 @@ def same_bits(first, second):
 
 
 # ------------------------------------------------------------------------------ what may happen
-#
-# Each is a context: it has happened, or has begun, when the context is entered.
 
-
-@contextlib.contextmanager
-def one_killed(client, address):
-    kill(client, address)
-    yield
-
-
-@contextlib.contextmanager
-def all_killed(client, address):
-    kill(client, *client.ncores())
-    yield
-
-
-@contextlib.contextmanager
-def new_worker(client, address):
-    count = len(client.ncores())
-    client.cluster.scale(len(client.cluster.worker_spec) + 1)
-    wait_until(lambda: len(client.ncores()) > count)
-    yield
-
-
-@contextlib.contextmanager
-def begun(client, address, call):
-    """Until the call has ended; a worker that is to go waits for the model that it runs."""
-    thread = threading.Thread(target=call)
-    thread.start()
-    wait_until(lambda: address not in running(client))
-    yield
-    thread.join()
-
-
-def retired(client, address):
-    return begun(client, address, lambda: client.retire_workers([address], close_workers=True))
-
-
-def restarted(client, address):
-    return begun(client, address, lambda: client.restart_workers([address], timeout=60))
-
-
-def cluster_restarted(client, address):
-    return begun(client, address, lambda: client.restart(timeout=60))
-
-
-@contextlib.contextmanager
-def paused(client, address):
-    def become(status, dask_worker):
-        dask_worker.status = status
-
-    client.run(become, Status.paused, workers=[address])
-    wait_until(lambda: address not in running(client))
-    yield
-    client.run(become, Status.running, workers=[address])
-
-
-GENTLE = {"new worker": new_worker, "retired": retired, "paused": paused}
-EVENTS = {
-    "one killed": one_killed,
-    "all killed": all_killed,
-    "restarted": restarted,
-    "cluster restarted": cluster_restarted,
-    **GENTLE,
+GENTLE = ["new worker", "retired", "paused"]  # nobody is killed
+EVENTS = ["one killed", "all killed", "restarted", "cluster restarted", *GENTLE]
+CALLS = {  # that end when the worker's model has
+    "retired": lambda client, address: client.retire_workers([address], close_workers=True),
+    "restarted": lambda client, address: client.restart_workers([address], timeout=60),
+    "cluster restarted": lambda client, address: client.restart(timeout=60),
 }
+
+
+@contextlib.contextmanager
+def happening(client, event, address):
+    """It has happened, or has begun, when the context is entered, and has ended after it."""
+    count = len(client.ncores())
+    call = threading.Thread(target=CALLS.get(event, lambda *_: None), args=(client, address))
+    call.start()
+    if event == "one killed":
+        kill(client, address)
+    elif event == "all killed":
+        kill(client, *client.ncores())
+    elif event == "paused":
+        become(client, address, Status.paused)
+    elif event == "new worker":
+        client.cluster.scale(len(client.cluster.worker_spec) + 1)
+    wait_until(lambda: len(client.ncores()) > count or address not in running(client))
+    yield
+    call.join()
+    if event == "paused":
+        become(client, address, Status.running)
+
+
+def become(client, address, status):
+    client.run(lambda dask_worker: setattr(dask_worker, "status", status), workers=[address])
 
 
 def victim(client, watch):
@@ -416,7 +373,7 @@ def happens(client, event, watch, program):
     wait_until(lambda: watch.gate.arrived() or program.done())
     if not watch.gate.arrived():
         return
-    with EVENTS[event](client, victim(client, watch)):
+    with happening(client, event, victim(client, watch)):
         before = watch.count()
         watch.gate.open()
         wait_until(lambda: watch.count() > before or program.done())
