@@ -12,6 +12,7 @@ from autograd.extend import defvjp, primitive
 from clusters import cluster
 from distributed import Client, get_client
 from numpy.testing import assert_array_equal
+from probes import in_threads
 from waiting import wait_until
 
 import daskgrad as dg
@@ -487,18 +488,12 @@ def test_threads_may_evaluate_at_once(client):
     with dg.place(ITEMS) as shards:
         z, gradient, gradients = shards.attach(Z), gradient_over(shards), {}
 
-        def evaluate(number):
-            for _ in range(5):
-                gradients[number] = gradient((number + 1) * X, z)[1][1]
+        def evaluate(thread, number):
+            gradients[thread] = gradient((thread + 1) * X, z)[1][1]
 
-        threads = [threading.Thread(target=evaluate, args=(number,)) for number in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(gradients) == 3
-        for number, of_z in gradients.items():
-            assert_array_equal(of_z, gradient_over(ITEMS)((number + 1) * X, Z)[1][1])
+        in_threads(evaluate, threads=3, times=5)
+        for thread in range(3):
+            assert_array_equal(gradients[thread], gradient_over(ITEMS)((thread + 1) * X, Z)[1][1])
 
 
 def test_a_task_may_attach_arrays_to_what_it_places(client):
@@ -854,13 +849,6 @@ def test_a_block_takes_each_step_once_and_none_out_of_turn():
     assert blocks.has("l", 1, [0])
     assert not blocks.has("l", 1, [1])  # without a cotangent it is gone
     assert not blocks.has("l", 0, [1])
-
-
-def test_cotangents_go_after_the_steps_that_need_them():
-    blocks = store()
-    blocks.receive("l", News(1, [step_to(1)], ["c"]))
-    assert blocks.has("l", 1, [0])
-    assert blocks.kept("l", "c", "a") == {}
 
 
 def test_a_step_that_fails_half_way_leaves_no_block():
