@@ -41,6 +41,13 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def taped():
+    """A compiled model leaves reports out."""
+    with dask.config.set({"daskgrad.compile": False}):
+        yield
+
+
 @pytest.fixture(scope="module")
 def frail(frail_cluster):
     """One client for all tests, which see to it themselves that the cluster is whole."""
