@@ -101,7 +101,10 @@ def test_what_happens_to_workers_costs_only_time(program, event, moment, request
 @pytest.mark.long
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_whatever_happens_costs_only_time(program, event, frail, tmp_path):
+def test_whatever_happens_costs_only_time(program, event, frail, tmp_path, request):
+    if (program, event) in (("attached", "restarted"), ("attached", "cluster restarted")):
+        reason = "a worker that is closing returns the cotangents that it should keep"
+        request.applymarker(pytest.mark.xfail(raises=ValueError, strict=False, reason=reason))
     for moment in undisturbed(program)[1]:
         assert survives(frail, tmp_path / moment, program, event, moment, part=0.6)
 
