@@ -181,7 +181,10 @@ def check_keywords(entry):
 
 
 def has_boxes(outputs):
-    return any(np.asarray(output).dtype == object for output in outputs)
+    try:
+        return any(np.asarray(output).dtype == object for output in outputs)
+    except TypeError:  # of a trace that has ended
+        return True
 
 
 # ------------------------------------------------------------------------- nothing is left out

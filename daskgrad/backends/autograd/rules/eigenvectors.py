@@ -216,7 +216,7 @@ declare(linalg.eig, adjoint=eig_adjoint, tangent=warning(EIG, eig_tangent))
 
 
 @primitive
-def eigh_for_values(a: Any, UPLO: str = "L") -> tuple:
+def eigh_for_values(a: Any, UPLO: Any = "L") -> tuple:
     """Called where only the eigenvalues are used, so that no tangent of a vector is."""
     return tuple(np.linalg.eigh(a, UPLO))
 
