@@ -66,7 +66,7 @@ RIGHT = {
     "np.vectorize": lambda x: anp.sum(np.vectorize(lambda v: v * v)(x)),
     "np.linalg.solve by autograd": lambda x: anp.sum(anp.linalg.solve(MATRIX, x) ** 2),
     "an object array": lambda x: np.sum(assigned_objects(x)),
-    "an operator in place": lambda x: anp.sum(operator.imul(x, C) ** 2),
+    "an operator in place": lambda x: anp.sum(operator.imul(1.0 * x, C) ** 2),
     "a loop": lambda x: sum([v * v for v in x]),
     "math.prod": lambda x: math.prod(x),
     "max": lambda x: max(x) ** 2,
