@@ -163,6 +163,11 @@ def test_a_range_is_a_list_of_items(kind):
     assert_allclose(value, total * np.sum(X))
 
 
+def test_a_grainsize_of_placed_items_is_rounded_down_to_theirs():
+    shards = dg.place([1.0, 2.0, 3.0], grainsize=2)
+    assert dg.map_sum(float, shards, grainsize=3).compute() == 6.0
+
+
 OTHER_ITEMS = {
     "strings": (np.array(["a", "bcd"]), len, 4),
     "dates": (np.array(["1970-01-02", "1970-01-04"], "M8[D]"), lambda d: d.astype(int), 4),
