@@ -228,7 +228,8 @@ ENDED = r"clos|lost|reach"
 
 
 def test_after_the_cluster_closed_under_its_client():
-    with cluster({"distributed.comm.timeouts.connect": "2s"}) as client:
+    limit = {"distributed.comm.timeouts.connect": "2s"}
+    with cluster(limit, processes=False, protocol="tcp://") as client:
         shards = dg.place(ITEMS)
         sum_over(shards)
         _, pullback = dg.vjp(vector, X)
