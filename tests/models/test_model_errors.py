@@ -212,7 +212,7 @@ def test_a_users_own_error_gets_no_hint_about_autograd():
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_nan_and_infinity_pass_through(scheduler):
+def test_nan_and_infinity_pass_through():
     x = np.array([np.nan, np.inf, -np.inf, 1.0])
     value, gradient = dg.value_and_grad(lambda x: energy(double(x)))(x)
     assert np.isnan(value)
