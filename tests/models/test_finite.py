@@ -192,7 +192,9 @@ def test_the_first_number_that_is_not_finite_is_told_on_every_scheduler(schedule
     assert np.isnan(dg.value_and_grad(lambda x: total(logarithm(x)))(X - 1.5)[0]), "outside"
 
 
-@pytest.mark.parametrize(("call", "message"), rows_of(HERE))
+@pytest.mark.parametrize(
+    ("call", "message"), rows_of(HERE), ids=[call for call, _ in rows_of(HERE)]
+)
 def test_the_first_number_that_is_not_finite_is_told(call, message):
     require_message_of(call, message)
 
