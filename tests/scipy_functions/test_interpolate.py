@@ -216,11 +216,3 @@ def test_interpolants_of_plain_numbers_have_no_derivative():
     np.testing.assert_array_equal(dg.grad(dg.delayed(model))(Y), np.arange(6) == 0)
 
 
-def test_in_a_sum(synchronous):
-    def model(at, y):
-        return interpolate.CubicSpline(KNOTS, y, bc_type="natural")(at) ** 2
-
-    items = list(np.ravel(AT))
-    gradient = dg.grad(lambda y: dg.map_sum(model, items, y))(Y)
-    whole = dg.delayed(lambda y: np.sum(model(AT, y)))
-    assert_allclose(gradient, dg.grad(whole)(Y))

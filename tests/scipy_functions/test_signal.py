@@ -131,15 +131,6 @@ def test_errors(message):
         REFUSED[message]()
 
 
-def test_in_a_sum(synchronous):
-    def model(series, v):
-        return np.sum(signal.lfilter([1.0], np.concatenate([np.ones(1), v]), series) ** 2)
-
-    items, v = list(M), V[:2]
-    value, gradient = dg.value_and_grad(lambda v: dg.map_sum(model, items, v))(v)
-    parts = [dg.value_and_grad(dg.delayed(model), 1)(item, v) for item in items]
-    assert_allclose(value, sum(part[0] for part in parts))
-    assert_allclose(gradient, sum(part[1] for part in parts))
 
 
 def test_the_sums_over_delays():

@@ -280,13 +280,6 @@ def test_a_function_that_returns_other_values_is_an_error():
         dg.grad(dg.delayed(program))(1.0)
 
 
-def test_in_sums():
-    def program(begin, p):
-        return np.sum(solve(integrate, p, begin=begin).y)
-
-    gradient = dg.grad(lambda p: dg.map_sum(program, [(1.0, 0.5), (0.2, 0.4)], p))(P)
-    parts = [dg.grad(dg.delayed(program), argnums=1)(b, P) for b in [(1.0, 0.5), (0.2, 0.4)]]
-    assert_allclose(gradient, sum(parts), rtol=1e-12)
 
 
 def test_a_root_of_a_solution():

@@ -376,13 +376,6 @@ def test_a_tape_counts_what_its_matrices_hold():
     assert held >= matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes
 
 
-def test_in_a_sum(synchronous):
-    def model(row, d):
-        return (sparse.linalg.spsolve(matrix_of(sparse, d), row) ** 2).sum()
-
-    gradient = dg.grad(lambda d: dg.map_sum(model, list(B.T), d))(SQUARE)
-    whole = dg.delayed(lambda d: np.sum(sparse.linalg.spsolve(matrix_of(sparse, d), B) ** 2))
-    assert_allclose(gradient, dg.grad(whole)(SQUARE))
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 3), (3, 1)])
