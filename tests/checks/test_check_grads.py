@@ -75,10 +75,7 @@ def test_a_right_pullback_passes_in_every_precision(dtype, size, random):
 FIRST, SECOND = model_of(lambda x: np.sin(x)), model_of(lambda x, y: np.sum(x * y))
 GRAPHS = {
     "a chain": (lambda x, y: SECOND(FIRST(x * 2.0), y) / 3.0, (X, X + 1.0)),
-    "a sum": (
-        lambda x: dg.map_sum(lambda i, x: i * np.sum(x**2), [1.0, 2.0, 3.0], x),
-        (X,),
-    ),
+    "a sum": (lambda x: dg.map_sum(lambda i, x: i * np.sum(x**2), [1.0, 2.0, 3.0], x), (X,)),
     "a pytree": (
         lambda p: {"a": FIRST(p["x"]), "b": [FIRST(p["x"]), p["y"] ** 2]},
         ({"x": X, "y": 0.5},),

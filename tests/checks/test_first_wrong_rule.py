@@ -60,10 +60,7 @@ def test_only_what_is_differentiated_is_checked_in_the_order_of_the_graph():
     for fun, place in (
         (lambda x: wrong(x, also_wrong(x)), "model 'also_wrong', argument 0"),
         (lambda x: wrong(also_wrong(X), x), "model 'wrong', argument 1"),
-        (
-            lambda x: wrong(x, dg.stop_gradient(also_wrong(x))) + also_wrong(x),
-            "model 'also_wrong'",
-        ),
+        (lambda x: wrong(x, dg.stop_gradient(also_wrong(x))) + also_wrong(x), "model 'also_wrong'"),
     ):
         assert f"that of {place}" in message_of(fun, X)
 

@@ -29,10 +29,7 @@ FUNCTIONS = {
     "a number": (dg.delayed(lambda x: np.sum(np.exp(x))), X),
     "an array": (dg.delayed(lambda x: np.sin(x) * np.outer(x, x)), X),
     "a matrix": (dg.delayed(lambda a, b: np.linalg.solve(a, b)), np.eye(3) * 3 + 0.1, X),
-    "a pytree": (
-        dg.delayed(lambda p: {"a": p["x"] ** 3 * p["n"], "s": "text"}),
-        {"x": X, "n": 2},
-    ),
+    "a pytree": (dg.delayed(lambda p: {"a": p["x"] ** 3 * p["n"], "s": "text"}), {"x": X, "n": 2}),
     "large values": (dg.delayed(lambda x: 1e8 * np.sin(x)), X),
     "a graph": (graph, X, X + 1.0),
 }

@@ -69,10 +69,7 @@ ADVICE = {  # what is asked, and what to write instead
     "np.linalg.norm": (np.linalg.norm, r"\(autograd\.numpy\.linalg\.norm\)\(node\)"),
     "np.fft.fft": (np.fft.fft, r"\(autograd\.numpy\.fft\.fft\)\(node\)"),
     "np.linalg.solve": (lambda x: np.linalg.solve(np.eye(3), x), r"dg\.delayed"),
-    "scipy.special.gammaln": (
-        scipy.special.gammaln,
-        r"\(autograd\.scipy\.special\.gammaln\)",
-    ),
+    "scipy.special.gammaln": (scipy.special.gammaln, r"\(autograd\.scipy\.special\.gammaln\)"),
     "abs (vectorized)": (np.frompyfunc(abs, 1, 1), r"\(lambda x: \.\.\.\)\(node\)"),
     "iteration": (list, r"a, b = node\[0\], node\[1\]"),
     "len()": (len, r"dg\.delayed\(len\)\(node\)"),

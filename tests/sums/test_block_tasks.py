@@ -15,11 +15,7 @@ from daskgrad.models.tracing import Active
 from daskgrad.models.travel.policy import sent
 from daskgrad.sums.adding import add_captured
 from daskgrad.sums.block_pullback import Terms
-from daskgrad.sums.block_tasks import (
-    Summand,
-    capture_block,
-    pull_back_block,
-)
+from daskgrad.sums.block_tasks import Summand, capture_block, pull_back_block
 from daskgrad.tasks.task_functions import TaskFunction
 from daskgrad.values.addition import add_values
 from daskgrad.values.cotangents import Cotangent, Seed

@@ -17,12 +17,7 @@ from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.tracing import Active
 from daskgrad.models.travel.policy import CONFIG
 from daskgrad.sums.block_tasks import Summand, capture_block
-from daskgrad.sums.item_cotangents import (
-    ItemGradient,
-    item_cotangents_of,
-    join,
-    without_items,
-)
+from daskgrad.sums.item_cotangents import ItemGradient, item_cotangents_of, join, without_items
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

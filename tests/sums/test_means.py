@@ -68,10 +68,7 @@ MEANS = {  # name -> (a mean, or with ``dg.map_sum`` the sum, and of how many)
     ),
     "nodes": (lambda over, x: over(dot, [plus_one(x), x, ROWS[0]], x), 3),
     "one node": (lambda over, x: over(dot, [plus_one(x)], x), 1),
-    "a dask Array": (
-        lambda over, x: over(dot, dask.array.from_array(ROWS, chunks=(10, 2)), x),
-        N,
-    ),
+    "a dask Array": (lambda over, x: over(dot, dask.array.from_array(ROWS, chunks=(10, 2)), x), N),
     "a bag": (lambda over, x: over(dot, bag(), x), N),
     "a bag with empty partitions": (
         lambda over, x: over(dot, bag().filter(lambda row: row[0] > 1.0), x),
