@@ -36,7 +36,7 @@ FUNCTIONS += [partial(Called(), 1.0), partial(Called().method, 1.0)]
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-@pytest.mark.parametrize("fun", FUNCTIONS, ids=repr)
+@pytest.mark.parametrize("fun", FUNCTIONS)
 def test_the_name_of_an_argument_is_that_of_the_signature(fun):
     parameters = inspect.signature(fun).parameters.values()
     names = [each.name for each in parameters if each.kind in POSITIONAL]

@@ -30,7 +30,6 @@ ONES = np.ones(3)
         Pair(1.0, {"x": None}),
         OrderedDict([("z", 1), ("a", 2)]),
     ],
-    ids=str,
 )
 def test_putting_together_what_was_taken_apart(value):
     """None and what is not registered are leaves."""
