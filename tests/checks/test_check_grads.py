@@ -189,3 +189,35 @@ def test_graphs_with_cuts_are_right_in_all_modes():
     dg.check_grads(fun, order=2)(X)
     with pytest.raises(AssertionError, match="nodes that matter is right by itself"):
         dg.check_grads(lambda x: second(first(x), dg.stop_gradient(first(x))), modes="reverse")(X)
+
+
+def test_reverse_mode_alone_calls_neither_forward_mode_nor_second_derivatives(monkeypatch):
+    monkeypatch.setattr("daskgrad.checks.directional.jvp", None)
+    monkeypatch.setattr("daskgrad.checks.directional.hvp", None)
+    dg.check_grads(model_of(lambda x: np.sum(x**3)), modes=("reverse",))(X)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_wrong_second_derivative_is_a_fault_of_its_argument(number, monkeypatch):
+    def hvp(fun, primals, tangents):
+        (x, y), (v, w) = primals, tangents
+        products = [6.0 * x * v * y + 3.0 * x**2 * w, 3.0 * np.sum(x**2 * v)]
+        products[number] = 1.001 * products[number]
+        return (3.0 * x**2 * y, np.sum(x**3)), tuple(products)
+
+    for module in ("directional", "taylor"):
+        monkeypatch.setattr(f"daskgrad.checks.{module}.hvp", hvp)
+    with pytest.raises(AssertionError, match=f"of 'model' is wrong for argument {number}"):
+        dg.check_grads(model_of(lambda x, y: np.sum(x**3) * y), order=2)(X, 2.0)
+
+
+def test_second_derivatives_need_real_numbers_in_double_precision_and_orders_are_one_and_two():
+    model = model_of(lambda x: np.sum(x * x))
+    for x in (X.astype(np.float32), X + 1j):
+        with pytest.raises(TypeError, match=r"need real numbers in double precision; 'model' was"):
+            dg.check_grads(model, order=2)(x)
+        with pytest.raises(TypeError, match=r"rates need real numbers in double precision; 'mod"):
+            dg.taylor_rates(model)(x)
+    for order in (0, 3, "1", True, None):
+        with pytest.raises(ValueError, match=r"order must be 1 \(gradients\) or 2 .*; found"):
+            dg.check_grads(model, order=order)

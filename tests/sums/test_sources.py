@@ -6,8 +6,6 @@ import autograd.numpy as np
 import dask
 import dask.array as da
 import dask.bag as db
-import dask.dataframe as dd
-import pandas
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from policies import moving
@@ -49,6 +47,14 @@ def slice_sum(rows, x):
 def frame_sum(frame, x):
     values = np.array(frame.to_numpy().reshape(len(frame), -1), order="C")
     return np.sum(np.dot(values, np.sin(x[: values.shape[1]])))
+
+
+def frames(rows, npartitions):
+    """A table of pandas, and of Dask; these are imported here, for they take long."""
+    import dask.dataframe as dd
+    import pandas
+
+    return (frame := pandas.DataFrame(rows)), dd.from_pandas(frame, npartitions=npartitions)
 
 
 def bits(objective):
@@ -93,7 +99,7 @@ def test_delayed_items_give_the_bits_of_a_list(model):
 
 
 def test_collections_whose_blocks_are_pickled():
-    table = dd.from_pandas(pandas.DataFrame(ROWS[:, :2]), npartitions=3)
+    _, table = frames(ROWS[:, :2], 3)
     bag = db.from_sequence(RAGGED, npartitions=3)
 
     def summed():
@@ -112,8 +118,7 @@ def test_collections_whose_blocks_are_pickled():
 
 
 def test_collections_are_the_plain_loop():
-    frame = pandas.DataFrame(ROWS[:, :2])
-    table = dd.from_pandas(frame, npartitions=4)
+    frame, table = frames(ROWS[:, :2], 4)
     bag = db.from_sequence(RAGGED, npartitions=6)
     array = da.from_array(ROWS, chunks=(10, 2))
     sums = [
@@ -343,7 +348,7 @@ def test_a_bag_is_not_cut():
 
 @pytest.mark.parametrize("frame", [lambda t: t, lambda t: t[0]])
 def test_a_dataframe_is_for_reduce_sum(frame):
-    table = frame(dd.from_pandas(pandas.DataFrame(ROWS), npartitions=2))
+    table = frame(frames(ROWS, 2)[1])
     with pytest.raises(TypeError, match=r"items is a dask (DataFrame|Series), .* use reduce_sum"):
         dg.map_sum(dot, table, X)
 

@@ -7,8 +7,6 @@ import autograd.numpy as np
 import dask
 import dask.array as da
 import dask.bag as db
-import dask.dataframe as dd
-import pandas
 import pytest
 from lengths import in_short
 from numpy.testing import assert_allclose
@@ -99,6 +97,9 @@ def test_a_zip_of_one():
 
 
 def test_bags_and_dataframes_side_by_side():
+    import dask.dataframe as dd
+    import pandas
+
     rows = db.from_sequence(list(ROWS), npartitions=3)
     numbers = db.from_sequence(list(NUMBERS), npartitions=3)
     frame = dd.from_pandas(pandas.DataFrame(ROWS), npartitions=3, sort=False)
