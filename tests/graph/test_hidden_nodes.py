@@ -78,10 +78,10 @@ ADVICE = {  # what is asked, and what to write instead
 }
 
 
-@pytest.mark.parametrize("asked", ADVICE)
-def test_what_a_node_is_asked_is_named_in_full_with_what_to_write_instead(asked):
-    misuse, instead = ADVICE[asked]
-    message = rf"^{re.escape(asked)} needs the value of <.*>, which.*: .*{instead}.*"
+@pytest.mark.parametrize("question", ADVICE)
+def test_what_a_node_is_asked_is_named_in_full_with_what_to_write_instead(question):
+    misuse, instead = ADVICE[question]
+    message = rf"^{re.escape(question)} needs the value of <.*>, which.*: .*{instead}.*"
     with pytest.raises(TypeError, match=message):
         misuse(energy(X))
 

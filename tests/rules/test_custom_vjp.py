@@ -11,6 +11,7 @@ import pytest
 from autograd.differential_operators import make_jvp
 from numpy.testing import assert_allclose, assert_array_equal
 from policies import Never, captured_under
+from test_programs_with_rules import MATRIX, RHS, solve
 
 import daskgrad as dg
 from daskgrad.backends.autograd.pickling import dumps, loads
@@ -19,9 +20,6 @@ from daskgrad.models.tracing import Active
 from daskgrad.rules.custom_vjp import custom_vjp
 
 pytestmark = pytest.mark.usefixtures("synchronous")
-
-MATRIX = 4.0 * np.eye(3) + np.arange(9.0).reshape(3, 3) / 9.0
-RHS = np.array([1.0, -2.0, 0.5])
 
 
 def test_containers_in_boxes_of_autograd():
@@ -70,25 +68,9 @@ def test_a_pullback_that_moved_is_traced_again():
 
 
 def test_a_function_of_a_module_is_sent_by_name_only_with_its_rules():
-    assert loads(dumps(ruled_here)) is ruled_here
+    assert loads(dumps(solve)) is solve
     assert loads(dumps(probes.ruled)) is not probes.ruled, "its rules are of another module"
     assert autograd.grad(loads(dumps(probes.ruled)))(2.0) == 7.0
-
-
-@dg.custom_vjp
-def ruled_here(x):
-    return x
-
-
-def forward_here(x):
-    return x, None
-
-
-def backward_here(kept, cotangent):
-    return (cotangent,)
-
-
-ruled_here.defvjp(forward_here, backward_here)
 
 
 probes.ruled.defvjp(lambda x: (probes.ruled(x), None), lambda _, g: (7.0 * g,))
@@ -97,29 +79,13 @@ probes.ruled.defvjp(lambda x: (probes.ruled(x), None), lambda _, g: (7.0 * g,))
 # ------------------------------------------------------------------------------------------- cost
 
 
-def counted():
-    """x ↦ x², and how often the function and its rules ran."""
-    runs = []
-
-    @dg.custom_vjp
-    def square(x):
-        runs.append("function")
-        return x * x
-
-    def forward(x):
-        runs.append("forward")
-        return x * x, x
-
-    def backward(x, cotangent):
-        runs.append("backward")
-        return (2.0 * x * cotangent,)
-
-    square.defvjp(forward, backward)
-    return square, runs
-
-
 def test_forward_runs_once_and_only_where_it_is_differentiated():
-    square, runs = counted()
+    runs = []
+    square = dg.custom_vjp(lambda x: runs.append("function") or x * x)
+    square.defvjp(
+        lambda x: runs.append("forward") or (x * x, x),
+        lambda x, g: runs.append("backward") or (2.0 * x * g,),
+    )
     model = dg.delayed(square)
     assert dg.value_and_grad(model)(3.0) == (9.0, 6.0)
     assert runs == ["forward", "backward"]
@@ -156,17 +122,16 @@ def test_arguments_are_kept_only_as_residuals():
 
 
 def test_a_rule_that_is_off_by_a_thousandth_is_caught():
-    wrong = dg.custom_vjp(lambda x: np.sin(x))
-    wrong.defvjp(lambda x: (wrong(x), x), lambda x, g: (1.001 * np.cos(x) * g,))
-    with pytest.raises(AssertionError, match="the pullback of 'wrong' is wrong for argument 0"):
-        dg.check_grads(dg.delayed(wrong, name="wrong"), modes=["reverse"])(RHS)
-    right = dg.custom_vjp(lambda x: np.sin(x))
-    right.defvjp(lambda x: (right(x), x), lambda x, g: (np.cos(x) * g,))
-    dg.check_grads(dg.delayed(right), modes=["reverse"])(RHS)
-    with pytest.raises(
-        NotImplementedError, match="has no rule for a derivative in forward mode"
-    ) as caught:
-        dg.check_grads(dg.delayed(right))(RHS)
+    def sine(factor):
+        fun = dg.custom_vjp(lambda x: np.sin(x))
+        fun.defvjp(lambda x: (np.sin(x), x), lambda x, g: (factor * np.cos(x) * g,))
+        return dg.delayed(fun, name="sine")
+
+    dg.check_grads(sine(1.0), modes=["reverse"])(RHS)
+    with pytest.raises(AssertionError, match="the pullback of 'sine' is wrong for argument 0"):
+        dg.check_grads(sine(1.001), modes=["reverse"])(RHS)
+    with pytest.raises(NotImplementedError, match="has no rule for a derivative in forw") as caught:
+        dg.check_grads(sine(1.0))(RHS)
     assert any("modes=('reverse',)" in note for note in caught.value.__notes__)
 
 
