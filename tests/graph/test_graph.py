@@ -35,13 +35,6 @@ def mix(x, y):
 
 
 def test_inputs_come_first_and_every_node_once():
-    """
-    ::
-
-            ┌── a ──┐
-        x ──┤       ├── mix ── end
-            └── b ──┘
-    """
     x = dg.variable(X, name="x")
     a, b = dg.delayed(np.sin, name="a")(x), dg.delayed(np.cos, name="b")(x)
     end = dg.delayed(np.sum, name="end")(mix(a, b))
@@ -53,12 +46,6 @@ def test_inputs_come_first_and_every_node_once():
 
 
 def test_active_nodes_lie_between_a_variable_and_the_output():
-    """
-    ::
-
-        x ── p ──┐              z ── s   (does not matter to the output)
-        y ── q ──┴── out
-    """
     x, y, z = [dg.variable(X, name=name) for name in "xyz"]
     p, q, s = [dg.delayed(np.sin, name=n)(v) for n, v in zip("pqs", (x, y, z), strict=True)]
     out = mix(p, q)
@@ -88,13 +75,6 @@ def test_active_inputs_are_watched_unless_they_are_variables():
 
 
 def test_scalars_are_what_a_scalar_output_depends_on_elementwise():
-    """
-    ::
-
-        s ─────┐
-        t ── * ── + ── out        u: behind a model, of any shape
-        v ── model ─┘
-    """
     x = dg.variable(X)
     s, t, u = [dg.delayed(np.sum, name=name)(x) for name in "stu"]
     v = squash(u)

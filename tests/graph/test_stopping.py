@@ -137,12 +137,6 @@ def test_pytrees_of_nodes_are_stopped_leaf_by_leaf():
 
 
 def test_what_lies_only_behind_a_cut_is_not_active():
-    """
-    ::
-
-        x ── a ── b ──┤stop├── dot        a is active by the other way, b is not
-             └─────────────────┘
-    """
     x = dg.variable(X)
     a = squash(x)
     b = squash(a)
