@@ -283,10 +283,6 @@ def test_items_that_are_not_asked_for_are_constants():
     _, gradient = dask.compute(*dg.differentiate(both, q))
     right = [joint((ROWS[n], DATA[n], 1.0), X) for n in range(N)]
     assert_allclose(gradient, right, rtol=1e-12)
-
-
-def test_the_gradient_of_one_item_of_many():
-    p = dg.variable(RAGGED)
     _, gradient = dask.compute(*dg.differentiate(dg.map_sum(squares, p), p[3]))
     assert_array_equal(gradient, 2.0 * RAGGED[3])
 

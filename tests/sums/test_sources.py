@@ -325,8 +325,8 @@ def test_a_step_that_two_collections_share_is_computed_once(log):
 def test_delayed_items_are_taken_in_blocks():
     items = [dask.delayed(item) for item in RAGGED]
     node = dg.map_sum(ragged, items, X, grainsize=8)
-    own = [key for key in node.__dask_graph__() if str(key).startswith("('value-ragged")]
-    assert len(own) == 5 + 5 + 1, "to gather, to evaluate, and to add up"
+    keys = [key for key in node.__dask_graph__() if str(key).startswith("('value-ragged")]
+    assert len(keys) == 5 + 5 + 1, "to gather, to evaluate, and to add up"
 
 
 # --------------------------------------------------------------------------------------- errors
@@ -341,18 +341,6 @@ def test_a_bag_of_iterators_is_for_several_sums(name):
     assert_allclose(gradient, np.sum(ROWS, 0) * (np.cos(X) + 2.0 * np.cos(2.0 * X)), rtol=1e-9)
 
 
-def test_a_bag_is_not_cut():
-    with pytest.raises(ValueError, match=r"come in 3 partitions, .* and grainsize=2 was asked for"):
-        dg.map_sum(dot, db.from_sequence(list(ROWS), npartitions=3), X, grainsize=2)
-
-
-@pytest.mark.parametrize("frame", [lambda t: t, lambda t: t[0]])
-def test_a_dataframe_is_for_reduce_sum(frame):
-    table = frame(frames(ROWS, 2)[1])
-    with pytest.raises(TypeError, match=r"items is a dask (DataFrame|Series), .* use reduce_sum"):
-        dg.map_sum(dot, table, X)
-
-
 def test_rows_that_are_not_counted():
     array = da.from_array(ROWS, chunks=(10, 5))
     some = array[array[:, 0] > 0]
@@ -365,12 +353,15 @@ def test_rows_that_are_not_counted():
 
 
 def test_collections_that_have_no_items():
-    objects = da.from_array(np.array([1.0, None]), chunks=1)
-    numbers = "dtype float64 and 0 dimensions; it must have numbers, and rows"
+    bag, (_, table) = db.from_sequence(list(ROWS), npartitions=3), frames(ROWS, 2)
+    with pytest.raises(ValueError, match=r"come in 3 partitions, .* and grainsize=2 was asked for"):
+        dg.map_sum(dot, bag, X, grainsize=2)
     for items, error, message in (
+        (table, TypeError, "items is a dask DataFrame, .* use reduce_sum"),
+        (table[0], TypeError, "items is a dask Series, .* use reduce_sum"),
         (da.zeros((0, 3)), ValueError, "items is empty"),
-        (da.ones(()), TypeError, numbers),
-        (objects, TypeError, "dask Array of dtype object"),
+        (da.ones(()), TypeError, "dtype float64 and 0 dimensions; it must have numbers, and rows"),
+        (da.from_array(np.array([1.0, None]), chunks=1), TypeError, "dask Array of dtype object"),
         *[
             (dg.variable(value), TypeError, r"items is <Variable variable>, which .* have items")
             for value in ({"a": X}, 1.0, np.float64(1.0), np.array(1.0))

@@ -203,23 +203,20 @@ def test_bags_whose_partitions_are_not_of_one_length(reduce):
 
 
 def test_zips_that_are_split_at_different_places():
-    with pytest.raises(ValueError, match="are split at different places; place them"):
-        dg.map_sum(term, dg.zip(dg.place(ROWS, 4), dg.place(ROWS, 8)), X)
     chunks = [da.from_array(ROWS, chunks=(size, 4)) for size in (5, 7)]
+    nodes, places = [dg.variable(n) for n in NUMBERS], [dg.place(ROWS, size) for size in (4, 8)]
+    placed = "placed with grainsize 4, and grainsize=8"
+    for items, error, message in (
+        (places[0], ValueError, placed),
+        (dg.zip(places[0], ROWS), ValueError, placed),
+        (dg.zip(*places), ValueError, "are split at different places; place them"),
+        (dg.zip(nodes, places[0]), TypeError, "one node an item, and cannot be zipped with"),
+        (dg.zip(nodes, chunks[0]), TypeError, "one node an item, and cannot be zipped with"),
+    ):
+        with pytest.raises(error, match=message):
+            dg.map_sum(term, items, X, grainsize=8 if message == placed else "auto")
     with pytest.raises(ValueError, match="rechunk them alike, or give a grainsize"):
         dg.reduce_sum(term, dg.zip(*chunks), X)
-    for placed in (dg.place(ROWS, 4), dg.zip(dg.place(ROWS, 4), ROWS)):
-        with pytest.raises(ValueError, match="placed with grainsize 4, and grainsize=8"):
-            dg.map_sum(term, placed, X, grainsize=8)
-
-
-@pytest.mark.parametrize(
-    "elsewhere", [dg.place, lambda rows: da.from_array(rows, chunks=5)], ids=["placed", "array"]
-)
-def test_nodes_beside_what_is_elsewhere(elsewhere):
-    nodes = [dg.variable(n) for n in NUMBERS]
-    with pytest.raises(TypeError, match="one node an item, and cannot be zipped with"):
-        dg.map_sum(term, dg.zip(nodes, elsewhere(ROWS)), X)
 
 
 def test_an_error_names_the_item_of_a_zip():
