@@ -28,8 +28,8 @@ from daskgrad.scipy import stats
 
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "tests" / "backends" / "autograd_backend"))
 
-from functions_all import HANDED_ON, TABLE  # noqa: E402
-from sweep import Function, is_array, refusal_calls  # noqa: E402
+from functions_all import HANDED_ON, TABLE
+from sweep import Function, is_array, refusal_calls
 
 MODULES = {  # of plain functions -> autograd's functions, JAX's module
     np: (anp, "jax.numpy"),
