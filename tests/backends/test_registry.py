@@ -481,10 +481,7 @@ def test_a_library_that_a_worker_lacks_is_an_error_of_the_model(name, tmp_path):
     model = dg.delayed(lambda x: xp.sum(x), name="model", backend=name)
     total = dg.delayed(lambda item, x: xp.sum(x), name="term", backend=name)
     with cluster({"distributed.worker.preload": [str(preload)]}, n_workers=1):
-        for fun in (
-            lambda x: model(x),
-            lambda x: dg.map_sum(total, [A, B], x),
-        ):
+        for fun in (lambda x: model(x), lambda x: dg.map_sum(total, [A, B], x)):
             with pytest.raises(ModuleNotFoundError, match=rf"daskgrad\[{name}\]") as caught:
                 dg.grad(fun)(A)
             assert "forward pass of model" in "".join(caught.value.__notes__)

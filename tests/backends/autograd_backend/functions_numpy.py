@@ -108,9 +108,7 @@ function(
         (A, Held(V), 0.9),
         (A, np.float64(0.41), np.full(4, 0.7)),
     ],
-    refused={
-        "out": lambda *args: np.zeros(np.shape(args[0])),
-    },
+    refused={"out": lambda *args: np.zeros(np.shape(args[0]))},
     reasons={
         "kwargs": "those of ufuncs",
         "complex": "ordered",

@@ -50,14 +50,7 @@ def test_all_arrays_arrive_as_cpu_tensors(scheduler):
         model({"w": X}, *others).compute(),
         dg.vjp(lambda x: model(x, *others), {"w": X})[0],
     ):
-        assert names == [
-            *["Tensor"] * 4,
-            "int",
-            "float",
-            "str",
-            "NoneType",
-            "ndarray",
-        ]
+        assert names == [*["Tensor"] * 4, "int", "float", "str", "NoneType", "ndarray"]
         assert places == [
             "cpu torch.float64",
             "cpu torch.float32",
