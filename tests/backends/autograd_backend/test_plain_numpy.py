@@ -189,7 +189,9 @@ def test_equal_values_have_a_derivative_where_their_vectors_are_not_used(name):
     model = dg.delayed(lambda x: np.sum(values(x) ** 2))
     assert_allclose(dg.grad(model)(np.eye(3)), 2.0 * np.eye(3), atol=1e-15)
     if name == "eigh":  # forward mode has the vectors of svd, too, which it refuses
-        assert dg.jvp(model, (np.eye(3),), (np.eye(3),))[1] == pytest.approx(6.0)
+        with pytest.warns(RuntimeWarning, match=r"eigenvectors have few right digits.*eigvalsh"):
+            tangent = dg.jvp(model, (np.eye(3),), (np.eye(3),))[1]
+        assert tangent == pytest.approx(6.0)
 
 
 def program(np, special, x):
