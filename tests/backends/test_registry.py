@@ -404,39 +404,7 @@ def test_a_library_that_a_worker_lacks_is_an_error_of_the_model(name, tmp_path):
             model(A).compute()
 
 
-# -------------------------------------------------------------------------------------- together
-
-
-@pytest.mark.optional
-def test_a_graph_of_all_backends_is_exact(scheduler):
-    """autograd ── jax ── torch, and back; every one gets NumPy arrays of the right dtype."""
-    jnp, torch = arrays_of("jax"), arrays_of("torch")
-
-    def first(x):
-        return {"s": anp.sin(x), "n": 2}
-
-    def second(d, factor):
-        return d["s"] ** d["n"] * factor, jnp.sum(d["s"])
-
-    def third(pair):
-        return torch.sum(torch.exp(pair[0]) * pair[1])
-
-    def graph(x):
-        middle = dg.delayed(second, backend="jax")(dg.delayed(first)(x), B)
-        return dg.delayed(third, backend="torch")(middle)
-
-    def whole(x):
-        s = anp.sin(x)
-        return anp.sum(anp.exp(s**2 * B) * anp.sum(s))
-
-    value, gradient = dg.value_and_grad(graph)(A)
-    assert_allclose(value, whole(A), rtol=1e-14)
-    assert_allclose(gradient, autograd.grad(whole)(A), rtol=1e-13)
-    assert gradient.dtype == np.float64
-    single, slope = dg.value_and_grad(graph)(A.astype("f4"))
-    assert_allclose(single, value, rtol=1e-5)
-    assert slope.dtype == np.float32
-    assert_allclose(slope, gradient, rtol=1e-5)
+# --------------------------------------------------------------------- models of each backend
 
 
 @pytest.mark.parametrize("keep", ["auto", "tape", "gradient", "recompute"])
@@ -482,3 +450,44 @@ def test_a_pullback_whose_worker_retires_is_traced_again_elsewhere(name, tmp_pat
     close(pullback(B)[0], np.exp(A) * B)
     close(pullback(A)[0], np.exp(A) * A)
     assert lines(log) == ["ran", "ran"]
+
+
+def test_items_that_are_differentiated(name, xp, synchronous):
+    model = dg.delayed(lambda item, x: xp.sum(xp.sin(item[0] * x) * item[1]), backend=name)
+    data, p = [B * n for n in range(5)], np.linspace(0.5, 1.5, 5)
+    rows = list(zip(p, data, strict=True))
+    for_each, shared = dg.grad(
+        lambda p, x: dg.map_sum(model, dg.zip(p, data), x, grainsize=2), (0, 1)
+    )(p, A)
+    close(for_each, [np.sum(A * np.cos(q * A) * d) for q, d in rows])
+    close(shared, sum(q * np.cos(q * A) * d for q, d in rows))
+
+
+def test_a_sum_inside_a_model_is_a_loop(name, xp, synchronous):
+    def fun(x, items):
+        return dg.map_sum(lambda item, x: xp.sum(item * x), items, x)
+
+    close(dg.grad(lambda x: dg.delayed(fun, backend=name)(x, [A, B]))(A), A + B)
+
+
+def test_an_error_of_the_models_own_gets_no_hint(name, synchronous):
+    def fails(x):
+        raise ValueError("of its own")
+
+    with pytest.raises(ValueError, match="of its own") as caught:
+        dg.grad(lambda x: dg.delayed(fails, backend=name)(x))(A)
+    assert not any(word in "".join(caught.value.__notes__) for word in ("numpy", "torch"))
+
+
+HALVES = {"jax": lambda x: x.astype("bfloat16") * 2, "torch": lambda x: x.bfloat16() * 2}
+
+
+@pytest.mark.optional
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_half_precision_that_numpy_lacks_comes_out_as_single(name, synchronous):
+    require(name)
+    model = dg.delayed(HALVES[name], backend=name)
+    value, pullback = dg.vjp(lambda x: model(x), A)
+    assert value.dtype == model(A).compute().dtype == np.float32
+    assert_allclose(value, 2.0 * A, rtol=1e-2)
+    assert_allclose(pullback(value)[0], 4.0 * A, rtol=1e-2)
