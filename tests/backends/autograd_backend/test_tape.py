@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from autograd.core import make_vjp
 from autograd.extend import defvjp, primitive
+from numpy.testing import assert_allclose, assert_array_equal
+from waiting import SLOW
 
 from daskgrad.backends.autograd import trace
 from daskgrad.backends.autograd.pickling import TapePickler
@@ -40,8 +42,11 @@ def test_every_output_has_a_cotangent():
     g = [np.array([1.0, 2.0, 3.0]), np.float64(10.0), np.array([100.0, 200.0, 300.0])]
     a, b = tape.pull(g)
     assert [np.shape(output) for output in outputs] == [(3,), (), (3,)]
-    np.testing.assert_array_equal(a, 2.0 * g[0] + 10.0)
-    np.testing.assert_array_equal(b, g[0] + 2.0 * g[2])
+    assert_array_equal(a, 2.0 * g[0] + 10.0)
+    assert_array_equal(b, g[0] + 2.0 * g[2])
+    a, b = tape.pull([None, None, g[2]])
+    assert a is None
+    assert_array_equal(b, 2.0 * g[2])
 
 
 def test_an_output_may_be_an_input_come_twice_and_be_constant():
@@ -57,8 +62,8 @@ def test_an_output_may_be_an_input_come_twice_and_be_constant():
     assert outputs[4] is constant
     g = [frozen(np.full(2, 10.0**k)) for k in range(6)]
     a, b = tape.pull(g)
-    np.testing.assert_array_equal(a, g[0] + g[5] + y * (g[1] + g[3]))
-    np.testing.assert_array_equal(b, x * (g[1] + g[3]))
+    assert_array_equal(a, g[0] + g[5] + y * (g[1] + g[3]))
+    assert_array_equal(b, x * (g[1] + g[3]))
 
 
 def test_a_tape_that_was_pickled_gives_the_same_bits(random):
@@ -96,13 +101,6 @@ def test_an_output_that_is_used_by_another_one_is_pulled_back_once():
     assert cotangent == pytest.approx(101.0 + 10.0 * np.cos(0.3))
 
 
-def test_nothing_arrives_where_no_cotangent_was_given():
-    _, tape = trace(lambda a, b: [a * 2.0, b * 2.0], [np.ones(2), np.ones(2)])
-    a, b = tape.pull([None, np.ones(2)])
-    assert a is None
-    np.testing.assert_array_equal(b, [2.0, 2.0])
-
-
 def test_constants_and_outputs_without_derivative_pass_nothing_on():
     _, tape = trace(lambda a: [1.0, np.ones(2)], [np.ones(3)])
     assert tape.steps == 0
@@ -114,16 +112,25 @@ def test_constants_and_outputs_without_derivative_pass_nothing_on():
 # ---------------------------------------------------------------------------------- leaves
 
 
+def with_peak(call):
+    """What a call returns, and the memory that it took at most."""
+    tracemalloc.start()
+    result = call()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return result, peak
+
+
 def test_an_untouched_leaf_costs_nothing():
     """autograd makes zeros for every entry of a dict at every use of one of them."""
     large, small = np.zeros(2_000_000), np.ones(5)
-    tracemalloc.start()
-    _, tape = trace(lambda a, b: [anp.sum(anp.sin(b) * b)], [large, small])
-    cotangents = tape.pull([1.0])
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert cotangents[0] is None
-    assert cotangents[1].shape == (5,)
+
+    def pulled():
+        return trace(lambda a, b: [anp.sum(anp.sin(b) * b)], [large, small])[1].pull([1.0])
+
+    (of_large, of_small), peak = with_peak(pulled)
+    assert of_large is None
+    assert of_small.shape == (5,)
     assert peak < large.nbytes / 50
 
 
@@ -131,28 +138,14 @@ def test_a_cotangent_is_freed_before_those_that_it_became_are_added_up():
     array = np.ones(100_000)
     _, tape = trace(lambda a: [anp.sum(a - 4.0 * a)], [array])
     tape.pull([1.0])
-    tracemalloc.start()
-    tape.pull([1.0])
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    _, peak = with_peak(lambda: tape.pull([1.0]))
     assert peak < 3.5 * array.nbytes, "two that are added, and their sum"
 
 
 def test_using_one_leaf_many_times_does_not_touch_the_others():
     leaves = [np.ones(100_000) for _ in range(10)]
-
-    def fun(*boxes):
-        total = 0.0
-        for _ in range(20):
-            for box in boxes:
-                total = total + box[0] * 1.5
-        return [total]
-
-    _, tape = trace(fun, leaves)
-    tracemalloc.start()
-    cotangents = tape.pull([1.0])
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    _, tape = trace(lambda *boxes: [sum([box[0] * 1.5 for box in boxes * 20])], leaves)
+    cotangents, peak = with_peak(lambda: tape.pull([1.0]))
     assert [cotangent[0] for cotangent in cotangents] == [30.0] * 10
     assert peak < 1.2 * sum(leaf.nbytes for leaf in leaves)
 
@@ -214,25 +207,22 @@ def test_the_pullback_of_adding_a_constant_returns_the_object_it_was_given():
 def test_adding_up_changes_no_cotangent_that_was_handed_in(fun, random):
     """The cotangents are read-only, and are compared to what they were."""
     outputs, tape = trace(fun, [random.standard_normal(3)])
-    g = [random.standard_normal(np.shape(output)) for output in outputs]
-    before = [cotangent.copy() for cotangent in g]
-    first = tape.pull([frozen(cotangent) for cotangent in g])[0]
-    kept = first.copy()
-    for cotangent in g:
-        cotangent.flags.writeable = True
+    before = [random.standard_normal(np.shape(output)) for output in outputs]
+    first = tape.pull([frozen(cotangent.copy()) for cotangent in before])[0]
+    kept, g = first.copy(), [cotangent.copy() for cotangent in before]
     second = tape.pull(g)[0]
-    np.testing.assert_array_equal(first, kept)
-    np.testing.assert_array_equal(second, kept)
+    assert_array_equal(first, kept)
+    assert_array_equal(second, kept)
     for cotangent, copy in zip(g, before, strict=True):
-        np.testing.assert_array_equal(cotangent, copy)
+        assert_array_equal(cotangent, copy)
 
 
 def test_two_arrays_may_receive_one_object_and_neither_is_added_into():
     """The pullback of a + b returns its cotangent twice; then a receives more than b."""
     _, tape = trace(lambda a, b: [a + b, a + 1.0, a[1:], a * 2.0], [np.zeros(3), np.zeros(3)])
     a, b = tape.pull([np.ones(3), np.ones(3), np.ones(2), np.ones(3)])
-    np.testing.assert_array_equal(a, [4.0, 5.0, 5.0])
-    np.testing.assert_array_equal(b, np.ones(3))
+    assert_array_equal(a, [4.0, 5.0, 5.0])
+    assert_array_equal(b, np.ones(3))
 
 
 def test_arrays_of_two_dtypes_get_cotangents_of_their_own(random):
@@ -240,7 +230,7 @@ def test_arrays_of_two_dtypes_get_cotangents_of_their_own(random):
     _, tape = trace(lambda x, y: [anp.sum(x * y + x[::-1] / 2.0)], [a, b])
     pulled = Pullback(tape, (a, b), (0, 1))((np.float64(1.0),))
     assert [cotangent.dtype for cotangent in pulled] == [np.float32, np.float64]
-    np.testing.assert_allclose(pulled[0], b + 0.5, rtol=1e-6)
+    assert_allclose(pulled[0], b + 0.5, rtol=1e-6)
 
 
 def test_one_tape_may_be_pulled_from_two_threads_at_once(random):
@@ -257,27 +247,14 @@ def test_one_tape_may_be_pulled_from_two_threads_at_once(random):
     start = threading.Barrier(2)
 
     def pull(g):
-        start.wait(10)
+        start.wait(60 * SLOW)
         return [bits(tape.pull([g])[0]) for _ in range(10)]
 
     with ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(pull, gs, timeout=60))
-    assert results == [[expected[0]] * 10, [expected[1]] * 10]
+        assert list(pool.map(pull, gs)) == [[expected[0]] * 10, [expected[1]] * 10]
 
 
 # ---------------------------------------------------------------------------------- errors
-
-
-def test_a_primitive_without_rule_for_one_argument_is_named_with_it():
-    @primitive
-    def half_known(x, y):
-        return x * y
-
-    defvjp(half_known, lambda ans, x, y: lambda g: g * y, argnums=(0,))
-    trace(lambda a: [half_known(a, 2.0)], [np.ones(2)])
-    for fun in (lambda a: [half_known(2.0, a)], lambda a: [half_known(a, a)]):
-        with pytest.raises(NotImplementedError, match=r"'half_known' .* its argument .*1"):
-            trace(fun, [np.ones(2)])
 
 
 def test_a_key_error_inside_a_rule_is_not_taken_for_a_missing_rule():
