@@ -1,12 +1,18 @@
 """Derivatives of special functions where formulas cancel, against mpmath."""
 
-import mpmath
 import numpy as np
 import pytest
-from mpmath import mp
 from numpy.testing import assert_allclose
 
 import daskgrad as dg
+
+
+@pytest.fixture(autouse=True, scope="module")
+def library():
+    """Tests are collected without it."""
+    global mp, mpmath
+    mpmath = pytest.importorskip("mpmath")
+    mp = mpmath.mp
 
 
 def dawson(x):
@@ -44,9 +50,11 @@ def test_first_and_second_derivatives_have_their_digits(name):
     assert_allclose(np.diag(dg.hessian(total)(x)), second, rtol=1e-10)
 
 
-@pytest.mark.parametrize(("name", "base"), [("logaddexp", mpmath.e), ("logaddexp2", mpmath.mpf(2))])
+@pytest.mark.parametrize(("name", "base"), [("logaddexp", "e"), ("logaddexp2", "2")])
 @pytest.mark.parametrize("x", [(50.0, 0.0), (0.0, 50.0), (0.3, 0.3), (-1.0, 2.0), (300.0, 1.0)])
 def test_the_smaller_part_of_a_sum_of_exponentials_is_not_lost(name, base, x):
+    base = mpmath.e if base == "e" else mpmath.mpf(base)
+
     def exact(x, y):
         return mpmath.log(base ** mpmath.mpf(x) + base ** mpmath.mpf(y), base)
 
