@@ -8,12 +8,17 @@ import pytest
 from numpy.testing import assert_allclose
 
 import daskgrad as dg
-from daskgrad.scipy.linalg import expm
 
 RANDOM = numpy.random.default_rng(4)
 Q = numpy.linalg.qr(RANDOM.normal(size=(4, 4)))[0]
 W = RANDOM.normal(size=(4, 4))
 V = RANDOM.normal(size=(4, 4))
+
+
+def expm(A):
+    from daskgrad.scipy import linalg  # SciPy takes long to import
+
+    return linalg.expm(A)
 
 
 def exponential(A):

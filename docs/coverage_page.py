@@ -1,6 +1,6 @@
 """The page ``docs/coverage.md``: which functions of NumPy and SciPy are differentiated.
 
-    PYTHONPATH=. python tests/backends/autograd_backend/coverage_page.py > docs/coverage.md
+    python docs/coverage_page.py > docs/coverage.md
 
 It is made of the table that the sweep goes through, so that it tells what is tested. JAX is needed
 for the column that tells what its ``jax.numpy`` and ``jax.scipy`` have.
@@ -9,6 +9,8 @@ for the column that tells what its ``jax.numpy`` and ``jax.scipy`` have.
 import functools
 import importlib
 import inspect
+import pathlib
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -18,13 +20,16 @@ import numpy as np
 import scipy.special
 import scipy.stats
 from autograd.tracer import trace_primitives_map
-from functions_all import HANDED_ON, TABLE
-from sweep import Function, is_array, refusal_calls
 
 from daskgrad.backends.autograd import trace
 from daskgrad.backends.autograd.rules.known import without_derivative
 from daskgrad.backends.autograd.rules.twins import TWINS
 from daskgrad.scipy import stats
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "tests" / "backends" / "autograd_backend"))
+
+from functions_all import HANDED_ON, TABLE
+from sweep import Function, is_array, refusal_calls
 
 MODULES = {  # of plain functions -> autograd's functions, JAX's module
     np: (anp, "jax.numpy"),
