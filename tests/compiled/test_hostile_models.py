@@ -12,11 +12,9 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import dask
-import fuzz_references
 import numpy as np
 import pytest
 from captured_calls import derivatives, is_same, model_of, overwrite
-from fuzz_seeds import assert_none_differ
 from hostile_arguments import ARGUMENTS, ERRORS, RESULTS
 from hostile_models import (
     BRANCHES,
@@ -92,15 +90,6 @@ def test_a_model_that_is_compiled_by_itself_is_right(name):
     assert not any(differences(name, "auto"))
     if MODELS[name].becomes is not PROGRAM:
         assert became(MODELS[name].model, "auto") is TAPE
-
-
-@pytest.mark.parametrize(
-    ("first", "count"), [(0, 20), pytest.param(1000, 300, marks=pytest.mark.long)]
-)
-def test_random_references_that_change(first, count):
-    counts = {"calls": 0, "changes": 0}
-    assert_none_differ(fuzz_references.differences, first, count, counts)
-    assert counts["changes"] > 4 * count
 
 
 def test_names_are_given_once():

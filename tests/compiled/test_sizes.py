@@ -5,11 +5,8 @@ import itertools
 import weakref
 from typing import NamedTuple
 
-import fuzz_items
-import fuzz_sizes
 import numpy as np
 import pytest
-from fuzz_seeds import assert_none_differ
 from lengths import in_short
 from numpy.testing import assert_array_equal
 from schedulers import SCHEDULERS
@@ -413,15 +410,6 @@ def test_ragged_sums_on_every_scheduler(name, scheduler):
     compare_sweeps(ALIKE["a product"], make_items(sizes), 3)
 
 
-@pytest.mark.parametrize(
-    ("first", "count"), [(0, 8), pytest.param(1000, 50, marks=pytest.mark.long)]
-)
-def test_random_programs_at_many_sizes(first, count):
-    counts = {"written": 0, "shared": 0, "not recorded": 0}
-    assert_none_differ(fuzz_sizes.differences, first, count, counts)
-    assert 2 * counts["shared"] > counts["written"]
-
-
 def test_explain_tells_which_sizes_have_programs(synchronous, eager):
     def fun(item, x):
         return np.sum((item.z * 2.5) @ x) / item.size
@@ -486,12 +474,3 @@ def test_another_way_is_written_before_it_is_tried_again(monkeypatch):
     for y in ones * 4:
         gradient(-y, X)
     assert len(family._sources) == 2
-
-
-@pytest.mark.parametrize(
-    ("first", "count"), [(100, 32), pytest.param(1000, 150, marks=pytest.mark.long)]
-)
-def test_random_items_of_mixed_kinds(first, count):
-    counts = {"compared": 0, "senseless": 0}
-    assert_none_differ(fuzz_items.all_differences, first, count, counts)
-    assert counts["compared"] > 0.9 * count

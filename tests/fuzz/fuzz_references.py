@@ -1,7 +1,5 @@
 """Random models whose references change between calls: each call has the bits of the tape.
 
-    python tests/compiled/fuzz_references.py --minutes 10 --seed 0
-
 A model refers to a few things of random kinds, which refer to further ones. At random times one
 of them is bound to another object, gets another attribute or other code, or changes in place.
 """
@@ -17,7 +15,6 @@ from typing import NamedTuple
 import dask
 import numpy as np
 from captured_calls import is_same
-from fuzz_seeds import fuzz
 
 import daskgrad as dg
 
@@ -250,7 +247,3 @@ def differences(seed, counts):
             if not is_same(found, expected):
                 return [f"call {n}, {how}, compile={choice}: differs; the model has {product}"]
     return []
-
-
-if __name__ == "__main__":
-    fuzz(__doc__, differences, {"calls": 0, "changes": 0})
