@@ -35,7 +35,7 @@ def by_hand(items, x, fun=term):
     return np.array(values), np.stack(gradients)
 
 
-def test_values_norms_and_gradients_are_those_of_each_item_alone(scheduler):
+def test_values_norms_and_gradients_are_those_of_each_item_alone():
     values, gradients = by_hand(ITEMS, X)
     found, norms = dg.per_item(term, ITEMS)(X)
     assert_array_equal(found, values)

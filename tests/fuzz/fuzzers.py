@@ -32,11 +32,12 @@ class Ticks:
         return self.now
 
 
-def ticking(patch, seed=None):
-    """The package's clock in this process is one of ticks, until the patch is undone."""
-    ticks = Ticks(seed)
+def ticking(patch, seed=None, tick=1e-5):
+    """The package's clock here is the one returned, of ticks, until the patch is undone."""
+    ticks = Ticks(seed, tick)
     for name in ("seconds", "processor_seconds", "thread_seconds"):
         patch.setattr(clock, name, ticks.seconds)
+    return ticks
 
 
 class Run(NamedTuple):
