@@ -53,6 +53,14 @@ class Loud(NamedTuple):
         return self.x * by
 
 
+class LoudSum(NamedTuple):
+    x: float
+
+    def __add__(self, by):
+        print("added")
+        return self.x * by
+
+
 class Settings(NamedTuple):
     x: float
 
@@ -61,14 +69,6 @@ class Settings(NamedTuple):
 
     def __add__(self, by):
         return self.x * by * RATE
-
-
-class LoudSum(NamedTuple):
-    x: float
-
-    def __add__(self, by):
-        print("added")
-        return self.x * by
 
 
 class Rated(NamedTuple):
@@ -256,19 +256,19 @@ def test_others_run_each_time(name, synchronous):
     assert not entries_of(model)
 
 
-def test_methods_of_containers_are_read(synchronous):
-    def model(item, x):
-        return np.sum(item.scaled(x))
-
-    for kind, are_compiled in ((lambda x: Point(x, 3), True), (Loud, False)):
-        items = [kind(float(n)) for n in range(2 * HOT)]
-        for _ in range(2):
-            total = dg.map_sum(model, items, X)
-            assert dg.grad(lambda x, items=items: dg.map_sum(model, items, x))(X)[0] == 190.0
-            assert total.compute() == np.sum(X) * 190.0
-        entries = entries_of(model)
-        assert any([bool(entry.ways) for entry in entries]) == are_compiled
-        cautious.prepare(model).programs._entries.clear()
+@pytest.mark.parametrize(
+    ("kind", "use", "are_compiled"),
+    [
+        (lambda x: Point(x, 3), lambda item, x: np.sum(item.scaled(x)), True),
+        (Loud, lambda item, x: np.sum(item.scaled(x)), False),
+        (LoudSum, lambda item, x: np.sum(item + x), False),
+    ],
+)
+def test_methods_and_operators_of_containers_are_read(kind, use, are_compiled, synchronous):
+    items = [kind(float(n)) for n in range(2 * HOT)]
+    for _ in range(2):
+        assert dg.grad(lambda x: dg.map_sum(use, items, x))(X)[0] == 190.0
+    assert any([bool(entry.ways) for entry in entries_of(use)]) == are_compiled
 
 
 @pytest.mark.parametrize(("choice", "backend"), [(True, vouched), ("auto", cautious)])
@@ -280,15 +280,6 @@ def test_what_methods_of_containers_refer_to_is_watched(model, choice, backend, 
         for _ in range(2 * HOT):
             assert_array_equal(gradient(Settings(3.0), X), 3.0 * rate * np.ones(5))
         assert any([entry.ways for entry in entries_of(model, backend)])
-
-
-def test_operators_of_containers_are_read(synchronous):
-    def model(item, x):
-        return np.sum(item + x)
-
-    for _ in range(2 * HOT):
-        dg.grad(dg.delayed(model), argnums=1)(LoudSum(2.0), X)
-    assert not any([entry.ways for entry in entries_of(model)])
 
 
 def test_a_model_that_changes_what_it_refers_to_is_traced(synchronous):

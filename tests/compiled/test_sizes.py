@@ -13,7 +13,6 @@ import daskgrad as dg
 from daskgrad.compiled import families, structures, ways
 from daskgrad.compiled.backend import prepare
 from daskgrad.compiled.recording import record
-from daskgrad.models.tracing import Tracer
 
 LOG_2PI = np.log(2.0 * np.pi)
 X = np.array([0.4, -0.3, 0.7, 0.2])
@@ -155,22 +154,6 @@ def test_sizes_that_make_other_calls(name, synchronous, eager):
     compare_sweeps(UNLIKE[name], make_items(SIZES, 1))
 
 
-def test_one_size_after_another(synchronous, eager):
-    """A new size is served at its first call; what is due is compared."""
-
-    def fun(item, x):
-        return np.sum(np.tanh(item.z @ x)) / item.size
-
-    model, plain = dg.delayed(fun, compile=True), dg.delayed(fun, compile=False)
-    for item in make_items([3, 3, 3, 9, 4, 100, 9, 4, 100]):
-        found, expected = [dg.value_and_grad(m, argnums=1)(item, X) for m in (model, plain)]
-        assert found[0] == expected[0]
-        assert_array_equal(found[1], expected[1])
-    entries, family = entries_of(model)
-    assert len(family._sources) == 1
-    assert sum([len(entry.ways) for entry in entries]) == len(entries) == 4
-
-
 def test_a_model_runs_once_for_each_size(synchronous, eager):
     runs = itertools.count()
 
@@ -221,28 +204,23 @@ A, B = np.ones((4, 3)), np.ones((5, 7))
     ("fun", "one", "other"),
     [
         (lambda x: [np.sum(x * 2.0)], A[0], np.ones(1)),
-        (lambda x: [np.sum(x * 2.0)], A[0], np.ones(0)),
         (lambda x: [np.sum(x * 2.0)], A, np.asfortranarray(B)),
         (lambda x: [np.sum(x * 2.0)], A, B.astype(np.float32)),
         (lambda x: [np.sum(x, axis=len(x) % 2)], A, B),
         (lambda x: [np.sum(x * (2.0 if len(x) == 4 else 2))], A, B),
         (lambda x: [np.sum(x[: 4 if len(x) == 4 else None])], A, B),
         (lambda x: [np.sum(x), bool(x[0, 0] > 0.0)][:1], A, -B),
-        (lambda x: [np.sum(x, keepdims=len(x) == 4)], A, B),
-        (lambda x: [np.sum(x), *[np.sum(x)] * (len(x) - 4)], A, B),
         (lambda x: [np.exp(x) + np.sin(x) * (np.exp if len(x) == 4 else np.sin)(x)], A, B),
     ],
 )
 def test_what_tells_structures_apart(fun, one, other):
     assert structure(fun, one) == structure(fun, one + 1.0)
     assert structure(fun, one) != structure(fun, other)
+    assert structure(of_any_size, A) == structure(of_any_size, B)
 
 
-def test_sizes_do_not_tell_structures_apart():
-    def fun(x):
-        return [np.sum(x[: len(x) // 2].reshape(-1) ** 2.0) / x.size * np.eye(len(x))]
-
-    assert structure(fun, A) == structure(fun, B)
+def of_any_size(x):
+    return [np.sum(x[: len(x) // 2].reshape(-1) ** 2.0) / x.size * np.eye(len(x))]
 
 
 def test_trials_take_a_share_of_the_time_of_the_tape():
@@ -303,25 +281,6 @@ def test_trials_are_made_in_a_row(sizes, in_a_row):
     assert not family.may_spend()
 
 
-def test_an_item_on_the_tape_is_looked_up_once(synchronous, monkeypatch):
-    """The tape gets what the block has found, and does not take the arguments apart again."""
-
-    def fun(item, x):
-        return np.sum(np.tanh(item.z @ x)) / len(item.y)
-
-    monkeypatch.setattr(families, "SHARE_OF_FIRST", 0.0)
-    monkeypatch.setattr(families, "SHARE_OF_TRIALS", 1e-9)
-    model = dg.delayed(fun, compile=True)
-    items = make_items(range(4, 44))
-    gradient = dg.grad(lambda x: dg.map_sum(model, items, x, grainsize=40))
-    layouts, layout = [], Tracer.layout
-    monkeypatch.setattr(Tracer, "layout", lambda *args: layouts.append(1) or layout(*args))
-    for _ in range(3):
-        gradient(X)
-    assert {entry.family.sizes for entry in entries_of(model)[0]} == {40}
-    assert len(layouts) < 40  # of 120: one a block, and those of calls that are recorded
-
-
 def test_sizes_are_not_tried_where_each_has_its_own_structure():
     family = families.Family("model", None, True)
     family.calls = 1000
@@ -370,9 +329,8 @@ def test_other_values_end_the_sharing(synchronous, eager, monkeypatch):
     assert "of another size differs" in next(filter(None, [each.refusal for each in entries]))
 
 
-@pytest.mark.parametrize("sizes", [SIZES[:8], range(2, 30)], ids=["ragged", "distinct"])
-def test_ragged_sums_on_a_cluster(sizes, client):
-    compare_sweeps(ALIKE["a product"], make_items(sizes), 3)
+def test_ragged_sums_on_a_cluster(client):
+    compare_sweeps(ALIKE["a product"], make_items([*SIZES[:8], *range(20, 30)]), 3)
 
 
 def test_explain_tells_which_sizes_have_programs(synchronous, eager):
