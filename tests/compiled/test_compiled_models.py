@@ -158,18 +158,6 @@ def test_errors_are_the_models_and_name_the_item(synchronous):
         assert "item 13" in "".join(caught.value.__notes__)
 
 
-def test_an_error_of_numpy_within_a_program_is_the_models(synchronous):
-    def factor(matrix, x):
-        return np.sum(np.linalg.cholesky(matrix) @ x)
-
-    gradient = dg.grad(lambda m, x: dg.delayed(factor, compile=True)(m, x), argnums=1)
-    for _ in range(6):
-        gradient(np.eye(4), X)
-    with pytest.raises(np.linalg.LinAlgError) as caught:
-        gradient(-np.eye(4), X)
-    assert "model 'factor'" in "".join(caught.value.__notes__)
-
-
 DECIDE = {  # what an integer that is data, 0 or 1, decides on
     "an axis": lambda item, x: np.sum(np.sum(x, axis=item) ** 2) + np.sum(np.cumsum(x, item) ** 2),
     "a shape": lambda item, x: np.sum(np.reshape(x, (item + 1, -1))[0] ** 2),

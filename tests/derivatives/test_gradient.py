@@ -350,22 +350,6 @@ def test_a_pullback_gives_none_for_an_argument_without_derivative():
     assert rest == [None, [None, None]]
 
 
-def test_tangent_and_cotangent_are_adjoint(random):
-    """<Jv, c> = <v, Jᵀc>, with J of the plain program by autograd."""
-
-    def right(x, y):
-        u = plain(squash)(x)
-        return np.concatenate([u, plain(mix)(u, y), np.reshape(np.sum(y * y), (1,))])
-
-    _, pullback = dg.vjp(two_outputs, X, 2.0 * X)
-    for _ in range(5):
-        v, w, c = random.normal(size=4), random.normal(size=4), random.normal(size=9)
-        gx, gy = pullback({"u": c[:4], "rest": (c[4:8], c[8])})
-        tangent = autograd.jacobian(right)(X, 2.0 * X) @ v
-        tangent = tangent + autograd.jacobian(right, 1)(X, 2.0 * X) @ w
-        assert_allclose(gx @ v + gy @ w, tangent @ c, rtol=1e-12)
-
-
 def test_gradients_agree_with_differences_in_random_directions():
     for graph in GRAPHS:
         dg.check_grads(lambda x, graph=graph: graph(x, on_nodes))(X)
@@ -388,14 +372,6 @@ def test_differentiate_gives_the_gradients_in_the_structure_of_wrt():
     assert_allclose(gradients["x"][0], autograd.grad(right)(*point))
     assert_allclose(gradients["p"]["w"], autograd.grad(right, 1)(*point)["w"])
     assert_allclose(gradients["p"]["s"], autograd.grad(right, 1)(*point)["s"])
-
-
-def test_differentiate_takes_parts_of_a_variable():
-    p = dg.variable({"a": 2.0, "b": [3.0, X]})
-    _, (of_a, of_b) = dask.compute(*dg.differentiate(p["a"] * p["b"][0] ** 2, [p["a"], p["b"]]))
-    assert of_a == 9.0
-    assert of_b[0] == 12.0
-    assert_array_equal(of_b[1], np.zeros(4))
 
 
 @pytest.mark.parametrize("used", [(), ("b",), ("b", 0), ("b", 0, 1)], ids=str)
@@ -467,20 +443,6 @@ def test_the_value_is_a_numpy_scalar_or_array_of_the_models_dtype():
 
 
 # -------------------------------------------------------------------------------- surroundings
-
-
-def test_scipy_minimises_it_as_it_is():
-    def rosenbrock(x):
-        return dg.sum([100.0 * (x[n + 1] - x[n] ** 2) ** 2 + (1.0 - x[n]) ** 2 for n in range(2)])
-
-    found = scipy.optimize.minimize(
-        dg.value_and_grad(rosenbrock), np.array([0.9, 0.9, 0.9]), jac=True
-    )
-    assert_allclose(found.x, np.ones(3), atol=1e-4)
-    right = scipy.optimize.minimize(
-        scipy.optimize.rosen, np.array([0.9, 0.9, 0.9]), jac=scipy.optimize.rosen_der
-    )
-    assert abs(found.nit - right.nit) <= 2
 
 
 @dg.delayed

@@ -64,21 +64,14 @@ PROGRAMS = {
     "one model": lambda x: dg.delayed(lambda x: np.dot(ROWS[0] * x, np.exp(x)))(x),
     "a list": lambda x: dg.map_sum(ragged, RAGGED, x),
     "rows": lambda x: dg.map_sum(dot, ROWS, x, grainsize=4),
-    "a mean": lambda x: dg.map_mean(dot, ROWS, x, grainsize=4),
     "one item": lambda x: dg.map_sum(dot, ROWS[:1], x),
     "a zip": lambda x: dg.map_sum(weighted, dg.zip(ROWS, list(NUMBERS)), x),
     "slices": lambda x: dg.reduce_sum(slice_sum, ROWS, x, grainsize=7),
-    "slices of a zip": lambda x: dg.reduce_sum(
-        slice_of_pairs, dg.zip(ROWS, NUMBERS), x, grainsize=8
-    ),
     "placed": lambda x: dg.map_sum(dot, dg.place(list(ROWS), 2), x),
     "a zip with placed items": lambda x: dg.map_sum(
         weighted, dg.zip(dg.place(list(ROWS), 4), NUMBERS), x
     ),
     "compensated": lambda x: dg.map_sum(dot, ROWS, x, grainsize=2, summation="compensated"),
-    "a compensated zip": lambda x: dg.map_sum(
-        weighted, dg.zip(ROWS, NUMBERS), x, summation="compensated"
-    ),
     "items that are differentiated": lambda x: dg.map_sum(
         lambda a, x: a * np.sum(x), x, x, grainsize=1
     ),

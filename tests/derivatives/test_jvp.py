@@ -88,13 +88,6 @@ def test_sums(name):
     assert_allclose(tangent, np.sum(ROWS * V * np.cos(ROWS * X), axis=0), rtol=1e-12, atol=1e-3)
 
 
-def test_scalar_terms_over_placed_items_on_a_cluster(client):
-    shards = dg.place(ROWS)
-    value, tangent = dg.jvp(lambda x: 2.0 * dg.map_sum(term, shards, x), (X,), (V,))
-    assert value == dg.value_and_grad(lambda x: 2.0 * dg.map_sum(term, shards, x))(X)[0]
-    assert_allclose(tangent, 2.0 * np.sum(ROWS @ (V * np.cos(X))), rtol=1e-12)
-
-
 @pytest.mark.parametrize("as_items", [list, np.array], ids=["list", "array"])
 def test_items_that_are_differentiated(as_items):
     items, directions = as_items(list(ROWS)), as_items(list(ROWS[::-1] / 1e3))
