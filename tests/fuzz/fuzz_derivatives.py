@@ -1,9 +1,6 @@
-"""Random programs for the compiler, differentiated: tangents, products with second derivatives, and
-gradients within a model.
+"""Random programs, differentiated, compiled: the bits of the tape.
 
-    python tests/compiled/fuzz_derivatives.py --minutes 10 --seed 0
-
-compares values and cotangents of compiled programs with the tape's, bit by bit, at several points.
+These are tangents, products with second derivatives, and gradients within a model.
 """
 
 import itertools
@@ -11,7 +8,6 @@ import itertools
 import autograd
 import fuzz_programs
 import numpy as np
-from fuzz_seeds import fuzz
 
 from daskgrad.backends.autograd.forward import linearize
 from daskgrad.backends.autograd.reverse import trace
@@ -60,7 +56,7 @@ def points(seed):
         yield a, b, random.normal(size=a.shape), random.normal(size=b.shape), c, d
 
 
-def differences(seed, kind, traced):
+def differences_of(seed, kind, traced):
     """How many results of a program differ from the tape's; None if it cannot be recorded."""
     fun, numbers, program, found = KINDS[kind](fuzz_programs.program(seed)), TRACED[traced], None, 0
     for arrays in points(seed + 1):
@@ -99,15 +95,10 @@ def result_of(pull, *args):
         return [np.array(str(refusal))]
 
 
-def all_differences(seed, counts):
+def differences(seed, counts):
     texts = []
     for kind, traced in itertools.product(KINDS, TRACED):
-        found = differences(seed, kind, traced)
-        counts["not recorded" if found is None else "compared"] += 1
-        if found:
-            texts.append(f"{found} results differ, {kind}, traced: {traced}")
+        found = differences_of(seed, kind, traced)
+        counts[f"{kind} not recorded" if found is None else f"{kind} compared"] += 1
+        texts += [f"{found} results differ, {kind}, traced: {traced}"] * bool(found)
     return texts
-
-
-if __name__ == "__main__":
-    fuzz(__doc__, all_differences, {"compared": 0, "not recorded": 0})

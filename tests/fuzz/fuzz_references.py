@@ -1,7 +1,5 @@
 """Random models whose references change between calls: each call has the bits of the tape.
 
-    python tests/compiled/fuzz_references.py --minutes 10 --seed 0
-
 A model refers to a few things of random kinds, which refer to further ones. At random times one
 of them is bound to another object, gets another attribute or other code, or changes in place.
 """
@@ -17,7 +15,6 @@ from typing import NamedTuple
 import dask
 import numpy as np
 from captured_calls import is_same
-from fuzz_seeds import fuzz
 
 import daskgrad as dg
 
@@ -56,24 +53,30 @@ KINDS = {
         ["NAME[1][0][0] = NUMBER", "NAME[0][0] = NUMBER"],
     ),
     "a dict": Kind(
-        "NAME = dict(a=NUMBER, b=[NUMBER])",
-        ["NAME['a'] * NAME['b'][0]"],
-        ["NAME['a'] = NUMBER", "NAME['b'][0] = NUMBER"],
+        "NAME = dict(a=NUMBER, b=[NUMBER, (2.0, [NUMBER])])",
+        ["NAME['a'] * NAME['b'][0] * NAME['b'][1][1][0]"],
+        ["NAME['a'] = NUMBER", "NAME['b'][0] = NUMBER", "NAME['b'][1][1][0] = NUMBER"],
     ),
+    "a deque": Kind("NAME = collections.deque([NUMBER])", ["NAME[-1]"], ["NAME.append(NUMBER)"]),
+    "a set": Kind("NAME = {NUMBER}", ["len(NAME)", "sum(NAME)"], ["NAME.add(NUMBER)"]),
     "a function": Kind(
         "def NAME(y): return y * INNER",
         ["NAME(1.25)"],
         ["def NAME(y): return y * NUMBER", "NAME.__code__ = (lambda y: y * NUMBER).__code__"],
     ),
     "a default": Kind(
-        "def NAME(y, k=NUMBER): return y * k * INNER",
+        "def NAME(y, k=np.full(2, NUMBER)): return y * k[1] * INNER",
         ["NAME(1.25)"],
-        ["NAME.__defaults__ = (NUMBER,)"],
+        ["NAME.__defaults__ = ([1.0, NUMBER],)", "NAME.__defaults__[0][1] = NUMBER"],
     ),
     "a default of a keyword": Kind(
-        "def NAME(y, *, k=NUMBER): return y * k * INNER",
+        "def NAME(y, *, k=[NUMBER]): return y * k[0] * INNER",
         ["NAME(1.25)"],
-        ["NAME.__kwdefaults__['k'] = NUMBER", "NAME.__kwdefaults__ = dict(k=NUMBER)"],
+        [
+            "NAME.__kwdefaults__['k'] = [NUMBER]",
+            "NAME.__kwdefaults__['k'][0] = NUMBER",
+            "NAME.__kwdefaults__ = dict(k=[NUMBER])",
+        ],
     ),
     "an attribute of a function": Kind(
         "def NAME(y): return y * NAME.k * INNER\nNAME.k = NUMBER",
@@ -123,9 +126,10 @@ exec('def fun(y): return y * k', vars(NAME.sub))
 class type_NAME(collections.namedtuple('type_NAME', 'a b')):
     def method(self, y): return self.a * y * INNER
     def __mul__(self, y): return self.b * y * INNER
+    def __gt__(self, y): return self.b * INNER > y
 NAME = type_NAME(NUMBER, NUMBER)
 """,
-        ["NAME.method(1.5)", "(NAME * 1.5)", "NAME.a"],
+        ["NAME.method(1.5)", "(NAME * 1.5)", "NAME.a", "(2.0 if NAME > 1.5 else 0.5)"],
         [
             "NAME = NAME._replace(a=NUMBER)",
             "NAME = NAME._replace(b=NUMBER)",
@@ -137,21 +141,40 @@ NAME = type_NAME(NUMBER, NUMBER)
 class type_NAME:
     shared = NUMBER
     __slots__ = 'slot', '__dict__'
-    def __init__(self): self.own, self.slot = [NUMBER], 1.0
+    def __init__(self):
+        self.own, self.slot, self.inner = [NUMBER], 1.0, types.SimpleNamespace(k=NUMBER)
     def method(self, y): return self.own[0] * y * self.shared * self.slot * INNER
     @property
     def product(self): return self.own[0] * self.shared
+    @functools.cached_property
+    def kept(self): return self.own[0]
     def __call__(self, y): return self.method(y)
-NAME = type_NAME()
+class child_NAME(type_NAME):
+    def method(self, y): return super().method(y) * self.inner.k
+NAME = child_NAME()
 """,
-        ["NAME.method(1.5)", "NAME.product", "NAME(2.0)"],
+        ["NAME.method(1.5)", "NAME.product", "NAME.kept", "NAME(2.0)", "NAME.inner.k"],
         [
+            "NAME.inner.k = NUMBER",
+            "NAME.__dict__['method'] = lambda y: y * NUMBER",
+            "vars(NAME).pop('method', 0)",
             "NAME.own[0] = NUMBER",
             "NAME.own = [NUMBER]",
             "NAME.slot = NUMBER",
             "NAME.shared = NUMBER",
             "type_NAME.shared = NUMBER",
         ],
+    ),
+    "a property": Kind(
+        """
+class type_NAME:
+    def __init__(self): self._own = NUMBER
+    @property
+    def product(self): return self._own * INNER
+NAME = type_NAME()
+""",
+        ["NAME.product"],
+        ["NAME._own = NUMBER"],
     ),
     "a class": Kind(
         """
@@ -208,15 +231,20 @@ class Names:
         number = self._random.uniform
         exec(re.sub("NUMBER", lambda _: f"{number(0.5, 3.0):.3f}", text), self.globals)
 
+    def define(self, kind, name, inner):
+        """Makes something of a kind; the expressions that refer to it, and what changes it."""
+        self.execute(kind.text.replace("NAME", name).replace("INNER", inner))
+        return ([text.replace("NAME", name) for text in texts] for texts in kind[1:])
+
     def reference(self, depth=0):
         """An expression that refers to something new."""
         name = f"name{len(self._changes)}"
         kind = KINDS[self._random.choice(SIMPLE if depth == DEEPEST else list(KINDS))]
-        own = [each.replace("NAME", name) for each in kind.changes]
-        self._changes.append(own)
+        self._changes.append([])
+        at = len(self._changes) - 1
         inner = self.reference(depth + 1) if "INNER" in kind.text else ""
-        self.execute(kind.text.replace("NAME", name).replace("INNER", inner))
-        return self._random.choice(kind.uses).replace("NAME", name)
+        uses, self._changes[at] = self.define(kind, name, inner)
+        return self._random.choice(uses)
 
     def change(self):
         """Changes one of the things, if there is something to change."""
@@ -250,7 +278,3 @@ def differences(seed, counts):
             if not is_same(found, expected):
                 return [f"call {n}, {how}, compile={choice}: differs; the model has {product}"]
     return []
-
-
-if __name__ == "__main__":
-    fuzz(__doc__, differences, {"calls": 0, "changes": 0})
