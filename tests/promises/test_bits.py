@@ -400,6 +400,12 @@ SUMS = {  # of items, which may be placed on the cluster
         lambda items: gradient(lambda x: dg.map_sum(dot, items, x, summation="compensated")),
         LIST,
     ),
+    "compensated arrays": (
+        lambda items: pulled(
+            lambda x: dg.map_sum(wave, items, x, grainsize=4, summation="compensated"), ROWS[0]
+        ),
+        LIST,
+    ),
     "reduce_sum": (
         lambda items: gradient(lambda x: dg.reduce_sum(slices, items, x, grainsize=4)),
         LIST,
