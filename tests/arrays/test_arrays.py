@@ -6,6 +6,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from comparisons import assert_same
 from numpy.testing import assert_allclose
 
 import daskgrad as dg
@@ -71,10 +72,7 @@ def whole(np, name):
 POINT = {"x": X, "y": Y}
 
 
-@pytest.fixture(autouse=True)
-def sync():
-    with dask.config.set(scheduler="sync"):
-        yield
+pytestmark = pytest.mark.usefixtures("synchronous")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -150,12 +148,12 @@ def test_the_bits_are_the_same_on_every_scheduler(every_scheduler):
     def compute():
         return dg.value_and_grad(by_chunks("a matrix product", (2, 2)))(POINT)
 
-    found = every_scheduler(compute)
-    for value, gradient in found.values():
-        assert value == found["sync"][0]
-        assert all([gradient[k].tobytes() == found["sync"][1][k].tobytes() for k in gradient])
+    results = every_scheduler(compute)
+    for result in results.values():
+        assert_same(result, results["sync"])
 
 
+@pytest.mark.parametrize("scheduler", ["sync", "cluster"], indirect=True)
 def test_data_are_dask_arrays_and_parameters_variables(scheduler):
     """Logistic regression: the data stay in chunks, and are no variables."""
     data, labels = GENERATOR.normal(size=(40, 3)), GENERATOR.integers(0, 2, 40).astype(float)
@@ -182,7 +180,7 @@ def test_the_gradient_of_a_grid_is_a_grid():
     assert_allclose(gradient.to_array(), 2.0 * X)
 
 
-def test_blocks_may_go_through_models(scheduler):
+def test_blocks_may_go_through_models():
     def cube(block, factor):
         return factor * block**3
 
@@ -208,6 +206,7 @@ def test_dasks_functions_and_arrays_do_not_detach():
     assert_allclose(dg.grad(program)(X), wanted, rtol=1e-12)
 
 
+@pytest.mark.parametrize("scheduler", ["sync", "cluster"], indirect=True)
 def test_arrays_are_collections(scheduler):
     array = dg.array(X, (2, 3))
     assert repr(array) == "<dg.array of shape (5, 6), float64, 3 x 2 chunks>"
@@ -222,7 +221,7 @@ def test_arrays_are_collections(scheduler):
 
 
 @pytest.mark.parametrize("make", [np.array, da.asarray], ids=["NumPy", "dask"])
-def test_arrays_of_constants_are_collections_too(make, scheduler):
+def test_arrays_of_constants_are_collections_too(make):
     array = dg.array(make(X), (2, 4))
     assert_allclose(array.compute(), X)
     kept = array.persist()
