@@ -53,8 +53,8 @@ PROGRAMS = {
 }
 
 
-def weighed(np, found):
-    return np.sum(found * WEIGHTS) + np.sum(found) ** 2
+def weighed(np, result):
+    return np.sum(result * WEIGHTS) + np.sum(result) ** 2
 
 
 def by_chunks(name, chunks):
@@ -82,8 +82,8 @@ def test_value_and_gradient_are_those_of_the_whole_array(name):
     for chunks in CHUNKS:
         value, gradient = dg.value_and_grad(by_chunks(name, chunks))(POINT)
         assert_allclose(value, fun(X, Y), rtol=1e-12)
-        for key, each in zip("xy", wanted, strict=True):
-            assert_allclose(gradient[key], each, rtol=1e-10, atol=1e-10)
+        for key, expected in zip("xy", wanted, strict=True):
+            assert_allclose(gradient[key], expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.optional
@@ -98,11 +98,11 @@ def test_both_modes_agree_with_jax(name, random):
     for chunks in CHUNKS:
         program = by_chunks(name, chunks)
         gradient = dg.grad(program)(POINT)
-        for key, each in zip("xy", wanted, strict=True):
-            assert_allclose(gradient[key], each, rtol=1e-9, atol=1e-9)
+        for key, expected in zip("xy", wanted, strict=True):
+            assert_allclose(gradient[key], expected, rtol=1e-9, atol=1e-9)
         direction = dict(zip("xy", tangents, strict=True))
-        found = dg.jvp(program, (POINT,), (direction,))
-        assert_allclose(found, (value, slope), rtol=1e-9)
+        result = dg.jvp(program, (POINT,), (direction,))
+        assert_allclose(result, (value, slope), rtol=1e-9)
 
 
 @pytest.mark.parametrize("fun", ["max", "min"])
@@ -120,8 +120,8 @@ def test_equal_entries_have_equal_parts_of_an_extreme_for_any_chunks(fun, axis):
     for chunks in (-1, 1, 2, ((1, 2), (1, 3, 1))):
 
         def by_chunks(x, chunks=chunks):
-            found = getattr(dg.array(x, chunks), fun)(axis=axis)
-            return dg.delayed(np.square)(found) if axis is None else (found**2).sum()
+            result = getattr(dg.array(x, chunks), fun)(axis=axis)
+            return dg.delayed(np.square)(result) if axis is None else (result**2).sum()
 
         assert_allclose(dg.grad(by_chunks)(x), wanted, rtol=1e-14)
         slope = dg.jvp(by_chunks, (x,), (tangent,))[1]

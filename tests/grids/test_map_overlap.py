@@ -396,4 +396,4 @@ def test_errors_name_the_block_and_the_step(synchronous):
     with pytest.raises(ZeroDivisionError) as caught:
         dg.grad(program)(numpy.ones(9))
     note = "in the forward pass of model 'breaks', block (1,), step 0, called with (float64[5]"
-    assert any(note in each for each in caught.value.__notes__)
+    assert any(note in line for line in caught.value.__notes__)

@@ -1,5 +1,6 @@
 """scan: values and derivatives of loops are those of plain loops, with the same bits everywhere."""
 
+import functools
 import tracemalloc
 
 import autograd
@@ -53,51 +54,34 @@ def plainly_forced(point, how):
         u, output = forced(u, {name: xs[number] for name, xs in point["xs"].items()}, point["c"])
         outputs.append(output)
     join = np.array if how == "stack" else sum
-    return weigh(u, {name: join([each[name] for each in outputs]) for name in outputs[0]})
+    return weigh(u, {name: join([output[name] for output in outputs]) for name in outputs[0]})
 
 
-def loop(point, **options):
-    return dg.delayed(square)(dg.scan(diffuse, point["u"], N, point["c"], **options))
+def loop(point, how=None, call=dg.delayed, **options):
+    if how is None:
+        return call(square)(dg.scan(diffuse, point["u"], N, point["c"], **options))
+    last = dg.scan(forced, point["u"], N, point["c"], xs=point["xs"], outputs=how, **options)
+    return call(weigh)(*last)
 
 
-def forced_loop(point, how, **options):
-    found = dg.scan(forced, point["u"], N, point["c"], xs=point["xs"], outputs=how, **options)
-    return dg.delayed(weigh)(*found)
-
-
-def loop_within(point, **options):
-    def model(point):
-        return square(dg.scan(diffuse, point["u"], N, point["c"], **options))
-
-    return dg.delayed(model)(point)
-
-
-def forced_within(point, how, **options):
-    def model(point):
-        shared = point["c"]
-        return weigh(
-            *dg.scan(forced, point["u"], N, shared, xs=point["xs"], outputs=how, **options)
-        )
-
-    return dg.delayed(model)(point)
+def loop_within(point, how=None, **options):
+    """The loop in a model."""
+    return dg.delayed(lambda point: loop(point, how, lambda model: model, **options))(point)
 
 
 POINT = {"u": U, "c": C}
 FORCED = {**POINT, "xs": XS}
 PROGRAMS = {  # a program, the same in a model, a plain loop, and where
     "plain": (loop, loop_within, plain, POINT),
-    "stack": (
-        lambda p, **o: forced_loop(p, "stack", **o),
-        lambda p, **o: forced_within(p, "stack", **o),
-        lambda p: plainly_forced(p, "stack"),
-        FORCED,
-    ),
-    "sum": (
-        lambda p, **o: forced_loop(p, "sum", **o),
-        lambda p, **o: forced_within(p, "sum", **o),
-        lambda p: plainly_forced(p, "sum"),
-        FORCED,
-    ),
+    **{
+        how: (
+            functools.partial(loop, how=how),
+            functools.partial(loop_within, how=how),
+            functools.partial(plainly_forced, how=how),
+            FORCED,
+        )
+        for how in ("stack", "sum")
+    },
 }
 
 
@@ -136,10 +120,10 @@ def test_the_bits_are_the_same_for_every_schedule_and_scheduler(name, every_sche
 
 
 def test_only_what_is_asked_for_is_differentiated():
-    forced_by = dg.grad(lambda xs: forced_loop({**POINT, "xs": xs}, "stack"))(XS)
-    shared = dg.grad(lambda c: forced_loop({"u": U, "c": c, "xs": XS}, "stack"))(C)
-    start = dg.grad(lambda u: forced_loop({"u": u, "c": C, "xs": XS}, "stack"))(U)
-    whole = dg.grad(lambda p: forced_loop(p, "stack"))(FORCED)
+    forced_by = dg.grad(lambda xs: loop({**POINT, "xs": xs}, "stack"))(XS)
+    shared = dg.grad(lambda c: loop({"u": U, "c": c, "xs": XS}, "stack"))(C)
+    start = dg.grad(lambda u: loop({"u": u, "c": C, "xs": XS}, "stack"))(U)
+    whole = dg.grad(lambda p: loop(p, "stack"))(FORCED)
     assert_same([forced_by, shared, start], [whole["xs"], whole["c"], whole["u"]])
 
 
@@ -206,8 +190,8 @@ def test_the_state_may_be_shared_too():
     def decay(u, start):
         return 0.9 * u + 0.1 * start
 
-    found = dg.grad(lambda u: dg.delayed(square)(dg.scan(decay, u, 9, u)))(U)
-    assert_allclose(found, 2.0 * U, rtol=1e-12)
+    result = dg.grad(lambda u: dg.delayed(square)(dg.scan(decay, u, 9, u)))(U)
+    assert_allclose(result, 2.0 * U, rtol=1e-12)
 
 
 def test_a_pullback_may_be_used_again():
@@ -224,9 +208,9 @@ def test_gradients_of_sums_over_many_loops():
         return square(dg.scan(diffuse, start, N, c, checkpoints=4))
 
     starts = [U * factor for factor in (0.5, 1.0, 1.5)]
-    found = dg.value_and_grad(lambda c: dg.map_sum(shot, starts, c))(C)
+    result = dg.value_and_grad(lambda c: dg.map_sum(shot, starts, c))(C)
     wanted = by_autograd(lambda c: sum([plain({"u": start, "c": c}) for start in starts]), C)
-    assert_close(found, wanted, 1e-13)
+    assert_close(result, wanted, 1e-13)
 
 
 # ----------------------------------------------------------------------------- other derivatives
@@ -309,8 +293,8 @@ def test_derivatives_within_a_model_may_be_nested():
 
         return np.sum(autograd.grad(value)(c) ** 2)
 
-    found = dg.value_and_grad(lambda c: dg.delayed(curvature)(c))(C)
-    assert_close(found, by_autograd(plainly, C), 1e-13)
+    result = dg.value_and_grad(lambda c: dg.delayed(curvature)(c))(C)
+    assert_close(result, by_autograd(plainly, C), 1e-13)
 
 
 def test_forward_and_backward_are_transposes(random):
@@ -343,10 +327,10 @@ def test_steps_of_other_libraries(backend):
         return square(u)
 
     model = dg.delayed(step, backend=backend)
-    found = dg.value_and_grad(
+    result = dg.value_and_grad(
         lambda p: dg.delayed(square)(dg.scan(model, p["u"], N, p["c"], checkpoints=3))
     )(POINT)
-    assert_close(found, by_autograd(plainly, POINT), 1e-6)
+    assert_close(result, by_autograd(plainly, POINT), 1e-6)
 
 
 # ------------------------------------------------------------------------------- cost and trust
@@ -443,11 +427,11 @@ def test_errors_name_the_model_and_the_step(evaluate):
     with pytest.raises(ZeroDivisionError) as caught:
         evaluate(U)
     note = "pass of model 'raises_in_step', step 7, called with"
-    assert any(note in each for each in caught.value.__notes__)
+    assert any(note in line for line in caught.value.__notes__)
 
 
 @pytest.mark.parametrize(
-    ("step", "state", "found"),
+    ("step", "state", "message"),
     [
         (lambda u: u[:-1], U, r"it got float64\[12\] and returned float64\[11\]"),
         (lambda u: (u, u), U, r"it got float64\[12\] and returned tuple"),
@@ -455,8 +439,8 @@ def test_errors_name_the_model_and_the_step(evaluate):
         (lambda u: u + 0.5, 1, "it got 1 and returned"),
     ],
 )
-def test_a_step_must_return_a_state_like_the_one_it_got(step, state, found):
-    with pytest.raises(TypeError, match=found):
+def test_a_step_must_return_a_state_like_the_one_it_got(step, state, message):
+    with pytest.raises(TypeError, match=message):
         dask.compute(dg.scan(step, state, 3))
 
 

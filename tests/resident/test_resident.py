@@ -325,6 +325,7 @@ def test_several_threads_may_call(local):
 def test_events_tell_what_was_evaluated(local, monkeypatch):
     """One event a worker for all calls since the last ones."""
     monkeypatch.setattr(worker_plugin, "EVENTS_EVERY", 3600)
+    monkeypatch.setattr(balance, "rebalancing", lambda *args: None)
     shards = dg.place(ROWS)
     events = []
     local.subscribe_topic("daskgrad", lambda event: events.append(event[1]))
@@ -359,19 +360,19 @@ def test_blocks_that_move_while_a_request_is_made_are_asked_for_where_they_were(
             held._move([address] * len(held.blocks))
 
     def asked_of(self, address, numbers):
-        asked = plain(self, address, numbers)
+        numbered = plain(self, address, numbers)
         if not movers:
             with ThreadPoolExecutor(1) as pool:  # a move is not to get through
                 assert not pool.submit(held._lock.acquire, blocking=False).result()
             movers.append(threading.Thread(target=move, args=(address,)))
             movers[0].start()
-        return asked
+        return numbered
 
     def keys():
         return [
             (number, key_of(held.key, run.move, number))
-            for asked in held.asked().values()
-            for run in asked.runs
+            for worker in held.asked().values()
+            for run in worker.runs
             for number in range(run.start, run.stop)
         ]
 
@@ -444,14 +445,14 @@ def test_who_is_asked_what_is_planned_again_only_where_it_has_changed(local, clo
 
 def test_a_run_of_blocks_is_named_by_two_numbers_until_some_of_them_move(local):
     with dg.place(ROWS[:40], 1) as shards:
-        asked = shards.holdings.asked()
-        assert [len(each.runs) for each in asked.values()] == [1, 1]
+        plan = shards.holdings.asked()
+        assert [len(worker.runs) for worker in plan.values()] == [1, 1]
         local.cancel(shards.holdings.futures[5:9], force=True)
         wait_until(lambda: len(held(local)) == len(shards.blocks) - 4)
         shards.restore()
-        asked = shards.holdings.asked()
-        assert sum([len(each.runs) for each in asked.values()]) in (3, 4)
-        assert sorted(n for each in asked.values() for n in each.numbers) == list(range(40))
+        plan = shards.holdings.asked()
+        assert sum([len(worker.runs) for worker in plan.values()]) in (3, 4)
+        assert sorted(n for worker in plan.values() for n in worker.numbers) == list(range(40))
         assert_same(summed(shards)(X), summed(ROWS[:40])(X))
 
 

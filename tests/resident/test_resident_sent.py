@@ -79,7 +79,7 @@ def test_the_point_goes_out_once_a_worker_and_what_stays_the_same_only_once(clie
         first = dg.map_sum(lambda row, x, big: dot(row, x) * big[1], shards, x, BIG)
         return first + dg.map_sum(ragged, others, x)
 
-    def count(own, parcels, rows, work, point):
+    def count(address, parcels, rows, work, point):
         import pickle
 
         return len(pickle.loads(work).jobs), len(parcels), sum(map(len, point)) < 1000
@@ -98,11 +98,11 @@ def test_a_worker_is_sent_its_own_rows_alone(client):
     gradient(p[:, :4], X)  # the plugin is there
     watch(client)
     gradient(p[:, :1], X)
-    addresses = seen(client, lambda own, parcels, rows, work, point: (own, list(rows)))
+    addresses = seen(client, lambda address, parcels, rows, *_: (address, list(rows)))
     assert len(addresses) == 2
-    assert all(calls == [(own, [own])] for own, calls in addresses.items())
+    assert all(calls == [(address, [address])] for address, calls in addresses.items())
     dg.value_and_grad(lambda p: dg.map_sum(alone, p))(p)
-    messages = seen(client, lambda own, parcels, rows, work, point: (rows, point))
+    messages = seen(client, lambda address, parcels, rows, *rest: (rows, rest[-1]))
     sent = sizes_of_rows(messages)
     assert len(sent) == 2
     assert p.nbytes <= sum(sent) < 1.01 * p.nbytes, "each row once"
@@ -115,7 +115,7 @@ def test_rows_beside_placed_items_go_to_those_who_hold_the_items(client):
         gradient(WIDE)
         watch(client)
         gradient(WIDE + 1.0)
-        sent = sizes_of_rows(seen(client, lambda own, parcels, rows, work, point: (rows, point)))
+        sent = sizes_of_rows(seen(client, lambda address, parcels, rows, *rest: (rows, rest[-1])))
         assert len(sent) == 2
         assert WIDE.nbytes <= sum(sent) < 1.01 * WIDE.nbytes
 
@@ -129,7 +129,9 @@ def test_large_columns_that_stay_the_same_are_sent_once(client, monkeypatch):
     watch(client)
     for number in range(3):
         gradient(ROWS + number, X)
-    messages = seen(client, lambda own, parcels, rows, work, point: (len(parcels), rows[own]))
+    messages = seen(
+        client, lambda address, parcels, rows, work, point: (len(parcels), rows[address])
+    )
     for calls in messages.values():
         assert len(calls) == 3
         for parcels, rows in calls:
@@ -161,8 +163,8 @@ def test_blocks_that_move_take_their_rows_along(local, monkeypatch):
 def measure(spread, seconds):
     """A call of which each worker's blocks take so many seconds."""
     if spread.is_measured_now():
-        asked = spread.asked().items()
-        times = {a: (of.numbers, [seconds[a]] * len(of.numbers)) for a, of in asked}
+        blocks = spread.asked().items()
+        times = {a: (of.numbers, [seconds[a]] * len(of.numbers)) for a, of in blocks}
         spread.record_times(times)
 
 

@@ -105,7 +105,7 @@ def test_classes_that_are_registered_later_are_known_to_the_workers(client):
     expected = gradients(list(OF_ROWS), X)
     optree.register_pytree_node(
         Own,
-        lambda own: ((own.value,), None, None),
+        lambda item: ((item.value,), None, None),
         lambda _, leaves: Own(*leaves),
         namespace="daskgrad",
     )
