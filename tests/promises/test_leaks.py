@@ -185,7 +185,7 @@ def see_it_empty(client, collect=None):
             collect()  # again and again: the event loop may have held the latest exception
         return tasks_of(client) == 0 and keys_on_workers(client) == 0
 
-    wait_until(is_empty, 15)
+    wait_until(is_empty)
 
 
 @pytest.mark.usefixtures("uncollected")
@@ -275,9 +275,9 @@ def test_a_pullback_keeps_its_forward_pass_as_long_as_it_is_held(client):
     first = pullback(1.0)[0]
     for _ in range(TIMES):
         assert_array_equal(pullback(1.0)[0], first)
-    wait_until(lambda: tasks_of(client) == held, 15)
+    wait_until(lambda: tasks_of(client) == held)
     del pullback
-    wait_until(lambda: tasks_of(client) == 0, 15)
+    wait_until(lambda: tasks_of(client) == 0)
 
 
 @pytest.mark.usefixtures("uncollected")
@@ -288,8 +288,8 @@ def test_nothing_of_a_call_stays_in_the_process():
             with dask.config.set({"scheduler": scheduler, "daskgrad.inline.seconds": in_line}):
                 for failing in (False, True):
                     seen = point_of_call(failing)
-                    if failing and scheduler == "threads":  # another may still run a model
-                        wait_until(lambda seen=seen: seen() is None, 15)
+                    if scheduler == "threads":  # one may still run a model, or just have done so
+                        wait_until(lambda seen=seen: seen() is None)
                     assert seen() is None, (scheduler, in_line, failing)
 
 
