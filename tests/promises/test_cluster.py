@@ -4,17 +4,15 @@ import contextlib
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import threading
 
 import autograd.numpy as np
 import dask
 import probes
 import pytest
-from clusters import cluster, free_port
+from clusters import cluster
 from dask.sizeof import sizeof
-from distributed import Client, get_worker
+from distributed import Future, get_worker
 from lengths import in_short
 from numpy.testing import assert_array_equal
 from policies import Never, under
@@ -165,10 +163,10 @@ def test_pullbacks_move_when_they_are_rebalanced_and_replicated(client, log):
     x = np.linspace(0.1, 1.0, 5)
     _, gradient = expected(probes.holds_lock, x, log)
     _, pullback = dg.vjp(lambda x: outer(dg.delayed(probes.holds_lock)(x, log)), x)
-    futures = [f for f in client.futures if f[0].startswith("forward")]
+    futures = [Future(key, client) for key in client.futures if key[0].startswith("forward")]
     with no_replicas_dropped(client):
-        client.replicate([future_of(client, key) for key in futures], n=2)
-        assert all(len(holders) == 2 for holders in client.who_has(keys(client, futures)).values())
+        client.replicate(futures, n=2)
+        assert all(len(holders) == 2 for holders in client.who_has(futures).values())
         assert_array_equal(pullback(1.0)[0], gradient)
 
 
@@ -180,16 +178,6 @@ def no_replicas_dropped(client):
         yield
     finally:
         client.amm.start()
-
-
-def future_of(client, key):
-    from distributed import Future
-
-    return Future(key, client)
-
-
-def keys(client, names):
-    return [future_of(client, name) for name in names]
 
 
 # -------------------------------------------------------------------------------- workers die
@@ -282,55 +270,3 @@ def test_a_model_that_draws_other_numbers_when_traced_again_is_an_error(pool):
         pytest.raises(NondeterministicModelError, match="'drawing' is not deterministic"),
     ):
         dg.grad(lambda x: outer(dg.delayed(drawing)(x)))(np.ones(3))
-
-
-# ------------------------------------------------------------------------ the dask commands
-
-
-@contextlib.contextmanager
-def running(*command):
-    """A command that is stopped at the end."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dask", *command],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-    )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
-def test_a_scheduler_and_workers_started_by_commands_give_the_same_bits():
-    port = free_port()
-    address = f"tcp://127.0.0.1:{port}"
-    x = np.linspace(0.0, 1.0, 6)
-    items = [np.arange(6.0) * 10.0 ** (number % 7) for number in range(50)]
-
-    def program():  # closures: sent by value, since these workers cannot import the tests
-        def term(item, x):
-            return np.sum(np.cos(item * x))
-
-        def square(x):
-            return x**2
-
-        def objective(x):
-            return dg.map_sum(term, items, dg.delayed(square)(x)) ** 2
-
-        return dg.value_and_grad(objective)(x)
-
-    with dask.config.set(scheduler="sync"):
-        value, gradient = program()
-    worker = ("worker", address, "--nthreads", "1", "--no-dashboard", "--host", "127.0.0.1")
-    with (
-        running("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"),
-        running(*worker),
-        running(*worker),
-        Client(address, timeout="60s") as client,
-    ):
-        client.wait_for_workers(2, timeout=60)
-        remote_value, remote_gradient = program()
-    assert remote_value == value
-    assert_array_equal(remote_gradient, gradient)
