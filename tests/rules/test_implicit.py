@@ -1,4 +1,4 @@
-"""Implicit functions: unknowns of any kind, and what is an error; see ``test_programs_with_rules``."""
+"""Implicit functions: unknowns of any kind, and errors; see ``test_programs_with_rules``."""
 
 import math
 
