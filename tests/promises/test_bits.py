@@ -95,8 +95,8 @@ def table(x):
     return np.outer(ROWS[3], np.sin(x))
 
 
-def sum_of_product(rows):
-    return np.sum(np.tanh(np.dot(rows, Y[: rows.shape[1]])) + np.sum(rows, axis=1))
+def products(rows):
+    return np.dot(rows, Y[: rows.shape[1]]) + np.sum(rows, axis=1)
 
 
 def noisy(x, generator):
@@ -249,10 +249,10 @@ def operators(x):
 def strided(x):
     """Models whose values are views with gaps, of a tape and without one."""
     models = [
-        dg.delayed(lambda x: np.outer(IN_ORDER[0], x).T[:, ::2], name="views", keep=keep)
+        dg.delayed(lambda x: (IN_ORDER * x[0])[:, ::2], name="views", keep=keep)
         for keep in ("auto", "recompute")
     ]
-    return dg.sum([dg.delayed(sum_of_product)(model(x)) for model in models])
+    return [dg.delayed(products)(model(x)) for model in models]
 
 
 def stopped(x):
@@ -276,7 +276,7 @@ PROGRAMS = {
     "selectors and adders": gradient(selected),
     "branches": gradient(branches),
     "operators": gradient(operators),
-    "values with strides": gradient(strided),
+    "values with strides": pulled(strided, [np.full(24, 0.3)] * 2),
     "constants": gradient(lambda x: dg.delayed(scaled)(x, ROWS[1]) + dg.delayed(few)(MANY, [1, 2])),
     "delayed constants": gradient(lambda x: dg.delayed(scaled)(x, HELD)),
     "auxiliary nodes": gradient(lambda x: (branches(x), [dg.delayed(vector)(x)]), has_aux=True),
