@@ -95,6 +95,10 @@ def table(x):
     return np.outer(ROWS[3], np.sin(x))
 
 
+def products(rows):
+    return np.dot(rows, Y[: rows.shape[1]]) + np.sum(rows, axis=1)
+
+
 def noisy(x, generator):
     return np.sum(x * generator.normal(size=4) * ROWS[4])
 
@@ -242,6 +246,15 @@ def operators(x):
     return dg.delayed(np.sum)(z[::-1] * z) + z[1:3] @ y[:2]
 
 
+def strided(x):
+    """Models whose values are views with gaps, of a tape and without one."""
+    models = [
+        dg.delayed(lambda x: (IN_ORDER * x[0])[:, ::2], name="views", keep=keep)
+        for keep in ("auto", "recompute")
+    ]
+    return [dg.delayed(products)(model(x)) for model in models]
+
+
 def stopped(x):
     return dg.delayed(lambda x, y: np.sum(x * y))(x, dg.stop_gradient(dg.delayed(vector)(x)[:4]))
 
@@ -263,6 +276,7 @@ PROGRAMS = {
     "selectors and adders": gradient(selected),
     "branches": gradient(branches),
     "operators": gradient(operators),
+    "values with strides": pulled(strided, [np.full(24, 0.3)] * 2),
     "constants": gradient(lambda x: dg.delayed(scaled)(x, ROWS[1]) + dg.delayed(few)(MANY, [1, 2])),
     "delayed constants": gradient(lambda x: dg.delayed(scaled)(x, HELD)),
     "auxiliary nodes": gradient(lambda x: (branches(x), [dg.delayed(vector)(x)]), has_aux=True),
