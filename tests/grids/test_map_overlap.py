@@ -98,9 +98,9 @@ def both_sides(boundary):
     return [side if isinstance(side, tuple) else (side, side) for side in axes]
 
 
-def padded(array, sides, depth):
+def padded(array, sides, depths):
     """As NumPy's ``pad`` does it, of boxes."""
-    for axis, (low, high) in enumerate(sides):
+    for axis, ((low, high), depth) in enumerate(zip(sides, depths, strict=True)):
         ends = [outside(array, axis, side, depth, way) for side, way in ((low, -1), (high, 1))]
         array = np.concatenate([ends[0], array, ends[1]], axis)
     return array
@@ -126,10 +126,10 @@ def undivided(name, boundary, steps):
         state = point["state"]
         for _ in range(steps):
             if name == "wave":
-                around = {key: padded(state[key], sides, depth) for key in state}
+                around = {key: padded(state[key], sides, [depth] * 2) for key in state}
             else:
-                around = padded(state, sides, depth)
-            state = step(around, padded(point["medium"], of_medium, depth), point["number"])
+                around = padded(state, sides, [depth] * 2)
+            state = step(around, padded(point["medium"], of_medium, [depth] * 2), point["number"])
         return loss_of(state, WEIGHTS)
 
     vector, unflatten = flatten(point)
@@ -284,6 +284,29 @@ def test_grids_are_collections(scheduler):
     again = dg.map_overlap(flow, kept, dg.grid(MEDIUM, (2, 3)), 0.7).compute().to_array()
     two = dg.map_overlap(flow, cut, dg.grid(MEDIUM, (2, 3)), 0.7, steps=2).compute().to_array()
     assert_array_equal(again, two)
+
+
+@pytest.mark.parametrize("depths", [(2, 1), (0, 2)])
+@pytest.mark.parametrize("boundary", ["periodic", "all different"])
+def test_depths_may_differ_from_axis_to_axis(depths, boundary, synchronous):
+    u, bound = PROGRAMS["flow"][2]["state"], BOUNDARIES[boundary]
+    (rows, columns), sides = depths, both_sides(bound)
+
+    def corners(frame):
+        height, width = frame.shape
+        low, high = frame[: height - 2 * rows, : width - 2 * columns], frame[2 * rows :]
+        return np.sin(low) * high[:, 2 * columns :]
+
+    def program(u):
+        last = dg.map_overlap(corners, dg.grid(u, (3, 2)), depth=depths, boundary=bound, steps=2)
+        return dg.sum(last.map(loss_of, dg.grid(WEIGHTS, (3, 2))))
+
+    def whole(u):
+        for _ in range(2):
+            u = corners(padded(u, sides, depths))
+        return loss_of(u, WEIGHTS)
+
+    assert_close(dg.value_and_grad(program)(u), (whole(u), autograd.grad(whole)(u)), 1e-13)
 
 
 def test_arrays_may_have_further_axes(synchronous):
