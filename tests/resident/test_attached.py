@@ -9,7 +9,7 @@ import dask
 import numpy
 import pytest
 from autograd.extend import defvjp, primitive
-from clusters import cluster
+from clusters import cluster, tasks_run
 from distributed import Client, get_client
 from numpy.testing import assert_array_equal
 from probes import in_threads
@@ -26,7 +26,10 @@ from daskgrad.resident.call import Attempt
 from daskgrad.resident.worker_attached import AttachedBlocks, News
 from daskgrad.values.rows import Rows
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [
+    pytest.mark.timeout(180),
+    pytest.mark.usefixtures("clock"),  # a slow machine sends what is beside sums to the cluster
+]
 
 COUNT, WIDTH = 50, 3
 GENERATOR = numpy.random.default_rng(3)
@@ -156,10 +159,12 @@ def counted(monkeypatch):
     return counts
 
 
-@pytest.fixture(params=["on a cluster", "without one"])
+@pytest.fixture(params=[True, False], ids=["on a cluster", "without one"])
 def anywhere(request):
-    if request.param == "on a cluster":
+    """Whether there is a cluster."""
+    if request.param:
         request.getfixturevalue("client")
+    return request.param
 
 
 # -------------------------------------------------------------------------------------- bits
@@ -172,8 +177,7 @@ def test_they_learn_as_arrays_do(anywhere, counted, optimiser):
         results = train(gradient_over(shards), params, 6, optimiser)
         assert counted["_gather"] == 0
         assert_learned(results, params, 6, optimiser)
-        assert counted["_gather"] <= 1
-        assert counted["_repeat"] == 0
+        assert counted == {"_gather": int(anywhere), "_repeat": 0}
 
 
 @pytest.mark.parametrize("how", ["passed on by workers", "in this process", "beside a replica"])
@@ -401,14 +405,18 @@ def test_gradients_from_before_the_arrays_came_here_are_no_steps_to_repeat(clien
     assert_same_bits(fit)
 
 
-def test_what_takes_long_beside_them_is_done_by_the_cluster(client, monkeypatch):
-    monkeypatch.setattr(in_line, "CLUSTER_SECONDS", 1e-9)
+def test_what_takes_long_beside_them_is_done_by_the_cluster(client, clock):
+    def slow_square(x):
+        clock.move(2 * in_line.CLUSTER_SECONDS)
+        return x**2
 
     def gradient(shards, z):
-        square = dg.delayed(lambda x: x**2)
+        square = dg.delayed(slow_square, compile=False)
         return dg.grad(lambda z: square(square(dg.map_sum(prior, dg.zip(z, shards), X))))(z)
 
+    before = tasks_run(client)
     assert_same_bits(gradient)
+    assert tasks_run(client) > before
 
 
 ARITHMETIC = {
@@ -549,13 +557,13 @@ def test_neither_they_nor_their_gradients_travel(client, counted, monkeypatch):
 
 
 def test_steps_that_all_workers_took_are_sent_once(client, counted):
-    sent = []
     with dg.place(ITEMS) as shards:
-        params = start(shards)
-        kept = params["z"].attachment
-        train(
-            gradient_over(shards), params, 5, between=lambda _: sent.append(len(kept.news().steps))
-        )
+        params, sent = start(shards), []
+
+        def between(step):
+            sent.append(len(params["z"].attachment.news().steps))
+
+        train(gradient_over(shards), params, 5, between=between)
     assert sent == [0, 1, 1, 1, 1]
 
 
@@ -584,10 +592,10 @@ def test_large_arguments_are_not_remembered(client, counted, monkeypatch):
     with dg.place(ITEMS) as shards:
         params = start(shards) | {"large": large.copy()}
         values, _ = train(gradient(shards), params, 4)
+        assert (counted["_gather"], len(params["z"].attachment._log)) == (2, 1)
         arrays = {"x": X.copy(), "z": Z.copy(), "large": large.copy()}
         assert values == train(gradient(ITEMS), arrays, 4)[0]
         assert_array_equal(params["z"], arrays["z"])
-        assert not params["z"].attachment._log
 
 
 # ------------------------------------------------ what is lost (and promises/test_survival.py)

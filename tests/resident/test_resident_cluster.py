@@ -235,7 +235,7 @@ def test_uneven_items_are_spread_by_what_they_cost(two_clocks):
 
 
 @in_short("count", [3, 5, 8], 5)
-def test_partial_sums_are_merged_between_the_workers(count, monkeypatch):
+def test_partial_sums_are_merged_between_the_workers(count, monkeypatch, clock):
     """A large point goes to one worker, which passes it on; one gradient comes back."""
     big = numpy.linspace(0.0, 1.0, 50_000)
 
