@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import autograd.numpy as np
 from autograd.extend import defvjp, primitive
 from distributed import get_worker
-from waiting import Gate
+from waiting import Gate, wait_until
 
 import daskgrad as dg
 
@@ -26,6 +26,25 @@ def write(path, line):
 
 def lines(path):
     return pathlib.Path(path).read_text().split("\n")[:-1]
+
+
+def tasks_of(client):
+    """How many tasks the scheduler knows."""
+    return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+
+
+def see_it_empty(client, tasks=0, collects=False):
+    """Waits until scheduler and workers hold no more than so many tasks."""
+
+    def on_workers():
+        return sum(client.run(lambda dask_worker: len(dask_worker.state.tasks)).values())
+
+    def is_empty():
+        if collects:
+            gc.collect()  # again and again: the event loop may have held the latest exception
+        return max(tasks_of(client), on_workers()) <= tasks
+
+    wait_until(is_empty)
 
 
 def functions_run(fun, *args):
