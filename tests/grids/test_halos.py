@@ -27,9 +27,9 @@ def test_a_frame_shows_the_neighbours_corners_included(chunks, width):
     widths = (width,) * len(chunks)
     wrapped = np.pad(whole, width, mode="wrap")
     for index in layout.indices():
-        _, found = framed(layout, blocks, index, widths, (True,) * len(chunks))
+        _, result = framed(layout, blocks, index, widths, (True,) * len(chunks))
         at = tuple([slice(s.start, s.stop + 2 * width) for s in layout.slices(index)])
-        assert_array_equal(found, wrapped[at])
+        assert_array_equal(result, wrapped[at])
 
 
 @pytest.mark.parametrize("chunks", LAYOUTS)
@@ -38,12 +38,12 @@ def test_there_are_no_halos_at_the_boundary(chunks):
     whole = np.arange(float(np.prod(layout.shape))).reshape(layout.shape)
     blocks = [whole[layout.slices(index)] for index in layout.indices()]
     for index in layout.indices():
-        frame, found = framed(layout, blocks, index, (1,) * len(chunks), (False,) * len(chunks))
+        frame, result = framed(layout, blocks, index, (1,) * len(chunks), (False,) * len(chunks))
         slices = layout.slices(index)
         pairs = zip(slices, layout.shape, strict=True)
         at = tuple([slice(max(s.start - 1, 0), min(s.stop + 1, size)) for s, size in pairs])
-        assert_array_equal(found, whole[at])
-        assert_array_equal(found[frame.own], whole[slices])
+        assert_array_equal(result, whole[at])
+        assert_array_equal(result[frame.own], whole[slices])
 
 
 @pytest.mark.parametrize("periodic", list(itertools.product([False, True], repeat=2)))
@@ -53,11 +53,11 @@ def test_to_split_is_the_adjoint_of_to_assemble(periodic, random):
     there = back = 0.0
     totals = [np.zeros_like(block) for block in blocks]
     for index in layout.indices():
-        frame, found = framed(layout, blocks, index, widths, periodic)
-        cotangent = random.normal(size=found.shape)
-        there += np.vdot(cotangent, found)
-        (own,), edges = split((cotangent,), frame)
-        totals[layout.number(index)] += own
+        frame, result = framed(layout, blocks, index, widths, periodic)
+        cotangent = random.normal(size=result.shape)
+        there += np.vdot(cotangent, result)
+        (inner,), edges = split((cotangent,), frame)
+        totals[layout.number(index)] += inner
         for (number, ways), strips in zip(frame.parts, edges, strict=True):
             for way, (strip,) in zip(ways, strips, strict=True):
                 totals[number][edge(way, widths)] += strip
@@ -73,8 +73,8 @@ MODES[Constant(2.5)] = {"mode": "constant", "constant_values": 2.5}
 @pytest.mark.parametrize("depth", [(1, 1), (2, 3), (0, 2)])
 def test_padding_is_numpys(side, depth, random):
     array = random.normal(size=(5, 6))
-    found = pad(array, ((side, side),) * 2, depth)
-    assert_array_equal(found, np.pad(array, [(d, d) for d in depth], **MODES[side]))
+    result = pad(array, ((side, side),) * 2, depth)
+    assert_array_equal(result, np.pad(array, [(d, d) for d in depth], **MODES[side]))
 
 
 SIDES = [None, "reflect", "nearest", Constant(2.5)]
@@ -86,5 +86,5 @@ def test_to_unpad_is_the_adjoint_of_to_pad(pair, random):
     array = random.normal(size=(5, 6))
     padded = pad(array, sides, depth) - pad(np.zeros((5, 6)), sides, depth)  # the linear part
     cotangent = random.normal(size=padded.shape)
-    (found,) = unpad((cotangent,), sides, depth)
-    assert abs(np.vdot(cotangent, padded) - np.vdot(found, array)) < 1e-12
+    (result,) = unpad((cotangent,), sides, depth)
+    assert abs(np.vdot(cotangent, padded) - np.vdot(result, array)) < 1e-12

@@ -9,7 +9,8 @@ import autograd.numpy as np
 import dask
 import numpy
 import pytest
-from distributed import Client, LocalCluster
+from clusters import cluster
+from distributed import Client
 
 import daskgrad as dg
 from daskgrad.values.cotangents import Cotangent, Seed
@@ -80,6 +81,12 @@ def require_apart(gradients, *others):
             assert not numpy.shares_memory(gradient, other)
 
 
+@pytest.fixture(scope="module")
+def in_one_process():
+    with cluster(processes=False, host=None, n_workers=1) as client:
+        yield client.cluster
+
+
 @pytest.fixture(params=["in line", "threads", "in one process"])
 def where(request):
     """Where, and the models that are worth the time there."""
@@ -87,10 +94,7 @@ def where(request):
         with dask.config.set({"daskgrad.inline.seconds": 60, "scheduler": "sync"}):
             yield MODELS
     elif request.param == "in one process":
-        with (
-            LocalCluster(processes=False, n_workers=1, dashboard_address="127.0.0.1:0") as local,
-            Client(local),
-        ):
+        with Client(request.getfixturevalue("in_one_process")):
             yield {name: MODELS[name] for name in ("the argument", "what is kept")}
     else:
         with dask.config.set(scheduler=request.param):

@@ -1,24 +1,30 @@
 """Whatever happens to workers, in either pass or between, the bits are those of a quiet run."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import autograd.numpy as np
 import dask
 import numpy
 import pytest
 from clusters import client_of, cluster, whole_again
-from distributed import Client
+from distributed import Future
 from lengths import in_short
 from numpy.testing import assert_array_equal
 from survivors import (
+    DERIVATIVE,
+    EVENTS,
+    FETCH,
+    FORWARD,
+    GENTLE,
     ITEMS,
     PROGRAMS,
+    ROUND,
     V,
+    Watch,
     X,
     happens,
-    kill_all,
-    kill_one,
-    retire_one,
+    report_to,
     same_bits,
     undisturbed,
     vector,
@@ -42,46 +48,86 @@ def frail(frail_cluster):
         yield client
 
 
-@pytest.fixture(scope="module")
-def placed(frail):
-    """Items that are placed once, and lost again and again."""
-    return dg.place(ITEMS)
+@pytest.fixture
+def threads():
+    """Workers in this process, for what kills none."""
+    with cluster(processes=False, host=None) as client:
+        yield client
 
 
-# ------------------------------------------------------------------------------- in either pass
+# ------------------------------------------------------------------------------------ losses
+
+LOSSES = [  # all events in programs of tasks, over items and that learn; all at each moment
+    ("graph", "cluster restarted", DERIVATIVE),
+    ("loop", "one killed", DERIVATIVE),
+    ("domain", "all killed", FORWARD),
+    ("vjp of a graph", "one killed", ROUND),
+    ("vjp of a graph", "restarted", DERIVATIVE),
+    ("hvp of a graph", "new worker", DERIVATIVE),
+    ("jvp of a graph", "retired", FORWARD),
+    ("hvp of a loop", "paused", DERIVATIVE),
+    ("nodes", "one killed", ROUND),
+    ("placed", "all killed", DERIVATIVE),
+    ("vjp over placed items", "cluster restarted", ROUND),
+    ("sent", "one killed", FORWARD),
+    ("zip", "restarted", FORWARD),
+    ("each item", "new worker", FORWARD),
+    ("samples", "retired", DERIVATIVE),
+    ("columns", "paused", ROUND),
+    ("attached", "one killed", DERIVATIVE),
+    ("attached", "all killed", ROUND),
+    ("attached", "one killed", FETCH),
+    ("attached", "new worker", ROUND),
+    ("replicas", "restarted", ROUND),
+    ("replicas", "paused", FORWARD),
+    ("rows", "cluster restarted", FORWARD),
+    ("rows", "retired", ROUND),
+]
 
 
-@in_short("name", PROGRAMS, "hvp over placed items")
-def test_a_worker_that_is_killed_costs_only_time(name, frail, placed):
-    assert_survived(name, ["one killed"], frail, placed)
+@pytest.mark.parametrize(("program", "event", "moment"), LOSSES)
+def test_what_happens_to_workers_costs_only_time(program, event, moment, request, tmp_path):
+    client = request.getfixturevalue("threads" if event in GENTLE else "frail")
+    assert survives(client, tmp_path / "gate", program, event, moment, part=0.6)
 
 
-@in_short("name", ["graph", "placed", "zip", "attached", "loop", "domain", "vjp of a graph"], "zip")
-def test_workers_that_are_all_killed_cost_only_time(name, frail, placed):
-    assert_survived(name, ["all killed"], frail, placed)
+@pytest.mark.long
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_whatever_happens_costs_only_time(program, event, frail, tmp_path):
+    for moment in undisturbed(program)[1]:
+        assert survives(frail, tmp_path / moment, program, event, moment, part=0.6)
 
 
-@in_short(
-    "name", ["graph", "placed", "attached", "loop", "domain", "vjp over placed items"], "placed"
-)
-def test_workers_that_leave_rest_and_join_cost_nothing(name, frail, placed):
-    events = ["one retired", "one paused", "one joins", "one restarted"]
-    assert_survived(name, events, frail, placed)
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_happens_at_any_moment_costs_only_time(seed, frail, tmp_path):
+    chance = random.Random(seed)
+    program, event = chance.choice([*PROGRAMS]), chance.choice([*EVENTS])
+    moment = chance.choice([*undisturbed(program)[1]])
+    survives(frail, tmp_path / "gate", program, event, moment, part=chance.random())
 
 
-def assert_survived(name, events, client, items):
+def survives(client, path, program, event, moment, part):
+    """Lets an event happen when a part of a program's reports has come; whether so many came."""
+    expected, counts = undisturbed(program)
+    watch = Watch(path, moment, max(1, int(part * counts[moment])))
     whole_again(client)
-    chance = random.Random(f"{name} {events}")
-    happening = happens(client, events, chance, within=0.4)
-    try:
-        found = PROGRAMS[name](items)
-    finally:
-        happening.join()
-    assert same_bits(found, undisturbed(name))
+    client.run(report_to, watch)
+    report_to(watch)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            result = pool.submit(PROGRAMS[program])
+            happens(client, event, watch, result)
+        finally:
+            watch.gate.open()
+            report_to(None)
+        assert same_bits(result.result(), expected)
+    return bool(watch.gate.arrived())
 
 
 def test_bits_are_told_apart():
-    value, gradient = undisturbed("graph")
+    value, gradient = undisturbed("graph")[0][0]
     assert same_bits((value, gradient), (value, gradient.copy()))
     assert not same_bits((value, gradient), (value, gradient * (1.0 + 1e-15)))
     assert not same_bits(value, gradient)
@@ -90,54 +136,24 @@ def test_bits_are_told_apart():
 # ---------------------------------------------------------------------------- held pullbacks
 
 
-def restart(client, chance):
-    client.restart(timeout=60)
-
-
-EVENTS = (retire_one, kill_one, kill_all, restart)
-TWO = (kill_one, restart)
-
-
-@in_short(
-    ("objective", "events"), [(vector, TWO), (vector, EVENTS), (vector_sum, EVENTS)], (vector, TWO)
-)
-def test_a_pullback_that_is_held_survives_its_workers(objective, events, frail):
-    """And the cluster's restart; the value comes from the time before."""
-    items, chance = dg.place(ITEMS), random.Random(0)
-    value, pullback = dg.vjp(lambda x: objective(items, x), X)
-    expected = quiet_gradient(objective)
-    for event in events:
-        whole_again(frail)
-        event(frail, chance)
-        assert_array_equal(pullback(V)[0], expected)
-    many = pullback(numpy.stack([V, V]))[0]
-    assert_array_equal(many, [expected, expected])
-    assert same_bits(value, undisturbed(WITH[objective])[0])
-
-
-WITH = {vector: "vjp of a graph", vector_sum: "vjp over placed items"}
-
-
-def quiet_gradient(objective):
-    """What the cotangent ``V`` is pulled back to."""
-    return undisturbed(WITH[objective])[1]
-
-
-@in_short("objective", [vector, vector_sum], vector_sum)
-def test_a_pullback_outlives_its_client(objective):
+@in_short("program", ["vjp of a graph", "vjp over placed items"], "vjp over placed items")
+def test_a_pullback_outlives_its_client(program):
     """It is pulled back on another cluster, on none, and where it is back on the first one."""
-    expected = quiet_gradient(objective)
+    expected = undisturbed(program)[0][1][0]
     threads = {"processes": False, "host": None, "n_workers": 1}
     with cluster(**threads) as first:
         items = dg.place(ITEMS)
-        _, pullback = dg.vjp(lambda x: objective(items, x), X)
-        with Client(processes=False, n_workers=1, dashboard_address=":0"):
+        _, pullback = dg.vjp(lambda x: PULLED[program](items, x), X)
+        with cluster(**threads):
             assert_array_equal(pullback(V)[0], expected)
         with first.as_current():
             assert_array_equal(pullback(V)[0], expected)
     assert_array_equal(pullback(V)[0], expected)
     with dask.config.set(scheduler="threads"):
         assert_array_equal(pullback(V)[0], expected)
+
+
+PULLED = {"vjp of a graph": vector, "vjp over placed items": vector_sum}
 
 
 def drawing(x):
@@ -166,38 +182,31 @@ def test_a_forward_pass_that_runs_again_must_have_the_same_value(frail):
 
 
 def test_a_pullback_without_any_worker_is_an_error_that_says_so():
-    with cluster({"daskgrad.wait.workers": 0.4}, processes=False, host=None, n_workers=1) as client:
+    with cluster(processes=False, host=None, n_workers=1) as client:
         _, pullback = dg.vjp(lambda x: vector(None, x), X)
         client.cluster.scale(0)
         wait_until(lambda: not client.ncores())
-        with pytest.raises(TimeoutError, match=r"no task could run.*has no worker"):
+        with (
+            dask.config.set({"daskgrad.wait.workers": 0.1}),
+            pytest.raises(TimeoutError, match=r"no task could run.*has no worker"),
+        ):
             pullback(V)
         client.cluster.scale(1)
-        assert_array_equal(pullback(V)[0], quiet_gradient(vector))
+        assert_array_equal(pullback(V)[0], undisturbed("vjp of a graph")[0][1][0])
 
 
-def test_a_restart_in_the_middle_of_a_gradient_costs_only_time(frail):
-    whole_again(frail)
-    frail.loop.call_later(0.2, lambda: frail.loop.add_callback(frail.restart, timeout=60))
-    assert same_bits(PROGRAMS["graph"](ITEMS), undisturbed("graph"))
-
-
-def test_tasks_that_somebody_cancels_are_an_error_that_says_so(frail):
-    whole_again(frail)
-
-    before = set(frail.futures)
-
-    def cancel_new():
-        from distributed import Future
-
-        # not the value: Dask's scheduler stumbles where what depends on a key is wanted by nobody
-        last = ("backward", "cotangent")
-        new = [key for key in frail.futures if key not in before and key[0].startswith(last)]
-        if not new:
-            frail.loop.call_later(0.02, cancel_new)
-        else:
-            frail.loop.add_callback(frail.cancel, [Future(key, frail) for key in new])
-
-    frail.loop.add_callback(cancel_new)
-    with pytest.raises(RuntimeError, match=r"could not be computed at tcp.*somebody cancelled it"):
-        PROGRAMS["graph"](ITEMS)
+def test_tasks_that_somebody_cancels_are_an_error_that_says_so(threads, tmp_path):
+    """Not values: Dask's scheduler stumbles where what depends on a key is wanted by nobody."""
+    watch = Watch(tmp_path / "gate", DERIVATIVE, 1)
+    report_to(watch)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            result = pool.submit(PROGRAMS["graph"])
+            watch.gate.wait_for(1)
+            last = [key for key in threads.futures if key[0].startswith(("backward", "cotangent"))]
+            threads.cancel([Future(key, threads) for key in last])
+        finally:
+            watch.gate.open()
+            report_to(None)
+        with pytest.raises(RuntimeError, match=r"could not be computed at .*somebody cancelled it"):
+            result.result()

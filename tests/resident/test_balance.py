@@ -11,33 +11,20 @@ MANY = 64  # measured calls
 
 
 @pytest.mark.parametrize(
-    ("blocks", "workers", "stops"),
+    ("costs", "threads", "stops"),
     [
-        (64, 1, [64]),
-        (64, 2, [32, 64]),
-        (64, 4, [16, 32, 48, 64]),
-        (64, 3, [21, 43, 64]),
-        (2, 4, [0, 1, 2, 2]),
-        (1000, 3, [336, 672, 1000]),  # 333 and 667 are odd, and within 3 percent stand 336 and 672
+        ([1] * 64, [1], [64]),
+        ([1] * 64, [1, 1], [32, 64]),
+        ([1] * 64, [1] * 4, [16, 32, 48, 64]),
+        ([1] * 64, [1] * 3, [21, 43, 64]),
+        ([1] * 2, [1] * 4, [0, 1, 1, 2]),
+        ([1] * 1000, [1] * 3, [336, 672, 1000]),  # 333 and 667 are odd; within 3 percent
+        ([1] * 64, [1, 3], [16, 64]),
+        ([10] * 8 + [1] * 56, [1, 1], [7, 64]),
     ],
 )
-def test_equal_blocks_are_cut_evenly_and_at_subtrees(blocks, workers, stops):
-    found = run_stops(np.ones(blocks), [1] * workers)
-    assert found[-1] == blocks
-    if blocks == 2:
-        assert sorted(np.diff([0, *found])) == [0, 0, 1, 1]
-    else:
-        assert found == stops
-
-
-def test_workers_with_more_threads_get_more():
-    assert run_stops(np.ones(64), [1, 3]) == [16, 64]
-
-
-def test_costly_blocks_count_for_more():
-    costs = np.array([10.0] * 8 + [1.0] * 56)
-    first, _ = run_stops(costs, [1, 1])
-    assert first in (6, 7)
+def test_equal_costs_a_thread_are_cut_at_subtrees(costs, threads, stops):
+    assert run_stops(np.array(costs, float), threads) == stops
 
 
 @given(

@@ -2,15 +2,12 @@
 
 import gc
 import threading
-import time
 
 import autograd.numpy as np
 import numpy
 import pytest
-from clusters import come_and_go
-from distributed import Client
+from clusters import cluster
 from numpy.testing import assert_array_equal
-from probes import write
 from waiting import wait_until
 
 import daskgrad as dg
@@ -26,12 +23,10 @@ from daskgrad.resident.replicas import (
 )
 from daskgrad.resident.worker_replicas import Replicas
 
-pytestmark = [
-    pytest.mark.timeout(180),
-    pytest.mark.filterwarnings("ignore:.*lost.*:UserWarning"),
-]
+pytestmark = pytest.mark.timeout(180)
 
-LENGTH = 20_000  # rows of 16 numbers: 2.5 MB
+SGD = dg.optim.SGD(1.0)
+LENGTH = 10_000  # rows of 16 numbers: 1.3 MB
 ITEMS = [(numpy.array([n, 7 * n + 1, LENGTH - 1 - n]), float(n % 3)) for n in range(32)]
 
 
@@ -64,29 +59,32 @@ def train(items, params, steps, between=lambda step: None, sparse=True):
     return values
 
 
-def expected(steps, sparse=True):
-    params = start()
-    return train(ITEMS, params, steps, sparse=sparse), params
-
-
 def replicated():
     weights, bias = start()
     return dg.replicate(weights), bias
 
 
-def assert_trained(values, params, steps, **options):
-    wanted, arrays = expected(steps, **options)
-    assert values == wanted
-    for found, array in zip(params, arrays, strict=True):
-        assert_array_equal(found, array)
+def assert_trains(items, params, steps, between=lambda step: None, sparse=True):
+    """That parameters and values are those of arrays."""
+    arrays = start()
+    assert train(items, params, steps, between, sparse) == train(
+        ITEMS, arrays, steps, sparse=sparse
+    )
+    for replica, array in zip(params, arrays, strict=True):
+        assert_array_equal(replica, array)
+
+
+def replicas(dask_worker):
+    plugins = dask_worker.plugins.values()
+    return [plugin._replicas._kept for plugin in plugins if hasattr(plugin, "_replicas")]
 
 
 def copies(client):
     """By worker, the copies that it keeps, and their versions."""
 
     def look(dask_worker):
-        plugins = [p for p in dask_worker.plugins.values() if hasattr(p, "_replicas")]
-        return [(each.version, each.array) for p in plugins for each in p._replicas._kept.values()]
+        kept = [each for kept in replicas(dask_worker) for each in kept.values()]
+        return [(each.version, each.array) for each in kept]
 
     return client.run(look)
 
@@ -109,18 +107,26 @@ def sent(monkeypatch):
 def test_without_a_cluster_it_is_an_array():
     params = replicated()
     assert type(params[0]) is numpy.ndarray
-    assert_trained(train(ITEMS, params, 4), params, 4)
+    assert_trains(ITEMS, params, 4)
 
 
 @pytest.mark.parametrize("sparse", [True, False])
 def test_a_replicated_array_learns_as_another_one_does(client, sparse):
     with dg.place(ITEMS) as shards:
         params = replicated()
-        assert_trained(train(shards, params, 5, sparse=sparse), params, 5, sparse=sparse)
+        assert_trains(shards, params, 5, sparse=sparse)
         gradient_over(shards)(params)
-        for (found,) in copies(client).values():
-            assert found[0] == replicated_of(params[0]).version
-            assert_array_equal(found[1], params[0])
+        for ((version, array),) in copies(client).values():
+            assert version == replicated_of(params[0]).version
+            assert_array_equal(array, params[0])
+
+
+def test_workers_in_the_process_of_the_client(monkeypatch):
+    with cluster(processes=False, host=None) as inside, dg.place(ITEMS) as shards:
+        assert_trains(shards, replicated(), 4)
+        monkeypatch.setattr(routes, "FLAT", 1)
+        connection_of(inside)._versions.clear()
+        assert_trains(shards, replicated(), 4)
 
 
 def test_the_array_travels_once_and_then_its_new_rows(client, sent):
@@ -135,45 +141,37 @@ def test_the_array_travels_once_and_then_its_new_rows(client, sent):
     assert max(others) < params[0].nbytes / 50
 
 
-def test_a_constant_array_stays_behind_too(client, sent, monkeypatch):
+def test_a_constant_array_stays_behind_too(client, sent):
     weights, bias = replicated()
+
+    def gradient(items, weights):
+        return dg.value_and_grad(lambda bias: dg.map_sum(term, items, weights, bias))
+
     with dg.place(ITEMS) as shards:
-        gradient = dg.value_and_grad(lambda bias: dg.map_sum(term, shards, weights, bias))
-        found = [gradient(bias + n) for n in range(3)]
-        gradients = [dg.value_and_grad(lambda b: dg.map_sum(term, ITEMS, start()[0], b))]
-        for n, (value, of_bias) in enumerate(found):
-            wanted, of = gradients[0](bias + n)
-            assert value == wanted
-            assert_array_equal(of_bias, of)
+        for n in range(3):
+            value, of_bias = gradient(shards, weights)(bias + n)
+            expected, of_array = gradient(ITEMS, start()[0])(bias + n)
+            assert value == expected
+            assert_array_equal(of_bias, of_array)
     assert len(sent) == 2
-
-
-def test_workers_may_be_killed_new_or_retired(frail):
-    with dg.place(ITEMS) as shards:
-        params = replicated()
-        assert_trained(train(shards, params, 8, come_and_go(frail, shards)), params, 8)
 
 
 def test_a_copy_that_was_lost_or_is_another_version_is_made_good(client):
     def lose(dask_worker):
-        (plugin,) = [p for p in dask_worker.plugins.values() if hasattr(p, "_replicas")]
-        plugin._replicas._kept.clear()
+        (kept,) = replicas(dask_worker)
+        kept.clear()
 
     def turn_back(dask_worker):
-        (plugin,) = [p for p in dask_worker.plugins.values() if hasattr(p, "_replicas")]
-        kept = plugin._replicas._kept
+        (kept,) = replicas(dask_worker)
         for name, replica in kept.items():
             kept[name] = replica._replace(version=replica.version - 1)
 
+    def between(step):
+        if step in (2, 4):
+            client.run(lose if step == 2 else turn_back, workers=[shards.plan[0].worker])
+
     with dg.place(ITEMS) as shards:
-        params = replicated()
-
-        def between(step):
-            if step in (2, 4):
-                worker = shards.plan[0].worker
-                client.run(lose if step == 2 else turn_back, workers=[worker])
-
-        assert_trained(train(shards, params, 6, between), params, 6)
+        assert_trains(shards, replicated(), 6, between)
 
 
 def test_a_worker_that_missed_many_changes_gets_the_array(client, sent):
@@ -184,48 +182,42 @@ def test_a_worker_that_missed_many_changes_gets_the_array(client, sent):
         train(one, params, 5)  # one worker alone
         train(shards, params, 1)
         assert max(sent) < params[0].nbytes / 2  # the changes of five steps
-        rows = dg.Rows(params[0].shape, (0,), numpy.arange(15_000), numpy.zeros((15_000, 16)))
+        rows = dg.Rows(params[0].shape, (0,), numpy.arange(7_500), numpy.zeros((7_500, 16)))
         for _ in range(2):  # more than the array holds
-            dg.optim.SGD(0.1).update(params, (rows, None), dg.optim.SGD(0.1).init(params))
+            SGD.update(params, (rows, None), SGD.init(params))
         del sent[:]
         gradient_over(shards)(params)
         assert params[0].nbytes <= min(sent) <= max(sent) < 1.01 * params[0].nbytes
 
 
-def test_an_error_of_a_model_leaves_copies_as_they_are(client, sent):
-    def broken(item, weights, bias):
-        if item[1] == 1.0:
-            raise ZeroDivisionError("one")
-        return term(item, weights, bias)
+def broken(item, weights, bias):
+    if item[1] == 1.0:
+        raise ZeroDivisionError("one")
+    return term(item, weights, bias)
 
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_after_an_error_of_a_model_copies_are_as_they_were(client, sent, is_first):
     with dg.place(ITEMS) as shards:
         params = replicated()
-        train(shards, params, 2)
+        if not is_first:
+            train(shards, params, 2)
         with pytest.raises(ZeroDivisionError):
             dg.grad(lambda params: dg.map_sum(broken, shards, *params))(params)
         del sent[:]
-        gradient_over(shards)(params)
-        assert max(sent) < params[0].nbytes / 50
-
-
-def test_a_first_call_that_fails_sends_the_array_again(client, sent):
-    def broken(item, weights, bias):
-        raise ZeroDivisionError("at once")
-
-    with dg.place(ITEMS) as shards:
-        params = replicated()
-        with pytest.raises(ZeroDivisionError):
-            dg.grad(lambda params: dg.map_sum(broken, shards, *params))(params)
-        del sent[:]
-        assert_trained(train(shards, params, 2), params, 2)
-        assert min(sent[:2]) >= params[0].nbytes
+        if is_first:
+            assert_trains(shards, params, 2)
+            assert min(sent[:2]) >= params[0].nbytes
+        else:
+            gradient_over(shards)(params)
+            assert max(sent) < params[0].nbytes / 50
 
 
 def test_workers_pass_the_array_and_its_changes_on(client, sent, monkeypatch):
     monkeypatch.setattr(routes, "FLAT", 1)  # the client calls one worker
     with dg.place(ITEMS) as shards:
         params = replicated()
-        assert_trained(train(shards, params, 4), params, 4)
+        assert_trains(shards, params, 4)
     assert len(sent) == 4
     assert max(sent[1:]) < params[0].nbytes / 50
 
@@ -251,40 +243,27 @@ def broken_when_asked(item, weights, bias):
     return term(item, weights, bias)
 
 
-def test_copies_go_with_the_array(client):
-    with dg.place(ITEMS) as shards:
-        params = replicated()
-        gradient_over(shards)(params)
-        assert all(copies(client).values())
-        del params
-        gc.collect()
-        wait_until(lambda: not any(copies(client).values()))
-
-
-def test_an_array_is_not_updated_while_it_is_used(client, tmp_path):
-    path = tmp_path / "log"
-
-    def slow(item, weights, bias):
-        write(path, "begun")
-        time.sleep(0.05)
+def test_an_array_is_not_updated_while_it_is_used(client, gate):
+    def waiting(item, weights, bias):
+        gate.wait()
         return term(item, weights, bias)
 
     params = replicated()
-    optimiser = dg.optim.SGD(0.1)
-    state, zero = optimiser.init(params), (None, numpy.zeros(16))
+    state, zero = SGD.init(params), (None, numpy.zeros(16))
     rows = dg.Rows(params[0].shape, (0,), [0], numpy.ones((1, 16)))
     with dg.place(ITEMS) as shards:
-        step = dg.value_and_grad(lambda params: dg.map_sum(slow, shards, *params))
+        step = dg.value_and_grad(lambda params: dg.map_sum(waiting, shards, *params))
         thread = threading.Thread(target=step, args=(params,))
         thread.start()
-        wait_until(path.exists)
-        with pytest.raises(RuntimeError, match=r"a replicated array, float64\[20000"):
-            optimiser.update(params, (rows, None), state)
+        gate.wait_for()
+        with pytest.raises(RuntimeError, match=r"a replicated array, float64\[10000"):
+            SGD.update(params, (rows, None), state)
         assert state["step"] == 0
-        optimiser.update(params, zero, state)  # of the other one
+        SGD.update(params, zero, state)  # of the other one
+        gate.open()
         thread.join()
-        optimiser.update(params, (rows, None), state)
-    assert_array_equal(params[0][0], start()[0][0] - 0.1)
+        SGD.update(params, (rows, None), state)
+    assert_array_equal(params[0][0], start()[0][0] - 1.0)
 
 
 EVALUATIONS = {
@@ -303,25 +282,23 @@ EVALUATIONS = {
 @pytest.mark.parametrize("kind", EVALUATIONS)
 def test_an_array_that_is_a_constant_is_not_updated_while_it_is_used(synchronous, kind):
     W = dg.replicate(numpy.ones(9 if "small" in kind else LENGTH))
-    optimiser = dg.optim.SGD(1.0)
-    state = optimiser.init(W)
+    state = SGD.init(W)
 
     def model(item, x, _):
         with pytest.raises(RuntimeError, match="when that evaluation has ended"):
-            optimiser.update(W, numpy.ones(W.shape), state)
+            SGD.update(W, numpy.ones(W.shape), state)
         return x
 
     EVALUATIONS[kind](dg.delayed(model, compile=False), W)
     assert numpy.all(W == 1.0)
-    optimiser.update(W, numpy.ones(W.shape), state)
+    SGD.update(W, numpy.ones(W.shape), state)
 
 
 def test_nobody_writes_into_a_replicated_array():
     weights, _ = replicated()
-    with pytest.raises(ValueError, match="read-only"):
-        weights[0] = 1.0
-    with pytest.raises(ValueError, match="read-only"):
-        weights[:5][0] = 1.0
+    for view in (weights, weights[:5]):
+        with pytest.raises(ValueError, match="read-only"):
+            view[0] = 1.0
 
 
 def test_an_update_that_fails_counts_as_a_change_of_everything():
@@ -335,7 +312,7 @@ def test_an_update_that_fails_counts_as_a_change_of_everything():
     rows = dg.Rows(params[0].shape, (0,), [3], numpy.ones((1, 16)))
     known = replicated_of(params[0])
     known.update(None)
-    dg.optim.SGD().update(params, (rows, None), dg.optim.SGD().init(params))
+    SGD.update(params, (rows, None), SGD.init(params))
     assert known.update(0)[0] == 0
     with pytest.raises(ZeroDivisionError):
         Broken().update(params, (rows, None), Broken().init(params))
@@ -343,10 +320,10 @@ def test_an_update_that_fails_counts_as_a_change_of_everything():
     assert not params[0].flags.writeable
 
 
-def change(array, *entries):
-    """Adds 1 to entries of a vector."""
-    rows = dg.Rows(array.shape, (0,), [*entries], -numpy.ones(len(entries)))
-    dg.optim.SGD(1.0).update(array, rows, dg.optim.SGD(1.0).init(array))
+def change(array, *entries, axis=0):
+    """Adds 1 to entries, rows or columns."""
+    ones = numpy.ones((len(entries), *array.shape[1:]))
+    SGD.update(array, dg.Rows(array.shape, (axis,), [*entries], -ones), SGD.init(array))
 
 
 def test_a_replica_takes_each_update_once_and_none_out_of_turn():
@@ -399,12 +376,11 @@ def test_the_changes_that_are_remembered_are_few():
 
 def test_changes_along_other_axes_are_the_whole_array():
     array = dg.replicate(numpy.zeros((100, 100)))
-    known, optimiser = replicated_of(array), dg.optim.SGD(1.0)
+    known = replicated_of(array)
     known.update(None)
-    for axis in (0, 1):
-        rows = dg.Rows(array.shape, (axis,), [3], numpy.ones((1, 100)))
-        optimiser.update(array, rows, optimiser.init(array))
-    assert known.update(1)[0] == 1
+    change(array, 3)
+    assert known.update(0)[0] == 0
+    change(array, 3, axis=1)
     assert known.update(0)[0] is None
 
 
@@ -435,8 +411,7 @@ def test_a_value_that_is_the_array_does_not_change_with_it(model):
     call = dg.delayed(model)(array)
     values = [call.compute(scheduler="synchronous"), call.compute(scheduler="threads")]
     values.append(dg.vjp(lambda w: dg.delayed(model)(w), array)[0])
-    optimiser = dg.optim.SGD(1.0)
-    optimiser.update(array, numpy.ones((4, 4)), optimiser.init(array))
+    SGD.update(array, numpy.ones((4, 4)), SGD.init(array))
     for value in values:
         (found,) = value.values() if isinstance(value, dict) else [value]
         assert_array_equal(found, numpy.zeros_like(found))
@@ -445,38 +420,30 @@ def test_a_value_that_is_the_array_does_not_change_with_it(model):
 # ------------------------------------------------------------------------------ memory of workers
 
 
-def test_workers_in_the_process_of_the_client(monkeypatch):
-    with (
-        Client(
-            processes=False, n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
-        ) as inside,
-        dg.place(ITEMS) as shards,
-    ):
-        params = replicated()
-        assert_trained(train(shards, params, 4), params, 4)
-        monkeypatch.setattr(routes, "FLAT", 1)
-        connection_of(inside)._versions.clear()
-        params = replicated()
-        assert_trained(train(shards, params, 4), params, 4)
+def array_of_item(item, weights, bias):
+    return weights[item[0]]
 
 
-@pytest.mark.parametrize("how", ["fails", "is an array"])
-def test_copies_of_a_call_without_a_result_go_with_the_array(client, how):
-    def model(item, weights, bias):
-        if how == "fails":
-            raise ZeroDivisionError
-        return weights[item[0]]
+CALLS = {
+    "a gradient": lambda shards, params: gradient_over(shards)(params),
+    "one that fails": lambda shards, params: failing(shards, params),
+    "a sum of arrays": lambda shards, params: dg.vjp(
+        lambda params: dg.map_sum(array_of_item, shards, *params), params
+    )[0],
+}
 
+
+def failing(shards, params):
+    with pytest.raises(ZeroDivisionError):
+        dg.grad(lambda params: dg.map_sum(broken, shards, *params))(params)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_copies_go_with_the_array(client, call):
     with dg.place(ITEMS) as shards:
         params, others = replicated(), replicated()
-        if how == "fails":
-            gradient_over(shards)(others)
-            with pytest.raises(ZeroDivisionError):
-                dg.grad(lambda params: dg.map_sum(model, shards, *params))(params)
-        else:
-            jacobian_of = dg.vjp(lambda params: dg.map_sum(model, shards, *params), params)
-            gradient_over(shards)(others)
-            del jacobian_of
+        gradient_over(shards)(others)
+        CALLS[call](shards, params)
         assert all(copies(client).values())
         del params, others
         gc.collect()
@@ -485,18 +452,18 @@ def test_copies_of_a_call_without_a_result_go_with_the_array(client, how):
 
 def test_an_update_of_several_arrays_is_whole_or_refused(client):
     one, two = dg.replicate(numpy.zeros(9)), dg.replicate(numpy.zeros(9))
-    optimiser, params = dg.optim.SGD(1.0), {"one": one, "again": one, "two": two}
-    state, gradients = optimiser.init(params), dict.fromkeys(params, numpy.ones(9))
+    params = {"one": one, "again": one, "two": two}
+    state, gradients = SGD.init(params), dict.fromkeys(params, numpy.ones(9))
     for used in (one, two):
         with (
             replicated_of(used).reading(),
             pytest.raises(RuntimeError, match=r"float64\[9\].*when that evaluation has ended"),
         ):
-            optimiser.update(params, gradients, state)
+            SGD.update(params, gradients, state)
         assert not numpy.any([one, two])
         assert [replicated_of(each).version for each in (one, two)] == [0, 0]
         assert state["step"] == 0
-    optimiser.update(params, gradients, state)
+    SGD.update(params, gradients, state)
     assert_array_equal(one, numpy.full(9, -2.0))
     assert_array_equal(two, numpy.full(9, -1.0))
 

@@ -4,19 +4,17 @@ import threading
 
 import autograd
 import autograd.numpy as np
+import dask
 import numpy
 import pytest
-from clusters import come_and_go, tasks_run
+from clusters import tasks_run
 from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
 from daskgrad.resident import requests
 from daskgrad.resident.attachment import Attachment
 
-pytestmark = [
-    pytest.mark.timeout(180),
-    pytest.mark.filterwarnings("ignore:.*lost.*:UserWarning"),
-]
+pytestmark = pytest.mark.timeout(180)
 
 COUNT, DRAWN = 300, 40
 NUMBERS = numpy.random.default_rng(0)
@@ -95,63 +93,105 @@ def test_they_are_the_rows_of_the_items_that_were_drawn(name):
     assert_array_equal(rows.to_dense(), of_z)
 
 
-@pytest.mark.parametrize("of", ["an array", "an attached array"])
+@pytest.mark.parametrize("on_cluster", [False, True])
 @pytest.mark.parametrize(("name", "sparse"), WAYS)
-def test_bits_are_those_without_a_cluster(name, sparse, of, without_cluster, client):
-    before = tasks_run(client)
+def test_bits_are_those_without_a_cluster(name, sparse, on_cluster, without_cluster, request):
+    client = request.getfixturevalue("client") if on_cluster else None
+    before = client and tasks_run(client)
     with dg.place(ITEMS, 16) as shards:
-        z = Z if of == "an array" else shards.attach(Z)
-        for count in (1, DRAWN, COUNT):
-            found = evaluate(shards, z, name, sparse, count)
-            assert_same(found, without_cluster[name, sparse, count])
-    assert tasks_run(client) == before
-
-
-def test_without_a_cluster_attached_arrays_are_as_others(without_cluster):
-    shards = dg.place(ITEMS, 16)
-    for name, sparse in WAYS:
-        found = evaluate(shards, shards.attach(Z), name, sparse)
-        assert_same(found, without_cluster[name, sparse, DRAWN])
-
-
-def test_a_constant_array_may_stand_there(client):
-    with dg.place(ITEMS, 16) as shards:
-        batch = shards.sample(DRAWN, 1)
-        own = dg.zip(Z[batch.indices], batch)
-        wanted = dg.value_and_grad(lambda x: dg.map_sum(term, own, x))(X)
         for z in (Z, shards.attach(Z)):
-            found = dg.value_and_grad(lambda x, z=z: dg.map_sum(term, dg.zip(z, batch), x))(X)
-            assert found[0] == wanted[0]
-            assert_array_equal(found[1], wanted[1])
+            for count in (1, DRAWN, COUNT):
+                expected = without_cluster[name, sparse, count]
+                assert_same(evaluate(shards, z, name, sparse, count), expected)
+    assert (client and tasks_run(client)) == before
 
 
-def unused_in_some(pair, x):
+def term_sum(pairs, x):
+    return dg.map_sum(term, pairs, x)
+
+
+def constants(shards, z):
+    batch = shards.sample(DRAWN, 1)
+    return dg.grad(lambda x: term_sum(dg.zip(z, batch), x))(X)
+
+
+def gradients(objective):
+    """Of all arguments, as arrays and as rows of the last one."""
+
+    def evaluation(shards, z):
+        results = []
+        for sparse in (False, "z"):
+            value, (of_x, of_z) = dg.value_and_grad(objective, (1, 2), sparse=sparse)(shards, X, z)
+            results += [value, of_x, of_z]
+        return results
+
+    return evaluation
+
+
+def samples_and_all_items(shards, x, z):
+    batches = [shards.sample(20, 1), shards.sample(50, 2), shards]
+    one, two, whole = [term_sum(dg.zip(z, batch), x) for batch in batches]
+    return one + 2.0 * two + whole
+
+
+def not_all_rows(shards, x, z):
     """No cotangent of z where the item begins with a positive number."""
-    z, row = pair
-    return np.sum(row * x) if row[0] > 0 else np.sum(row * x * z[0])
+
+    def some(pair, x):
+        z, row = pair
+        return np.sum(row * x) if row[0] > 0 else np.sum(row * x * z[0])
+
+    return dg.map_sum(some, dg.zip(z, shards.sample(DRAWN, 2)), x)
 
 
-def test_items_that_use_no_row_have_zeros(client):
-    def gradients(shards, sparse):
-        batch = shards.sample(DRAWN, 2)
+def learn(shards, z, steps=8, every=4):
+    """Mini-batches, and now and then all items; values, the arrays and their optimiser's state."""
+    params, optimiser = {"x": X.copy(), "z": z}, dg.optim.Adam(1e-2)
+    state, values = optimiser.init(params), []
 
-        def loss(z):
-            return dg.map_sum(unused_in_some, dg.zip(z, batch), X)
+    def loss(x, z, batch):
+        return term_sum(dg.zip(z, batch), x)
 
-        return dg.grad(loss, sparse=sparse)(Z), batch.indices
+    some, whole = [dg.value_and_grad(loss, (0, 1), sparse=sparse) for sparse in ("z", False)]
+    for step in range(steps):
+        if step % every == every - 1:
+            value, gradients = whole(*params.values(), shards)
+        else:
+            value, gradients = some(*params.values(), shards.sample(DRAWN, (1, step)))
+        optimiser.update(params, dict(zip(params, gradients, strict=True)), state)
+        values.append(value)
+    return [*values, *params.values(), *state.values()]
 
-    wanted = [gradients(dg.place(ITEMS, 16), sparse) for sparse in (False, True)]
+
+EVALUATIONS = {
+    "constants": constants,
+    "samples and all items": gradients(samples_and_all_items),
+    "not all rows": gradients(not_all_rows),
+    "steps": learn,
+}
+
+
+@pytest.mark.parametrize("name", EVALUATIONS)
+def test_evaluations_have_the_bits_of_arrays_in_this_process(name, client):
+    with dask.config.set(scheduler="sync"):
+        expected = EVALUATIONS[name](dg.place(ITEMS, 16), Z.copy())
     with dg.place(ITEMS, 16) as shards:
-        found = [gradients(shards, sparse) for sparse in (False, True)]
-    for (here, _), (there, _) in zip(wanted, found, strict=True):
-        assert_array_equal(as_array(here), as_array(there))
-    rows, indices = found[1]
+        for z in (Z.copy(), shards.attach(Z)):
+            results = EVALUATIONS[name](shards, z)
+            for result, array in zip(results, expected, strict=True):
+                assert as_array(result).tobytes() == as_array(array).tobytes()
+
+
+def test_rows_are_those_that_were_drawn_even_if_items_do_not_use_them(client):
+    with dg.place(ITEMS, 16) as shards:
+        rows = dg.grad(lambda z: not_all_rows(shards, X, z), sparse=True)(Z)
+        indices = shards.sample(DRAWN, 2).indices
     assert_array_equal(rows.indices, indices)
-    assert numpy.any(ITEMS[indices, 0] > 0)
+    assert 0 < numpy.count_nonzero(ITEMS[indices, 0] > 0) < DRAWN
 
 
 @pytest.mark.filterwarnings("ignore:.*does not depend on 'z'.*:UserWarning")
-def test_a_row_that_nobody_uses_has_no_gradient(client):
+def test_rows_that_nobody_uses_have_no_gradient(client):
     with dg.place(ITEMS, 16) as shards:
 
         def loss(z):
@@ -165,82 +205,24 @@ def test_a_row_that_nobody_uses_has_no_gradient(client):
 def test_other_derivatives_are_those_of_the_rows(client):
     with dg.place(ITEMS, 16) as shards:
         batch = shards.sample(DRAWN, 5)
-        rows = batch.indices
+        rows, directions = batch.indices, (X + 1.0, numpy.cos(Z))
 
         def over(x, z):
-            return dg.map_sum(term, dg.zip(z, batch), x)
+            return term_sum(dg.zip(z, batch), x)
 
-        def plain(x, z):
-            return dg.map_sum(term, dg.zip(z, ITEMS[rows]), x)
+        def of_rows(derivative):
+            points = (X, Z[rows]), (directions[0], directions[1][rows])
+            return derivative(lambda x, z: term_sum(dg.zip(z, ITEMS[rows]), x), *points)
 
         factor = COUNT / DRAWN
-        directions = X + 1.0, numpy.cos(Z)
-        found = dg.jvp(over, (X, Z), directions)
-        wanted = dg.jvp(plain, (X, Z[rows]), (directions[0], directions[1][rows]))
-        assert_allclose(found, numpy.array(wanted) * factor)
-        _, found = dg.hvp(over, (X, Z), directions)
-        _, wanted = dg.hvp(plain, (X, Z[rows]), (directions[0], directions[1][rows]))
-        assert_allclose(found[0], wanted[0] * factor)
-        assert_allclose(found[1][rows], wanted[1] * factor)
-        assert numpy.count_nonzero(numpy.any(found[1], axis=1)) == DRAWN
+        tangent = dg.jvp(over, (X, Z), directions)
+        assert_allclose(tangent, numpy.array(of_rows(dg.jvp)) * factor)
+        (of_x, of_z), expected = dg.hvp(over, (X, Z), directions)[1], of_rows(dg.hvp)[1]
+        assert_allclose(of_x, expected[0] * factor)
+        assert_allclose(of_z[rows], expected[1] * factor)
+        assert numpy.count_nonzero(numpy.any(of_z, axis=1)) == DRAWN
         _, pullback = dg.vjp(over, X, Z)
         assert_allclose(pullback(1.0)[1], dg.grad(over, argnums=1)(X, Z))
-
-
-def learn(shards, z, steps=8, every=4, between=lambda step: None):
-    """Mini-batches, and now and then all items; the values, the array and its optimiser's state."""
-    params, optimiser = {"x": X.copy(), "z": z}, dg.optim.Adam(1e-2)
-    state, values = optimiser.init(params), []
-    some = dg.value_and_grad(
-        lambda x, z, batch: dg.map_sum(term, dg.zip(z, batch), x), argnums=(0, 1), sparse="z"
-    )
-    every_one = dg.value_and_grad(lambda x, z: dg.map_sum(term, dg.zip(z, shards), x), (0, 1))
-    for step in range(steps):
-        between(step)
-        if step % every == every - 1:
-            value, gradients = every_one(*params.values())
-        else:
-            value, gradients = some(*params.values(), shards.sample(DRAWN, (1, step)))
-        optimiser.update(params, dict(zip(params, gradients, strict=True)), state)
-        values.append(value)
-    return values, {**params, **state}
-
-
-def assert_learned(found, wanted):
-    assert found[0] == wanted[0]
-    assert found[1].keys() == wanted[1].keys()
-    for name, array in wanted[1].items():
-        assert_array_equal(numpy.asarray(found[1][name]), array)
-
-
-def test_they_learn_with_the_bits_of_arrays(client):
-    wanted = learn(dg.place(ITEMS, 16), Z.copy())
-    with dg.place(ITEMS, 16) as shards:
-        assert_learned(learn(shards, shards.attach(Z)), wanted)
-        assert_learned(learn(shards, Z.copy()), wanted)
-
-
-def test_workers_may_be_killed_meanwhile(frail):
-    wanted = learn(dg.place(ITEMS, 16), Z.copy(), 9)
-    with dg.place(ITEMS, 16) as shards:
-        found = learn(shards, shards.attach(Z), 9, between=come_and_go(frail, shards))
-        assert_learned(found, wanted)
-
-
-@pytest.mark.parametrize("sparse", [False, "z"])
-def test_samples_and_all_items_in_one_call(sparse, client):
-    def gradients(shards, z):
-        def loss(x, z):
-            batches = [shards.sample(20, 1), shards.sample(50, 2), shards]
-            one, two, whole = [dg.map_sum(term, dg.zip(z, batch), x) for batch in batches]
-            return one + 2.0 * two + whole
-
-        return dg.value_and_grad(loss, (0, 1), sparse=sparse)(X, z)
-
-    wanted = gradients(dg.place(ITEMS, 16), Z)
-    with dg.place(ITEMS, 16) as shards:
-        for z in (Z, shards.attach(Z)):
-            assert_same(gradients(shards, z), wanted)
 
 
 def test_only_the_rows_of_the_sample_travel(client, monkeypatch):
@@ -248,9 +230,9 @@ def test_only_the_rows_of_the_sample_travel(client, monkeypatch):
     pack_rows, gather = requests.pack_rows, Attachment._gather
 
     def measured(sums):
-        found = pack_rows(sums)
-        sent.append(sum([memoryview(f).nbytes for frames in found.values() for f in frames]))
-        return found
+        packed = pack_rows(sums)
+        sent.append(sum([memoryview(f).nbytes for frames in packed.values() for f in frames]))
+        return packed
 
     monkeypatch.setattr(requests, "pack_rows", measured)
     monkeypatch.setattr(Attachment, "_gather", lambda self: gathered.append(1) or gather(self))
@@ -336,6 +318,21 @@ def test_they_are_not_updated_while_they_are_used_in_this_process(synchronous):
     assert_array_equal(z, Z)
 
 
+def is_held(lock):
+    """Whether no other thread can take it."""
+
+    def take():
+        acquired.append(lock.acquire(blocking=False))
+        if acquired[0]:
+            lock.release()
+
+    acquired = []
+    other = threading.Thread(target=take)
+    other.start()
+    other.join()
+    return not acquired[0]
+
+
 class Watched(numpy.ndarray):
     """Whoever copies it must hold the lock."""
 
@@ -345,44 +342,21 @@ class Watched(numpy.ndarray):
         return self[...]
 
     def __getitem__(self, index):
-        free = []
-        other = threading.Thread(target=lambda: free.append(self.lock.acquire(blocking=False)))
-        other.start()
-        other.join()
-        assert free == [False]
+        assert is_held(self.lock)
         return numpy.array(self)[index]
 
 
-def test_nobody_changes_what_is_being_copied():
+def test_nobody_reads_while_another_thread_changes_it():
     shards = dg.place(ITEMS)
     z = shards.attach(Z)
+    lock = z.attachment._lock
     with z.attachment.rewriting() as arrays:
+        assert is_held(lock)
         arrays[z.name] = Z.view(Watched)
-        arrays[z.name].lock = z.attachment._lock
+        arrays[z.name].lock = lock
+    assert not is_held(lock)
     assert_array_equal(z.fetch(), Z)
     assert_array_equal(z.rows(numpy.arange(3)), Z[:3])
-
-
-def test_nobody_reads_half_of_a_step():
-    shards = dg.place(ITEMS)
-    z, found = shards.attach(Z), []
-    readers = [
-        threading.Thread(target=lambda: found.append(numpy.asarray(z))),
-        threading.Thread(target=lambda: found.append(z.rows(numpy.arange(COUNT)))),
-    ]
-    with z.attachment.rewriting() as arrays:
-        arrays[z.name][:100] += 1.0
-        for each in readers:
-            each.start()
-        for each in readers:
-            each.join(0.2)
-        assert not found
-        arrays[z.name][100:] += 1.0
-    for each in readers:
-        each.join(30)
-    for each in found:
-        assert_array_equal(each, Z + 1.0)
-    assert len(found) == 2
 
 
 # -------------------------------------------------------------------------------- refusals

@@ -99,28 +99,11 @@ def kill_when(path, sign, after=0.0):
     return thread
 
 
-def kill(client, address):
-    """Kills a worker and returns when the scheduler knows."""
-    pid = client.run(os.getpid, workers=[address])[address]
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: address not in client.ncores())
-
-
-def come_and_go(client, shards):
-    """What a fit of seven steps and more does between these: workers that hold the shards are
-    killed, others come, and one of these is retired."""
-
-    def between(step):
-        if step in (2, 4):
-            kill(client, shards.plan[0].worker)
-        if step == 5:
-            client.wait_for_workers(2, timeout=60)
-            time.sleep(1.1)  # until the connection looks which workers there are
-        if step == 6:
-            assert len(shards.plan) == 2
-            client.retire_workers([shards.plan[0].worker], close_workers=True)
-
-    return between
+def kill(client, *addresses):
+    """Kills workers and returns when the scheduler knows."""
+    for pid in client.run(os.getpid, workers=list(addresses)).values():
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not {*addresses} & {*client.ncores()})
 
 
 def free_port():

@@ -1,22 +1,21 @@
-"""Programs that take their time in both passes, and what may happen to workers meanwhile.
+"""Programs that report where they are, and what may happen to workers then.
 
-Workers import this module, for the rules of ``slowly``.
+Workers import this module, for the rules of ``passing`` and for where reports go.
 """
 
 import contextlib
 import functools
 import os
-import signal
-import sys
 import threading
-import time
+from collections import Counter
 
 import autograd.numpy as np
 import dask
 import numpy
-import pytest
 from autograd.extend import defjvp, defvjp, primitive
+from clusters import kill, running
 from distributed.core import Status
+from waiting import Gate, wait_until
 
 import daskgrad as dg
 
@@ -24,29 +23,73 @@ X = numpy.linspace(-1.0, 1.0, 5)
 V = numpy.linspace(0.5, 2.0, 5)
 ITEMS = [numpy.linspace(0.0, 1.0, 5) * 10.0 ** (number % 7) for number in range(24)]
 NUMBERS = numpy.linspace(1.0, 2.0, 24)
-SECONDS = 0.012
+OWN = numpy.outer(NUMBERS, V)
+
+# ----------------------------------------------------------------------------------- reports
+
+FORWARD = "forward"  # of a model, as are pullbacks and tangents
+DERIVATIVE = "derivative"
+ROUND = "round"  # before an evaluation of the program
+FETCH = "fetch"  # before what workers keep is brought here
+_receivers = [None]  # of the reports of this process
+
+
+def report_to(receiver):
+    _receivers[0] = receiver
+
+
+def report(moment):
+    if _receivers[0] is not None:
+        _receivers[0](moment)
+
+
+class Watch:
+    """Counts the reports of a moment, of all processes; from a number on, these wait at a gate."""
+
+    def __init__(self, path, moment, number):
+        self.gate = Gate(path)
+        self._path, self._moment, self._number = f"{path}.reports", moment, number
+
+    def __call__(self, moment):
+        if moment == self._moment:
+            with open(self._path, "a") as file:
+                file.write(".")
+                file.flush()
+                number = file.tell()
+            if number >= self._number:
+                self.gate.wait(moment)
+
+    def count(self):
+        return os.path.getsize(self._path)
 
 
 @primitive
-def slowly(x):
-    """The identity, which takes its time, as do its pullback and its tangent."""
-    time.sleep(SECONDS)
+def passing(x):
+    """The identity, which reports that it runs, as do its pullback and its tangent."""
+    report(FORWARD)
     return x
 
 
-def slow_pullback(g):
-    time.sleep(SECONDS)
+def reported(g):
+    report(DERIVATIVE)
     return g
 
 
-defvjp(slowly, lambda ans, x: slow_pullback)
-defjvp(slowly, lambda g, ans, x: slow_pullback(g))
+defvjp(passing, lambda ans, x: reported)
+defjvp(passing, lambda g, ans, x: reported(g))
 
-# ----------------------------------------------------------------------------------- programs
+# ------------------------------------------------------------------------- programs of tasks
+
+
+def points():
+    """Where a program is evaluated, round by round."""
+    for factor in (1.0, -0.5, 2.0):
+        report(ROUND)
+        yield factor * X
 
 
 def piece(x, number):
-    return np.sin(slowly(x) * (number + 1.0))
+    return np.sin(passing(x) * (number + 1.0))
 
 
 def mixed(pieces):
@@ -54,7 +97,7 @@ def mixed(pieces):
 
 
 def total(y):
-    return np.sum(slowly(y))
+    return np.sum(passing(y))
 
 
 def vector(items, x):
@@ -66,8 +109,34 @@ def number(items, x):
     return dg.delayed(total)(vector(items, x))
 
 
+def step(u, row, x):
+    return np.sin(passing(u) * x + row)
+
+
+def loop(items, x):
+    """Steps whose states are kept here and there."""
+    return dg.delayed(total)(dg.scan(step, x, len(ITEMS), x, xs=numpy.stack(ITEMS), checkpoints=4))
+
+
+def smooth(padded, x):
+    return passing(padded[1:-1]) + 0.1 * np.sin(padded[2:] + padded[:-2]) * x[0]
+
+
+def domain(items, x):
+    """Blocks that exchange their edges."""
+    blocks = dg.map_overlap(smooth, dg.grid(NUMBERS, 3), x, steps=6, fuse=2)
+    return dg.sum(blocks.map(total))
+
+
+# ----------------------------------------------------------------- programs over placed items
+
+
 def term(item, x):
-    return np.sum(np.sin(item * slowly(x)))
+    return np.sum(np.sin(item * passing(x)))
+
+
+def wave(item, x):
+    return np.sin(item * passing(x))
 
 
 def scaled_term(pair, x):
@@ -82,97 +151,173 @@ def zipped_sum(items, x):
     return dg.map_sum(scaled_term, dg.zip(items, NUMBERS), x)
 
 
-def wave(item, x):
-    return np.sin(item * slowly(x))
+def sent_sum(items, x):
+    return dg.map_sum(term, ITEMS, x)
 
 
 def vector_sum(items, x):
     return dg.map_sum(wave, items, x)
 
 
-def step(u, row, x):
-    return np.sin(slowly(u) * x + row)
+def slice_term(columns, x):
+    return np.sum(columns[0][:, None] * np.sin(columns[1] * passing(x)))
 
 
-def loop(items, x):
-    """Steps whose states are kept here and there."""
-    return dg.delayed(total)(dg.scan(step, x, len(ITEMS), x, xs=numpy.stack(ITEMS), checkpoints=4))
+def of_columns():
+    columns = dg.place(dg.zip(NUMBERS, numpy.stack(ITEMS)))
+    slices = dg.value_and_grad(lambda x: dg.reduce_sum(slice_term, columns, x))
+    return [slices(x) for x in points()]
 
 
-def smooth(padded, x):
-    return slowly(padded[1:-1]) + 0.1 * np.sin(padded[2:] + padded[:-2]) * x[0]
+def of_samples():
+    items = dg.place(ITEMS)
+    gradient = dg.value_and_grad(lambda x, batch: dg.map_sum(term, batch, x))
+    return [gradient(x, items.sample(16, seed)) for seed, x in enumerate(points())]
 
 
-def domain(items, x):
-    """Blocks that exchange their edges."""
-    blocks = dg.map_overlap(smooth, dg.grid(NUMBERS, 3), x, steps=6, fuse=2)
-    return dg.sum(blocks.map(total))
+def of_each_item():
+    gradients = dg.per_item(term, dg.place(ITEMS), gradient="full")
+    return [gradients(x) for x in points()]
+
+
+def silent_term(item, x):
+    return np.sum(np.sin(item * x))
+
+
+def of_nodes():
+    """Dask computes them, so what is lost meanwhile is its error; between, nothing is."""
+    items = dg.place(ITEMS)
+    node = dg.map_sum(silent_term, items, X)
+    return [[node.compute(), dg.map_sum(silent_term, items, x).compute()] for x in points()]
 
 
 def gradient_of(objective):
-    return lambda items: dg.value_and_grad(lambda x: objective(items, x))(X)
+    def run():
+        items = dg.place(ITEMS)
+        gradient = dg.value_and_grad(lambda x: objective(items, x))
+        return [gradient(x) for x in points()]
+
+    return run
 
 
-def tangent_of(objective):
-    return lambda items: dg.jvp(lambda x: objective(items, x), (X,), (V,))
+def pushed(derivative, objective):
+    def run():
+        items = dg.place(ITEMS)
+        return [derivative(lambda x: objective(items, x), (x,), (V,)) for x in points()]
 
-
-def curvature_of(objective):
-    return lambda items: dg.hvp(lambda x: objective(items, x), (X,), (V,))
+    return run
 
 
 def pulled(objective):
     """A pullback that is held, and called three times."""
 
-    def run(items):
+    def run():
+        items = dg.place(ITEMS)
         value, pullback = dg.vjp(lambda x: objective(items, x), X)
-        cotangents = [V, -V, numpy.stack([V, 2.0 * V])]
-        return [value, *[pullback(cotangent)[0] for cotangent in cotangents]]
+        rows = [V, -V, numpy.stack([V, 2.0 * V])]
+        return [value, *[pullback(v) for v, _ in zip(rows, points(), strict=True)]]
 
     return run
 
 
+# ---------------------------------------------------------- programs whose parameters learn
+
+
 def own_term(pair, x):
     own, item = pair
-    return np.sum(np.sin(item * slowly(x) + own))
+    return np.sum(np.sin(item * passing(x) + own))
 
 
-def descent(items):
-    """Parameters of the items' own that learn where these are."""
-    own = numpy.outer(NUMBERS, V)
-    params = {"x": X.copy(), "own": items.attach(own) if isinstance(items, dg.Shards) else own}
-    step = dg.value_and_grad(lambda x, own: dg.map_sum(own_term, dg.zip(own, items), x), (0, 1))
-    optimiser = dg.optim.Adam(0.1)
+def learn(params, gradient_of_step):
+    """Values, parameters after some steps, their optimiser's state and the next gradients."""
+    optimiser, values = dg.optim.Adam(0.1), []
     state = optimiser.init(params)
-    for _ in range(4):
-        _, (of_x, of_own) = step(params["x"], params["own"])
-        optimiser.update(params, {"x": of_x, "own": of_own}, state)
-    return [params["x"], numpy.asarray(params["own"])]
+    for number in range(4):
+        report(ROUND)
+        value, gradients = gradient_of_step(number)(*params.values())
+        optimiser.update(params, dict(zip(params, gradients, strict=True)), state)
+        values.append(value)
+    _, gradients = gradient_of_step(4)(*params.values())
+    report(FETCH)
+    return [*values, *map(as_array, [*gradients, *params.values(), *state.values()])]
 
 
-PROGRAMS = {  # functions of the items, placed or not, that return arrays in pytrees
+def as_array(each):
+    return each.to_dense() if isinstance(each, dg.Rows) else numpy.asarray(each)
+
+
+def attached():
+    """Parameters of the items' own that learn where these are."""
+    items = dg.place(ITEMS)
+    gradient = dg.value_and_grad(lambda x, own: dg.map_sum(own_term, dg.zip(own, items), x), (0, 1))
+    return learn({"x": X.copy(), "own": items.attach(OWN)}, lambda step: gradient)
+
+
+def rows():
+    """Those of the items that are drawn, and at times all."""
+    items = dg.place(ITEMS)
+
+    def loss(x, own, batch):
+        return dg.map_sum(own_term, dg.zip(own, batch), x)
+
+    whole, some = [dg.value_and_grad(loss, (0, 1), sparse=sparse) for sparse in (False, "own")]
+
+    def gradient_of_step(step):
+        if step % 2:
+            return lambda x, own: whole(x, own, items)
+        return lambda x, own: some(x, own, items.sample(16, step))
+
+    return learn({"x": X.copy(), "own": items.attach(OWN)}, gradient_of_step)
+
+
+def looked_up(item, weights, x):
+    index, row = item
+    return np.sum(np.sin(row * passing(x) + weights[index]))
+
+
+def replicas():
+    """A table of which items use a few rows."""
+    items = dg.place([*enumerate(ITEMS)])
+    gradient = dg.value_and_grad(
+        lambda weights, x: dg.map_sum(looked_up, items, weights, x), (0, 1), sparse="weights"
+    )
+    return learn({"weights": dg.replicate(numpy.ones((200, 5))), "x": X.copy()}, lambda _: gradient)
+
+
+PROGRAMS = {  # that return arrays in lists and tuples
     "graph": gradient_of(number),
+    "loop": gradient_of(loop),
+    "domain": gradient_of(domain),
+    "jvp of a graph": pushed(dg.jvp, number),
+    "hvp of a graph": pushed(dg.hvp, number),
+    "hvp of a loop": pushed(dg.hvp, loop),
+    "vjp of a graph": pulled(vector),
+    "nodes": of_nodes,
     "placed": gradient_of(placed_sum),
     "zip": gradient_of(zipped_sum),
-    "attached": descent,
-    "loop": gradient_of(loop),
-    "hvp of a loop": curvature_of(loop),
-    "domain": gradient_of(domain),
-    "jvp of a graph": tangent_of(number),
-    "jvp over placed items": tangent_of(placed_sum),
-    "hvp of a graph": curvature_of(number),
-    "hvp over placed items": curvature_of(placed_sum),
-    "vjp of a graph": pulled(vector),
+    "columns": of_columns,
+    "sent": gradient_of(sent_sum),
+    "samples": of_samples,
+    "each item": of_each_item,
+    "jvp over placed items": pushed(dg.jvp, placed_sum),
+    "hvp over placed items": pushed(dg.hvp, placed_sum),
     "vjp over placed items": pulled(vector_sum),
+    "attached": attached,
+    "replicas": replicas,
+    "rows": rows,
 }
 
 
 @functools.cache
 def undisturbed(name):
-    """What a program gives in this thread, where it takes no time."""
-    with dask.config.set(scheduler="sync"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules[__name__], "SECONDS", 0.0)
-        return PROGRAMS[name](ITEMS)
+    """What a program gives in this thread, and how many reports come of each moment."""
+    counts = Counter()
+    report_to(lambda moment: counts.update([moment]))
+    with dask.config.set(scheduler="sync"):
+        try:
+            return PROGRAMS[name](), counts
+        finally:
+            report_to(None)
 
 
 def same_bits(first, second):
@@ -184,72 +329,55 @@ def same_bits(first, second):
 
 # ------------------------------------------------------------------------------ what may happen
 
-
-def kill_one(client, chance):
-    kill(client, [chance.choice(workers(client))])
-
-
-def kill_all(client, chance):
-    kill(client, workers(client))
-
-
-def kill(client, addresses):
-    """Asks nobody: a worker may be dying already."""
-    for nanny in list(client.cluster.workers.values()):
-        if nanny.worker_address in addresses and nanny.pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(nanny.pid, signal.SIGKILL)
-
-
-def workers(client):
-    return sorted(client.ncores())
-
-
-def retire_one(client, chance):
-    client.retire_workers([chance.choice(workers(client))], close_workers=True)
-    client.cluster.scale(len(client.cluster.worker_spec) + 1)  # the cluster does not replace it
-
-
-def restart_one(client, chance):
-    client.restart_workers([chance.choice(workers(client))], timeout=60)
-
-
-def pause_one(client, chance):
-    address = chance.choice(workers(client))
-
-    def pause(dask_worker):
-        dask_worker.status = Status.paused
-        dask_worker.loop.call_later(0.7, setattr, dask_worker, "status", Status.running)
-
-    client.run(pause, workers=[address])
-
-
-def join(client, chance):
-    if len(workers(client)) < 3:
-        client.cluster.scale(len(client.cluster.worker_spec) + 1)
-
-
-EVENTS = {
-    "one killed": kill_one,
-    "all killed": kill_all,
-    "one retired": retire_one,
-    "one restarted": restart_one,
-    "one paused": pause_one,
-    "one joins": join,
+GENTLE = ["new worker", "retired", "paused"]  # nobody is killed
+EVENTS = ["one killed", "all killed", "restarted", "cluster restarted", *GENTLE]
+CALLS = {  # that end when the worker's model has
+    "retired": lambda client, address: client.retire_workers([address], close_workers=True),
+    "restarted": lambda client, address: client.restart_workers([address], timeout=60),
+    "cluster restarted": lambda client, address: client.restart(timeout=60),
 }
 
 
-def happens(client, events, chance, within):
-    """Lets each of some events happen at a random moment in so many seconds; a thread, begun."""
-    moments = sorted((chance.uniform(0.0, within), name) for name in events)
+@contextlib.contextmanager
+def happening(client, event, address):
+    """It has happened, or has begun, when the context is entered, and has ended after it."""
+    count = len(client.ncores())
+    call = threading.Thread(target=CALLS.get(event, lambda *_: None), args=(client, address))
+    call.start()
+    if event == "one killed":
+        kill(client, address)
+    elif event == "all killed":
+        kill(client, *client.ncores())
+    elif event == "paused":
+        become(client, address, Status.paused)
+    elif event == "new worker":
+        client.cluster.scale(len(client.cluster.worker_spec) + 1)
+    wait_until(lambda: len(client.ncores()) > count or address not in running(client))
+    yield
+    call.join()
+    if event == "paused":
+        become(client, address, Status.running)
 
-    def run():
-        start = time.monotonic()
-        for moment, name in moments:
-            time.sleep(max(0.0, start + moment - time.monotonic()))
-            with contextlib.suppress(OSError, IndexError, KeyError, ValueError, TimeoutError):
-                EVENTS[name](client, chance)  # whom it is about may be gone
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread
+def become(client, address, status):
+    client.run(lambda dask_worker: setattr(dask_worker, "status", status), workers=[address])
+
+
+def victim(client, watch):
+    """A worker whose model waits at the gate; any, if it waits in this process."""
+    pids = {pid for _, pid in watch.gate.arrived()}
+    if os.getpid() in pids:
+        return min(client.ncores())
+    nannies = client.cluster.workers.values()
+    return min([nanny.worker_address for nanny in nannies if nanny.pid in pids])
+
+
+def happens(client, event, watch, program):
+    """Lets an event happen while models wait; then these go on, until one has come further."""
+    wait_until(lambda: watch.gate.arrived() or program.done())
+    if not watch.gate.arrived():
+        return
+    with happening(client, event, victim(client, watch)):
+        before = watch.count()
+        watch.gate.open()
+        wait_until(lambda: watch.count() > before or program.done())
