@@ -8,7 +8,6 @@ import os
 import pathlib
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import autograd.numpy as np
@@ -144,21 +143,6 @@ def watched_vjp(ans, x, path, label):
 
 
 @primitive
-def slow_back(x, path, seconds):
-    """The identity, which writes in which process its pullback ran, and takes its time."""
-    return x
-
-
-def slow_back_vjp(ans, x, path, seconds):
-    def slow_back_pullback(g):
-        write(path, f"backward {os.getpid()}")
-        time.sleep(seconds)
-        return g
-
-    return slow_back_pullback
-
-
-@primitive
 def locked_square(x, lock):
     """The square, whose tape holds a lock and cannot be pickled."""
     with lock:
@@ -202,15 +186,9 @@ THINGS = {
 }
 
 
-def slow_holder(x, number, thing, path, seconds):
-    """A model whose tape holds a thing, and whose pullback takes its time."""
-    return np.sin(slow_back(holding(x * number, THINGS[thing]()), path, seconds)) * x[::-1]
-
-
 defvjp(gated_back, gated_back_vjp, None, None)
 defvjp(holding, holding_vjp, None)
 defvjp(watched, watched_vjp, None, None)
-defvjp(slow_back, slow_back_vjp, None, None)
 defvjp(locked_square, locked_square_vjp, None)
 
 
