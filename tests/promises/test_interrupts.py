@@ -13,7 +13,7 @@ import autograd.numpy as np
 import dask
 import pytest
 from lengths import in_short
-from probes import Turnstile, gated_back
+from probes import Turnstile, gated_back, see_it_empty, tasks_of
 from schedulers import use_scheduler
 from waiting import Gate, wait_until
 
@@ -157,14 +157,6 @@ def interrupted(call, when):
         watcher.join()
 
 
-def tasks_of(client):
-    return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
-
-
-def tasks_on_workers(client):
-    return sum(client.run(lambda dask_worker: len(dask_worker.state.tasks)).values())
-
-
 def running_tasks(dask_worker):
     return len(dask_worker.state.executing)
 
@@ -176,11 +168,6 @@ def see_none_to_come(client, tasks):
         return len(dask_worker.state.ready)
 
     wait_until(lambda: tasks_of(client) <= tasks and not any(client.run(ready_tasks).values()))
-
-
-def see_it_empty(client, tasks=0):
-    """Waits until scheduler and workers hold no more than so many tasks."""
-    wait_until(lambda: tasks_of(client) <= tasks and tasks_on_workers(client) <= tasks)
 
 
 def threads_of_ours():

@@ -16,6 +16,7 @@ import dask
 import pytest
 from lengths import in_short
 from numpy.testing import assert_array_equal
+from probes import see_it_empty, tasks_of
 from waiting import wait_until
 
 import daskgrad as dg
@@ -149,20 +150,8 @@ def uncollected():
     gc.enable()
 
 
-def tasks_of(client):
-    return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
-
-
-def keys_on_workers(client):
-    return sum(client.run(lambda dask_worker: len(dask_worker.data)).values())
-
-
 @pytest.mark.usefixtures("uncollected")
-@in_short(
-    "name",
-    CALLS,
-    *("a held pullback", "placed items in a graph"),
-)
+@in_short("name", CALLS, "a held pullback", "placed items in a graph")
 def test_the_scheduler_keeps_nothing_of_many_calls(name, client):
     call = CALLS[name]
     for _ in range(TIMES):
@@ -170,22 +159,13 @@ def test_the_scheduler_keeps_nothing_of_many_calls(name, client):
     see_it_empty(client)
     for _ in range(TIMES):
         fails(call)
-    see_it_empty(client, gc.collect if name == COLLECTED else None)
+    see_it_empty(client, collects=name == COLLECTED)
     assert not client.futures
 
 
 def fails(call):
     with pytest.raises(BadModelError):
         call(True)
-
-
-def see_it_empty(client, collect=None):
-    def is_empty():
-        if collect is not None:
-            collect()  # again and again: the event loop may have held the latest exception
-        return tasks_of(client) == 0 and keys_on_workers(client) == 0
-
-    wait_until(is_empty)
 
 
 @pytest.mark.usefixtures("uncollected")

@@ -23,6 +23,7 @@ from distributed import Client, get_worker, secede
 from distributed.core import Status
 from lengths import in_short
 from numpy.testing import assert_array_equal
+from probes import tasks_of
 from waiting import Gate, wait_until
 
 import daskgrad as dg
@@ -79,10 +80,6 @@ def set_status(client, status):
     wait_until(lambda: client.run_on_scheduler(statuses) == {status})
 
 
-def tasks_of(client):
-    return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
-
-
 @contextlib.contextmanager
 def in_thread(function, *args):
     """Runs a function beside the context; its errors are the test's."""
@@ -127,38 +124,31 @@ def wait_for_long(clock, monkeypatch):
 # ----------------------------------------------------------------------------------- settings
 
 
-@pytest.mark.parametrize(
-    ("given", "seconds"), [(3, 3.0), (0.5, 0.5), ("2 minutes", 120.0), (None, np.inf)]
-)
-def test_limits_are_seconds_durations_or_none(given, seconds):
-    with dask.config.set({"daskgrad.wait.answers": given}):
-        assert limit("answers") == seconds
+LIMITS = [  # what ``daskgrad.wait`` is, and the limits for workers, answers and evaluations
+    ({"answers": 3}, (30.0, 3.0, np.inf)),
+    ({"answers": 0.5, "evaluation": "2 minutes"}, (30.0, 0.5, 120.0)),
+    ({"workers": 5, "answers": None}, (5.0, np.inf, np.inf)),
+    (None, (30.0, 60.0, np.inf)),  # a heading of a YAML file without entries
+]
 
 
-@pytest.mark.parametrize("given", ["soon", -1, 0, [3], "nan"])
-def test_a_limit_that_is_none_is_an_error(given):
-    with (
-        dask.config.set({"daskgrad.wait.placing": given}),
-        pytest.raises(ValueError, match=r"daskgrad\.wait\.placing in .*'5 minutes', or None"),
-    ):
+@pytest.mark.parametrize(("wait", "limits"), LIMITS)
+def test_limits_are_seconds_durations_or_none_and_have_defaults(wait, limits):
+    with dask.config.set({"daskgrad.wait": wait}):
+        assert tuple(map(limit, ("workers", "answers", "evaluation"))) == limits
+
+
+NO_LIMIT = r"daskgrad\.wait\.placing in .*'5 minutes', or None"
+NO_NAME = r"must hold the limits daskgrad\.wait\.workers, "
+WRONG = [({"wait.placing": value}, NO_LIMIT) for value in ("soon", -1, 0, [3], "nan")]
+WRONG += [(wrong, NO_NAME) for wrong in ({"wait": 5}, {"wait.workerz": 5}, {"wait": [1]})]
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG)
+def test_a_limit_that_is_none_or_does_not_exist_is_an_error(wrong, message):
+    ((key, value),) = wrong.items()
+    with dask.config.set({f"daskgrad.{key}": value}), pytest.raises(ValueError, match=message):
         limit("placing")
-
-
-@pytest.mark.parametrize("given", [{"wait": 5}, {"wait.workerz": 5}, {"wait": [1]}])
-def test_a_limit_that_does_not_exist_is_an_error(given):
-    (key, value), *_ = given.items()
-    with (
-        dask.config.set({f"daskgrad.{key}": value}),
-        pytest.raises(ValueError, match=r"must hold the limits daskgrad\.wait\.workers, "),
-    ):
-        limit("answers")
-
-
-def test_a_limit_that_is_not_set_has_its_default():
-    with dask.config.set({"daskgrad.wait": {"workers": 5}}):
-        assert (limit("workers"), limit("answers"), limit("evaluation")) == (5.0, 60.0, np.inf)
-    with dask.config.set({"daskgrad.wait": None}):  # a heading of a YAML file without entries
-        assert (limit("workers"), limit("answers"), limit("evaluation")) == (30.0, 60.0, np.inf)
 
 
 # ------------------------------------------------------------------- nothing of it can be run

@@ -8,13 +8,12 @@ import os
 import pathlib
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import autograd.numpy as np
 from autograd.extend import defvjp, primitive
 from distributed import get_worker
-from waiting import Gate
+from waiting import Gate, wait_until
 
 import daskgrad as dg
 
@@ -26,6 +25,25 @@ def write(path, line):
 
 def lines(path):
     return pathlib.Path(path).read_text().split("\n")[:-1]
+
+
+def tasks_of(client):
+    """How many tasks the scheduler knows."""
+    return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+
+
+def see_it_empty(client, tasks=0, collects=False):
+    """Waits until scheduler and workers hold no more than so many tasks."""
+
+    def on_workers():
+        return sum(client.run(lambda dask_worker: len(dask_worker.state.tasks)).values())
+
+    def is_empty():
+        if collects:
+            gc.collect()  # again and again: the event loop may have held the latest exception
+        return max(tasks_of(client), on_workers()) <= tasks
+
+    wait_until(is_empty)
 
 
 def functions_run(fun, *args):
@@ -125,21 +143,6 @@ def watched_vjp(ans, x, path, label):
 
 
 @primitive
-def slow_back(x, path, seconds):
-    """The identity, which writes in which process its pullback ran, and takes its time."""
-    return x
-
-
-def slow_back_vjp(ans, x, path, seconds):
-    def slow_back_pullback(g):
-        write(path, f"backward {os.getpid()}")
-        time.sleep(seconds)
-        return g
-
-    return slow_back_pullback
-
-
-@primitive
 def locked_square(x, lock):
     """The square, whose tape holds a lock and cannot be pickled."""
     with lock:
@@ -183,15 +186,9 @@ THINGS = {
 }
 
 
-def slow_holder(x, number, thing, path, seconds):
-    """A model whose tape holds a thing, and whose pullback takes its time."""
-    return np.sin(slow_back(holding(x * number, THINGS[thing]()), path, seconds)) * x[::-1]
-
-
 defvjp(gated_back, gated_back_vjp, None, None)
 defvjp(holding, holding_vjp, None)
 defvjp(watched, watched_vjp, None, None)
-defvjp(slow_back, slow_back_vjp, None, None)
 defvjp(locked_square, locked_square_vjp, None)
 
 
