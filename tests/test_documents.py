@@ -79,7 +79,7 @@ def test_the_code_of_the_pages_runs(tmp_path):
     ],
 )
 def test_the_code_of_a_page_runs(name, tmp_path):
-    missing = [each for each in NEEDS.get(name, ()) if not importlib.util.find_spec(each)]
+    missing = [entry for entry in NEEDS.get(name, ()) if not importlib.util.find_spec(entry)]
     if missing:
         pytest.skip(f"needs {', '.join(missing)}")
     run(program_of(name), tmp_path)

@@ -77,22 +77,22 @@ def tree_of(name):
 @functools.cache
 def imports_of(name):
     """What a module imports, wherever in it, by absolute names: modules, and not their members."""
-    found = set()
+    result = set()
     for node in ast.walk(tree_of(name)):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{name} has a relative import"
             members = {f"{node.module}.{alias.name}" for alias in node.names}
             inner = {i for i in members if i.removeprefix("daskgrad.") in NAMES}
-            found |= inner | ({node.module} if inner != members else set())
+            result |= inner | ({node.module} if inner != members else set())
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return found
+            result |= {alias.name for alias in node.names}
+    return result
 
 
 def ours(name):
     """The modules of the package that a module imports."""
-    found = {i.removeprefix("daskgrad.") for i in imports_of(name) if i.startswith("daskgrad.")}
-    return found - {name}
+    result = {i.removeprefix("daskgrad.") for i in imports_of(name) if i.startswith("daskgrad.")}
+    return result - {name}
 
 
 def room(name):
@@ -115,12 +115,12 @@ def upward_imports(name):
 
 def trespasses(name, libraries):
     """The libraries that a module imports and may not."""
-    found = imports_of(name)
+    result = imports_of(name)
     return [
         library
         for library, allowed in libraries.items()
         if not any(name == place or name.startswith(f"{place}.") for place in allowed)
-        and any(i == library or i.startswith(f"{library}.") for i in found)
+        and any(i == library or i.startswith(f"{library}.") for i in result)
     ]
 
 
@@ -147,11 +147,11 @@ def test_no_chain_of_imports_within_a_room_is_long_and_none_a_circle(place):
 
 def test_libraries_stay_behind_their_borders():
     local = LIBRARIES | {"dask": [], "distributed": []}
-    found = {
+    result = {
         name: trespasses(name, local if name in LOCAL or room(name) in WORKER else LIBRARIES)
         for name in NAMES
     }
-    assert {name: libraries for name, libraries in found.items() if libraries} == {}
+    assert {name: libraries for name, libraries in result.items() if libraries} == {}
 
 
 FRESH = """
@@ -262,10 +262,10 @@ def test_tests_wait_for_conditions_and_only_their_support_sleeps():
     paths = {path.relative_to(TESTS).as_posix(): path for path in TESTS.rglob("*.py")}
     lines = {name: pauses(path.read_text()) for name, path in paths.items()}
     del lines["test_layout.py"]
-    found = {name: at for name, at in lines.items() if at and not name.startswith("support/")}
+    pausing = {name: at for name, at in lines.items() if at and not name.startswith("support/")}
     still = STILL_PAUSE.split()
-    assert {name: at for name, at in found.items() if name not in still} == {}
-    assert [name for name in still if name not in found] == [], "take them off the list"
+    assert {name: at for name, at in pausing.items() if name not in still} == {}
+    assert [name for name in still if name not in pausing] == [], "take them off the list"
 
 
 def test_the_walk_sees_pauses_and_nothing_else():

@@ -107,13 +107,13 @@ def test_an_exception_in_a_sum_names_the_item(add_up, scheduler):
             items = [[dg.delayed(float)(i), 1.0] for i in items]
         return dg.map_sum(raise_by_item, items, x, grainsize=4)
 
-    told = "pass of model 'raise_by_item'" + (", item 5" if add_up == "map_sum" else "")
+    message = "pass of model 'raise_by_item'" + (", item 5" if add_up == "map_sum" else "")
     with pytest.raises(KeyError, match="item five") as caught:
         dg.grad(total)(X)
-    assert f"in the forward {told}, called with (" in notes(caught.value)
+    assert f"in the forward {message}, called with (" in notes(caught.value)
     with pytest.raises(KeyError, match="item five") as caught:
         total(X).compute()
-    assert f"in the value {told}, called with (" in notes(caught.value)
+    assert f"in the value {message}, called with (" in notes(caught.value)
 
 
 def test_an_exception_that_holds_a_lock_does_not_take_its_process_along(pool):

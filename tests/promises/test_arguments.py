@@ -166,10 +166,10 @@ def test_also_where_placed_items_are(client):
 # --------------------------------------------------------------------------- rules and solvers
 
 
-def require_refusal(ask, told="may have written into"):
+def require_refusal(ask, message="may have written into"):
     with pytest.raises(ValueError, match="read-only") as caught:
         ask()
-    assert told in notes(caught.value)
+    assert message in notes(caught.value)
 
 
 def with_rules(forward=None, backward=None, jvp=None):
@@ -435,15 +435,15 @@ def test_a_list_or_dict_that_a_model_changes_is_its_own(scheduler):
 
 @pytest.mark.parametrize(("made", "change"), [(set, set.add), (bytearray, bytearray.append)])
 def test_a_set_that_a_model_changes_is_its_own(made, change):
-    given = made()
+    kept = made()
 
     def model(x, held):
         change(held, len(held))
         return anp.sum(x) * len(held)
 
     for _ in range(2):
-        assert_array_equal(dg.grad(lambda x: dg.delayed(model)(x, given))(X), [1.0] * 3)
-    assert not given
+        assert_array_equal(dg.grad(lambda x: dg.delayed(model)(x, kept))(X), [1.0] * 3)
+    assert not kept
 
 
 def test_a_list_of_a_sum_inside_a_model_is_each_terms_own():
@@ -471,8 +471,8 @@ RETURNED = {
 @pytest.mark.parametrize("kind", RETURNED)
 def test_a_model_may_return_its_argument_which_can_be_written_into(kind, scheduler):
     fun, expected = RETURNED[kind]
-    given = X.copy()
-    value = dg.delayed(fun)(given).compute()
+    kept = X.copy()
+    value = dg.delayed(fun)(kept).compute()
     if isinstance(value, dict):
         value, expected = value["a"], expected["a"]
     assert_array_equal(value, expected)

@@ -257,8 +257,8 @@ def test_inside_a_model_with_constants(name, in_line, every_scheduler, expected)
         return np.sum(x) * (1.0 if bits(ASKED[name]()) == expected[name] else np.nan)
 
     with dask.config.set({"daskgrad.inline.seconds": in_line}):
-        found = every_scheduler(lambda: bits(dg.value_and_grad(dg.delayed(model))(X)))
-    assert all(each == bits((np.sum(X), np.ones(3))) for each in found.values())
+        result = every_scheduler(lambda: bits(dg.value_and_grad(dg.delayed(model))(X)))
+    assert all(entry == bits((np.sum(X), np.ones(3))) for entry in result.values())
 
 
 def square(y):

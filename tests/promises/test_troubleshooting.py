@@ -371,7 +371,7 @@ def said(program, fixtures):
             text = program(**fixtures)
         except Exception as error:
             return "".join(traceback.format_exception_only(error))
-    shown = [f"{each.category.__name__}: {each.message}" for each in caught]
+    shown = [f"{entry.category.__name__}: {entry.message}" for entry in caught]
     return "\n".join([text if isinstance(text, str) else "", *shown])
 
 
@@ -397,9 +397,9 @@ SLOW = (a_script_without_a_guard,)  # nothing of daskgrad is in it
 def test_a_program_gets_the_messages_on_the_page(row, request):
     program, *beginnings = row
     names = inspect.signature(program).parameters
-    found = words(said(program, {name: request.getfixturevalue(name) for name in names}))
+    result = words(said(program, {name: request.getfixturevalue(name) for name in names}))
     for message in messages_of(beginnings):
-        assert re.search(pattern(message, hole="…"), found)
+        assert re.search(pattern(message, hole="…"), result)
 
 
 @pytest.mark.parametrize("remedy", REMEDIES, ids=range(len(REMEDIES)))

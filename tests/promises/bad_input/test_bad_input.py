@@ -96,19 +96,19 @@ PANDAS = {
 def test_objects_of_pandas_are_no_parameters_and_no_items(kind):
     """Labels and categories would be lost."""
     value = PANDAS[kind](pytest.importorskip("pandas"))
-    found = type(value).__name__
-    with pytest.raises(TypeError, match=PARAMETER.format(found)):
+    class_name = type(value).__name__
+    with pytest.raises(TypeError, match=PARAMETER.format(class_name)):
         dg.grad(energy)(value)
-    with pytest.raises(TypeError, match=HOLDS.format("x", found)):
+    with pytest.raises(TypeError, match=HOLDS.format("x", class_name)):
         dg.grad(energy)([X, value])
     for add_up in (dg.map_sum, dg.reduce_sum, dg.per_item):
-        with pytest.raises(TypeError, match=ITEMS + found):
+        with pytest.raises(TypeError, match=ITEMS + class_name):
             add_up(term, value)
-    with pytest.raises(TypeError, match=f"must be a list.*found {found}"):
+    with pytest.raises(TypeError, match=f"must be a list.*found {class_name}"):
         dg.place(value)
-    with pytest.raises(TypeError, match=NO_NUMBERS.format(found)):
+    with pytest.raises(TypeError, match=NO_NUMBERS.format(class_name)):
         dg.grad(node_of(lambda x: value))(X)
-    with pytest.raises(TypeError, match=f"numbers; found {found}"):
+    with pytest.raises(TypeError, match=f"numbers; found {class_name}"):
         dg.map_sum(lambda item: value, [1, 2]).compute()
 
 
@@ -126,19 +126,19 @@ LIBRARIES = {"jax": ("jax",), "torch": ("torch",), "meta": ("torch", "meta")}
 @pytest.mark.parametrize("kind", LIBRARIES)
 def test_arrays_of_other_libraries_are_no_parameters_and_no_items(kind):
     value = foreign(*LIBRARIES[kind])
-    found = type(value).__name__
+    class_name = type(value).__name__
     model = node_of(lambda x: x.sum(), backend=LIBRARIES[kind][0])
     for ask in (dg.grad(energy), dg.grad(lambda x: dg.map_sum(term, [1.0], x)), dg.grad(model)):
-        with pytest.raises(TypeError, match=f"argument 'x' of .* is {found}, .*np.asarray"):
+        with pytest.raises(TypeError, match=f"argument 'x' of .* is {class_name}, .*np.asarray"):
             ask(value)
-    with pytest.raises(TypeError, match=f"argument 'x' of 'term' is {found}"):
+    with pytest.raises(TypeError, match=f"argument 'x' of 'term' is {class_name}"):
         dg.per_item(term, [1.0])(value)
-    with pytest.raises(TypeError, match=HOLDS.format("variable", found)):
+    with pytest.raises(TypeError, match=HOLDS.format("variable", class_name)):
         dg.variable([X, value])
     for add_up in (dg.map_sum, dg.reduce_sum, dg.per_item):
-        with pytest.raises(TypeError, match=ITEMS + found):
+        with pytest.raises(TypeError, match=ITEMS + class_name):
             add_up(term, value)
-    with pytest.raises(TypeError, match=NO_NUMBERS.format(found)):
+    with pytest.raises(TypeError, match=NO_NUMBERS.format(class_name)):
         dg.grad(node_of(lambda x: value))(X)
 
 
@@ -147,14 +147,14 @@ def test_arrays_of_other_libraries_are_no_parameters_and_no_items(kind):
 @pytest.mark.parametrize("kind", ["torch", "meta"])
 def test_a_model_that_fails_on_tensors_is_told_what_they_are(kind):
     value = foreign(*LIBRARIES[kind])
-    told = "argument 'c': arrays of other libraries are passed on unchanged; pass NumPy arrays"
+    message = "argument 'c': arrays of other libraries are passed on unchanged; pass NumPy arrays"
     for ask in (
         lambda: dg.grad(lambda x: node_of(lambda x, c: anp.sum(x * c))(x, value))(X),
         lambda: dg.grad(lambda x: dg.map_sum(lambda c, x: anp.sum(x * c), [value], x))(X),
     ):
         with pytest.raises((AttributeError, TypeError)) as caught:
             ask()
-        assert told in notes(caught.value)
+        assert message in notes(caught.value)
 
 
 @pytest.mark.optional
@@ -170,7 +170,7 @@ def test_a_torch_model_that_writes_into_an_argument_is_found_and_named():
 
     model, term = (dg.delayed(fun, backend="torch") for fun in (spoil, spoil_item))
     c = np.ones(3)
-    for ask, told in (
+    for ask, message in (
         (lambda: dg.grad(lambda x: model(x, c))(X), "model 'spoil'"),
         (lambda: model(X, c).compute(), "model 'spoil'"),
         (lambda: dg.jvp(lambda x: model(x, c), (X,), (X,)), "model 'spoil'"),
@@ -178,4 +178,4 @@ def test_a_torch_model_that_writes_into_an_argument_is_found_and_named():
     ):
         with pytest.raises(RuntimeError, match="has written into one of its arguments") as caught:
             ask()
-        assert told in notes(caught.value)
+        assert message in notes(caught.value)
