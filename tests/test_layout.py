@@ -197,28 +197,6 @@ def test_every_module_says_what_it_is_for():
 TESTS = pathlib.Path(__file__).parent
 PAUSES = {"sleep", "usleep", "call_later", "Timer"}
 SHORT = 10  # seconds: who waits so short for an event goes on without it
-STILL_PAUSE = """
-    backends/jax_backend/test_jax.py
-    compiled/test_compiled_models.py
-    dashboards/test_browser.py
-    dashboards/test_progress.py
-    derivatives/test_in_line.py
-    promises/test_cluster.py
-    promises/test_cost.py
-    promises/test_interrupts.py
-    promises/test_leaks.py
-    promises/test_moves.py
-    promises/test_nondeterminism.py
-    promises/test_survival.py
-    promises/test_waiting.py
-    resident/test_attached.py
-    resident/test_attached_uses.py
-    resident/test_replicas.py
-    resident/test_resident.py
-    resident/test_resident_cluster.py
-    resident/test_resident_sent.py
-    resident/test_resident_zips.py
-"""  # files that pause, a list that only ever becomes shorter
 CLOCKS = {"perf_counter", "monotonic", "process_time", "thread_time"}
 CLOCKS |= {f"{clock}_ns" for clock in CLOCKS}
 PAUSING = [
@@ -263,9 +241,7 @@ def test_tests_wait_for_conditions_and_only_their_support_sleeps():
     lines = {name: pauses(path.read_text()) for name, path in paths.items()}
     del lines["test_layout.py"]
     pausing = {name: at for name, at in lines.items() if at and not name.startswith("support/")}
-    still = STILL_PAUSE.split()
-    assert {name: at for name, at in pausing.items() if name not in still} == {}
-    assert [name for name in still if name not in pausing] == [], "take them off the list"
+    assert pausing == {}
 
 
 def test_the_walk_sees_pauses_and_nothing_else():
