@@ -116,14 +116,14 @@ def test_scaling_counts_the_clients_bytes(tmp_path):
 
 def test_slices_has_every_cut_in_line_and_placed(tmp_path):
     _, content = run("slices", tmp_path)
-    names = {each["program"] for each in content["programs"]}
+    names = {entry["program"] for entry in content["programs"]}
     cuts = ("auto", "1 slices", "4 slices")
     cells = {f"{mode}, 10000 rows, {cut}" for mode in ("in line", "placed") for cut in cuts}
     peers = ("autograd", "placed", "half of autograd and an empty call")
     steps = {f"leapfrog, 10000 rows, {peer}" for peer in peers}
     assert cells | steps | {"autograd, 10000 rows"} <= names
     assert {f"{mode}, 10000 rows, 16 slices" for mode in ("in line", "on one worker")} <= names
-    assert all(each["processor seconds"] > 0.0 for each in content["programs"])
+    assert all(entry["processor seconds"] > 0.0 for entry in content["programs"])
     assert len(content["claims"]) == 6
 
 
@@ -153,10 +153,10 @@ def test_without_jax_its_benchmark_says_so(tmp_path):
 def test_chaos_kills_workers_and_compares_bits(tmp_path):
     _, content = run("chaos", tmp_path)
     assert content["kills"] == 5
-    programs = {each["program"]: each for each in content["programs"]}
+    programs = {entry["program"]: entry for entry in content["programs"]}
     assert set(programs) == {"graph", "pullback", "loop", "domain", "placed sum"}
-    for each in programs.values():
-        assert each["kills"] == each["right"] == len(each["all extra seconds"]) == 1
+    for entry in programs.values():
+        assert entry["kills"] == entry["right"] == len(entry["all extra seconds"]) == 1
     assert all(claim["holds"] for claim in content["claims"])
 
 
@@ -175,7 +175,7 @@ def test_placing_has_all_kinds_of_items_and_its_peers(tmp_path):
 def test_minibatches_compares_clusters_with_one_process(tmp_path):
     _, content = run("minibatches", tmp_path)
     names = {"in line", "threads", "one worker", "two workers"}
-    assert all(names <= set(each) for each in content["programs"])
+    assert all(names <= set(entry) for entry in content["programs"])
     assert "two workers, matrix sent" in content["programs"][0]
     assert len(content["claims"]) == 3
 
@@ -183,19 +183,19 @@ def test_minibatches_compares_clusters_with_one_process(tmp_path):
 def test_attached_compares_what_stays_with_what_is_sent(tmp_path):
     _, content = run("attached", tmp_path)
     names = {"one process", "two workers, sent", "two workers, attached"}
-    assert all(names <= set(each) for each in content["programs"])
+    assert all(names <= set(entry) for entry in content["programs"])
     assert len(content["claims"]) == 1
 
 
 def test_gathers_measures_time_and_memory_of_all_programs(tmp_path):
     printed, content = run("gathers", tmp_path)
-    programs = {each["program"]: each for each in content["programs"]}
+    programs = {entry["program"]: entry for entry in content["programs"]}
     assert set(programs) == {"terms", "terms as rows", "rows", "intercepts"}
-    for name, each in programs.items():
+    for name, entry in programs.items():
         assert name in printed
-        assert each["seconds"] > 0.0
+        assert entry["seconds"] > 0.0
         is_array = name not in ("intercepts", "terms as rows")
-        assert each["arrays"] >= 1.0 or not is_array, "a gradient is an array"
+        assert entry["arrays"] >= 1.0 or not is_array, "a gradient is an array"
 
 
 def test_threads_compares_the_default_with_both_ways(tmp_path):
@@ -208,11 +208,11 @@ def test_threads_compares_the_default_with_both_ways(tmp_path):
 
 def test_steps_with_rows_have_their_peers(tmp_path):
     _, content = run("rows", tmp_path)
-    programs = {(each["program"], each["n"]) for each in content["steps"]}
+    programs = {(entry["program"], entry["n"]) for entry in content["steps"]}
     assert len(programs) == 10
-    for each in content["steps"]:
-        assert "daskgrad" in each["seconds"]
-        assert 0 < each["nbytes"] < 10**7
+    for entry in content["steps"]:
+        assert "daskgrad" in entry["seconds"]
+        assert 0 < entry["nbytes"] < 10**7
 
 
 def test_loops_compares_ways_to_keep_states(tmp_path):

@@ -23,7 +23,7 @@ PUBLIC = {
     **{f"dg.adapters.{name}": getattr(dg.adapters, name) for name in ADAPTERS},
     "dg.random.generators": dg.random.generators,
 }
-EXPLAINED = {name: each for name, each in PUBLIC.items() if not inspect.ismodule(each)}
+EXPLAINED = {name: entry for name, entry in PUBLIC.items() if not inspect.ismodule(entry)}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

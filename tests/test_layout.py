@@ -1,7 +1,8 @@
-"""Rooms are import order, nothing imports in a circle, and some libraries belong to few modules."""
+"""Rooms are import order, few modules import some libraries, and tests wait for no time to pass."""
 
 import ast
 import functools
+import json
 import pathlib
 import subprocess
 import sys
@@ -69,24 +70,29 @@ NAMES = sorted(name for name in MODULES if name)
 
 
 @functools.cache
+def tree_of(name):
+    return ast.parse(MODULES[name].read_text())
+
+
+@functools.cache
 def imports_of(name):
     """What a module imports, wherever in it, by absolute names: modules, and not their members."""
-    found = set()
-    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+    result = set()
+    for node in ast.walk(tree_of(name)):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{name} has a relative import"
             members = {f"{node.module}.{alias.name}" for alias in node.names}
             inner = {i for i in members if i.removeprefix("daskgrad.") in NAMES}
-            found |= inner | ({node.module} if inner != members else set())
+            result |= inner | ({node.module} if inner != members else set())
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return found
+            result |= {alias.name for alias in node.names}
+    return result
 
 
 def ours(name):
     """The modules of the package that a module imports."""
-    found = {i.removeprefix("daskgrad.") for i in imports_of(name) if i.startswith("daskgrad.")}
-    return found - {name}
+    result = {i.removeprefix("daskgrad.") for i in imports_of(name) if i.startswith("daskgrad.")}
+    return result - {name}
 
 
 def room(name):
@@ -109,12 +115,12 @@ def upward_imports(name):
 
 def trespasses(name, libraries):
     """The libraries that a module imports and may not."""
-    found = imports_of(name)
+    result = imports_of(name)
     return [
         library
         for library, allowed in libraries.items()
         if not any(name == place or name.startswith(f"{place}.") for place in allowed)
-        and any(i == library or i.startswith(f"{library}.") for i in found)
+        and any(i == library or i.startswith(f"{library}.") for i in result)
     ]
 
 
@@ -141,18 +147,35 @@ def test_no_chain_of_imports_within_a_room_is_long_and_none_a_circle(place):
 
 def test_libraries_stay_behind_their_borders():
     local = LIBRARIES | {"dask": [], "distributed": []}
-    found = {
+    result = {
         name: trespasses(name, local if name in LOCAL or room(name) in WORKER else LIBRARIES)
         for name in NAMES
     }
-    assert {name: libraries for name, libraries in found.items() if libraries} == {}
+    assert {name: libraries for name, libraries in result.items() if libraries} == {}
 
 
-def test_bokeh_is_imported_by_the_pages_alone():
-    """Nobody who does not look at pages waits for it."""
-    code = "import sys, daskgrad as dg; dg.dashboards, dg.report; print('bokeh' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "False\n"
+FRESH = """
+import json, sys
+import numpy as np
+import daskgrad as dg
+at_first = list(sys.modules)
+dg.dashboards, dg.report, dg.progress, dg.adapters
+looked_at = list(sys.modules)
+assert dg.grad(dg.delayed(lambda x: np.sum(np.vdot(x, x) + np.copy(x))))(np.ones(2))[0] == 5.0
+print(json.dumps([at_first, looked_at, list(sys.modules)]))
+"""
+LAZY = {"bokeh", "rich", "graphviz", "jax", "torch", "scipy", "pandas", "pytensor"}
+RULES = "daskgrad.backends.autograd.rules.linalg"
+
+
+def test_libraries_and_rules_are_imported_where_they_are_first_needed():
+    """SciPy takes as long as all else; nobody who looks at no page waits for Bokeh."""
+    done = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=True)
+    at_first, looked_at, traced = map(set, json.loads(done.stdout))
+    assert LAZY & traced == set()
+    assert RULES not in looked_at
+    assert RULES in traced
+    assert {"daskgrad.tasks.settings", "daskgrad.derivatives.gradient"} <= at_first
 
 
 def test_the_checks_see_an_upward_import_a_circle_and_a_trespass(monkeypatch):
@@ -166,7 +189,70 @@ def test_the_checks_see_an_upward_import_a_circle_and_a_trespass(monkeypatch):
 
 
 def test_every_module_says_what_it_is_for():
-    docstrings = {
-        name: ast.get_docstring(ast.parse(path.read_text())) for name, path in MODULES.items()
+    assert [name for name in MODULES if not ast.get_docstring(tree_of(name))] == []
+
+
+# ------------------------------------------------------------------------------------------- time
+
+TESTS = pathlib.Path(__file__).parent
+PAUSES = {"sleep", "usleep", "call_later", "Timer"}
+SHORT = 10  # seconds: who waits so short for an event goes on without it
+CLOCKS = {"perf_counter", "monotonic", "process_time", "thread_time"}
+CLOCKS |= {f"{clock}_ns" for clock in CLOCKS}
+PAUSING = [
+    *("import time; time.sleep(1)", "from time import sleep", "nap = time.sleep", "sleep(0.1)"),
+    *("asyncio.sleep(0.1)", "libc.usleep(9)", "loop.call_later(0.2, f)", "Timer(0.1, f)"),
+    *("PROGRAM = 'time.sleep(1)'", "Event().wait(0.1)", "begun.wait(2)"),
+]
+WAITING = ["asyncio.sleep(0)", "begun.wait(60)", "barrier.wait()", "gate.wait('a')", "asleep = 1"]
+
+
+def names_of(node):
+    """The names that a piece of code has in it, without those of what it consists of."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {alias.name for alias in node.names}
+    return {getattr(node, "attr", None) or getattr(node, "id", None)}
+
+
+def pauses(code):
+    """The lines on which tests wait for a time to pass, and not for a condition."""
+    if not any(word in code for word in (*PAUSES, "wait(")):
+        return []  # most files need not be parsed
+    nodes = list(ast.walk(ast.parse(code)))
+    timed = {
+        id(node.func): node.args[0].value
+        for node in nodes
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
     }
-    assert [name for name, docstring in docstrings.items() if not docstring] == []
+
+    def is_pause(node):
+        if isinstance(node, ast.Constant):  # a program for another process
+            return "sleep(" in str(node.value)
+        seconds = timed.get(id(node), "unknown")
+        is_short = isinstance(seconds, int | float) and seconds < SHORT
+        is_wait = is_short and "wait" in names_of(node)
+        return is_wait or (PAUSES & names_of(node) and seconds != 0)
+
+    return sorted({node.lineno for node in nodes if is_pause(node)})
+
+
+def test_tests_wait_for_conditions_and_only_their_support_sleeps():
+    paths = {path.relative_to(TESTS).as_posix(): path for path in TESTS.rglob("*.py")}
+    lines = {name: pauses(path.read_text()) for name, path in paths.items()}
+    del lines["test_layout.py"]
+    pausing = {name: at for name, at in lines.items() if at and not name.startswith("support/")}
+    assert pausing == {}
+
+
+def test_the_walk_sees_pauses_and_nothing_else():
+    assert [code for code in PAUSING if pauses(code) != [1]] == []
+    assert [code for code in WAITING if pauses(code)] == []
+
+
+def test_whatever_the_package_decides_by_time_reads_its_clock():
+    """Tests put another one there."""
+    texts = {name: path.read_text() for name, path in MODULES.items()}
+    likely = [name for name, text in texts.items() if any(clock in text for clock in CLOCKS)]
+    nodes = [(name, node) for name in likely for node in ast.walk(tree_of(name))]
+    reads = {name for name, node in nodes if CLOCKS & names_of(node)}
+    assert reads == {"values.clock"}

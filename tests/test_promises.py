@@ -12,22 +12,31 @@ PROMISES = {
     re.match(r"\*\*(.*?)\*\*", text, re.S)[1].replace("\n  ", " "): text
     for text in SECTION.split("\n- ")[1:]
 }
-NAMED = re.compile(r"`((?:\w+/)+test_\w+)(?:::(test_\w+))?`")
+NAMED = re.compile(r"`((?:\w+/)+test_\w+)(?:::(test_\w+))?`(, \*long\*)?")
+LONG = re.compile(r"mark\.(long|optional)\b")
 
 
-def functions_of(module):
-    path = ROOT / "tests" / f"{module}.py"
-    tree = ast.parse(path.read_text())
-    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+def are_long(module):
+    """For each test of a module, whether it is run by ``.ci/long`` alone."""
+    tree = ast.parse((ROOT / "tests" / f"{module}.py").read_text())
+    marks = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Assign)]
+    is_long = any(mark.startswith("pytestmark") and LONG.search(mark) for mark in marks)
+    tests = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return {
+        test.name: is_long or any(LONG.search(ast.unparse(mark)) for mark in test.decorator_list)
+        for test in tests
+        if test.name.startswith("test_")
+    }
 
 
 @pytest.mark.parametrize("promise", PROMISES)
-def test_every_promise_names_tests_that_exist(promise):
+def test_every_promise_names_tests_that_exist_and_says_which_are_long(promise):
     named = NAMED.findall(PROMISES[promise])
     assert named
-    for module, test in named:
-        there = functions_of(module)
-        assert test in there if test else any(name.startswith("test_") for name in there)
+    for module, test, long in named:
+        tests = are_long(module)
+        is_long = tests[test] if test else all(tests.values())
+        assert is_long is bool(long), (module, test)
 
 
 def test_there_are_promises():

@@ -28,7 +28,7 @@ from autograd.tracer import (
     notrace_primitives,
 )
 
-from daskgrad.backends.autograd import custom
+from daskgrad.backends.autograd import array_boxes, custom
 from daskgrad.backends.autograd.forward import require_array, tangent_of
 from daskgrad.backends.autograd.plain_calls import call_function, call_ufunc
 from daskgrad.backends.autograd.reverse import add_in_place
@@ -368,7 +368,7 @@ def power(base: Any, exponent: Any) -> Any:
 
 
 RECORDING: dict[Any, type] = {
-    ArrayBox: RecordingBox,
+    array_boxes.ArrayBox: RecordingBox,
     SequenceBox: RecordingSequence,
     DictBox: RecordingDict,
     SparseBox: RecordingSparse,

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from autograd.tracer import Node
 
+from daskgrad.backends.autograd.kept_values import place_in_model
 from daskgrad.backends.autograd.kinds import INTEGERS, kind_of
 from daskgrad.backends.autograd.rules.known import without_derivative
 from daskgrad.backends.autograd.trace_numbers import trace_numbers
@@ -168,16 +169,3 @@ class Recording:
             raise self.refuse("the model handles floating-point errors")
         if warnings.filters is not self._filters and warnings.filters[0][:2] != ("ignore", None):
             raise self.refuse("the model handles warnings")
-
-
-OURS = ("daskgrad", "autograd", "numpy")
-
-
-def place_in_model() -> str:
-    """The file and line that a model has got to."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        if frame.f_globals.get("__name__", "").split(".")[0] not in OURS:
-            return f"in {frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back
-    return "in NumPy"

@@ -115,11 +115,14 @@ class Tracer:
         """The value on ``inputs``, whose active ones are those of the constructor; its pullback.
 
         ``known``: what the backend has found out of the call."""
-        if self._model.keep == "recompute" or not self._arrays:
+        if not self._arrays:
             value = as_moved(run(self._model, self._call, inputs))
             require_numbers(flatten(value)[0], value, self._model)
-            return value, Pullback() if self._arrays else self._zero()
+            return value, self._zero()
         value, leaves, tape = self._trace(inputs, known)
+        if self._model.keep == "recompute":  # traced all the same: then no model can keep a value
+            require_numbers(leaves, value, self._model)
+            return value, Pullback()
         if is_real_scalar(leaves):
             return value, self._pullback_of_scalar(leaves[0], tape)
         if is_plain_array(value) and self._model.keep != "gradient":  # as most are

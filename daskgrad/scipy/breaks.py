@@ -78,8 +78,13 @@ def is_moving(fun: PlainFunction, left: float, right: float) -> bool:
     """Whether a jump between two numbers is elsewhere when the parameters are changed."""
 
     def height(move: float) -> float:
-        pairs = [(n, np.abs(n) + (n == 0.0)) for n in fun.numbers]
-        twin = fun.bound_to([n + move * size * direction(np.shape(n)) for n, size in pairs])
+        twin = fun.bound_to(moved(fun.numbers, move))
         return abs(float(number_at(twin, right)) - float(number_at(twin, left)))
 
     return min(height(MOVE), height(-MOVE)) < 0.5 * height(0.0)
+
+
+def moved(numbers: Iterable, move: float) -> list[Any]:
+    """Parameters, changed by a part of their size, each in a direction of its own."""
+    pairs = [(n, np.abs(n) + (n == 0.0)) for n in numbers]
+    return [n + move * size * direction(np.shape(n)) for n, size in pairs]

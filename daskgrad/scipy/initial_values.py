@@ -17,6 +17,7 @@ from scipy.integrate import DOP853, RK23, RK45, Radau
 from daskgrad.backends.autograd import value
 from daskgrad.backends.autograd.corrections import corrected, jacobian
 from daskgrad.backends.autograd.functions import PlainFunction, as_array, depth_of
+from daskgrad.scipy.jumps import solve_in_pieces, warn_of_moving_jumps
 from daskgrad.scipy.steps import DormandPrince8Step, RadauStep, RungeKuttaStep, System, rows_of
 
 STEPS = {RK23: RungeKuttaStep, RK45: RungeKuttaStep, DOP853: DormandPrince8Step, Radau: RadauStep}
@@ -34,6 +35,7 @@ def solve_ivp(
     events: Any = None,
     vectorized: bool = False,
     args: Any = None,
+    jumps: Sequence[Any] = (),
     **options: Any,
 ) -> Any:
     """The solution of ``dy/dt = fun(t, y)`` with ``y(t_span[0]) = y0``; ``.y`` is differentiated.
@@ -43,8 +45,9 @@ def solve_ivp(
     in all orders, for the methods RK23, RK45, DOP853 and Radau. ``fun`` is called with plain
     numbers t (unless they are traced) and written in plain NumPy. Values are SciPy's, and so are
     failures: see ``.success``; what was found until then is differentiated. ``jac`` is for SciPy.
-    Not seen: jumps of ``fun`` in t whose place depends on what is differentiated; solve piece by
-    piece, up to a terminal event.
+    ``jumps``: times at which ``fun`` jumps, traced or not; the problem is solved piece by piece.
+    A RuntimeWarning tells of a jump that is not among them and whose time depends on what is
+    differentiated: the derivative lacks its part.
 
     Traced are all steps once more, in some ten operations for a stage beside those of ``fun``. For
     Radau each step takes as many pullbacks of ``fun`` as y has entries, and the inverse of a matrix
@@ -53,6 +56,13 @@ def solve_ivp(
     NotImplementedError if there is a derivative to take with other methods. LinAlgError for the
     time of an event whose function has the slope zero there.
     """
+    if len(jumps):
+
+        def solve_piece(t_span: Sequence[Any], y0: Any) -> Any:
+            how = {"dense_output": True, "events": events, "vectorized": vectorized, **options}
+            return solve_ivp(fun, t_span, y0, method, args=args, **how)
+
+        return solve_in_pieces(solve_piece, t_span, y0, jumps, t_eval, dense_output)
     arguments = () if args is None else args
     system = System(fun, arguments, vectorized)
     given = options.get("jac")
@@ -76,6 +86,11 @@ def solve_ivp(
     if not any(map(depth_of, parts)) and not any(plain.is_traced for plain in plains):
         return found
     require_derivative(solver)
+    shape = (-1, 1) if vectorized else (-1,)
+    begin = float(value(t_span[0])), value(as_array(y0))
+    plain_steps = [(t, np.reshape(y, shape)) for t, y, *_ in (begin, *steps)]
+    if len(plain_steps) > 2:
+        warn_of_moving_jumps(system.plain, *zip(*plain_steps, strict=True))
     solution = Solution(system, solver, steps, t_span, as_array(y0))
     return solution.put_into(found, t_eval, dense_output, functions)
 

@@ -17,19 +17,17 @@ def by_tree(items):
 
 def test_value_and_gradient_are_those_of_the_tree():
     flat, x0, unravel = dg.adapters.flat(by_tree(ITEMS), TREE)
-    value, by_a, by_b = expected()
+    expected_value, by_a, by_b = expected()
     assert_allclose(x0, [A, *B.ravel()])
-    found, gradient = flat(x0)
-    assert type(found) is float
-    assert_allclose(found, value)
+    value, gradient = flat(x0)
+    assert type(value) is float
+    assert_allclose(value, expected_value)
     assert_allclose(gradient, [by_a, *by_b.ravel()])
     tree = unravel(x0 + 1.0)
     assert {key: tree[key] for key in ("count", "name")} == {"count": 3, "name": "x"}
     assert_allclose(tree["b"], B + 1.0)
-
-
-def test_the_trees_dtypes_come_back():
-    _, x0, unravel = dg.adapters.flat(lambda p: p, {"w": np.ones((2, 1), np.float32), "c": 1.0})
+    single = {"w": np.ones((2, 1), np.float32), "c": 1.0}  # the tree's dtypes come back
+    _, x0, unravel = dg.adapters.flat(lambda p: p, single)
     assert x0.dtype == float
     assert unravel(x0)["w"].dtype == np.float32
     assert np.ndim(unravel(x0)["c"]) == 0

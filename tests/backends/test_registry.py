@@ -4,8 +4,8 @@ import importlib
 import pickle
 import subprocess
 import sys
-import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import autograd
 import autograd.numpy as anp
@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from clusters import cluster
 from lengths import in_short
-from libraries import ARRAYS, BACKENDS, OPTIONAL, arrays_of, as_numpy, require
+from libraries import BACKENDS, OPTIONAL, arrays_of, as_numpy, require
 from numpy.testing import assert_allclose, assert_array_equal
 from probes import lines, write
+from schedulers import SCHEDULERS
 
 import daskgrad as dg
 from daskgrad.backends import registry
@@ -58,25 +59,14 @@ def close(found, expected):
 # -------------------------------------------------------------------------------------- reverse
 
 
-def test_the_protocol_is_there(backend):
-    for function in registry.FUNCTIONS:
-        assert callable(getattr(backend, function)), function
-
-
-def test_functions_travel_as_bytes(backend, xp):
+def test_functions_travel_as_bytes_and_outputs_are_numpy_arrays_and_plain_leaves(backend, xp):
     sent = backend.dumps(product_and_sum(xp))
     assert isinstance(sent, bytes)
-    fun = backend.loads(sent)
-    outputs, _ = backend.trace(fun, [A, B])
-    close(outputs[0], np.sin(A) * B)
-
-
-def test_outputs_are_numpy_arrays_and_plain_leaves(backend, xp):
-    outputs, _ = backend.trace(product_and_sum(xp), [A, B])
+    outputs, _ = backend.trace(backend.loads(sent), [A, B])
     assert type(outputs[0]) is np.ndarray
     close(outputs[0], np.sin(A) * B)
-    assert outputs[1] == 7
     assert type(outputs[1]) is int
+    assert outputs[1] == 7
     assert isinstance(outputs[2], np.float64 | np.ndarray)
     assert np.shape(outputs[2]) == ()
     assert outputs[3:] == ["text", None]
@@ -93,10 +83,6 @@ def test_cotangents_are_pulled_back_any_number_of_times(backend, xp, random):
             close(found, expected)
         assert_array_equal(c, kept)
     assert tape.pull([None] * 5) == [None, None]
-
-
-def test_an_array_that_an_output_does_not_depend_on_has_no_cotangent_or_zeros(backend, xp):
-    _, tape = backend.trace(product_and_sum(xp), [A, B])
     a, b = tape.pull([None, None, np.float64(1.0), None, None])
     close(a, np.exp(A))
     assert b is None or not np.any(b)
@@ -104,19 +90,10 @@ def test_an_array_that_an_output_does_not_depend_on_has_no_cotangent_or_zeros(ba
 
 def test_cotangents_are_pulled_back_from_any_thread(backend, xp):
     _, tape = backend.trace(product_and_sum(xp), [A, B])
-    expected = tape.pull([B, None, 1.0, None, None])
-    found = [None] * 8
-
-    def pull(number):
-        found[number] = tape.pull([B, None, 1.0, None, None])
-
-    threads = [threading.Thread(target=pull, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for each in found:
-        assert_array_equal(each, expected)
+    cotangents = [B, None, 1.0, None, None]
+    with ThreadPoolExecutor(8) as pool:
+        for pulled in pool.map(tape.pull, [cotangents] * 8):
+            assert_array_equal(pulled, tape.pull(cotangents))
 
 
 def test_read_only_arrays_are_taken_and_left_alone(backend, xp):
@@ -131,11 +108,10 @@ def test_read_only_arrays_are_taken_and_left_alone(backend, xp):
 def test_dtypes_survive(backend, xp, dtype):
     a, b = A.astype(dtype), B.astype(dtype)
     outputs, tape = backend.trace(lambda a, b: [xp.sin(a) * b], [a, b])
-    assert outputs[0].dtype == dtype
-    for pulled in tape.pull([a]):
-        assert pulled.dtype == dtype
     value = backend.run(lambda a, b: xp.sin(a) * b, (a, b), {})
-    assert value.dtype == dtype
+    _, push = backend.linearize(lambda a, b: [xp.sin(a) * b], [a, b])
+    for array in (outputs[0], value, *tape.pull([a]), as_numpy(push([a, b])[0])):
+        assert array.dtype == dtype
     assert_allclose(value, outputs[0], rtol=1e-6)
 
 
@@ -162,6 +138,9 @@ def test_outputs_without_derivative_have_none(backend, xp):
     assert_array_equal(outputs[2], A > 0.5)
     (pulled,) = tape.pull([np.ones(4), None, None])
     assert pulled is None or not np.any(pulled)
+    outputs, push = backend.linearize(lambda a: [a > 0.5, 3, "text"], [A])
+    assert_array_equal(as_numpy(outputs[0]), A > 0.5)
+    assert push([A]) == [None, None, None]
 
 
 def test_what_a_tape_holds_has_a_size(backend, xp):
@@ -210,28 +189,11 @@ def test_tangents_are_pushed_forward_any_number_of_times(backend, xp, random):
         assert pushed[1] is None
         assert pushed[3:] == [None, None]
         close(as_numpy(push([2.0 * s, 2.0 * t])[0]), 2.0 * as_numpy(pushed[0]))
-
-
-def test_a_missing_tangent_is_zero(backend, xp):
-    _, push = backend.linearize(product_and_sum(xp), [A, B])
-    pushed = push([None, B])
+    pushed = push([None, B])  # what is missing is zero
     close(as_numpy(pushed[0]), np.sin(A) * B)
     assert pushed[2] is None or not np.any(as_numpy(pushed[2]))
     for each in push([None, None]):
         assert each is None or not np.any(as_numpy(each))
-
-
-def test_outputs_without_derivative_have_no_tangent(backend, xp):
-    outputs, push = backend.linearize(lambda a: [a > 0.5, 3, "text"], [A])
-    assert_array_equal(as_numpy(outputs[0]), A > 0.5)
-    assert push([A]) == [None, None, None]
-
-
-@pytest.mark.parametrize("dtype", ["f4", "c16"])
-def test_tangents_keep_the_dtype(backend, xp, dtype):
-    a = A.astype(dtype)
-    _, push = backend.linearize(lambda a: [xp.sin(a)], [a])
-    assert as_numpy(push([a])[0]).dtype == dtype
 
 
 class Slope:
@@ -253,27 +215,16 @@ def cubic(xp):
     return fun
 
 
-HESSIAN = autograd.hessian(cubic(anp))(A)  # diagonal
-
-
-def test_reverse_over_forward_is_a_hessian_vector_product(backend, name, xp):
-    slope = Slope(name, cubic(xp))
-    outputs, tape = backend.trace(lambda x, v: [slope(x, v)], [A, B])
-    gradient = autograd.grad(cubic(anp))(A)
-    assert_allclose(outputs[0], gradient @ B, rtol=1e-12)
-    x, v = tape.pull([1.0])
-    assert_allclose(x, HESSIAN @ B, rtol=1e-12)
-    assert_allclose(v, gradient, rtol=1e-12)
-
-
-def test_a_directional_derivative_is_a_model_like_any_other(backend, name, xp, scheduler):
-    """Its value is computed, and differentiated, wherever models are."""
+@in_short("scheduler", SCHEDULERS, "sync", "cluster", indirect=True)
+def test_reverse_over_forward_is_a_hessian_vector_product(name, xp, scheduler):
+    """A directional derivative is a model like any other."""
     slope = dg.delayed(Slope(name, cubic(xp)), name="slope", backend=name)
-    gradient = autograd.grad(cubic(anp))(A)
+    gradient, hessian = autograd.grad(cubic(anp))(A), autograd.hessian(cubic(anp))(A)
     assert_allclose(slope(dg.variable(A), B).compute(), gradient @ B, rtol=1e-12)
-    value, product = dg.value_and_grad(lambda x: slope(x, B))(A)
+    value, (x, v) = dg.value_and_grad(slope, (0, 1))(A, B)
     assert_allclose(value, gradient @ B, rtol=1e-12)
-    assert_allclose(product, HESSIAN @ B, rtol=1e-12)
+    assert_allclose(x, hessian @ B, rtol=1e-12)
+    assert_allclose(v, gradient, rtol=1e-12)
 
 
 # ----------------------------------------------------------------------------------- registered
@@ -284,11 +235,11 @@ class Halving:
 
     def __init__(self, factor=0.5):
         self.factor = factor
-        self.dumps, self.loads = AUTOGRAD.dumps, AUTOGRAD.loads
-        self.run = AUTOGRAD.run
+        backend = registry.load("autograd")
+        self.dumps, self.loads, self.run = backend.dumps, backend.loads, backend.run
 
     def trace(self, fun, arrays):
-        outputs, tape = AUTOGRAD.trace(fun, arrays)
+        outputs, tape = registry.load("autograd").trace(fun, arrays)
         return outputs, HalvingTape(tape, self.factor)
 
     def linearize(self, fun, arrays):
@@ -307,9 +258,6 @@ class HalvingTape:
         return self.tape.held_arrays()
 
 
-AUTOGRAD = registry.load("autograd")
-
-
 @pytest.fixture
 def fresh_registry(monkeypatch):
     """What a test registers is forgotten after it."""
@@ -325,6 +273,7 @@ def local_backend():
     return Local()
 
 
+@in_short("scheduler", SCHEDULERS, "sync", "cluster", indirect=True)
 @pytest.mark.parametrize("make", [Halving, local_backend])
 def test_a_registered_object_travels_with_its_models(make, fresh_registry, scheduler):
     dg.register_backend("halving", make())
@@ -334,27 +283,19 @@ def test_a_registered_object_travels_with_its_models(make, fresh_registry, sched
     close(value, np.sum(np.sin(A)) + A @ (A + B))
     close(gradient, 0.5 * np.cos(A) + 0.5 * (A + B))
     assert model(A).compute() == np.sum(np.sin(A))
-
-
-def test_models_of_other_backends_are_not_compiled(fresh_registry):
-    dg.register_backend("halving", Halving())
     told = dg.explain(dg.delayed(anp.sum, name="total", backend="halving"), A)
     assert told.startswith("'total' is not compiled: only models of autograd are")
     assert "'halving'" in told
-
-
-def test_a_registered_object_reaches_placed_items(fresh_registry, client):
-    dg.register_backend("halving", local_backend())
-    model = dg.delayed(lambda item, x: anp.sum(anp.sin(x) * item), name="m", backend="halving")
-    with dg.place([A, B]) as shards:
-        gradient = dg.grad(lambda x: dg.map_sum(model, shards, x))(A)
-    close(gradient, 0.5 * np.cos(A) * (A + B))
 
 
 def test_a_registered_object_travels_as_it_is_when_the_model_is_sent(fresh_registry, client):
     backend = local_backend()
     dg.register_backend("halving", backend)
     model = dg.delayed(lambda x: anp.sum(anp.sin(x)), backend="halving")
+    term = dg.delayed(lambda item, x: anp.sum(anp.sin(x) * item), name="m", backend="halving")
+    with dg.place([A, B]) as shards:
+        gradient = dg.grad(lambda x: dg.map_sum(term, shards, x))(A)
+    close(gradient, 0.5 * np.cos(A) * (A + B))
     for factor in (0.5, 0.25):
         backend.factor = factor
         close(dg.grad(lambda x: model(x))(A), factor * np.cos(A))
@@ -373,36 +314,25 @@ def test_a_newer_backend_takes_the_place_of_an_older_one_of_its_name(fresh_regis
     dg.register_backend("halving", Halving(0.125))
     model = dg.delayed(lambda x: anp.sum(x), backend="halving")
     close(dg.grad(lambda x: model(x))(A), np.full(4, 0.125))
-
-
-@pytest.mark.parametrize("name", registry.NAMES)
-def test_the_names_of_daskgrads_own_backends_are_taken(name):
-    with pytest.raises(ValueError, match=f"backend '{name}' is daskgrad's own"):
-        dg.register_backend(name, Halving())
-
-
-def test_a_backend_that_lacks_a_function_is_an_error_that_names_it():
-    backend = types.SimpleNamespace(dumps=len, loads=len, trace=len)
-    with pytest.raises(TypeError, match="backend 'mine' lacks run, linearize; the protocol"):
-        dg.register_backend("mine", backend)
-
-
-def test_a_backends_name_is_a_string():
-    with pytest.raises(TypeError, match="the name of a backend must be a string; found 3"):
-        dg.register_backend(3, Halving())
-
-
-def test_a_module_that_others_cannot_import_is_an_error():
-    module = types.ModuleType("made_here")
-    vars(module).update({name: len for name in registry.FUNCTIONS})
-    with pytest.raises(TypeError, match="module 'made_here', which other processes cannot import"):
-        dg.register_backend("mine", module)
-
-
-def test_registered_backends_are_among_those_to_choose_from(fresh_registry):
-    dg.register_backend("halving", Halving())
     with pytest.raises(ValueError, match=r"choose one of autograd, jax, torch, halving, or"):
         dg.delayed(abs, backend="halfing")
+
+
+MADE_HERE = types.ModuleType("made_here")
+vars(MADE_HERE).update(dict.fromkeys(registry.FUNCTIONS, len))
+LACKING = types.SimpleNamespace(dumps=len, loads=len, trace=len)
+REFUSED = [
+    *[(name, MADE_HERE, ValueError, f"'{name}' is daskgrad's own") for name in registry.NAMES],
+    ("mine", LACKING, TypeError, "backend 'mine' lacks run, linearize; the protocol"),
+    (3, MADE_HERE, TypeError, "the name of a backend must be a string; found 3"),
+    ("mine", MADE_HERE, TypeError, "'made_here', which other processes cannot import"),
+]
+
+
+@pytest.mark.parametrize(("name", "backend", "kind", "told"), REFUSED)
+def test_what_is_no_backend_is_an_error(name, backend, kind, told):
+    with pytest.raises(kind, match=told):
+        dg.register_backend(name, backend)
 
 
 # -------------------------------------------------------------------------------------- missing
@@ -428,40 +358,25 @@ def test_a_missing_library_is_an_error_that_names_the_extra(name):
     assert f'pip install "daskgrad[{name}]"' in done.stdout
 
 
-def test_daskgrad_imports_no_optional_library():
-    code = (
-        "import sys, daskgrad\nprint([name for name in ('jax', 'torch') if name in sys.modules])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 FIRST = """
 import sys
 import numpy as np
 import daskgrad as dg
 from daskgrad.backends.autograd import plain_calls
 
-assert not {"scipy", "daskgrad.backends.autograd.rules.linalg"} & sys.modules.keys()
+assert not {"jax", "torch", "scipy", "daskgrad.backends.autograd.rules.linalg"} & sys.modules.keys()
 model = dg.delayed(lambda x: np.sum(np.signbit(x) * x + np.vdot(x, x) + np.abs(np.copy(x)) * -1.0))
 """
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        "dg.grad(model)(-np.ones(2))",
-        pytest.param(
-            "dg.jvp(model, (-np.ones(2),), (np.eye(2)[0],))[1] + np.zeros(2)",
-            marks=pytest.mark.long,
-        ),
-        pytest.param(
-            "plain_calls.twin_of(np.lexsort)([[1.0, 2.0]]) - 2.0 - np.arange(2)",
-            marks=pytest.mark.long,
-        ),
-    ],
-    ids=["grad", "jvp", "a call alone"],
-)
+CALLS = [
+    "dg.grad(model)(-np.ones(2))",
+    "dg.jvp(model, (-np.ones(2),), (np.eye(2)[0],))[1] + np.zeros(2)",
+    "plain_calls.twin_of(np.lexsort)([[1.0, 2.0]]) - 2.0 - np.arange(2)",
+]
+
+
+@in_short("call", CALLS, CALLS[0])
 def test_rules_are_imported_when_the_first_function_is_traced(call):
     """Those of SciPy's functions are not: SciPy takes as long as all else together."""
     code = (
@@ -481,10 +396,7 @@ def test_a_library_that_a_worker_lacks_is_an_error_of_the_model(name, tmp_path):
     model = dg.delayed(lambda x: xp.sum(x), name="model", backend=name)
     total = dg.delayed(lambda item, x: xp.sum(x), name="term", backend=name)
     with cluster({"distributed.worker.preload": [str(preload)]}, n_workers=1):
-        for fun in (
-            lambda x: model(x),
-            lambda x: dg.map_sum(total, [A, B], x),
-        ):
+        for fun in (lambda x: model(x), lambda x: dg.map_sum(total, [A, B], x)):
             with pytest.raises(ModuleNotFoundError, match=rf"daskgrad\[{name}\]") as caught:
                 dg.grad(fun)(A)
             assert "forward pass of model" in "".join(caught.value.__notes__)
@@ -492,46 +404,11 @@ def test_a_library_that_a_worker_lacks_is_an_error_of_the_model(name, tmp_path):
             model(A).compute()
 
 
-# -------------------------------------------------------------------------------------- together
+# --------------------------------------------------------------------- models of each backend
 
 
-@pytest.mark.optional
-def test_a_graph_of_all_backends_is_exact(scheduler):
-    """autograd ── jax ── torch, and back; every one gets NumPy arrays of the right dtype."""
-    jnp, torch = arrays_of("jax"), arrays_of("torch")
-
-    def first(x):
-        return {"s": anp.sin(x), "n": 2}
-
-    def second(d, factor):
-        return d["s"] ** d["n"] * factor, jnp.sum(d["s"])
-
-    def third(pair):
-        return torch.sum(torch.exp(pair[0]) * pair[1])
-
-    def graph(x):
-        middle = dg.delayed(second, backend="jax")(dg.delayed(first)(x), B)
-        return dg.delayed(third, backend="torch")(middle)
-
-    def whole(x):
-        s = anp.sin(x)
-        return anp.sum(anp.exp(s**2 * B) * anp.sum(s))
-
-    value, gradient = dg.value_and_grad(graph)(A)
-    assert_allclose(value, whole(A), rtol=1e-14)
-    assert_allclose(gradient, autograd.grad(whole)(A), rtol=1e-13)
-    assert gradient.dtype == np.float64
-    single, slope = dg.value_and_grad(graph)(A.astype("f4"))
-    assert_allclose(single, value, rtol=1e-5)
-    assert slope.dtype == np.float32
-    assert_allclose(slope, gradient, rtol=1e-5)
-
-
-@pytest.mark.optional
-@pytest.mark.parametrize("name", OPTIONAL)
 @pytest.mark.parametrize("keep", ["auto", "tape", "gradient", "recompute"])
-def test_all_ways_to_keep_give_the_same_gradient(name, keep, scheduler):
-    xp = arrays_of(name)
+def test_all_ways_to_keep_give_the_same_gradient(name, xp, keep, synchronous):
     model = dg.delayed(lambda x, c: xp.sum(xp.sin(x) * c), name="m", backend=name, keep=keep)
     value, gradient = dg.value_and_grad(lambda x: model(x, B) * 3.0)(A)
     close(value, 3.0 * np.sin(A) @ B)
@@ -575,6 +452,42 @@ def test_a_pullback_whose_worker_retires_is_traced_again_elsewhere(name, tmp_pat
     assert lines(log) == ["ran", "ran"]
 
 
-@pytest.mark.parametrize("name", list(ARRAYS))
-def test_every_backend_is_in_the_table(name):
-    assert name in registry.NAMES
+def test_items_that_are_differentiated(name, xp, synchronous):
+    model = dg.delayed(lambda item, x: xp.sum(xp.sin(item[0] * x) * item[1]), backend=name)
+    data, p = [B * n for n in range(5)], np.linspace(0.5, 1.5, 5)
+    rows = list(zip(p, data, strict=True))
+    for_each, shared = dg.grad(
+        lambda p, x: dg.map_sum(model, dg.zip(p, data), x, grainsize=2), (0, 1)
+    )(p, A)
+    close(for_each, [np.sum(A * np.cos(q * A) * d) for q, d in rows])
+    close(shared, sum(q * np.cos(q * A) * d for q, d in rows))
+
+
+def test_a_sum_inside_a_model_is_a_loop(name, xp, synchronous):
+    def fun(x, items):
+        return dg.map_sum(lambda item, x: xp.sum(item * x), items, x)
+
+    close(dg.grad(lambda x: dg.delayed(fun, backend=name)(x, [A, B]))(A), A + B)
+
+
+def test_an_error_of_the_models_own_gets_no_hint(name, synchronous):
+    def fails(x):
+        raise ValueError("of its own")
+
+    with pytest.raises(ValueError, match="of its own") as caught:
+        dg.grad(lambda x: dg.delayed(fails, backend=name)(x))(A)
+    assert not any(word in "".join(caught.value.__notes__) for word in ("numpy", "torch"))
+
+
+HALVES = {"jax": lambda x: x.astype("bfloat16") * 2, "torch": lambda x: x.bfloat16() * 2}
+
+
+@pytest.mark.optional
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_half_precision_that_numpy_lacks_comes_out_as_single(name, synchronous):
+    require(name)
+    model = dg.delayed(HALVES[name], backend=name)
+    value, pullback = dg.vjp(lambda x: model(x), A)
+    assert value.dtype == model(A).compute().dtype == np.float32
+    assert_allclose(value, 2.0 * A, rtol=1e-2)
+    assert_allclose(pullback(value)[0], 4.0 * A, rtol=1e-2)

@@ -4,7 +4,6 @@ import autograd.numpy as np
 import pytest
 from autograd.extend import defvjp, primitive
 from lengths import in_short
-from schedulers import schedulers_in_turn
 
 import daskgrad as dg
 
@@ -76,10 +75,7 @@ def test_a_right_pullback_passes_in_every_precision(dtype, size, random):
 FIRST, SECOND = model_of(lambda x: np.sin(x)), model_of(lambda x, y: np.sum(x * y))
 GRAPHS = {
     "a chain": (lambda x, y: SECOND(FIRST(x * 2.0), y) / 3.0, (X, X + 1.0)),
-    "a sum": (
-        lambda x: dg.map_sum(lambda i, x: i * np.sum(x**2), [1.0, 2.0, 3.0], x),
-        (X,),
-    ),
+    "a sum": (lambda x: dg.map_sum(lambda i, x: i * np.sum(x**2), [1.0, 2.0, 3.0], x), (X,)),
     "a pytree": (
         lambda p: {"a": FIRST(p["x"]), "b": [FIRST(p["x"]), p["y"] ** 2]},
         ({"x": X, "y": 0.5},),
@@ -87,8 +83,8 @@ GRAPHS = {
 }
 
 
-@schedulers_in_turn("name", GRAPHS)
-def test_graphs_of_models_are_checked(scheduler, name):
+@pytest.mark.parametrize("name", GRAPHS)
+def test_graphs_of_models_are_checked(name):
     fun, args = GRAPHS[name]
     dg.check_grads(fun)(*args)
 
@@ -112,53 +108,35 @@ def test_a_rule_that_is_off_by_a_thousandth_is_found_in_all_directions(seed):
     dg.check_grads(model_of(off(1.0)), seed=seed)(X, X + 2.0)
 
 
-def test_one_wrong_entry_in_a_large_array_is_found():
-    @primitive
-    def one_wrong(x):
-        return x**2
-
-    mask = np.ones(100)
-    mask[17] = 1.01
-    defvjp(one_wrong, lambda ans, x: lambda g: 2.0 * g * x * mask)
-    with pytest.raises(AssertionError, match="argument 0"):
-        dg.check_grads(model_of(one_wrong))(np.linspace(1.0, 2.0, 100))
+def with_rule(fun, slope):
+    """A model whose pullback multiplies by a slope."""
+    wrong = primitive(fun)
+    defvjp(wrong, lambda ans, x: lambda g: g * slope(x))
+    return wrong
 
 
-@pytest.mark.parametrize(
-    ("dtype", "factor"),
-    [(np.float32, 1.01), (np.complex128, 1.001), (np.complex64, 1.05)],
-)
-def test_a_rule_that_is_off_is_found_in_other_precisions(dtype, factor):
-    args = X.astype(dtype), (X + 2.0).astype(dtype)
-    with pytest.raises(AssertionError, match="argument 0"):
-        dg.check_grads(model_of(off(factor)))(*args)
+MASK = np.where(np.arange(100) == 17, 1.01, 1.0)
+WRONG = {
+    "one entry of many": (
+        with_rule(lambda x: x**2, lambda x: 2.0 * x * MASK),
+        (np.linspace(1.0, 2.0, 100),),
+    ),
+    "single precision": (off(1.01), (np.float32(X), np.float32(X + 2.0))),
+    "complex": (off(1.001), (X + 0j, X + 2.0 + 0j)),
+    "complex, single precision": (off(1.05), (np.complex64(X), np.complex64(X + 2.0))),
+    # autograd's convention for complex numbers, and no other
+    "a conjugate too many": (with_rule(lambda z: z * z, lambda z: 2.0 * np.conj(z)), (X + 1j,)),
+    "a missing dependence": (lambda x: np.sum(x * dg.value(x)), (X,)),
+    "NaN": (lambda x: np.sum(x) * np.nan, (X,)),
+}
 
 
-def test_a_conjugate_too_many_is_found():
-    """autograd's convention for complex numbers, and no other."""
-
-    @primitive
-    def square(z):
-        return z * z
-
-    defvjp(square, lambda ans, z: lambda g: 2.0 * g * np.conj(z))
-    with pytest.raises(AssertionError, match="argument 0"):
-        dg.check_grads(model_of(square))(X + 1j)
-
-
-def test_a_missing_dependence_is_found():
-    from autograd.tracer import getval
-
-    wrong = model_of(lambda x: np.sum(x * getval(x)))
-    with pytest.raises(AssertionError, match="argument 0"):
-        dg.check_grads(wrong)(X)
-
-
-def test_a_nan_is_no_agreement():
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_found(name):
     """Whatever is compared with NaN is not close to it."""
-    broken = model_of(lambda x: np.sum(x) * np.nan)
-    with pytest.raises(AssertionError, match="gives nan"):
-        dg.check_grads(broken)(X)
+    fun, args = WRONG[name]
+    with pytest.raises(AssertionError, match="gives nan" if name == "NaN" else "argument 0"):
+        dg.check_grads(model_of(fun))(*args)
 
 
 def test_tolerances_are_the_callers():
@@ -185,33 +163,10 @@ def test_right_second_derivatives_pass(name):
     dg.check_grads(model_of(fun), order=2)(*args)
 
 
-@pytest.mark.parametrize("x", [np.float32(X), X + 1j], ids=["single", "complex"])
-def test_second_derivatives_are_checked_in_double_precision_alone(x):
-    model = dg.delayed(lambda x: np.sum(x * x), name="model")
-    with pytest.raises(TypeError, match="second derivatives need real numbers in double"):
-        dg.check_grads(model, order=2)(x)
-
-
-@pytest.mark.parametrize("modes", [(), "backward", ("forward", "sideways")])
-def test_modes_are_forward_and_reverse(modes):
-    with pytest.raises(ValueError, match="modes must be some of 'forward', 'reverse'; found"):
-        dg.check_grads(model_of(np.sin), modes=modes)
-
-
 def test_a_rule_that_is_wrong_to_second_order_alone_is_found():
     """The rule of sine is right, and that of the cosine in it is not."""
-
-    @primitive
-    def cosine(x):
-        return np.cos(x)
-
-    @primitive
-    def sine(x):
-        return np.sin(x)
-
-    defvjp(cosine, lambda ans, x: lambda g: -1.001 * g * np.sin(x))
-    defvjp(sine, lambda ans, x: lambda g: g * cosine(x))
-    wave = dg.delayed(lambda x: np.sum(sine(x)), name="wave")
+    cosine = with_rule(np.cos, lambda x: -1.001 * np.sin(x))
+    wave = dg.delayed(lambda x: np.sum(with_rule(np.sin, cosine)(x)), name="wave")
 
     def fun(x):
         return wave(model_of(lambda x: x**2)(x)) ** 2
@@ -234,3 +189,35 @@ def test_graphs_with_cuts_are_right_in_all_modes():
     dg.check_grads(fun, order=2)(X)
     with pytest.raises(AssertionError, match="nodes that matter is right by itself"):
         dg.check_grads(lambda x: second(first(x), dg.stop_gradient(first(x))), modes="reverse")(X)
+
+
+def test_reverse_mode_alone_calls_neither_forward_mode_nor_second_derivatives(monkeypatch):
+    monkeypatch.setattr("daskgrad.checks.directional.jvp", None)
+    monkeypatch.setattr("daskgrad.checks.directional.hvp", None)
+    dg.check_grads(model_of(lambda x: np.sum(x**3)), modes=("reverse",))(X)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_wrong_second_derivative_is_a_fault_of_its_argument(number, monkeypatch):
+    def hvp(fun, primals, tangents):
+        (x, y), (v, w) = primals, tangents
+        products = [6.0 * x * v * y + 3.0 * x**2 * w, 3.0 * np.sum(x**2 * v)]
+        products[number] = 1.001 * products[number]
+        return (3.0 * x**2 * y, np.sum(x**3)), tuple(products)
+
+    for module in ("directional", "taylor"):
+        monkeypatch.setattr(f"daskgrad.checks.{module}.hvp", hvp)
+    with pytest.raises(AssertionError, match=f"of 'model' is wrong for argument {number}"):
+        dg.check_grads(model_of(lambda x, y: np.sum(x**3) * y), order=2)(X, 2.0)
+
+
+def test_second_derivatives_need_real_numbers_in_double_precision_and_orders_are_one_and_two():
+    model = model_of(lambda x: np.sum(x * x))
+    for x in (X.astype(np.float32), X + 1j):
+        with pytest.raises(TypeError, match=r"need real numbers in double precision; 'model' was"):
+            dg.check_grads(model, order=2)(x)
+        with pytest.raises(TypeError, match=r"rates need real numbers in double precision; 'mod"):
+            dg.taylor_rates(model)(x)
+    for order in (0, 3, "1", True, None):
+        with pytest.raises(ValueError, match=r"order must be 1 \(gradients\) or 2 .*; found"):
+            dg.check_grads(model, order=order)

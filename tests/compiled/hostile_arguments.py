@@ -2,7 +2,6 @@
 
 import enum
 import math
-import types
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -27,14 +26,6 @@ def has_entry(x, number):
     return 2.0 * np.sum(x)
 
 
-def has_root(x, matrix):
-    try:
-        np.linalg.cholesky(matrix)
-    except np.linalg.LinAlgError:
-        return np.sum(x)
-    return 2.0 * np.sum(x)
-
-
 def has_inverse(x, number):
     try:
         1.0 / number
@@ -49,15 +40,6 @@ def strict(x, data):
             return np.sum(x) * np.sum(1.0 / data)
     except FloatingPointError:
         return np.sum(x)
-
-
-def strict_power(x, data):
-    try:
-        with np.errstate(all="raise"):
-            power = data**-1.0
-    except FloatingPointError:
-        return np.sum(x)
-    return np.sum(x) * np.sum(power)
 
 
 def counted_errors(x, data):
@@ -101,11 +83,9 @@ ERRORS = {
     "an error is caught late": Hostile(
         lambda x, a: factor(x, a), PROGRAM, late(np.eye(2), -np.eye(2))
     ),
-    "a root that is not used": Hostile(has_root, PROGRAM, late(np.eye(2), -np.eye(2))),
     "an index that is not used": Hostile(has_entry, PROGRAM, late(np.int64(2), np.int64(20))),
     "a quotient that is not used": Hostile(has_inverse, PROGRAM, late(2.0, 0.0)),
     "floating-point errors": Hostile(strict, TAPE, zero_late()),
-    "floating-point errors of a power": Hostile(strict_power, TAPE, zero_late()),
     "floating-point errors are counted": Hostile(counted_errors, TAPE, zero_late()),
     "warnings are errors": Hostile(strict_warnings, TAPE, zero_late(2.0)),
     "warnings are recorded": Hostile(recorded_warnings, TAPE, zero_late(2.0)),
@@ -115,47 +95,33 @@ ERRORS = {
         lambda x, a: np.sum(x) * (1.0 / a), PROGRAM, late(np.float64(2.0), np.float64(0.0))
     ),
     "Python's overflow": Hostile(lambda x, a: np.sum(x) * a**9, PROGRAM, late(2.0, 1e300)),
-    "a negative base": Hostile(lambda x, a: np.sum(x) * np.abs(a**0.5), PROGRAM, late(2.0, -2.0)),
     "a complex power": Hostile(lambda x, a: np.sum(x * np.abs(a**0.5)), PROGRAM, late(2.0, -2.0)),
     "floor of a division": Hostile(
         lambda x, a: np.sum(x) * (7.0 // a) % a, PROGRAM, late(2.0, -2.0)
     ),
-    "zero in the denominator": Hostile(lambda x: np.sum(x / (x[0] - x[0]))),
-    "overflow": Hostile(lambda x: np.sum(np.exp(1e3 * x))),
-    "log of negatives": Hostile(lambda x: np.sum(np.log(x))),
     "NaN": Hostile(lambda x: np.sum(np.where(x > 0, np.sqrt(x), np.nan * x))),
     "negative zeros": Hostile(lambda x: np.sum(-0.0 * x) + np.sum(x * 0.0 - 0.0)),
     "NaN and zero, late": Hostile(
         lambda x, a: np.max(x) + np.sum(x) * a, PROGRAM, late(1.0, math.nan)
     ),
-    "the sign of zero": Hostile(lambda x, a: np.sum(x) * (x[0] / a), PROGRAM, late(0.0, -0.0)),
-    "least squares": Hostile(lambda x: np.linalg.lstsq(np.diag(x), x)[0][0]),
 }
 
 
 RESULTS = {
     "a constant": Hostile(lambda x: 3.0),
-    "a constant array": Hostile(lambda x: TABLE),
     "None": Hostile(lambda x: None),
     "an int and a bool": Hostile(lambda x: {"a": np.sum(x), "b": 3, "c": True, "d": None}),
     "its argument": Hostile(lambda x: x),
-    "its argument twice": Hostile(lambda x: (x, x[0], x * 1.0)),
     "an array twice": Hostile(lambda x: (lambda y: [y, y, y[1:]])(np.sin(x))),
-    "a view": Hostile(lambda x: x[::-1]),
     "a view and its base": Hostile(lambda x: (lambda y: (y, y.T, y.reshape(-1)))(np.outer(x, x))),
     "its data": Hostile(lambda x, a: (np.sum(x), a, a[1:]), PROGRAM, rows),
-    "a dict of them": Hostile(lambda x: {"a": x * 2.0, "b": [np.sum(x), 1.0, "label"]}),
     "other keys": Hostile(lambda x: {"a": np.sum(x)} if x[0] > 0.0 else {"b": np.sum(x)}),
     "empty": Hostile(lambda x: x[5:]),
-    "of no axes": Hostile(lambda x: np.reshape(np.sum(x), ())),
     "a comparison": Hostile(lambda x: (np.sum(x), x > 0.0)),
     "a list of boxes": Hostile(lambda x: [each * n for n, each in enumerate(x)]),
     "boxes in an array of objects": Hostile(lambda x: np.array([x[0], x[1]], dtype=object), TAPE),
     "complex": Hostile(lambda x: np.sum(np.abs(np.fft.fft(x)) ** 2) + np.real(np.exp(1j * x[0]))),
-    "single precision": Hostile(lambda x: np.sum(x.astype(np.float32) ** 2)),
-    "integers": Hostile(lambda x: np.sum(x) * np.sum(np.floor(x).astype(int))),
     "a number and an array": Hostile(lambda x: np.sum(x) if x[0] > 0.0 else x),
-    "power of itself": Hostile(lambda x: np.sum((x**2 + 1.0) ** x)),
 }
 
 
@@ -185,10 +151,6 @@ def of_x(change: Callable) -> Callable:
     return lambda n, random: (change(random.normal(size=(4, 5)), n),)
 
 
-def of_array(x, data):
-    return np.sum(x) * (2.0 if isinstance(data, np.ndarray) and np.max(data) > 3.0 else 1.0)
-
-
 def of_float(x, data):
     return np.sum(x) * (2.0 if isinstance(data, float) and data > 3.0 else 1.0)
 
@@ -203,11 +165,6 @@ def smooth(x):
 
 def times(x, data):
     return np.sum(x) * np.sum(data)
-
-
-def read_only(x, n):
-    x.flags.writeable = False
-    return x
 
 
 def in_memmap(x, n):
@@ -227,13 +184,8 @@ def same_twice(n, random):
 
 
 ARGUMENTS = {
-    "isinstance": Hostile(lambda x: np.sum(x) * (2.0 if isinstance(x, np.ndarray) else 3.0)),
-    "isinstance of an array": Hostile(of_array, PROGRAM, late(np.ones(3), 4.0 * np.ones(3))),
     "isinstance of a float": Hostile(of_float, PROGRAM, late(2.0, 4.0)),
     "the type of a float": Hostile(by_type, ERROR, late(2.0, 4.0)),
-    "Python adds bools": Hostile(
-        lambda x, a: np.sum(x) * ((a > 1.0) + (a > 2.0)), PROGRAM, late(1.5, 3.0)
-    ),
     "the order of a dict": Hostile(
         lambda x, data: np.sum(x) * next(iter(data.values())),
         PROGRAM,
@@ -245,11 +197,6 @@ ARGUMENTS = {
     "strings and None": Hostile(
         lambda x, a: np.sum(x) * len(a or ""), PROGRAM, alternating("a", "bc", None)
     ),
-    "a NumPy string": Hostile(
-        lambda x, a: np.sum(x) * (2.0 if a == "b" else 1.0),
-        PROGRAM,
-        late(np.str_("a"), np.str_("b")),
-    ),
     "dates": Hostile(
         lambda x, a: np.sum(x) * (a > np.datetime64("2020-01-01")),
         PROGRAM,
@@ -259,7 +206,6 @@ ARGUMENTS = {
         lambda x, n: np.sum(x) * n, PROGRAM, lambda n, r: (r.normal(size=5), n)
     ),
     "an enum": Hostile(lambda x, c: np.sum(x) * c.value, TAPE, alternating(*Colour)),
-    "a subclass of float": Hostile(lambda x, a: np.sum(x) * a, PROGRAM, alternating(Odd(2.0))),
     "a subclass of float, boxed": Hostile(
         lambda x, a: (a * 2.0) * np.sum(x), PROGRAM, alternating(Odd(2.0), Odd(5.0))
     ),
@@ -271,15 +217,6 @@ ARGUMENTS = {
         TAPE,
         alternating(np.ma.masked_greater(np.arange(5.0), 3.0)),
     ),
-    "an array of objects as data": Hostile(
-        lambda x, a: np.sum(x) * a[0], TAPE, alternating(np.array([2.0, None], dtype=object))
-    ),
-    "a structured array": Hostile(
-        lambda x, a: np.sum(x) * a["b"][0], TAPE, alternating(np.zeros(2, dtype=[("b", "f8")]))
-    ),
-    "a namespace": Hostile(
-        lambda x, a: np.sum(x) * a.scale, TAPE, alternating(types.SimpleNamespace(scale=2.0))
-    ),
     "a function": Hostile(lambda x, f: np.sum(f(x)), TAPE, alternating(np.sin, np.cos)),
     "other shapes": Hostile(smooth, PROGRAM, of_x(lambda x, n: x[:, : 1 + n % 3])),
     "other dtypes": Hostile(
@@ -290,34 +227,20 @@ ARGUMENTS = {
     "numbers and arrays": Hostile(
         times, PROGRAM, alternating(2.0, np.float64(2.0), np.array(2.0), np.array([2.0]), 1j)
     ),
-    "empty arrays": Hostile(times, PROGRAM, alternating(np.zeros(0), np.zeros((0, 3)), np.ones(1))),
     "no axes": Hostile(lambda x: x * np.sin(x), PROGRAM, lambda n, r: (np.array(r.normal()),)),
-    "a float": Hostile(lambda x: x * np.sin(x) + x**3, PROGRAM, lambda n, r: (float(r.normal()),)),
-    "an empty vector": Hostile(lambda x: np.sum(x**2), PROGRAM, lambda n, r: (np.zeros(0),)),
     "float32": Hostile(smooth, PROGRAM, of_x(lambda x, n: x.astype(np.float32))),
-    "float16": Hostile(smooth, PROGRAM, of_x(lambda x, n: x.astype(np.float16))),
     "longdouble": Hostile(smooth, PROGRAM, of_x(lambda x, n: x.astype(np.longdouble))),
     "big-endian": Hostile(smooth, PROGRAM, of_x(lambda x, n: x.astype(">f8"))),
-    "complex arguments": Hostile(
-        lambda z: np.sum(np.abs(z) ** 2) + np.sum(np.real(z * z)),
-        PROGRAM,
-        of_x(lambda x, n: x + 1j),
-    ),
     "single and double": Hostile(
         lambda x, a: np.sum(x * a) + np.sum(a),
         PROGRAM,
         alternating(np.float32(2.0), np.complex64(1j)),
     ),
-    "Fortran's order": Hostile(smooth, PROGRAM, of_x(lambda x, n: np.asfortranarray(x))),
     "orders in turn": Hostile(
         smooth, PROGRAM, of_x(lambda x, n: [x, np.asfortranarray(x), x.T, x[::-1]][n % 4])
     ),
     "every second": Hostile(
         smooth, PROGRAM, of_x(lambda x, n: x[::2, ::2] if n % 2 else x[:2, :3])
-    ),
-    "backwards": Hostile(smooth, PROGRAM, of_x(lambda x, n: x[0, ::-1] if n % 2 else x[0])),
-    "broadcast": Hostile(
-        smooth, PROGRAM, of_x(lambda x, n: np.broadcast_to(x[0], (3, 5)) if n % 2 else x[:3])
     ),
     "unaligned": Hostile(
         times,
@@ -327,16 +250,10 @@ ARGUMENTS = {
             np.ones(25, "u1")[1:].view("f8") if n % 2 else r.normal(size=3),
         ),
     ),
-    "read-only": Hostile(smooth, PROGRAM, of_x(read_only)),
     "a memmap": Hostile(smooth, PROGRAM, of_x(in_memmap)),
     "overlapping": Hostile(lambda x, a: np.sum(x) * a[0] + x[4] * a[1], PROGRAM, overlapping),
     "the same twice": Hostile(
         lambda x, a: np.sum(x) * np.sum(a) * (1 + (a is x)), PROGRAM, same_twice
-    ),
-    "shared memory": Hostile(
-        lambda x, a: np.sum(x) * (1.0 + np.shares_memory(a, TABLE)),
-        TAPE,
-        late(TABLE[0] + 1, TABLE[1]),
     ),
     "hasattr": Hostile(
         lambda x, a: np.sum(x) * (2.0 if hasattr(a, "__array_interface__") else 1.0),

@@ -2,8 +2,7 @@
 
 import gc
 import itertools
-import subprocess
-import sys
+import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,12 +10,13 @@ import dask
 import numpy as np
 import pytest
 from clusters import tasks_run
-from lengths import in_short
 from numpy.testing import assert_array_equal
-from schedulers import SCHEDULERS
+from outcomes import assert_same
+from waiting import wait_until
 
 import daskgrad as dg
-from daskgrad.compiled import backend, blocks
+from daskgrad.compiled import backend, blocks, boxes
+from daskgrad.compiled.recording import record
 from daskgrad.models.model import Call
 from daskgrad.models.tracing import Active
 from daskgrad.sums.block_tasks import Summand, TracedSum
@@ -54,11 +54,6 @@ def both(objective):
     return [lambda *xs, c=is_compiled: objective(c, *xs) for is_compiled in (True, False)]
 
 
-def assert_same(found, expected):
-    for one, other in zip(flatten(found)[0], flatten(expected)[0], strict=True):
-        assert_array_equal(one, other)
-
-
 OBJECTIVES = {
     "items": lambda c, x: dg.map_sum(dg.delayed(term, compile=c), ITEMS, x),
     "ragged items": lambda c, x: dg.map_sum(dg.delayed(rows_term, compile=c), RAGGED, x),
@@ -77,26 +72,20 @@ OBJECTIVES = {
 }
 
 
-@in_short("scheduler", SCHEDULERS, "sync", "cluster", indirect=True)
-@in_short("name", OBJECTIVES, "branches")
-def test_the_bits_are_those_of_the_tape_on_every_scheduler(name, scheduler):
+def require_same_bits(name):
     found, expected = map(dg.value_and_grad, both(OBJECTIVES[name]))
     for point in (X, X + 0.1, X - 0.2):
         for _ in range(2):
             assert_same(found(point), expected(point))
 
 
-@pytest.mark.parametrize("name", ["items", "arrays"])
-def test_other_derivatives(name, synchronous):
-    found, expected = both(OBJECTIVES[name])
-    tangent = np.cos(X)
-    for _ in range(4):
-        for derive in (
-            lambda fun: dg.jvp(fun, (X,), (tangent,)),
-            lambda fun: dg.hvp(fun, (X,), (tangent,)),
-            lambda fun: dg.vjp(fun, X)[1](1.0),
-        ):
-            assert_same(derive(found), derive(expected))
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_bits_are_those_of_the_tape(name, synchronous):
+    require_same_bits(name)
+
+
+def test_the_bits_are_those_of_the_tape_on_a_cluster(client):
+    require_same_bits("branches")
 
 
 def test_placed_items_are_evaluated_by_programs_on_the_workers(client):
@@ -167,18 +156,6 @@ def test_errors_are_the_models_and_name_the_item(synchronous):
         with pytest.raises(ValueError, match="too large") as caught:
             dg.grad(lambda x: dg.map_sum(model, items, x))(X)
         assert "item 13" in "".join(caught.value.__notes__)
-
-
-def test_an_error_of_numpy_within_a_program_is_the_models(synchronous):
-    def factor(matrix, x):
-        return np.sum(np.linalg.cholesky(matrix) @ x)
-
-    gradient = dg.grad(lambda m, x: dg.delayed(factor, compile=True)(m, x), argnums=1)
-    for _ in range(6):
-        gradient(np.eye(4), X)
-    with pytest.raises(np.linalg.LinAlgError) as caught:
-        gradient(-np.eye(4), X)
-    assert "model 'factor'" in "".join(caught.value.__notes__)
 
 
 DECIDE = {  # what an integer that is data, 0 or 1, decides on
@@ -293,38 +270,58 @@ def counted(fun, count):
 
 
 def test_threads_share_programs(quick_switches):
-    model = dg.delayed(term, compile=True)
     with dask.config.set({"scheduler": "sync", "daskgrad.inline.seconds": 60}):
-        expected = [dg.grad(lambda x, i=item: dg.delayed(term)(i, x))(X) for item in ITEMS]
-
-        def all_gradients(_):
-            return [dg.grad(lambda x, i=item: model(i, x))(X) for item in ITEMS]
-
+        compiled, plain = (dg.grad(dg.delayed(branching, compile=c), 1) for c in (True, False))
+        calls = [(item[:n], X[:n]) for item in ITEMS for n in (2, 3, 4)]
+        expected = [plain(*call) for call in calls]
         with ThreadPoolExecutor(8) as pool:
-            for found in pool.map(all_gradients, range(8)):
+            for found in pool.map(lambda _: [compiled(*call) for call in calls], range(8)):
                 assert_same(found, expected)
 
 
-FIRST_RECORDINGS = """
-import time
-from concurrent.futures import ThreadPoolExecutor
-import numpy as np
-from daskgrad.compiled import backend, boxes  # the first has the second import what it needs
-from daskgrad.compiled.recording import record
+def test_one_of_several_threads_has_the_tracer_make_boxes_for_recordings(monkeypatch):
+    """In a process whose first recording it is; the others wait until all kinds of boxes are."""
+    arrived, entered, lock = [], [], threading.Lock()
 
-factory = boxes.factory
-boxes.factory = lambda *args: time.sleep(0.001) or factory(*args)  # other threads run
-with ThreadPoolExecutor(4) as threads:
-    calls = []
-    for _ in range(4):
-        calls.append(threads.submit(record, lambda x: [np.sum(x)], [np.ones(3)], [True]))
-        time.sleep(0.005)
-    assert [len(call.result().steps) for call in calls] == [1, 1, 1, 1]
-"""
+    class Watched:
+        def __enter__(self):
+            arrived.append(1)
+            lock.acquire()
+
+        def __exit__(self, *_):
+            lock.release()
+
+    def enter():
+        entered.append(1)
+        if len(entered) == 1:
+            others.append(pool.submit(boxes.install))
+            wait_until(lambda: len(arrived) > 1 or len(entered) > 1)
+        kinds.add(boxes.RecordingBox)
+
+    kinds, others = set(), []
+    monkeypatch.setattr(boxes, "box_types", kinds)
+    monkeypatch.setattr(boxes, "enter_factories", enter)
+    monkeypatch.setattr(boxes, "_installing", Watched())
+    with ThreadPoolExecutor(1) as pool:
+        boxes.install()
+    others[0].result()
+    assert len(entered) == 1
 
 
-def test_several_threads_make_the_first_recording_of_a_process():
-    subprocess.run([sys.executable, "-c", FIRST_RECORDINGS], check=True)
+def test_the_tracer_knows_recording_boxes_when_it_has_all_factories(monkeypatch):
+    record(lambda x: [np.sum(x)], [X], [True])  # so that this process has them
+
+    class Kinds(set):
+        def update(self, kinds):
+            complete.append(all(kind in factories for kind in kinds))
+
+    factories, complete = dict(boxes.box_type_mappings), []
+    for kind in boxes.RECORDING.values():
+        del factories[kind]
+    monkeypatch.setattr(boxes, "box_type_mappings", factories)
+    monkeypatch.setattr(boxes, "box_types", Kinds())
+    boxes.enter_factories()
+    assert complete == [True]
 
 
 def test_large_arrays_of_which_few_rows_are_used_are_left_to_the_tape(synchronous):

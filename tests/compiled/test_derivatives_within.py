@@ -7,11 +7,8 @@ import weakref
 
 import autograd
 import autograd.numpy as anp
-import fuzz_derivatives
 import numpy as np
 import pytest
-from fuzz_seeds import assert_none_differ
-from lengths import in_short
 from numpy.testing import assert_array_equal
 from outcomes import assert_same, derivatives_of, entries_of, outcome
 
@@ -104,54 +101,31 @@ def branching(x):
     return autograd.grad(lambda t: np.sum(t**3) if t[0] > 0.0 else np.sum(np.sin(t)))(x) @ x
 
 
-def unpacked(x):
-    def inner(t):
-        a, b, *rest = t
-        return a * b + sum([each**2 for each in rest])
-
-    by_a, *rest = autograd.grad(inner)(x)
-    return by_a * sum(rest)
-
-
 WITHIN = {  # of one vector
     "grad": lambda x: np.sum(autograd.grad(energy)(x) ** 2),
-    "value_and_grad": lambda x: autograd.value_and_grad(energy)(x)[1] @ x,
     "grad of a sum of paths": lambda x: autograd.grad(of_three_paths)(x) @ x,
-    "elementwise_grad": lambda x: np.sum(autograd.elementwise_grad(np.tanh)(x) * x),
     "jacobian": lambda x: np.sum(autograd.jacobian(lambda t: np.tanh(TABLE @ t))(x) ** 2),
     "hessian": lambda x: np.sum(autograd.hessian(energy)(x) ** 2),
-    "hessian-vector product": lambda x: np.sum(autograd.hessian_vector_product(energy)(x, x)),
     "third derivative": lambda x: autograd.grad(autograd.grad(autograd.grad(lambda t: t**5)))(x[0]),
     "jvp": lambda x: np.sum(autograd.make_jvp(energy)(x)(x * 2.0)[1]),
-    "ggnvp": lambda x: np.sum(autograd.make_ggnvp(lambda t: np.tanh(TABLE @ t))(x)(x)),
     "of two arguments": lambda x: sum(
         [np.sum(g) for g in autograd.grad(lambda a, b: np.sum(a**2 * b), (0, 1))(x, x * 2.0)]
     ),
     "of a tree": of_tree,
     "of data": lambda x: np.sum(autograd.grad(lambda t: np.sum(t**3 * x))(TABLE[0])),
-    "of data alone": lambda x: np.sum(autograd.grad(energy)(TABLE[0])) * np.sum(x),
     "of what is indexed": lambda x: np.sum(autograd.grad(lambda t: t[[0, 0, 2]] @ x[:3])(x) * x),
-    "unpacked": unpacked,
     "newton": newton,
     "a branch within": branching,
     "a function of decompositions": lambda x: np.sum(
         autograd.grad(lambda t: np.linalg.eigh(anp.outer(t, t) + MATRIX + MATRIX.T)[0][0])(x)
     ),
-    "solve": lambda x: np.sum(autograd.grad(lambda t: np.sum(np.linalg.solve(MATRIX, t) ** 3))(x)),
-    "einsum": lambda x: np.sum(autograd.grad(lambda t: np.einsum("ij,j,j->", TABLE, t, t))(x)),
     "of a mask": lambda x: np.sum(autograd.grad(lambda t: np.sum(t[t > 0.0] ** 3))(x) * x),
-    "complex": lambda x: np.sum(
-        np.abs(autograd.grad(lambda t: np.real(np.sum(np.exp(1j * t) * t)))(x)) ** 2
-    ),
     "custom": lambda x: np.sum(cube(x) * x),
-    "custom of data": lambda x: np.sum(cube(dg.value(x)) * x),
     "custom with other leaves": of_parts,
     "custom within grad": lambda x: np.sum(autograd.grad(lambda t: np.sum(twice(t) ** 2))(x) * x),
     "implicit": lambda x: np.sum(root(x, MATRIX) ** 2),
     "implicit of a matrix": lambda x: np.sum(root(TABLE[0], MATRIX * np.sum(x * x))),
-    "stop_gradient": lambda x: np.sum(x * dg.stop_gradient(x) ** 2),
     "value": lambda x: np.sum(x / np.max(dg.value(np.abs(x)))),
-    "a branch on the value": lambda x: np.sum(x) if dg.value(x)[0] > 0.0 else np.sum(x**2),
     "a value within grad": lambda x: np.sum(
         autograd.grad(lambda t: np.sum(t * dg.value(t)))(x) * x
     ),
@@ -172,7 +146,7 @@ def points(count=8):
     return [random.normal(size=5) for _ in range(count)]
 
 
-@in_short("name", WITHIN, *list(WITHIN)[::2])
+@pytest.mark.parametrize("name", WITHIN)
 def test_it_is_compiled_and_has_the_bits_of_the_tape(name):
     model = WITHIN[name]
     found, expected = (
@@ -231,13 +205,6 @@ def rule_of_a_closure(x):
     return np.sum(scaled(x) ** 2)
 
 
-def caught_rule(x):
-    try:
-        return np.sum(raising(x))
-    except ValueError:
-        return np.sum(x) ** 2
-
-
 def keeps(x):
     seen.append(dg.value(np.sum(x)))
     return np.sum(x**2)
@@ -257,18 +224,13 @@ HOSTILE = {
     "NumPy raises for data": raising_for_data,
     "a rule of any shape": lambda x: np.sum(of_any_shape(x)),
     "a rule that raises": lambda x: np.sum(raising(x)),
-    "a rule whose error is caught": caught_rule,
     "a rule of a closure": rule_of_a_closure,
     "the number as a float": lambda x: float(dg.value(x)[0]) * np.sum(x),
-    "the number as an index": lambda x: x[int(abs(dg.value(x)[0])) % 5] * x[1],
     "the number changed in place": lambda x: np.sum(x) * np.sum(zeroed(dg.value(x))),
-    "the number printed": lambda x: np.sum(x) if str(dg.value(x)) else 0.0,
     "a float in a gradient": lambda x: autograd.grad(lambda t: np.sum(t) * float(dg.value(t[0])))(
         x
     ).sum(),
-    "sort in a gradient": lambda x: np.sum(autograd.grad(lambda t: anp.sort(t) @ x)(x)),
     "a mutated list in a gradient": lambda x: np.sum(autograd.grad(collected)(x) * x),
-    "no dependence in a gradient": lambda x: np.sum(autograd.grad(lambda t: 3.0)(x)) + x[0],
     "dg.grad": lambda x: np.sum(dg.grad(lambda t: dg.delayed(energy)(t))(dg.value(x))) * x[0],
 }
 
@@ -336,20 +298,6 @@ def test_explain_shows_the_calls_of_a_derivative_within():
     assert "is compiled to" in text
 
 
-# ---------------------------------------------------------------------------------- at random
-
-
-@pytest.mark.parametrize("kind", fuzz_derivatives.KINDS)
-@pytest.mark.parametrize("traced", fuzz_derivatives.TRACED)
-@pytest.mark.parametrize(
-    ("first", "count"), [(0, 8), pytest.param(1000, 150, marks=pytest.mark.long)]
-)
-def test_random_programs_have_the_bits_of_the_tape(kind, traced, first, count):
-    found = assert_none_differ(fuzz_derivatives.differences, first, count, kind, traced)
-    left_out = 0.3 if kind == "tangents" else 0.8  # autograd's own rules are fewer
-    assert found.count(None) < left_out * count
-
-
 def test_a_constant_that_is_changed_in_place_is_found(monkeypatch):
     monkeypatch.setattr(boxes, "changed_by", lambda frame: None)
     model = lambda x: autograd.grad(of_three_paths)(x) @ x  # noqa: E731
@@ -395,11 +343,3 @@ def test_repeated_calls_share_no_array_that_is_changed(monkeypatch):
 
 def test_repeated_calls_share_no_memory_that_is_handed_out():
     assert not np.shares_memory(*outputs_of_program(same_views))
-
-
-def test_the_order_in_memory_of_a_choice_is_the_tapes():
-    assert fuzz_derivatives.differences(150116, "tangents", "one") == 0
-
-
-def test_the_order_in_memory_of_a_sum_is_the_tapes():
-    assert fuzz_derivatives.differences(1130, "gradient", "one") == 0

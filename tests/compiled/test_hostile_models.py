@@ -6,17 +6,16 @@ those of a tape that is made anew.
 
 import dataclasses
 import gc
+import itertools
 import random as python_random
 import types
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 
 import dask
-import fuzz_references
 import numpy as np
 import pytest
 from captured_calls import derivatives, is_same, model_of, overwrite
-from fuzz_seeds import assert_none_differ
+from fuzz_references import KINDS, Names
 from hostile_arguments import ARGUMENTS, ERRORS, RESULTS
 from hostile_models import (
     BRANCHES,
@@ -94,13 +93,21 @@ def test_a_model_that_is_compiled_by_itself_is_right(name):
         assert became(MODELS[name].model, "auto") is TAPE
 
 
-@pytest.mark.parametrize(
-    ("first", "count"), [(0, 20), pytest.param(1000, 300, marks=pytest.mark.long)]
-)
-def test_random_references_that_change(first, count):
-    counts = {"calls": 0, "changes": 0}
-    assert_none_differ(fuzz_references.differences, first, count, counts)
-    assert counts["changes"] > 4 * count
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.changes])
+def test_a_change_of_what_a_model_refers_to_is_seen(name):
+    kind = KINDS[name]
+    places = itertools.product(range(len(kind.uses)), range(len(kind.changes)), (True, "auto"))
+    for use, change, choice in places:
+        names = Names(np.random.default_rng(1))
+        uses, changes = names.define(kind, "thing", "1.0")
+        names.execute(f"def model(x): return np.sum(np.sin(x)) * {uses[use]}")
+        model = names.globals["model"]
+        compiled, plain = (dg.value_and_grad(dg.delayed(model, compile=c)) for c in (choice, False))
+        for n in range(14):
+            if n in (5, 11):
+                names.execute(changes[change])
+            assert is_same(compiled(X + n), plain(X + n)), (uses[use], changes[change])
+        assert choice == "auto" or became(model, choice) is PROGRAM, uses[use]
 
 
 def test_names_are_given_once():
@@ -145,20 +152,6 @@ TERMS = {
 def test_terms_of_sums_are_right(name):
     found, expected = gradients_in_sums(*TERMS[name])
     assert is_same(found, expected)
-
-
-def test_threads_with_arrays_of_several_shapes(quick_switches):
-    def model(x, data):
-        y = np.sin(x) if np.sum(data) > 0.0 else x
-        return np.sum(np.outer(y, data) ** 2) * len(x)
-
-    compiled, plain = (dg.value_and_grad(dg.delayed(model, compile=c)) for c in (True, False))
-    random = np.random.default_rng(0)
-    calls = [(random.normal(size=1 + n % 3), random.normal(size=1 + n % 2)) for n in range(90)]
-    expected = [plain(*call) for call in calls]
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda call: compiled(*call), calls))
-    assert all(map(is_same, found, expected))
 
 
 def test_what_is_kept_of_a_recording_is_of_no_use():

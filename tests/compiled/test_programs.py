@@ -10,57 +10,64 @@ import numpy as np
 import pytest
 from autograd.numpy import numpy_wrapper
 from functions_all import TABLE, in_runs
-from fuzz_seeds import assert_none_differ
-from lengths import in_short
 from sweep import DOMAIN_ERRORS, calls_of
 
 from daskgrad.backends.autograd.reverse import backward_order, trace
+from daskgrad.backends.traced_call import Layout
 from daskgrad.compiled import backward
 from daskgrad.compiled.adjoints import ADJOINTS, UNARY, Pulled
 from daskgrad.compiled.program import Diverged
 from daskgrad.compiled.recording import record
-from daskgrad.compiled.signatures import are_same
+from daskgrad.compiled.signatures import are_same, signature_of
 from daskgrad.compiled.steps import Unrecordable
 from daskgrad.compiled.writing import write
+from daskgrad.values.trees import flatten
 
 
 @in_runs
 def test_a_program_has_the_bits_of_the_tape(entries):
     for entry in entries:
-        compare_calls(entry, itertools.islice(calls_of(entry), 1), "d")
+        compare_calls(entry, 1, "d")
 
 
 @pytest.mark.long
 @in_runs
 def test_a_program_has_the_bits_of_the_tape_in_every_dtype(entries):
     for entry in entries:
-        compare_calls(entry, itertools.islice(calls_of(entry), 12), "d")
-        compare_calls(entry, itertools.islice(calls_of(entry), 2), "fD")
+        compare_calls(entry, 12, "d")
+        compare_calls(entry, 2, "fD")
 
 
-def compare_calls(entry, calls, dtypes):
-    for call in calls:
-        for dtype in dtypes:
-            with np.errstate(all="ignore"), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                compare_call(entry, call, call.arrays(dtype))
-
-
-def compare_call(entry, call, arrays):
+def compare_calls(entry, count, dtypes):
     """With all arrays traced, and with one at a time, the others being data."""
-    try:
-        trace(call, arrays)
-    except DOMAIN_ERRORS:
-        return
-    everything = range(len(arrays))
-    for traced in ([*everything], *[[n] for n in everything if len(arrays) > 1]):
+    for call in itertools.islice(calls_of(entry), count):
+        for dtype in dtypes:
+            arrays = call.arrays(dtype)
+            everything = range(len(arrays))
+            choices = [[*everything], *[[n] for n in everything if len(arrays) > 1]]
+            compare(call, arrays, choices, call.name)
+
+
+def compare(fun, arrays, choices, name):
+    """A program of the function with the tape, for each choice of what is traced; whether it can
+    be recorded."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         try:
-            recording = record(call, arrays, [n in traced for n in everything])
-            program = write(recording, entry.name, range(len(traced)))
-        except (Unrecordable, *DOMAIN_ERRORS):
-            continue
-        for shift in (0.0, 0.01):
-            compare_at(call, program, [moved(array, shift) for array in arrays], traced)
+            trace(fun, arrays)
+        except DOMAIN_ERRORS:
+            return True
+        for traced in choices:
+            try:
+                recording = record(fun, arrays, [n in traced for n in range(len(arrays))])
+                program = write(recording, name, range(len(traced)))
+            except Unrecordable:
+                return False
+            except DOMAIN_ERRORS:
+                continue
+            for shift in (0.0, 0.01):
+                compare_at(fun, program, [moved(array, shift) for array in arrays], traced, name)
+    return True
 
 
 def moved(array, shift):
@@ -68,7 +75,7 @@ def moved(array, shift):
     return array * (1.0 + shift * waves).astype(array.dtype) if shift else array
 
 
-def compare_at(call, program, arrays, traced):
+def compare_at(call, program, arrays, traced, name):
     def of_traced(*boxes):
         mixed = dict(zip(traced, boxes, strict=True))
         return call(*[mixed.get(n, array) for n, array in enumerate(arrays)])
@@ -84,12 +91,12 @@ def compare_at(call, program, arrays, traced):
         found, residuals = program.forward(*arrays)
     except Diverged:
         return
-    assert are_same(found, outputs), call.name
+    assert are_same(found, outputs), name
     pulled = program.pull_examples(residuals)
     for number, each in enumerate(expected):
         if each is None and not np.any(pulled[number]):
             pulled[number] = None  # NumPy did not ask the tape's box, which it does not use
-    assert are_same(pulled, expected), call.name
+    assert are_same(pulled, expected), name
 
 
 def test_most_calls_are_recorded():
@@ -107,27 +114,6 @@ def test_most_calls_are_recorded():
     assert len(refused) < 0.06 * len(TABLE), refused
 
 
-@pytest.mark.parametrize(
-    ("dtype", "first", "count"),
-    [
-        ("d", 0, 100),
-        ("f", 0, 20),
-        pytest.param("d", 1000, 1000, marks=pytest.mark.long),
-        pytest.param("f", 5000, 200, marks=pytest.mark.long),
-    ],
-)
-def test_random_programs_have_the_bits_of_the_tape(dtype, first, count):
-    found = assert_none_differ(fuzz_programs.differences, first, count, dtype)
-    assert found.count(None) < 0.02 * count
-
-
-@pytest.mark.parametrize(
-    ("first", "count"), [(0, 20), pytest.param(2000, 150, marks=pytest.mark.long)]
-)
-def test_calls_of_random_programs_have_the_bits_of_the_tape(first, count):
-    assert_none_differ(fuzz_programs.differences_of_calls, first, count)
-
-
 def in_another_order(ends):
     order = backward_order(ends)
     depth = {}
@@ -137,16 +123,25 @@ def in_another_order(ends):
     return sorted(order, key=lambda place: (depth.get(place, 0), -order.index(place)))
 
 
-MISTAKES = {  # that a compiler may have
-    "a rule": lambda patch: patch.setitem(UNARY, anp.exp, "{ans} * {g} * 1.0000001"),
-    "the sign of a zero": lambda patch: patch.setitem(UNARY, anp.negative, "0.0 - {g}"),
-    "an order of sums": lambda patch: patch.setattr(backward, "backward_order", in_another_order),
-    "a thin cotangent": lambda patch: patch.setattr(Pulled, "thin", lambda call, *args: call.g),
-    "a thin sum": lambda patch: patch.setattr(
-        backward.Backward, "_of_one_shape", lambda self, place, *names: names
+MISTAKES = {  # that a compiler may have; one of ten programs from this seed on finds it
+    "a rule": (0, lambda patch: patch.setitem(UNARY, anp.exp, "{ans} * {g} * 1.0000001")),
+    "the sign of a zero": (120, lambda patch: patch.setitem(UNARY, anp.negative, "0.0 - {g}")),
+    "an order of sums": (
+        0,
+        lambda patch: patch.setattr(backward, "backward_order", in_another_order),
     ),
-    "a count": lambda patch: patch.setitem(
-        ADJOINTS, numpy_wrapper._primitive_mean, lambda call: [f"{call.full()} + 0.0"]
+    "a thin cotangent": (30, lambda patch: patch.setattr(Pulled, "thin", lambda call, *_: call.g)),
+    "a thin sum": (
+        0,
+        lambda patch: patch.setattr(
+            backward.Backward, "_of_one_shape", lambda self, place, *names: names
+        ),
+    ),
+    "a count": (
+        0,
+        lambda patch: patch.setitem(
+            ADJOINTS, numpy_wrapper._primitive_mean, lambda call: [f"{call.full()} + 0.0"]
+        ),
     ),
 }
 
@@ -170,11 +165,13 @@ def test_sums_follow_the_order_in_memory():
     assert all(is_right(columns_and_rows, number) for number in NUMBERS)
 
 
-@in_short("name", MISTAKES, *list(MISTAKES)[:3])
+@pytest.mark.parametrize("name", MISTAKES)
 def test_the_comparison_finds_mistakes(name, monkeypatch):
-    MISTAKES[name](monkeypatch)
+    first, make = MISTAKES[name]
+    make(monkeypatch)
     are_right = all(is_right(columns_and_rows, number) for number in NUMBERS)
-    assert not are_right or any(fuzz_programs.differences(seed) for seed in range(400))
+    seeds = range(first, first + 10)
+    assert not are_right or any(map(fuzz_programs.differences_of_program, seeds))
 
 
 OF_ZEROS = {  # whose cotangents are negative zeros, of which a sum is positive
@@ -190,3 +187,19 @@ OF_ZEROS = {  # whose cotangents are negative zeros, of which a sum is positive
 @pytest.mark.parametrize("shape", [(4,), (1, 4), (4, 1), (1,)])
 def test_zeros_have_the_sign_of_the_tape(name, shape):
     assert is_right(lambda x: [np.sum(-1.0 * (0.0 * OF_ZEROS[name](x)))], np.ones(shape))
+
+
+def test_an_argument_is_not_compared_with_all_others():
+    compared = itertools.count()
+
+    class Number(int):
+        __hash__ = int.__hash__
+
+        def __eq__(self, other):
+            next(compared)
+            return int(self) == other
+
+    numbers = [Number(n) for n in range(256)]
+    leaves, structure = flatten((([np.ones(2) for _ in numbers],), {}))
+    assert signature_of(Layout(leaves, structure, numbers)).places == numbers
+    assert next(compared) <= 2 * len(numbers)

@@ -4,10 +4,9 @@ import logging
 import re
 import runpy
 import sys
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import autograd.numpy as np
 import numpy
 import pytest
 from browsers import Page, browser
@@ -45,8 +44,8 @@ def mounted(caplog):
     with cluster(processes=False, protocol="tcp://") as client:
         dg.dashboards.mount(client)
         yield client
-    logged = [each for each in caplog.records if each.levelno >= logging.ERROR]
-    assert [each.getMessage() for each in logged] == []
+        logged = [record for record in caplog.records if record.levelno >= logging.ERROR]
+        assert [record.getMessage() for record in logged] == []  # before workers are closed
 
 
 def address(client, page):
@@ -161,11 +160,14 @@ def test_the_pages_while_schools_are_fitted(opened, mounted, monkeypatch, capsys
     with observers.observed_by(ran), ThreadPoolExecutor(1) as pool:
         fit = pool.submit(runpy.run_path, schools.__file__, run_name="__main__")
         seen = set()
-        while not fit.done():
+
+        def is_moving():
             seen.update(re.findall(r"([\d,]+) direct calls", pages["gradient"].text()))
-            time.sleep(1.0)
+            return len(seen) > 1 or fit.done()
+
+        wait_until(is_moving)
+        assert len(seen) > 1, "it goes up while the page is open, one of five that take turns"
         fit.result()
-    assert len(seen) > 1, "the number goes up while the page is open, one of five that take turns"
     with mounted.as_current():
         dg.value_and_grad(graph)(X)
     total = f"{2 * ran.count:,} direct calls"
@@ -184,31 +186,29 @@ def test_the_pages_while_schools_are_fitted(opened, mounted, monkeypatch, capsys
 # ------------------------------------------------------------------------------ what goes wrong
 
 
-def slow(x):
-    time.sleep(0.01)
-    return np.sin(x)
-
-
 def many(x):
-    return dg.sum([dg.delayed(total)(dg.delayed(slow)(x * float(n))) for n in range(100)])
+    return dg.sum([dg.delayed(total)(dg.delayed(wave)(x * float(n))) for n in range(100)])
 
 
 def test_pages_that_are_closed_while_much_runs_leave_no_error(opened, mounted):
+    is_seen = threading.Event()
+
+    def run():
+        with mounted.as_current():
+            while not is_seen.is_set():
+                dg.value_and_grad(many)(X)
+
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(run_for, mounted, 6.0)
-        while not running.done():
-            pages = [Page(opened, address(mounted, route)) for route in ROUTES[:2]]
-            for page in pages:
-                page.wait_for("stage", "column.length > 0")
-                page.close()
+        running = pool.submit(run)
+        try:
+            for _ in range(3):
+                pages = [Page(opened, address(mounted, route)) for route in ROUTES[:2]]
+                for page in pages:
+                    page.wait_for("stage", "column.length > 0")
+                    page.close()
+        finally:
+            is_seen.set()
         running.result()
-
-
-def run_for(client, seconds):
-    with client.as_current():
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            dg.value_and_grad(many)(X)
 
 
 def test_workers_that_die_and_a_restart_leave_open_pages_alive(opened, frail):

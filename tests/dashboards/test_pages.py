@@ -35,13 +35,8 @@ def get(client, page):
         return answer.read().decode()
 
 
-def records(client, ask):
-    """What a function of the recorder says, on the scheduler."""
-
-    def on_scheduler(dask_scheduler):
-        return ask(dask_scheduler.plugins["daskgrad-recorder"].recorder)
-
-    return client.run_on_scheduler(on_scheduler)
+def recorder_of(client):
+    return client.cluster.scheduler.plugins["daskgrad-recorder"].recorder
 
 
 class Links(HTMLParser):
@@ -57,136 +52,110 @@ class Links(HTMLParser):
             self.found.add(dict(attributes).get("href"))
 
 
-@pytest.fixture
-def one():
-    """A cluster of one process, whose dashboard may be changed."""
-    with cluster(processes=False, protocol="tcp://", n_workers=2) as client:
-        yield client
-
-
 # ------------------------------------------------------------------------------------ mounting
 
 
-def test_every_page_leads_to_the_gradients_and_back(one):
-    assert dg.dashboards.mount(one).endswith("/gradient")
-    assert dg.dashboards.mount(one).endswith("/gradient")
+def test_every_page_leads_to_the_gradients_and_back():
     routes = {page.route for page in PAGES}
-    for page in STOCK:
-        assert routes <= Links(get(one, page)).found, page
-    for page in routes:
-        found = Links(get(one, page)).found
-        assert routes | set(STOCK) <= found, page
-    assert get(one, "status").count('href="gradient"') == 1, "mounted twice, shown once"
-    assert "max-width: 1180px" in get(one, "statics/css/base.css")
+    with cluster(processes=False, protocol="tcp://", n_workers=1) as client:
+        assert dg.dashboards.mount(client).endswith("/gradient")
+        assert dg.dashboards.mount(client).endswith("/gradient")
+        for page in STOCK:
+            assert routes <= Links(get(client, page)).found, page
+        for page in routes:
+            assert routes | set(STOCK) <= Links(get(client, page)).found, page
+        assert get(client, "status").count('href="gradient"') == 1, "mounted twice, shown once"
+        assert "max-width: 1180px" in get(client, "statics/css/base.css")
 
 
-def test_what_runs_is_counted(one):
-    dg.dashboards.mount(one)
+def test_what_runs_is_counted(mounted):
+    records = recorder_of(mounted)
     for _ in range(3):
         dg.value_and_grad(graph)(X)
-    wait_until(lambda: records(one, lambda found: found.evaluation_count) == 3)
-    counts = records(
-        one,
-        lambda found: [
-            {kind: (each.total, each.done) for kind, each in evaluation.counts.items()}
-            for evaluation in found.evaluations.values()
-        ],
-    )
-    for each in counts:
-        assert each["forward", "total"] == each["backward", "total"] == (1, 1)
-        assert all(total == done for total, done in each.values())
-    assert records(one, lambda found: sorted(found.names.values())) == [EVIL, "total", "x"]
+    assert records.evaluation_count == 3
+    for evaluation in records.evaluations.values():
+        counts = {kind: (each.total, each.done) for kind, each in evaluation.counts.items()}
+        assert counts["forward", "total"] == counts["backward", "total"] == (1, 1)
+        assert all(total == done for total, done in counts.values())
+    assert sorted(records.names.values()) == [EVIL, "total", "x"]
 
 
-def test_tasks_that_two_graphs_share_are_counted_once(one):
+def test_tasks_that_two_graphs_share_are_counted_once(mounted):
     """The value of what is held is fetched after the tasks were submitted."""
-    dg.dashboards.mount(one)
+    evaluations = recorder_of(mounted).evaluations
     _, pullback = dg.vjp(graph, X)
-    asked = "lambda plugin: sum([each.total for each in plugin.recorder.evaluations.values()])"
-    held = one.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
-    assert one.run_on_scheduler(ask_plugin, asked) == held > 2
+    held = len(mounted.cluster.scheduler.tasks)
+    assert sum([each.total for each in evaluations.values()]) == held > 2
     pullback(1.0)
-    wait_until(
-        lambda: records(one, lambda found: all(each.is_done for each in found.evaluations.values()))
-    )
+    wait_until(lambda: all(each.is_done for each in evaluations.values()))
 
 
-def test_an_evaluation_that_fails_is_over(one):
+def test_an_evaluation_that_fails_is_over(mounted):
     """Tasks that will not run leave it, and the page shows those that do."""
 
     def fails(x):
         raise ValueError("no")
 
-    dg.dashboards.mount(one)
     with pytest.raises(ValueError, match="no"):
         dg.grad(lambda x: graph(dg.delayed(fails)(x)))(X)
     dg.grad(graph)(X)
-
-    def states(found):
-        return [(state_of(each), each.is_done) for each in found.evaluations.values()]
-
-    wait_until(lambda: records(one, states) == [("failed", True), ("done", True)])
+    evaluations = recorder_of(mounted).evaluations.values()
+    states = [("failed", True), ("done", True)]
+    wait_until(lambda: [(state_of(each), each.is_done) for each in evaluations] == states)
 
 
-def test_direct_calls_and_recorded_runs_are_counted(one):
-    dg.dashboards.mount(one)
+def test_direct_calls_and_recorded_runs_are_counted(mounted):
+    records = recorder_of(mounted)
     gradient = dg.grad(lambda x: dg.map_sum(term, shards, x, name="likely"))
     with dg.place([1.0, 2.0, 3.0, 4.0], grainsize=1) as shards, dg.record("fit"):
         for _ in range(20):
             gradient(X)
-        wait_until(lambda: records(one, lambda found: found.call_count) == 40)
-    wait_until(
-        lambda: records(one, lambda found: [run.count for run in found.runs.values()]) == [20]
-    )
-    assert records(one, lambda found: sorted(found.models["likely"].blocks)) == [0, 1, 2, 3]
-    wait_until(lambda: records(one, lambda found: len(found.memory)) > 0)
+        wait_until(lambda: records.call_count == 40)
+    wait_until(lambda: [run.count for run in records.runs.values()] == [20])
+    assert sorted(records.models["likely"].blocks) == [0, 1, 2, 3]
+    wait_until(lambda: len(records.memory) > 0)
 
 
-def test_nothing_is_recorded_where_it_is_not_mounted(one):
+def test_nothing_is_recorded_where_it_is_not_mounted(client):
     dg.value_and_grad(graph)(X)
-    plugins = one.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.plugins))
+    plugins = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.plugins))
     assert not [name for name in plugins if "recorder" in name]
 
 
 @pytest.mark.long
 def test_a_restart_and_a_client_that_leaves_change_nothing(frail):
     dg.dashboards.mount(frail)
-    before = records(frail, lambda found: found.evaluation_count)
+    before = recorder_of(frail).evaluation_count
     with Client(frail.scheduler.address, set_as_default=True) as other:
         dg.dashboards.mount(other)
         dg.value_and_grad(graph)(X)
     with frail.as_current():
         frail.restart()
         dg.value_and_grad(graph)(X)
-    wait_until(lambda: records(frail, lambda found: found.evaluation_count) == before + 2)
-    assert all(get(frail, page.route) for page in PAGES)
+    wait_until(lambda: recorder_of(frail).evaluation_count == before + 2)
+    for page in PAGES:
+        drawn(page, recorder_of(frail))
 
 
 @pytest.mark.long
-def test_two_clusters_of_one_process_have_records_of_their_own(one):
+def test_two_clusters_of_one_process_have_records_of_their_own(mounted):
     with cluster(processes=False, protocol="tcp://", n_workers=1) as other:
-        dg.dashboards.mount(one)
         dg.dashboards.mount(other)
         dg.value_and_grad(graph)(X)
-        wait_until(lambda: records(other, lambda found: found.evaluation_count) == 1)
+        wait_until(lambda: recorder_of(other).evaluation_count == 1)
         assert get(other, "gradient")
-    assert records(one, lambda found: found.evaluation_count) == 0
+    assert recorder_of(mounted).evaluation_count == 0
 
 
 def test_a_worker_that_dies_leaves_the_memory(frail):
     dg.dashboards.mount(frail)
+    plugin = frail.cluster.scheduler.plugins["daskgrad-recorder"]
     _, pullback = dg.vjp(graph, X)
-    held = "lambda plugin: {where for where, *_ in plugin._held.values()}"
-    where = frail.run_on_scheduler(ask_plugin, held)
-    assert where
-    kill(frail, next(iter(where)))
-    wait_until(lambda: not where & {next(iter(where))} & frail.run_on_scheduler(ask_plugin, held))
+    address, *_ = {where for where, *_ in plugin._held.values()}
+    kill(frail, address)
+    wait_until(lambda: address not in {where for where, *_ in [*plugin._held.values()]})
     assert len(pullback(1.0)[0]) == 3
-    assert get(frail, "gradient-memory")
-
-
-def ask_plugin(ask, dask_scheduler):
-    return eval(ask)(dask_scheduler.plugins["daskgrad-recorder"])
+    drawn(PAGES[2], plugin.recorder)
 
 
 @pytest.mark.filterwarnings("ignore:Port 8787 is already in use:UserWarning")  # by others, when
@@ -205,7 +174,7 @@ def test_a_scheduler_that_preloads_the_pages_has_them():
     with cluster(processes=False, protocol="tcp://", n_workers=1, **options) as client:
         assert 'href="gradient-graph"' in get(client, "gradient")
         dg.value_and_grad(graph)(X)
-        wait_until(lambda: records(client, lambda found: found.evaluation_count) == 1)
+        wait_until(lambda: recorder_of(client).evaluation_count == 1)
 
 
 # ------------------------------------------------------------------------------------ drawing
@@ -316,15 +285,11 @@ def contrast(one, other):
     return (light + 0.05) / (dark + 0.05)
 
 
-def test_texts_read_on_light_and_on_dark_ground():
+def test_texts_read_and_shades_of_a_model_are_told_apart_without_colour():
     for ground in ("#FFFFFF", "#15191E"):
         assert contrast(INK, ground) > 4.0
-
-
-def test_forward_and_backward_of_a_model_are_told_apart_without_colour():
     for number in range(len(HUES)):
-        forward, backward = shade(number, "forward"), shade(number, "backward")
-        assert contrast(forward, backward) > 2.5
+        assert contrast(shade(number, "forward"), shade(number, "backward")) > 2.5
     shades = sorted(SHADES, key=SHADES.get)
     assert shades == ["cotangent", "backward", "call", "tangent", "forward", "value"]
 

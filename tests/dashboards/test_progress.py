@@ -1,6 +1,5 @@
 """Progress shows what runs on every scheduler, and leaves terminals and files as they should be."""
 
-import itertools
 import os
 import pty
 import select
@@ -8,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import types
 
 import autograd.numpy as np
@@ -16,7 +14,8 @@ import dask
 import numpy
 import pytest
 from clusters import cluster
-from small_models import X, term, total
+from small_models import X, term, total, wave
+from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.dashboards import bars, progress, screens
@@ -56,11 +55,6 @@ def screen(monkeypatch):
     return made
 
 
-def wave(x):
-    time.sleep(0.01)
-    return np.sin(x)
-
-
 def graph(x):
     return dg.delayed(total)(dg.delayed(wave)(x))
 
@@ -93,20 +87,36 @@ def test_bars_are_full_at_the_end_on_every_scheduler(scheduler, screen):
     assert calls.endswith(f" a second · value {value:.8g} · gradient norm {norm:.3g}")
 
 
-def test_bars_move_while_models_run(synchronous, screen, monkeypatch):
-    monkeypatch.setattr(progress, "DRAW_EVERY", 0.02)
+@pytest.fixture
+def wait_for_look(monkeypatch):
+    """A function for a model that waits until progress has been shown while it runs."""
+    looks, look = [], progress.Watch.look
+    monkeypatch.setattr(progress, "DRAW_EVERY", 0.001)
+    monkeypatch.setattr(progress, "SHORT", 0.0)
+    monkeypatch.setattr(progress.Watch, "look", lambda watch: (looks.append(1), look(watch))[1])
+
+    def wait():
+        seen = len(looks)
+        wait_until(lambda: len(looks) > seen + 2)  # the first may have begun before
+
+    return wait
+
+
+def test_bars_move_while_models_run(synchronous, screen, wait_for_look):
+    def model(x):
+        wait_for_look()
+        return np.sin(x)
 
     def chain(x):
-        for _ in range(20):
-            x = dg.delayed(wave)(x)
+        for _ in range(6):
+            x = dg.delayed(model)(x)
         return dg.delayed(total)(x)
 
     with dg.progress():
         dg.grad(chain)(X)
-    done = [found.bars["forward"].done for found, _ in screen.shown if found is not None]
+    done = [standing.bars["forward"].done for standing, _ in screen.shown if standing is not None]
     assert done == sorted(done)
-    assert 0 < done[len(done) // 4] < screen.last[0].bars["forward"].total
-    assert len(set(done)) > 4
+    assert set(done) >= set(range(6))
 
 
 def test_calls_of_placed_sums_are_counted(client, screen):
@@ -118,18 +128,21 @@ def test_calls_of_placed_sums_are_counted(client, screen):
     assert screen.last[1].startswith("<lambda>: 7 calls · ")
 
 
-def test_small_evaluations_in_line_are_shown(screen):
+def jvp(fun):
+    return lambda x: dg.jvp(fun, (x,), (x,))
+
+
+@pytest.mark.parametrize(
+    ("derivative", "bars"),
+    [(dg.grad, {"forward", "backward"}), (jvp, {"tangent"})],
+)
+def test_evaluations_in_line_are_shown(screen, derivative, bars):
     with dask.config.set({"daskgrad.inline.seconds": 60}), dg.progress():
-        dg.grad(graph)(X)
-    found, calls = screen.last
-    assert found.is_done
-    assert "graph: 1 call ·" in calls
-
-
-def test_tangents_have_a_bar(synchronous, screen):
-    with dg.progress():
-        dg.jvp(graph, (X,), (X,))
-    assert "tangent" in screen.last[0].bars
+        derivative(graph)(X)
+    standing, calls = screen.last
+    assert standing.is_done
+    assert set(standing.bars) >= bars
+    assert ("graph: 1 call ·" in calls) == (derivative is dg.grad)
 
 
 def test_what_others_run_on_the_scheduler_is_not_shown():
@@ -142,19 +155,12 @@ def test_what_others_run_on_the_scheduler_is_not_shown():
 
 
 def test_an_inner_progress_leaves_all_to_the_outer_one(synchronous, screen):
-    with dg.progress():
+    with dg.progress(), dg.record("fit"):
         with dg.progress():
             dg.grad(graph)(X)
         assert screen.last is None
         dg.grad(graph)(X)
-    assert "2 calls" in screen.last[1]
-
-
-def test_a_recorded_run_is_shown_under_its_name(synchronous, screen):
-    with dg.progress(), dg.record("fit"):
-        dg.grad(graph)(X)
-        dg.grad(graph)(X)
-    assert screen.last[1].startswith("fit: 2 calls")
+    assert screen.last[1].startswith("fit: 2 calls"), "under the name of what is recorded"
 
 
 def test_the_scheduler_keeps_no_plugin_and_a_closed_client_is_no_error(screen):
@@ -179,14 +185,20 @@ def task(number, stage, seconds):
     return Task(number, stage, "a", "e", "w", 1, 0.0, seconds)
 
 
-def test_time_left_follows_from_what_the_models_took():
-    """Ten forward tasks of which four took a second each, two at a time; nothing backward yet."""
+def ten_forward(done):
+    """Records of ten tasks, of which so many took a second each."""
     records = Recorder()
     records.plan("e", [(n, "forward", "a", ()) for n in range(10)])
+    for number in range(done):
+        records.add_task(task(number, "forward", 1.0))
+    return records
+
+
+def test_time_left_follows_from_what_the_models_took():
+    """Ten forward tasks of which four took a second each, two at a time; nothing backward yet."""
+    records = ten_forward(4)
     records.plan("e", [(n + 10, "backward", "a", ()) for n in range(10)])
     records.plan("e", [(n + 20, "value", "a", ()) for n in range(10)])
-    for number in range(4):
-        records.add_task(task(number, "forward", 1.0))
     found = standing(records, "e")._replace(age=2.0)
     assert found.bars["forward"] == Bar(4, 20, 0, 4.0, 6.0)
     assert found.bars["backward"] == Bar(0, 10, 0, 0.0, 10.0), "as long as forward, as yet"
@@ -197,17 +209,12 @@ def test_time_left_follows_from_what_the_models_took():
 
 
 def test_before_the_first_task_nobody_knows_how_long_it_takes():
-    records = Recorder()
-    records.plan("e", [(n, "forward", "a", ()) for n in range(10)])
-    assert standing(records, "e").seconds_left("forward") is None
-    assert bars.mean_seconds(records, "backward", "unknown") == 0.0
+    assert standing(ten_forward(0), "e").seconds_left("forward") is None
+    assert bars.mean_seconds(ten_forward(0), "backward", "unknown") == 0.0
 
 
 def test_an_evaluation_that_is_given_up_is_over():
-    records = Recorder()
-    records.plan("e", [(n, "forward", "a", ()) for n in range(10)])
-    for number in range(4):
-        records.add_task(task(number, "forward", 1.0))
+    records = ten_forward(4)
     for _ in range(5):
         records.drop_task("e")
     assert not standing(records, "e").is_done
@@ -242,20 +249,20 @@ def test_a_file_gets_plain_lines(synchronous, capsys, monkeypatch):
     assert all(letter.isprintable() for letter in line)
 
 
-def test_a_file_gets_lines_from_time_to_time(synchronous, capsys, monkeypatch):
-    monkeypatch.setattr(screens, "LINE_EVERY", 0.0)
-    monkeypatch.setattr(progress, "SHORT", 0.0)
-    monkeypatch.setattr(progress, "DRAW_EVERY", 0.01)
-
+def test_a_file_gets_lines_from_time_to_time(synchronous, capsys, clock, wait_for_look):
     def slow(x):
-        time.sleep(0.2)
+        wait_for_look()
+        wait_for_look()
+        clock.move(screens.LINE_EVERY + 1.0)
+        wait_for_look()
         return np.sin(x)
 
     with dg.progress():
         dg.grad(lambda x: graph(dg.delayed(slow)(dg.delayed(slow)(x))))(X)
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) > 1
-    assert all(one != other for one, other in itertools.pairwise(lines))
+    assert [line.partition(" · ")[0] for line in lines] == [
+        f"forward {done}/5" for done in (0, 1, 5)
+    ]
 
 
 def test_names_cannot_control_a_terminal(synchronous, capsys):
@@ -300,30 +307,70 @@ def test_without_rich_an_error_says_what_to_install(monkeypatch):
 
 
 SCRIPT = """
-import sys, time
+import sys
 import autograd.numpy as np
 import dask, numpy
 import daskgrad as dg
+from daskgrad.dashboards import progress
+from waiting import Gate, wait_until
+
+how, scheduler, gate = sys.argv[1], sys.argv[2], Gate(sys.argv[3])
+looks, look = [], progress.Watch.look
+progress.SHORT, progress.DRAW_EVERY = 0.0, 0.01
+progress.Watch.look = lambda watch: (looks.append(1), look(watch))[1]
 
 def slow(x):
-    if sys.argv[1] == "fails":
-        time.sleep(1.5)  # until there are bars
+    seen = len(looks)
+    wait_until(lambda: len(looks) > seen + 2)  # until there are bars
+    if how == "fails":
         raise ValueError("no")
-    time.sleep(0.2)
+    if how == "is interrupted":
+        gate.wait()
     return np.sin(x)
 
 def fun(x):
-    for _ in range(10 if sys.argv[1] == "ends" else 1000):
+    for _ in range(10):
         x = dg.delayed(slow)(x)
     return dg.delayed(np.sum)(x)
 
-dask.config.set({"scheduler": sys.argv[2], "daskgrad.inline.seconds": 0})
+dask.config.set({"scheduler": scheduler, "daskgrad.inline.seconds": 0})
 print("begun", flush=True)
 with dg.progress():
     print("within", flush=True)
-    dg.grad(fun)(numpy.ones(2))
+    try:
+        dg.grad(fun)(numpy.ones(2))
+    finally:
+        gate.open()
 print("ended")
 """
+
+
+def shown_by(gate, how, scheduler, **streams):
+    """What a process writes to a terminal, interrupted as a model waits; the process."""
+    ours, theirs = pty.openpty()
+    paths = os.pathsep.join(sys.path)
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, how, scheduler, str(gate._path)],
+        **{"stdin": theirs, "stdout": theirs, "stderr": theirs, **streams},
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "PYTHONPATH": paths}
+        | {"PYTHON_COLORS": "0"},
+        start_new_session=True,
+    )
+    os.close(theirs)
+    text, is_told = "", how != "is interrupted"
+    while select.select([ours], [], [], 60)[0]:
+        try:
+            read = os.read(ours, 4096)
+        except OSError:  # the other side is closed
+            break
+        text += read.decode()
+        if not is_told and gate.arrived():
+            is_told = True
+            process.send_signal(signal.SIGINT)
+        if not read:
+            break
+    os.close(ours)
+    return text, process
 
 
 LONG = pytest.param("is interrupted", "threads", marks=pytest.mark.long)
@@ -335,60 +382,24 @@ ENDS = pytest.param("ends", "sync", marks=pytest.mark.long)
     ("how", "scheduler"),
     [ENDS, ("fails", "threads"), ("is interrupted", "sync"), LONG],
 )
-def test_the_terminal_is_clean_at_the_end(how, scheduler, tmp_path):
+def test_the_terminal_is_clean_at_the_end(how, scheduler, gate):
     """The cursor is shown again, and what comes next stands on a line of its own."""
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, str(script), how, scheduler],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "PYTHON_COLORS": "0"},
-        start_new_session=True,
-    )
-    os.close(theirs)
-    shown, is_told = "", False
-    while select.select([ours], [], [], 60)[0]:
-        try:
-            read = os.read(ours, 4096)
-        except OSError:  # the other side is closed
-            break
-        shown += read.decode()
-        if how == "is interrupted" and not is_told and "0:0" in shown:
-            is_told = True
-            process.send_signal(signal.SIGINT)
-        if not read:
-            break
-    os.close(ours)
+    shown, process = shown_by(gate, how, scheduler)
     assert (process.wait() == 0) == (how == "ends")
     assert "forward" in shown
     assert HIDDEN in shown
-    after = shown.rpartition(SHOWN)[2]
+    before, _, after = shown.rpartition(SHOWN)
     assert HIDDEN not in after
     expected = {"ends": "ended", "fails": "ValueError: no", "is interrupted": "KeyboardInterrupt"}
     assert expected[how] in after
-    before = shown.rpartition(SHOWN)[0]
     assert before.endswith("\n"), "the bars' line has ended"
 
 
 @pytest.mark.long
-def test_output_that_goes_to_a_file_stays_there(tmp_path):
+def test_output_that_goes_to_a_file_stays_there(gate, tmp_path):
     """Standard error is a terminal, standard output a file."""
-    script, out = tmp_path / "script.py", tmp_path / "out"
-    script.write_text(SCRIPT)
-    ours, theirs = pty.openpty()
-    command = [sys.executable, str(script), "ends", "threads"]
+    out = tmp_path / "out"
     with out.open("w") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=theirs, stdin=theirs)
-        os.close(theirs)
-        while select.select([ours], [], [], 60)[0]:
-            try:
-                if not os.read(ours, 4096):
-                    break
-            except OSError:
-                break
-    os.close(ours)
+        _, process = shown_by(gate, "ends", "threads", stdout=file)
     assert process.wait() == 0
     assert out.read_text() == "begun\nwithin\nended\n"

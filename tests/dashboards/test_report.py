@@ -15,8 +15,10 @@ from numpy.testing import assert_array_equal
 from schedulers import SCHEDULERS
 from small_models import EVIL, X, graph, term, total
 from traces import problems
+from waiting import wait_until
 
 import daskgrad as dg
+import daskgrad.dashboards.report as reports
 from daskgrad.tasks import observers
 
 pytest.importorskip("bokeh")
@@ -87,9 +89,20 @@ def test_small_evaluations_are_reported_where_they_ran(tmp_path):
     assert [run.name for run in records.runs.values()] == ["graph", "total", "<lambda>"]
 
 
-def test_direct_calls_of_workers_are_in_a_report(client, tmp_path):
+def test_direct_calls_of_workers_are_in_a_report(mounted, tmp_path, monkeypatch):
     page, trace = files(tmp_path)
-    with dg.place([1.0, 2.0, 3.0, 4.0], grainsize=1) as shards, dask.config.set({}):
+    waits = []
+
+    def counted():
+        plugins = mounted.cluster.scheduler.plugins.items()
+        return [p.recorder.call_count for name, p in plugins if name.startswith("daskgrad-report")]
+
+    def wait_for_events(client):
+        waits.append(client)
+        wait_until(lambda: counted() == [10])
+
+    monkeypatch.setattr(reports, "wait_for_events", wait_for_events)
+    with dg.place([1.0, 2.0, 3.0, 4.0], grainsize=1) as shards:
         gradient = dg.grad(lambda x: dg.map_sum(term, shards, x, name="likely"))
         with (
             dask.config.set({"daskgrad.inline.seconds": 1.0}),
@@ -97,13 +110,13 @@ def test_direct_calls_of_workers_are_in_a_report(client, tmp_path):
         ):
             for _ in range(5):
                 gradient(X)
+    assert waits == [mounted]
     assert found.models["likely"].calls == 10, "five of each of two workers"
     assert sorted(found.models["likely"].blocks) == [0, 1, 2, 3]
     assert {block.items for block in found.models["likely"].blocks.values()} == {1}
     written = json.loads(trace.read_text())
     assert problems(written) == []
-    events = written["traceEvents"]
-    assert [event for event in events if "calls of likely" in event["name"]]
+    assert any("calls of likely" in event["name"] for event in written["traceEvents"])
 
 
 def test_a_report_of_nothing_says_what_to_do(tmp_path):

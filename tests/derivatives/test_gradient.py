@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import functools
 import operator
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import autograd
 import autograd.numpy as np
@@ -14,18 +14,13 @@ import pytest
 import scipy.optimize
 from lengths import in_short
 from numpy.testing import assert_allclose, assert_array_equal
-from schedulers import SCHEDULERS, schedulers_in_turn
 
 import daskgrad as dg
 
 X = np.linspace(0.2, 1.3, 4)
 
 
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
-
+pytestmark = pytest.mark.usefixtures("synchronous")
 
 # ------------------------------------------------------------------------------- the models
 
@@ -133,17 +128,11 @@ def on_arrays(model, *args, **kwargs):
     return plain(model)(*args, **kwargs)
 
 
-@schedulers_in_turn("graph", GRAPHS)
-def test_value_and_gradient_are_those_of_the_plain_program(graph, scheduler):
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_value_and_gradient_are_those_of_the_plain_program(graph):
     value, gradient = dg.value_and_grad(lambda x: graph(x, on_nodes))(X)
     assert_allclose(value, graph(X, on_arrays), rtol=1e-14)
     assert_allclose(gradient, autograd.grad(lambda x: graph(x, on_arrays))(X), rtol=1e-13)
-
-
-@in_short("graph", GRAPHS, *GRAPHS[-3:])
-def test_every_scheduler_gives_the_same_bits(graph, every_scheduler):
-    results = every_scheduler(lambda: dg.value_and_grad(lambda x: graph(x, on_nodes))(X))
-    assert len({(value.tobytes(), g.tobytes()) for value, g in results.values()}) == 1
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
@@ -152,6 +141,7 @@ def test_the_four_ways_to_ask_give_the_same_bits(graph):
         return graph(x, on_nodes)
 
     value, gradient = dg.value_and_grad(objective)(X)
+    assert objective(dg.variable(X)).compute() == value
     assert_array_equal(dg.grad(objective)(X), gradient)
     kept, pullback = dg.vjp(objective, X)
     assert kept == value
@@ -160,12 +150,6 @@ def test_the_four_ways_to_ask_give_the_same_bits(graph):
     lazy = dask.compute(*dg.differentiate(objective(x), x))
     assert lazy[0] == value
     assert_array_equal(lazy[1], gradient)
-
-
-def test_the_plain_value_of_a_node_is_that_of_value_and_grad():
-    for graph in GRAPHS:
-        value = dg.value_and_grad(lambda x, graph=graph: graph(x, on_nodes))(X)[0]
-        assert graph(dg.variable(X), on_nodes).compute() == value
 
 
 # ------------------------------------------------------------------------- what is a variable
@@ -235,7 +219,7 @@ def test_named_tuples_and_lists_are_unpacked():
     assert gpair[1] == np.sum(X * X)
 
 
-def test_registered_dataclasses_hold_variables_and_nodes(scheduler):
+def test_registered_dataclasses_hold_variables_and_nodes():
     def objective(layer, x):
         return energy(apply(layer, apply(Layer(squash(x[0]) * np.eye(4), x), x)))
 
@@ -259,14 +243,6 @@ def test_the_output_may_be_the_variable_or_a_part_of_it():
     value, pullback = dg.vjp(lambda x: x, X)
     assert_array_equal(value, X)
     assert_array_equal(pullback(2.0 * X)[0], 2.0 * X)
-
-
-def test_an_unused_argument_gets_zeros_of_its_structure_and_a_warning():
-    p = {"a": X, "n": 1}
-    with pytest.warns(UserWarning, match="does not depend on 'p'; its gradient is zero"):
-        gradient = dg.grad(lambda x, p: energy(x), argnums=1)(X, p)
-    assert_array_equal(gradient["a"], np.zeros(4))
-    assert gradient["n"] is None
 
 
 def test_a_warning_points_at_the_users_line():
@@ -325,11 +301,6 @@ def test_auxiliary_output_is_computed_and_not_differentiated():
     assert aux == {"other": 9.0, "text": "text", "n": [1, None]}
 
 
-def test_has_aux_needs_a_pair():
-    with pytest.raises(TypeError, match="must return a pair"):
-        dg.value_and_grad(lambda x: energy(x), has_aux=True)(X)
-
-
 # ---------------------------------------------------------------------------------- pullbacks
 
 
@@ -338,7 +309,7 @@ def two_outputs(x, y):
     return {"u": u, "rest": (mix(u, y), energy(y))}
 
 
-def test_a_pullback_gives_a_tuple_and_can_be_used_again(scheduler):
+def test_a_pullback_gives_a_tuple_and_can_be_used_again():
     value, pullback = dg.vjp(two_outputs, X, 2.0 * X)
     assert_allclose(value["u"], plain(squash)(X))
     cotangent = {"u": np.ones(4), "rest": (np.arange(4.0), 3.0)}
@@ -379,41 +350,15 @@ def test_a_pullback_gives_none_for_an_argument_without_derivative():
     assert rest == [None, [None, None]]
 
 
-def test_tangent_and_cotangent_are_adjoint(random):
-    """<Jv, c> = <v, Jᵀc>, with J of the plain program by autograd."""
-
-    def right(x, y):
-        u = plain(squash)(x)
-        return np.concatenate([u, plain(mix)(u, y), np.reshape(np.sum(y * y), (1,))])
-
-    _, pullback = dg.vjp(two_outputs, X, 2.0 * X)
-    for _ in range(5):
-        v, w, c = random.normal(size=4), random.normal(size=4), random.normal(size=9)
-        gx, gy = pullback({"u": c[:4], "rest": (c[4:8], c[8])})
-        tangent = autograd.jacobian(right)(X, 2.0 * X) @ v
-        tangent = tangent + autograd.jacobian(right, 1)(X, 2.0 * X) @ w
-        assert_allclose(gx @ v + gy @ w, tangent @ c, rtol=1e-12)
-
-
 def test_gradients_agree_with_differences_in_random_directions():
     for graph in GRAPHS:
         dg.check_grads(lambda x, graph=graph: graph(x, on_nodes))(X)
 
 
-def test_a_cotangent_must_have_the_form_of_the_value():
-    _, pullback = dg.vjp(squash, X)
-    with pytest.raises(ValueError, match=r"expected shape \(4,\)"):
-        pullback(np.ones(3))
-    with pytest.raises(ValueError, match="expected the structure"):
-        pullback([np.ones(4)])
-    with pytest.raises(TypeError, match="convert it first"):
-        pullback(1j * np.ones(4))
-
-
 # -------------------------------------------------------------------------------- differentiate
 
 
-def test_differentiate_gives_the_gradients_in_the_structure_of_wrt(scheduler):
+def test_differentiate_gives_the_gradients_in_the_structure_of_wrt():
     x, p = dg.variable(X), dg.variable({"w": X, "s": 2.0})
     output = energy(mix(x, p["w"])) * p["s"]
     value, gradients = dg.differentiate(output, {"x": [x], "p": p})
@@ -427,14 +372,6 @@ def test_differentiate_gives_the_gradients_in_the_structure_of_wrt(scheduler):
     assert_allclose(gradients["x"][0], autograd.grad(right)(*point))
     assert_allclose(gradients["p"]["w"], autograd.grad(right, 1)(*point)["w"])
     assert_allclose(gradients["p"]["s"], autograd.grad(right, 1)(*point)["s"])
-
-
-def test_differentiate_takes_parts_of_a_variable():
-    p = dg.variable({"a": 2.0, "b": [3.0, X]})
-    _, (of_a, of_b) = dask.compute(*dg.differentiate(p["a"] * p["b"][0] ** 2, [p["a"], p["b"]]))
-    assert of_a == 9.0
-    assert of_b[0] == 12.0
-    assert_array_equal(of_b[1], np.zeros(4))
 
 
 @pytest.mark.parametrize("used", [(), ("b",), ("b", 0), ("b", 0, 1)], ids=str)
@@ -463,19 +400,10 @@ def test_differentiate_takes_a_cotangent():
     assert_array_equal(gradient, dg.vjp(squash, X)[1](np.arange(4.0))[0])
 
 
-def test_differentiate_warns_of_what_the_output_does_not_depend_on():
-    x, y = dg.variable(X), dg.variable({"a": X, "n": 1}, name="y")
-    with pytest.warns(UserWarning, match="does not depend on 'y'") as caught:
-        _, gradient = dg.differentiate(energy(x), y)
-    assert caught[0].filename == __file__
-    assert_array_equal(gradient.compute()["a"], np.zeros(4))
-
-
 # --------------------------------------------------------------------------------------- dtypes
 
 
-@in_short("scheduler", SCHEDULERS, "sync", "threads", indirect=True)
-def test_float32_stays_float32(scheduler):
+def test_float32_stays_float32():
     x = X.astype(np.float32)
     for graph in GRAPHS:
         value, gradient = dg.value_and_grad(lambda x, graph=graph: graph(x, on_nodes))(x)
@@ -484,7 +412,7 @@ def test_float32_stays_float32(scheduler):
         assert_allclose(gradient, dg.grad(lambda x, graph=graph: graph(x, on_nodes))(X), rtol=1e-5)
 
 
-def test_complex_gradients_follow_autograds_convention(scheduler):
+def test_complex_gradients_follow_autograds_convention():
     """For z = x + iy the gradient is df/dx - i df/dy."""
 
     def right(z, a):
@@ -517,58 +445,35 @@ def test_the_value_is_a_numpy_scalar_or_array_of_the_models_dtype():
 # -------------------------------------------------------------------------------- surroundings
 
 
-@pytest.mark.usefixtures("synchronous")
-def test_scipy_minimises_it_as_it_is():
-    def rosenbrock(x):
-        return dg.sum([100.0 * (x[n + 1] - x[n] ** 2) ** 2 + (1.0 - x[n]) ** 2 for n in range(2)])
-
-    found = scipy.optimize.minimize(
-        dg.value_and_grad(rosenbrock), np.array([0.9, 0.9, 0.9]), jac=True
-    )
-    assert_allclose(found.x, np.ones(3), atol=1e-4)
-    right = scipy.optimize.minimize(
-        scipy.optimize.rosen, np.array([0.9, 0.9, 0.9]), jac=scipy.optimize.rosen_der
-    )
-    assert abs(found.nit - right.nit) <= 2
-
-
-@in_short("name", ["sync", "threads", "cluster"], "cluster")
-def test_it_may_be_called_from_several_threads_at_once(name, request):
-    if name == "cluster":
-        request.getfixturevalue("client")  # makes itself Dask's scheduler
-    points = [X + n for n in range(8)]
-    objective = dg.value_and_grad(lambda x: nested(mix(x, squash(x))))
-    expected = [objective(point) for point in points]
-    found = [None] * 8
-
-    def work(number):
-        for _ in range(5):
-            found[number] = objective(points[number])
-
-    with dask.config.set({"scheduler": "threads"} if name == "threads" else {}):
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    for (value, gradient), (right, right_gradient) in zip(found, expected, strict=True):
-        assert value == right
-        assert_array_equal(gradient, right_gradient)
-
-
 @dg.delayed
 def nested(x):
     """A derivative within a model: autograd's own counter of traces makes it wrong in threads."""
     return np.sum(autograd.elementwise_grad(lambda y: np.sin(y) * y**2)(x))
 
 
-def test_derivatives_may_be_nested_within_a_model(scheduler):
-    gradient = dg.grad(lambda x: nested(squash(x)))(X)
-    assert_allclose(gradient, autograd.grad(lambda x: plain(nested)(plain(squash)(x)))(X))
+@in_short("name", ["threads", "cluster"], "cluster")
+def test_it_may_be_called_from_several_threads_at_once(name, request):
+    if name == "cluster":
+        request.getfixturevalue("client")  # makes itself Dask's scheduler
+    objective = dg.value_and_grad(lambda x: nested(mix(x, squash(x))))
+
+    def right(x):
+        return plain(nested)(plain(mix)(x, plain(squash)(x)))
+
+    def found(start):
+        return [objective(X + start + n) for n in range(3)]
+
+    with dask.config.set({"scheduler": "threads"} if name == "threads" else {}):
+        with ThreadPoolExecutor(6) as pool:
+            results = list(pool.map(found, range(6)))
+    for start, pairs in enumerate(results):
+        for n, (value, gradient) in enumerate(pairs):
+            assert_allclose(value, right(X + start + n), rtol=1e-14)
+            assert_allclose(gradient, autograd.grad(right)(X + start + n), rtol=1e-13)
 
 
 @pytest.mark.parametrize("primitive", [np.sum, np.prod, np.linalg.norm])
-def test_a_function_of_autograds_may_be_a_model(primitive, scheduler):
+def test_a_function_of_autograds_may_be_a_model(primitive, client):
     """cloudpickle sends a primitive by value, without its rule."""
     gradient = dg.grad(lambda x: dg.delayed(primitive)(squash(x)))(X)
     assert_allclose(gradient, autograd.grad(lambda x: primitive(plain(squash)(x)))(X))
@@ -594,56 +499,7 @@ def test_a_derivative_is_documented_as_its_function():
 # ---------------------------------------------------------------------------------------- errors
 
 
-def test_a_gradient_of_something_else_than_a_real_number_is_an_error(scheduler):
-    for fun, found in [
-        (lambda x: squash(x), r"float64\[4\]"),
-        (lambda x: x, r"float64\[4\]"),
-        (lambda x: squash(x) * 1j, r"complex128\[4\]"),
-        (lambda x: energy(x) * 1j, r"complex128\[\]"),
-        (lambda x: dg.sum([squash(x), x]), r"float64\[4\]"),
-        (lambda x: dg.map_sum(lambda a, x: a * x, [1.0, 2.0], x), r"float64\[4\]"),
-        (lambda x: parts(x), "size"),
-    ]:
-        with pytest.raises(TypeError, match=f"{found}.*a gradient needs one real number"):
-            dg.grad(fun)(X)
-
-
-@pytest.mark.parametrize("argnums", [1, -1, (0, 1), (0, 0), "x", 0.0, True])
-def test_argnums_must_name_positional_arguments(argnums):
-    with pytest.raises((ValueError, TypeError), match="argnums"):
-        dg.grad(energy, argnums=argnums)(X)
-
-
-@pytest.mark.parametrize("wrong", [3, "text", None, np.arange(3), [1, 2], True])
-def test_an_argument_without_derivative_is_an_error(wrong):
-    with pytest.raises(TypeError, match=r"argument 'x' of .* has no derivative"):
-        dg.grad(lambda x: energy(x))(wrong)
-
-
-def test_the_output_must_be_a_node():
-    for wrong in ("text", None, X):
-        with pytest.raises(TypeError, match="must return a node"):
-            dg.grad(lambda x, wrong=wrong: wrong)(X)
-    with pytest.raises(TypeError, match="add the nodes up, or use vjp"):
-        dg.grad(lambda x: [squash(x), x])(X)
-    with pytest.raises(TypeError, match="pytree of nodes"):
-        dg.vjp(lambda x: 3.0, X)
-
-
-def test_a_gradient_of_a_gradient_is_an_error_that_says_so():
-    with pytest.raises(TypeError, match="second derivatives"):
-        dg.grad(lambda x: energy(dg.grad(energy)(x)))(X)
-
-
-def test_differentiate_names_what_it_needs():
-    x = dg.variable(X)
-    with pytest.raises(TypeError, match="needs a node"):
-        dg.differentiate(3.0, x)
-    with pytest.raises(TypeError, match="must be a variable"):
-        dg.differentiate(energy(x), squash(x))
-
-
-def test_an_error_keeps_its_type_and_names_the_model(scheduler):
+def test_an_error_keeps_its_type_and_names_the_model(client):
     @dg.delayed
     def failing(x, *, name):
         raise FloatingPointError("it failed")
@@ -671,38 +527,26 @@ def test_scipy_minimizes_over_a_dict_by_way_of_flat_vectors():
     assert_allclose(minimum["b"], np.full((2, 2), -2.0), rtol=1e-4)
 
 
-@dataclasses.dataclass
-class Plain:
-    slope: np.ndarray
-    shift: float
-    label: str = "plain"
-
-
-def test_a_plain_dataclass_is_registered_in_one_line(scheduler):
+def test_a_plain_dataclass_is_registered_in_one_line(client):
     """As the documents and the error say; optree has it from 0.20 on."""
+
+    @dataclasses.dataclass
+    class Plain:
+        slope: np.ndarray
+        shift: float
+        label: str = "plain"
+
     if not hasattr(optree.dataclasses, "register_node"):
         pytest.skip("needs optree 0.20")
     model = dg.delayed(lambda p: np.sum(p.slope**2) * p.shift)
     point = Plain(np.ones(2), 3.0)
     with pytest.raises(TypeError, match=r"optree\.dataclasses\.register_node\(its_class, namesp"):
         dg.grad(model)(point)
-    optree.dataclasses.register_node(Local := local_copy(), namespace="daskgrad")
+    optree.dataclasses.register_node(Plain, namespace="daskgrad")
     try:
-        gradient = dg.grad(model)(Local(np.ones(2), 3.0))
+        gradient = dg.grad(model)(point)
     finally:
-        optree.unregister_pytree_node(Local, namespace="daskgrad")
+        optree.unregister_pytree_node(Plain, namespace="daskgrad")
     assert_allclose(gradient.slope, np.full(2, 6.0))
     assert gradient.shift == 2.0
     assert gradient.label is None
-
-
-def local_copy():
-    """A class of its own for each test: one is registered once, and for good."""
-
-    @dataclasses.dataclass
-    class Local:
-        slope: np.ndarray
-        shift: float
-        label: str = "plain"
-
-    return Local

@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-import time
 
 import autograd.numpy as np
 import dask
@@ -12,7 +11,7 @@ import dask.local
 import numpy
 import pytest
 from dask.callbacks import Callback
-from lengths import in_short
+from fuzzers import ticking
 from numpy.testing import assert_allclose
 from samples import askew
 
@@ -21,7 +20,6 @@ from daskgrad.derivatives import in_line as inline
 from daskgrad.derivatives.at_once import AtOnce
 from daskgrad.derivatives.in_line import growth, subtrees_from
 from daskgrad.graph.variables import Variable
-from daskgrad.values import clock
 
 RANDOM = numpy.random.default_rng(5)
 N = 75
@@ -30,8 +28,8 @@ NUMBERS = RANDOM.normal(size=N)
 RAGGED = [numpy.linspace(0.1, 1.0, 2 + number % 3) for number in range(N)]
 X = numpy.linspace(0.2, 1.3, 4)
 
-AT_ONCE = 1e-9  # seconds: everything is handed over after the first step
-BUDGETS = (0.02, AT_ONCE)
+TICK = 1e-4  # seconds that each reading of the clock takes
+BUDGETS = (200 * TICK, 1e-9)  # with the latter everything is handed over after the first step
 
 
 def dot(row, x):
@@ -66,21 +64,14 @@ PROGRAMS = {
     "one model": lambda x: dg.delayed(lambda x: np.dot(ROWS[0] * x, np.exp(x)))(x),
     "a list": lambda x: dg.map_sum(ragged, RAGGED, x),
     "rows": lambda x: dg.map_sum(dot, ROWS, x, grainsize=4),
-    "a mean": lambda x: dg.map_mean(dot, ROWS, x, grainsize=4),
     "one item": lambda x: dg.map_sum(dot, ROWS[:1], x),
     "a zip": lambda x: dg.map_sum(weighted, dg.zip(ROWS, list(NUMBERS)), x),
     "slices": lambda x: dg.reduce_sum(slice_sum, ROWS, x, grainsize=7),
-    "slices of a zip": lambda x: dg.reduce_sum(
-        slice_of_pairs, dg.zip(ROWS, NUMBERS), x, grainsize=8
-    ),
     "placed": lambda x: dg.map_sum(dot, dg.place(list(ROWS), 2), x),
     "a zip with placed items": lambda x: dg.map_sum(
         weighted, dg.zip(dg.place(list(ROWS), 4), NUMBERS), x
     ),
     "compensated": lambda x: dg.map_sum(dot, ROWS, x, grainsize=2, summation="compensated"),
-    "a compensated zip": lambda x: dg.map_sum(
-        weighted, dg.zip(ROWS, NUMBERS), x, summation="compensated"
-    ),
     "items that are differentiated": lambda x: dg.map_sum(
         lambda a, x: a * np.sum(x), x, x, grainsize=1
     ),
@@ -96,13 +87,13 @@ PROGRAMS = {
 
 @contextlib.contextmanager
 def in_line(seconds):
-    """No task puts the end off, however quick it is."""
+    """No task puts the end off, however quick it is; yields a clock that its readings move on."""
     with (
         dask.config.set({"daskgrad.inline.seconds": seconds}),
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr(inline, "TASK_SECONDS", 0.0)
-        yield
+        yield ticking(patch, tick=TICK)
 
 
 def bits(found):
@@ -110,35 +101,20 @@ def bits(found):
     return value.tobytes(), gradient.tobytes()
 
 
-SHORT = {  # the other programs run at length
-    "one model",
-    "a zip with placed items",
-    "two sums and a node",
-}
-
-
-@in_short("name", PROGRAMS, *SHORT)
-def test_the_bits_are_those_of_every_scheduler(name, every_scheduler):
-    gradient = dg.value_and_grad(PROGRAMS[name])
-    with in_line(0):
-        expected = set(map(bits, every_scheduler(lambda: gradient(X)).values()))
-    assert len(expected) == 1
-    for seconds in BUDGETS:
-        with in_line(seconds):
-            assert bits(gradient(X)) in expected
-
-
-@in_short("name", PROGRAMS, *SHORT)
-@pytest.mark.parametrize("quick", [1, 2, 3])
-def test_the_bits_are_the_same_where_an_evaluation_stays(name, quick, monkeypatch):
-    """After a few quick steps all that is left runs in the calling thread."""
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_bits_are_those_of_a_scheduler(name, monkeypatch):
+    """However much runs in line, and where all that is left does after a few quick steps."""
     gradient = dg.value_and_grad(PROGRAMS[name])
     with in_line(0), dask.config.set(scheduler="sync"):
         expected = bits(gradient(X))
-    steps = iter([2] * quick)
-    monkeypatch.setattr(inline, "growth", lambda spent, limit: next(steps, 1))
-    with dask.config.set(scheduler="sync"):
-        assert bits(gradient(X)) == expected
+    for seconds in (*BUDGETS, 60):
+        with in_line(seconds), dask.config.set(scheduler="threads"):
+            assert bits(gradient(X)) == expected
+    for quick in (1, 3):
+        steps = iter([2] * quick)
+        monkeypatch.setattr(inline, "growth", lambda spent, limit, steps=steps: next(steps, 1))
+        with dask.config.set(scheduler="sync"):
+            assert bits(gradient(X)) == expected
 
 
 @pytest.mark.parametrize("length", [30, 10_000], ids=["in the task", "a key of its own"])
@@ -164,10 +140,9 @@ def runs():
     return []
 
 
-def logged(runs, fun, seconds=0.0):
+def logged(runs, fun):
     def model(item, x):
         runs.append((threading.get_ident(), item))
-        time.sleep(seconds)
         return fun(item, x)
 
     return model
@@ -191,9 +166,13 @@ def test_little_work_runs_in_the_calling_thread(runs):
 def test_each_model_runs_once_also_where_the_rest_is_handed_over(seconds, runs):
     def objective(x):
         y = dg.delayed(lambda x: logged(runs, lambda item, x: x * 1.0)("first", x))(x)
-        return dg.map_sum(logged(runs, square, 0.002), list(range(N)), y, grainsize=1)
+        return dg.map_sum(logged(runs, slow_square), list(range(N)), y, grainsize=1)
 
-    with dask.config.set(scheduler="threads"), in_line(seconds):
+    def slow_square(item, x):
+        ticks.now += 0.002
+        return square(item, x)
+
+    with dask.config.set(scheduler="threads"), in_line(seconds) as ticks:
         value, gradient = dg.value_and_grad(objective)(X)
     items = list(range(N))
     assert sorted([item for _, item in runs if item != "first"]) == items
@@ -203,27 +182,22 @@ def test_each_model_runs_once_also_where_the_rest_is_handed_over(seconds, runs):
     assert_allclose(gradient, sum(items) * 2.0 * X)
 
 
-class Models:
-    """A clock that models alone move on, and the evaluations that were handed over."""
-
-    def __init__(self, monkeypatch):
-        self.now, self.handed_over = 0.0, []
-        monkeypatch.setattr(clock, "seconds", lambda: self.now)
-        hand_over = AtOnce._hand_over
-        monkeypatch.setattr(
-            AtOnce, "_hand_over", lambda tasks: self.handed_over.append(tasks) or hand_over(tasks)
-        )
-
-    def take(self, seconds):
-        self.now += seconds
+@pytest.fixture
+def handed_over(monkeypatch):
+    """The evaluations that are handed over to Dask."""
+    evaluations, hand_over = [], AtOnce._hand_over
+    monkeypatch.setattr(
+        AtOnce, "_hand_over", lambda tasks: evaluations.append(tasks) or hand_over(tasks)
+    )
+    return evaluations
 
 
 @pytest.mark.parametrize(("seconds", "are_here"), [(1e-4, True), (5e-3, False)])
-def test_quick_tasks_are_not_handed_over_however_many_there_are(seconds, are_here, monkeypatch):
-    models = Models(monkeypatch)
-
+def test_quick_tasks_are_not_handed_over_however_many_there_are(
+    seconds, are_here, clock, handed_over
+):
     def model(x):
-        models.take(seconds)
+        clock.move(seconds)
         return 0.5 * x
 
     def chain(x):
@@ -232,7 +206,7 @@ def test_quick_tasks_are_not_handed_over_however_many_there_are(seconds, are_her
         return x
 
     assert dg.grad(chain)(1.0) == 0.5**300
-    assert bool(models.handed_over) is not are_here
+    assert bool(handed_over) is not are_here
 
 
 PAUSES = {  # in seconds, at the first of so many nodes; to hand one over takes 2 ms
@@ -244,18 +218,18 @@ PAUSES = {  # in seconds, at the first of so many nodes; to hand one over takes 
 
 
 @pytest.mark.parametrize(("count", "pauses", "are_here"), PAUSES.values(), ids=PAUSES)
-def test_a_pause_at_the_first_tasks_hands_nothing_over(count, pauses, are_here, monkeypatch):
+def test_a_pause_at_the_first_tasks_hands_nothing_over(count, pauses, are_here, clock, handed_over):
     """As an import, a compiler or the garbage collector makes one."""
-    models, left = Models(monkeypatch), iter(pauses)
+    left = iter(pauses)
 
     def model(x):
-        models.take(next(left, 0.0))
+        clock.move(next(left, 0.0))
         return np.sum(x**2)
 
     energy = dg.delayed(model)
     with dask.config.set({"daskgrad.inline.seconds": 0.02}):
         gradient = dg.grad(lambda x: dg.sum([energy(x) for _ in range(count)]))(X)
-    assert bool(models.handed_over) is not are_here
+    assert bool(handed_over) is not are_here
     assert next(left, None) is None
     assert_allclose(gradient, 2.0 * count * X)
 
@@ -271,29 +245,17 @@ def test_no_variable_outlives_its_call(monkeypatch):
     assert copied == []
 
 
-def test_nothing_runs_in_line_without_time(runs):
-    with dask.config.set(scheduler="threads"), in_line(0):
+WITHOUT = {  # in which nothing runs in line
+    "time": lambda: dask.config.set({"daskgrad.inline.seconds": 0}),
+    "nobody who watches": lambda: Callback(pretask=lambda *_: None),
+    "plain tasks": lambda: dask.annotate(priority=1),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_nothing_runs_in_line_without(name, runs):
+    with dask.config.set(scheduler="threads"), in_line(60), WITHOUT[name]():
         dg.grad(lambda x: dg.map_sum(logged(runs, square), list(range(N)), x))(X)
-    assert len(runs) == N
-    assert not here(runs)
-
-
-def test_nothing_runs_in_line_while_callbacks_watch(runs):
-    seen = []
-    with dask.config.set(scheduler="threads"), in_line(60):
-        with Callback(pretask=lambda key, *_: seen.append(key)):
-            dg.grad(lambda x: dg.map_sum(logged(runs, square), list(range(N)), x))(X)
-    assert not here(runs)
-    assert seen
-
-
-def test_nodes_with_annotations_do_not_run_in_line(runs):
-    def objective(x):
-        with dask.annotate(priority=1):
-            return dg.map_sum(logged(runs, square), list(range(N)), x)
-
-    with dask.config.set(scheduler="threads"), in_line(60):
-        dg.grad(objective)(X)
     assert len(runs) == N
     assert not here(runs)
 

@@ -20,29 +20,26 @@ NOT_REAL_NUMBERS = {
     "an integer": (lambda x: 3, "its value is 3"),
     "a complex number": (lambda x: 1j * anp.sum(x), r"complex128\[\]"),
     "a dict": (lambda x: {"a": anp.sum(x)}, "'a': float64"),
+    "multiplied by i": (lambda x: energy(x) * 1j, r"complex128\[\]"),
+    "a sum of arrays": (lambda x: dg.sum([double(x), x]), r"float64\[3\]"),
+    "the variable": (lambda x: x, r"float64\[3\]"),
+    "twice the variable": (lambda x: dg.sum([x, x]), r"float64\[3\]"),
+    "terms": (lambda x: dg.map_sum(lambda a, x: a * x, [1.0, 2.0], x), r"float64\[3\]"),
 }
+OF_NODES = list(NOT_REAL_NUMBERS)[5:]
 
 
 @pytest.mark.parametrize("kind", NOT_REAL_NUMBERS)
-def test_a_gradient_needs_one_real_number(kind, scheduler):
+def test_a_gradient_needs_one_real_number(kind):
     fun, found = NOT_REAL_NUMBERS[kind]
-    model = dg.delayed(fun, name="model")
-    with pytest.raises(TypeError, match=f"gradient of 'model' was asked for.*{found}.*use vjp"):
-        dg.grad(lambda x: model(x))(X)
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda x: dg.grad(lambda x: x)(x),
-        lambda x: dg.grad(lambda x: dg.sum([x, x]))(x),
-        lambda x: dask.compute(dg.differentiate(dg.sum([v := dg.variable(x), v]), v)),
-        lambda x: dask.compute(dg.differentiate(v := dg.variable(x), v)),
-    ],
-)
-def test_also_where_the_output_meets_no_model(ask):
-    with pytest.raises(TypeError, match=r"its value is float64\[3\].*use vjp"):
-        ask(X)
+    whole = fun if kind in OF_NODES else dg.delayed(fun, name="model")
+    model = "" if kind in OF_NODES else "gradient of 'model' was asked for.*"
+    with pytest.raises(TypeError, match=f"{model}{found}.*use vjp"):
+        dg.grad(lambda x: whole(x))(X)
+    v = dg.variable(X)
+    if kind in OF_NODES:
+        with pytest.raises(TypeError, match=f"{found}.*use vjp"):
+            dask.compute(dg.differentiate(whole(v), v))
 
 
 @pytest.mark.parametrize(
@@ -64,12 +61,9 @@ def test_a_function_must_return_a_node(output, found):
         dg.vjp(named(lambda x: output, "objective"), X)
 
 
-def test_a_list_of_nodes_is_no_output_of_a_gradient():
+def test_a_list_of_nodes_is_no_output_of_a_gradient_and_has_aux_needs_a_pair():
     with pytest.raises(TypeError, match=r"found list\(CallNode\): add the nodes up, or use vjp"):
         dg.grad(lambda x: [energy(x)])(X)
-
-
-def test_has_aux_needs_a_pair():
     for output in (lambda x: energy(x), lambda x: [energy(x), 1], lambda x: (energy(x), 1, 2)):
         with pytest.raises(TypeError, match=r"must return a pair .*has_aux=True; found"):
             dg.value_and_grad(output, has_aux=True)(X)
@@ -78,9 +72,12 @@ def test_has_aux_needs_a_pair():
 # --------------------------------------------------------------- what the output does not use
 
 
-def test_an_argument_that_is_not_used_gets_zeros_and_a_warning_that_names_it(scheduler):
+def test_an_argument_that_is_not_used_gets_zeros_and_a_warning_that_names_it():
     parameters = {"w": X, "n": 3, "name": "text", "b": [1.0, 2]}
     derivative = dg.value_and_grad(named(lambda x, parameters: energy(x), "loss"), argnums=(0, 1))
+    ignores = dg.delayed(lambda x, y: anp.sum(x), name="model")
+    with pytest.warns(UserWarning, match="does not depend on 'y'"):
+        assert_array_equal(dg.grad(ignores, argnums=1)(X, X), np.zeros(3))
     with pytest.warns(UserWarning, match="output of 'loss' does not depend on 'parameters'"):
         value, (first, second) = derivative(X, parameters)
     assert_allclose(value, np.sum(X**2))
@@ -91,29 +88,13 @@ def test_an_argument_that_is_not_used_gets_zeros_and_a_warning_that_names_it(sch
     assert second["b"] == [0.0, None]
 
 
-def test_an_argument_that_the_model_ignores_is_not_used():
-    model = dg.delayed(lambda x, y: anp.sum(x), name="model")
-    with pytest.warns(UserWarning, match="does not depend on 'y'"):
-        _, (_, second) = dg.value_and_grad(model, argnums=(0, 1))(X, 2 * X)
-    assert_array_equal(second, np.zeros(3))
-
-
-def test_integers_in_a_pytree_get_none():
-    model = dg.delayed(lambda p: p["a"] * p["n"] + p["list"][0])
-    gradient = dg.grad(model)({"a": 2.0, "n": 3, "list": [1.0, True], "s": "text", "z": None})
-    assert gradient == {"a": 3.0, "n": None, "list": [1.0, None], "s": None, "z": None}
-
-
 # --------------------------------------------------------------------------- what models return
 
 
 RETURNED = {
     "None": (lambda x: None, "None"),
     "a string": (lambda x: "text", "'text'"),
-    "an object": (lambda x: object(), "object"),
-    "a set": (lambda x: {1.0}, "set"),
     "a generator": (lambda x: (v for v in x), "generator"),
-    "a dict with an object": (lambda x: {"a": object()}, "object"),
     "an unregistered dataclass": (lambda x: Unregistered(1.0), "Unregistered"),
     "a node": (lambda x: double(x), "CallNode; .*inside a model, call the plain function"),
     "nodes": (lambda x: [double(2.0)], "CallNode; .*inside a model, call the plain function"),
@@ -138,7 +119,7 @@ def test_keep_gradient_needs_one_real_number():
         dg.grad(lambda x: energy(model(x)))(X)
 
 
-def test_terms_of_different_shapes_are_an_error(scheduler):
+def test_terms_of_different_shapes_are_an_error():
     terms = lambda x: dg.map_sum(lambda i, x: x[:i], [1, 2], x)  # noqa: E731
     with pytest.raises(
         ValueError, match=r"one structure and shape; found float64\[1\] and float64"
@@ -174,9 +155,6 @@ def test_functions_come_before_primals_and_tangents(of):
 def test_argnums_are_numbers_of_arguments(argnums):
     with pytest.raises(ValueError, match=r"argnums=.* of 'energy' must be numbers.* called with 1"):
         dg.grad(energy, argnums=argnums)(X)
-
-
-def test_argnums_name_an_argument_once():
     with pytest.raises(ValueError, match=r"argnums=\(0, 0\) of 'energy' names an argument twice"):
         dg.grad(energy, argnums=(0, 0))(X)
 
@@ -190,14 +168,10 @@ def test_argnums_are_also_numpys_integers():
 WITHOUT_DERIVATIVE = {
     "an integer": (3, "3"),
     "integers": (np.arange(3), r"int64\[3\]"),
-    "a list of integers": ([1, 2], r"list\(1, 2\)"),
     "a boolean": (True, "True"),
-    "a string": ("text", "'text'"),
     "None": (None, "None"),
     "an empty dict": ({}, "{}"),
     "an object array": (np.array([1.0, None], dtype=object), r"object\[2\]"),
-    "a structured array": (np.zeros(3, dtype=[("a", float)]), r"\[3\]"),
-    "dates": (np.array(["2020-01-01"], dtype="M8[D]"), "datetime64"),
     "a set": ({1.0}, "set"),
     "an unregistered dataclass": (Unregistered(1.0), "Unregistered"),
     "a Dask collection": (dask.delayed(1.0), "Delayed"),
@@ -275,8 +249,6 @@ def test_differentiate_needs_a_node_and_variables():
     v = dg.variable(X)
     with pytest.raises(TypeError, match=r"differentiate needs a node.* found 3\.0"):
         dg.differentiate(3.0, v)
-    with pytest.raises(TypeError, match=r"differentiate needs a node.* found DelayedModel"):
-        dg.differentiate(energy, v)
     for wrt, found in ((X, r"float64\[3\]"), (energy(v), "CallNode"), ([v, 1.0], r"1\.0")):
         with pytest.raises(TypeError, match=f"wrt must be a variable.* found {found}"):
             dg.differentiate(energy(v), wrt)
@@ -296,11 +268,9 @@ def test_differentiate_warns_of_a_variable_that_is_not_used():
 
 WRONG_COTANGENTS = {
     "a shape": (np.ones(2), ValueError, r"expected shape \(3,\).* found \(2,\)"),
-    "a column": (np.ones((3, 1)), ValueError, r"expected shape \(3,\).* found \(3, 1\)"),
     "a number": (1.0, ValueError, r"expected shape \(3,\).* found \(\)"),
     "a list": ([1.0, 1.0, 1.0], ValueError, r"expected the structure of the value, float64\[3\]"),
     "complex": (1j * np.ones(3), TypeError, "expected dtype float64.* found complex128"),
-    "strings": (np.array(["a", "b", "c"]), TypeError, "expected dtype float64.* found <U1"),
     "objects": (np.ones(3, dtype=object), TypeError, "expected dtype float64.* found object"),
 }
 

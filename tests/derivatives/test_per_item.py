@@ -35,7 +35,7 @@ def by_hand(items, x, fun=term):
     return np.array(values), np.stack(gradients)
 
 
-def test_values_norms_and_gradients_are_those_of_each_item_alone(scheduler):
+def test_values_norms_and_gradients_are_those_of_each_item_alone():
     values, gradients = by_hand(ITEMS, X)
     found, norms = dg.per_item(term, ITEMS)(X)
     assert_array_equal(found, values)
@@ -89,7 +89,13 @@ def test_items_that_are_lost_are_placed_again(frail):
 
 def test_zips_and_pytrees_and_several_arguments():
     y = {"w": np.array([1.0, 2.0, 3.0]), "n": 2, "s": "text"}
-    model = dg.delayed(lambda pair, x, y: pair_term(pair, x, {**y, "s": 0}), name="model")
+    ran = []
+
+    @dg.delayed
+    def model(pair, x, y):
+        ran.append(pair[1])
+        return pair_term(pair, x, {**y, "s": 0})
+
     pairs = dg.zip(ITEMS, [*range(37)])
     values, (of_y, of_x) = dg.per_item(model, pairs, argnums=(1, 0), gradient="full")(X, y)
     assert values.shape == (37,)
@@ -99,16 +105,11 @@ def test_zips_and_pytrees_and_several_arguments():
     assert_array_equal(of_y["w"], np.tile(2.0 * X, (37, 1)))
     expected = [autograd.grad(pair_term, 1)(p, X, y) for p in zip(ITEMS, range(37), strict=True)]
     assert_allclose(of_x, expected, rtol=1e-14)
+    del ran[:]
     norms = dg.per_item(model, pairs, argnums=(0, 1))(X, y)[1]
+    assert sorted(ran) == [*range(37)], "each model runs once"
     both = np.concatenate([of_x, of_y["w"]], axis=1)
     assert_allclose(norms, np.linalg.norm(both, axis=1), rtol=1e-14)
-
-
-def test_numbers_are_arguments_too():
-    values, slopes = dg.per_item(lambda item, x: item * x**2, ITEMS, gradient="full")(3.0)
-    assert_allclose(values, 9.0 * ITEMS)
-    assert_allclose(slopes, 6.0 * ITEMS)
-    assert slopes.shape == (37,)
 
 
 def test_the_sum_is_that_of_map_sum():
@@ -148,7 +149,10 @@ def test_what_is_kept_does_not_matter(keep):
     assert_array_equal(dg.per_item(dg.delayed(term, keep=keep), ITEMS)(X)[0], by_hand(ITEMS, X)[0])
 
 
-def test_terms_may_not_depend_on_the_argument():
+def test_terms_may_be_of_numbers_and_not_depend_on_the_argument():
+    values, slopes = dg.per_item(lambda item, x: item * x**2, ITEMS, gradient="full")(3.0)
+    assert_allclose(values, 9.0 * ITEMS)
+    assert_allclose(slopes, 6.0 * ITEMS)
     values, gradients = dg.per_item(
         lambda item, x: np.sum(x) if item > 0 else 2.0, [1.0, -1.0], gradient="full"
     )(X)
@@ -176,17 +180,6 @@ def test_other_shared_arguments_are_data():
         X, collection, dg.delayed(np.sum)(X)
     )
     assert_allclose(values, ITEMS * 3.0 * np.sum(X) ** 2)
-
-
-def test_each_model_runs_once():
-    ran = []
-
-    def counted(item, x):
-        ran.append(item)
-        return item * np.sum(x)
-
-    dg.per_item(counted, [1.0, 2.0, 3.0])(X)
-    assert sorted(ran) == [1.0, 2.0, 3.0]
 
 
 # --------------------------------------------------------------------------------------- bad input

@@ -5,53 +5,18 @@ import tracemalloc
 import dask
 import numpy as np
 import pytest
-from lengths import in_short
-from test_shortcut import CALLS, WITHOUT, A, X, assert_same, energy, regression, single
+from test_shortcut import (
+    A,
+    X,
+    assert_same,
+    assert_written,
+    energy,
+    regression,
+    single,
+    storage_like,
+)
 
 import daskgrad as dg
-from daskgrad.compiled import shortcuts
-from daskgrad.values.trees import flatten, map_leaves
-
-
-def storage_like(gradient):
-    """Arrays for a gradient, full of what must not be left in them."""
-
-    def full(x):
-        return None if x is None else np.full_like(np.asarray(x), np.nan)
-
-    return map_leaves(full, gradient)
-
-
-def assert_written(found, expected, out):
-    value, gradient = found
-    assert gradient is out
-    assert repr(value) == repr(expected[0])
-    for one, other in zip(flatten(out)[0], flatten(expected[1])[0], strict=True):
-        if other is None:
-            assert one is None
-        else:
-            assert one.tobytes() == np.asarray(other).tobytes()
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_a_compiled_model_writes_the_bits_of_the_tape(name, monkeypatch):
-    taken = []
-    plain = shortcuts.Shortcuts.__call__
-    monkeypatch.setattr(
-        shortcuts.Shortcuts, "__call__", lambda *args: taken.append(plain(*args)) or taken[-1]
-    )
-    fun, args, argnums = CALLS[name]
-    with dask.config.set({"daskgrad.inline.seconds": 60}):
-        expected = dg.value_and_grad(dg.delayed(fun), argnums)(*args)
-        out = storage_like(expected[1])
-        found = dg.value_and_grad(dg.delayed(fun, compile=True), argnums, out=out)
-        for _ in range(30):
-            assert_written(found(*args), expected, out)
-            for array in flatten(out)[0]:
-                if array is not None:
-                    array[...] = np.nan
-    assert any(taken) == (name not in WITHOUT)
-
 
 PROGRAMS = {
     "one model": (lambda x: dg.delayed(energy)(x), (X,), 0),
@@ -64,8 +29,8 @@ PROGRAMS = {
 }
 
 
-@in_short("name", PROGRAMS, "a tree and a number")
-def test_every_graph_writes_on_every_scheduler(name, scheduler):
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_graph_writes(name, synchronous):
     fun, args, argnums = PROGRAMS[name]
     expected = dg.value_and_grad(fun, argnums)(*args)
     out = storage_like(expected[1])
@@ -141,6 +106,12 @@ def test_storage_that_shares_memory(is_compiled):
         out = (memory[0:10:2], np.zeros(()))
         for _ in range(10):  # between the entries there is room for the argument
             dg.value_and_grad(model, (0, 1), out=out)(memory[1:11:2], 0.5, rows)
+
+
+def test_wrong_storage_is_named_by_its_place():
+    model = dg.delayed(regression, name="model")
+    with pytest.raises(ValueError, match=r"out\[1\] of 'model': expected shape \(\), found \(2,\)"):
+        dg.value_and_grad(model, (0, 1), out=(np.zeros(5), np.zeros(2)))(X, 0.5, A)
 
 
 def test_storage_may_be_wrong_at_a_later_call():

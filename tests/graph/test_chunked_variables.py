@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from distributed import wait
 from numpy.testing import assert_allclose, assert_array_equal
-from schedulers import SCHEDULERS, use_scheduler
+from policies import moving
 
 import daskgrad as dg
+
+pytestmark = pytest.mark.usefixtures("synchronous")
 
 SHAPE, CHUNKS = (7, 5), ((3, 3, 1), (2, 3))
 X = np.random.default_rng(0).normal(size=SHAPE)
@@ -50,10 +52,9 @@ def test_value_and_gradient_are_those_of_the_whole_array(dtype):
     assert_allclose(gradient, autograd.grad(whole)(point), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_steps_of_blocks_pull_back_to_the_chunks(scheduler, request):
+def test_steps_of_blocks_pull_back_to_the_chunks():
     variable = dg.variable(on_dask())
-    with use_scheduler(scheduler, request):
+    with dask.config.set(scheduler=moving):
         value, gradient = dask.compute(*dg.differentiate(of_grid(dg.grid(variable)), variable))
     wanted = dg.value_and_grad(lambda grid: of_grid(grid))(dg.grid(X, CHUNKS))
     assert value == wanted[0]
@@ -77,8 +78,7 @@ def test_one_forward_pass_serves_value_and_gradient():
 
     variable = dg.variable(on_dask())
     output = dg.sum(dg.grid(variable).map(dg.delayed(counted, compile=False)))
-    with dask.config.set(scheduler="sync"):
-        dask.persist(*dg.differentiate(output, variable))
+    dask.persist(*dg.differentiate(output, variable))
     assert len(calls) == len(CHUNKS[0]) * len(CHUNKS[1])
 
 

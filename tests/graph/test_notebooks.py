@@ -20,9 +20,8 @@ def total(y):
 
 def rows(collection):
     """The cells of each row of the tables, which are well-formed."""
-    (html,) = [collection._repr_html_()]
-    found = xml.fromstring(f"<div>{html}</div>".replace(" class=number", ""))
-    return [[cell.text for cell in row] for row in found.iter("tr")]
+    html = collection._repr_html_().replace(" class=number", "")
+    return [[cell.text for cell in row] for row in xml.fromstring(f"<div>{html}</div>").iter("tr")]
 
 
 def test_a_variable_tells_its_leaves():
@@ -34,12 +33,9 @@ def test_a_variable_tells_its_leaves():
         ["x['b'][1]", "float32", "()", "4 B"],
     ]
     assert rows(x["a"])[1] == ["x['a']", "float64", "(3, 2)", "48 B"]
-
-
-def test_of_many_leaves_the_first_ones_are_shown():
-    found = rows(dg.variable([1.0] * 100, name="x"))
-    assert len(found) == 22
-    assert found[-1] == ["80 more", None, None, "640 B"]
+    many = rows(dg.variable([1.0] * 100, name="x"))  # of many leaves the first ones are shown
+    assert len(many) == 22
+    assert many[-1] == ["80 more", None, None, "640 B"]
 
 
 def test_a_node_tells_its_model_and_that_nothing_has_run():
@@ -57,26 +53,24 @@ def test_a_node_tells_its_model_and_that_nothing_has_run():
     )
 
 
-def test_a_persisted_node_tells_its_value(synchronous):
+@pytest.mark.parametrize("scheduler", ["sync", "cluster"], indirect=True)
+def test_a_persisted_node_tells_its_state(scheduler):
     (held,) = dask.persist(dg.delayed(total)(dg.variable(X)))
-    found = rows(held)
-    assert ["state", "persisted in this process"] in found
-    assert ["total", "float64", "()", "8 B"] in found
-
-
-def test_a_node_that_is_persisted_on_a_cluster_tells_its_state(client):
-    (held,) = dask.persist(dg.delayed(total)(dg.variable(X)))
-    wait(held)
-    assert ["state", "persisted: finished"] in rows(held)
+    if scheduler == "cluster":
+        wait(held)
+        assert ["state", "persisted: finished"] in rows(held)
+    else:
+        assert ["state", "persisted in this process"] in rows(held)
+        assert ["total", "float64", "()", "8 B"] in rows(held)
 
 
 def test_placed_items_tell_their_plan(client):
     with dg.place([X] * 6, grainsize=1) as shards:
-        found = rows(shards)
-        assert ["items", "6"] in found
-        assert ["cut into", "6 blocks of 1"] in found
-        assert sum([int(row[2]) for row in found if row[0].startswith("tcp:")]) == 6
-        assert found[-1][-1] == "not measured yet"
+        table = rows(shards)
+        assert ["items", "6"] in table
+        assert ["cut into", "6 blocks of 1"] in table
+        assert sum([int(row[2]) for row in table if row[0].startswith("tcp:")]) == 6
+        assert table[-1][-1] == "not measured yet"
         with dask.config.set({"daskgrad.inline.seconds": 1.0}):
             dg.grad(lambda x: dg.map_sum(lambda item, x: np.sum(item * x), shards, x))(X)
         assert rows(shards)[-1][-1].endswith("s")
@@ -84,9 +78,9 @@ def test_placed_items_tell_their_plan(client):
 
 
 def test_placed_items_without_a_cluster_have_no_plan():
-    found = rows(dg.place([X] * 6))
-    assert found[0] == ["Shards", "this process"]
-    assert found[-1][0] == "size"
+    table = rows(dg.place([X] * 6))
+    assert table[0] == ["Shards", "this process"]
+    assert table[-1][0] == "size"
 
 
 @pytest.mark.parametrize(

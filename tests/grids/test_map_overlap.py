@@ -1,5 +1,6 @@
 """map_overlap: values and derivatives are those of the undivided domain, however it is cut."""
 
+import itertools
 import tracemalloc
 
 import autograd
@@ -9,6 +10,7 @@ import dask.array as da
 import numpy
 import pytest
 from autograd.misc import flatten
+from comparisons import assert_close, assert_same
 from lengths import in_short
 from numpy.testing import assert_allclose, assert_array_equal
 from optree import tree_leaves, tree_map
@@ -93,12 +95,12 @@ BOUNDARIES = {
 
 def both_sides(boundary):
     axes = [boundary.get(n) for n in (0, 1)] if isinstance(boundary, dict) else [boundary] * 2
-    return [each if isinstance(each, tuple) else (each, each) for each in axes]
+    return [side if isinstance(side, tuple) else (side, side) for side in axes]
 
 
-def padded(array, sides, depth):
+def padded(array, sides, depths):
     """As NumPy's ``pad`` does it, of boxes."""
-    for axis, (low, high) in enumerate(sides):
+    for axis, ((low, high), depth) in enumerate(zip(sides, depths, strict=True)):
         ends = [outside(array, axis, side, depth, way) for side, way in ((low, -1), (high, 1))]
         array = np.concatenate([ends[0], array, ends[1]], axis)
     return array
@@ -111,8 +113,8 @@ def outside(array, axis, side, depth, way):
         "reflect": range(depth)[::-1] if way < 0 else range(size - depth, size)[::-1],
     }
     places = inside.get(side, [0 if way < 0 else size - 1] * depth)
-    found = array[(slice(None),) * axis + (list(places),)]
-    return found if isinstance(side, str) else 0.0 * found + side
+    entries = array[(slice(None),) * axis + (list(places),)]
+    return entries if isinstance(side, str) else 0.0 * entries + side
 
 
 def undivided(name, boundary, steps):
@@ -124,10 +126,10 @@ def undivided(name, boundary, steps):
         state = point["state"]
         for _ in range(steps):
             if name == "wave":
-                around = {key: padded(state[key], sides, depth) for key in state}
+                around = {key: padded(state[key], sides, [depth] * 2) for key in state}
             else:
-                around = padded(state, sides, depth)
-            state = step(around, padded(point["medium"], of_medium, depth), point["number"])
+                around = padded(state, sides, [depth] * 2)
+            state = step(around, padded(point["medium"], of_medium, [depth] * 2), point["number"])
         return loss_of(state, WEIGHTS)
 
     vector, unflatten = flatten(point)
@@ -148,44 +150,35 @@ def divided(name, boundary, steps, cut=(3, 2), fuse=1, checkpoints=None):
     return program
 
 
-def close(found, wanted, tolerance=1e-13):
-    scale = max([numpy.max(numpy.abs(leaf)) for leaf in tree_leaves(wanted)])
-    for one, other in zip(tree_leaves(found), tree_leaves(wanted), strict=True):
-        assert_allclose(one, other, rtol=0.0, atol=tolerance * scale)
-
-
-def same(found, wanted):
-    for one, other in zip(tree_leaves(found), tree_leaves(wanted), strict=True):
-        assert numpy.asarray(one).tobytes() == numpy.asarray(other).tobytes()
-
-
 # ------------------------------------------------------------------------------ first derivatives
 
+SHORT = [
+    ("flow", "periodic"),
+    ("wave", "periodic"),
+    ("flow", "constant"),
+    ("wave", "all different"),
+]
 
-@in_short("name", PROGRAMS, *PROGRAMS)
-@in_short("boundary", BOUNDARIES, "periodic", "constant", "all different")
-def test_value_and_gradients_are_those_of_the_undivided_domain(name, boundary):
+
+@in_short(("name", "boundary"), list(itertools.product(PROGRAMS, BOUNDARIES)), *SHORT)
+def test_value_and_gradients_are_those_of_the_undivided_domain(name, boundary, synchronous):
     bound = BOUNDARIES[boundary]
-    with dask.config.set(scheduler="sync"):
-        for steps in (1, 5):
-            wanted = undivided(name, bound, steps)
-            for cut in CUTS:
-                for fuse in range(1, 5):
-                    found = dg.value_and_grad(divided(name, bound, steps, cut, fuse))
-                    close(found(PROGRAMS[name][2]), wanted)
+    for steps, fuses in ((1, [4]), (5, [1, 2, 3, 4])):
+        expected = undivided(name, bound, steps)
+        for cut, fuse in itertools.product(CUTS, fuses):
+            result = dg.value_and_grad(divided(name, bound, steps, cut, fuse))(PROGRAMS[name][2])
+            assert_close(result, expected, 1e-13)
+
+
+def test_the_bits_are_the_same_on_every_scheduler(every_scheduler):
+    program, point = divided("flow", "reflect", 3, (2, 2), 2), PROGRAMS["flow"][2]
+    results = every_scheduler(lambda: dg.value_and_grad(program)(point))
+    for result in results.values():
+        assert_same(result, results["sync"])
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("fuse", [1, 2])
-def test_the_bits_are_the_same_on_every_scheduler(name, fuse, every_scheduler):
-    program, point = divided(name, "reflect", 3, (2, 2), fuse), PROGRAMS[name][2]
-    found = every_scheduler(lambda: dg.value_and_grad(program)(point))
-    for each in found.values():
-        same(each, found["sync"])
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_grid_may_be_the_argument(name, scheduler):
+def test_a_grid_may_be_the_argument(name, synchronous):
     step, depth, point = PROGRAMS[name]
     cut = (2, 3)
 
@@ -196,32 +189,31 @@ def test_a_grid_may_be_the_argument(name, scheduler):
     grids = {key: dg.grid(point[key], cut) for key in ("state", "medium")}
     value, gradient = dg.value_and_grad(program)(grids)
     whole = divided(name, "periodic", 2, cut)
-    wanted = dg.value_and_grad(
+    expected = dg.value_and_grad(
         lambda p: whole({"state": p["state"], "medium": p["medium"], "number": 0.1})
     )({key: point[key] for key in grids})
     assert isinstance(gradient["medium"], dg.Grid)
     assert gradient["state"].chunks == grids["state"].chunks
-    same((value, {key: gradient[key].to_array() for key in grids}), wanted)
+    assert_same((value, {key: gradient[key].to_array() for key in grids}), expected)
 
 
-@pytest.mark.parametrize("key", ["state", "medium", "number"])
-def test_only_what_is_asked_for_is_differentiated(key):
+def test_only_what_is_asked_for_is_differentiated(synchronous):
     program, point = divided("wave", "nearest", 3), PROGRAMS["wave"][2]
     whole = dg.grad(program)(point)
-    same(dg.grad(lambda each: program({**point, key: each}))(point[key]), whole[key])
+    for key in point:
+        part = dg.grad(lambda value, key=key: program({**point, key: value}))(point[key])
+        assert_same(part, whole[key])
 
 
-def test_a_loss_of_one_block_needs_its_neighbours_alone():
-    point = PROGRAMS["flow"][2]
-
+def test_a_loss_of_one_block_needs_its_neighbours_alone(synchronous):
     def corner(u):
         last = dg.map_overlap(flow, dg.grid(u, (3, 3)), dg.grid(MEDIUM, (3, 3)), 0.7, boundary=0)
         return dg.delayed(np.sum)(last.blocks[0])
 
-    found = dg.grad(corner)(point["state"])
-    assert numpy.all(found[:10, :8] != 0.0)
-    assert not found[10:].any()
-    assert not found[:, 8:].any()
+    gradient = dg.grad(corner)(PROGRAMS["flow"][2]["state"])
+    assert numpy.all(gradient[:10, :8] != 0.0)
+    assert not gradient[10:].any()
+    assert not gradient[:, 8:].any()
 
 
 # ------------------------------------------------------------------------------ other derivatives
@@ -229,29 +221,28 @@ def test_a_loss_of_one_block_needs_its_neighbours_alone():
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("boundary", ["periodic", "constant"])
-def test_tangents_and_hessian_products(name, boundary, scheduler, random):
+def test_tangents_and_hessian_products(name, boundary, synchronous, random):
     program = divided(name, BOUNDARIES[boundary], 3, (2, 2), 2)
     point = PROGRAMS[name][2]
     tangent = tree_map(lambda leaf: random.normal(size=numpy.shape(leaf)), point)
     gradient = dg.grad(program)
-    with dask.config.set(scheduler="sync"):
-        slope = sum(map(numpy.vdot, tree_leaves(gradient(point)), tree_leaves(tangent)))
-        ahead = gradient(tree_map(lambda p, t: p + 1e-5 * t, point, tangent))
-        behind = gradient(tree_map(lambda p, t: p - 1e-5 * t, point, tangent))
+    slope = sum(map(numpy.vdot, tree_leaves(gradient(point)), tree_leaves(tangent)))
+    ahead = gradient(tree_map(lambda p, t: p + 1e-5 * t, point, tangent))
+    behind = gradient(tree_map(lambda p, t: p - 1e-5 * t, point, tangent))
     _, pushed = dg.jvp(program, (point,), (tangent,))
     assert abs(pushed - slope) <= 1e-12 * max(1.0, abs(slope))
     _, (product,) = dg.hvp(program, (point,), (tangent,))
-    close(product, tree_map(lambda up, down: (up - down) / 2e-5, ahead, behind), 1e-7)
+    assert_close(product, tree_map(lambda up, down: (up - down) / 2e-5, ahead, behind), 1e-7)
 
 
-def test_forward_and_backward_are_transposes(scheduler, random):
+def test_forward_and_backward_are_transposes(synchronous, random):
     point = PROGRAMS["flow"][2]
     tangent = random.normal(size=SHAPE)
     cotangent = random.normal(size=SHAPE)
 
     def last(u):
-        found = dg.map_overlap(flow, dg.grid(u, (2, 2)), dg.grid(MEDIUM, (2, 2)), 0.7, steps=4)
-        return list(found.blocks)
+        grids = dg.grid(u, (2, 2)), dg.grid(MEDIUM, (2, 2))
+        return list(dg.map_overlap(flow, *grids, 0.7, steps=4).blocks)
 
     cut = list(dg.grid(cotangent, (2, 2)).blocks)
     _, pushed = dg.jvp(last, (point["state"],), (tangent,))
@@ -264,26 +255,25 @@ def test_forward_and_backward_are_transposes(scheduler, random):
 # ------------------------------------------------------------------------------------- grids
 
 
-def test_values_are_those_of_dask_for_a_depth_and_a_boundary():
+def test_values_are_those_of_dask_for_a_depth_and_a_boundary(synchronous):
     array = GENERATOR.normal(size=(12, 10))
 
-    def mean(padded):
-        return (at(padded, 1, 0, 1) + at(padded, -1, 0, 1) + at(padded, 0, 1, 1)) / 3.0
-
     def keep(padded):
-        return numpy.pad(mean(padded), 1)
+        return numpy.pad(mean_of_four(padded), 1)
 
     blocks = da.from_array(array, chunks=(5, 4))
     for boundary in ("periodic", "reflect", "nearest", 2.0):
-        ours = dg.map_overlap(mean, dg.grid(blocks), boundary=boundary).to_dask_array()
+        ours = dg.map_overlap(mean_of_four, dg.grid(blocks), boundary=boundary).to_dask_array()
         theirs = da.map_overlap(keep, blocks, depth=1, boundary=boundary, allow_rechunk=False)
         assert ours.chunks == blocks.chunks
         assert_allclose(ours.compute(), theirs.compute(), rtol=1e-14)
 
 
+@pytest.mark.parametrize("scheduler", ["sync", "cluster"], indirect=True)
 def test_grids_are_collections(scheduler):
     array = PROGRAMS["flow"][2]["state"]
     cut = dg.grid(array, (2, 3))
+    assert dg.grid(cut) is cut
     assert_array_equal(cut.to_array(), array)
     assert cut.shape == SHAPE
     assert repr(cut) == "<Grid of shape (26, 21), 2 x 3 blocks>"
@@ -296,50 +286,67 @@ def test_grids_are_collections(scheduler):
     assert_array_equal(again, two)
 
 
-def test_a_grid_as_the_argument_is_a_grid_of_nodes(scheduler):
-    def total(plate):
-        return dg.sum(dg.grid(plate).map(lambda block: np.sum(block**2)))
+@pytest.mark.parametrize("depths", [(2, 1), (0, 2)])
+@pytest.mark.parametrize("boundary", ["periodic", "all different"])
+def test_depths_may_differ_from_axis_to_axis(depths, boundary, synchronous):
+    u, bound = PROGRAMS["flow"][2]["state"], BOUNDARIES[boundary]
+    (rows, columns), sides = depths, both_sides(bound)
 
-    plate = dg.grid(MEDIUM, (2, 3))
-    assert dg.grid(plate) is plate
-    gradient = dg.grad(total)(plate)
-    assert gradient.chunks == plate.chunks
-    assert_array_equal(gradient.to_array(), 2 * MEDIUM)
+    def corners(frame):
+        height, width = frame.shape
+        low, high = frame[: height - 2 * rows, : width - 2 * columns], frame[2 * rows :]
+        return np.sin(low) * high[:, 2 * columns :]
+
+    def program(u):
+        last = dg.map_overlap(corners, dg.grid(u, (3, 2)), depth=depths, boundary=bound, steps=2)
+        return dg.sum(last.map(loss_of, dg.grid(WEIGHTS, (3, 2))))
+
+    def whole(u):
+        for _ in range(2):
+            u = corners(padded(u, sides, depths))
+        return loss_of(u, WEIGHTS)
+
+    assert_close(dg.value_and_grad(program)(u), (whole(u), autograd.grad(whole)(u)), 1e-13)
 
 
-def test_arrays_may_have_further_axes(scheduler):
+def test_arrays_may_have_further_axes(synchronous):
     """A vector field on a grid of one axis."""
 
     def smooth(padded):
         return (padded[2:] + padded[:-2]) / 2.0
 
     array = GENERATOR.normal(size=(9, 3))
-    found = dg.map_overlap(smooth, dg.grid(array, 3), steps=2, fuse=2).compute().to_array()
-    wanted = array
+    result = dg.map_overlap(smooth, dg.grid(array, 3), steps=2, fuse=2).compute().to_array()
+    expected = array
     for _ in range(2):
-        wanted = (numpy.roll(wanted, 1, 0) + numpy.roll(wanted, -1, 0)) / 2.0
-    assert_allclose(found, wanted, rtol=1e-14)
+        expected = (numpy.roll(expected, 1, 0) + numpy.roll(expected, -1, 0)) / 2.0
+    assert_allclose(result, expected, rtol=1e-14)
 
 
 # --------------------------------------------------------------------------------- checkpoints
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("checkpoints", [2, 3])
-def test_the_bits_are_those_of_keeping_all_states(name, checkpoints, scheduler, random):
-    point = PROGRAMS[name][2]
-    tangent = tree_map(lambda leaf: random.normal(size=numpy.shape(leaf)), point)
-    found = []
-    for kept in (None, checkpoints):
-        program = divided(name, "nearest", 8, (2, 2), 1, kept)
-        one, pullback = dg.vjp(program, point)
-        derivatives = dg.value_and_grad(program)(point), dg.hvp(program, (point,), (tangent,))
-        found.append((one, pullback(1.0), derivatives))
-    same(*found)
+def test_the_bits_are_those_of_keeping_all_states(every_scheduler, random):
+    """Where one state of four is dropped."""
+
+    def derivatives(name, checkpoints):
+        program, point = divided(name, "nearest", 4, (2, 1), 1, checkpoints), PROGRAMS[name][2]
+        value, pullback = dg.vjp(program, point)
+        return program, point, [value, pullback(1.0), dg.value_and_grad(program)(point)]
+
+    with dask.config.set(scheduler="sync"):
+        for name in PROGRAMS:
+            (first, point, kept), (second, _, dropped) = [derivatives(name, n) for n in (None, 2)]
+            assert_same(dropped, kept)
+            tangent = tree_map(lambda leaf: random.normal(size=numpy.shape(leaf)), point)
+            products = [dg.hvp(program, (point,), (tangent,)) for program in (first, second)]
+            assert_same(*products)
+    for *_, result in every_scheduler(lambda: derivatives(name, 2)).values():
+        assert_same(result, kept)
 
 
 @pytest.mark.parametrize(("checkpoints", "again"), [(None, 0), (1, 0), (3, 4), (6, 0), (9, 0)])
-def test_states_are_computed_again_but_those_of_the_last_segment(checkpoints, again):
+def test_states_are_computed_again_but_those_of_the_last_segment(checkpoints, again, synchronous):
     """Of six exchanges, of which the backward task of each runs it once more."""
     runs = []
 
@@ -351,17 +358,21 @@ def test_states_are_computed_again_but_those_of_the_last_segment(checkpoints, ag
         last = dg.map_overlap(counted, dg.grid(u, 1), steps=12, fuse=2, checkpoints=checkpoints)
         return dg.sum(last.map(np.sum))
 
-    with dask.config.set(scheduler="sync"):
-        dg.grad(program)(numpy.ones(8))
+    dg.grad(program)(numpy.ones(8))
     assert len(runs) == 12 + again + 6 + 12  # forward, again, and backward: states and tapes
+
+
+def mean_of_four(padded):
+    return (at(padded, 1, 0, 1) + at(padded, -1, 0, 1) + at(padded, 0, 1, 1)) / 3.0
 
 
 @pytest.mark.parametrize("scheduler", ["sync", "threads"])
 def test_memory_is_that_of_the_states_that_are_there(scheduler):
-    start = numpy.full((512, 512), 0.5)  # two megabytes
+    start = numpy.full((256, 256), 0.5)  # half a megabyte
+    steps = 36
 
     def program(u, kept):
-        last = dg.map_overlap(mean_of_four, dg.grid(u, (2, 2)), steps=64, checkpoints=kept)
+        last = dg.map_overlap(mean_of_four, dg.grid(u, (2, 1)), steps=steps, checkpoints=kept)
         return dg.sum(last.map(np.sum))
 
     def peak(kept):
@@ -373,41 +384,26 @@ def test_memory_is_that_of_the_states_that_are_there(scheduler):
         finally:
             tracemalloc.stop()
 
-    assert peak(8) < 8 + 8 + 15
-    assert peak(None) > 64  # what keeps all is seen as such
+    assert peak(6) < 6 + 6 + 15
+    assert peak(None) > steps  # what keeps all is seen as such
 
 
-def mean_of_four(padded):
-    return (at(padded, 1, 0, 1) + at(padded, -1, 0, 1) + at(padded, 0, 1, 1)) / 3.0
+# ---------------------------------------------------------------------------------------- errors
 
 
-def test_a_state_that_is_another_one_the_second_time_is_an_error(scheduler):
+@pytest.mark.parametrize("options", [{"steps": 6, "checkpoints": 2}, {"steps": 2, "fuse": 2}])
+def test_a_step_that_is_not_deterministic_is_an_error(options, synchronous):
     def noisy(padded):
         return padded[1:-1] + numpy.random.default_rng().normal(size=len(padded) - 2)
 
     def program(u):
-        last = dg.map_overlap(noisy, dg.grid(u, 2), steps=6, checkpoints=2)
-        return dg.sum(last.map(np.sum))
+        return dg.sum(dg.map_overlap(noisy, dg.grid(u, 2), **options).map(np.sum))
 
     with pytest.raises(NondeterministicModelError, match="is not deterministic"):
         dg.grad(program)(numpy.ones(8))
 
 
-# ------------------------------------------------------------------------------ cost and trust
-
-
-def test_a_step_that_is_not_deterministic_is_an_error(scheduler):
-    def noisy(padded):
-        return padded[1:-1] + numpy.random.default_rng().normal(size=len(padded) - 2)
-
-    def program(u):
-        return dg.sum(dg.map_overlap(noisy, dg.grid(u, 2), steps=2, fuse=2).map(np.sum))
-
-    with pytest.raises(NondeterministicModelError, match="is not deterministic"):
-        dg.grad(program)(numpy.ones(8))
-
-
-def test_errors_name_the_block_and_the_step(scheduler):
+def test_errors_name_the_block_and_the_step(synchronous):
     def breaks(padded, marks):
         if marks.min() < 0:
             raise ZeroDivisionError("broken")
@@ -422,17 +418,5 @@ def test_errors_name_the_block_and_the_step(scheduler):
 
     with pytest.raises(ZeroDivisionError) as caught:
         dg.grad(program)(numpy.ones(9))
-    told = "in the forward pass of model 'breaks', block (1,), step 0, called with (float64[5]"
-    assert any(told in note for note in caught.value.__notes__)
-
-
-def test_edges_that_are_sent_are_as_wide_as_they_must_be():
-    """Bytes of what tasks that cut edges return, in an exchange of four blocks."""
-    from daskgrad.grids.halos import cut_edges
-    from daskgrad.grids.layout import Layout, frame_of
-
-    layout = Layout(((8, 8), (8, 8)))
-    frame = frame_of(layout, (0, 0), (2, 2), (True, True))
-    block = numpy.ones((8, 8))
-    sent = [cut_edges(block, ways, (2, 2)) for _, ways in frame.parts]
-    assert sum([leaf.nbytes for leaf in tree_leaves(sent)]) == 8 * (12 * 12 - 8 * 8)
+    note = "in the forward pass of model 'breaks', block (1,), step 0, called with (float64[5]"
+    assert any(note in line for line in caught.value.__notes__)

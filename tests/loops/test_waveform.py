@@ -26,7 +26,7 @@ def test_traces_and_gradient_of_a_shot_are_those_of_deepwave(monkeypatch):
         """The source acts a step later there, and is on the other side of the equation."""
         amplitude = torch.zeros(1, 1, STEPS + 1, dtype=torch.float64)
         amplitude[0, 0, :-1] = torch.tensor(-waveform.ricker(STEPS) / waveform.CELL**2)
-        found = deepwave.scalar(
+        result = deepwave.scalar(
             speed * waveform.UNIT,
             waveform.CELL,
             waveform.STEP,
@@ -36,7 +36,7 @@ def test_traces_and_gradient_of_a_shot_are_those_of_deepwave(monkeypatch):
             pml_width=waveform.SPONGE,
             pml_freq=waveform.FREQUENCY,
         )
-        return found[-1][0].T[1:]
+        return result[-1][0].T[1:]
 
     recorded = heard(torch.tensor(true)).numpy()
     assert np.linalg.norm(recorded - shot.data) < 1e-8 * np.linalg.norm(recorded)

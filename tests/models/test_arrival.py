@@ -92,9 +92,9 @@ def test_a_sum_sees_numpys_own_arrays(place, every_scheduler):
 
         return dg.value_and_grad(of, 0)(Z, LARGE)
 
-    found = every_scheduler(computed)
-    assert len({(value, gradient.tobytes()) for value, gradient in found.values()}) == 1
-    require_own(*[gradient for _, gradient in found.values()])
+    result = every_scheduler(computed)
+    assert len({(value, gradient.tobytes()) for value, gradient in result.values()}) == 1
+    require_own(*[gradient for _, gradient in result.values()])
 
 
 def test_variable_items_are_numpys_own_arrays(every_scheduler):
@@ -110,8 +110,8 @@ def test_variable_items_are_numpys_own_arrays(every_scheduler):
             p = [(numpy.full(4, 1.0 + n), INDEX) for n in range(5)]
             return dg.grad(lambda p, z: dg.map_sum(model, dg.zip(p, ys), z), (0, 1))(p, Z)
 
-    for found in every_scheduler(computed).values():
-        require_own(found)
+    for result in every_scheduler(computed).values():
+        require_own(result)
 
 
 def test_chained_models_and_their_cotangents_are_numpys_own_arrays(every_scheduler):
@@ -124,8 +124,8 @@ def test_chained_models_and_their_cotangents_are_numpys_own_arrays(every_schedul
     def computed():
         return dg.vjp(lambda z: dg.delayed(last)(first(z)), Z)[1](1.0)
 
-    for found in every_scheduler(computed).values():
-        require_own(found)
+    for result in every_scheduler(computed).values():
+        require_own(result)
 
 
 def test_a_tape_that_travelled_has_numpys_own_arrays():
@@ -141,13 +141,13 @@ def test_a_tape_that_travelled_has_numpys_own_arrays():
 def test_arrays_of_all_kinds_are_given_numpys_own_dtype_without_a_copy(kind):
     there = moved({"a": numpy.ones((2, 3), kind), "b": [numpy.ones((2, 3), kind).T, "text", None]})
     assert len(strangers(there)) == 2
-    found = canonical(there)
-    require_own(found)
-    for one, other in zip(flatten(found)[0][:2], flatten(there)[0][:2], strict=True):
+    result = canonical(there)
+    require_own(result)
+    for one, other in zip(flatten(result)[0][:2], flatten(there)[0][:2], strict=True):
         assert numpy.shares_memory(one, other)
         assert one.strides == other.strides
         assert one.flags.writeable == other.flags.writeable
-    assert canonical(found) is found
+    assert canonical(result) is result
 
 
 @pytest.mark.parametrize("dtype", [">f8", "U5", "M8[s]", "f8,i4", "O", "V8"])
@@ -172,7 +172,7 @@ SPEC = Structure(flatten((1.0, 1.0))[1])
         (Unrounded(Z, Z), lambda c: (c.high, c.low)),
         (UnroundedValue((Z, Z), SPEC), lambda c: c.leaves),
     ],
-    ids=lambda each: type(each).__name__,
+    ids=lambda entry: type(entry).__name__,
 )
 def test_what_travels_brings_numpys_own_arrays(made, held):
     require_own(held(moved(made)))

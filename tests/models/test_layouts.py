@@ -44,9 +44,9 @@ def test_a_layout_is_the_arguments_flattened(arguments, numbers, inputs, skipped
     expected, shape = flatten(call.arguments(inputs))
     assert layout.structure == shape
     assert len(layout.leaves) == len(layout.places) == len(expected)
-    for leaf, place, own in zip(layout.leaves, layout.places, expected, strict=True):
-        assert leaf is own or np.shares_memory(leaf, own)
-        same = [n for n, array in enumerate(tracer.arrays) if is_same(array, own)]
+    for leaf, place, ours in zip(layout.leaves, layout.places, expected, strict=True):
+        assert leaf is ours or np.shares_memory(leaf, ours)
+        same = [n for n, array in enumerate(tracer.arrays) if is_same(array, ours)]
         assert ([] if place is None else [place]) == same
 
 

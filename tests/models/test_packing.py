@@ -47,17 +47,17 @@ def packed_again(contents, times=2):
 @pytest.mark.parametrize("name", ARRAYS)
 def test_arrays_keep_their_strides(name):
     array = ARRAYS[name]
-    found = packed_again(array)
-    assert found.dtype == array.dtype
-    assert found.strides == array.strides or array.size == 0
-    assert_array_equal(found, array)
+    result = packed_again(array)
+    assert result.dtype == array.dtype
+    assert result.strides == array.strides or array.size == 0
+    assert_array_equal(result, array)
 
 
 def test_views_share_their_memory_and_it_is_sent_once():
     whole = numpy.arange(100_000.0)
     views = [whole[::2], whole[::-1], whole.reshape(100, 1000).T, whole]
-    found = packed_again(views)
-    assert all(numpy.shares_memory(found[0], other) for other in found[1:])
+    result = packed_again(views)
+    assert all(numpy.shares_memory(result[0], other) for other in result[1:])
     assert seal(views, TapePickler).nbytes < 1.01 * whole.nbytes
 
 
@@ -84,10 +84,10 @@ def test_a_buffer_from_within_a_message_is_copied_to_where_an_array_may_begin():
     start = -numpy.frombuffer(message, numpy.uint8).ctypes.data % ALIGNMENT
     assert align(memoryview(message)[start : start + 80]) is not None
     askew = memoryview(message)[start + 3 : start + 83]
-    found = align(askew)
-    assert numpy.frombuffer(found, numpy.uint8).ctypes.data % ALIGNMENT == 0
-    assert bytes(found) == bytes(askew)
-    assert not memoryview(found).readonly
+    result = align(askew)
+    assert numpy.frombuffer(result, numpy.uint8).ctypes.data % ALIGNMENT == 0
+    assert bytes(result) == bytes(askew)
+    assert not memoryview(result).readonly
     assert memoryview(align(askew.toreadonly())).readonly
 
 
@@ -96,9 +96,9 @@ def test_packed_tapes_may_be_pickled_again(protocol):
     array = numpy.arange(5.0)
     packed = pickle.loads(pickle.dumps(seal(array, TapePickler), protocol=protocol))
     assert isinstance(packed, Sealed)
-    found = packed.load()
-    found += 1.0  # what may be written into where it was made may be here
-    assert_array_equal(found, array + 1.0)
+    result = packed.load()
+    result += 1.0  # what may be written into where it was made may be here
+    assert_array_equal(result, array + 1.0)
 
 
 # ------------------------------------------------------------------------- what stays behind

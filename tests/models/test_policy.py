@@ -106,8 +106,8 @@ def functions(chosen):
 
 def test_only_another_policy_than_the_default_is_sent():
     assert not any(fun.policy for fun in functions(dg.PullbackPolicy()).values())
-    found = functions(dg.PullbackPolicy(disk_rate=1.0))
-    assert {stage for stage, fun in found.items() if fun.policy} == {"forward", "backward"}
+    result = functions(dg.PullbackPolicy(disk_rate=1.0))
+    assert {stage for stage, fun in result.items() if fun.policy} == {"forward", "backward"}
 
 
 def test_a_policy_is_loaded_where_it_is_asked_and_not_before(client):
@@ -234,8 +234,8 @@ PROGRAMS = {
 }
 
 
-def assert_same_bits(found, expected):
-    (leaves, structure), (others, other) = flatten(found), flatten(expected)
+def assert_same_bits(result, expected):
+    (leaves, structure), (others, other) = flatten(result), flatten(expected)
     assert structure == other
     for leaf, another in zip(leaves, others, strict=True):
         assert_array_equal(leaf, another)
@@ -316,9 +316,9 @@ def held(log):
 @pytest.fixture
 def gradient(log):
     with dask.config.set(scheduler="sync"):
-        found = held(log)[1](1.0)[0]
+        result = held(log)[1](1.0)[0]
     log.write_text("")
-    return found
+    return result
 
 
 def holder_of(client, stage):

@@ -85,6 +85,17 @@ def some_rows(dense, chosen, axis=0):
     return dg.Rows(dense.shape, (axis,), chosen, np.moveaxis(dense, axis, 0)[chosen])
 
 
+def taken_rows(many, axis=0):
+    """Of each gradient the chosen rows or columns."""
+    return [some_rows(g, np.array(c, int), axis) for g, c in zip(many, CHOSEN, strict=True)]
+
+
+def require_equal(params, state, other, other_state):
+    np.testing.assert_array_equal(params, other)
+    for key in state:
+        np.testing.assert_array_equal(state[key], other_state[key])
+
+
 CHOSEN = [[0, 2], [2], [5, 0], [1, 2, 3], [], [2, 5]]
 
 
@@ -92,12 +103,11 @@ CHOSEN = [[0, 2], [2], [5, 0], [1, 2, 3], [], [2, 5]]
 @pytest.mark.parametrize("kind", ALL)
 def test_each_row_has_a_dense_optimiser_of_its_own(kind, axis):
     many = gradients(len(CHOSEN), (6, 6))
-    taken = [some_rows(g, np.array(c, int), axis) for g, c in zip(many, CHOSEN, strict=True)]
-    found, _ = run(kind(rate=0.1), np.ones((6, 6)), taken)
+    params, _ = run(kind(rate=0.1), np.ones((6, 6)), taken_rows(many, axis))
     for row in range(6):
-        own = [np.take(g, row, axis) for g, c in zip(many, CHOSEN, strict=True) if row in c]
-        alone, _ = run(kind(rate=0.1), np.ones(6), own)
-        np.testing.assert_array_equal(np.take(found, row, axis), alone)
+        its = [np.take(g, row, axis) for g, c in zip(many, CHOSEN, strict=True) if row in c]
+        alone, _ = run(kind(rate=0.1), np.ones(6), its)
+        np.testing.assert_array_equal(np.take(params, row, axis), alone)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -106,22 +116,17 @@ def test_long_columns_have_the_bits_of_rows(kind, dtype, monkeypatch):
     """In large arrays their entries are changed where they stand."""
     monkeypatch.setattr("daskgrad.values.rows.LARGE", 0)
     many = gradients(len(CHOSEN), (600, 40), dtype)
-    columns = [some_rows(g, np.array(c, int), 1) for g, c in zip(many, CHOSEN, strict=True)]
-    rows = [some_rows(g.T, np.array(c, int)) for g, c in zip(many, CHOSEN, strict=True)]
     start = np.random.default_rng(1).normal(size=(600, 40)).astype(dtype)
-    found, state = run(kind(rate=0.1), start, columns)
-    expected, other = run(kind(rate=0.1), start.T.copy(), rows)
-    np.testing.assert_array_equal(found, expected.T)
-    for key in state:
-        np.testing.assert_array_equal(state[key], other[key].T)
+    params, state = run(kind(rate=0.1), start, taken_rows(many, 1))
+    other, expected = run(kind(rate=0.1), start.T.copy(), taken_rows([g.T for g in many]))
+    require_equal(params.T, {key: state[key].T for key in state}, other, expected)
 
 
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("kind", ALL)
 def test_many_rows_are_updated_in_blocks_with_the_same_bits(kind, axis, monkeypatch):
-    many = gradients(len(CHOSEN), (6, 6))
-    taken = [some_rows(g, np.array(c, int), axis) for g, c in zip(many, CHOSEN, strict=True)]
-    expected, other = run(kind(rate=0.1), np.ones((6, 6)), taken)
+    taken = taken_rows(gradients(len(CHOSEN), (6, 6)), axis)
+    expected = run(kind(rate=0.1), np.ones((6, 6)), taken)
     sizes, rule = [], kind.rule
 
     def noting(self, g, *rest):
@@ -130,11 +135,8 @@ def test_many_rows_are_updated_in_blocks_with_the_same_bits(kind, axis, monkeypa
 
     monkeypatch.setattr("daskgrad.optim.optimiser.BLOCK", 2 * 6 * 8)
     monkeypatch.setattr(kind, "rule", noting)
-    found, state = run(kind(rate=0.1), np.ones((6, 6)), taken)
+    require_equal(*run(kind(rate=0.1), np.ones((6, 6)), taken), *expected)
     assert sizes == [2, 1, 2, 2, 1, 0, 2]
-    np.testing.assert_array_equal(found, expected)
-    for key in state:
-        np.testing.assert_array_equal(state[key], other[key])
 
 
 def test_an_update_of_many_rows_makes_no_arrays_of_their_size():
@@ -150,8 +152,7 @@ def test_an_update_of_many_rows_makes_no_arrays_of_their_size():
 
 @pytest.mark.parametrize("kind", LIKE_DENSE)
 def test_rows_take_the_steps_of_dense_gradients_where_zeros_change_nothing(kind):
-    many = gradients(len(CHOSEN))
-    taken = [some_rows(g, np.array(c, int)) for g, c in zip(many, CHOSEN, strict=True)]
+    taken = taken_rows(gradients(len(CHOSEN)))
     sparse, _ = run(kind(), np.ones(SHAPE), taken)
     dense, _ = run(kind(), np.ones(SHAPE), [rows.to_dense() for rows in taken])
     np.testing.assert_array_equal(sparse, dense)
@@ -194,19 +195,14 @@ def test_repeated_indices_are_added_before_the_step():
 
 @pytest.mark.parametrize("kind", ALL)
 def test_a_state_is_saved_and_loaded(kind, tmp_path):
-    opt, many = kind(), gradients(6)
-    params = {"w": np.ones(SHAPE), "more": [np.zeros(2), np.ones(())], "label": "a", "n": 3}
-    trees = [{"w": g, "more": [g[0, :2], g[1, 1]], "label": None, "n": None} for g in many]
+    opt, rest = kind(), {"label": "a", "n": 3}
+    params = {"w": np.ones(SHAPE), "more": [np.zeros(2), np.ones(())], **rest}
+    trees = [{"w": g, "more": [g[0, :2], g[1, 1]], "label": None, "n": None} for g in gradients(6)]
     state = opt.init(params)
     for tree in trees[:3]:
         opt.update(params, tree, state)
     np.savez(tmp_path / "state.npz", **state)
-    again = {
-        "w": params["w"].copy(),
-        "more": [x.copy() for x in params["more"]],
-        "label": "a",
-        "n": 3,
-    }
+    again = {"w": params["w"].copy(), "more": [x.copy() for x in params["more"]], **rest}
     loaded = dict(np.load(tmp_path / "state.npz"))
     for tree in trees[3:]:
         opt.update(params, tree, state)
@@ -216,24 +212,15 @@ def test_a_state_is_saved_and_loaded(kind, tmp_path):
     assert int(loaded["step"]) == 6
 
 
-def test_arrays_are_changed_in_place():
-    params = {"w": np.ones(SHAPE)}
-    before = params["w"]
-    opt = Adam()
-    state = opt.init(params)
+def test_arrays_are_changed_in_place_and_a_leaf_without_gradient_stays():
+    params, opt = {"w": np.ones(SHAPE), "v": np.ones(2)}, Adam()
+    before, state = params["w"], opt.init(params)
     kept = state["m['w']"]
-    opt.update(params, {"w": np.ones(SHAPE)}, state)
+    opt.update(params, {"w": np.ones(SHAPE), "v": None}, state)
     assert params["w"] is before
     assert before[0, 0] != 1.0
     assert state["m['w']"] is kept
     assert kept[0, 0] != 0.0
-
-
-def test_a_leaf_without_gradient_stays():
-    params = {"w": np.ones(3), "v": np.ones(2)}
-    opt = Adam()
-    state = opt.init(params)
-    opt.update(params, {"w": np.ones(3), "v": None}, state)
     assert (params["v"] == 1.0).all()
     assert state["steps['v']"] == [0]
 
@@ -320,16 +307,16 @@ def test_a_state_of_other_parameters():
         (lambda: Adam(bias="rows"), ValueError, "bias must be one of 'row', 'global'"),
         (lambda: dg.optim.piecewise({10: 0.1}), ValueError, "begin at step 0"),
         (lambda: dg.optim.clip_by_norm(W, -1.0), ValueError, "the limit must be"),
+        (
+            lambda: SGD(lambda step: -1.0).update(W, W, SGD().init(W)),
+            ValueError,
+            "the rate of step 0 must be at least 0; found -1",
+        ),
     ],
 )
 def test_settings_that_make_no_sense(make, error, message):
     with pytest.raises(error, match=message):
         make()
-
-
-def test_a_schedule_that_returns_nonsense():
-    with pytest.raises(ValueError, match="the rate of step 0 must be at least 0; found -1"):
-        SGD(lambda step: -1.0).update(W, W, SGD().init(W))
 
 
 # ------------------------------------------------------------------------ schedules, clipping
@@ -373,31 +360,26 @@ def test_clipping_is_of_all_leaves_together():
 # ------------------------------------------------------------------------------ beside PyTorch
 
 
-def beside_torch(torch):
-    optim = torch.optim
-    return {
-        SGD: lambda p: optim.SGD(p, lr=0.05),
-        Momentum: lambda p: optim.SGD(p, lr=0.05, momentum=0.9),
-        Nesterov: lambda p: optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True),
-        Adagrad: lambda p: optim.Adagrad(p, lr=0.05),
-        RMSprop: lambda p: optim.RMSprop(p, lr=0.05),
-        Adam: lambda p: optim.Adam(p, lr=0.05),
-        AdamW: lambda p: optim.AdamW(p, lr=0.05),
-    }
+PYTORCHS = {
+    SGD: ("SGD", {}),
+    Momentum: ("SGD", {"momentum": 0.9}),
+    Nesterov: ("SGD", {"momentum": 0.9, "nesterov": True}),
+    **{kind: (kind.__name__, {}) for kind in (Adagrad, RMSprop, Adam, AdamW)},
+}
 
 
 @pytest.mark.optional
 @pytest.mark.parametrize("kind", ALL)
 def test_dense_steps_are_those_of_pytorch(kind):
     torch = pytest.importorskip("torch")
-    many = gradients(30)
-    found, _ = run(kind(rate=0.05), np.ones(SHAPE), many)
+    many, (name, more) = gradients(30), PYTORCHS[kind]
+    params, _ = run(kind(rate=0.05), np.ones(SHAPE), many)
     x = torch.ones(SHAPE, dtype=torch.float64, requires_grad=True)
-    other = beside_torch(torch)[kind]([x])
+    other = getattr(torch.optim, name)([x], lr=0.05, **more)
     for g in many:
         x.grad = torch.from_numpy(g)
         other.step()
-    np.testing.assert_allclose(found, x.detach().numpy(), rtol=1e-12)
+    np.testing.assert_allclose(params, x.detach().numpy(), rtol=1e-12)
 
 
 @pytest.mark.optional
@@ -407,8 +389,7 @@ def test_rows_take_the_sparse_steps_of_pytorch(kind):
     torch = pytest.importorskip("torch")
     ours = SGD(0.05) if kind == "SGD" else Adam(0.05, eps=1e-30, bias="global")
     more = {} if kind == "SGD" else {"eps": 1e-30}
-    many = gradients(len(CHOSEN))
-    taken = [some_rows(g, np.array(c, int)) for g, c in zip(many, CHOSEN, strict=True)]
+    taken = taken_rows(gradients(len(CHOSEN)))
     found, _ = run(ours, np.ones(SHAPE), taken)
     x = torch.ones(SHAPE, dtype=torch.float64, requires_grad=True)
     other = getattr(torch.optim, kind)([x], lr=0.05, **more)

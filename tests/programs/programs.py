@@ -418,38 +418,23 @@ class Noted:
         self.notes = notes
         self.magnitude = np.zeros(len(flat(value)))
 
-    def __add__(self, other):
-        return self.notes.note(operator.add, (self, other), {})
-
-    def __sub__(self, other):
-        return self.notes.note(operator.sub, (self, other), {})
-
-    def __mul__(self, other):
-        return self.notes.note(operator.mul, (self, other), {})
-
-    def __truediv__(self, other):
-        return self.notes.note(operator.truediv, (self, other), {})
-
-    def __pow__(self, other):
-        return self.notes.note(operator.pow, (self, other), {})
-
-    def __matmul__(self, other):
-        return self.notes.note(operator.matmul, (self, other), {})
-
     def __neg__(self):
         return self.notes.note(operator.neg, (self,), {})
 
     def __getitem__(self, index):
         return self.notes.note(lambda a: a[index], (self,), {})
 
-    def __radd__(self, other):
-        return self.notes.note(operator.add, (other, self), {})
 
-    def __rsub__(self, other):
-        return self.notes.note(operator.sub, (other, self), {})
+def noted(fun, reflected=False):
+    def method(self, other):
+        return self.notes.note(fun, (other, self) if reflected else (self, other), {})
 
-    def __rmul__(self, other):
-        return self.notes.note(operator.mul, (other, self), {})
+    return method
+
+
+for name in ("add", "sub", "mul", "truediv", "pow", "matmul"):
+    setattr(Noted, f"__{name}__", noted(getattr(operator, name)))
+    setattr(Noted, f"__r{name}__", noted(getattr(operator, name), reflected=True))
 
 
 def magnitude(program):

@@ -3,25 +3,24 @@
 import contextlib
 import multiprocessing
 import os
-import random
+import pathlib
 import signal
 import subprocess
 import sys
 import threading
-import time
 
 import autograd.numpy as np
 import dask
-import probes
 import pytest
 from lengths import in_short
-from probes import lines, write
+from probes import Turnstile, gated_back, see_it_empty, tasks_of
 from schedulers import use_scheduler
-from waiting import wait_until
+from waiting import Gate, wait_until
 
 import daskgrad as dg
 from daskgrad.models import model as models
 from daskgrad.models.finite import is_debugging
+from daskgrad.resident.worker_plugin import SumsPlugin
 from daskgrad.values.trees import flatten
 
 pytestmark = [
@@ -31,102 +30,82 @@ pytestmark = [
 
 N = 40  # models, or terms, of a program
 X = np.linspace(0.1, 1.0, 4)
-PAUSE = 0.05  # seconds that each takes while it is interrupted; 0 when results are compared
 ITEMS = [float(number) for number in range(N)]
-AT_ONCE = {  # tasks that may have begun, though their lines are not written yet
+AT_ONCE = {  # tasks that may begin yet once those that have begun end
     "in line": 0,
     "sync": 0,
     "threads": dask.system.CPU_COUNT,
     "processes": 12,  # Dask hands each process six tasks at a time
-    "cluster": 12,  # a worker hears of it late where the machine is busy
+    "cluster": 2,  # one more each that the workers have
 }
 
 
 @pytest.fixture
-def log(tmp_path):
-    """A file that models in any process can write lines to."""
-    path = tmp_path / "log"
-    path.touch()
-    return path
+def gate(tmp_path):
+    """Lets two models pass and stops the others, until it is opened."""
+    return Turnstile(tmp_path / "gate", free=2)
 
 
 # ------------------------------------------------------------------------------- what is run
 
 
-def piece(x, number, log, pause):
-    """A model that says that it begins, and takes its time."""
-    if pause:
-        write(log, f"forward {os.getpid()}")
-        time.sleep(pause)
+def piece(x, number, gate):
+    """A model that waits at a gate, if there is one."""
+    if gate is not None:
+        gate.wait()
     return np.sum(np.sin(x * number))
 
 
-def piece_back(x, number, log, pause):
-    """A model whose pullback says that it begins, and takes its time."""
-    x = probes.slow_back(x, log, pause) if pause else x
+def piece_back(x, number, gate):
+    """A model whose pullback waits at a gate."""
+    x = x if gate is None else gated_back(x, gate)
     return np.array([1.0, 2.0]) * np.sum(np.sin(x * number))
 
 
-def vector_piece(x, number, log, pause):
-    return np.array([1.0, 2.0]) * piece(x, number, log, pause)
+def vector_piece(x, number, gate):
+    return np.array([1.0, 2.0]) * piece(x, number, gate)
 
 
-def term(item, x, log, pause):
-    return piece(x, item, log, pause)
+def term(item, x, gate):
+    return piece(x, item, gate)
 
 
-def many(x, log, pause):
-    return dg.sum([dg.delayed(piece)(x, item, log, pause) for item in ITEMS])
+def many(x, gate, model=piece):
+    return dg.sum([dg.delayed(model)(x, item, gate) for item in ITEMS])
 
 
-def many_vectors(x, log, pause):
-    return dg.sum([dg.delayed(vector_piece)(x, item, log, pause) for item in ITEMS])
+def many_vectors(x, gate):
+    return many(x, gate, vector_piece)
 
 
-def many_back(x, log, pause):
-    return dg.sum([dg.delayed(piece_back)(x, item, log, pause) for item in ITEMS])
+def many_back(x, gate):
+    return many(x, gate, piece_back)
 
 
-def first_of_many(x, log, pause):
-    return many_back(x, log, pause)[0]
+def items(x, gate, term=term):
+    return dg.map_sum(term, ITEMS, x, gate, grainsize=1)
 
 
-def value_and_grad(fun=many):
-    return lambda *args: dg.value_and_grad(lambda x: fun(x, *args))(X)
-
-
-def finite_difference(log, pause):
-    model = dg.finite_difference(lambda x: piece(x, 1.0, log, pause))
+def finite_difference(gate):
+    model = dg.finite_difference(lambda x: piece(x, 1.0, gate))
     return dg.value_and_grad(lambda x: model(np.ones(20) * 0.1 * x))(0.5)
 
 
-OPERATIONS = {  # name -> (of a log and a pause, the sign in the log at which it is interrupted)
-    "forward": (value_and_grad(), "forward"),
-    "backward": (value_and_grad(first_of_many), "backward"),
-    "sum": (
-        lambda *args: dg.value_and_grad(lambda x: dg.map_sum(term, ITEMS, x, *args, grainsize=1))(
-            X
-        ),
-        "forward",
+OPERATIONS = {
+    "forward": lambda gate: dg.value_and_grad(many)(X, gate),
+    "backward": lambda gate: dg.value_and_grad(lambda x: many_back(x, gate)[0])(X),
+    "sum": lambda gate: dg.value_and_grad(items)(X, gate),
+    "vjp": lambda gate: dg.vjp(lambda x: many_vectors(x, gate), X)[0],
+    "jvp": lambda gate: dg.jvp(lambda x: many(x, gate), (X,), (X,)),
+    "hvp": lambda gate: dg.hvp(lambda x: many(x, gate), (X,), (X,)),
+    "jacobian": lambda gate: dg.jacobian(lambda x: many_back(x, gate))(X),
+    "pushed jacobian": lambda gate: dg.jacobian(lambda x: many_vectors(x, gate), mode="forward")(X),
+    "finite difference": finite_difference,
+    "per item": lambda gate: dg.per_item(term, ITEMS, gradient="full", grainsize=1)(X, gate),
+    "differentiate": lambda gate: dask.compute(
+        *dg.differentiate(many(v := dg.variable(X), gate), v)
     ),
-    "vjp": (lambda *args: dg.vjp(lambda x: many_vectors(x, *args), X)[0], "forward"),
-    "jvp": (lambda *args: dg.jvp(lambda x: many(x, *args), (X,), (X,)), "forward"),
-    "hvp": (lambda *args: dg.hvp(lambda x: many(x, *args), (X,), (X,)), "forward"),
-    "jacobian": (lambda *args: dg.jacobian(lambda x: many_back(x, *args))(X), "backward"),
-    "pushed jacobian": (
-        lambda *args: dg.jacobian(lambda x: many_vectors(x, *args), mode="forward")(X),
-        "forward",
-    ),
-    "finite difference": (finite_difference, "forward"),
-    "per item": (
-        lambda *args: dg.per_item(term, ITEMS, gradient="full", grainsize=1)(X, *args),
-        "forward",
-    ),
-    "differentiate": (
-        lambda *args: dask.compute(*dg.differentiate(many(v := dg.variable(X), *args), v)),
-        "forward",
-    ),
-    "value": (lambda *args: many(dg.variable(X), *args).compute(), "forward"),
+    "value": lambda gate: many(dg.variable(X), gate).compute(),
 }
 EVERYWHERE = ("forward", "backward", "sum")
 
@@ -135,9 +114,9 @@ def bits(tree):
     return [np.asarray(leaf).tobytes() for leaf in flatten(tree)[0] if leaf is not None]
 
 
-def bits_in_line(operation, log):
+def bits_in_line(operation):
     with dask.config.set({"scheduler": "sync", "daskgrad.inline.seconds": 60}):
-        return bits(operation(log, 0))
+        return bits(operation(None))
 
 
 # ---------------------------------------------------------------------------------- tools
@@ -151,18 +130,12 @@ def interrupts_are_errors():
     signal.signal(signal.SIGINT, before)
 
 
-def began(log, sign="forward"):
-    return len([line for line in lines(log) if line.startswith(sign)])
-
-
-def interrupted(call, when, seconds=30):
+def interrupted(call, when):
     """Calls, sends this thread a SIGINT once ``when()`` holds, and sees that it arrives."""
     lock, me, calling = threading.Lock(), threading.get_ident(), True
 
     def watch():
-        deadline = time.monotonic() + seconds
-        while not when() and calling and time.monotonic() < deadline:
-            time.sleep(0.002)
+        wait_until(lambda: when() or not calling)
         with lock:
             if calling:
                 signal.pthread_kill(me, signal.SIGINT)
@@ -184,26 +157,17 @@ def interrupted(call, when, seconds=30):
         watcher.join()
 
 
-def tasks_of(client):
-    return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+def running_tasks(dask_worker):
+    return len(dask_worker.state.executing)
 
 
-def keys_on_workers(client):
-    return sum(client.run(lambda dask_worker: len(dask_worker.data)).values())
+def see_none_to_come(client, tasks):
+    """Waits until scheduler and workers know that nobody wants more than so many tasks."""
 
+    def ready_tasks(dask_worker):
+        return len(dask_worker.state.ready)
 
-def see_it_empty(client, tasks=0):
-    """Waits until scheduler and workers hold no more than so many tasks."""
-    wait_until(lambda: tasks_of(client) <= tasks and keys_on_workers(client) <= tasks, 20)
-
-
-def see_nothing_begin(log, scheduler, sign="forward"):
-    """What was under way runs on; no more than that."""
-    then = began(log, sign)
-    time.sleep(6 * PAUSE)
-    later = began(log, sign)
-    assert later - then <= AT_ONCE[scheduler]
-    assert later < N, "the test needs something that does not run"
+    wait_until(lambda: tasks_of(client) <= tasks and not any(client.run(ready_tasks).values()))
 
 
 def threads_of_ours():
@@ -221,17 +185,27 @@ def threads_of_ours():
 
 
 @contextlib.contextmanager
-def nothing_left(request, scheduler):
-    """No thread, no process, and on the cluster no task are there that were not there before."""
+def ended(request, scheduler, gate, again):
+    """What is ended within runs no more than was under way then, and leaves nothing.
+
+    No thread, no process, and on the cluster no task are there that were not there before.
+    """
     processes = {process.pid for process in multiprocessing.active_children()}
     threads = threads_of_ours()
     client = request.getfixturevalue("client") if scheduler == "cluster" else None
     tasks = 0 if client is None else tasks_of(client)
     yield
-    assert {process.pid for process in multiprocessing.active_children()} <= processes
-    wait_until(lambda: threads_of_ours() == threads, 10)
+    if client is not None:
+        see_none_to_come(client, tasks)
+    then = gate.count()
+    gate.open()
+    again()  # behind what had begun
     if client is not None:
         see_it_empty(client, tasks)
+    assert gate.count() - then <= AT_ONCE[scheduler]
+    assert gate.count() < N, "the test needs something that does not run"
+    assert {process.pid for process in multiprocessing.active_children()} <= processes
+    wait_until(lambda: threads_of_ours() == threads)
 
 
 @contextlib.contextmanager
@@ -253,8 +227,6 @@ SHORT = {  # the others are long
     ("processes", "forward"),
     ("cluster", "sum"),
 }
-
-
 CASES = [("cluster", name) for name in OPERATIONS] + [
     (scheduler, name)
     for scheduler in ("in line", "sync", "threads", "processes")
@@ -263,98 +235,141 @@ CASES = [("cluster", name) for name in OPERATIONS] + [
 
 
 @in_short(("scheduler", "name"), CASES, *SHORT)
-def test_an_interrupt_ends_it(scheduler, name, request, log):
-    operation, sign = OPERATIONS[name]
-    expected = bits_in_line(operation, log)
+def test_an_interrupt_ends_it(scheduler, name, request, gate):
+    operation = OPERATIONS[name]
+    expected = bits_in_line(operation)
+
+    def again():
+        assert bits(operation(None)) == expected
+
     with on(scheduler, request):
-        operation(log, 0)  # starts what Dask keeps
-        with nothing_left(request, scheduler):
-            interrupted(lambda: operation(log, PAUSE), lambda: began(log, sign) >= 3)
-            see_nothing_begin(log, scheduler, sign)
-        assert bits(operation(log, 0)) == expected
+        again()  # starts what Dask keeps
+        with ended(request, scheduler, gate, again):
+            interrupted(lambda: operation(gate), gate.arrived)
 
 
-def test_an_interrupt_ends_a_sum_over_placed_items(client, log):
+def is_idle(client):
+    """Whether the workers know that nobody waits for a sum over placed items."""
+
+    def calls(dask_worker):
+        plugins = dask_worker.plugins.values()
+        return sum([len(each._running) for each in plugins if isinstance(each, SumsPlugin)])
+
+    return not any(client.run(calls).values())
+
+
+def test_an_interrupt_ends_a_sum_over_placed_items(client, gate):
     with dask.config.set(scheduler="sync"):
-        expected = bits(dg.value_and_grad(lambda x: dg.map_sum(term, ITEMS, x, log, 0))(X))
+        expected = bits(dg.value_and_grad(items)(X, None))
     shards = dg.place(ITEMS, grainsize=1)
-
-    def objective(pause):
-        return dg.value_and_grad(lambda x: dg.map_sum(term, shards, x, log, pause))(X)
-
-    assert bits(objective(0)) == expected
+    objective = dg.value_and_grad(lambda x, gate: dg.map_sum(term, shards, x, gate))
+    assert bits(objective(X, None)) == expected
     tasks, threads = tasks_of(client), threads_of_ours()
-    interrupted(lambda: objective(PAUSE), lambda: began(log) >= 3)
-    see_nothing_begin(log, "cluster")
+    interrupted(lambda: objective(X, gate), gate.arrived)
+    wait_until(lambda: is_idle(client))
+    then = gate.count()
+    gate.open()
+    assert bits(objective(X, None)) == expected
+    assert gate.count() == then < N
     assert threads_of_ours() == threads
-    assert bits(objective(0)) == expected
     see_it_empty(client, tasks)
     shards.close()
     see_it_empty(client)
 
 
-def test_an_interrupt_in_a_pullback_leaves_it_usable(client, log):
-    def fun(x):
-        return many_back(x, log, PAUSE)
-
+def test_an_interrupt_in_a_pullback_leaves_it_usable(client, gate):
     cotangents = [np.array([0.3, -1.0]), np.array([[0.3, -1.0], [1.0, 0.0]])]
     with dask.config.set(scheduler="sync"):
-        plain = dg.vjp(lambda x: many_back(x, log, 0), X)[1]
+        plain = dg.vjp(lambda x: many_back(x, None), X)[1]
         expected = [bits(plain(cotangent)) for cotangent in cotangents]
-    _, pullback = dg.vjp(fun, X)
+    _, pullback = dg.vjp(lambda x: many_back(x, gate), X)
     tasks = tasks_of(client)
     for cotangent in cotangents:
-        log.write_text("")
-        interrupted(lambda c=cotangent: pullback(c), lambda: began(log, "backward") >= 2)
-        see_nothing_begin(log, "cluster", "backward")
-        wait_until(lambda: tasks_of(client) == tasks, 20)
+        gate.close()
+        interrupted(lambda c=cotangent: pullback(c), gate.arrived)
+        see_none_to_come(client, tasks)
+        then = gate.count()
+        gate.open()
+        wait_until(lambda: not any(client.run(running_tasks).values()))
+        assert gate.count() - then <= AT_ONCE["cluster"]
     assert [bits(pullback(cotangent)) for cotangent in cotangents] == expected
 
 
-def test_an_interrupt_in_the_forward_pass_of_a_pullback_releases_it(client, log):
+def test_an_interrupt_in_the_forward_pass_of_a_pullback_releases_it(client, gate):
     """It was persisted: its results would stay as long as their futures."""
-    interrupted(lambda: dg.vjp(lambda x: many_vectors(x, log, PAUSE), X), lambda: began(log) >= 3)
+    interrupted(lambda: dg.vjp(lambda x: many_vectors(x, gate), X), gate.arrived)
+    gate.open()
     see_it_empty(client)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in a destructor
-def test_interrupts_at_any_moment_leave_the_cluster_clean_and_right(client, log):
-    """Also between the scheduler's taking of placed items and the client's getting of futures."""
-    numbers = random.Random(5)
-
-    def whole_life():
-        with dg.place(ITEMS, grainsize=1) as shards:
-            return dg.value_and_grad(lambda x: dg.map_sum(term, shards, x, log, 0))(X)
-
-    def place():
-        return len(dg.place(ITEMS, grainsize=1))
-
-    def graph():
-        return dg.value_and_grad(lambda x: many(x, log, 0))(X)
-
-    for operation in (place, whole_life, graph):
-        begin = time.monotonic()
-        expected = bits(operation())
-        took = time.monotonic() - begin
-        for _ in range(6):
-            delay = numbers.uniform(0.0, took)
-            with contextlib.suppress(KeyboardInterrupt):
-                in_a_moment(operation, delay)
-        assert bits(operation()) == expected
-        see_it_empty(client)
+PACKAGE = str(pathlib.Path(dg.__file__).parent)
 
 
-def in_a_moment(call, delay):
-    """Calls, and sends this thread a SIGINT after so many seconds, whatever it does then."""
-    me = threading.get_ident()
-    timer = threading.Timer(delay, lambda: signal.pthread_kill(me, signal.SIGINT))
-    timer.start()
+def functions_called(call):
+    """How many calls of the package's functions this thread has made as each begins first."""
+    firsts, count = {}, 0
+
+    def on_call(code):
+        nonlocal count
+        firsts.setdefault(code, count)
+        count += 1
+
+    profiled(call, on_call)
+    return list(firsts.values())
+
+
+def profiled(call, on_call):
+    def profile(frame, event, arg):
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            on_call(frame.f_code)
+
+    sys.setprofile(profile)
     try:
-        call()
-        timer.join()
-        time.sleep(0.01)  # it arrives here at the latest
+        return call()
     finally:
-        timer.join()
+        sys.setprofile(None)
+
+
+def interrupted_at(call, number):
+    """Calls, and interrupts as so many functions of the package have begun."""
+    left = number
+
+    def on_call(code):
+        nonlocal left
+        left -= 1
+        if left == -1:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    with contextlib.suppress(KeyboardInterrupt):
+        profiled(call, on_call)
+
+
+def whole_life():
+    with dg.place(ITEMS, grainsize=1) as shards:
+        return dg.value_and_grad(lambda x: dg.map_sum(term, shards, x, None))(X)
+
+
+def placed():
+    return len(dg.place(ITEMS, grainsize=1))
+
+
+def graph():
+    return dg.value_and_grad(many)(X, None)
+
+
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 20])
+@pytest.mark.parametrize("operation", [whole_life, placed, graph])
+def test_interrupts_at_any_moment_leave_the_cluster_clean_and_right(
+    operation, step, client, monkeypatch
+):
+    """Also between the scheduler's taking of placed items and the client's getting of futures."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # some come in a destructor
+    expected = bits(operation())
+    for number in functions_called(operation)[::step]:
+        interrupted_at(operation, number)
+    assert bits(operation()) == expected
+    see_it_empty(client)
 
 
 # ----------------------------------------------------------------- in this thread, bytecode by
@@ -378,11 +393,11 @@ class Interrupting:
 
 
 @pytest.mark.parametrize("derivative", [dg.value_and_grad, dg.delayed])
-def test_an_interrupt_as_a_model_begins_leaves_no_model_running(derivative, monkeypatch, log):
+def test_an_interrupt_as_a_model_begins_leaves_no_model_running(derivative, monkeypatch):
     """Later sums in this thread would take themselves for sums inside a model."""
     monkeypatch.setattr(models, "_RUNNING", Interrupting(models._RUNNING))
     with dask.config.set({"scheduler": "sync"}), pytest.raises(KeyboardInterrupt):
-        dask.compute(derivative(dg.delayed(piece))(X, 1.0, log, 0))
+        dask.compute(derivative(dg.delayed(piece))(X, 1.0, None))
     assert not models.inside_model()
 
 
@@ -400,66 +415,69 @@ def test_an_interrupt_as_nans_begin_to_be_watched_leaves_nothing_watched(monkeyp
 
 SCRIPT = """
 import sys
-import dask, numpy
+import dask
 import test_interrupts as t
 import daskgrad as dg
+from probes import Turnstile
 
-def main(log, scheduler):
-    ran = lambda pause: dg.value_and_grad(lambda x: t.many(x, log, pause))(t.X)
-    with dask.config.set({"scheduler": scheduler} if scheduler != "cluster" else {}):
-        if scheduler != "cluster":
-            try:
-                ran(t.PAUSE)
-            except KeyboardInterrupt:
-                print("interrupted", flush=True)
-            print("again", ran(0)[0].hex(), flush=True)
-            open(log, "w").close()
-        ran(t.PAUSE)
+ran = dg.value_and_grad(t.many)
+
+def main(folder, scheduler):
+    first, second = (Turnstile(f"{folder}/{name}", free=2) for name in ("first", "second"))
+    if scheduler != "cluster":
+        try:
+            ran(t.X, first)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        first.open()
+        print("again", ran(t.X, None)[0].hex(), flush=True)
+    ran(t.X, second)
 
 if __name__ == "__main__":
-    log, scheduler = sys.argv[1:]
+    folder, scheduler = sys.argv[1:]
     dask.config.set({"daskgrad.inline.seconds": 0, "num_workers": 2})
     if scheduler == "cluster":
         from clusters import cluster
         with cluster():
-            main(log, scheduler)
+            main(folder, scheduler)
     else:
-        main(log, scheduler)
+        with dask.config.set(scheduler=scheduler):
+            main(folder, scheduler)
 """
 
 
 @in_short("scheduler", ["cluster", "processes", "threads"], "threads")
-def test_ctrl_c_in_a_terminal(scheduler, log, tmp_path):
+def test_ctrl_c_in_a_terminal(scheduler, tmp_path):
     """It reaches every process of the group. The first is caught, the second ends the program.
 
     Where the cluster's workers belong to the terminal, too, the first one ends them and all else.
     """
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    process = started(script, log, scheduler)
+    process = started(script, tmp_path, scheduler)
     try:
-        for _ in range(1 if scheduler == "cluster" else 2):
-            wait_until(lambda: began(log) >= 3 or process.poll() is not None, 60)
+        for name in ["second"] if scheduler == "cluster" else ["first", "second"]:
+            stopped = Gate(tmp_path / name)
+            wait_until(lambda g=stopped: g.arrived() or process.poll() is not None)
             os.killpg(process.pid, signal.SIGINT)
-            wait_until(lambda: began(log) < 3 or process.poll() is not None, 60)
+        stopped.open()  # threads end before the process
         out, errors = process.communicate(timeout=60)  # all that could write have ended
     except BaseException:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         raise AssertionError(process.communicate(timeout=30)) from None
     with dask.config.set(scheduler="sync"):
-        expected = dg.value_and_grad(lambda x: many(x, log, 0))(X)[0]
-    went_on = ["interrupted", f"again {expected.hex()}"]
+        went_on = ["interrupted", f"again {graph()[0].hex()}"]
     assert out.splitlines() == ([] if scheduler == "cluster" else went_on), errors
     assert "KeyboardInterrupt" in errors
     assert process.returncode == -signal.SIGINT
 
 
-def started(script, log, scheduler):
+def started(script, folder, scheduler):
     """The script in a group of processes of its own, as a terminal's."""
     here = os.path.dirname(__file__)
     return subprocess.Popen(
-        [sys.executable, str(script), str(log), scheduler],
+        [sys.executable, str(script), str(folder), scheduler],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -475,30 +493,21 @@ class BadModelError(Exception):
     pass
 
 
-def bad_piece(x, number, log, pause):
-    value = piece(x, number, log, pause)
-    if pause and began(log) > 3:
+def bad_piece(x, number, gate):
+    """A model that fails if it is the fourth to come to a gate."""
+    if gate is not None and gate.wait() == 3:
         raise BadModelError(f"number {number}")
-    return value
+    return piece(x, number, None)
 
 
-def bad_term(item, x, log, pause):
-    return bad_piece(x, item, log, pause)
-
-
-def bad_many(x, log, pause):
-    return dg.sum([dg.delayed(bad_piece)(x, item, log, pause) for item in ITEMS])
+def bad_term(item, x, gate):
+    return bad_piece(x, item, gate)
 
 
 FAILING = {
-    "value_and_grad": (value_and_grad(bad_many), "bad_piece"),
-    "sum": (
-        lambda *args: dg.value_and_grad(
-            lambda x: dg.map_sum(bad_term, ITEMS, x, *args, grainsize=1)
-        )(X),
-        "bad_term",
-    ),
-    "vjp": (lambda *args: dg.vjp(lambda x: bad_many(x, *args), X)[0], "bad_piece"),
+    "value_and_grad": lambda gate: dg.value_and_grad(many)(X, gate, bad_piece),
+    "sum": lambda gate: dg.value_and_grad(items)(X, gate, bad_term),
+    "vjp": lambda gate: dg.vjp(lambda x: many(x, gate, bad_piece), X)[0],
 }
 
 
@@ -510,29 +519,36 @@ FAILURES = [
 
 
 @in_short(("scheduler", "name"), FAILURES, ("threads", "value_and_grad"), ("cluster", "sum"))
-def test_an_exception_in_one_model_ends_the_others(scheduler, name, request, log):
-    operation, model = FAILING[name]
-    expected = bits_in_line(operation, log)
+def test_an_exception_in_one_model_ends_the_others(scheduler, name, request, gate):
+    operation, model = FAILING[name], "bad_term" if name == "sum" else "bad_piece"
+    expected = bits_in_line(operation)
+    gate.free = 12 if scheduler == "processes" else 4  # all that a process has been handed
+
+    def again():
+        assert bits(operation(None)) == expected
+
     with on(scheduler, request):
-        operation(log, 0)
-        with nothing_left(request, scheduler):
+        again()
+        with ended(request, scheduler, gate, again):
             with pytest.raises(BadModelError) as caught:
-                operation(log, PAUSE)
+                operation(gate)
             assert any(f"model {model!r}" in note for note in caught.value.__notes__)
             del caught
-            see_nothing_begin(log, scheduler)
-        assert bits(operation(log, 0)) == expected
 
 
-def test_an_exception_in_one_term_ends_a_sum_over_placed_items(client, log):
+def test_an_exception_in_one_term_ends_a_sum_over_placed_items(client, gate):
+    gate.free = 4
     shards = dg.place(ITEMS, grainsize=1)
     objective = dg.value_and_grad(lambda x, *args: dg.map_sum(bad_term, shards, x, *args))
-    expected = bits(objective(X, log, 0))
+    expected = bits(objective(X, None))
     tasks = tasks_of(client)
     with pytest.raises(BadModelError) as caught:
-        objective(X, log, PAUSE)
+        objective(X, gate)
     assert any("model 'bad_term', item" in note for note in caught.value.__notes__)
     del caught
-    see_nothing_begin(log, "cluster")
-    assert bits(objective(X, log, 0)) == expected
+    wait_until(lambda: is_idle(client))
+    then = gate.count()
+    gate.open()
+    assert bits(objective(X, None)) == expected
+    assert gate.count() == then < N
     see_it_empty(client, tasks)

@@ -1,15 +1,18 @@
 """Backward tasks that run on another worker than their forward tasks, whatever the tapes hold."""
 
-import time
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
 
 import autograd.numpy as np
 import dask
 import pytest
 from clusters import whole_again
 from distributed import get_task_stream
+from lengths import in_short
 from numpy.testing import assert_array_equal
-from policies import Always, Never, under
-from probes import THINGS, slow_back, slow_holder
+from policies import Always, Never, gated_back, under
+from probes import THINGS, holding
+from waiting import Gate, wait_until
 
 import daskgrad as dg
 
@@ -27,6 +30,17 @@ def mixed(values):
     return np.sum(np.tanh(sum(values)))
 
 
+def holder(x, number, thing, gate):
+    return np.sin(gated_back(holding(x * number, THINGS[thing]()), gate)) * x[::-1]
+
+
+def deep_chain(x, number, thing, gate):
+    y = gated_back(x * number, gate)
+    for _ in range(500):
+        y = np.sin(y) * 1.0001
+    return y
+
+
 def objective(model, *args):
     def of_x(x):
         return mixed([model(x, 1.0 + number, *args) for number in range(COUNT)])
@@ -34,126 +48,123 @@ def objective(model, *args):
     return of_x
 
 
-def assert_right_if_stolen(client, fun, expected):
-    """All tasks are meant for one worker, and some of the backward tasks are taken by the other.
+# ----------------------------------------------------------------------------------- stealing
 
-    That one is idle, and Dask lets it steal what takes far longer than a move: nearly always.
-    """
+
+@contextlib.contextmanager
+def no_stealing_but_ours(client):
+    async def switch(dask_scheduler, name):
+        await getattr(dask_scheduler.extensions["stealing"], name)()
+
+    client.run_on_scheduler(switch, name="stop")
+    try:
+        yield
+    finally:
+        client.run_on_scheduler(switch, name="start")
+
+
+def steal_all(dask_scheduler, stage, victim, thief):
+    """Moves what has not begun, as Dask does where a worker is idle."""
+    stealing = dask_scheduler.extensions["stealing"]
+    victim, thief = dask_scheduler.workers[victim], dask_scheduler.workers[thief]
+    for task in list(victim.processing):
+        if str(task.key).startswith(f"('{stage}") and task not in stealing.in_flight:
+            stealing.move_task_request(task, victim, thief)
+
+
+def require_same_bits_if_stolen(client, gate, fun, expected):
+    """One backward task waits on the worker of all forward tasks; the other worker takes others."""
     first, second = client.scheduler_info(n_workers=-1)["workers"]
-    for _ in range(10):
-        with (
-            dask.annotate(workers=[first], allow_other_workers=True),
-            get_task_stream(client) as stream,
-        ):
-            value, gradient = dg.value_and_grad(fun)(X)
-        assert value == expected[0]
-        assert_array_equal(gradient, expected[1])
-        if second in workers_of("backward-slow", stream.data):
-            return
-    raise AssertionError("the test needs a stolen task")
+
+    def compute():
+        with client.as_current(), dask.annotate(workers=[first], allow_other_workers=True):
+            return dg.value_and_grad(fun)(X)
+
+    def stolen():
+        client.run_on_scheduler(steal_all, stage="backward", victim=first, thief=second)
+        return len({process for _, process in gate.arrived()}) == 2
+
+    with no_stealing_but_ours(client), ThreadPoolExecutor(1) as pool:
+        try:
+            result = pool.submit(compute)
+            gate.wait_for(1)
+            wait_until(stolen)
+        finally:
+            gate.open()
+        value, gradient = result.result()
+    assert value == expected[0]
+    assert_array_equal(gradient, expected[1])
 
 
-def workers_of(stage, rows):
-    """Which workers ran the tasks whose keys begin so."""
-    return {row["worker"] for row in rows if str(row["key"]).startswith(f"('{stage}")}
+MODELS = {**{f"holds {thing}": (holder, thing) for thing in THINGS}, "deep": (deep_chain, None)}
+POLICIES = {"travels": Always(), "stays": Never()}
+CASES = [(name, policy) for policy in POLICIES for name in MODELS]
 
 
-CASES = [
-    *[
-        pytest.param(thing, Always(), marks=[pytest.mark.long] * bool(at))
-        for at, thing in enumerate(THINGS)
-    ],
-    pytest.param("nothing", Never(), marks=pytest.mark.long),
-]
-
-
-@pytest.mark.parametrize(("thing", "policy"), CASES)
-def test_a_stolen_backward_task_gives_the_same_bits(thing, policy, client, tmp_path):
-    model = dg.delayed(slow_holder)
+@in_short(("name", "policy"), CASES, ("holds nothing", "travels"), ("deep", "travels"))
+def test_a_stolen_backward_task_gives_the_same_bits(name, policy, client, gate):
+    fun, thing = MODELS[name]
+    model = dg.delayed(fun)
     with dask.config.set(scheduler="sync"):
-        expected = dg.value_and_grad(objective(model, thing, tmp_path / "log", 0.0))(X)
-    with under(policy):
-        assert_right_if_stolen(client, objective(model, thing, tmp_path / "log", 0.1), expected)
+        expected = dg.value_and_grad(objective(model, thing, None))(X)
+    with under(POLICIES[policy]):
+        require_same_bits_if_stolen(client, gate, objective(model, thing, gate), expected)
 
 
-def slow_chain(x, scale, path, seconds):
-    y = slow_back(x * scale, path, seconds)
-    for _ in range(500):
-        y = np.sin(y) * 1.0001
-    return y
-
-
-@pytest.mark.parametrize("policy", [Always(), pytest.param(Never(), marks=pytest.mark.long)])
-def test_a_deep_chain_is_stolen(policy, client, tmp_path):
-    model = dg.delayed(slow_chain)
-    with dask.config.set(scheduler="sync"):
-        expected = dg.value_and_grad(objective(model, tmp_path / "log", 0.0))(X)
-    with under(policy):
-        assert_right_if_stolen(client, objective(model, tmp_path / "log", 0.1), expected)
-
-
-# ------------------------------------------------------------------------------ other libraries
-
-
-def slow_in_jax():
+def gated_in_jax(gate):
     jax = pytest.importorskip("jax")
 
     def waited(g):
-        time.sleep(0.1)
+        gate.wait("backward")
         return g
 
     @jax.custom_vjp
-    def slow(x):
+    def gated(x):
         return x
 
     def backward(_, g):
         return (jax.pure_callback(waited, jax.ShapeDtypeStruct(g.shape, g.dtype), g),)
 
-    slow.defvjp(lambda x: (x, None), backward)
-
-    def slow_jax(x, scale):
-        return jax.numpy.sin(slow(x * scale)) * x[::-1]
-
-    return slow_jax
+    gated.defvjp(lambda x: (x, None), backward)
+    return lambda x, scale: jax.numpy.sin(gated(x * scale)) * x[::-1]
 
 
-def slow_in_torch():
+def gated_in_torch(gate):
     torch = pytest.importorskip("torch")
 
-    class Slow(torch.autograd.Function):
+    class Gated(torch.autograd.Function):
         @staticmethod
         def forward(context, x):
             return x.clone()
 
         @staticmethod
         def backward(context, g):
-            time.sleep(0.1)
+            gate.wait("backward")
             return g
 
-    def slow_torch(x, scale):
-        return torch.sin(Slow.apply(x * scale)) * x.flip(0)
-
-    return slow_torch
+    return lambda x, scale: torch.sin(Gated.apply(x * scale)) * x.flip(0)
 
 
 @pytest.mark.optional
-@pytest.mark.parametrize(("backend", "made"), [("jax", slow_in_jax), ("torch", slow_in_torch)])
-def test_tapes_of_other_libraries_are_stolen(backend, made, client):
+@pytest.mark.parametrize(("backend", "made"), [("jax", gated_in_jax), ("torch", gated_in_torch)])
+def test_tapes_of_other_libraries_are_stolen(backend, made, client, gate, tmp_path):
     """They cannot be sent, whatever the policy says."""
-    model = dg.delayed(made(), backend=backend)
+    open_gate = Gate(tmp_path / "open")
+    open_gate.open()
     with dask.config.set(scheduler="sync"):
-        expected = dg.value_and_grad(objective(model))(X)
+        expected = dg.value_and_grad(objective(dg.delayed(made(open_gate), backend=backend)))(X)
+    model = dg.delayed(made(gate), backend=backend)
     with under(Always()):
-        assert_right_if_stolen(client, objective(model), expected)
+        require_same_bits_if_stolen(client, gate, objective(model), expected)
 
 
 # ------------------------------------------------------------------------------ retired workers
 
 
-def test_a_worker_hands_its_pullbacks_on_when_it_is_retired(tmp_path, frail):
+def test_a_worker_hands_its_pullbacks_on_when_it_is_retired(frail):
     def one_of_each(x):
-        model = dg.delayed(slow_holder)
-        return mixed([model(x, 1.0, thing, tmp_path / "log", 0.0) for thing in THINGS])
+        model = dg.delayed(holder)
+        return mixed([model(x, 1.0, thing, None) for thing in THINGS])
 
     with dask.config.set(scheduler="sync"):
         expected = dg.grad(one_of_each)(X)
@@ -165,6 +176,6 @@ def test_a_worker_hands_its_pullbacks_on_when_it_is_retired(tmp_path, frail):
         frail.retire_workers([first], close_workers=True)
         with get_task_stream(frail) as stream:
             assert_array_equal(pullback(1.0)[0], expected)
-        used = workers_of("backward-slow", stream.data)
-        assert used
-        assert first not in used
+        rows = [row for row in stream.data if str(row["key"]).startswith("('backward-holder")]
+        assert rows
+        assert first not in {row["worker"] for row in rows}

@@ -9,7 +9,8 @@ import autograd.numpy as np
 import dask
 import numpy
 import pytest
-from distributed import Client, LocalCluster
+from clusters import cluster
+from distributed import Client
 
 import daskgrad as dg
 from daskgrad.values.cotangents import Cotangent, Seed
@@ -66,18 +67,24 @@ def arrays(*values):
 
 def numpy_leaves(value):
     if isinstance(value, list | tuple):
-        return [leaf for each in value for leaf in numpy_leaves(each)]
+        return [leaf for entry in value for leaf in numpy_leaves(entry)]
     return [value] if isinstance(value, numpy.ndarray) else []
 
 
 def require_apart(gradients, *others):
     """Each of the gradients may be written into, and nothing else changes."""
-    own = arrays(gradients)
-    assert own, "else this cannot fail"
-    for number, gradient in enumerate(own):
+    ours = arrays(gradients)
+    assert ours, "else this cannot fail"
+    for number, gradient in enumerate(ours):
         assert gradient.flags.writeable
-        for other in (*own[:number], *own[number + 1 :], *arrays(*others)):
+        for other in (*ours[:number], *ours[number + 1 :], *arrays(*others)):
             assert not numpy.shares_memory(gradient, other)
+
+
+@pytest.fixture(scope="module")
+def in_one_process():
+    with cluster(processes=False, host=None, n_workers=1) as client:
+        yield client.cluster
 
 
 @pytest.fixture(params=["in line", "threads", "in one process"])
@@ -87,10 +94,7 @@ def where(request):
         with dask.config.set({"daskgrad.inline.seconds": 60, "scheduler": "sync"}):
             yield MODELS
     elif request.param == "in one process":
-        with (
-            LocalCluster(processes=False, n_workers=1, dashboard_address="127.0.0.1:0") as local,
-            Client(local),
-        ):
+        with Client(request.getfixturevalue("in_one_process")):
             yield {name: MODELS[name] for name in ("the argument", "what is kept")}
     else:
         with dask.config.set(scheduler=request.param):
@@ -270,9 +274,9 @@ def test_what_nobody_else_holds_is_taken_as_it_is(shape):
     address = array.ctypes.data
     arrived = {"x": Cotangent((array, None, numpy.float64(1.0)))}
     del array
-    found = take_cotangent(arrived, "x")
-    assert found.leaves[0].ctypes.data == address
-    assert found.leaves[1:] == (None, 1.0)
+    result = take_cotangent(arrived, "x")
+    assert result.leaves[0].ctypes.data == address
+    assert result.leaves[1:] == (None, 1.0)
     assert not arrived
 
 
@@ -298,10 +302,10 @@ def test_what_others_hold_is_copied(held):
     addresses = [leaf.ctypes.data for leaf in leaves]
     arrived = {"x": Cotangent(leaves)}
     del leaves
-    found = take_cotangent(arrived, "x")
-    assert not {leaf.ctypes.data for leaf in found.leaves} & set(addresses) or held == "read-only"
-    assert all(leaf.flags.writeable for leaf in found.leaves)
-    require_apart(found.leaves)
+    result = take_cotangent(arrived, "x")
+    assert not {leaf.ctypes.data for leaf in result.leaves} & set(addresses) or held == "read-only"
+    assert all(leaf.flags.writeable for leaf in result.leaves)
+    require_apart(result.leaves)
     del holder
 
 
@@ -323,8 +327,8 @@ def test_it_is_so_in_threads_that_switch_all_the_time(quick_switches):
         for _ in range(200):
             array = numpy.ones(3)
             arrived, address = {"x": Cotangent((array,))}, array.ctypes.data
-            found = take_cotangent(arrived, "x").leaves[0]
-            same.append(found.ctypes.data == address)
+            result = take_cotangent(arrived, "x").leaves[0]
+            same.append(result.ctypes.data == address)
 
     same: list[bool] = []
     threads = [threading.Thread(target=take) for _ in range(4)]
@@ -365,8 +369,8 @@ DENSE = {
 def test_a_gradient_takes_no_more_memory_than_autograds(name):
     model = DENSE[name]
     with dask.config.set({"scheduler": "sync", "daskgrad.inline.seconds": 60}):
-        found = peak(lambda: dg.value_and_grad(dg.delayed(model, name="model"))(W))
-    assert found <= 1.2 * peak(lambda: autograd.value_and_grad(model)(W))
+        result = peak(lambda: dg.value_and_grad(dg.delayed(model, name="model"))(W))
+    assert result <= 1.2 * peak(lambda: autograd.value_and_grad(model)(W))
 
 
 def test_a_gradient_in_parts_takes_no_more_memory_than_autograds():
@@ -379,12 +383,12 @@ def test_a_gradient_in_parts_takes_no_more_memory_than_autograds():
     first = dg.delayed(DENSE["rows"], name="rows")
     w = {"a": W, "b": W.copy()}
     with dask.config.set({"scheduler": "sync", "daskgrad.inline.seconds": 60}):
-        found = peak(lambda: dg.value_and_grad(in_parts)(w))
-    assert found <= 1.2 * peak(lambda: autograd.value_and_grad(model)(w))
+        result = peak(lambda: dg.value_and_grad(in_parts)(w))
+    assert result <= 1.2 * peak(lambda: autograd.value_and_grad(model)(w))
 
 
 def test_a_graph_in_threads_takes_no_more_either():
     model = DENSE["rows"]
     with dask.config.set({"scheduler": "threads", "daskgrad.inline.seconds": 0}):
-        found = peak(lambda: dg.value_and_grad(dg.delayed(model, name="model"))(W))
-    assert found <= 1.2 * W.nbytes
+        result = peak(lambda: dg.value_and_grad(dg.delayed(model, name="model"))(W))
+    assert result <= 1.2 * W.nbytes

@@ -1,15 +1,19 @@
-"""Random programs against plain autograd of the same program, on every scheduler."""
+"""Random programs: gradients are plain autograd's, other derivatives obey the laws."""
 
+import autograd
 import autograd.numpy as np
-import dask
+import optree
 import programs
 import pytest
 from hypothesis import HealthCheck, given, settings
+from lengths import in_short
+from numpy.testing import assert_allclose, assert_array_equal
 from programs import Program, Step
 
 import daskgrad as dg
 
 pytestmark = [
+    pytest.mark.usefixtures("synchronous"),
     pytest.mark.filterwarnings("ignore:the output of .* does not depend on:UserWarning"),
     pytest.mark.filterwarnings("ignore:Output seems independent of input:UserWarning"),
     pytest.mark.filterwarnings(  # threads of a cluster draw while a strategy does
@@ -19,108 +23,168 @@ pytestmark = [
 
 EXACT = 1e-12  # of the sum of the contributions' magnitudes: see ``programs.magnitude``
 
-with_fixture = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+
+def for_random_programs(check, count):
+    setting = settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))
+    setting(given(programs.programs())(check))()
 
 
 def gradient(program):
     return dg.value_and_grad(program, argnums=(0, 1, 2))(*program.arguments)
 
 
-def require_right(program):
+def like(tree, random):
+    """A random direction in the shape of a tree of arrays."""
+    return optree.tree_map(lambda leaf: random.standard_normal(np.shape(leaf))[()], tree)
+
+
+def directions(program, count):
+    random = np.random.default_rng(0)
+    return [like(program.arguments, random) for _ in range(count)]
+
+
+def flat(tree):
+    return np.concatenate([np.ravel(leaf) for leaf in optree.tree_leaves(tree)])
+
+
+def inner(first, second):
+    return np.dot(flat(first), flat(second))
+
+
+def magnitude(first, second):
+    """What the rounding error of an inner product is relative to."""
+    return np.dot(np.abs(flat(first)), np.abs(flat(second)))
+
+
+def close(first, second, scale, bound=1e-12):
+    return abs(first - second) <= bound * max(1.0, scale)
+
+
+# -------------------------------------------------------------------------------- the checks
+
+
+def require_autograds_gradient(program):
     value, gradients = gradient(program)
     plain = program.plain(*program.arguments)
-    assert abs(value - plain) <= EXACT * max(1.0, abs(plain))
+    assert close(value, plain, abs(plain))
     assert programs.difference(program, gradients) <= EXACT
 
 
-@settings(max_examples=40, **with_fixture)
-@given(programs.programs())
-def test_the_gradient_is_plain_autograds(program):
-    with dask.config.set(scheduler="sync"):
-        require_right(program)
+def require_transposes(program):
+    """Of the program with all its outputs side by side, not added up."""
+
+    def fun(*arguments):
+        values = programs.start(*arguments)
+        for step in program.steps:
+            values.append(programs.do(step, values, programs.DASKGRAD))
+        return {"values": [values[number] for number in program.output]}
+
+    (direction,) = directions(program, 1)
+    value, tangent = dg.jvp(fun, program.arguments, direction)
+    again, pullback = dg.vjp(fun, *program.arguments)
+    assert_array_equal(flat(value), flat(again))
+    cotangent = like(value, np.random.default_rng(1))
+    pulled = pullback(cotangent)
+    size = magnitude(tangent, cotangent) + magnitude(pulled, direction)
+    assert close(inner(tangent, cotangent), inner(direction, pulled), size)
 
 
-@pytest.mark.long
-@settings(max_examples=400, **with_fixture)
-@given(programs.programs())
-def test_the_gradient_is_plain_autograds_at_length(program):
-    with dask.config.set(scheduler="sync"):
-        require_right(program)
+def product_by_autograd(program, direction):
+    """The Hessian-vector product of the plain program, reverse over reverse, as one vector."""
+
+    def plain(vector):
+        return program.plain(*programs.shaped(vector, program.arguments))
+
+    along = flat(direction)
+    return autograd.grad(lambda v: np.dot(autograd.grad(plain)(v), along))(flat(program.arguments))
 
 
-@pytest.mark.long
-@settings(max_examples=25, **with_fixture)
-@given(program=programs.programs())
-def test_the_gradient_is_plain_autograds_on_every_scheduler(scheduler, program):
-    require_right(program)
+def require_autograds_symmetric_hessian(program):
+    primals = program.arguments
+    one, other = directions(program, 2)
+    _, gradients = gradient(program)
+    again, products = dg.hvp(program, primals, one)
+    _, others = dg.hvp(program, primals, other)
+    _, tangent = dg.jvp(program, primals, one)
+    expected = product_by_autograd(program, one)
+    scale = max(np.max(np.abs(expected)), np.max(np.abs(flat(gradients))))
+    assert_allclose(flat(again), flat(gradients), 1e-12, 1e-12 * scale)
+    assert_allclose(flat(products), expected, 1e-9, 1e-10 * max(1.0, scale))
+    size = magnitude(products, other) + magnitude(others, one)
+    assert close(inner(products, other), inner(others, one), size, 1e-10)
+    assert close(tangent, inner(gradients, one), magnitude(gradients, one))
 
 
-def require_same_bits(program, every_scheduler):
-    results = every_scheduler(lambda: as_bytes(gradient(program)))
-    assert len(set(results.values())) == 1
+CHECKS = {  # and how many programs, in short and at length
+    require_autograds_gradient: (25, 400),
+    require_transposes: (15, 100),
+    require_autograds_symmetric_hessian: (15, 100),
+}
+SHORT = [(check, few) for check, (few, _) in CHECKS.items()]
+LONG = [(check, many) for check, (_, many) in CHECKS.items()]
 
 
-@settings(max_examples=6, **with_fixture)
-@given(program=programs.programs())
-def test_every_scheduler_gives_the_same_bits(every_scheduler, program):
-    require_same_bits(program, every_scheduler)
+@in_short(("check", "count"), SHORT + LONG, *SHORT)
+def test_random_programs(check, count):
+    for_random_programs(check, count)
 
 
-@pytest.mark.long
-@settings(max_examples=20, **with_fixture)
-@given(program=programs.programs())
-def test_every_scheduler_gives_the_same_bits_at_length(every_scheduler, program):
-    require_same_bits(program, every_scheduler)
+@in_short("count", [2, 20], 2)
+def test_every_scheduler_gives_the_same_bits(count, every_scheduler):
+    """A few programs here; ``test_bits`` has one for each kind of task."""
+
+    def require_same_bits(program):
+        def compute():
+            (direction,) = directions(program, 1)
+            second = dg.hvp(program, program.arguments, direction)
+            return flat([gradient(program), second]).tobytes()
+
+        assert len(set(every_scheduler(compute).values())) == 1
+
+    for_random_programs(require_same_bits, count)
 
 
-def as_bytes(result):
-    value, gradients = result
-    return np.asarray(value).tobytes() + programs.flat(gradients).tobytes()
+# ------------------------------------------------------------------------------ rule by rule
 
-
-EVERY_RULE = [
-    (name, takes)
-    for name, takes in {
-        "apply": (1, 0),
-        "lengths": (1, 4),
-        "gather": (0, 1, 4),
-        "join": (7,),
-        "affine": (2, 1),
-        "sum": (0, 3, 5),
-        "outer": (0, 3),
-        "transpose": (1,),
-        "@": (1, 3),
-        "row": (6,),
-        "item": (7,),
-        "sum of trees": (7,),
-        "wave": (8,),
-        "first": (9,),
-        "mix": (0, 4),
-        "map_sum over nodes": (5, 4),
-    }.items()
-]
+TAKES = {
+    "apply": (1, 0),
+    "lengths": (1, 4),
+    "gather": (0, 1, 4),
+    "join": (7,),
+    "affine": (2, 1),
+    "sum": (0, 3, 5),
+    "outer": (0, 3),
+    "transpose": (1,),
+    "@": (1, 3),
+    "row": (6,),
+    "item": (7,),
+    "sum of trees": (7,),
+    "wave": (8,),
+    "first": (9,),
+    "mix": (0, 4),
+    "map_sum over nodes": (5, 4),
+}
 
 
 @pytest.mark.parametrize("name", sorted(programs.RULES))
-@pytest.mark.parametrize(
-    "number", [0, *[pytest.param(number, marks=pytest.mark.long) for number in (1, 7)]]
-)
+@in_short("number", [0, 1, 7], 0)
 def test_every_rule_of_the_random_programs_alone(name, number):
     """The random programs cannot be right because a rule never occurs."""
     start = [Step("parts", (0,), 0), Step("map_sum of trees", (0,), 3), Step("circle", (1,), 0)]
     default = (0,) if len(programs.RULES[name].takes) == 1 else (0, 5)
-    steps = (*start, Step(name, dict(EVERY_RULE).get(name, default), number))
+    steps = (*start, Step(name, TAKES.get(name, default), number))
     output = (len(steps) + 6,)
     if name in ("parts", "map_sum of trees", "circle"):
         follower = {"parts": "join", "circle": "first"}.get(name, "wave")
         steps, output = (*steps, Step(follower, (len(steps) + 6,), 1)), (len(steps) + 7,)
-    require_right(Program(programs.point(3, 2, 3), steps, output))
+    program = Program(programs.point(3, 2, 3), steps, output)
+    for check in CHECKS:
+        check(program)
 
 
 def test_the_measure_finds_a_gradient_that_is_off_by_a_part_in_a_billion():
     program = Program(programs.point(0, 2, 3), (Step("squash", (0,), 0),), (7,))
     _, gradients = gradient(program)
-    assert programs.difference(program, gradients) <= EXACT
     wrong = (gradients[0] * (1 + 1e-9), *gradients[1:])
     assert programs.difference(program, wrong) > 100 * EXACT
 

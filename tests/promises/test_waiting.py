@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from functools import partial
 from types import SimpleNamespace
@@ -20,18 +19,21 @@ import dask
 import numpy
 import pytest
 from clusters import allowed_failures, cluster, free_port
-from distributed import Client
+from distributed import Client, get_worker, secede
 from distributed.core import Status
 from lengths import in_short
 from numpy.testing import assert_array_equal
-from waiting import wait_until
+from probes import tasks_of
+from waiting import Gate, wait_until
 
 import daskgrad as dg
+from daskgrad.resident.connection import Connection
 from daskgrad.tasks import supervision, waiting
 from daskgrad.tasks.keys import task_label
-from daskgrad.tasks.progress import standing
+from daskgrad.tasks.progress import is_busy, standing
 from daskgrad.tasks.settings import limit
 from daskgrad.tasks.waiting import Together
+from daskgrad.values import clock as package_clock
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -78,58 +80,90 @@ def set_status(client, status):
     wait_until(lambda: client.run_on_scheduler(statuses) == {status})
 
 
-def tasks_of(client):
-    return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+@contextlib.contextmanager
+def in_thread(function, *args):
+    """Runs a function beside the context; its errors are the test's."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        running = pool.submit(function, *args)
+        yield
+    running.result()
+
+
+@pytest.fixture
+def flying(clock, monkeypatch):
+    """A function for a context in which the clock moves on with each look at it."""
+    monkeypatch.setattr(waiting, "PERIOD", 0.01)
+
+    @contextlib.contextmanager
+    def flies(seconds=1.0):
+        with monkeypatch.context() as patched:
+            patched.setattr(package_clock, "seconds", lambda: clock.move(seconds) or clock.now)
+            yield
+
+    return flies
+
+
+@pytest.fixture
+def wait_for_long(clock, monkeypatch):
+    """A function that moves the clock on by ten minutes, while somebody waits and looks."""
+    looks, take = [], supervision.Watch._take
+    monkeypatch.setattr(waiting, "PERIOD", 0.01)
+    monkeypatch.setattr(
+        supervision.Watch, "_take", lambda *args: (take(*args), looks.append(args))[0]
+    )
+
+    def move_on(times=20, seconds=30.0):
+        for _ in range(times):
+            before = len(looks)
+            clock.move(seconds)
+            wait_until(lambda before=before: len(looks) > before)
+
+    return move_on
 
 
 # ----------------------------------------------------------------------------------- settings
 
 
-@pytest.mark.parametrize(
-    ("given", "seconds"), [(3, 3.0), (0.5, 0.5), ("2 minutes", 120.0), (None, np.inf)]
-)
-def test_limits_are_seconds_durations_or_none(given, seconds):
-    with dask.config.set({"daskgrad.wait.answers": given}):
-        assert limit("answers") == seconds
+LIMITS = [  # what ``daskgrad.wait`` is, and the limits for workers, answers and evaluations
+    ({"answers": 3}, (30.0, 3.0, np.inf)),
+    ({"answers": 0.5, "evaluation": "2 minutes"}, (30.0, 0.5, 120.0)),
+    ({"workers": 5, "answers": None}, (5.0, np.inf, np.inf)),
+    (None, (30.0, 60.0, np.inf)),  # a heading of a YAML file without entries
+]
 
 
-@pytest.mark.parametrize("given", ["soon", -1, 0, [3], "nan"])
-def test_a_limit_that_is_none_is_an_error(given):
-    with (
-        dask.config.set({"daskgrad.wait.placing": given}),
-        pytest.raises(ValueError, match=r"daskgrad\.wait\.placing in .*'5 minutes', or None"),
-    ):
+@pytest.mark.parametrize(("wait", "limits"), LIMITS)
+def test_limits_are_seconds_durations_or_none_and_have_defaults(wait, limits):
+    with dask.config.set({"daskgrad.wait": wait}):
+        assert tuple(map(limit, ("workers", "answers", "evaluation"))) == limits
+
+
+NO_LIMIT = r"daskgrad\.wait\.placing in .*'5 minutes', or None"
+NO_NAME = r"must hold the limits daskgrad\.wait\.workers, "
+WRONG = [({"wait.placing": value}, NO_LIMIT) for value in ("soon", -1, 0, [3], "nan")]
+WRONG += [(wrong, NO_NAME) for wrong in ({"wait": 5}, {"wait.workerz": 5}, {"wait": [1]})]
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG)
+def test_a_limit_that_is_none_or_does_not_exist_is_an_error(wrong, message):
+    ((key, value),) = wrong.items()
+    with dask.config.set({f"daskgrad.{key}": value}), pytest.raises(ValueError, match=message):
         limit("placing")
-
-
-@pytest.mark.parametrize("given", [{"wait": 5}, {"wait.workerz": 5}, {"wait": [1]}])
-def test_a_limit_that_does_not_exist_is_an_error(given):
-    (key, value), *_ = given.items()
-    with (
-        dask.config.set({f"daskgrad.{key}": value}),
-        pytest.raises(ValueError, match=r"must hold the limits daskgrad\.wait\.workers, "),
-    ):
-        limit("answers")
-
-
-def test_a_limit_that_is_not_set_has_its_default():
-    with dask.config.set({"daskgrad.wait": {"workers": 5}}):
-        assert (limit("workers"), limit("answers"), limit("evaluation")) == (5.0, 60.0, np.inf)
-    with dask.config.set({"daskgrad.wait": None}):  # a heading of a YAML file without entries
-        assert (limit("workers"), limit("answers"), limit("evaluation")) == (30.0, 60.0, np.inf)
 
 
 # ------------------------------------------------------------------- nothing of it can be run
 
 
-def test_a_graph_that_nobody_can_run_is_an_error_that_says_why(monkeypatch):
-    monkeypatch.setattr(waiting, "PERIOD", 0.05)
-    with threads_cluster({"daskgrad.wait.workers": 0.2}, resources={"GPU": 1}) as client:
+def test_a_graph_that_nobody_can_run_is_an_error_that_says_why(flying):
+    with (
+        threads_cluster({"daskgrad.wait.answers": None}, resources={"GPU": 1}) as client,
+        flying(),
+    ):
         gradient()
         with pytest.raises(TimeoutError) as caught:
             in_place(workers=["tcp://127.0.0.1:1"])
         message = str(caught.value)
-        assert "no task could run for 0.2 s (dask.config: daskgrad.wait.workers)" in message
+        assert "no task could run for 30 s (dask.config: daskgrad.wait.workers)" in message
         assert "while the value of 'small_model'" in message
         assert "tasks wait, first of all the forward of 'small_model'" in message
         assert "asks for {'workers': ['tcp://127.0.0.1:1']}" in message
@@ -165,52 +199,82 @@ def in_place(**annotations):
     return dg.grad(objective)(X)
 
 
-def test_workers_that_come_late_are_waited_for():
-    with threads_cluster({"daskgrad.wait.workers": 20.0}) as client:
+def test_workers_that_come_late_are_waited_for(wait_for_long):
+    with threads_cluster() as client:
         client.cluster.scale(0)
         wait_until(lambda: not client.ncores())
-        client.loop.call_later(1.5, client.cluster.scale, 1)
-        assert_right(gradient())
+
+        def come():
+            wait_for_long(times=2, seconds=14.5)  # of 30
+            client.cluster.scale(1)
+
+        with in_thread(come):
+            assert_right(gradient())
 
 
-UNBROKEN = "without letting go of the interpreter"
+def test_a_long_model_is_no_reason_to_give_up(gate, wait_for_long):
+    """Nor tasks of others, which fill the cluster."""
 
-
-@in_short("how", ["asleep", UNBROKEN], "asleep")
-def test_a_long_model_is_no_reason_to_give_up(how):
     def long(x):
-        if how == "asleep":
-            time.sleep(2.0)
-        else:
-            ctypes.PyDLL(None).usleep(2_000_000)
+        gate.wait()
         return np.sum(np.sin(x))
 
-    options = {"processes": False, "host": None} if how == "asleep" else {}
-    with cluster({"daskgrad.wait.workers": 0.6}, n_workers=1, **options):
-        assert_right(dg.grad(dg.delayed(long))(X))
+    def end():
+        gate.wait_for()
+        wait_for_long()
+        gate.open()
 
-
-def test_a_cluster_that_is_busy_with_the_tasks_of_others_is_no_reason_to_give_up():
-    with threads_cluster({"daskgrad.wait.workers": 0.6}, threads_per_worker=1) as client:
+    with threads_cluster(threads_per_worker=1) as client:
+        with in_thread(end):
+            assert_right(dg.grad(dg.delayed(long))(X))
         with Client(client.cluster, set_as_default=False) as other:
-            others = [other.submit(time.sleep, 1.0, pure=False) for _ in range(3)]
-            assert_right(gradient())
+            gate = Gate(f"{gate._path}-of-others")
+            others = [other.submit(gate.wait, pure=False) for _ in range(3)]
+            with in_thread(end):
+                assert_right(gradient())
             other.gather(others)
 
 
-@pytest.mark.parametrize("leaves_its_thread", [False, True])
-def test_a_paused_worker_ends_what_it_began(leaves_its_thread):
-    def pausing(x):
-        from distributed import get_worker, secede
+@pytest.mark.long
+def test_a_model_that_does_not_let_go_of_the_interpreter_is_no_reason_to_give_up(
+    tmp_path, wait_for_long
+):
+    pipe = str(tmp_path / "pipe")
+    os.mkfifo(pipe)
 
+    def long(x):
+        ctypes.PyDLL(None).read(os.open(pipe, os.O_RDONLY), ctypes.create_string_buffer(1), 1)
+        return np.sum(np.sin(x))
+
+    def end():
+        file = os.open(pipe, os.O_WRONLY)  # waits until it is opened for reading
+        wait_for_long()
+        os.write(file, b"!")
+
+    with cluster(n_workers=1), in_thread(end):
+        assert_right(dg.grad(dg.delayed(long))(X))
+
+
+@pytest.mark.parametrize("leaves_its_thread", [False, True])
+def test_a_paused_worker_ends_what_it_began(leaves_its_thread, gate, wait_for_long):
+    def pausing(x):
         if leaves_its_thread:  # as one that waits for tasks of its own
             secede()
         get_worker().loop.add_callback(setattr, get_worker(), "status", Status.paused)
-        time.sleep(1.6)
+        gate.wait()
         get_worker().loop.add_callback(setattr, get_worker(), "status", Status.running)
         return np.sum(np.sin(x))
 
-    with threads_cluster({"daskgrad.wait.workers": 0.4}):
+    def is_paused(dask_scheduler):
+        (worker,) = dask_scheduler.workers.values()
+        return worker.status == Status.paused and is_busy(worker)
+
+    def end(client):
+        wait_until(lambda: client.run_on_scheduler(is_paused))
+        wait_for_long()
+        gate.open()
+
+    with threads_cluster() as client, in_thread(end, client):
         assert_right(dg.grad(dg.delayed(pausing))(X))
 
 
@@ -246,17 +310,27 @@ def test_tasks_that_move_are_seen_without_a_look_at_the_others():
 # ------------------------------------------------------------------------------- a time limit
 
 
-def test_an_evaluation_may_have_a_limit():
-    def endless(item, x):
-        time.sleep(0.4)
+def test_an_evaluation_may_have_a_limit(gate, clock):
+    def endless(item, x, gate):
+        gate.wait()
         return term(item, x)
 
-    with threads_cluster({"daskgrad.wait.evaluation": 1.0}) as client:
+    def too_late(gate):
+        gate.wait_for()
+        clock.move(101.0)
+
+    with threads_cluster({"daskgrad.wait.evaluation": 100.0}) as client:
         shards = dg.place(ITEMS)
-        with pytest.raises(TimeoutError, match=r"sum over 'endless' took longer than 1 s \(dask"):
-            dg.grad(lambda x: dg.map_sum(endless, shards, x))(X)
-        with pytest.raises(TimeoutError, match=r"the value of .* took longer than 1 s"):
-            dg.grad(lambda x: dg.map_sum(endless, ITEMS, x))(X)
+        for place, (items, match) in enumerate(
+            [
+                (shards, r"sum over 'endless' took longer than 100 s \(dask"),
+                (ITEMS, r"the value of .* took longer than 100 s"),
+            ]
+        ):
+            gate = Gate(f"{gate._path}{place}")
+            with in_thread(too_late, gate), pytest.raises(TimeoutError, match=match):
+                dg.grad(lambda x, items=items, gate=gate: dg.map_sum(endless, items, x, gate))(X)
+            gate.open()
         assert_right(gradient())
         shards.close()
         wait_until(lambda: tasks_of(client) == 0)
@@ -298,110 +372,115 @@ def cluster_of_commands():
         yield client, first, second
 
 
-def slow(x, path):
-    """A model that says that it has begun."""
-    with open(path, "a") as file:
-        file.write("began\n")
-    time.sleep(3.0)
-    return np.sum(np.sin(x))
-
-
-@pytest.mark.filterwarnings("ignore")
-@in_short("what", ["graph", "placed items"], "graph")
-def test_a_scheduler_that_dies_is_an_error_that_says_so(what, tmp_path):
-    path = tmp_path / "log"
-    path.touch()
-    with cluster_of_commands() as (client, scheduler, _):
-        if what == "graph":
-            call = dg.grad(lambda x: dg.delayed(slow)(x, str(path)))
-        else:
-            shards = dg.place(ITEMS)
-            call = dg.grad(
-                lambda x: dg.map_sum(lambda item, x: slow(x * item, str(path)), shards, x)
-            )
-        client.loop.add_callback(kill_when_begun, client.loop, scheduler, path)
-        with pytest.raises((ConnectionError, RuntimeError), match=LOST[what]):
-            call(X)
-
-
 LOST = {
-    "graph": "the scheduler at tcp.*, was lost while the value of 'slow'",
+    "graph": "the scheduler at tcp.*, was lost while the value of 'waiting_model'",
     "placed items": r"the scheduler at tcp.* cannot be reached|the client is closed",
 }
 
 
-def kill_when_begun(loop, process, path):
-    if path.read_text():
-        process.kill()
-    else:
-        loop.call_later(0.02, kill_when_begun, loop, process, path)
+@pytest.mark.filterwarnings("ignore")
+@in_short("what", LOST, "graph")
+def test_a_scheduler_that_dies_is_an_error_that_says_so(what, gate):
+    def waiting_model(x):
+        gate.wait()
+        return np.sum(np.sin(x))
 
+    with cluster_of_commands() as (_, scheduler, _):
+        if what == "graph":
+            call = dg.grad(dg.delayed(waiting_model))
+        else:
+            shards = dg.place(ITEMS)
+            call = dg.grad(lambda x: dg.map_sum(lambda item, x: waiting_model(x * item), shards, x))
 
-SHORT = {f"daskgrad.wait.{of}": 1.0 for of in ("answers", "placing", "evaluation")}
+        def kill():
+            gate.wait_for()
+            scheduler.kill()
 
-
-@contextlib.contextmanager
-def too_late(kind, match):
-    """Limits of a second, of which one is the reason for an error."""
-    with dask.config.set(SHORT), pytest.raises(kind, match=match):
-        yield
+        with in_thread(kill), pytest.raises((ConnectionError, RuntimeError), match=LOST[what]):
+            call(X)
 
 
 @pytest.mark.long
-def test_what_stands_still_is_not_waited_for():
+def test_what_stands_still_is_not_waited_for(flying, monkeypatch):
     """First the worker, then the scheduler: both are there and say nothing."""
+
+    @contextlib.contextmanager
+    def stopped(process):
+        os.kill(process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(process.pid, signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def too_late(limited, kind, match):
+        """A limit of a second, which is the reason for an error."""
+        limits = dict.fromkeys(["answers", "placing", "evaluation", "workers"]) | {limited: 1.0}
+        with (
+            dask.config.set({f"daskgrad.wait.{name}": limit for name, limit in limits.items()}),
+            pytest.raises(kind, match=match),
+        ):
+            yield
+
+    send = Connection._send
+
+    def send_late(connection, plugin):
+        with flying():
+            send(connection, plugin)
+
     with cluster_of_commands() as (client, scheduler, worker):
         (address,) = client.ncores()
-        os.kill(worker.pid, signal.SIGSTOP)
-        with too_late(TimeoutError, rf"8 blocks of items .* worker at {address}.* 1 s"):
+        blocks = rf"8 blocks of items .* worker at {address}.* 1 s"
+        with stopped(worker), flying(), too_late("placing", TimeoutError, blocks):
             dg.place(ITEMS)
-        os.kill(worker.pid, signal.SIGCONT)
 
         shards = dg.place(ITEMS)
         call = dg.grad(lambda x: dg.map_sum(term, shards, x))
-        os.kill(worker.pid, signal.SIGSTOP)
-        with too_late(TimeoutError, r"the plugins were sent to the cluster: .* 1 s"):
-            call(X)
-        os.kill(worker.pid, signal.SIGCONT)
+        with stopped(worker), monkeypatch.context() as patched:
+            patched.setattr(Connection, "_send", send_late)
+            with too_late("answers", TimeoutError, r"the plugins were sent to the cluster: .* 1 s"):
+                call(X)
         right = call(X)
 
-        os.kill(worker.pid, signal.SIGSTOP)
-        with too_late(TimeoutError, "the sum over 'term' took longer than 1 s"):
-            call(X)
-        with too_late(TimeoutError, r"'small_model'.* took longer than 1 s"):
-            gradient()
-        os.kill(worker.pid, signal.SIGCONT)
+        with stopped(worker), flying(0.1):
+            with too_late("evaluation", TimeoutError, "the sum over 'term' took longer than 1 s"):
+                call(X)
+            with too_late("evaluation", TimeoutError, r"'small_model'.* took longer than 1 s"):
+                gradient()
         assert_array_equal(call(X), right)
 
-        os.kill(scheduler.pid, signal.SIGSTOP)
-        with dask.config.set({**SHORT, "daskgrad.wait.evaluation": None}):
-            with pytest.raises(ConnectionError, match=r"the scheduler at tcp.* not answered for 1"):
+        with stopped(scheduler), flying(0.1):
+            with too_late("answers", ConnectionError, r"the scheduler at tcp.* answered for 1"):
                 gradient()
-            with pytest.raises(TimeoutError, match=r"scheduler at tcp.* for its workers: .* 1 s"):
+            workers = r"scheduler at tcp.* for its workers: .* 1 s"
+            with too_late("answers", TimeoutError, workers):
                 dg.place(ITEMS)
-        os.kill(scheduler.pid, signal.SIGCONT)
         assert_right(gradient())
 
 
 def test_workers_that_die_while_something_is_sent_to_them_are_passed_over(frail):
     """They stand still until then, so that it is just then."""
     pids = frail.run(os.getpid)
+    pools = [frail.rpc, frail.cluster.scheduler.rpc]
 
-    def dies_soon(address):
+    def is_called(address):
+        return any(pool.occupied.get(address) or pool._connecting.get(address) for pool in pools)
+
+    def dies(address):
+        wait_until(lambda: is_called(address))
+        os.kill(pids[address], signal.SIGKILL)
+
+    def stop(address):
         os.kill(pids[address], signal.SIGSTOP)
-        timer = threading.Timer(0.7, os.kill, (pids[address], signal.SIGKILL))
-        timer.start()
-        return timer
+        return address
 
-    timer = dies_soon(min(pids))
-    shards = dg.place(ITEMS)
-    timer.join()
+    with in_thread(dies, stop(min(pids))):
+        shards = dg.place(ITEMS)
     frail.wait_for_workers(2, timeout=60)
-    timer = dies_soon(max(pids))
-    found = dg.grad(lambda x: dg.map_sum(term, shards, x))(X)
-    timer.join()
+    with in_thread(dies, stop(max(pids))):
+        summed = dg.grad(lambda x: dg.map_sum(term, shards, x))(X)
     with dask.config.set(scheduler="sync"):
-        assert_array_equal(found, dg.grad(lambda x: dg.map_sum(term, ITEMS, x))(X))
+        assert_array_equal(summed, dg.grad(lambda x: dg.map_sum(term, ITEMS, x))(X))
 
 
 # ------------------------------------------------------------------------ where it is called
@@ -438,8 +517,6 @@ def test_a_gradient_in_a_model_of_placed_items_leaves_its_thread_to_its_models()
 
 
 def test_an_asynchronous_client_is_an_error_that_says_what_to_do():
-    import asyncio
-
     async def compute():
         async with Client(processes=False, asynchronous=True, dashboard_address=":0"):
             return gradient()
@@ -541,17 +618,24 @@ def together(loop, *questions):
     return Together(client, questions)
 
 
-async def later(value, log, seconds=0.0):
+async def endless(name, log):
     try:
-        await asyncio.sleep(seconds)
+        await asyncio.Event().wait()
     except asyncio.CancelledError:
-        log.append(value)
+        log.append(name)
         raise
-    return value
 
 
 def test_what_is_answered_together_is_in_their_order(loop):
-    both = together(loop, partial(later, "a", [], 0.05), partial(later, "b", []))
+    is_second = asyncio.Event()
+
+    async def ask(name):
+        if name == "a":
+            await is_second.wait()
+        is_second.set()
+        return name
+
+    both = together(loop, partial(ask, "a"), partial(ask, "b"))
     assert both.result(60) == ["a", "b"]
     assert not both.cancel()
 
@@ -582,9 +666,7 @@ def test_the_first_error_ends_those_that_still_run(loop):
 
     log = []
     with pytest.raises(KeyError, match="first"):
-        together(
-            loop, partial(later, "a", log, 600.0), fails, partial(later, "b", log, 600.0)
-        ).result(60)
+        together(loop, partial(endless, "a", log), fails, partial(endless, "b", log)).result(60)
     wait_until(lambda: sorted(log) == ["a", "b"])
 
 
@@ -593,14 +675,14 @@ def test_what_has_not_begun_when_another_fails_never_does(loop):
         raise KeyError("at once")
 
     with pytest.raises(KeyError, match="at once"):
-        together(loop, fails, partial(later, "a", [], 600.0)).result(60)
+        together(loop, fails, partial(endless, "a", [])).result(60)
     wait_until(lambda: not asyncio.all_tasks(loop))
     gc.collect()  # a coroutine that nobody awaits would be a warning
 
 
 def test_to_cancel_what_runs_together_ends_all_of_it(loop):
     log = []
-    both = together(loop, partial(later, "a", log, 600.0), partial(later, "b", log, 600.0))
+    both = together(loop, partial(endless, "a", log), partial(endless, "b", log))
     wait_until(lambda: len([t for t in asyncio.all_tasks(loop) if t.get_coro().cr_await]) == 2)
     assert both.cancel()
     with pytest.raises(concurrent.futures.CancelledError):
@@ -615,7 +697,7 @@ def test_an_error_that_nobody_asks_for_goes_with_its_future(loop):
 
     gc.disable()
     try:
-        both = together(loop, fails, partial(later, "a", [], 600.0))
+        both = together(loop, fails, partial(endless, "a", []))
         concurrent.futures.wait([both], 60)
         wait_until(lambda: not asyncio.all_tasks(loop))
         ended = weakref.ref(both)

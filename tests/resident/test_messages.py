@@ -7,7 +7,7 @@ import sys
 import autograd.numpy as np
 import numpy
 import pytest
-from distributed.protocol import serialize, to_serialize
+from distributed.protocol import deserialize, serialize, to_serialize
 from numpy.testing import assert_array_equal
 from samples import askew
 
@@ -42,18 +42,14 @@ from daskgrad.values.tuples import Tuples
     ids=str,
 )
 def test_a_value_arrives_as_it_was_and_can_be_written_into(value):
-    found = unpack(arrived(value))
-    numpy.testing.assert_equal(found, value)
-    for array in [
-        a for a in (found if isinstance(found, list) else [found]) if hasattr(a, "flags")
-    ]:
-        assert array.flags.writeable
+    result = unpack(arrived(value))
+    numpy.testing.assert_equal(result, value)
+    for leaf in result if isinstance(result, list) else [result]:
+        assert not isinstance(leaf, numpy.ndarray) or leaf.flags.writeable
 
 
 def arrived(value):
     """Its frames, as they come out of a message."""
-    from distributed.protocol import deserialize, serialize
-
     return [
         deserialize(*serialize(frame.data)) if hasattr(frame, "data") else frame
         for frame in frame_message(pack(value))
@@ -62,9 +58,9 @@ def arrived(value):
 
 def test_what_a_worker_unpacks_begins_where_numpy_likes_it():
     header, _ = pack(numpy.zeros(LARGE))
-    found = Unopened([header, memoryview(askew(numpy.arange(LARGE * 1.0)))]).value()
-    assert found.flags.aligned
-    assert found[7] == 7.0
+    result = Unopened([header, memoryview(askew(numpy.arange(LARGE * 1.0)))]).value()
+    assert result.flags.aligned
+    assert result[7] == 7.0
 
 
 def test_large_arrays_are_not_copied_into_the_message():
@@ -112,6 +108,7 @@ def test_a_summand_is_packed_again_only_where_something_differs():
     model, summand = sent(summed), Summand(node.call, (Active(1, False),), placed=0)
     parcel = summand_parcel(model, summand)
     assert summand_parcel(model, summand) is parcel
+    constants = [summand._replace(call=with_constant(node.call, c)) for c in (-0.0, 0, False, None)]
     for other in (
         (sent(lambda item, x, c: x), summand),
         (model._replace(name="other"), summand),
@@ -120,29 +117,22 @@ def test_a_summand_is_packed_again_only_where_something_differs():
         (model, summand._replace(slices=True)),
         (model, summand._replace(active=())),
         (model, summand._replace(summation="compensated")),
-        *[
-            (model, summand._replace(call=with_constant(node.call, c)))
-            for c in (-0.0, 0, False, None, "0.0")
-        ],
+        (model, summand._replace(call=with_constant(node.call, "0.0"))),
+        *[(model, other) for other in constants],
     ):
         assert summand_parcel(*other).digest != parcel.digest
         assert summand_parcel(*other) is summand_parcel(*other)
+    array = numpy.ones(3)  # may be written into: is packed every time
+    summand = summand._replace(call=with_constant(node.call, array))
+    parcel = summand_parcel(model, summand)
+    array[0] = 2.0
+    assert summand_parcel(model, summand).digest != parcel.digest
 
 
 @pytest.mark.parametrize(("placed", "fields"), [(None, [0, 1]), (0, [1, 2]), (1, [0, 2])])
 def test_what_is_sent_has_the_numbers_of_an_items_fields(placed, fields):
-    each = SpreadSum(None, None, Summand(None, placed=placed), ["a", "b"], ["c"])
-    assert list(map(each.field, range(2))) == fields
-
-
-def test_a_summand_with_an_array_is_packed_every_time():
-    node = dg.map_sum(summed, [1.0], dg.variable(1.0), 0.0)
-    array = numpy.ones(3)
-    call = with_constant(node.call, array)
-    model, summand = sent(summed), Summand(call, (Active(1, False),), placed=0)
-    parcel = summand_parcel(model, summand)
-    array[0] = 2.0
-    assert summand_parcel(model, summand).digest != parcel.digest
+    spread_sum = SpreadSum(None, None, Summand(None, placed=placed), ["a", "b"], ["c"])
+    assert list(map(spread_sum.field, range(2))) == fields
 
 
 def summed(item, x, constant):
@@ -157,35 +147,36 @@ def with_constant(call, constant):
     return call._replace(leaves=(*call.leaves[:-1], constant))
 
 
+SMALL_ARRAYS = [numpy.arange(4.0) + number for number in range(1000)]
+
+
 def test_a_list_travels_as_one_pickle_and_arrives_as_a_list():
-    small = [numpy.arange(4.0) + number for number in range(1000)]
-    items = [*small, numpy.zeros(LARGE), {"a": 1.5}, "text"]
+    items = [*SMALL_ARRAYS, numpy.zeros(LARGE), {"a": 1.5}, "text"]
     _, frames = serialize(to_serialize(OnePickle(items)))
     assert len(frames) < 10, "not one an item"
-    found = pickle.loads(pickle.dumps(OnePickle(items), protocol=5))
-    assert type(found) is list
-    assert all(map(numpy.array_equal, found[:1001], items))
-    assert found[1001:] == items[1001:]
-    assert all(each.flags.writeable and each.flags.aligned for each in found[:1001])
-    assert canonical(found) is found, "is not converted again by each call"
+    result = pickle.loads(pickle.dumps(OnePickle(items), protocol=5))
+    assert type(result) is list
+    assert all(map(numpy.array_equal, result[:1001], items))
+    assert result[1001:] == items[1001:]
+    assert all(array.flags.writeable and array.flags.aligned for array in result[:1001])
+    assert canonical(result) is result, "is not converted again by each call"
 
 
 def test_columns_with_lists_go_to_a_worker_as_one_pickle():
-    small = [numpy.arange(4.0) + number for number in range(1000)]
-    columns = Tuples([small, numpy.arange(1000.0)])
+    columns = Tuples([SMALL_ARRAYS, numpy.arange(1000.0)])
     _, frames = serialize(to_serialize(as_sent(columns, "tcp://127.0.0.1:1")))
     assert len(frames) < 10, "not one an item"
-    found = pickle.loads(pickle.dumps(as_sent(columns, "tcp://127.0.0.1:1"), protocol=5))
-    assert type(found) is Tuples
-    assert all(map(numpy.array_equal, found.columns[0], small))
-    assert_array_equal(found.columns[1], columns.columns[1])
+    result = pickle.loads(pickle.dumps(as_sent(columns, "tcp://127.0.0.1:1"), protocol=5))
+    assert type(result) is Tuples
+    assert all(map(numpy.array_equal, result.columns[0], SMALL_ARRAYS))
+    assert_array_equal(result.columns[1], columns.columns[1])
     assert as_sent(columns, "inproc://1") is columns, "the very objects"
 
 
 def test_small_arrays_are_a_part_of_the_pickle_and_can_be_written_into():
-    given = [numpy.arange(3.0), numpy.arange(SMALL * 1.0), numpy.ones(2)]
-    frames = pack(given)
+    arrays = [numpy.arange(3.0), numpy.arange(SMALL * 1.0), numpy.ones(2)]
+    frames = pack(arrays)
     assert len(frames) == 2, "the large one has its own"
-    found = unpack([bytes(frame) for frame in frames])
-    assert all(each.flags.writeable for each in found)
-    assert all(map(numpy.array_equal, found, given))
+    result = unpack([bytes(frame) for frame in frames])
+    assert all(array.flags.writeable for array in result)
+    assert all(map(numpy.array_equal, result, arrays))

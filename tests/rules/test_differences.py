@@ -6,11 +6,13 @@ import autograd
 import autograd.numpy as anp
 import dask
 import numpy as np
+import optree
 import pytest
 from autograd.differential_operators import make_jvp
 from dask.callbacks import Callback
 from dask.sizeof import sizeof
 from numpy.testing import assert_allclose, assert_array_equal
+from policies import moving
 from probes import lines, write
 
 import daskgrad as dg
@@ -51,43 +53,42 @@ def head(value):
     return anp.sum(value["a"] ** 2) * value["c"][0]
 
 
-def compared(objective, expected, args, method):
-    """Value and gradient of both, which agree."""
+def cosine(x):
+    return dg.delayed(anp.cos)(x)
+
+
+PROGRAMS = {  # by a box of plain, or a model of smooth, and the arguments
+    "in a graph": (lambda box: lambda x, pair: head(box(x, pair, 2)), (X, (2.0, 0.3))),
+    "sizes that are not known": (lambda box: lambda x: head(box(cosine(x), (2.0, 0.3), 2)), (X,)),
+    "more entries than tasks": (
+        lambda box: lambda x: head(box(cosine(x), (2.0, 0.3), 2)),
+        (np.linspace(0.1, 1.0, 70),),
+    ),
+    "within a model": (
+        lambda box: dg.delayed(lambda x: anp.sum(box.model.fun(x, (2.0, 0.3), 2)["a"] ** 2)),
+        (X,),
+    ),
+    "an integer": (lambda box: lambda x: head(box(x, (2.0, 0.3), 3)) * 2.0, (X,)),
+}
+
+
+@pytest.mark.parametrize("config", [{}, {"scheduler": moving}, {"daskgrad.inline.seconds": 60}])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_differences_agree_with_autograd(name, config, method):
+    program, args = PROGRAMS[name]
     argnums = tuple(range(len(args)))
-    value, gradients = dg.value_and_grad(objective, argnums)(*args)
-    other, others = dg.value_and_grad(expected, argnums)(*args)
+    with dask.config.set(config):
+        value, gradients = dg.value_and_grad(program(dg.finite_difference(plain, method)), argnums)(
+            *args
+        )
+    other, others = dg.value_and_grad(program(dg.delayed(smooth)), argnums)(*args)
     assert value == other
-    for found, reference in zip(flat(gradients), flat(others), strict=True):
-        assert_allclose(found, reference, rtol=METHODS[method], atol=METHODS[method])
-
-
-def flat(gradients):
-    return dask.core.flatten(list(map(list, gradients)), container=(list, tuple))
+    pairs = zip(optree.tree_leaves(gradients), optree.tree_leaves(others), strict=True)
+    for gradient, right in pairs:
+        assert_allclose(gradient, right, rtol=METHODS[method], atol=METHODS[method])
 
 
 # ----------------------------------------------------------------------------------- they are right
-
-
-def test_differences_agree_with_autograd(method, scheduler):
-    box = dg.finite_difference(plain, method)
-    compared(
-        lambda x, pair: head(box(x, pair, 2)),
-        lambda x, pair: head(dg.delayed(smooth)(x, pair, 2)),
-        (X, (2.0, 0.3)),
-        method,
-    )
-
-
-def test_also_where_the_sizes_of_the_arguments_are_not_known(method):
-    """More entries than tasks, and fewer."""
-    box = dg.finite_difference(plain, method)
-    for x in (np.linspace(0.1, 1.0, 70), X):
-        compared(
-            lambda x: head(box(dg.delayed(anp.cos)(x), (2.0, 0.3), 2)),
-            lambda x: head(dg.delayed(smooth)(dg.delayed(anp.cos)(x), (2.0, 0.3), 2)),
-            (x,),
-            method,
-        )
 
 
 def test_a_box_that_returns_one_number_and_one_whose_value_is_used_twice(method):
@@ -112,7 +113,7 @@ def test_complex_arguments_and_values_follow_autograds_convention():
     dg.check_grads(dg.finite_difference(lambda z: np.abs(z) ** 2))(X + 0.3j)
 
 
-def test_in_a_sum_the_differences_of_a_term_are_in_the_task_of_its_block(method, scheduler):
+def test_in_a_sum_the_differences_of_a_term_are_in_the_task_of_its_block(method):
     def term(item, x):
         return np.sum(np.sin(item * x))
 
@@ -133,36 +134,11 @@ def test_terms_that_are_arrays():
     assert_allclose(pullback(np.ones(3))[0], np.cos(X) + 2.0 * np.cos(2.0 * X), rtol=1e-9)
 
 
-def test_over_placed_items(method, client):
+def test_over_placed_items(method):
     box = dg.finite_difference(lambda item, x: np.sum(np.sin(item * x)), method)
     items = [1.0, 2.0, 3.0, 4.0]
-    with dg.place(items) as shards:
-        gradient = dg.grad(lambda x: dg.map_sum(box, shards, x))(X)
+    gradient = dg.grad(lambda x: dg.map_sum(box, dg.place(items), x))(X)
     assert_array_equal(gradient, dg.grad(lambda x: dg.map_sum(box, items, x))(X))
-
-
-def test_within_a_model(method):
-    box = dg.finite_difference(plain, method)
-
-    def model(x):
-        return anp.sum(box(x, (2.0, 0.3), 2)["a"] ** 2)
-
-    compared(
-        dg.delayed(model),
-        dg.delayed(lambda x: anp.sum(smooth(x, (2.0, 0.3), 2)["a"] ** 2)),
-        (X,),
-        method,
-    )
-
-
-def test_in_line(method):
-    with dask.config.set({"daskgrad.inline.seconds": 60}):
-        compared(
-            dg.finite_difference(lambda x: np.sum(np.exp(x)), method),
-            dg.delayed(lambda x: anp.sum(anp.exp(x))),
-            (X,),
-            method,
-        )
 
 
 def test_a_value_without_derivative_and_one_that_depends_on_nothing():
@@ -193,52 +169,38 @@ def test_the_step_is_that_of_the_coarser_dtype():
     assert_allclose(dg.grad(dg.finite_difference(double))(X), np.cos(X), atol=1e-9)
 
 
-def test_the_step_is_relative_to_large_arguments():
+def test_the_step_is_relative_to_large_arguments_or_given():
     large = 1e8 * np.array([1.0, -2.0])
-    assert_allclose(
-        dg.grad(dg.finite_difference(lambda x: np.sum(x**2)))(large), 2 * large, rtol=1e-9
-    )
+    square = dg.finite_difference(lambda x: np.sum(x**2))
+    assert_allclose(dg.grad(square)(large), 2 * large, rtol=1e-9)
+    cube = dg.finite_difference(lambda x: x**3, step=0.5)
+    assert dg.grad(cube)(1.0) == pytest.approx(3.0 + 0.25, rel=1e-12)
+    assert dg.grad(cube)(2.0) == pytest.approx(12.0 + 1.0, rel=1e-12)
+    for step in ("1e-3", np.inf):
+        with pytest.raises(ValueError, match=f"step must be a positive number.*found {step!r}"):
+            dg.finite_difference(plain, "central", step)
 
 
-def test_so_it_is_in_forward_mode():
-    def fun(x, y):
-        return np.sin(x) * y
-
+def test_the_step_is_that_of_the_argument_that_is_moved_in_forward_mode():
     point, tangents = (X, 1e6 * np.ones(3)), (np.array([1.0, 0.0, 2.0]), np.zeros(3))
-    wanted = make_jvp(lambda x: fun(x, point[1]))(X)(tangents[0])[1]
-    box = dg.finite_difference(fun)
-    assert_allclose(dg.jvp(box, point, tangents)[1], wanted, rtol=1e-9, atol=1e-3)
+    box = dg.finite_difference(lambda x, y: np.sin(x) * y)
+    expected = np.cos(X) * tangents[0] * point[1]
+    assert_allclose(dg.jvp(box, point, tangents)[1], expected, rtol=1e-9, atol=1e-3)
     single = dg.finite_difference(lambda x: np.sin(x.astype(np.float32)))
     assert_allclose(dg.jvp(single, (X,), (3.0 * X,))[1], 3.0 * X * np.cos(X), atol=2e-4)
 
 
-def test_a_step_may_be_given():
-    cube = dg.finite_difference(lambda x: x**3, step=0.5)
-    assert dg.grad(cube)(1.0) == pytest.approx(3.0 + 0.25, rel=1e-12)
-    assert dg.grad(cube)(2.0) == pytest.approx(12.0 + 1.0, rel=1e-12)
-
-
-def test_forward_mode_is_one_directional_difference(method):
-    runs = []
-
-    def fun(x, n):
-        runs.append(n)
-        return {"y": np.sin(x) * n, "n": n}
-
-    box = dg.finite_difference(fun, method).model.fun
-    value, tangent = make_jvp(lambda x: box(x, 3)["y"])(X)(3.0 * X)
-    assert_allclose(value, 3 * np.sin(X))
-    assert_allclose(tangent, 9.0 * X * np.cos(X), rtol=METHODS[method])
-    assert len(runs) == 1 + {"central": 2, "complex-step": 1}[method]
-    assert_array_equal(make_jvp(lambda x: box(x, 3)["y"])(X)(0.0 * X)[1], np.zeros(3))
-
-
-def test_forward_mode_of_a_graph(method, log):
-    box = dg.finite_difference(logged(log), method)
-    value, tangent = dg.jvp(lambda x: box(x, np.ones(2)), (X,), (3.0 * X,))
-    assert_allclose(value, 2 * np.sin(X))
-    assert_allclose(tangent, 6 * X * np.cos(X), rtol=METHODS[method])
-    assert len(lines(log)) == 1 + {"central": 2, "complex-step": 1}[method]
+def test_forward_mode_is_one_directional_difference(method, log):
+    box, count = dg.finite_difference(logged(log), method), {"central": 2, "complex-step": 1}
+    for value, tangent in (
+        make_jvp(lambda x: box.model.fun(x, np.ones(2)))(X)(3.0 * X),
+        dg.jvp(lambda x: box(x, np.ones(2)), (X,), (3.0 * X,)),
+    ):
+        assert_allclose(value, 2 * np.sin(X))
+        assert_allclose(tangent, 6 * X * np.cos(X), rtol=METHODS[method])
+    assert len(lines(log)) == 2 * (1 + count[method])
+    zero = make_jvp(lambda x: box.model.fun(x, np.ones(2)))(X)(0.0 * X)[1]
+    assert_array_equal(zero, np.zeros(3))
     jacobian = dg.jacobian(lambda x: box(x, np.ones(2)), mode="reverse")(X)
     assert_allclose(jacobian, np.diag(2 * np.cos(X)), rtol=METHODS[method], atol=1e-15)
 
@@ -292,23 +254,20 @@ def test_only_active_entries_are_displaced_and_the_value_is_computed_once(method
     assert len(lines(log)) == 1
 
 
-@pytest.mark.parametrize(("size", "expected"), [(5, 5), (1000, 64)])
-def test_the_tasks_are_one_an_entry_up_to_64(size, expected):
-    variable = dg.variable(np.ones(size))
-    node = dg.finite_difference(lambda x: np.sum(x))(variable)
-    value, gradient = dg.differentiate(node, variable)
-    names = [key[0].split("-")[0] for key in gradient.__dask_graph__() if isinstance(key, tuple)]
-    assert names.count("forward") == expected + 1, "and one that collects"
-    value, gradient = dask.compute(value, gradient)
-    assert_allclose(gradient, np.ones(size), rtol=1e-7)
-
-
-def test_where_the_size_is_not_known_there_are_32_tasks():
-    variable = dg.variable(X)
-    node = dg.finite_difference(lambda x: np.sum(x))(dg.delayed(anp.sin)(variable))
+def forward_tasks(node, variable):
     _, gradient = dg.differentiate(node, variable)
     keys = [key[0] for key in gradient.__dask_graph__() if isinstance(key, tuple)]
-    assert len([key for key in keys if key.startswith("forward-lambda")]) == 32 + 1
+    return len([key for key in keys if key.startswith("forward-box")])
+
+
+def test_the_tasks_are_one_an_entry_up_to_64_and_32_where_the_size_is_not_known():
+    box = dg.finite_difference(lambda x: np.sum(x), name="box")
+    for size, count in ((5, 5), (1000, 64)):
+        variable = dg.variable(np.ones(size))
+        assert forward_tasks(box(variable), variable) == count + 1, "and one that collects"
+        assert_allclose(dg.grad(box)(np.ones(size)), np.ones(size), rtol=1e-7)
+    variable = dg.variable(X)
+    assert forward_tasks(box(cosine(variable)), variable) == 32 + 1
 
 
 def test_consumers_do_not_wait_for_the_differences():
@@ -330,10 +289,9 @@ def test_annotations_are_those_of_the_call():
     assert all(layer.annotations["resources"](key) == {"license": 1} for key in keys)
 
 
-def test_a_jacobian_is_data_that_moves_and_nothing_is_evaluated_again(log, pool):
-    """Dask's process scheduler moves every result."""
+def test_a_jacobian_is_data_that_moves_and_nothing_is_evaluated_again(log):
     box, total = dg.finite_difference(logged(log)), dg.delayed(anp.sum)
-    with dask.config.set(scheduler="processes", pool=pool):
+    with dask.config.set(scheduler=moving):
         gradient = dg.grad(lambda x: total(box(x, 2.0 * x)))(X)
     assert_allclose(gradient, 2.0 * np.cos(X) * np.sum(X) + 2.0 * np.sum(np.sin(X)), rtol=1e-8)
     assert len(lines(log)) == 1 + 2 * 6
@@ -353,28 +311,18 @@ def test_a_jacobian_tells_its_size():
 # ------------------------------------------------------------------------------- what is not right
 
 
-def test_a_complex_step_needs_a_function_of_complex_numbers(scheduler):
-    box = dg.finite_difference(lambda x: np.sum(np.abs(x) ** 2), "complex-step")
-    message = (
-        r"'<lambda>' cannot take a complex step: for complex arguments it returned real float64\[\]"
-    )
-    with pytest.raises(TypeError, match=message):
-        dg.grad(box)(X)
-
-
-def test_what_does_not_depend_on_the_arguments_may_be_real():
+def test_a_complex_step_needs_a_function_of_complex_numbers_and_real_arguments():
+    real = r"'<lambda>' cannot take a complex step: for complex arguments it returned real "
+    for fun, x, message in (
+        (lambda x: np.sum(np.abs(x) ** 2), X, real + r"float64\[\]"),
+        (lambda x: {"y": x**2, "d": np.diff(x.real)}, X, real + r"float64\[2\]"),
+        (lambda z: z**2, X + 1j, r"with respect to complex complex128\[3\]; use met"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            dg.vjp(dg.finite_difference(fun, "complex-step"), x)
     box = dg.finite_difference(lambda x: {"y": x**2, "grid": np.arange(3.0)}, "complex-step")
-    _, pullback = dg.vjp(box, X)
+    _, pullback = dg.vjp(box, X)  # what does not depend on the arguments may be real
     assert_allclose(pullback({"y": np.ones(3), "grid": np.ones(3)})[0], 2 * X, rtol=1e-15)
-    dropped = dg.finite_difference(lambda x: {"y": x**2, "d": np.diff(x.real)}, "complex-step")
-    with pytest.raises(TypeError, match=r"returned real float64\[2\]"):
-        dg.vjp(dropped, X)
-
-
-def test_a_complex_step_is_not_for_complex_arguments():
-    box = dg.finite_difference(lambda z: z**2, "complex-step")
-    with pytest.raises(TypeError, match=r"with respect to complex complex128\[3\]; use met"):
-        dg.vjp(box, X + 1j)
 
 
 def test_second_derivatives_are_an_error_that_says_so():
@@ -385,65 +333,23 @@ def test_second_derivatives_are_an_error_that_says_so():
             second(X)
 
 
-def test_second_derivatives_of_a_graph_are_an_error_that_says_so():
-    box = dg.finite_difference(lambda x: np.sum(x**3))
-    with pytest.raises(TypeError, match="'<lambda>' has no second derivative"):
-        dg.hvp(box, (X,), (X,))
-
-
-def test_a_value_of_changing_size_is_an_error():
-    box = dg.finite_difference(lambda x: x[: 2 + (x[0] > 0.5)])
-    with pytest.raises(ValueError, match="has 3 real numbers at displaced arguments, and 2"):
-        dg.vjp(box, X)
-
-
-def test_an_error_of_the_function_names_the_model_and_its_arguments(scheduler):
+def test_a_name_is_in_keys_notes_and_errors():
     def fails(x, limit):
         if x[1] > limit:
             raise OSError("the program failed")
         return np.sum(x)
 
-    box = dg.finite_difference(fails)
-    with pytest.raises(OSError, match="the program failed") as error:
-        dg.grad(lambda x: box(x, -0.7))(X)
-    notes = " ".join(error.value.__notes__)
-    assert "in the forward pass of model 'fails', called with (float64[3], -0.7)" in notes
-
-
-def test_a_name_is_in_keys_notes_and_errors():
-    def fails(x):
-        raise OSError("the program failed")
-
     keys = []
-    with Callback(pretask=lambda key, *_: keys.append(key[0])):
+    with Callback(pretask=lambda key, *_: keys.append(key[0].rpartition("-")[0])):
         dg.grad(dg.finite_difference(lambda x: np.sum(x), name="solver"))(X)
-    assert {"value-solver", "forward-solver", "backward-solver"} <= {
-        key.rpartition("-")[0] for key in keys
-    }
-    box = dg.finite_difference(fails, name="solver")
-    with pytest.raises(OSError, match="failed") as error:
-        dg.grad(box)(X)
-    assert "model 'solver'" in " ".join(error.value.__notes__)
+    assert {"value-solver", "forward-solver", "backward-solver"} <= set(keys)
+    for options, name in (({}, "fails"), ({"name": "solver"}, "solver")):
+        box = dg.finite_difference(fails, **options)
+        with pytest.raises(OSError, match="the program failed") as error:
+            dg.grad(lambda x, box=box: box(x, -0.7))(X)
+        notes = " ".join(error.value.__notes__)
+        assert f"in the forward pass of model '{name}', called with (float64[3], -0.7)" in notes
     second = dg.finite_difference(lambda x: np.sum(x**3), name="solver")
     for fun in (second, dg.delayed(second)):
         with pytest.raises(TypeError, match="'solver' has no second derivative"):
             dg.hvp(fun, (X,), (X,))
-
-
-@pytest.mark.parametrize(
-    ("args", "error", "message"),
-    [
-        ((3,), TypeError, r"argument of dg.finite_difference must be a function; found 3"),
-        (
-            (plain, "forward"),
-            ValueError,
-            r"method must be one of 'central', 'complex-step'; foun",
-        ),
-        ((plain, "central", 0.0), ValueError, r"step must be a positive number.*found 0.0"),
-        ((plain, "central", "1e-3"), ValueError, r"step must be a positive number.*found '1e-3'"),
-        ((plain, "central", np.inf), ValueError, r"step must be a positive number.*found inf"),
-    ],
-)
-def test_bad_arguments(args, error, message):
-    with pytest.raises(error, match=message):
-        dg.finite_difference(*args)

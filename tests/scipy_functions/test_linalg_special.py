@@ -77,30 +77,79 @@ def test_special_functions_of_arrays(name):
     check_against_scipy(lambda m: fun(special, m), lambda m: fun(scipy.special, m), M)
 
 
-@pytest.mark.parametrize("name", ["expm", "lu_factor", "lu_solve", "solve"])
-def test_complex_matrices(name):
-    fun, turned = LINALG[name], M + 1j * W
-
-    def part(la):
-        return lambda m: np.real(fun(la, m * turned) * (1.0 - 0.5j))
-
-    check_against_scipy(part(linalg), part(scipy.linalg), SPD)
+TURNED = M + 1j * W
+SQUARE = np.array([[1.1, 0.4], [0.7, 1.3]])
+ENDS = np.array([1.0, 0.0, 2.0, 1.0])
 
 
-def test_the_sign_of_a_sum_is_scipys():
+def complex_sign(sc, m):
+    sign = sc.logsumexp(m[0] + 1j * m[1], b=W[0] + 0.5j, return_sign=True)[1]
+    return np.stack([np.real(sign), np.imag(sign)])
+
+
+OTHERS = {  # of the module and an array, the array, and whether it is for special functions
+    **{
+        f"{name} of a complex matrix": (
+            lambda la, m, fun=LINALG[name]: np.real(fun(la, m * TURNED) * (1.0 - 0.5j)),
+            SPD,
+        )
+        for name in ("expm", "lu_factor", "lu_solve", "solve")
+    },
+    **{
+        f"the diagonal, {kind}": (  # SciPy does not read the imaginary parts
+            lambda la, m, kind=kind: np.real(la.solve(HPD + 1j * np.diag(m), B, assume_a=kind)),
+            np.array([0.0, 0.3, -0.2, 0.1]),
+        )
+        for kind in ("her", "pos")
+    },
+    "a complex root of a real matrix": (
+        lambda la, m: np.real(la.sqrtm(m * np.array([[1.0, 0.3], [0.5, -2.0]]))),
+        SQUARE,
+    ),
+}
+OTHER_SUMS = {
+    "weights": (lambda sc, b: sc.logsumexp(W, axis=0, b=b), np.abs(M) + 0.5),
+    "numbers that are the weights": (lambda sc, b: sc.logsumexp(b, axis=0, b=b), np.abs(M) + 0.5),
+    "weights that are zero": (
+        lambda sc, b: sc.logsumexp(V, b=b * ENDS + 1.0, axis=0),
+        np.array([-1.0, 2, 1, -1]),
+    ),
+    **{
+        f"what weighs nothing, {signed}": (
+            lambda sc, a, signed=signed: np.sum(
+                sc.logsumexp(a, b=np.arange(3.0), return_sign=signed)
+            ),
+            np.array([1000.0, 1.0, 2.0]),
+        )
+        for signed in (False, True)
+    },
+    "the sign of a complex sum": (complex_sign, M),
+}
+
+
+@pytest.mark.parametrize("name", [*OTHERS, *OTHER_SUMS])
+def test_other_arguments(name):
+    fun, x = {**OTHERS, **OTHER_SUMS}[name]
+    ours, theirs = (linalg, scipy.linalg) if name in OTHERS else (special, scipy.special)
+    check_against_scipy(lambda x: fun(ours, x), lambda x: fun(theirs, x), x)
+
+
+def test_signs_of_sums_and_sums_of_nothing_are_scipys():
     ours, theirs = (each.logsumexp(W, b=M, return_sign=True) for each in (special, scipy.special))
     np.testing.assert_allclose(ours, theirs)
-
-
-def test_a_sum_of_nothing_has_its_logarithm():
     empty = np.full(3, -np.inf)
-    assert special.logsumexp(empty) == -np.inf
-    assert special.logsumexp(empty, return_sign=True)[0] == -np.inf
+    assert special.logsumexp(empty) == special.logsumexp(empty, return_sign=True)[0] == -np.inf
+    assert np.shape(special.softmax(0.3)) == np.shape(special.log_softmax(np.array(0.3))) == ()
 
 
-def test_structures_without_a_derivative_are_refused():
+def test_what_is_refused():
     with pytest.raises(ValueError, match=r"assume_a='banded'.*leave it out"):
         dg.grad(dg.delayed(lambda m: np.sum(linalg.solve(m, B, assume_a="banded"))))(M)
+    outside = np.array([0.5, 3.0])
+    with pytest.raises(ValueError, match="a"):
+        scipy.special.multigammaln(outside, 3)
+    with pytest.raises(ValueError, match=r"multigammaln takes numbers a > \(d - 1\) / 2 = 1\.0"):
+        special.multigammaln(outside, 3)
 
 
 def test_rows_are_exchanged_once():
@@ -110,33 +159,6 @@ def test_rows_are_exchanged_once():
     expected, theirs = scipy.linalg.lu_factor(shuffled)
     np.testing.assert_allclose(lu, expected, rtol=1e-12)
     np.testing.assert_array_equal(pivots, theirs)
-
-
-@pytest.mark.parametrize("is_both", [False, True])
-def test_weights_of_a_sum_are_differentiated(is_both):
-    def given(module):
-        return lambda b: module.logsumexp(b if is_both else W, axis=0, b=b)
-
-    check_against_scipy(given(special), given(scipy.special), np.abs(M) + 0.5)
-
-
-@pytest.mark.parametrize("is_signed", [False, True])
-def test_what_weighs_nothing_does_not_overflow(is_signed):
-    def given(module):
-        b = np.array([0.0, 1.0, 2.0])
-        return lambda a: np.sum(module.logsumexp(a, b=b, return_sign=is_signed))
-
-    check_against_scipy(given(special), given(scipy.special), np.array([1000.0, 1.0, 2.0]))
-
-
-@pytest.mark.parametrize("assume_a", ["her", "pos"])
-def test_the_diagonal_of_a_hermitian_matrix_is_real(assume_a):
-    """SciPy does not read the imaginary parts."""
-
-    def part(la):
-        return lambda m: np.real(la.solve(HPD + 1j * np.diag(m), B, assume_a=assume_a))
-
-    check_against_scipy(part(linalg), part(scipy.linalg), np.array([0.0, 0.3, -0.2, 0.1]))
 
 
 TURN = np.array([[0.3, 2.0], [-2.0, 0.1]])  # its eigenvalues are complex
@@ -159,48 +181,11 @@ def test_equations_of_sylvesters_with_real_and_complex_matrices(name):
     def parts(fun):
         return lambda m: np.concatenate([np.real(fun(m)), np.imag(fun(m))])
 
-    check_against_scipy(parts(solution), parts(solved), np.array([[1.1, 0.4], [0.7, 1.3]]))
+    check_against_scipy(parts(solution), parts(solved), SQUARE)
     fun = dg.delayed(lambda q: np.sum(np.real(autograd.scipy.linalg.solve_sylvester(a, b, q))))
     if name != "q":
         with pytest.raises(NotImplementedError, match="wrong in SciPy for real and complex"):
             dg.grad(fun)(np.real(q))
-
-
-def test_complex_roots_of_real_matrices_have_second_derivatives():
-    def root(la):
-        return lambda m: np.real(la.sqrtm(m * np.array([[1.0, 0.3], [0.5, -2.0]])))
-
-    check_against_scipy(root(linalg), root(scipy.linalg), np.array([[1.1, 0.4], [0.7, 1.3]]))
-
-
-def test_weights_of_a_sum_have_derivatives_where_they_are_zero():
-    def of_weights(sc):
-        return lambda b: sc.logsumexp(V, b=b * np.array([1.0, 0.0, 2.0, 1.0]) + 1.0, axis=0)
-
-    check_against_scipy(of_weights(special), of_weights(scipy.special), np.array([-1.0, 2, 1, -1]))
-
-
-def test_the_sign_of_a_complex_sum_has_a_derivative():
-    def parts(sc):
-        def sign(m):
-            found = sc.logsumexp(m[0] + 1j * m[1], b=W[0] + 0.5j, return_sign=True)[1]
-            return np.stack([np.real(found), np.imag(found)])
-
-        return sign
-
-    check_against_scipy(parts(special), parts(scipy.special), M)
-
-
-def test_numbers_outside_of_the_domain_are_errors_as_in_scipy():
-    for sc in (special, scipy.special):
-        with pytest.raises(ValueError, match="a"):
-            sc.multigammaln(np.array([0.5, 3.0]), 3)
-    with pytest.raises(ValueError, match=r"multigammaln takes numbers a > \(d - 1\) / 2 = 1\.0"):
-        special.multigammaln(np.array([0.5, 3.0]), 3)
-
-
-def test_softmax_of_a_number_is_a_number():
-    assert np.shape(special.softmax(0.3)) == np.shape(special.log_softmax(np.array(0.3))) == ()
 
 
 STACK = np.stack([SPD] * 4)

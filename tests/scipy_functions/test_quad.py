@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import scipy.integrate
+from autograd import grad
 from functions_checked import check_against_scipy
 from lengths import in_short
 from numpy.testing import assert_allclose
@@ -126,29 +127,46 @@ KINKS = {
 def test_second_derivatives_are_refused_where_a_kink_moves(name, given):
     """A plain point does not tell how the kink moves."""
 
-    def program(p):
-        return integrate.quad(lambda x: KINKS[name](x, p), 0.0, 1.0, **given)[0]
+    program = quad(KINKS[name], 0.0, 1.0, **given)
 
     def plain(p):
         return scipy.integrate.quad(KINKS[name], 0.0, 1.0, args=(p,), epsabs=1e-12, limit=200)[0]
 
     slope = (plain(0.37 + 1e-4) - plain(0.37 - 1e-4)) / 2e-4
-    assert_allclose(dg.grad(dg.delayed(program))(0.37), slope, rtol=1e-6)
+    assert_allclose(dg.grad(program)(0.37), slope, rtol=1e-6)
     if name == "by the other derivative":
-        assert_allclose(dg.hessian(dg.delayed(program))(0.37), 0.0, atol=1e-12)
+        assert_allclose(dg.hessian(program)(0.37), 0.0, atol=1e-12)
         return
     with pytest.raises(RuntimeError, match="has no second derivative here: func has a kink at 0"):
-        dg.hessian(dg.delayed(program))(0.37)
+        dg.hessian(program)(0.37)
 
 
-def test_second_derivatives_come_to_the_tolerances():
-    """Of the integrand they are singular where the first derivative is not."""
+def quad(fun, *args, **kwargs):
+    """A model: the integral of a function of x and p."""
+    return dg.delayed(lambda p: integrate.quad(lambda x: fun(x, p), *args, **kwargs)[0])
 
-    def program(p):
-        return integrate.quad(lambda x: np.abs(x - p) ** 1.5, 0.0, 1.0, points=[0.37], **TIGHT)[0]
 
-    expected = 1.5 * (np.sqrt(0.37) + np.sqrt(0.63))
-    assert_allclose(dg.hessian(dg.delayed(program))(0.37), expected, rtol=1e-8)
+def test_derivatives_come_to_the_tolerances_where_the_integrand_is_singular():
+    """By its derivative, the first or the second, and it itself is none."""
+    for power in (0.0, 0.5, 1.0):
+        value, slope = dg.value_and_grad(quad(lambda x, p: x**p, 0.0, 1.0))(power)
+        right = [1.0 / (1.0 + power), -1.0 / (1.0 + power) ** 2]
+        assert_allclose([value, slope], right, rtol=1e-10)
+    within = quad(lambda x, p: np.abs(x - 0.37) ** p, 0.0, 1.0)  # which halves intervals
+    right = 0.37 * np.log(0.37) + 0.63 * np.log(0.63) - 1.0
+    assert_allclose(dg.grad(within)(0.0), right, rtol=1e-7)
+    kinked = quad(lambda x, p: np.abs(x - p) ** 1.5, 0.0, 1.0, points=[0.37], **TIGHT)
+    right = 1.5 * (np.sqrt(0.37) + np.sqrt(0.63))
+    assert_allclose(dg.hessian(kinked)(0.37), right, rtol=1e-8)
+
+
+def test_derivatives_by_a_limit():
+    def area(b):
+        return integrate.quad(np.exp, 0.0, b)[0]
+
+    assert_allclose(grad(grad(grad(area)))(1.2), np.exp(1.2), rtol=1e-9)
+    step = dg.delayed(lambda p: integrate.quad(lambda x: 1.0 + (x > 0.5), 0, p, points=[0.5])[0])
+    assert_allclose(dg.grad(step)(0.8), 2.0)
 
 
 @in_short("name", PROGRAMS, *SHORT)
@@ -159,57 +177,23 @@ def test_values_and_derivatives(name):
     )
 
 
-def test_the_third_derivative_by_a_limit():
-    from autograd import grad
-
-    def area(b):
-        return integrate.quad(np.exp, 0.0, b)[0]
-
-    assert_allclose(grad(grad(grad(area)))(1.2), np.exp(1.2), rtol=1e-9)
-
-
-@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
-def test_nodes_are_those_that_the_derivative_needs(power):
-    """Of x**p the derivative by p is singular where the integrand is none."""
-
-    def program(p):
-        return integrate.quad(lambda x: x**p, 0.0, 1.0)[0]
-
-    value, slope = dg.value_and_grad(dg.delayed(program))(power)
-    assert_allclose([value, slope], [1.0 / (1.0 + power), -1.0 / (1.0 + power) ** 2], rtol=1e-10)
-
-
-def test_intervals_are_halved_where_the_derivative_needs_it():
-    def program(p):
-        return integrate.quad(lambda x: np.abs(x - 0.37) ** p, 0.0, 1.0)[0]
-
-    expected = 0.37 * np.log(0.37) + 0.63 * np.log(0.63) - 1.0
-    assert_allclose(dg.grad(dg.delayed(program))(0.0), expected, rtol=1e-7)
-
-
 def test_functions_of_plain_numbers_may_be_anything():
     """``func`` is called with Python's floats, as by SciPy."""
-
-    def program(p):
-        return integrate.quad(lambda x: p * math.exp(x), 0.0, 1.0)[0]
-
-    value, slope = dg.value_and_grad(dg.delayed(program))(2.0)
+    value, slope = dg.value_and_grad(quad(lambda x, p: p * math.exp(x), 0.0, 1.0))(2.0)
     assert_allclose([value, slope], [2.0 * (np.e - 1.0), np.e - 1.0])
 
 
-def test_a_step_in_the_integrand_is_seen_by_the_limits():
-    def program(p):
-        return integrate.quad(lambda x: 1.0 + (x > 0.5), 0.0, p, points=[0.5])[0]
-
-    assert_allclose(dg.grad(dg.delayed(program))(0.8), 2.0)
-
-
 def test_the_error_and_further_results_are_scipys():
-    ours, theirs = (
-        m.quad(wave, 0.0, 2.0, args=(1.0, 2.0), full_output=1) for m in (integrate, scipy.integrate)
+    (ours, one), (theirs, other) = (
+        (
+            m.quad(wave, 0.0, 2.0, args=(1.0, 2.0), full_output=1),
+            m.quad(math.exp, 0.0, 2.0, weight="cos", wvar=3.0),
+        )
+        for m in (integrate, scipy.integrate)
     )
     assert ours[:2] == theirs[:2]
     assert ours[2]["neval"] == theirs[2]["neval"]
+    assert one == other
 
     def program(p):
         value, error = integrate.quad(wave, 0.0, 2.0, args=(p, 2.0))
@@ -219,25 +203,19 @@ def test_the_error_and_further_results_are_scipys():
     assert dg.value_and_grad(dg.delayed(program))(1.0)[0] == sum(theirs[:2])
 
 
-def test_weights_are_scipys_for_plain_numbers():
-    ours, theirs = (
-        m.quad(math.exp, 0.0, 2.0, weight="cos", wvar=3.0) for m in (integrate, scipy.integrate)
-    )
-    assert ours == theirs
-
-
-def test_traced_weights_are_refused():
-    fun = dg.delayed(lambda p: integrate.quad(np.cos, 0.0, 2.0, weight="cos", wvar=p)[0])
-    with pytest.raises(NotImplementedError, match="weight='cos'; multiply func by it"):
-        dg.grad(fun)(3.0)
-
-
 def test_scipys_warnings_are_passed_on():
     with pytest.warns(scipy.integrate.IntegrationWarning, match="maximum number of subdivisions"):
         integrate.quad(lambda x: np.cos(500.0 * x), 0.0, 10.0, limit=2)
 
 
+JUMPS = "quad has no derivative here: func jumps at "
+INFINITE = "quad has no derivative by a limit or point at which func is not finite: it is inf at "
 ERRORS = {
+    "a traced weight": (
+        lambda p: integrate.quad(np.cos, 0.0, 2.0, weight="cos", wvar=p),
+        NotImplementedError,
+        "weight='cos'; multiply func by it",
+    ),
     "a weight": (
         lambda p: integrate.quad(lambda x: p * x, 0.0, 1.0, weight="cos", wvar=3.0),
         NotImplementedError,
@@ -256,32 +234,32 @@ ERRORS = {
     "a limit at which it is infinite": (
         lambda p: integrate.quad(lambda x: np.abs(x - 0.9) ** -0.5, p, 1.0),
         RuntimeError,
-        "quad has no derivative by a limit or point at which func is not finite: it is inf at 0.9",
+        INFINITE + "0.9",
     ),
     "a point at which it is infinite": (
         lambda p: integrate.quad(lambda x: np.abs(x - 0.9) ** -0.5, 0.0, 1.0, points=[p]),
         RuntimeError,
-        "quad has no derivative by a limit or point at which func is not finite: it is inf at 0.9",
+        INFINITE + "0.9",
     ),
     "a jump that moves": (
         lambda p: integrate.quad(lambda x: np.where(x > 0.7 * p, np.exp(x), x), 0.0, 1.0),
         RuntimeError,
-        "quad has no derivative here: func jumps at 0.63, .* give it among points=",
+        JUMPS + "0.63, .* give it among points=",
     ),
     "a jump that moves at a plain point": (
         lambda p: integrate.quad(lambda x: p * (x > 0.7 * p), 0.0, 1.0, points=[0.63]),
         RuntimeError,
-        "quad has no derivative here: func jumps at 0.63",
+        JUMPS + "0.63",
     ),
     "a jump that moves where intervals meet": (
         lambda p: integrate.quad(lambda x: np.exp(x) * (x > p - 0.4), 0.0, 1.0),
         RuntimeError,
-        "quad has no derivative here: func jumps at 0.5",
+        JUMPS + "0.5",
     ),
     "a jump that moves where halves of the line meet": (
         lambda p: integrate.quad(lambda x: np.exp(-(x**2)) * (x > p - 0.9), -np.inf, np.inf),
         RuntimeError,
-        "quad has no derivative here: func jumps at 0",
+        JUMPS + "0",
     ),
     "too singular": (
         lambda p: integrate.quad(lambda x: p * np.abs(x - 1.0) ** -0.9, 0.0, 1.0),
@@ -313,12 +291,3 @@ def test_the_rule_is_exact_for_polynomials():
     powers = np.arange(32)
     found = [np.dot(intervals.WEIGHTS, intervals.NODES**n) for n in powers]
     assert_allclose(found, (1.0 + (-1.0) ** powers) / (powers + 1.0), atol=1e-15)
-
-
-def test_in_sums():
-    def program(item, p):
-        return integrate.quad(lambda x: bell(x, p[0], item * p[1]), 0.0, np.inf)[0]
-
-    gradient = dg.grad(lambda p: dg.map_sum(program, [1.0, 1.5], p))(P)
-    parts = [dg.grad(dg.delayed(program), argnums=1)(item, P) for item in (1.0, 1.5)]
-    assert_allclose(gradient, sum(parts), rtol=1e-12)

@@ -8,12 +8,12 @@ import os
 import pathlib
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import autograd.numpy as np
 from autograd.extend import defvjp, primitive
 from distributed import get_worker
+from waiting import Gate, wait_until
 
 import daskgrad as dg
 
@@ -25,6 +25,25 @@ def write(path, line):
 
 def lines(path):
     return pathlib.Path(path).read_text().split("\n")[:-1]
+
+
+def tasks_of(client):
+    """How many tasks the scheduler knows."""
+    return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+
+
+def see_it_empty(client, tasks=0, collects=False):
+    """Waits until scheduler and workers hold no more than so many tasks."""
+
+    def on_workers():
+        return sum(client.run(lambda dask_worker: len(dask_worker.state.tasks)).values())
+
+    def is_empty():
+        if collects:
+            gc.collect()  # again and again: the event loop may have held the latest exception
+        return max(tasks_of(client), on_workers()) <= tasks
+
+    wait_until(is_empty)
 
 
 def functions_run(fun, *args):
@@ -59,6 +78,56 @@ def in_threads(call, threads=8, times=2000):
         list(pool.map(loop, range(threads)))
 
 
+class Turnstile(Gate):
+    """A gate that lets so many models pass while it is closed, and counts who comes."""
+
+    def __init__(self, path, free=0):
+        super().__init__(path)
+        self.free = free
+        self.log = f"{path}.log"
+        self.close()
+
+    def close(self):
+        for file in self._path.parent.glob(f"{self._path.name}*"):
+            file.unlink()
+        pathlib.Path(self.log).touch()
+
+    def wait(self, name=""):
+        """Says that a model is here, and how many were before; waits unless it may pass."""
+        rank = 0
+        while not self._is_mine(rank):
+            rank += 1
+        write(self.log, f"{name} {os.getpid()}")
+        if rank >= self.free:
+            super().wait(name)
+        return rank
+
+    def count(self):
+        """How many models have come."""
+        return len(lines(self.log))
+
+    def _is_mine(self, rank):
+        try:
+            os.close(os.open(f"{self._path}.{rank}", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
+
+
+@primitive
+def gated_back(x, gate, name="backward"):
+    """The identity, whose pullback waits at a gate."""
+    return x
+
+
+def gated_back_vjp(ans, x, gate, name="backward"):
+    def gated_back_pullback(g):
+        gate.wait(name)
+        return g
+
+    return gated_back_pullback
+
+
 @primitive
 def watched(x, path, label):
     """The identity, which writes on which worker its pullback ran."""
@@ -71,21 +140,6 @@ def watched_vjp(ans, x, path, label):
         return g
 
     return watched_pullback
-
-
-@primitive
-def slow_back(x, path, seconds):
-    """The identity, which writes in which process its pullback ran, and takes its time."""
-    return x
-
-
-def slow_back_vjp(ans, x, path, seconds):
-    def slow_back_pullback(g):
-        write(path, f"backward {os.getpid()}")
-        time.sleep(seconds)
-        return g
-
-    return slow_back_pullback
 
 
 @primitive
@@ -132,14 +186,9 @@ THINGS = {
 }
 
 
-def slow_holder(x, number, thing, path, seconds):
-    """A model whose tape holds a thing, and whose pullback takes its time."""
-    return np.sin(slow_back(holding(x * number, THINGS[thing]()), path, seconds)) * x[::-1]
-
-
+defvjp(gated_back, gated_back_vjp, None, None)
 defvjp(holding, holding_vjp, None)
 defvjp(watched, watched_vjp, None, None)
-defvjp(slow_back, slow_back_vjp, None, None)
 defvjp(locked_square, locked_square_vjp, None)
 
 

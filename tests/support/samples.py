@@ -3,10 +3,13 @@
 import numpy as np
 
 
-def decades(*shape, seed=0):
-    """Numbers over 16 decades: added in any other order they give other bits."""
+def decades(*shape, seed=0, count=16):
+    """Numbers over many decades: added in any other order they give other bits.
+
+    Of a few numbers over 16 decades only the largest counts; these need fewer.
+    """
     random = np.random.default_rng(seed)
-    return random.normal(size=shape) * 10.0 ** random.uniform(-8, 8, shape)
+    return random.normal(size=shape) * 10.0 ** random.uniform(-count / 2, count / 2, shape)
 
 
 def askew(array):

@@ -67,14 +67,20 @@ def term(item, x):
 
 @ON_GLIBC
 @in_short("is_on", [True, False], True)
-def test_the_workers_have_it_while_shards_are_open(is_on):
+def test_workers_have_it_while_shards_are_open_and_from_the_first_task_on(is_on):
     with cluster({"daskgrad.worker.malloc": is_on, **SPAWN}, n_workers=1) as client:
+
+        def are_given_back(arrays):
+            (answer,) = client.run(is_given_back, arrays).values()
+            return answer
+
+        assert are_given_back(MANY)
         with dg.place([1.0, 2.0]) as shards:
             assert dg.grad(lambda x: dg.map_sum(term, shards, x))(1.0) == 3.0
-            (while_open,) = client.run(is_given_back, FEW).values()
-        (when_closed,) = client.run(is_given_back, MANY).values()
-    assert while_open != is_on
-    assert when_closed
+            assert are_given_back(FEW) != is_on
+        assert are_given_back(MANY)
+        assert dg.grad(lambda x: dg.delayed(term)(2.0, x))(1.0) == 2.0
+        assert are_given_back(MANY) != is_on
 
 
 @pytest.mark.parametrize(("process", "calls"), [(this_process(), []), (("far", 1), ["on", "off"])])
@@ -86,14 +92,3 @@ def test_the_clients_own_process_is_left_alone(process, calls, monkeypatch):
     plugin.setup(worker)
     plugin.teardown(worker)
     assert found == calls
-
-
-@ON_GLIBC
-@in_short("is_on", [True, False], True)
-def test_workers_have_it_from_the_first_task_on(is_on):
-    with cluster({"daskgrad.worker.malloc": is_on, **SPAWN}, n_workers=1) as client:
-        (before,) = client.run(is_given_back, MANY).values()
-        assert dg.grad(lambda x: dg.delayed(term)(2.0, x))(1.0) == 2.0
-        (after,) = client.run(is_given_back, MANY).values()
-    assert before
-    assert after != is_on

@@ -82,7 +82,7 @@ def bytes_to_order(graph):
 )
 def test_the_memory_that_ordering_takes_grows_with_the_graph(built, way, program):
     peaks = []
-    for count in (100, 800):
+    for count in (50, 400):
         with dask.config.set(way):
             program(count)
         peaks.append(max(map(bytes_to_order, built)))

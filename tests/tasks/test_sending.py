@@ -51,23 +51,13 @@ def refused(what):
     return pytest.raises(TypeError, match=f"{what} cannot be sent .*cannot pickle.*; {ADVICE}")
 
 
+@pytest.mark.parametrize("scheduler", ["processes", "cluster"], indirect=True)
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_task_is_named_on_a_cluster(client, program):
+def test_a_task_is_named(scheduler, program):
     fun, what = PROGRAMS[program]
-    with refused(f"the {what}"):
-        dg.value_and_grad(fun)(X)
-    with refused(f"the {what}"):
-        dg.vjp(fun, X)
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_a_task_is_named_over_processes(pool, program):
-    fun, what = PROGRAMS[program]
-    with (
-        dask.config.set({"scheduler": "processes", "pool": pool, "daskgrad.inline.seconds": 0}),
-        refused(f"the {what}"),
-    ):
-        dg.value_and_grad(fun)(X)
+    for derivative in (dg.value_and_grad(fun), lambda x: dg.vjp(fun, x)):
+        with refused(f"the {what}"):
+            derivative(X)
 
 
 def test_the_model_and_the_argument_of_a_placed_sum_are_named(client):

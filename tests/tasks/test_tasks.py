@@ -5,7 +5,6 @@ distributed and optree is relied upon.
 import inspect
 import operator
 import pickle
-import shutil
 
 import autograd.numpy as np
 import dask
@@ -13,6 +12,7 @@ import distributed
 import hypothesis
 import hypothesis.strategies as st
 import optree
+import probes
 import pytest
 from dask._task_spec import fuse_linear_task_spec
 from dask.base import tokenize
@@ -21,9 +21,10 @@ from dask.graph_manipulation import checkpoint, clone, wait_on
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.utils import key_split
+from distributed import get_worker
 from numpy.testing import assert_allclose, assert_array_equal
-from probes import in_threads
 from samples import askew, decades
+from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.tasks import keys
@@ -85,12 +86,18 @@ SPOKEN = {
 
 
 @pytest.mark.parametrize("name", SPOKEN)
-@pytest.mark.parametrize("stage", STAGES)
-def test_dask_reads_stage_and_model_in_a_key(name, stage):
+def test_a_key_tells_dask_and_us_its_stage_and_model(name):
     """The stock dashboard groups and colours tasks by what ``key_split`` makes of their keys."""
     assert dashboard_name(name) == SPOKEN[name]
-    key = Names().key(stage, name)
-    assert key_split(key) == key_split(str(key)) == f"{stage}-{SPOKEN[name]}"
+    for stage in STAGES:
+        make = Names().key
+        key = make(stage, name)
+        assert key_split(key) == key_split(str(key)) == f"{stage}-{SPOKEN[name]}"
+        parts = keys.key_parts(key)
+        assert parts[:2] == (stage, SPOKEN[name])
+        assert keys.known_name(parts.model) == name
+        assert keys.key_parts(make("value", "other")).evaluation == parts.evaluation
+        assert keys.key_parts(Names().key(stage, name)).evaluation != parts.evaluation
 
 
 @hypothesis.given(st.text(max_size=30) | st.text("abcdefgz_-1 ", max_size=30))
@@ -132,26 +139,9 @@ def test_all_parts_of_a_variable_are_one_group_of_tasks():
     assert {name for name in names if "ws" in name} == {"value-ws", "cotangent-ws"}
 
 
-@pytest.mark.parametrize("name", SPOKEN)
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_key_tells_its_parts(stage, name):
-    make = Names().key
-    parts = keys.key_parts(make(stage, name))
-    assert parts[:2] == (stage, SPOKEN[name])
-    assert keys.known_name(parts.model) == name
-    assert keys.key_parts(make("value", "other")).evaluation == parts.evaluation
-    assert keys.key_parts(Names().key(stage, name)).evaluation != parts.evaluation
-
-
 def test_keys_of_others_have_no_parts():
-    for key in (
-        "x",
-        ("x", 1),
-        "value-shard-0123",
-        ("forward-a-b", 1, 2),
-        ("sum-" + "0" * 32, 0, 0),
-    ):
-        assert keys.key_parts(key) is None
+    others = ["x", ("x", 1), "value-shard-0123", ("forward-a-b", 1, 2), ("sum-" + "0" * 32, 0, 0)]
+    assert [keys.key_parts(key) for key in others] == [None] * 5
 
 
 def test_a_sum_is_called_by_its_name():
@@ -164,10 +154,6 @@ def test_a_sum_is_called_by_its_name():
     names = {key_split(key) for key in gradient.__dask_graph__()}
     assert {"forward-prior", "forward-likelihood", "value-posterior"} <= names
     assert not [name for name in names if "lambda" in name]
-
-
-def test_a_sum_of_items_that_are_nodes_is_called_by_its_name():
-    v = dg.variable(X)
     for add_up in (dg.map_sum, dg.reduce_sum):
         items = [double(v), double(v)]
         assert add_up(lambda item: np.sum(item), items, name="total", grainsize=1).name == "total"
@@ -176,22 +162,23 @@ def test_a_sum_of_items_that_are_nodes_is_called_by_its_name():
 # ---------------------------------------------------------------------- the collection protocol
 
 
-def test_a_node_is_a_dask_collection(scheduler):
-    node = energy(double(X))
+def test_nodes_and_gradients_are_dask_collections():
+    y, v = double(X), dg.variable(X)
+    node = energy(y)
     assert dask.is_dask_collection(node)
     assert not dask.is_dask_collection(energy)
     assert_allclose(node.compute(), 4.0 * np.sum(X**2))
+    nested, part, plain = dask.compute({"a": [y, 1], "b": (node, "text")}, y[0], 3.0)
+    assert_allclose(nested["a"][0], 2.0 * X)
+    assert (nested["a"][1], part, plain) == (1, 0.6, 3.0)
+    assert nested["b"] == (pytest.approx(4.0 * np.sum(X**2)), "text")
+    value, gradient = dg.differentiate(energy(v), v)
+    assert_allclose(dask.delayed(sum)(gradient).compute(), np.sum(2.0 * X))
+    assert_allclose(gradient.persist().compute(), 2.0 * X)
+    assert_allclose(dask.persist(value, gradient)[0].compute(), np.sum(X**2))
 
 
-def test_dask_computes_nodes_anywhere_in_an_argument(scheduler):
-    y = double(X)
-    found = dask.compute({"a": [y, 1], "b": (energy(y), "text")}, y[0], 3.0)
-    assert_allclose(found[0]["a"][0], 2.0 * X)
-    assert found[0]["a"][1] == 1
-    assert found[0]["b"] == (pytest.approx(4.0 * np.sum(X**2)), "text")
-    assert found[1:] == (0.6, 3.0)
-
-
+@pytest.mark.parametrize("scheduler", ["sync", "cluster"], indirect=True)
 def test_values_that_look_like_tasks_or_keys_are_data(scheduler):
     odd = {"task": (sum, [1, 2]), "list": ["value-double", ("x", 0)]}
     node = dg.delayed(lambda odd, x: odd, name="odd")(odd, double(X))
@@ -200,6 +187,7 @@ def test_values_that_look_like_tasks_or_keys_are_data(scheduler):
     assert dask.delayed(lambda value: value)(node).compute() == odd
 
 
+@pytest.mark.parametrize("scheduler", ["sync", "cluster"], indirect=True)
 def test_nodes_are_persisted(scheduler):
     y = double(X)
     kept = y.persist()
@@ -210,20 +198,17 @@ def test_nodes_are_persisted(scheduler):
     assert_allclose((first + kept).compute(), 4.0 * X)
 
 
-def test_gradients_are_collections_too(scheduler):
-    v = dg.variable(X)
-    value, gradient = dg.differentiate(energy(v), v)
-    assert_allclose(dask.delayed(sum)(gradient).compute(), np.sum(2.0 * X))
-    assert_allclose(gradient.persist().compute(), 2.0 * X)
-    assert_allclose(dask.persist(value, gradient)[0].compute(), np.sum(X**2))
-
-
-def test_nodes_are_arguments_of_other_collections(scheduler):
+def test_nodes_are_arguments_of_other_collections():
     y = double(X)
     assert_allclose(dask.delayed(np.sum)(y).compute(), np.sum(2.0 * X))
     assert_allclose(dask.delayed(lambda d: d["a"][0])({"a": [y]}).compute(), 2.0 * X)
     array = pytest.importorskip("dask.array").from_delayed(dask.delayed(y), (3,), dtype=float)
     assert_allclose((array + 1.0).sum().compute(), np.sum(2.0 * X + 1.0))
+    node = energy(y)
+    assert checkpoint(node, y).compute() is None
+    waiting = wait_on(node)
+    assert waiting.key != node.key
+    assert_allclose((waiting + 1.0).compute(), 4.0 * np.sum(X**2) + 1.0)
 
 
 def test_dask_optimizes_nodes_by_culling_alone():
@@ -241,23 +226,6 @@ def test_the_token_of_a_node_is_its_key():
     y = double(X)
     assert tokenize(y) == tokenize(y)
     assert tokenize(y) != tokenize(double(X))
-
-
-@pytest.mark.skipif(shutil.which("dot") is None, reason="draws with graphviz")
-def test_nodes_are_drawn(tmp_path):
-    pytest.importorskip("graphviz")
-    energy(double(X)).visualize(filename=str(tmp_path / "graph.svg"))
-    assert (tmp_path / "graph.svg").exists()
-
-
-def test_checkpoint_and_wait_on_take_nodes(scheduler):
-    y = double(X)
-    node = energy(y)
-    assert checkpoint(node, y).compute() is None
-    waiting = wait_on(node)
-    assert waiting.key != node.key
-    assert_allclose(waiting.compute(), 4.0 * np.sum(X**2))
-    assert_allclose((waiting + 1.0).compute(), 4.0 * np.sum(X**2) + 1.0)
 
 
 @pytest.mark.parametrize("make", [double, dask.delayed(lambda x: 2.0 * x)])
@@ -282,17 +250,11 @@ def test_no_task_is_left_on_the_cluster(client):
     _, pullback = dg.vjp(lambda x: double(x), X)
     pullback(X)
     del pullback
-    client.run_on_scheduler(lambda: None)
-    for _ in range(100):
-        stages = {stage_of(key) for key in client.run_on_scheduler(task_keys)}
-        if not stages & set(STAGES):
-            return
-        distributed.wait([client.submit(int, pure=False)])
-    pytest.fail(f"left on the cluster: {stages}")
+    wait_until(lambda: client.run_on_scheduler(count_of_ours) == 0)
 
 
-def task_keys(dask_scheduler):
-    return list(dask_scheduler.tasks)
+def count_of_ours(dask_scheduler):
+    return len([key for key in dask_scheduler.tasks if stage_of(key) in STAGES])
 
 
 # -------------------------------------------------------------------------------- annotations
@@ -338,64 +300,49 @@ def test_annotations_of_a_sum_hold_for_its_blocks_and_its_adders():
     assert [found[f"{stage}-lambda"] for stage in ("forward", "backward")] == [{"priority": 5}] * 2
 
 
-def test_annotations_around_the_evaluation_hold_for_all_of_it():
+AROUND = [  # annotations of a call, and around the evaluation; what both mean for it, and others
+    ({"priority": 1}, {"retries": 4}, {"priority": 1, "retries": 4}, {"retries": 4}),
+    ({"retries": 1}, {"retries": 4}, {"retries": 1}, {"retries": 4}),
+    ({}, {"priority": 2}, {"priority": 2}, {"priority": 2}),
+]
+
+
+@pytest.mark.parametrize(("of_call", "around", "at_call", "elsewhere"), AROUND)
+def test_annotations_around_the_evaluation_hold_where_calls_say_nothing_else(
+    of_call, around, at_call, elsewhere
+):
     v = dg.variable(X, "x")
-    with dask.annotate(priority=1):
+    with dask.annotate(**of_call):
         y = double(v)
     total = energy(y)
-    with dask.annotate(retries=4):
+    with dask.annotate(**around):
         _, gradient = dg.differentiate(total, v)
-    found = by_name(gradient)
-    assert found["forward-double"] == {"priority": 1, "retries": 4}
-    assert found["backward-energy"] == found["value-x"] == {"retries": 4}
-
-
-def test_annotations_around_the_evaluation_hold_where_calls_have_none():
-    v = dg.variable(X, "x")
-    total = energy(double(v))
-    with dask.annotate(priority=2, workers=lambda key: [stage_of(key)]):
-        _, gradient = dg.differentiate(total, v)
-    for key, found in annotations(gradient).items():
-        assert found == {"priority": 2, "workers": [stage_of(key)]}
-
-
-def test_annotations_of_a_call_go_before_those_around_the_evaluation():
-    v = dg.variable(X, "x")
-    with dask.annotate(retries=1):
-        y = double(v)
-    with dask.annotate(retries=4):
-        _, gradient = dg.differentiate(energy(y), v)
-    found = by_name(gradient)
-    assert found["forward-double"] == found["backward-double"] == {"retries": 1}
-    assert found["forward-energy"] == found["cotangent-x"] == {"retries": 4}
+    named = by_name(gradient)
+    assert named["forward-double"] == named["backward-double"] == at_call
+    for name in ("forward-energy", "backward-energy", "value-x", "cotangent-x"):
+        assert named[name] == elsewhere
 
 
 def test_an_annotation_may_be_a_function_of_the_key():
     v = dg.variable(X)
     with dask.annotate(priority=lambda key: len(stage_of(key))):
         y = double(v)
-    found = by_name(dg.differentiate(energy(y), v)[1])
-    assert found["forward-double"] == {"priority": 7}
-    assert found["backward-double"] == {"priority": 8}
-
-
-def where(x, log):
-    from distributed import get_worker
-
-    with open(log, "a") as file:
-        file.write(get_worker().address + "\n")
-    return x
+    with dask.annotate(workers=lambda key: [stage_of(key)]):
+        _, gradient = dg.differentiate(energy(y), v)
+    for key, annotation in annotations(gradient).items():
+        stage = stage_of(key)
+        of_call = {"priority": len(stage)} if key_split(key).endswith("double") else {}
+        assert annotation == {"workers": [stage], **of_call}
 
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_annotated_workers_run_both_passes(client, number, tmp_path):
-    import probes
-
     log = tmp_path / "log"
     address = sorted(client.scheduler_info()["workers"])[number]
 
     def model(x):
-        return probes.watched(where(x, log), log, "backward")
+        probes.write(log, f"forward {get_worker().address}")
+        return probes.watched(x, log, "backward")
 
     def objective(x):
         with dask.annotate(workers=[address], allow_other_workers=False):
@@ -403,9 +350,7 @@ def test_annotated_workers_run_both_passes(client, number, tmp_path):
         return dg.sum([energy(y) for y in ys])
 
     assert_allclose(dg.grad(objective)(X), 2.0 * X * (0 + 1 + 4 + 9))
-    lines = log.read_text().split("\n")[:-1]
-    assert set(lines) == {address, f"backward {address}"}
-    assert len(lines) == 8
+    assert sorted(probes.lines(log)) == [f"backward {address}"] * 4 + [f"forward {address}"] * 4
 
 
 def test_annotated_retries_run_a_model_again(client, tmp_path):
@@ -512,10 +457,8 @@ def test_dasks_task_classes_are_what_we_take_them_for():
     assert DataNode("key", [1])() == [1]
     assert Task("key", operator.add, 1, 2)() == 3
     assert pickle.loads(pickle.dumps(KeptTask("key", int, 1))).block_fusion
-
-
-def test_a_future_is_a_reference_to_its_key():
     assert issubclass(distributed.Future, TaskRef)
+    assert single_key([5]) == 5
 
 
 def test_a_layers_annotation_may_be_a_function_that_leaves_keys_out(client):
@@ -541,10 +484,6 @@ def test_a_layers_own_annotations_are_not_merged_by_dask():
         assert dask.get_annotations() == {"retries": 3}
         assert MaterializedLayer({}, annotations={"priority": 1}).annotations == {"priority": 1}
     assert dask.get_annotations() == {}
-
-
-def test_single_key_returns_the_only_result():
-    assert single_key([5]) == 5
 
 
 def test_delayed_of_a_collection_has_its_key_or_depends_on_it():
@@ -620,7 +559,9 @@ def test_parts_of_results_are_tasks_where_the_rest_of_a_graph_is_handed_over():
 def test_threads_that_make_more_names_than_are_remembered(monkeypatch, quick_switches):
     monkeypatch.setattr(keys, "NAMES", 8)
     monkeypatch.setattr(keys, "_named", {})
-    in_threads(lambda thread, number: Names().key("value", "abcdefgh"[thread] + f"_{number}"))
+    probes.in_threads(
+        lambda thread, number: Names().key("value", "abcdefgh"[thread] + f"_{number}")
+    )
     assert 0 < len(keys._named) <= 8 + 8
 
 

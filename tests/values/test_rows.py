@@ -21,6 +21,8 @@ from daskgrad.values.memory import is_canonical
 from daskgrad.values.rows import Rows, dense_leaf
 from daskgrad.values.summation import pairwise
 
+pytestmark = pytest.mark.usefixtures("synchronous")
+
 SHAPE = (40, 3)
 COUNT = 13
 
@@ -103,33 +105,27 @@ def test_rows_have_the_bits_of_arrays(name, dtype):
 
 
 @pytest.mark.usefixtures("always")
-def test_vectors_too():
-    x = decades(40)
-    found, expected = pieces_of(lambda a: np.sum(a[SOME] ** 3), x)
-    assert isinstance(found, Rows)
-    assert bits(found.to_dense()) == bits(expected)
+def test_an_index_may_be_of_a_dtype_that_holds_no_number_of_rows():
+    for dtype in ("int8", "uint8", "int16", "uint16", "uint64"):
+        indices = numpy.array([5, 0, 5, -1 if dtype.startswith("i") else 7], dtype)
+        for index in (indices, indices[3]):
+            kept, expected = pieces_of(
+                lambda a, at=index: np.sum(a[at] ** 3) + np.sum(a[SOME]), decades(70000, 1)
+            )
+            assert isinstance(kept, Rows)
+            assert bits(kept.to_dense()) == bits(expected)
 
 
 @pytest.mark.usefixtures("always")
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint64"])
-@pytest.mark.parametrize("as_number", [False, True], ids=["array", "number"])
-def test_an_index_may_be_of_a_dtype_that_holds_no_number_of_rows(dtype, as_number):
-    index = numpy.array([5, 0, 5, -1 if dtype.startswith("i") else 7], dtype)
-    index = index[3] if as_number else index
-
-    def fun(a):
-        return np.sum(a[index] ** 3) + np.sum(a[SOME])
-
-    found, expected = pieces_of(fun, decades(70000, 1))
-    assert isinstance(found, Rows)
-    assert bits(found.to_dense()) == bits(expected)
-
-
-@pytest.mark.usefixtures("always")
-def test_no_boolean_is_the_number_of_a_row():
-    for index in (False, True):
-        found, expected = pieces_of(lambda a, at=index: np.sum(a[at] ** 3), decades(*SHAPE))
-        assert bits(found) == bits(expected)
+def test_vectors_have_rows_and_no_boolean_is_the_number_of_one():
+    for index, x, is_kept in (
+        (SOME, decades(40), True),
+        (False, decades(*SHAPE), False),
+        (True, decades(*SHAPE), False),
+    ):
+        piece, expected = pieces_of(lambda a, at=index: np.sum(a[at] ** 3), x)
+        assert isinstance(piece, Rows) == is_kept
+        assert bits(dense_leaf(piece)) == bits(expected)
 
 
 def test_small_arrays_are_not_worth_it():
@@ -180,23 +176,22 @@ def assert_same(found, expected):
     assert bits(numpy.nan_to_num(found)) == bits(numpy.nan_to_num(expected))
 
 
-def test_none_is_a_zero():
-    kept = Rows(SHAPE, (0,), numpy.array([1]), numpy.ones((1, 3)), False)
+def rows_at(indices, values=None):
+    values = numpy.ones((len(indices), 3)) if values is None else values
+    return Rows(SHAPE, (0,), numpy.asarray(indices), values, False)
+
+
+def test_none_is_a_zero_and_rows_that_become_many_become_an_array():
+    kept = rows_at([1])
     for pair in (((None,), (kept,)), ((kept,), (None,))):
         assert bits(add(*pair)[0].to_dense()) == bits(kept.to_dense())
-
-
-def test_rows_that_become_many_become_an_array():
-    one, other = [
-        Rows(SHAPE, (0,), numpy.arange(start, start + 6), numpy.ones((6, 3)), False)
-        for start in (0, 6)
-    ]
+    one, other = rows_at(range(6)), rows_at(range(6, 12))
     assert isinstance(rows.merge(one, one), Rows)
     assert isinstance(rows.merge(one, other), numpy.ndarray)
 
 
 def test_rows_travel_as_rows():
-    kept = Rows(SHAPE, (0,), numpy.array([1, 5]), decades(2, 3), False)
+    kept = rows_at([1, 5], decades(2, 3))
     there = pickle.loads(pickle.dumps(kept))
     assert bits(there.to_dense()) == bits(kept.to_dense())
     assert is_canonical(there.values)
@@ -246,29 +241,28 @@ np_square = dg.delayed(lambda y: np.sin(y), name="square")
 @pytest.mark.parametrize("summation", ["pairwise", "compensated"])
 @pytest.mark.parametrize("model", [scattered, mixed, vectors])
 def test_a_sum_has_the_bits_of_arrays_for_any_grain(model, summation, monkeypatch):
-    with dask.config.set(scheduler="sync"):
-        monkeypatch.setattr(rows, "SMALL", numpy.inf)
-        expected = summed(model, ITEMS, grainsize=COUNT, summation=summation)
-        monkeypatch.setattr(rows, "SMALL", 0)
-        counted = watch_rows(monkeypatch)
-        for seconds, grainsize in itertools.product((0, 60), (1, 2, 8, 16)):
-            with dask.config.set({"daskgrad.inline.seconds": seconds}):
-                found = summed(model, ITEMS, grainsize=grainsize, summation=summation)
-            assert bits(found[0], *found[1]) == bits(expected[0], *expected[1])
-            assert all(type(gradient) is numpy.ndarray for gradient in found[1])
-        assert counted, "else this cannot fail"
-
-
-def watch_rows(monkeypatch):
+    monkeypatch.setattr(rows, "SMALL", numpy.inf)
+    expected = summed(model, ITEMS, grainsize=COUNT, summation=summation)
+    monkeypatch.setattr(rows, "SMALL", 0)
     made = []
+    monkeypatch.setattr(Rows, "__init__", noting(Rows.__init__, made))
+    for config, grainsize in itertools.product(PLACES, (1, 2, 8, 16)):
+        with dask.config.set(config):
+            value, gradients = summed(model, ITEMS, grainsize=grainsize, summation=summation)
+        assert bits(value, *gradients) == bits(expected[0], *expected[1])
+        assert all(type(gradient) is numpy.ndarray for gradient in gradients)
+    assert made, "else this cannot fail"
 
-    def init(self, *args, **options):
+
+PLACES = ({}, {"daskgrad.inline.seconds": 60}, {"scheduler": moving})
+
+
+def noting(init, made):
+    def noted(self, *args, **options):
         made.append(self)
-        return before(self, *args, **options)
+        return init(self, *args, **options)
 
-    before = Rows.__init__
-    monkeypatch.setattr(Rows, "__init__", init)
-    return made
+    return noted
 
 
 LARGE = decades(3000, 4, seed=3)  # more than small
@@ -282,22 +276,16 @@ def large(item, x):
     return np.sum(np.sin(np.dot(x[index], weights * 1e-6)))
 
 
-def test_and_on_every_scheduler(every_scheduler, monkeypatch):
-    def compute():
-        with dg.place(LARGE_ITEMS) as shards:
-            for items in (shards, LARGE_ITEMS):
-                both = dg.value_and_grad(lambda x, i=items: dg.map_sum(large, i, x))(LARGE)
-                found.append(bits(*both))
+def test_rows_of_large_arrays_where_items_are_placed(client, monkeypatch):
+    def compute(items):
+        return bits(*dg.value_and_grad(lambda x: dg.map_sum(large, items, x))(LARGE))
 
-    found = []
-    every_scheduler(compute)
-    with dask.config.set(scheduler=moving):
-        compute()
-    with monkeypatch.context() as patch, dask.config.set(scheduler="sync"):
-        patch.setattr(rows, "SMALL", numpy.inf)
-        compute()
-    assert len(found) == 12
-    assert all(each == found[-1] for each in found)
+    with dg.place(LARGE_ITEMS) as shards:
+        results = [compute(shards), compute(LARGE_ITEMS)]
+    monkeypatch.setattr(rows, "SMALL", numpy.inf)
+    with dask.config.set(scheduler="sync"):
+        results.append(compute(LARGE_ITEMS))
+    assert results[0] == results[1] == results[2]
 
 
 @pytest.mark.usefixtures("always")
@@ -306,10 +294,9 @@ def test_items_own_arrays_and_single_terms_are_no_rows():
         return np.sum(p[SOME] ** 2) + np.sum(x[SOME])
 
     ps = [decades(40, seed=n) for n in range(3)]
-    with dask.config.set(scheduler="sync"):
-        gradients = dg.grad(lambda p, x: dg.map_sum(term, p, x), (0, 1))(ps, X)
-        each = dg.per_item(term, ps, gradient="full")(X)[1]
-        norms = dg.per_item(term, ps)(X)[1]
+    gradients = dg.grad(lambda p, x: dg.map_sum(term, p, x), (0, 1))(ps, X)
+    each = dg.per_item(term, ps, gradient="full")(X)[1]
+    norms = dg.per_item(term, ps)(X)[1]
     assert [(type(g), g.shape) for g in gradients[0]] == [(numpy.ndarray, (40,))] * 3
     assert each.shape == (3, *SHAPE)
     numpy.testing.assert_allclose(norms, numpy.sqrt(numpy.sum(each**2, axis=(1, 2))))
@@ -324,12 +311,11 @@ def test_the_pullback_of_a_sum_returns_arrays(cotangent):
 
         return dg.vjp(of, X)[1](cotangent)[0]
 
-    with dask.config.set(scheduler="sync"):
-        expected = bits(pulled(untouched, 16))
-        for grainsize in (1, 4, 16):
-            found = pulled(scattered, grainsize)
-            assert type(found) is numpy.ndarray
-            assert bits(found) == expected
+    expected = bits(pulled(untouched, 16))
+    for grainsize in (1, 4, 16):
+        gradient = pulled(scattered, grainsize)
+        assert type(gradient) is numpy.ndarray
+        assert bits(gradient) == expected
 
 
 sine = dg.delayed(lambda y: np.sin(y), name="sine")
@@ -342,25 +328,20 @@ def untouched(item, x, b):
 
 @pytest.mark.parametrize("factor", [1.0, -2.0, numpy.nan])
 def test_scaled_rows_have_zeros_with_signs(factor):
-    kept = Rows(SHAPE, (0,), numpy.array([1]), numpy.ones((1, 3)), False)
-    (found,), (expected,) = scale((kept,), factor), scale((kept.to_dense(),), factor)
-    assert bits(dense_leaf(found)) == bits(expected)
+    kept = rows_at([1])
+    (scaled,), (expected,) = scale((kept,), factor), scale((kept.to_dense(),), factor)
+    assert bits(dense_leaf(scaled)) == bits(expected)
 
 
 @pytest.mark.usefixtures("always")
 def test_nans_are_found_in_rows():
-    def term(item, x):
-        return np.sum(np.sqrt(x[item]))
-
-    x = numpy.ones(40)
-    x[5] = 0.0
+    x = numpy.where(numpy.arange(40) == 5, 0.0, 1.0)
     with (
-        dask.config.set(scheduler="sync"),
         pytest.warns(RuntimeWarning),
         pytest.raises(FloatingPointError, match="item 2"),
         dg.debug_nans(),
     ):
-        dg.grad(lambda x: dg.map_sum(term, [[1], [2], [5]], x))(x)
+        dg.grad(lambda x: dg.map_sum(lambda n, x: np.sum(np.sqrt(x[n])), [[1], [2], [5]], x))(x)
 
 
 def test_pulling_back_costs_no_array_a_term(monkeypatch):
@@ -386,27 +367,25 @@ def test_pulling_back_costs_no_array_a_term(monkeypatch):
 
 
 @pytest.mark.parametrize("compile", [True, False])
-def test_columns_of_an_array_in_fortrans_order_cost_what_they_cost(compile, every_scheduler):
+def test_columns_of_an_array_in_fortrans_order_cost_what_they_cost(compile):
     W = numpy.asfortranarray(numpy.random.default_rng(0).normal(size=(30, 20_000)))
     S = numpy.array([7, 19_999, 3])
-
-    def loss(W, S):
-        return np.sum(np.tanh(W[:, S]) ** 2)
-
-    model = dg.delayed(loss, compile=compile)
+    model = dg.delayed(lambda W, S: np.sum(np.tanh(W[:, S]) ** 2), compile=compile)
     in_graph = dg.value_and_grad(lambda W: model(W, S), sparse=True)
     direct = dg.value_and_grad(model, sparse=True)
+    results = []
     for call in (lambda: direct(W, S), lambda: in_graph(W)):
         for _ in range(10):
             call()
         tracemalloc.start()
-        _, rows = call()
+        results.append(call())
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak <= W.nbytes / 10
-        assert rows.axes == (1,)
-    found = every_scheduler(lambda: in_graph(W)).values()
-    assert len({(value, *map(bytes, rows.arrays)) for value, rows in found}) == 1
+        assert results[-1][1].axes == (1,)
+    with dask.config.set(scheduler=moving):
+        results.append(in_graph(W))
+    assert len({(value, *map(bytes, rows.arrays)) for value, rows in results}) == 1
 
 
 def test_what_outlives_a_call_is_in_the_order_of_the_array_that_was_passed():

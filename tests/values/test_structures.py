@@ -1,7 +1,6 @@
 """Pytrees apart and together again, also in a process that has not their classes."""
 
 import pickle
-import subprocess
 import sys
 import threading
 import uuid
@@ -22,47 +21,28 @@ Pair = namedtuple("Pair", "first second")
 ONES = np.ones(3)
 
 
-@pytest.mark.parametrize("value", [(), (1.0,), (ONES, None), (ONES, (2,)), ("a",), Pair(ONES, 1)])
-def test_tuples_are_flattened_as_optree_does(value):
+@pytest.mark.parametrize(
+    "value",
+    [
+        *((), (1.0,), (ONES, None), (ONES, (2,)), ("a",), Pair(ONES, 1)),
+        *(1.0, None, ONES, "text", [], {}, [None, 1.0], [None, [None], {"a": None}], object()),
+        {"b": 1.0, "a": [2.0, (None, "x")], "c": {}},
+        Pair(1.0, {"x": None}),
+        OrderedDict([("z", 1), ("a", 2)]),
+    ],
+)
+def test_putting_together_what_was_taken_apart(value):
+    """None and what is not registered are leaves."""
     leaves, structure = flatten(value)
     expected, other = optree.tree_flatten(value, none_is_leaf=True, namespace=NAMESPACE)
     assert structure == other
     assert hash(structure) == hash(other)
     assert exactly(structure) == exactly(other)
     assert list(map(id, leaves)) == list(map(id, expected))
-    assert type(structure.unflatten(leaves)) is type(value)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        1.0,
-        None,
-        np.ones(3),
-        "text",
-        [],
-        {},
-        (),
-        {"b": 1.0, "a": [2.0, (None, "x")], "c": {}},
-        Pair(1.0, {"x": None}),
-        OrderedDict([("z", 1), ("a", 2)]),
-        [None, [None], {"a": None}],
-    ],
-    ids=repr,
-)
-def test_putting_together_what_was_taken_apart(value):
-    leaves, spec = flatten(value)
-    assert len(leaves) == spec.num_leaves
-    again = Structure(spec).unflatten(leaves)
-    assert type(again) is type(value)
-    assert repr(again) == repr(value)
-    moved = pickle.loads(cloudpickle.dumps(Structure(spec)))
-    assert repr(moved.unflatten(leaves)) == repr(value)
-
-
-def test_none_is_a_leaf():
-    assert flatten(None)[0] == [None]
-    assert flatten([None, 1.0])[0] == [None, 1.0]
+    moved = pickle.loads(cloudpickle.dumps(Structure(structure)))
+    for again in (structure, Structure(structure), moved):
+        assert type(again.unflatten(leaves)) is type(value)
+        assert repr(again.unflatten(leaves)) == repr(value)
 
 
 def test_entries_of_a_dict_come_in_the_order_of_their_keys():
@@ -70,33 +50,19 @@ def test_entries_of_a_dict_come_in_the_order_of_their_keys():
     assert flatten({"b": 1, "a": 2})[0] == flatten({"a": 2, "b": 1})[0] == [2, 1]
 
 
-def test_an_unregistered_class_is_a_leaf():
-    class Box:
-        pass
-
-    box = Box()
-    assert flatten([box])[0] == [box]
-
-
-def registered(name="Weights"):
+@pytest.fixture
+def weights():
     """A new class with two leaves, registered, which no module has."""
 
     class Weights:
         def __init__(self, w, b):
             self.w, self.b = w, b
 
-    Weights.__qualname__ = f"registered.<locals>.{name}"
     optree.register_pytree_node(
         Weights, lambda x: ((x.w, x.b), None), lambda _, c: Weights(*c), namespace=NAMESPACE
     )
-    return Weights
-
-
-@pytest.fixture
-def weights():
-    cls = registered()
-    yield cls
-    optree.unregister_pytree_node(cls, namespace=NAMESPACE)
+    yield Weights
+    optree.unregister_pytree_node(Weights, namespace=NAMESPACE)
 
 
 def test_a_registered_class_is_taken_apart(weights):
@@ -132,20 +98,16 @@ def test_a_function_for_a_task_calls_its_function():
     assert arrived.brings_classes  # Dask's scheduler sends it on
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def test_structures_that_are_equal_and_not_the_same():
+    for one, other in (
         ({"a": 1.0, "b": 2.0}, {"b": 1.0, "a": 2.0}),
         ([{"a": 1.0, "b": 2.0}], [{"b": 1.0, "a": 2.0}]),
         ({1: 2.0}, {True: 2.0}),
         ({0.0: 2.0}, {-0.0: 2.0}),
-    ],
-    ids=str,
-)
-def test_structures_that_are_equal_and_not_the_same(one, other):
-    assert flatten(one)[1] == flatten(other)[1], "else this cannot fail"
-    assert exactly(flatten(one)[1]) != exactly(flatten(other)[1])
-    assert exactly(flatten(one)[1]) == exactly(flatten(one)[1])
+    ):
+        assert flatten(one)[1] == flatten(other)[1], "else this cannot fail"
+        assert exactly(flatten(one)[1]) != exactly(flatten(other)[1])
+        assert exactly(flatten(one)[1]) == exactly(flatten(one)[1])
 
 
 def test_a_structure_that_only_cloudpickle_sends():
@@ -171,11 +133,10 @@ def test_a_structure_that_only_cloudpickle_sends():
 # ------------------------------------------------------------------- into another process
 
 SCRIPT = """
-import dataclasses, sys
-import cloudpickle, numpy as np, optree
-from daskgrad.values.trees import NAMESPACE, flatten
-from daskgrad.tasks.task_functions import TaskFunction
+import dataclasses
+import optree
 from daskgrad.values.registrations import Structure
+from daskgrad.values.trees import NAMESPACE, flatten
 
 @dataclasses.dataclass
 class Layer:
@@ -201,52 +162,44 @@ def total(net):
     return sum(leaves), doubled.layers[1].b, type(doubled).__name__, doubled.name
 
 net = Net([Layer(1.0, 2.0), Layer(3.0, 4.0)], "mine")
-leaves, spec = flatten(net)
-with open(sys.argv[1], "wb") as file:
-    cloudpickle.dump((Structure(spec), leaves, TaskFunction(total, brings_classes=True)), file)
 """
-
-LOADER = """
-import pickle, sys
-with open(sys.argv[1], "rb") as file:
-    structure, leaves, total = pickle.load(file)
-net = structure.unflatten(leaves)
-assert type(net).__name__ == "Net" and not hasattr(sys.modules["__main__"], "Net")
-print(*leaves, net.layers[1].b, net.name, *total(net))
-with open(sys.argv[1], "rb") as file:
-    pickle.load(file)  # a second task brings the same classes
-"""
+TOTAL = (10.0, 8.0, "Net", "mine")
 
 
-def python(path, *args):
-    done = subprocess.run(
-        [sys.executable, str(path), *args], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture
+def script():
+    """What a user's script defines, which no other process has."""
+    names = {"__name__": "__main__"}
+    exec(SCRIPT, names)
+    yield names
+    for cls in (names["Layer"], names["Net"]):
+        optree.unregister_pytree_node(cls, namespace=NAMESPACE)
 
 
-def test_classes_of_a_script_are_sent_into_a_process_that_has_not_got_them(tmp_path):
-    """And a function that arrives first finds them registered."""
-    script, loader, data = tmp_path / "script.py", tmp_path / "loader.py", tmp_path / "data"
-    script.write_text(SCRIPT)
-    loader.write_text(LOADER)
-    python(script, str(data))
-    assert python(loader, str(data)).split() == (
-        ["1.0", "2.0", "3.0", "4.0", "4.0", "mine", "10.0", "8.0", "Net", "mine"]
-    )
+def put_together(data):
+    structure, leaves, total = pickle.loads(data)
+    net = structure.unflatten(leaves)
+    assert not hasattr(sys.modules["__main__"], "Net")
+    pickle.loads(data)  # a second task brings the same classes
+    return leaves, net.layers[1].b, net.name, type(net).__name__, total(net)
 
 
-def test_a_function_alone_brings_the_classes(tmp_path):
-    script, loader, data = tmp_path / "script.py", tmp_path / "loader.py", tmp_path / "data"
-    script.write_text(SCRIPT.replace("(Structure(spec), leaves, ", "(net, "))
-    loader.write_text(
-        "import pickle, sys\n"
-        "net, total = pickle.load(open(sys.argv[1], 'rb'))\n"
-        "print(*total(net))\n"
-    )
-    python(script, str(data))
-    assert python(loader, str(data)).split() == ["10.0", "8.0", "Net", "mine"]
+def test_classes_of_a_script_are_sent_into_a_process_that_has_not_got_them(script, pool):
+    leaves, spec = flatten(script["net"])
+    function = TaskFunction(script["total"], brings_classes=True)
+    data = cloudpickle.dumps((Structure(spec), leaves, function))
+    there = pool.submit(put_together, data).result()
+    assert there == ([1.0, 2.0, 3.0, 4.0], 4.0, "mine", "Net", TOTAL)
+
+
+def applied(data):
+    net, total = pickle.loads(data)
+    return total(net)
+
+
+def test_a_function_alone_brings_the_classes(script, pool):
+    function = TaskFunction(script["total"], brings_classes=True)
+    assert pool.submit(applied, cloudpickle.dumps((script["net"], function))).result() == TOTAL
 
 
 # ------------------------------------------------------------------------------- alignment

@@ -17,6 +17,7 @@ from autograd.core import primitive_jvps, vspace
 from autograd.tracer import Node, getval, isbox, new_box, notrace_primitives
 
 from daskgrad.backends.autograd.custom import call_rule
+from daskgrad.backends.autograd.kept_values import Trace, kept_value_error, require_live
 from daskgrad.backends.autograd.kinds import INTEGERS, kind_of, real_part
 from daskgrad.backends.autograd.reverse import copied_box_error, program_of, pullback_of, trace
 from daskgrad.backends.autograd.rules.declaration import DECLARED, Declaration, plain
@@ -56,10 +57,11 @@ class Step(NamedTuple):
 class RecordNode(Node):
     """The place of a box in a record. The record holds no nodes: that would be a cycle."""
 
-    __slots__ = ("place", "record")
+    __slots__ = ("place", "record", "trace")
 
     record: list
     place: int
+    trace: Trace
 
     def __init__(self, value, fun, args, kwargs, parent_argnums, parents):
         if kwargs:
@@ -67,16 +69,18 @@ class RecordNode(Node):
         has_none = kind_of(value) in INTEGERS
         places = () if has_none else [parent.place for parent in parents]
         argnums = () if has_none else parent_argnums
-        record = parents[0].record
+        record, trace = parents[0].record, parents[0].trace
+        if trace.is_over:
+            raise kept_value_error(f"np.{getattr(fun, '__name__', fun)}")
         if any(parent.record is not record for parent in parents):
             raise copied_box_error()
-        self._enter(record, Step(places, fun, argnums, value, args, kwargs))
+        self._enter(record, trace, Step(places, fun, argnums, value, args, kwargs))
 
-    def initialize_root(self, record):
-        self._enter(record, None)
+    def initialize_root(self, record, trace):
+        self._enter(record, trace, None)
 
-    def _enter(self, record: list, step: Step | None) -> None:
-        self.record = record
+    def _enter(self, record: list, trace: Trace, step: Step | None) -> None:
+        self.record, self.trace = record, trace
         self.place = len(record)
         record.append(step)
 
@@ -88,10 +92,17 @@ def linearize(
     number = trace_numbers.next_number()
     notrace_primitives[RecordNode] = without_derivative()
     record: list[Any] = []
-    boxes = [new_box(array, number, RecordNode.new_root(record)) for array in arrays]
+    life = Trace()
+    boxes = [new_box(array, number, RecordNode.new_root(record, life)) for array in arrays]
     outputs, ends = [], []
-    for output in fun(*boxes):
+    try:
+        returned = fun(*boxes)
+    finally:
+        life.is_over = True
+    for output in returned:
         ours = isbox(output) and output._trace == number
+        if isbox(output) and not ours:
+            require_live(output, "what the model returns")
         if ours and output._node.record is not record:
             raise copied_box_error()
         if ours:

@@ -15,7 +15,7 @@ from autograd.core import primitive_vjps
 from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.tracer import isbox, trace_primitives_map
 
-from daskgrad.backends.autograd import sparse_operands
+from daskgrad.backends.autograd import array_boxes, sparse_operands
 from daskgrad.backends.autograd.rules.declaration import DECLARED
 from daskgrad.backends.autograd.rules.known import learn, settle, without_derivative
 from daskgrad.backends.autograd.rules.twins import TWINS, in_positions
@@ -25,6 +25,7 @@ def install() -> None:
     """Gives autograd's box the methods that NumPy asks."""
     ArrayBox.__array_function__ = call_function
     ArrayBox.__array_ufunc__ = call_ufunc
+    array_boxes.install()
     sparse_operands.install()
 
 

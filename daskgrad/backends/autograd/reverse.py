@@ -17,6 +17,7 @@ from autograd.tracer import Node, isbox, new_box, notrace_primitives
 from numpy import float64, ndarray
 
 from daskgrad.backends.autograd.custom import call_rule
+from daskgrad.backends.autograd.kept_values import Trace, kept_value_error, require_live
 from daskgrad.backends.autograd.kinds import INTEGERS, integer_pullback, kind_of, real_part
 from daskgrad.backends.autograd.pickling import TapePickler
 from daskgrad.backends.autograd.rules.declaration import DECLARED, Declaration, plain
@@ -47,14 +48,19 @@ RULES: dict[Callable, Callable] = {}  # declared rules of the primitives used so
 class TapeNode(Node):
     """One primitive that ran, and its pullback; ``is_real``: of its value, and so its cotangent."""
 
-    __slots__ = ("is_real", "parents", "pullback")
+    __slots__ = ("is_real", "parents", "pullback", "trace")
 
     is_real: bool
     parents: Any
     pullback: Any
+    trace: Trace
 
     def __init__(self, value, fun, args, kwargs, parent_argnums, parents):
         self.parents = parents
+        if parents:
+            self.trace = trace = parents[0].trace
+            if trace.is_over:
+                raise kept_value_error(f"np.{getattr(fun, '__name__', fun)}")
         rule = RULES.get(fun) or rule_of(fun, parent_argnums)
         if kwargs:
             require_seen(fun, kwargs)
@@ -73,7 +79,8 @@ class TapeNode(Node):
                 explain(error, fun, parent_argnums)
             raise
 
-    def initialize_root(self, value):
+    def initialize_root(self, value, trace):
+        self.trace = trace
         self.is_real = kind_of(value) == "f"
         self.parents = ()
         self.pullback = None
@@ -98,11 +105,18 @@ def trace(fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]) -> tuple[lis
     """Runs ``fun`` once; returns its outputs and the tape (see ``backends.protocol``)."""
     number = trace_numbers.next_number()
     notrace_primitives[TapeNode] = without_derivative()
-    roots = [TapeNode.new_root(array) for array in arrays]
+    life = Trace()
+    roots = [TapeNode.new_root(array, life) for array in arrays]
     boxes = [new_box(array, number, root) for array, root in zip(arrays, roots, strict=True)]
     outputs, ends = [], []
-    for output in fun(*boxes):
+    try:
+        returned = fun(*boxes)
+    finally:
+        life.is_over = True
+    for output in returned:
         ours = isbox(output) and output._trace == number
+        if isbox(output) and not ours:
+            require_live(output, "what the model returns")
         outputs.append(output._value if ours else output)
         ends.append(output._node if ours else None)
     return outputs, Tape(roots, ends)

@@ -16,11 +16,15 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.numpy.numpy_boxes import ArrayBox
 
+from daskgrad.backends.autograd import array_boxes
+
 OPERATORS = frozenset(("__matmul__", "__rmatmul__", "__mul__", "__rmul__"))
 SPARSE = "scipy.sparse."
 SHARED = "scipy._"  # what all of SciPy converts arrays with, since SciPy 1.18
 NO_ARRAY = np.array(None, dtype=object)
-USUAL = frozenset((ArrayBox, np.ndarray, float, int, complex, bool, np.float64))  # of operands
+USUAL = frozenset(
+    (array_boxes.ArrayBox, np.ndarray, float, int, complex, bool, np.float64)
+)  # of operands
 
 
 def install() -> None:

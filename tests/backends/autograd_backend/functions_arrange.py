@@ -29,10 +29,7 @@ function(np.resize, [(V, 7), (A, (2, 3)), (A, (5, 4)), (S, (2, 2)), (V, (0, 3))]
 function(np.diagflat, [(V,), (A,), (S,)], k=[1, -1])
 function(np.unstack, [(A,), (STACK,), (V,)], axis=[0, 1, -1])
 function(
-    np.broadcast_arrays,
-    [(A, V), (COLUMN, V), (S, A), (A, C[0])],
-    names=["args"] * 2,
-    subok=[True],
+    np.broadcast_arrays, [(A, V), (COLUMN, V), (S, A), (A, C[0])], names=["args"] * 2, subok=[True]
 )
 function(
     np.meshgrid,
@@ -163,12 +160,7 @@ function(np.ix_, [(V, W)], names=["args"] * 2)
 
 # ------------------------------------------------------------------------- joined
 
-function(
-    np.append,
-    [(V, W), (A, B), (V, S), (A, S), (V, C[0])],
-    axis=[0, -1],
-    name="np.append",
-)
+function(np.append, [(V, W), (A, B), (V, S), (A, S), (V, C[0])], axis=[0, -1], name="np.append")
 function(
     np.block,
     [(A, B, V[:3, None]), (V, W, V), (S, S, S)],

@@ -99,12 +99,7 @@ function(
 # ------------------------------------------------------------------------- counted
 
 BINS = np.array([0, 2, 2, 1])
-function(
-    np.bincount,
-    [(BINS, V)],
-    minlength=[5],
-    names=["x", "weights"],
-)
+function(np.bincount, [(BINS, V)], minlength=[5], names=["x", "weights"])
 function(
     np.histogram,
     [(Held(V), 3, None, None, W), (Held(V), np.array([0.1, 0.5, 1.0]).tolist(), None, None, W)],

@@ -96,11 +96,7 @@ function(
     ],
 )
 function(
-    la.pinv,
-    [(TALL,), (WIDE,), (M,), (TALLS,)],
-    rcond=[1e-10],
-    hermitian=[False],
-    rtol=[1e-10],
+    la.pinv, [(TALL,), (WIDE,), (M,), (TALLS,)], rcond=[1e-10], hermitian=[False], rtol=[1e-10]
 )
 function(
     la.pinv,

@@ -3,18 +3,7 @@
 import autograd.numpy.linalg as la
 import numpy as np
 from autograd.numpy import numpy_wrapper as anp
-from functions_linalg import (
-    POSITIVES,
-    RIGHT,
-    SPREAD,
-    TALL,
-    TALLS,
-    WIDE,
-    M,
-    N,
-    Z,
-    of_hermitian,
-)
+from functions_linalg import POSITIVES, RIGHT, SPREAD, TALL, TALLS, WIDE, M, N, Z, of_hermitian
 from functions_numpy import STACK, A, B, C, V, W, spaced
 from sweep import Held, Wrt, function
 

@@ -108,9 +108,7 @@ function(
         (A, Held(V), 0.9),
         (A, np.float64(0.41), np.full(4, 0.7)),
     ],
-    refused={
-        "out": lambda *args: np.zeros(np.shape(args[0])),
-    },
+    refused={"out": lambda *args: np.zeros(np.shape(args[0]))},
     reasons={
         "kwargs": "those of ufuncs",
         "complex": "ordered",
@@ -390,11 +388,21 @@ function(
 )
 function(
     anp.take,
-    [(A, [0, 2, 2]), (V, 1), (V, [[0, 1], [1, 1]]), (STACK, [1, 1]), (A, -1), (V, np.int64(2))],
-    axis=[0, 1, -1],
-    mode=["wrap", "clip"],
-    also=[dict(axis=1, mode="wrap")],
-    refused={"out": lambda a, i: np.zeros(np.shape(np.take(a, i)))},
+    [
+        *[
+            (A, [0, 2, 2]),
+            (V, 1),
+            (V, [[0, 1], [1, 1]]),
+            (STACK, [1, 1]),
+            (A, -1),
+            (V, np.int64(2)),
+        ],
+        *[(A, [-1, -12, 3]), (A, np.array([], dtype=int)), (A, [-3, 5, 40, 29])],
+    ],
+    axis=[0, 1, -1, -2],
+    mode=["wrap", "clip", "raise"],
+    also=[dict(axis=1, mode="wrap"), dict(axis=1, mode="clip"), dict(axis=0, mode="wrap")],
+    refused={"out": lambda a, i: np.zeros(np.shape(np.take(a, i, mode="wrap")))},
 )
 function(
     anp.full,

@@ -97,10 +97,7 @@ function(
     refused={"n": Wrt((S - S + 2.0, Held(A)))},
     reasons={"complex": "real"},
 )
-function(
-    special.multigammaln,
-    [(S + 2.0, 2), (A + 2.0, 3), (V + 1.0, 1)],
-)
+function(special.multigammaln, [(S + 2.0, 2), (A + 2.0, 3), (V + 1.0, 1)])
 function(
     special.logsumexp,
     [(S,), (A,), (STACK,), (FLIPPED,)],
@@ -143,13 +140,7 @@ for name in ("pdf", "logpdf"):
         reasons=DISTRIBUTION,
         name=f"beta.{name}",
     )
-function(
-    stats.beta.cdf,
-    TRIPLES,
-    refused=SHIFTED,
-    reasons=DISTRIBUTION,
-    name="beta.cdf",
-)
+function(stats.beta.cdf, TRIPLES, refused=SHIFTED, reasons=DISTRIBUTION, name="beta.cdf")
 for name in ("pdf", "logpdf"):
     function(
         getattr(stats.gamma, name),
@@ -158,13 +149,7 @@ for name in ("pdf", "logpdf"):
         reasons=DISTRIBUTION,
         name=f"gamma.{name}",
     )
-function(
-    stats.gamma.cdf,
-    PAIRS,
-    refused=SHIFTED,
-    reasons=DISTRIBUTION,
-    name="gamma.cdf",
-)
+function(stats.gamma.cdf, PAIRS, refused=SHIFTED, reasons=DISTRIBUTION, name="gamma.cdf")
 for name in ("pdf", "logpdf", "cdf"):
     function(
         getattr(stats.chi2, name),

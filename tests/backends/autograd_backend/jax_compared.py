@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import pytest
 from sweep import drawn, in_kind_of, pulled
@@ -32,6 +31,7 @@ class Differs(NamedTuple):
 def in_double_precision(request: pytest.FixtureRequest) -> Iterator[None]:
     if "optional" not in request.config.getoption("markexpr"):
         pytest.skip("takes minutes: run with -m optional")
+    jax = pytest.importorskip("jax", reason="values and derivatives are compared with JAX's")
     quick = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", True)  # compiling takes most of the time
     with jax.enable_x64(True):

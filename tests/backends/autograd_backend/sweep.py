@@ -200,6 +200,16 @@ def calls_of(entry: Function) -> Iterator[Call]:
                     yield Call(f"{entry.name}({label}, by position)", fun, listed, {}, len(args))
 
 
+def some_calls_of(entry: Function) -> Iterator[Call]:
+    """A call of each input, and of each value of a parameter with the first input that takes it."""
+    values = set()
+    for call in calls_of(entry):
+        value = call.name.partition(", ")[2]
+        if len(call.kwargs) < 2 and not call.by_position and not (value and value in values):
+            values.add(value)
+            yield call
+
+
 def combinations(entry: Function) -> Iterator[dict]:
     yield {}
     for name, values in entry.parameters.items():

@@ -15,6 +15,7 @@ import autograd
 import autograd.numpy as anp
 import numpy as np
 import pytest
+import scipy.special
 from autograd.core import primitive_jvps, primitive_vjps
 from autograd.numpy import numpy_vjps, numpy_wrapper
 from autograd.tracer import trace_primitives_map
@@ -28,6 +29,7 @@ from sweep import (
     check_second,
     gaps,
     refusal_calls,
+    some_calls_of,
 )
 
 from daskgrad.backends.autograd import linearize, trace
@@ -36,7 +38,7 @@ from daskgrad.backends.autograd.reverse import RULES
 from daskgrad.backends.autograd.rules.declaration import DECLARED, declare
 from daskgrad.backends.autograd.rules.known import settle
 
-SOME = 4  # calls of each function that the default run checks
+SOME = 3  # calls of each function that are checked in all dtypes, in short
 
 
 def random_of(call):
@@ -75,40 +77,31 @@ def dtypes_of(entry, call):
     return "d" + singles + "D" * ("complex" not in entry.reasons)
 
 
-@in_runs
-def test_both_modes_agree_with_differences(entries):
-    """Some calls, with keywords in double precision; all of them, in all dtypes, at length."""
-    for entry in entries:
-        check_both_modes(entry, in_every_dtype=False)
-
-
-@pytest.mark.long
-@in_runs
-def test_both_modes_agree_with_differences_in_every_dtype(entries):
-    for entry in entries:
-        check_both_modes(entry, in_every_dtype=True)
-
-
-def check_both_modes(entry, in_every_dtype):
-    for call in calls_of(entry) if in_every_dtype else itertools.islice(calls_of(entry), SOME):
-        with np.errstate(all="ignore"):
-            found = (checked(call, dtype) for dtype in dtypes_of(entry, call))
-            if in_every_dtype or not call.kwargs:
-                found = list(found)  # otherwise up to the first that NumPy takes
-            assert any(found), call.name
+at_length = pytest.mark.parametrize(
+    "at_length", [False, pytest.param(True, marks=pytest.mark.long)], ids=["in short", "at length"]
+)
 
 
 @in_runs
-def test_second_derivatives_agree_with_differences(entries):
+@at_length
+def test_both_modes_agree_with_differences(entries, at_length):
+    """Every input and every value of a parameter; all calls, in all dtypes, at length."""
     for entry in entries:
-        check_second_of(itertools.islice(second_calls_of(entry), 1))
+        for number, call in enumerate(calls_of(entry) if at_length else some_calls_of(entry)):
+            with np.errstate(all="ignore"):
+                taken = (checked(call, dtype) for dtype in dtypes_of(entry, call))
+                if at_length or number < SOME:
+                    taken = list(taken)  # otherwise up to the first that NumPy takes
+                assert any(taken), call.name
 
 
-@pytest.mark.long
 @in_runs
-def test_second_derivatives_of_all_calls_agree_with_differences(entries):
+@at_length
+def test_second_derivatives_agree_with_differences(entries, at_length):
     for entry in entries:
-        check_second_of(second_calls_of(entry))
+        for call in itertools.islice(second_calls_of(entry), None if at_length else 1):
+            with np.errstate(all="ignore"):
+                check_second(call, random_of(call))
 
 
 def second_calls_of(entry):
@@ -118,70 +111,86 @@ def second_calls_of(entry):
             yield call
 
 
-def check_second_of(calls):
-    for call in calls:
-        with np.errstate(all="ignore"):
-            check_second(call, random_of(call))
+@in_runs
+@at_length
+def test_a_plain_call_has_the_bits_of_autograds(entries, at_length):
+    for entry in entries:
+        if entry.name in NOT_ASKED or (twin := plain_twin(entry)) is None:
+            continue
+        plain_entry = dataclasses.replace(entry, fun=twin)
+        pairs = zip(calls_of(entry), calls_of(plain_entry), strict=True)
+        for traced, plain in itertools.islice(pairs, 12 if at_length else 2):
+            arrays = traced.arrays("d")
+            for one, other in zip(pulled(traced, arrays), pulled(plain, arrays), strict=True):
+                np.testing.assert_array_equal(one, other, err_msg=plain.name, strict=True)
 
 
-def pulled_ones(call, arrays):
-    outputs, tape = trace(call, arrays)
-    return tape.pull([np.ones(np.shape(output)) for output in outputs])
+NOT_ASKED = ("array", "full", "full_like")  # NumPy asks no list and no fill value
+SPACES = ((np, anp), (np.linalg, anp.linalg), (np.fft, anp.fft))
+
+
+def plain_twin(entry):
+    """NumPy's or SciPy's own function, where an entry of the table has autograd's."""
+    for plain, traced in SPACES:
+        if getattr(traced, entry.name, None) is entry.fun:
+            return getattr(plain, entry.name, None)
+    twin = getattr(scipy.special, entry.name, None)
+    return twin if isinstance(twin, np.ufunc) else None
+
+
+def test_many_functions_have_a_plain_twin():
+    assert sum(plain_twin(entry) is not None for entry in TABLE) > 200
+
+
+def pulled(call, arrays):
+    """Values and cotangents, or the kind of the error."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            outputs, tape = trace(call, arrays)
+        except (NotImplementedError, TypeError) as error:
+            return [type(error)]
+        return outputs + tape.pull([np.ones_like(output) for output in outputs])
 
 
 @in_runs
 @pytest.mark.filterwarnings("ignore:'where' used without")
 def test_what_is_refused_is_an_error_that_names_function_and_parameter(entries):
     for entry in entries:
-        check_refusals(entry)
-
-
-def check_refusals(entry):
-    for parameter, call in refusal_calls(entry):
-        arrays = call.arrays("d")
-        with pytest.raises((NotImplementedError, TypeError)) as reverse:
-            pulled_ones(call, arrays)
-        with pytest.raises((NotImplementedError, TypeError)) as forward:
-            linearize(call, arrays)[1](arrays)
-        for caught in (reverse, forward):
-            assert parameter in str(caught.value), call.name
-            assert entry.raw_name in str(caught.value), call.name
+        for parameter, call in refusal_calls(entry):
+            arrays = call.arrays("d")
+            with pytest.raises((NotImplementedError, TypeError)) as reverse:
+                trace(call, arrays)
+            with pytest.raises((NotImplementedError, TypeError)) as forward:
+                linearize(call, arrays)[1](arrays)
+            for caught in (reverse, forward):
+                assert parameter in str(caught.value), call.name
+                assert entry.raw_name in str(caught.value), call.name
 
 
 def test_every_value_of_a_parameter_is_used_by_some_call():
-    assert [unused for entry in TABLE for unused in values_unused(entry)] == []
-
-
-def values_unused(entry):
-    named = [call.kwargs for call in calls_of(entry)]
-    for parameter, values in entry.parameters.items():
-        for value in values:
-            if not any(kwargs.get(parameter, ()) is value for kwargs in named):
-                yield entry.name, parameter, value
+    for entry in TABLE:
+        named = [call.kwargs for call in calls_of(entry)]
+        for parameter, values in entry.parameters.items():
+            for value in values:
+                is_used = any(kwargs.get(parameter, ()) is value for kwargs in named)
+                assert is_used, (entry.name, parameter, value)
 
 
 @in_runs
 def test_what_is_differentiated_by_keyword_is_right_or_an_error(entries):
-    for entry in entries:
-        check_keywords(entry)
-
-
-def check_keywords(entry):
-    for call in by_keyword(entry):
+    for call in itertools.chain.from_iterable(map(by_keyword, entries)):
         arrays = call.arrays("d")
         try:
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 outputs, _ = trace(call, arrays)
+                has_boxes = any(np.asarray(output).dtype == object for output in outputs)
         except Exception:  # NumPy's and SciPy's, which meet a box
             continue
-        if has_boxes(outputs) or len(outputs) < len(call(*arrays)):
+        if has_boxes or len(outputs) < len(call(*arrays)):
             continue  # an array of boxes, which is an error as the value of a model
         check(call, "d", random_of(call))
-
-
-def has_boxes(outputs):
-    return any(np.asarray(output).dtype == object for output in outputs)
 
 
 # ------------------------------------------------------------------------- nothing is left out
@@ -194,24 +203,13 @@ ELSEWHERE = {  # differentiated functions that the table does not have
     **dict.fromkeys(["convolution", "lfilter", "lagged"], DASKGRADS),
     "sign": "the table has np.sign, of which it is the part for complex numbers",
     **dict.fromkeys(["constant_product", "product", "sampled", "dense", "solution"], DASKGRADS),
-    "_make_dict": INTERNAL,
-    "container_take": INTERNAL,
-    "container_untake": INTERNAL,
-    "make_sequence": INTERNAL,
-    "sequence_extend_left": INTERNAL,
-    "sequence_extend_right": INTERNAL,
-    "add": INTERNAL,
-    "covector": INTERNAL,
-    "inner_prod": INTERNAL,
-    "mut_add": INTERNAL,
-    "scalar_mul": INTERNAL,
-    "sparse_add": INTERNAL,
-    "truncate_pad": INTERNAL,
-    "dot_adjoint_0": INTERNAL,
-    "dot_adjoint_1": INTERNAL,
-    "tensordot_adjoint_0": INTERNAL,
-    "tensordot_adjoint_1": INTERNAL,
-    "untake": INTERNAL,
+    **dict.fromkeys(
+        ["_make_dict", "container_take", "container_untake", "make_sequence"], INTERNAL
+    ),
+    **dict.fromkeys(["sequence_extend_left", "sequence_extend_right", "add", "covector"], INTERNAL),
+    **dict.fromkeys(["inner_prod", "mut_add", "scalar_mul", "sparse_add", "untake"], INTERNAL),
+    **dict.fromkeys(["dot_adjoint_0", "dot_adjoint_1", "truncate_pad"], INTERNAL),
+    **dict.fromkeys(["tensordot_adjoint_0", "tensordot_adjoint_1"], INTERNAL),
     "fixed_point": "its arguments are functions; users have dg.implicit",
     "odeint": "its arguments are functions: tests of its own",
     "rvs": "draws random numbers",
@@ -220,6 +218,8 @@ ELSEWHERE = {  # differentiated functions that the table does not have
     "share2": "the slopes of np.logaddexp2",
     "fitted": "the arrays of np.polyfit",
     "least_squares_part": "the arrays of np.linalg.lstsq",
+    "eigh_for_values": "np.linalg.eigvalsh",
+    "eig_for_values": "np.linalg.eigvals",
     "call_rule": "functions of the user's own: test_custom_vjp",
 }
 
@@ -302,19 +302,18 @@ def test_a_new_or_forgotten_argument_leaves_a_gap():
 
 
 @pytest.mark.filterwarnings("ignore:numpy.fix is deprecated:DeprecationWarning")
-@pytest.mark.parametrize("fun", numpy_vjps.nograd_functions, ids=lambda fun: fun.__name__)
-def test_functions_without_derivative_are_constant_where_they_are_numbers(fun):
+def test_functions_without_derivative_are_constant_where_they_are_numbers():
     """Zero is a derivative, too: they do not change between their jumps."""
-    if fun in DECLARED and DECLARED[fun].adjoint:
-        pytest.skip("it has a rule of ours")
+    settle()
     x = np.array([0.3, 1.7, -0.6])
-    for arguments in ([x], [x, x + 0.2]):
-        try:
-            values = [fun(*[a + step for a in arguments]) for step in (0.0, 1e-3)]
-        except DOMAIN_ERRORS:
-            continue
-        if fun is not anp.empty_like:
-            assert np.array_equal(*map(np.asarray, values)) or fun.__name__ == "argwhere"
+    ours = {fun for fun, rules in DECLARED.items() if rules.adjoint}
+    for fun in set(numpy_vjps.nograd_functions) - ours - {anp.empty_like, anp.argwhere}:
+        for arguments in ([x], [x, x + 0.2]):
+            try:
+                values = [fun(*[a + step for a in arguments]) for step in (0.0, 1e-3)]
+            except DOMAIN_ERRORS:
+                continue
+            assert np.array_equal(*map(np.asarray, values)), fun.__name__
 
 
 # ------------------------------------------------------------- where it is decided what is right

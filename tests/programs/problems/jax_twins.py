@@ -11,11 +11,8 @@ from problems import geometry, matrices, physics, recurrent, signals, statistics
 # ------------------------------------------------------------------------------- optimization
 
 
-def rosenbrock(x):
+def rosenbrock_sum(x):
     return jnp.sum(100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2)
-
-
-rosenbrock_sum = rosenbrock
 
 
 def beale(x, y):
@@ -36,36 +33,6 @@ def powell_singular(x):
     ]
 
 
-def wood(x):
-    a, b, c, d = x
-    residuals = [
-        10.0 * (b - a**2),
-        1.0 - a,
-        jnp.sqrt(90.0) * (d - c**2),
-        1.0 - c,
-        jnp.sqrt(10.0) * (b + d - 2.0),
-        (b - d) / jnp.sqrt(10.0),
-    ]
-    return jnp.sum(jnp.stack(residuals) ** 2)
-
-
-def brown_dennis(x):
-    t = jnp.arange(1, 12) / 5.0
-    first = x["line"][0] + t * x["line"][1] - jnp.exp(t)
-    second = x["wave"][0] + jnp.sin(t) * x["wave"][1] - jnp.cos(t)
-    return jnp.sum((first**2 + second**2) ** 2)
-
-
-def trigonometric(x):
-    cosines = jnp.cos(x)
-    return x.size - jnp.sum(cosines) + (1.0 - cosines) * jnp.arange(1, 6) - jnp.sin(x)
-
-
-def broyden_tridiagonal(x):
-    residuals = (3.0 - 2.0 * x) * x + 1.0
-    return residuals.at[1:].add(-x[:-1]).at[:-1].add(-2.0 * x[1:])
-
-
 # ---------------------------------------------------------------------------------- recurrent
 
 
@@ -77,21 +44,6 @@ def rnn_scan(weights, hidden):
 
     _, losses = jax.lax.scan(step, hidden, (recurrent.INPUTS, recurrent.TARGETS))
     return losses.sum()
-
-
-def lstm(weights, bias, state):
-    def step(state, letters):
-        hidden, cell = state
-        x, letter = letters
-        forget, enter, leave = [
-            jax.nn.sigmoid(seen * weights[i] + bias[i]) for i, seen in enumerate((x, hidden, x))
-        ]
-        cell = forget * cell + enter * jnp.tanh(hidden * weights[3] + bias[3])
-        hidden = leave * jnp.tanh(cell)
-        return (hidden, cell), letter @ (hidden - jnp.log(2.0 + jnp.exp(hidden).sum()))
-
-    _, losses = jax.lax.scan(step, state, (recurrent.LETTERS[:-1], recurrent.LETTERS[1:]))
-    return -losses.mean()
 
 
 def kalman_filter(angle, logs, mean):
@@ -163,12 +115,6 @@ def student_regression(weights, log_scale, log_freedom):
     return jnp.sum(constant - log_scale - half * jnp.log1p(z**2 / freedom))
 
 
-def huber_regression(weights):
-    error = jnp.abs(statistics.RESPONSES - statistics.ROWS @ weights)
-    near = jnp.minimum(error, 0.7)
-    return jnp.sum(near * (error - 0.5 * near))
-
-
 def cox_regression(weights):
     risk = statistics.ROWS @ weights
     at_risk = [jnp.log(jnp.sum(jnp.exp(risk[i:]))) for i in range(len(risk))]
@@ -224,21 +170,6 @@ def hand_tracking(pose, scale):
 # ----------------------------------------------------------------------------------- dynamics
 
 
-def lotka_volterra(state, rates):
-    birth, hunt, feed, death = rates
-
-    def slope(state):
-        return jnp.stack([birth - hunt * state[1], feed * state[0] - death]) * state
-
-    def step(state, _):
-        first = slope(state)
-        second = slope(state + 0.1 * first)
-        third = slope(state + 0.1 * second)
-        return state + (first + 2 * second + 2 * third + slope(state + 0.2 * third)) / 30.0, None
-
-    return jax.lax.scan(step, state, length=5)[0]
-
-
 def pendulum(state, length):
     def step(state, _):
         angle, speed = state
@@ -249,14 +180,6 @@ def pendulum(state, length):
 
     last, angles = jax.lax.scan(step, (jnp.asarray(state[0]), jnp.asarray(state[1])), length=4)
     return {"angles": list(angles), "last": last}
-
-
-def heat_equation(heat, conductivity):
-    for _ in range(4):
-        whole = jnp.pad(heat, 1, constant_values=(0.0, 1.0))
-        flux = conductivity * (whole[1:] - whole[:-1])
-        heat = heat + 0.2 * (flux[1:] - flux[:-1])
-    return heat
 
 
 def burgers(speed, viscosity):
@@ -278,14 +201,6 @@ def neural_ode(layers, x):
     return x
 
 
-def kepler(mean, eccentricity):
-    def step(anomaly, _):
-        slope = 1.0 - eccentricity * jnp.cos(anomaly)
-        return anomaly - (anomaly - eccentricity * jnp.sin(anomaly) - mean) / slope, None
-
-    return jax.lax.scan(step, mean, length=5)[0]
-
-
 # ----------------------------------------------------------------------------------- matrices
 
 
@@ -300,16 +215,6 @@ def linear_solve(matrix, right):
 
 def matrix_inverse(matrix):
     return 0.5 * (jnp.eye(3) + jnp.linalg.solve(matrix, matrix.T))
-
-
-def trace_of_powers(matrix):
-    powers = [jnp.linalg.matrix_power(matrix, n) / math.factorial(n) for n in range(1, 5)]
-    return jnp.trace(sum(powers))
-
-
-def spectral_sum(matrix):
-    symmetric = 0.5 * (matrix + matrix.T)
-    return jnp.linalg.slogdet(jnp.eye(3) + symmetric @ symmetric)[1]
 
 
 def principal_component(matrix):

@@ -47,33 +47,7 @@ def matrix_inverse(matrix):
     return inverse_of(matrix) @ symmetric(matrix)
 
 
-# -------------------------------------------------------------------------- traces of powers
-
-
-@dg.delayed
-def trace(matrix):
-    return np.trace(matrix)
-
-
-def trace_of_powers(matrix):
-    power, traces = matrix, [trace(matrix)]
-    for number in range(2, 5):
-        power = power @ matrix
-        traces.append(trace(power) / math.factorial(number))
-    return dg.sum(traces)
-
-
 # ------------------------------------------------------------ spectra: eigenvalues, singular values
-
-
-@dg.delayed
-def spectral(matrix):
-    eigenvalues, _ = np.linalg.eigh(matrix)
-    return np.sum(np.log1p(eigenvalues**2))
-
-
-def spectral_sum(matrix):
-    return spectral(symmetric(matrix))
 
 
 @dg.delayed
@@ -154,8 +128,6 @@ PROBLEMS = (
     scalar(log_determinant, SQUARE),
     vector(linear_solve, SQUARE, drawn(81, 3, 2)),
     vector(matrix_inverse, SQUARE),
-    scalar(trace_of_powers, SQUARE),
-    scalar(spectral_sum, drawn(82, 3, 3)),
     vector(principal_component, drawn(82, 3, 3)),
     scalar(nuclear_norm, drawn(83, 3, 2)),
     scalar(gaussian_process, {"length": -0.3, "signal": 0.2, "noise": -1.5}, PLACES),

@@ -82,6 +82,5 @@ PROBLEMS = (
     scalar(lennard_jones, CORNERS, 0.8, kind="sum"),
     scalar(coulomb, CORNERS + 0.3, np.array([0.5, -1.2]), kind="sum"),
     scalar(tour_length, [drawn(90 + i, 2) for i in range(5)]),
-    vector(gravity, 1.0 + 0.1 * drawn(95, 5), np.array([0.3, -0.4, 0.2]), 0.3, kind="sum"),
     vector(fall, 1.0 + 0.1 * drawn(95, 5), 0.5 * drawn(96, 3), 0.5 * drawn(97, 3), kind="sum"),
 )

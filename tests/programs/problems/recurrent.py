@@ -1,9 +1,7 @@
 """Chains of models that hand on a state: recurrent networks, filters, hidden states."""
 
-import itertools
-
 import autograd.numpy as np
-from autograd.scipy.special import expit, logsumexp
+from autograd.scipy.special import logsumexp
 
 import daskgrad as dg
 from problems.problem import drawn, scalar
@@ -40,34 +38,6 @@ def rnn_scan(weights, hidden):
 
 
 RNN = {"hidden": 0.5 * drawn(2, 2, 2), "input": 0.4 * drawn(3, 2, 2), "bias": np.array([0.1, -0.2])}
-
-# ------------------------------------ ADBench's LSTM: gates that work entry by entry, a step a node
-
-LETTERS = drawn(4, 5, 2)
-
-
-@dg.delayed
-def lstm_step(weights, bias, state, x):
-    hidden, cell = state
-    forget = expit(x * weights[0] + bias[0])
-    enter = expit(hidden * weights[1] + bias[1])
-    leave = expit(x * weights[2] + bias[2])
-    cell = cell * forget + enter * np.tanh(hidden * weights[3] + bias[3])
-    return leave * np.tanh(cell), cell
-
-
-@dg.delayed
-def letter_loss(hidden, letter):
-    return np.sum(letter * (hidden - np.log(np.sum(np.exp(hidden)) + 2.0)))
-
-
-def lstm(weights, bias, state):
-    losses = []
-    for x, letter in itertools.pairwise(LETTERS):
-        state = lstm_step(weights, bias, state, x)
-        losses.append(letter_loss(state[0], letter))
-    return -dg.sum(losses) / len(losses)
-
 
 # ------------------------------------------------------------ the log likelihood of a Kalman filter
 
@@ -132,7 +102,6 @@ def hidden_markov(transition, emission):
 
 PROBLEMS = (
     scalar(rnn_scan, RNN, np.array([0.3, -0.1])),
-    scalar(lstm, drawn(6, 4, 2), drawn(7, 4, 2), (drawn(8, 2), drawn(9, 2))),
     scalar(kalman_filter, 0.4, np.array([-1.0, -1.5, -0.7]), np.array([0.2, -0.3])),
     scalar(hidden_markov, drawn(10, 2, 2), drawn(11, 2, 3)),
 )

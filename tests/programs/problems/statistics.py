@@ -125,16 +125,6 @@ def student_regression(weights, log_scale, log_freedom):
     return dg.map_sum(student_term, items, *shared, grainsize=2, summation="compensated")
 
 
-def huber_slice(slices, weights):
-    rows, responses = slices
-    error = responses - np.dot(rows, weights)
-    return np.sum(np.where(np.abs(error) < 0.7, 0.5 * error**2, 0.7 * np.abs(error) - 0.245))
-
-
-def huber_regression(weights):
-    return dg.reduce_sum(huber_slice, dg.zip(ROWS, RESPONSES), weights, grainsize=3)
-
-
 # ----------------------------------------------------------- Cox's partial likelihood, without ties
 
 
@@ -193,7 +183,6 @@ PROBLEMS = (
     ),
     scalar(poisson_multilevel, 0.3 * drawn(28, 4), np.array([0.4, -0.2]), -0.5, kind="sum"),
     scalar(student_regression, 0.5 * drawn(29, 3), -0.3, 1.1, kind="sum"),
-    scalar(huber_regression, 0.5 * drawn(40, 3), kind="sum"),
     scalar(cox_regression, 0.5 * drawn(41, 3)),
     scalar(order_statistics, np.array([0.7, -0.2, 1.9, 0.1, -1.4])),
 )

@@ -5,7 +5,6 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
-from autograd.builtins import tuple as autograd_tuple
 from autograd.core import make_vjp, primitive_vjps
 from autograd.numpy import linalg
 
@@ -230,74 +229,3 @@ def cholesky_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Cal
 
 
 declare(linalg.cholesky, adjoint=cholesky_adjoint, keywords="upper")
-
-
-def eigh_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    pullback = primitive_vjps[linalg.eigh](argnums, ans, args, kwargs)
-
-    def eigh_pullback(g: Any) -> tuple:
-        require_apart(plain(ans[0]), g[1], "np.linalg.eigh", "eigenvectors", "eigenvalues")
-        return pullback(g)
-
-    return eigh_pullback
-
-
-def eigh_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
-    """Vectors of equal eigenvalues get NaN, which does no harm to the eigenvalues."""
-    is_lower = (args[1] if len(args) > 1 else kwargs.get("UPLO", "L")).upper() == "L"
-    values, vectors = ans[0], ans[1]
-    size = np.shape(plain(values))[-1]
-    half = (anp.tril if is_lower else anp.triu)(tangents[0], -1 if is_lower else 1)
-    whole = half + conjugate_transposed(half) + anp.real(tangents[0]) * np.eye(size)
-    turned = anp.matmul(conjugate_transposed(vectors), anp.matmul(whole, vectors))
-    gaps = values[..., None, :] - values[..., :, None] + np.eye(size)
-    slopes = turned * (1.0 - np.eye(size)) / anp.where(plain(gaps) == 0.0, np.nan, gaps)
-    pushed = anp.real(anp.diagonal(turned, 0, -2, -1)), anp.matmul(vectors, slopes)
-    return autograd_tuple(pushed)
-
-
-def svd_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    pullback = primitive_vjps[linalg.svd](argnums, ans, args, kwargs)
-    if not isinstance(plain(ans), tuple | list):
-        return pullback
-    u, sizes, vh = ans
-
-    def svd_pullback(g: Any) -> tuple:
-        if not np.any(np.diff(plain(sizes)) == 0.0):
-            return pullback(g)
-        for part in (g[0], g[2]):
-            require_apart(plain(sizes), part, "np.linalg.svd", "u and vh", "singular values")
-        return (anp.matmul(anp.conj(u) * g[1][..., None, :], anp.conj(vh)),)
-
-    return svd_pullback
-
-
-def require_apart(sizes: np.ndarray, g: Any, fun: str, vectors: str, numbers: str) -> None:
-    """Raises where vectors are differentiated whose numbers are equal."""
-    if np.any(np.diff(sizes) == 0.0) and np.any(plain(g)):
-        raise Refusal(
-            f"{fun} has no derivative rule for {vectors} of a matrix a with equal {numbers}, which "
-            f"leave the directions open; take the {numbers} alone (np.linalg.eigvalsh, "
-            f"svdvals), or write the function of the matrix: np.linalg.inv, matrix_power, expm of "
-            f"daskgrad.scipy.linalg"
-        )
-
-
-declare(linalg.eigh, adjoint=eigh_adjoint, tangent=eigh_tangent, keywords="UPLO")
-
-
-def svd_needed(a: Any, full_matrices: bool = True, compute_uv: bool = True, **kwargs: Any) -> bool:
-    """autograd refuses full matrices."""
-    return full_matrices and compute_uv
-
-
-@equivalent(linalg.svd, adjoint=svd_adjoint, needed=svd_needed, keywords="full_matrices compute_uv")
-def full_svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
-    """Of square matrices, which are full without more columns."""
-    shape = np.shape(plain(a))[-2:]
-    if shape[0] != shape[1]:
-        raise Refusal(
-            f"np.linalg.svd has no derivative rule for full_matrices=True, the default, and a "
-            f"matrix of shape {shape}, as its last vectors are any; write full_matrices=False"
-        )
-    return list(linalg.svd(a, full_matrices=False))

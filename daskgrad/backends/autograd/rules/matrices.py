@@ -10,6 +10,7 @@ from autograd.extend import primitive
 from autograd.numpy import linalg
 
 from daskgrad.backends.autograd.rules.declaration import Refusal, declare, equivalent, plain
+from daskgrad.backends.autograd.rules.eigenvectors import eig_for_values, eigh_for_values
 from daskgrad.backends.autograd.rules.linalg import conjugate_transposed
 from daskgrad.backends.autograd.rules.statistics import axes_at_end
 from daskgrad.backends.autograd.rules.twins import as_array, composed
@@ -127,12 +128,12 @@ def svdvals(x: Any) -> Any:
 
 @equivalent(linalg.eigvals)
 def eigvals(a: Any) -> Any:
-    return linalg.eig(a)[0]
+    return eig_for_values(a)[0]
 
 
 @equivalent(linalg.eigvalsh, keywords="UPLO")
 def eigvalsh(a: Any, UPLO: str = "L") -> Any:
-    return linalg.eigh(a, UPLO)[0]
+    return eigh_for_values(a, UPLO)[0]
 
 
 @equivalent(linalg.cond, keywords="p")

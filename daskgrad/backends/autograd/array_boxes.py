@@ -1,0 +1,138 @@
+"""Array boxes: ``a += b`` of a traced array that somebody else holds is an error.
+
+For autograd's boxes it is ``a = a + b``. NumPy changes the array, and with it what another name or
+a view shows. So the box of an array knows the boxes of arrays that share its memory.
+"""
+
+import sys
+import weakref
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.numpy import numpy_boxes
+from autograd.tracer import box_type_mappings, box_types
+
+from daskgrad.backends.autograd.kept_values import place_in_model
+from daskgrad.values.trees import LEAF_TYPES
+
+CALL = anp.sin.__code__  # autograd's wrapper of each primitive
+
+
+class KindOfBox(type):
+    """Equal to autograd's box of arrays, which the tracer looks for among operands."""
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or other is numpy_boxes.ArrayBox
+
+    __hash__ = type.__hash__
+
+
+class ArrayBox(numpy_boxes.ArrayBox, metaclass=KindOfBox):
+    """The box of an array. ``sharing``: weak references to boxes of arrays with the same memory."""
+
+    __slots__ = ("__weakref__", "sharing")
+
+    def __init__(self, value: Any, trace: int, node: Any):
+        super().__init__(value, trace, node)
+        self.sharing: list[weakref.ref] | None = None
+        if type(value) is not np.ndarray:
+            value = inmost(value)
+        if type(value) is np.ndarray and value.base is not None:
+            note_view(self, value)
+
+
+def inmost(value: Any) -> Any:
+    """The array or number in a box, through all traces."""
+    while isinstance(value, numpy_boxes.ArrayBox):
+        value = value._value
+    return value
+
+
+def note_view(view: ArrayBox, array: np.ndarray) -> None:
+    """Enters a box among the boxes that share its memory, if a call made it of one of these."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame.f_code is not CALL:
+        if frame.f_globals.get("__name__") not in KNOWN:
+            return
+        frame = frame.f_back
+    for parent in () if frame is None else frame.f_locals["args"]:
+        if isinstance(parent, ArrayBox) and np.may_share_memory(inmost(parent), array):
+            if parent.sharing is None:
+                parent.sharing = [weakref.ref(parent)]
+            view.sharing = parent.sharing
+            view.sharing.append(weakref.ref(view))
+            return
+
+
+KNOWN = {"autograd.tracer", "daskgrad.compiled.boxes", __name__}  # between a call and its box
+
+
+def is_shared(box: ArrayBox) -> bool:
+    """Whether another box that is alive has an entry of the array."""
+    if box.sharing is None:
+        return False
+    others = [other for ref in box.sharing if (other := ref()) is not None and other is not box]
+    box.sharing[:] = [weakref.ref(other) for other in (box, *others)]
+    return any([np.shares_memory(inmost(other), inmost(box)) for other in others])
+
+
+def in_place(name: str) -> Any:
+    def operator(self: ArrayBox, other: Any) -> Any:
+        """NotImplemented, so that Python calls the operator that makes a new array."""
+        if type(inmost(self)) is np.ndarray and (sys.getrefcount(self) > ALONE or is_shared(self)):
+            raise TypeError(
+                f"{name} changes a traced array (an ArrayBox) in place, {place_in_model()}, which "
+                f"another name or a view shows, too; a trace cannot record that. Write a = a "
+                f"{name.rstrip('=')} b for a new array, and make views of that, or put parts "
+                f"together with np.concatenate or np.where"
+            )
+        return NotImplemented
+
+    return operator
+
+
+OPERATORS = {
+    "add": "+=",
+    "sub": "-=",
+    "mul": "*=",
+    "truediv": "/=",
+    "floordiv": "//=",
+    "mod": "%=",
+    "pow": "**=",
+    "matmul": "@=",
+}
+
+
+class Probe:
+    """Counts the references to something that is changed in place and has one holder."""
+
+    def __iadd__(self, other: Any) -> "Probe":
+        self.count = sys.getrefcount(self)
+        return self
+
+
+def references_to_one() -> int:
+    """While ``a += b`` runs, and ``a`` is a local name, an attribute or an entry."""
+    counts = []
+    probe = Probe()
+    probe += 1
+    counts.append(probe.count)
+    holder = [Probe()]
+    holder[0] += 1
+    return max(*counts, holder[0].count)
+
+
+ALONE = references_to_one()
+
+
+def install() -> None:
+    """Has the tracer make boxes of this kind for arrays."""
+    for name, symbol in OPERATORS.items():
+        setattr(ArrayBox, f"__i{name}__", in_place(symbol))
+    for kind, boxes in list(box_type_mappings.items()):
+        if boxes is numpy_boxes.ArrayBox:
+            box_type_mappings[kind] = ArrayBox
+    box_type_mappings[ArrayBox] = ArrayBox
+    box_types.add(ArrayBox)
+    LEAF_TYPES.add(ArrayBox)

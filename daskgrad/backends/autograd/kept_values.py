@@ -1,0 +1,49 @@
+"""Kept values: a model that keeps a traced value for its next call gets an error.
+
+A box of a trace that has ended has no place in another one: its derivative would be zero without a
+word, or a result would hold the box.
+"""
+
+import sys
+from typing import Any
+
+OURS = ("daskgrad", "autograd", "numpy", "scipy")
+
+
+class Trace:
+    """One trace of a tape: whether it has ended."""
+
+    __slots__ = ("is_over",)
+
+    def __init__(self) -> None:
+        self.is_over = False
+
+
+class KeptValueError(TypeError):
+    """A model used a traced value that an earlier call has kept."""
+
+
+def kept_value_error(what: str) -> KeptValueError:
+    return KeptValueError(
+        f"{what}, {place_in_model()}, uses a traced value (an ArrayBox) that was kept from an "
+        f"earlier call, in an object, a global or a dictionary; its derivative is lost. Compute "
+        f"it in each call, keep plain arrays (dg.value(x)) that no derivative goes through, or "
+        f"give what is kept a rule of its own (dg.custom_vjp)"
+    )
+
+
+def require_live(output: Any, what: str) -> None:
+    """Raises if a box is one of a trace that has ended."""
+    trace = getattr(output._node, "trace", None)
+    if trace is not None and trace.is_over:
+        raise kept_value_error(what)
+
+
+def place_in_model() -> str:
+    """The file and line that a model has got to."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").split(".")[0] not in OURS:
+            return f"in {frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "in NumPy"

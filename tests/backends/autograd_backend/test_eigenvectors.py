@@ -1,0 +1,141 @@
+"""Derivatives through eigenvectors and singular vectors where eigenvalues are nearly equal."""
+
+import warnings
+
+import autograd.numpy as np
+import numpy
+import pytest
+from numpy.testing import assert_allclose
+
+import daskgrad as dg
+
+RANDOM = numpy.random.default_rng(4)
+Q = numpy.linalg.qr(RANDOM.normal(size=(4, 4)))[0]
+W = RANDOM.normal(size=(4, 4))
+V = RANDOM.normal(size=(4, 4))
+
+
+def expm(A):
+    from daskgrad.scipy import linalg  # SciPy takes long to import
+
+    return linalg.expm(A)
+
+
+def exponential(A):
+    values, vectors = np.linalg.eigh(A + A.T)
+    return np.sum(np.dot(vectors * np.exp(values), vectors.T) * W)
+
+
+def general_exponential(A):
+    values, vectors = np.linalg.eig(A)
+    return np.real(np.sum(np.dot(vectors * np.exp(values), np.linalg.inv(vectors)) * W))
+
+
+def polar(A):
+    u, _, vh = np.linalg.svd(A)
+    return np.sum(np.dot(u, vh) * W)
+
+
+def projector(A):
+    vector = np.linalg.eigh((A + A.T) / 2)[1][:, -1:]
+    return np.sum(np.dot(vector, vector.T) * W)
+
+
+def trace_of_cube(A):
+    return np.sum(np.linalg.eigvalsh((A + A.T) / 2) ** 3)
+
+
+def norm(A):
+    return np.linalg.norm(A, 2)
+
+
+def near(gap):
+    return Q @ numpy.diag([1.0, 1.0 + gap, 2.0, 3.0]) @ Q.T
+
+
+def differences_by(fun, x):
+    """The slope along V."""
+    steps = [(fun(x + h * V) - fun(x - h * V)) / (2.0 * h) for h in (1e-3, 5e-4)]
+    return (4.0 * steps[1] - steps[0]) / 3.0
+
+
+SERIES = {  # without eigenvectors
+    exponential: lambda A: np.sum(expm(A + A.T) * W),
+    general_exponential: lambda A: np.sum(expm(A) * W),
+}
+
+
+def slopes(fun, x):
+    """By differences, in reverse and in forward mode."""
+    model = dg.delayed(fun)
+    return (
+        differences_by(fun, x),
+        numpy.sum(dg.grad(model)(x) * V),
+        dg.jvp(model, (x,), (V,))[1],
+    )
+
+
+SMOOTH = [exponential, general_exponential, polar]
+CLOSE = [0.0, 1e-16, 3e-15]
+
+
+@pytest.mark.parametrize("gap", CLOSE)
+@pytest.mark.parametrize("compile", [False, True])
+@pytest.mark.parametrize("fun", SMOOTH)
+def test_noise_is_refused_in_reverse_mode_and_announced_in_forward_mode(fun, compile, gap):
+    model = dg.delayed(fun, compile=compile)
+    with pytest.raises(NotImplementedError, match=r"equal (eigen|singular ).*smallest gap.*expm"):
+        dg.grad(model)(near(gap))
+    with pytest.warns(RuntimeWarning, match=r"few right digits.*smallest gap.*expm"):
+        dg.jvp(model, (near(gap),), (V,))
+
+
+@pytest.mark.parametrize("gap", [1e-10, 1e-11])
+@pytest.mark.parametrize("fun", SMOOTH)
+def test_a_warning_tells_how_many_digits_are_left(fun, gap):
+    expected = differences_by(SERIES.get(fun, fun), near(gap))
+    with pytest.warns(RuntimeWarning, match=r"has about \d+ right digits") as caught:
+        gradient = dg.grad(dg.delayed(fun))(near(gap))
+    digits = int(str(caught[0].message).split("has about ")[1].split()[0])
+    assert 3 <= digits <= 7
+    error = abs(numpy.sum(gradient * V) / expected - 1.0)
+    assert error < 10.0 ** (1 - digits)
+
+
+def slopes_quietly(fun, x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return slopes(fun, x)
+
+
+@pytest.mark.parametrize("fun", SMOOTH)
+def test_values_that_are_apart_are_right_without_a_word(fun):
+    differences, reverse, forward = slopes(fun, near(1e-4))
+    assert_allclose([reverse, forward], differences, rtol=1e-7)
+
+
+@pytest.mark.parametrize("gap", CLOSE)
+@pytest.mark.parametrize("fun", [projector, trace_of_cube, norm])
+def test_what_does_not_use_vectors_of_equal_values_is_right(fun, gap):
+    model, x = dg.delayed(fun), near(gap)
+    differences, reverse, forward = slopes_quietly(fun, x)
+    assert_allclose([reverse, forward], differences, rtol=1e-7)
+    assert numpy.sum(dg.grad(model)(x) * V) == reverse  # without a warning
+
+
+@pytest.mark.parametrize("complex", [False, True])
+@pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5), (2, 4, 3)])
+def test_tangents_of_singular_vectors_are_those_of_the_adjoint(shape, complex):
+    """What the vectors span, since their signs and phases are free."""
+    random = numpy.random.default_rng(1)
+    x, t = (random.normal(size=shape) + 1j * complex * random.normal(size=shape) for _ in "xt")
+    x, t = (x, t) if complex else (x.real, t.real)
+
+    def fun(x):
+        u, s, vh = np.linalg.svd(x, full_matrices=False)
+        middle = np.exp(s)[..., None] * vh
+        return np.sum(np.real(np.matmul(u, middle) ** 2))
+
+    model = dg.delayed(fun)
+    reverse = numpy.sum((dg.grad(model)(x) * t).real)
+    assert_allclose(dg.jvp(model, (x,), (t,))[1], reverse, rtol=1e-9)

@@ -1,0 +1,104 @@
+"""Random programs, differentiated, compiled: the bits of the tape.
+
+These are tangents, products with second derivatives, and gradients within a model.
+"""
+
+import itertools
+
+import autograd
+import fuzz_programs
+import numpy as np
+
+from daskgrad.backends.autograd.forward import linearize
+from daskgrad.backends.autograd.reverse import trace
+from daskgrad.backends.autograd.rules.declaration import Refusal
+from daskgrad.compiled.program import Diverged
+from daskgrad.compiled.recording import record
+from daskgrad.compiled.signatures import are_same
+from daskgrad.compiled.steps import Unrecordable
+from daskgrad.compiled.writing import write
+
+# of the program, not ours; a gradient within a model meets assertions of autograd's own rules, and
+# that of `where`, which asks a Python float for its shape
+SENSELESS = (*fuzz_programs.SENSELESS, AssertionError, AttributeError)
+
+
+def tangents_of(fun):
+    """Values and tangents, as a model on duals returns them."""
+
+    def pushed(a, b, along_a, along_b, c, d):
+        outputs, push = linearize(lambda a, b: fun(a, b, c, d), [a, b])
+        return [*outputs, *push([along_a, along_b])]
+
+    return pushed
+
+
+def gradient_within(fun):
+    """A model that uses the gradient of a function, which autograd takes."""
+
+    def model(a, b, along_a, along_b, c, d):
+        def number(a, b):
+            return sum([np.sum(np.sin(each)) for each in fun(a, b, c, d)])
+
+        by_a, by_b = autograd.grad(number, (0, 1))(a, b)
+        return [np.sum(by_a * along_a) + np.sum(by_b * along_b), by_b * a[0]]
+
+    return model
+
+
+KINDS = {"tangents": tangents_of, "gradient": gradient_within}
+TRACED = {"all": (0, 1, 2, 3), "none": (), "one": (1,)}
+
+
+def points(seed):
+    random = np.random.default_rng(seed + 7)
+    for a, b, c, d in fuzz_programs.points(seed):
+        yield a, b, random.normal(size=a.shape), random.normal(size=b.shape), c, d
+
+
+def differences_of(seed, kind, traced):
+    """How many results of a program differ from the tape's; None if it cannot be recorded."""
+    fun, numbers, program, found = KINDS[kind](fuzz_programs.program(seed)), TRACED[traced], None, 0
+    for arrays in points(seed + 1):
+
+        def of_traced(*boxes, arrays=arrays):
+            mixed = dict(zip(numbers, boxes, strict=True))
+            return fun(*[mixed.get(n, array) for n, array in enumerate(arrays)])
+
+        with fuzz_programs.silence():
+            try:
+                outputs, tape = trace(of_traced, [arrays[n] for n in numbers])
+                if program is None:
+                    recording = record(fun, arrays, [n in numbers for n in range(6)])
+                    program = write(recording, "fuzz", range(len(numbers)))
+            except (Unrecordable, *SENSELESS):
+                return None
+            try:
+                own, residuals = program.forward(*arrays)
+            except Diverged:
+                continue
+            pulled = result_of(program.pull_examples, residuals)
+            again = result_of(program.pull_examples, residuals)
+            found += not (
+                are_same(own, outputs)
+                and are_same(pulled, result_of(tape.pull, program.examples))
+                and are_same(pulled, again)
+            )
+    return found
+
+
+def result_of(pull, *args):
+    """What is pulled back, or why there is no derivative where the program came to."""
+    try:
+        return pull(*args)
+    except Refusal as refusal:
+        return [np.array(str(refusal))]
+
+
+def differences(seed, counts):
+    texts = []
+    for kind, traced in itertools.product(KINDS, TRACED):
+        found = differences_of(seed, kind, traced)
+        counts[f"{kind} not recorded" if found is None else f"{kind} compared"] += 1
+        texts += [f"{found} results differ, {kind}, traced: {traced}"] * bool(found)
+    return texts
