@@ -4,13 +4,10 @@ import contextlib
 import os
 import signal
 import socket
-import threading
-import time
 
 import dask
 from distributed import Client, LocalCluster
 from distributed.core import Status
-from probes import lines
 from waiting import wait_until
 
 CALM = {  # a test that kills workers must not lose the cluster, nor wait for ever
@@ -80,23 +77,6 @@ def allowed_failures(client, count):
     with dask.config.set({"distributed.scheduler.allowed-failures": count}):
         yield
     client.run_on_scheduler(allow, count=before)
-
-
-def kill_when(path, sign, after=0.0):
-    """Kills the worker that first writes a line that starts with ``sign``."""
-
-    def watch():
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            for line in lines(path):
-                if line.startswith(sign):
-                    time.sleep(after)
-                    return os.kill(int(line.split()[-1]), signal.SIGKILL)
-            time.sleep(0.005)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    return thread
 
 
 def kill(client, *addresses):
