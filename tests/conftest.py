@@ -75,7 +75,9 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def gate(tmp_path):
-    return Gate(tmp_path / "gate")
+    gate = Gate(tmp_path / "gate")
+    yield gate
+    gate.open()  # where the test has failed, models wait
 
 
 @pytest.fixture

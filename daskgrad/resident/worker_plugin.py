@@ -197,7 +197,9 @@ class SumsPlugin(WorkerPlugin):
         await all_or_first_error([self._lane(call, units) for _ in range(lanes)])
         self._log.add([job for job in jobs if job.seconds], start, time.time())
         for job in jobs:
-            if job.uses_attached and call in self._running:  # else nobody would drop them
+            if job.uses_attached:
+                if call not in self._running:  # nobody would drop what is kept
+                    raise CannotFinish("abandoned")
                 job.keep_attached(call)
         sums, seconds = [job.subtrees.sums() for job in jobs], [job.seconds for job in jobs]
         item_cotangents = [job.item_cotangents for job in jobs]

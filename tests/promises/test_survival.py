@@ -85,6 +85,7 @@ LOSSES = [  # all events in programs of tasks, over items and that learn; all at
     ("attached", "all killed", ROUND),
     ("attached", "one killed", FETCH),
     ("attached", "new worker", ROUND),
+    ("attached", "restarted", ROUND),
     ("replicas", "restarted", ROUND),
     ("replicas", "paused", FORWARD),
     ("rows", "cluster restarted", FORWARD),
@@ -101,10 +102,7 @@ def test_what_happens_to_workers_costs_only_time(program, event, moment, request
 @pytest.mark.long
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_whatever_happens_costs_only_time(program, event, frail, tmp_path, request):
-    if (program, event) in (("attached", "restarted"), ("attached", "cluster restarted")):
-        reason = "a worker that is closing returns the cotangents that it should keep"
-        request.applymarker(pytest.mark.xfail(raises=ValueError, strict=False, reason=reason))
+def test_whatever_happens_costs_only_time(program, event, frail, tmp_path):
     for moment in undisturbed(program)[1]:
         assert survives(frail, tmp_path / moment, program, event, moment, part=0.6)
 
