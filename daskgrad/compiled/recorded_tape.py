@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from daskgrad.backends.autograd.kept_values import Trace
+from daskgrad.backends.autograd.kept_values import live
 from daskgrad.backends.autograd.reverse import Tape, TapeNode
 from daskgrad.compiled.lines import Parameter
 from daskgrad.compiled.steps import Recording, Step
@@ -13,15 +13,18 @@ def tape_of(recording: Recording, order: Sequence[int]) -> tuple[list[Any], Tape
     """The outputs of a recording, and their tape, without a second run of the model; ``order`` has
     the number of each traced input on it."""
     nodes: dict[Step, TapeNode] = {}
-    trace = Trace()
-    for step in recording.numbered:
-        if step.fun is None and step.is_traced:
-            nodes[step] = TapeNode.new_root(step.value, trace)
-        elif step.is_traced:
-            args = tuple(map(values_in, step.args))
-            kwargs = values_in(step.kwargs) if step.kwargs else {}
-            parents = tuple([nodes[parent] for parent in step.parents])
-            nodes[step] = TapeNode(step.value, step.fun, args, kwargs, step.argnums, parents)
+    live.add(recording.number)
+    try:
+        for step in recording.numbered:
+            if step.fun is None and step.is_traced:
+                nodes[step] = TapeNode.new_root(step.value, recording.number)
+            elif step.is_traced:
+                args = tuple(map(values_in, step.args))
+                kwargs = values_in(step.kwargs) if step.kwargs else {}
+                parents = tuple([nodes[parent] for parent in step.parents])
+                nodes[step] = TapeNode(step.value, step.fun, args, kwargs, step.argnums, parents)
+    finally:
+        live.discard(recording.number)
     roots = [nodes[step] for step in recording.inputs if step.is_traced]
     roots = [root for _, root in sorted(zip(order, roots, strict=True), key=lambda pair: pair[0])]
     ends = [nodes.get(output) for output in recording.outputs]

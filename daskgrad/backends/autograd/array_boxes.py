@@ -34,17 +34,19 @@ class ArrayBox(numpy_boxes.ArrayBox, metaclass=KindOfBox):
     __slots__ = ("__weakref__", "sharing")
 
     def __init__(self, value: Any, trace: int, node: Any):
-        super().__init__(value, trace, node)
+        self._value = value  # type: ignore[misc]
+        self._trace = trace  # type: ignore[misc]
+        self._node = node  # type: ignore[misc]
         self.sharing: list[weakref.ref] | None = None
-        if type(value) is not np.ndarray:
-            value = inmost(value)
+        while type(value) is ArrayBox:
+            value = value._value
         if type(value) is np.ndarray and value.base is not None:
             note_view(self, value)
 
 
 def inmost(value: Any) -> Any:
-    """The array or number in a box, through all traces."""
-    while isinstance(value, numpy_boxes.ArrayBox):
+    """The array or number in a box, through all traces but one that is recorded."""
+    while type(value) is ArrayBox:
         value = value._value
     return value
 

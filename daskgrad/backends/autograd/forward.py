@@ -17,7 +17,7 @@ from autograd.core import primitive_jvps, vspace
 from autograd.tracer import Node, getval, isbox, new_box, notrace_primitives
 
 from daskgrad.backends.autograd.custom import call_rule
-from daskgrad.backends.autograd.kept_values import Trace, kept_value_error, require_live
+from daskgrad.backends.autograd.kept_values import kept_value_error, live, require_live
 from daskgrad.backends.autograd.kinds import INTEGERS, kind_of, real_part
 from daskgrad.backends.autograd.reverse import copied_box_error, program_of, pullback_of, trace
 from daskgrad.backends.autograd.rules.declaration import DECLARED, Declaration, plain
@@ -61,7 +61,7 @@ class RecordNode(Node):
 
     record: list
     place: int
-    trace: Trace
+    trace: int
 
     def __init__(self, value, fun, args, kwargs, parent_argnums, parents):
         if kwargs:
@@ -70,7 +70,7 @@ class RecordNode(Node):
         places = () if has_none else [parent.place for parent in parents]
         argnums = () if has_none else parent_argnums
         record, trace = parents[0].record, parents[0].trace
-        if trace.is_over:
+        if trace not in live:
             raise kept_value_error(f"np.{getattr(fun, '__name__', fun)}")
         if any(parent.record is not record for parent in parents):
             raise copied_box_error()
@@ -79,7 +79,7 @@ class RecordNode(Node):
     def initialize_root(self, record, trace):
         self._enter(record, trace, None)
 
-    def _enter(self, record: list, trace: Trace, step: Step | None) -> None:
+    def _enter(self, record: list, trace: int, step: Step | None) -> None:
         self.record, self.trace = record, trace
         self.place = len(record)
         record.append(step)
@@ -92,13 +92,13 @@ def linearize(
     number = trace_numbers.next_number()
     notrace_primitives[RecordNode] = without_derivative()
     record: list[Any] = []
-    life = Trace()
-    boxes = [new_box(array, number, RecordNode.new_root(record, life)) for array in arrays]
     outputs, ends = [], []
+    live.add(number)
     try:
+        boxes = [new_box(array, number, RecordNode.new_root(record, number)) for array in arrays]
         returned = fun(*boxes)
     finally:
-        life.is_over = True
+        live.discard(number)
     for output in returned:
         ours = isbox(output) and output._trace == number
         if isbox(output) and not ours:

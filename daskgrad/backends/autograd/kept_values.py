@@ -10,13 +10,7 @@ from typing import Any
 OURS = ("daskgrad", "autograd", "numpy", "scipy")
 
 
-class Trace:
-    """One trace of a tape: whether it has ended."""
-
-    __slots__ = ("is_over",)
-
-    def __init__(self) -> None:
-        self.is_over = False
+live: set[int] = set()  # the numbers of traces that have not ended; a node has its trace's
 
 
 class KeptValueError(TypeError):
@@ -35,7 +29,7 @@ def kept_value_error(what: str) -> KeptValueError:
 def require_live(output: Any, what: str) -> None:
     """Raises if a box is one of a trace that has ended."""
     trace = getattr(output._node, "trace", None)
-    if trace is not None and trace.is_over:
+    if trace is not None and trace not in live:
         raise kept_value_error(what)
 
 

@@ -17,7 +17,7 @@ from autograd.tracer import Node, isbox, new_box, notrace_primitives
 from numpy import float64, ndarray
 
 from daskgrad.backends.autograd.custom import call_rule
-from daskgrad.backends.autograd.kept_values import Trace, kept_value_error, require_live
+from daskgrad.backends.autograd.kept_values import kept_value_error, live, require_live
 from daskgrad.backends.autograd.kinds import INTEGERS, integer_pullback, kind_of, real_part
 from daskgrad.backends.autograd.pickling import TapePickler
 from daskgrad.backends.autograd.rules.declaration import DECLARED, Declaration, plain
@@ -53,13 +53,13 @@ class TapeNode(Node):
     is_real: bool
     parents: Any
     pullback: Any
-    trace: Trace
+    trace: int
 
     def __init__(self, value, fun, args, kwargs, parent_argnums, parents):
         self.parents = parents
         if parents:
             self.trace = trace = parents[0].trace
-            if trace.is_over:
+            if trace not in live:
                 raise kept_value_error(f"np.{getattr(fun, '__name__', fun)}")
         rule = RULES.get(fun) or rule_of(fun, parent_argnums)
         if kwargs:
@@ -105,14 +105,14 @@ def trace(fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]) -> tuple[lis
     """Runs ``fun`` once; returns its outputs and the tape (see ``backends.protocol``)."""
     number = trace_numbers.next_number()
     notrace_primitives[TapeNode] = without_derivative()
-    life = Trace()
-    roots = [TapeNode.new_root(array, life) for array in arrays]
-    boxes = [new_box(array, number, root) for array, root in zip(arrays, roots, strict=True)]
     outputs, ends = [], []
+    live.add(number)
     try:
+        roots = [TapeNode.new_root(array, number) for array in arrays]
+        boxes = [new_box(array, number, root) for array, root in zip(arrays, roots, strict=True)]
         returned = fun(*boxes)
     finally:
-        life.is_over = True
+        live.discard(number)
     for output in returned:
         ours = isbox(output) and output._trace == number
         if isbox(output) and not ours:
