@@ -257,7 +257,7 @@ def test_a_sum_in_one_thread_is_no_graph(monkeypatch):
 
 def test_a_graph_that_stays_holds_no_more_results_than_one_on_threads(monkeypatch):
     """Dask drops each as soon as it is used."""
-    models, x = Models(LOCKED, monkeypatch), numpy.ones(20_000)
+    models, x = Models(LOCKED, monkeypatch), numpy.ones(100_000)
 
     def model(x):
         models.run()
