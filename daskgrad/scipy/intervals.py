@@ -113,10 +113,11 @@ class Integrand(PlainFunction):
 
     def rounding(self, rule: Rule) -> float:
         nodes, weights = rule
-        sizes = self.dot(
-            lambda x: np.abs(number_in(as_array(self.unchanged(x)))), (nodes, np.abs(weights))
-        )
-        return 1e-13 * float(sizes)
+
+        def size(x: Any) -> Any:
+            return np.abs(number_in(as_array(self.unchanged(x))))
+
+        return 1e-13 * float(self.dot(size, (nodes, np.abs(weights))))
 
 
 class Area:
@@ -163,11 +164,8 @@ class Area:
             else:
                 done.append(panel)
                 total = total + panel.sums
-        away = abs(total[0] - integral)
-        is_near = away <= tolerances[0] or away <= fun.rounding(
-            joined([panel.rule for panel in done])
-        )
-        return done if is_near else None
+        away, rules = abs(total[0] - integral), [panel.rule for panel in done]
+        return done if away <= tolerances[0] or away <= fun.rounding(joined(rules)) else None
 
     def boundaries(self, panels: list[Panel]) -> set[float]:
         """The numbers x inside the area at which panels meet, or its halves."""
@@ -217,7 +215,7 @@ class Area:
             for row, rule, end in zip(weights, rules, ends, strict=True):
                 row[end - len(rule[1]) : end] = rule[1]
             joint = np.concatenate([nodes for nodes, _ in rules]), weights
-            found = derivatives_along(fun, lambda twin: fun.dot(twin, joint), fun.depth)
+            found = derivatives_along(fun, functools.partial(fun.dot, rule=joint), fun.depth)
             pairs = np.reshape(found, (len(some), 2, -1))
             self._known |= zip([(*each, is_drawn) for each in some], pairs, strict=True)
         return [self._known[(*each, is_drawn)] for each in intervals]

@@ -93,7 +93,7 @@ def traced_integral(
         if short:
             total = (end - begin) * number_at(traced, begin)
         elif plain.depth == 1:
-            total = plain.along(sum([panel.sums[1:] for panel in panels]))
+            total = plain.along(np.sum([panel.sums[1:] for panel in panels], axis=0))
         else:
             total = plain.dot(traced, joined([panel.rule for panel in panels]))
     total = total + (integral - value(total))

@@ -100,9 +100,8 @@ def derivatives_along(
         for unit in np.eye(np.size(unboxed(vector))):
             pairs = zip(tape.pull([unit]), function.numbers, strict=True)
             rows.append([np.zeros(np.shape(n)) if g is None else g for g, n in pairs])
-        found.append(
-            np.array([np.concatenate([np.ravel(unboxed(g)) for g in row] or [[]]) for row in rows])
-        )
+        flat = [[np.ravel(unboxed(g)) for g in row] for row in rows]
+        found.append(np.array([np.concatenate([np.zeros(0), *row]) for row in flat]))
         return rows
 
     def numbers_along(inner: Sequence, order: int) -> Any:

@@ -63,7 +63,7 @@ class PlainFunction:
     def __init__(self, fun: Callable, args: Iterable = ()):
         self._given = fun, tuple(args)
         self.numbers: list[Any] = []
-        self._boxes: list[Any] = []
+        self.boxes: list[Any] = []
         self._traces: set[int] = set()
         self.unchanged = self._with(self._plain_number)
         self.holds_others = False
@@ -91,7 +91,7 @@ class PlainFunction:
     def along(self, slopes: np.ndarray) -> Any:
         """Zero, with these slopes by the numbers, which one trace has."""
         total, start = 0.0, 0
-        for box, number in zip(self._boxes, self.numbers, strict=True):
+        for box, number in zip(self.boxes, self.numbers, strict=True):
             part = slopes[start : start + np.size(number)]
             step = box - number  # zero, so that the value is exact
             total = total + anp.dot(part, step if np.ndim(number) == 1 else anp.ravel(step))
@@ -105,7 +105,7 @@ class PlainFunction:
         return lambda *first: twin(*first, *others)
 
     def _plain_number(self, box: Any) -> Any:
-        self._boxes.append(box)
+        self.boxes.append(box)
         self.numbers.append(number_in(box))
         self._traces |= traces_of(box)
         return self.numbers[-1]
