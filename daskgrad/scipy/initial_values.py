@@ -58,8 +58,10 @@ def solve_ivp(
     differentiated: the derivative lacks its part.
 
     Traced are all steps once more, in some ten operations for a stage beside those of ``fun``. For
-    Radau each step takes as many pullbacks of ``fun`` as y has entries, and the inverse of a matrix
-    three times as large.
+    Radau each step takes the inverse of a matrix three times as large as y, and as many pullbacks
+    of ``fun`` as y has entries: of one call for many steps if ``fun`` takes vectors of times and
+    columns of values, and what is traced with an axis more, and returns the columns that single
+    calls return. Whether there are jumps is looked for in four places of each step.
 
     NotImplementedError if there is a derivative to take with other methods. LinAlgError for the
     time of an event whose function has the slope zero there.

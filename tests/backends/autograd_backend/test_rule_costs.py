@@ -1,9 +1,11 @@
 """What rules take: the memory of gradients by matrices of many rows or columns grows with these."""
 
+import gc
 import tracemalloc
 
 import numpy as np
 import pytest
+import scipy.special
 
 from daskgrad.backends.autograd import trace
 
@@ -20,24 +22,39 @@ WIDE = ("lstsq", "pinv", "qr", "svd")
 
 
 def peak(fun, rows, columns):
+    """The least of some runs, as a run may free or keep what others made."""
     random = np.random.default_rng(0)
     arrays = [random.normal(size=(rows, columns)), random.normal(size=rows)]
-    tracemalloc.start()
-    try:
-        (value,), tape = trace(lambda a, b: [fun(a, b)], arrays)
-        tape.pull([np.ones_like(value)])
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+
+    def once():
+        gc.collect()
+        tracemalloc.start()
+        try:
+            (value,), tape = trace(lambda a, b: [fun(a, b)], arrays)
+            tape.pull([np.ones_like(value)])
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    return min(once() for _ in range(3))
+
+
+FEW, MANY = 300, 1800
+AT_MOST = 9.0  # times the memory; squares would take 36 times
 
 
 @pytest.mark.parametrize("name", LONG)
 def test_memory_grows_with_rows(name):
-    peak(LONG[name], 300, 3)  # what is made once
-    assert peak(LONG[name], 1200, 3) < 5.0 * peak(LONG[name], 300, 3)
+    assert peak(LONG[name], MANY, 3) < AT_MOST * peak(LONG[name], FEW, 3)
 
 
 @pytest.mark.parametrize("name", WIDE)
 def test_memory_grows_with_columns(name):
-    peak(LONG[name], 3, 300)
-    assert peak(LONG[name], 3, 1200) < 5.0 * peak(LONG[name], 3, 300)
+    assert peak(LONG[name], 3, MANY) < AT_MOST * peak(LONG[name], 3, FEW)
+
+
+def test_slopes_by_parameters_are_integrated_in_blocks():
+    def memory(count):
+        return peak(lambda a, b: scipy.special.gammainc(2.0 + b**2, b**2), count, 1)
+
+    assert memory(6000) < 20 * 8 * 6000

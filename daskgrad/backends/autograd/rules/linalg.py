@@ -221,8 +221,9 @@ def cholesky_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Cal
         def real_pullback(g: Any) -> tuple:
             if not is_real_like(ans.dtype, g):
                 return autograds(g)
-            namespace = namespace_of(g, ans)
-            return (pull_cholesky(g, ans, namespace.linalg.solve, namespace.dot),)
+            if namespace_of(g, ans) is np:
+                return (pull_cholesky(g, ans),)
+            return (pull_cholesky(g, ans, linalg.solve, anp.dot),)
 
         return real_pullback
     lower = conjugate_transposed(ans) if upper else ans

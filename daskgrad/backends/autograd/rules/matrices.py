@@ -164,12 +164,13 @@ def qr(a: Any, mode: str = "reduced") -> Any:
             f"{(rows, columns)}; use mode='reduced' or mode='r'"
         )
     square = a[..., :rows]
+    triangle = np.linalg.qr(plain(square), mode="r")
     # ranks are told by singular values, since rounding leaves the diagonal of R above zero
-    if np.any(np.linalg.matrix_rank(plain(square)) < min(rows, columns)):
+    precision = max(np.shape(plain(square))[-2:]) * np.finfo(triangle.dtype).eps
+    if np.any(np.linalg.matrix_rank(triangle, rtol=precision) < min(rows, columns)):
         raise Refusal(
             "np.linalg.qr has no derivative rule for a matrix a whose columns depend on each other"
         )
-    triangle = np.linalg.qr(plain(square), mode="r")
     near = anp.matmul(square, np.linalg.inv(triangle))
     lower = linalg.cholesky(anp.matmul(conjugate_transposed(near), near))
     q = conjugate_transposed(linalg.solve(lower, conjugate_transposed(near)))

@@ -34,13 +34,25 @@ declare(anp.vander, adjoint=vander_adjoint, keywords="N increasing")
 TWINS[np.vander] = by_position(np.vander, anp.vander, 1)
 
 
-@recorded(np.polyval, arrays=2)
-def polyval(p: Any, x: Any) -> Any:
-    p, x = as_array(p), as_array(x)
-    value = 0.0 * x
-    for place in range(len(plain(p))):
-        value = value * x + p[place]
-    return value
+def polyval_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    p, x = args
+    degree = len(plain(p)) - 1
+
+    def by_coefficients(g: Any) -> Any:
+        sums, term = [], g
+        for _ in range(degree + 1):
+            sums.append(anp.sum(term))
+            term = term * x
+        return anp.stack(sums[::-1])
+
+    def by_place(g: Any) -> Any:
+        return g * anp.polyval(polyder(p), x) if degree > 0 else 0.0 * g * x
+
+    return lambda g: tuple([by_place(g) if argnum else by_coefficients(g) for argnum in argnums])
+
+
+declare(anp.polyval, adjoint=polyval_adjoint)
+TWINS[np.polyval] = by_position(np.polyval, anp.polyval, 2)
 
 
 def without_leading_zeros(p: Any) -> Any:
