@@ -164,7 +164,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
             f"{(rows, columns)}; use mode='reduced' or mode='r'"
         )
     square = a[..., :rows]
-    triangle = np.linalg.qr(plain(square), mode="r")
+    triangle: Any = np.linalg.qr(plain(square), mode="r")
     # ranks are told by singular values, since rounding leaves the diagonal of R above zero
     precision = max(np.shape(plain(square))[-2:]) * np.finfo(triangle.dtype).eps
     if np.any(np.linalg.matrix_rank(triangle, rtol=precision) < min(rows, columns)):

@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from daskgrad.backends.autograd.rules.declaration import namespace_of
 
@@ -27,6 +26,8 @@ def pull_inverse(g: Any, ans: Any, dot: Callable = np.dot) -> Any:
 
 
 def upper_solved(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    from scipy.linalg import solve_triangular  # where the first matrix is, as it takes a while
+
     return solve_triangular(a, b, check_finite=False)
 
 
