@@ -90,12 +90,13 @@ class PlainFunction:
 
     def along(self, slopes: np.ndarray) -> Any:
         """Zero, with these slopes by the numbers, which one trace has."""
-        total, start = 0.0, 0
+        parts, start = [], 0
         for box, number in zip(self.boxes, self.numbers, strict=True):
             part = slopes[start : start + np.size(number)]
             step = box - number  # zero, so that the value is exact
-            total = total + anp.dot(part, step if np.ndim(number) == 1 else anp.ravel(step))
+            parts.append(anp.dot(part, step if np.ndim(number) == 1 else anp.ravel(step)))
             start += np.size(number)
+        total = sum(parts[1:], parts[0])
         return anp.real(total) if np.iscomplexobj(slopes) else total
 
     def _with(self, replace: Callable) -> Callable:
