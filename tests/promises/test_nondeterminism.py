@@ -311,7 +311,7 @@ def losing(graph, keys, lost=("forward", "value"), **_):
     tasks = dict(graph.__dask_graph__())
     words = {key: key[0].split("-") for key in tasks}  # its stage, and those of its model's name
     forward = [key for key, (stage, *_) in words.items() if stage in ("forward", "value")]
-    drawn = [key for key in forward if words[key][0] in lost and words[key][1] in ("from", "term")]
+    drawn = [key for key in forward if words[key][0] in lost and {"from", "term"} & {*words[key]}]
     kept = [key for key in forward if key not in drawn]
     values = dask.local.get_sync(tasks, kept)
     held = {key: DataNode(key, value) for key, value in zip(kept, values, strict=True)}
