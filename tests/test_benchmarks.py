@@ -68,6 +68,15 @@ def test_compiled_models_have_all_their_peers():
         assert column in ran.stdout
 
 
+def test_rules_have_a_row_for_each_function():
+    script = [sys.executable, ROOT / "benchmarks" / "rules.py", "--quick", "exp", "lstsq", "pinv"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=100)
+    assert ran.returncode == 0, ran.stderr
+    assert all(f"\n{name} " in ran.stdout for name in ("exp", "pinv"))
+    assert "without a reason" in ran.stdout
+
+
 def test_chunking_measures_every_cell_and_compares_with_an_earlier_run(tmp_path):
     expected = {(m, w, c) for m in ("resident", "graph") for w in (1, 2) for c in (1, 2)}
     cells = [{"mode": m, "workers": w, "chunks": c, "seconds": 1e6} for m, w, c in expected]

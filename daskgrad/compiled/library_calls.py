@@ -436,7 +436,7 @@ def inverse(call: Pulled) -> Sequence[Any] | None:
 def root(call: Pulled) -> Sequence[Any] | None:
     if call.step.kwargs or len(call.step.args) > 1 or not is_matrix(call.step):
         return None
-    return [written(call, pull_cholesky, call.full(), call.ans, call.writer.name(kernels.solved))]
+    return [written(call, pull_cholesky, call.full(), call.ans)]
 
 
 @of_c_order(anp.outer, free=range(2))

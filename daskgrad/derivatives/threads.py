@@ -6,6 +6,7 @@ timed: the first evaluation that is long enough goes to threads, and the second 
 tried where the processor time a second shows that threads run side by side. (On two cores, for sums
 of small to large arrays, threads took as long as the calling thread where they used 1.5 times its
 processor time a second, 2.5 times as long at 1.25, and 0.64 times as long at 1.9.)
+Models that wait, for a file or a service, always go to threads.
 """
 
 import math
@@ -31,6 +32,7 @@ LITTLE_GAIN = 1.33  # in processor time a second: threads are then taken to be t
 MUCH_GAIN = 1.75  # from which on the calling thread is not tried
 DOUBT = 1.3  # how many times as long staying may take where the gain is little
 CHANGE = 1.2  # times as long, before a way is left for the other: machines are noisy
+WAITING = 0.25  # in processor time a second of the calling thread: below it a model waits
 SAMPLE = 5e-3  # seconds; the processor time of less is not measured
 PAUSE, MOST_PAUSE = (
     4,
@@ -126,7 +128,8 @@ class Comparison:
                 return False
             if uses_threads():
                 self._kind = kept_or_made(_kinds, kind_of(self._graph), Kind, KINDS)
-                self._stays = self._is_tried_here = self._kind.choose()
+                is_waiting = self._here.processor < WAITING * self._here.clock
+                self._stays = self._is_tried_here = not is_waiting and self._kind.choose()
             else:
                 self._stays = dask.base.get_scheduler() is get_sync
         return self._stays

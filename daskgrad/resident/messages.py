@@ -4,16 +4,20 @@ Dask's comms break if a message cannot be loaded. So a message holds only bytes,
 strings, and the code that can explain a failure loads the values.
 """
 
+import contextlib
+import io
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-import cloudpickle
 import numpy as np
 from distributed.protocol import to_serialize
 
+from daskgrad.backends.autograd.pickling import ModelPickler
+from daskgrad.tasks.sending import is_plain
 from daskgrad.values.memory import canonical
+from daskgrad.values.sealed import align
 
 LARGE = 2**16  # bytes; a buffer of so many travels as a frame of its own, without a copy
 SMALL = 2**12  # bytes; up to so many an array stays in the pickle: a frame takes longer
@@ -22,8 +26,18 @@ Frames = list[Any]
 
 
 def pack(value: Any) -> Frames:
-    """A value as a pickle and the buffers of its arrays; sends classes of scripts by value."""
-    buffers: list[memoryview] = []
+    """A value as a pickle and the buffers of its arrays; sends classes of scripts by value, and
+    objects as models are sent."""
+    if is_plain(value):
+        with contextlib.suppress(Exception):  # models' pickles may succeed
+            frames = frames_of(value, pickle.Pickler)
+            if b"__main__" not in frames[0]:
+                return frames
+    return frames_of(value, ModelPickler)
+
+
+def frames_of(value: Any, pickler: type[pickle.Pickler]) -> Frames:
+    file, buffers = io.BytesIO(), []
 
     def is_in_pickle(buffer: pickle.PickleBuffer) -> bool:
         raw = buffer.raw()
@@ -31,21 +45,14 @@ def pack(value: Any) -> Frames:
             buffers.append(raw)
         return raw.nbytes <= SMALL
 
-    try:
-        head = pickle.dumps(value, protocol=5, buffer_callback=is_in_pickle)
-    except Exception:  # cloudpickle may succeed
-        head = b"__main__"
-    if b"__main__" in head:
-        buffers.clear()
-        head = cloudpickle.dumps(value, protocol=5, buffer_callback=is_in_pickle)
-    return [head, *buffers]
+    pickler(file, protocol=5, buffer_callback=is_in_pickle).dump(value)
+    return [file.getvalue(), *buffers]
 
 
 def unpack(frames: Frames) -> Any:
-    """The value; its arrays are writable."""
-    return pickle.loads(
-        frames[0], buffers=[bytearray(f) if isinstance(f, bytes) else f for f in frames[1:]]
-    )
+    """The value; its arrays are writable, and aligned."""
+    buffers = [bytearray(f) if isinstance(f, bytes) else align(f) for f in frames[1:]]
+    return pickle.loads(frames[0], buffers=buffers)
 
 
 def frame_message(frames: Frames) -> Frames:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from daskgrad.backends.autograd.corrections import derivatives_along, direction
-from daskgrad.backends.autograd.functions import PlainFunction, number_at
+from daskgrad.backends.autograd.functions import PlainFunction, as_array, number_at
 
 NEAR = 64.0 * np.finfo(float).eps  # to one side of a place, as part of its size
 MOVE = 1e-7  # of a parameter, as part of it
@@ -25,11 +25,14 @@ def require_none_that_moves(
     Looked for at ``places`` and within ``doubtful``, of an integral over a length of ``span``.
     """
 
+    def vector_at(twin: Callable, x: float) -> Any:
+        return as_array([number_at(twin, x)])
+
     def sample(x: float) -> np.ndarray:
         """The integrand and its derivatives of all orders but the last."""
         with np.errstate(all="ignore"):
-            found = derivatives_along(fun, lambda twin: number_at(twin, x), fun.depth - 1)
-        return np.nan_to_num(np.concatenate(found), nan=0.0, posinf=0.0, neginf=0.0)
+            found = derivatives_along(fun, lambda twin: vector_at(twin, x), fun.depth - 1)
+        return np.nan_to_num(found[0], nan=0.0, posinf=0.0, neginf=0.0)
 
     within = [narrowed(sample, low, high, span) for low, high in doubtful]
     for x in [*places, *[x for x in within if x is not None]]:
@@ -71,7 +74,7 @@ def are_jumps(far_left: Any, left: Any, right: Any, far_right: Any) -> np.ndarra
 def smallest_jump(found: np.ndarray) -> np.ndarray:
     """For each number that is sampled; ``found`` has the samples along its first axis."""
     sizes = np.max(np.abs(found), axis=0)
-    return SMALL * sizes + NOISE * np.max(sizes) + np.finfo(float).tiny
+    return SMALL * sizes + NOISE * np.max(sizes, axis=-1, keepdims=True) + np.finfo(float).tiny
 
 
 def is_moving(fun: PlainFunction, left: float, right: float) -> bool:

@@ -7,6 +7,7 @@ Equations I, 1993, section I.14; P. Eberhard and C. Bischof, Automatic different
 integration algorithms, Mathematics of Computation 68 (1999), why steps are not differentiated.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,14 @@ from daskgrad.backends.autograd import value
 from daskgrad.backends.autograd.corrections import corrected, jacobian
 from daskgrad.backends.autograd.functions import PlainFunction, as_array, depth_of
 from daskgrad.scipy.jumps import solve_in_pieces, warn_of_moving_jumps
-from daskgrad.scipy.steps import DormandPrince8Step, RadauStep, RungeKuttaStep, System, rows_of
+from daskgrad.scipy.steps import (
+    DormandPrince8Step,
+    RadauStep,
+    RungeKuttaStep,
+    StageJacobians,
+    System,
+    rows_of,
+)
 
 STEPS = {RK23: RungeKuttaStep, RK45: RungeKuttaStep, DOP853: DormandPrince8Step, Radau: RadauStep}
 METHODS: dict[Any, type] = {method.__name__: method for method in STEPS}
@@ -50,8 +58,10 @@ def solve_ivp(
     differentiated: the derivative lacks its part.
 
     Traced are all steps once more, in some ten operations for a stage beside those of ``fun``. For
-    Radau each step takes as many pullbacks of ``fun`` as y has entries, and the inverse of a matrix
-    three times as large.
+    Radau each step takes the inverse of a matrix three times as large as y, and as many pullbacks
+    of ``fun`` as y has entries: of one call for many steps if ``fun`` takes vectors of times and
+    columns of values, and what is traced with an axis more, and returns the columns that single
+    calls return. Whether there are jumps is looked for in four places of each step.
 
     NotImplementedError if there is a derivative to take with other methods. LinAlgError for the
     time of an event whose function has the slope zero there.
@@ -86,11 +96,12 @@ def solve_ivp(
     if not any(map(depth_of, parts)) and not any(plain.is_traced for plain in plains):
         return found
     require_derivative(solver)
-    shape = (-1, 1) if vectorized else (-1,)
-    begin = float(value(t_span[0])), value(as_array(y0))
-    plain_steps = [(t, np.reshape(y, shape)) for t, y, *_ in (begin, *steps)]
-    if len(plain_steps) > 2:
-        warn_of_moving_jumps(system.plain, *zip(*plain_steps, strict=True))
+    if len(steps) > 1:
+        begin = float(value(t_span[0])), value(as_array(y0))
+        times, ys = zip(*[step[:2] for step in (begin, *steps)], strict=True)
+        slopes = [value(system.inner(*begin)), *[slope for *_, slope in steps]]
+        system.find_columns(np.array(times), np.array(ys), np.array(slopes))
+        warn_of_moving_jumps(system, times, ys, slopes)
     solution = Solution(system, solver, steps, t_span, as_array(y0))
     return solution.put_into(found, t_eval, dense_output, functions)
 
@@ -131,7 +142,7 @@ def require_derivative(method: Any) -> None:
 
 
 def solve(fun: Callable, t_span: Any, y0: Any, method: Any, **kwargs: Any) -> tuple[Any, list[Any]]:
-    """SciPy's result, and of each of its steps the end, the value there, and Radau's stages."""
+    """SciPy's result, and of each step its end, the value, Radau's stages, the slope."""
     steps: list[tuple] = []
     if method not in STEPS:
         return scipy.integrate.solve_ivp(fun, t_span, y0, method, **kwargs), steps
@@ -140,7 +151,8 @@ def solve(fun: Callable, t_span: Any, y0: Any, method: Any, **kwargs: Any) -> tu
         def step(self) -> Any:
             message = super().step()
             if self.status != "failed":
-                steps.append((self.t, self.y.copy(), getattr(self, "Z", None)))
+                stages = getattr(self, "Z", None)
+                steps.append((self.t, self.y.copy(), stages, np.array(self.f)))
             return message
 
     Watched.__name__ = method.__name__
@@ -161,10 +173,13 @@ class Solution:
         self._descends = float(value(end)) < float(value(begin))
         self.steps: list[Any] = []
         self.ys = [y0 if depth_of(y0) else np.asarray(y0, dtype=np.result_type(y0, float))]
-        for n, (_, *found) in enumerate(steps):
+        jacobians = StageJacobians(system, (self.ts[0], value(y0)), steps)
+        for n, (_, found, stages, _) in enumerate(steps):
             last = self.steps[-1] if self.steps else None
             times, y = self._times[n : n + 2], self.ys[-1]
-            self.steps.append(STEPS[method](system, method, times, y, last, *found))
+            blocks = functools.partial(jacobians.of, n)
+            step = STEPS[method](system, method, times, y, last, found, stages, blocks)
+            self.steps.append(step)
             self.ys.append(self.steps[-1].end)
 
     def __call__(self, t: Any) -> Any:

@@ -1,12 +1,13 @@
 """The intervals and nodes with which an integral and its derivatives are a sum."""
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from daskgrad.backends.autograd.corrections import derivatives_along
-from daskgrad.backends.autograd.functions import PlainFunction, as_array, number_at
+from daskgrad.backends.autograd.functions import PlainFunction, as_array, number_at, number_in
 
 # The rule of Gauss and Kronrod with 21 nodes, from zero on, and its weights (R. Piessens, E. de
 # Doncker-Kapenga, C. Überhuber and D. Kahaner, QUADPACK, 1983).
@@ -38,9 +39,11 @@ HALF_WEIGHTS = (
 )
 LIMIT = 200  # intervals beside SciPy's
 MARGIN = 2e-3  # of an interval, next to an end, before its first node
+SAME = 1e-12  # by which values of one call and of many may differ, as part of the largest
+TOGETHER = 16  # intervals that are summed in one call
 SURE = 1e-9  # the part of a sum by which that of halves may differ where no break is looked for
 Interval = tuple[float, float]
-Rule = tuple[list[float], np.ndarray]  # nodes and weights
+Rule = tuple[np.ndarray, np.ndarray]  # nodes and weights
 
 
 class Panel(NamedTuple):
@@ -76,6 +79,47 @@ def towards_zero(depth: float) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
+class Integrand(PlainFunction):
+    """A function that SciPy calls with one number at a time, and that may take arrays of them."""
+
+    def __init__(self, fun: Callable, args: Iterable):
+        super().__init__(fun, args)
+        self._calls: list[tuple] = []
+
+    def __call__(self, x: float) -> Any:
+        found = super().__call__(x)
+        self._calls.append((x, found))
+        return found
+
+    @functools.cached_property
+    def takes_arrays(self) -> bool:
+        """Whether one call with all numbers that SciPy chose has the values that SciPy found."""
+        x = np.array([x for x, _ in self._calls])
+        expected = np.ravel([value for _, value in self._calls])
+        try:
+            with np.errstate(all="ignore"):
+                found = np.asarray(number_in(as_array(self.unchanged(x.copy()))))
+            gaps = np.abs(found - expected) if found.shape == x.shape else np.inf
+            return bool(np.max(gaps) <= SAME * np.max(np.abs(expected)))
+        except Exception:  # the user's function met an array where it asks for a number
+            return False
+
+    def dot(self, twin: Callable, rule: Rule) -> Any:
+        """The sum of a rule, or the sums of a matrix of weights, for the function or a twin."""
+        nodes, weights = rule
+        if self.takes_arrays:
+            return np.dot(weights, as_array(twin(nodes.copy())))
+        return np.dot(weights, as_array([number_at(twin, x) for x in nodes.tolist()]))
+
+    def rounding(self, rule: Rule) -> float:
+        nodes, weights = rule
+
+        def size(x: Any) -> Any:
+            return np.abs(number_in(as_array(self.unchanged(x))))
+
+        return 1e-13 * float(self.dot(size, (nodes, np.abs(weights))))
+
+
 class Area:
     """What is integrated over, mapped from finite intervals.
 
@@ -97,7 +141,7 @@ class Area:
         return self._low < x < self._high
 
     def panels(
-        self, fun: PlainFunction, info: dict, integral: float, epsabs: float, epsrel: float
+        self, fun: Integrand, info: dict, integral: float, epsabs: float, epsrel: float
     ) -> list[Panel] | None:
         """Intervals, each with a rule, so that the integral and its derivatives are sums.
 
@@ -106,7 +150,7 @@ class Area:
         """
         count = info["last"]
         waiting = list(zip(info["alist"][:count], info["blist"][:count], strict=True))
-        whole = np.sum([self._sums(fun, *each) for each in waiting], axis=0)
+        whole = np.sum([sums for sums, _ in self._sums(fun, waiting)], axis=0)
         tolerances = np.maximum(epsabs, epsrel * sizes_of(fun, np.abs(whole)))
         done: list[Panel] = []
         total = 0.0 * whole
@@ -120,11 +164,13 @@ class Area:
             else:
                 done.append(panel)
                 total = total + panel.sums
-        away = abs(total[0] - integral)
-        return done if away <= max(tolerances[0], rounding_of(fun, joined(done))) else None
+        away, rules = abs(total[0] - integral), [panel.rule for panel in done]
+        return done if away <= tolerances[0] or away <= fun.rounding(joined(rules)) else None
 
     def boundaries(self, panels: list[Panel]) -> set[float]:
         """The numbers x inside the area at which panels meet, or its halves."""
+        if len(panels) == 1 and not self._is_infinite:
+            return set()
         ends = np.unique([panel.interval for panel in panels])
         found = np.concatenate(self._branches(ends[(ends > 0.0) | (not self._is_infinite)]))
         return {x for x in found.tolist() if self.has_inside(x)}
@@ -138,7 +184,7 @@ class Area:
                 yield min(branch), max(branch)
 
     def _panel(
-        self, fun: PlainFunction, low: float, high: float, tolerances: np.ndarray
+        self, fun: Integrand, low: float, high: float, tolerances: np.ndarray
     ) -> Panel | None:
         """An interval with the rule that gives the same on its halves; None if there is none."""
         for is_drawn in (False, True):
@@ -147,23 +193,37 @@ class Area:
             rule = self._rule(low, high, is_drawn)
             if not is_drawn and len(rule[0]) < self._count:
                 return None  # the interval is too short for so many numbers
-            parts = [self._sums(fun, *half, is_drawn) for half in halves_of(low, high)]
-            found = self._sums(fun, low, high, is_drawn)
-            gaps = np.abs(found - sum(parts))
-            if np.all(gaps <= np.maximum(tolerances, rounding_of(fun, rule))):
+            ((found, finer),) = self._sums(fun, [(low, high)], is_drawn)
+            gaps = np.abs(found - finer)
+            if np.all(gaps <= tolerances) or np.all(
+                gaps <= np.maximum(tolerances, fun.rounding(rule))
+            ):
                 return Panel(rule, (low, high), found, bool(np.any(gaps > SURE * np.abs(found))))
         return None
 
     def _sums(
-        self, fun: PlainFunction, low: float, high: float, is_drawn: bool = False
-    ) -> np.ndarray:
-        """The integral over an interval by its rule, and its derivatives."""
-        key = low, high, is_drawn
-        if key not in self._known:
-            rule = self._rule(low, high, is_drawn)
-            found = derivatives_along(fun, lambda twin: dot(twin, rule), fun.depth)
-            self._known[key] = np.concatenate(found)
-        return self._known[key]
+        self, fun: Integrand, intervals: Sequence[Interval], is_drawn: bool = False
+    ) -> list[np.ndarray]:
+        """The integrals over intervals, and their derivatives, by their rules and their halves'."""
+        new = [each for each in intervals if (*each, is_drawn) not in self._known]
+        step = TOGETHER if fun.takes_arrays else 1
+        for start in range(0, len(new), step):
+            some = new[start : start + step]
+            rules = [rule for each in some for rule in self._both(*each, is_drawn)]
+            ends = np.cumsum([len(nodes) for nodes, _ in rules])
+            weights = np.zeros((len(rules), ends[-1]))
+            for row, rule, end in zip(weights, rules, ends, strict=True):
+                row[end - len(rule[1]) : end] = rule[1]
+            joint = np.concatenate([nodes for nodes, _ in rules]), weights
+            found = derivatives_along(fun, functools.partial(fun.dot, rule=joint), fun.depth)
+            pairs = np.reshape(found, (len(some), 2, -1))
+            self._known |= zip([(*each, is_drawn) for each in some], pairs, strict=True)
+        return [self._known[(*each, is_drawn)] for each in intervals]
+
+    def _both(self, low: float, high: float, is_drawn: bool) -> tuple[Rule, Rule]:
+        """An interval's rule, and its halves' as one."""
+        first, second = [self._rule(*half, is_drawn) for half in halves_of(low, high)]
+        return self._rule(low, high, is_drawn), joined([first, second])
 
     def _is_next_to_end(self, low: float, high: float) -> bool:
         """Whether an interval ends at just one of the ends and points."""
@@ -174,10 +234,10 @@ class Area:
         rule, is_last = SMOOTH, high in self._ends
         if is_drawn and self._is_next_to_end(low, high):
             rule = towards_zero(self._depth(high if is_last else low, high - low))
-        distances = (high - low) * rule[0]
+        distances, weights = (high - low) * rule[0], (high - low) * rule[1]
         t = high - distances if is_last else low + distances
         is_inside = (low < t) & (t < high)
-        return self._at(t[is_inside], (high - low) * rule[1][is_inside])
+        return self._at(t[is_inside], weights[is_inside])
 
     def _depth(self, end: float, width: float) -> float:
         """How far nodes are drawn to an end: near others than zero numbers are not that fine."""
@@ -187,10 +247,10 @@ class Area:
 
     def _at(self, t: np.ndarray, weights: np.ndarray) -> Rule:
         """The nodes x and the weights of nodes t."""
+        if not self._is_infinite:
+            return t, self.sign * weights
         branches = self._branches(t)
-        if self._is_infinite:
-            weights = weights / t**2
-        return np.concatenate(branches).tolist(), np.tile(self.sign * weights, len(branches))
+        return np.concatenate(branches), np.tile(self.sign * weights / t**2, len(branches))
 
     def _branches(self, t: np.ndarray) -> list[np.ndarray]:
         """The numbers x at t."""
@@ -211,20 +271,10 @@ def sizes_of(fun: PlainFunction, whole: np.ndarray) -> np.ndarray:
     return sizes
 
 
-def joined(panels: list[Panel]) -> Rule:
-    """The rules of all panels as one."""
-    nodes = [x for panel in panels for x in panel.rule[0]]
-    return nodes, np.concatenate([panel.rule[1] for panel in panels])
-
-
-def dot(fun: Callable, rule: Rule) -> Any:
-    nodes, weights = rule
-    return np.dot(weights, as_array([number_at(fun, x) for x in nodes]))
-
-
-def rounding_of(fun: Callable, rule: Rule) -> float:
-    nodes, weights = rule
-    return 1e-13 * float(np.dot(np.abs(weights), np.abs([fun(x) for x in nodes])))
+def joined(rules: Sequence[Rule]) -> Rule:
+    """Several rules as one."""
+    nodes, weights = zip(*rules, strict=True)
+    return np.concatenate(nodes), np.concatenate(weights)
 
 
 def halves_of(low: float, high: float) -> list[Interval]:

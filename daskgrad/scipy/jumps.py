@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from daskgrad.backends.autograd import value
-from daskgrad.backends.autograd.functions import PlainFunction, as_array
+from daskgrad.backends.autograd.functions import as_array
 from daskgrad.scipy.breaks import MOVE, NEAR, are_jumps, moved, narrowed, smallest_jump
 
 SAMPLES = 6  # of each step, its ends included
@@ -84,27 +84,28 @@ def solve_in_pieces(
 
 
 def warn_of_moving_jumps(
-    fun: PlainFunction, times: Sequence[float], ys: Sequence[np.ndarray]
+    system: Any, times: Sequence[float], ys: Sequence[np.ndarray], slopes: Sequence[np.ndarray]
 ) -> None:
     """A warning if the right-hand side jumps at a time that depends on what is differentiated.
 
-    Each step is looked at in a few places; y is a straight line within it.
+    Each step is looked at in a few places between its ends; y is a straight line within it.
     """
     span = abs(times[-1] - times[0])
-    for low, high, *ends in zip(times[:-1], times[1:], ys[:-1], ys[1:], strict=True):
+    steps = list(zip(times[:-1], times[1:], ys[:-1], ys[1:], strict=True))
+    samples = samples_of(system, np.array(times), np.array(ys), np.nan_to_num(slopes))
+    rises = np.abs(np.diff(samples, axis=0))
+    is_one_step = np.max(rises, axis=0) > 0.5 * np.sum(rises, axis=0)
+    is_jump = np.max(rises, axis=0) > smallest_jump(samples)
+    for n in np.flatnonzero(np.any(is_one_step & is_jump, axis=1)):
+        low, high, *ends = steps[n]
         line = Line(low, high, *ends)
-        slopes = np.array([line.slope(fun.unchanged, t) for t in np.linspace(low, high, SAMPLES)])
-        rises = np.abs(np.diff(slopes, axis=0))
-        is_one_step = np.max(rises, axis=0) > 0.5 * np.sum(rises, axis=0)
-        if not np.any(is_one_step & (np.max(rises, axis=0) > smallest_jump(slopes))):
-            continue
-        sample = functools.partial(line.slope, fun.unchanged)
+        sample = functools.partial(line.slope, system.inner)
         place = narrowed(sample, min(low, high), max(low, high), span)
         if place is None:
             continue
         step = NEAR * max(abs(place), span)
         sides = [sample(place + k * step) for k in (-2.0, -1.0, 1.0, 2.0)]
-        if np.any(are_jumps(*sides)) and line.is_moving(fun, place - step, place + step):
+        if np.any(are_jumps(*sides)) and line.is_moving(system, place - step, place + step):
             warnings.warn(
                 f"integrate.solve_ivp: fun jumps at t = {place:.6g}, a time that depends on what "
                 f"is differentiated; the derivative lacks its part. Give the time, as it is "
@@ -113,6 +114,17 @@ def warn_of_moving_jumps(
                 stacklevel=3,
             )
             return
+
+
+def samples_of(system: Any, times: np.ndarray, ys: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+    """The slopes at places along all steps: an axis of places, one of steps, one of numbers."""
+    inner = []
+    for part in np.linspace(0.0, 1.0, SAMPLES)[1:-1]:
+        t = times[:-1] + part * np.diff(times)
+        y = ys[:-1] + part * np.diff(ys, axis=0)
+        with np.errstate(all="ignore"):
+            inner.append(np.nan_to_num(value(system.inner_slopes(t, y))))
+    return np.stack([slopes[:-1], *inner, slopes[1:]])
 
 
 class Line:
@@ -128,11 +140,12 @@ class Line:
             found = fun(t, scale * (self._y + (t - self._begin) * self._slope))
             return np.nan_to_num(np.ravel(value(as_array(found))))
 
-    def is_moving(self, fun: PlainFunction, left: float, right: float) -> bool:
+    def is_moving(self, system: Any, left: float, right: float) -> bool:
         """Whether a jump is elsewhere when the parameters and y are changed a little."""
 
         def height(move: float) -> float:
-            twin = fun.bound_to(moved(fun.numbers, move)) if move else fun.unchanged
+            numbers = system.plain.numbers
+            twin = system.bound_to(moved(numbers, move)) if move else system.inner
             jump = self.slope(twin, right, 1.0 + move) - self.slope(twin, left, 1.0 + move)
             return float(np.max(np.abs(jump)))
 

@@ -6,6 +6,7 @@ differentiated under the integral sign, with the nodes held fixed, and by the li
 it.
 """
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +17,7 @@ import scipy.integrate
 from daskgrad.backends.autograd import value
 from daskgrad.backends.autograd.functions import PlainFunction, as_array, depth_of, number_at
 from daskgrad.scipy.breaks import NEAR, SMALL, require_none_that_moves
-from daskgrad.scipy.intervals import Area, Rule, dot, joined
+from daskgrad.scipy.intervals import Area, Integrand, Panel, joined
 
 
 def quad(
@@ -40,11 +41,11 @@ def quad(
 
     The integral is differentiated with respect to ``args``, to what ``func`` closes over, to a and
     b, and to ``points``, where func may jump or have a kink, in all orders. Its value is SciPy's,
-    and its error SciPy's estimate, a plain number. ``func`` is called with one number at a time:
-    first as often as SciPy does; then, where it is traced, to see that sums over 21 nodes in each
-    interval have its derivatives of the orders that are asked for to the tolerances, too (three
-    times, or more often where they have not), and what jumps; at last with traced values in the
-    nodes.
+    and its error SciPy's estimate, a plain number. ``func`` is called with one number at a time, as
+    often as SciPy does; then, where it is traced, to see that sums over 21 nodes in each interval
+    have its derivatives of the orders that are asked for to the tolerances, too, and what jumps.
+    These nodes are one array if func takes SciPy's numbers as an array and returns the same values,
+    which is many times faster than a call, with traced values, for each of them.
 
     NotImplementedError if there is a derivative to take with ``weight``, or by traced values in
     objects. RuntimeError if func jumps at a place that depends on what is differentiated, or, for
@@ -57,7 +58,7 @@ def quad(
     if complex_func:
         return complex_quad(func, a, b, args, given)
     args = args if isinstance(args, tuple) else (args,)
-    plain = PlainFunction(func, args)
+    plain = Integrand(func, args)
     begin, end = float(value(a)), float(value(b))
     where = None if points is None else value(as_array(points))
     if any(map(depth_of, wvar if isinstance(wvar, tuple) else (wvar,))):
@@ -79,7 +80,7 @@ def quad(
 
 
 def traced_integral(
-    traced: Callable, plain: PlainFunction, where: Any, places: tuple, info: dict, *given: float
+    traced: Callable, plain: Integrand, where: Any, places: tuple, info: dict, *given: float
 ) -> Any:
     """SciPy's integral with its derivatives: of sums of ``traced`` inside, and of its places."""
     a, b, moving = places
@@ -87,9 +88,14 @@ def traced_integral(
     area = Area(begin, end, where)
     integral = total = given[0]
     if plain.is_traced:
-        short = np.isclose(begin, end, rtol=1e-12, atol=0.0) and np.isfinite(begin)
-        rule = None if short else found_rule(plain, info, area, moving, *given)
-        total = (end - begin) * number_at(traced, begin) if rule is None else dot(traced, rule)
+        short = math.isclose(begin, end, rel_tol=1e-12) and np.isfinite(begin)
+        panels = [] if short else found_panels(plain, info, area, moving, *given)
+        if short:
+            total = (end - begin) * number_at(traced, begin)
+        elif plain.depth == 1:
+            total = plain.along(np.sum([panel.sums[1:] for panel in panels], axis=0))
+        else:
+            total = plain.dot(traced, joined([panel.rule for panel in panels]))
     total = total + (integral - value(total))
     for limit, step in sides(area, a, b, moving):
         total = total - np.sign(step) * area.sign * strip(traced, plain, limit, step)
@@ -103,10 +109,10 @@ def complex_quad(func: Callable, a: Any, b: Any, args: Any, given: tuple) -> tup
     return (real + 1j * imaginary, first + 1j * second, *rest)
 
 
-def found_rule(
-    plain: PlainFunction, info: dict, area: Area, moving: list, integral: float, *eps: float
-) -> Rule:
-    """The nodes and weights for a traced function; errors where there are none."""
+def found_panels(
+    plain: Integrand, info: dict, area: Area, moving: list, integral: float, *eps: float
+) -> list[Panel]:
+    """The intervals and rules for a traced function; errors where there are none."""
     if plain.holds_others:
         raise NotImplementedError(
             "integrate.quad has no derivative by traced values that func takes from an object; "
@@ -121,7 +127,7 @@ def found_rule(
         )
     places = area.boundaries(panels) - {float(value(point)) for point in moving}
     require_none_that_moves(plain, area.doubtful(panels), places, area.span)
-    return joined(panels)
+    return panels
 
 
 def sides(area: Area, a: Any, b: Any, moving: list) -> Iterator[tuple[Any, float]]:

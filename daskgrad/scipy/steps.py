@@ -5,7 +5,7 @@ Coefficients are those of SciPy's solvers.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,9 @@ import numpy as np
 from daskgrad.backends.autograd import value
 from daskgrad.backends.autograd.corrections import block_jacobians, corrected
 from daskgrad.backends.autograd.functions import PlainFunction, as_array
+
+SAME = 1e-12  # by which slopes of one call and of many may differ, as part of the largest
+TOGETHER = 10**5  # numbers in the Jacobians that are made at once
 
 
 class System:
@@ -28,6 +31,7 @@ class System:
         self._fun = fun
         self._is_vectorized = is_vectorized
         self.plain = PlainFunction(fun, self._args)
+        self.takes_columns = False
 
     def __call__(self, t: Any, y: Any) -> Any:
         return self._vector(lambda y: self._fun(t, y, *self._args), y)
@@ -36,11 +40,57 @@ class System:
         """With plain numbers for the model's traced ones; y may be traced."""
         return self._vector(lambda y: self.plain.unchanged(t, y), y)
 
+    def bound_to(self, numbers: Iterable) -> Callable:
+        """With other numbers for the model's traced ones."""
+        twin = self.plain.bound_to(numbers)
+        return lambda t, y: self._vector(lambda y: twin(t, y), y)
+
+    def find_columns(self, times: np.ndarray, ys: np.ndarray, slopes: np.ndarray) -> None:
+        """Looks whether one call takes many times, and their values as columns, as it takes one.
+
+        Then numbers with derivatives may need an axis more. ``slopes``: what single calls returned.
+        """
+        for widen in (as_they_are, with_an_axis):
+            self._columns = self.plain.bound_to(map(widen, self.plain.numbers))
+            try:
+                with np.errstate(all="ignore"):
+                    found = value(self._rows(self._columns, times, ys))
+                    gaps = np.abs(found - slopes) if found.shape == slopes.shape else np.inf
+                self.takes_columns = bool(np.all(gaps <= SAME * np.max(np.abs(slopes), axis=0)))
+            except Exception:  # the user's function met an array where it asks for a number
+                self.takes_columns = False
+            if self.takes_columns:
+                self._traced_columns = self.plain.bound_to(map(widen, self.plain.boxes))
+                return
+
+    def slopes(self, times: Any, ys: Any) -> Any:
+        """The right-hand side at times and rows of values, as rows."""
+        if self.takes_columns:
+            return self._rows(self._traced_columns, times, ys)
+        return rows_of([self(t, y) for t, y in zip(times, ys, strict=True)])
+
+    def inner_slopes(self, times: np.ndarray, ys: Any) -> Any:
+        if self.takes_columns:
+            return self._rows(self._columns, times, ys)
+        return rows_of([self.inner(t, y) for t, y in zip(times, ys, strict=True)])
+
+    def _rows(self, fun: Callable, times: Any, ys: Any) -> Any:
+        found = as_array(fun(times + 0.0, np.transpose(ys) + 0.0))  # may be changed in place
+        return np.transpose(found if np.ndim(found) == 2 else np.reshape(found, (1, -1)))
+
     def _vector(self, fun: Callable, y: Any) -> Any:
         if self._is_vectorized:
             return np.reshape(as_array(fun(np.reshape(y, (-1, 1)))), (-1,))
         found = as_array(fun(y))
         return found if np.ndim(found) else found * np.ones(np.shape(y))
+
+
+def as_they_are(number: Any) -> Any:
+    return number
+
+
+def with_an_axis(number: Any) -> Any:
+    return number[..., np.newaxis] if np.ndim(number) else number
 
 
 def rows_of(vectors: Sequence[Any]) -> Any:
@@ -85,7 +135,7 @@ class RungeKuttaStep(Step):
         y: Any,
         last: Any,
         found: np.ndarray,
-        _: Any,
+        *_: Any,
     ):
         super().__init__(times, y)
         self.method, self.system = method, system
@@ -153,6 +203,38 @@ RADAU_POLYNOMIAL = np.array(  # through zero and the three stages
 )
 
 
+class StageJacobians:
+    """The Jacobians at the stages of Radau's steps, for as many steps at once as one call takes."""
+
+    def __init__(self, system: System, begin: tuple, steps: Sequence[tuple]):
+        self._system = system
+        count = np.size(begin[1])
+        self._together = max(1, TOGETHER // (3 * count * max(count, 20)))
+        if not system.takes_columns:
+            self._together = 1
+        self._steps = list(zip([begin, *steps], steps, strict=False))
+        self._start, self._blocks = -1, np.zeros(0)
+
+    def of(self, n: int) -> np.ndarray:
+        start = n - n % self._together
+        if start != self._start:
+            self._start, self._blocks = start, self._made(start)
+        return self._blocks[n - start]
+
+    def _made(self, start: int) -> np.ndarray:
+        times, points = [], []
+        for (t, y, *_), (end, _, stages, *_) in self._steps[start : start + self._together]:
+            times.append(t + RADAU_NODES * (end - t))
+            points.append(y + (np.zeros((3, 1)) if stages is None else stages))
+        joint = np.concatenate(times)
+
+        def slopes(rows: Any) -> Any:
+            return self._system.inner_slopes(joint, rows)
+
+        found = block_jacobians(slopes, np.concatenate(points))
+        return np.reshape(found, (len(times), 3, *found.shape[1:]))
+
+
 class RadauStep(Step):
     """A step of Radau IIA of order 5 (E. Hairer and G. Wanner, Solving Ordinary Differential
     Equations II, 1996, section IV.8).
@@ -169,24 +251,20 @@ class RadauStep(Step):
         last: Any,
         found: np.ndarray,
         stages: Any,
+        blocks: Callable[[], np.ndarray],
     ):
         super().__init__(times, y)
         count = len(found)
 
-        def slopes(of: Callable, begin: Any, h: Any, values: Any) -> Any:
-            pairs = [(begin + c * h, values[n]) for n, c in enumerate(RADAU_NODES)]
-            return rows_of([of(t, row) for t, row in pairs])
+        times = self.begin + RADAU_NODES * self.h
 
         def equations(z: Any) -> Any:
             rows = np.reshape(z, (3, count))
-            found = slopes(system, self.begin, self.h, rows + y)
-            return np.reshape(rows - self.h * np.dot(RADAU, found), (-1,))
+            slopes = system.slopes(times, rows + y)
+            return np.reshape(rows - self.h * np.dot(RADAU, slopes), (-1,))
 
-        def jacobian_at(z: np.ndarray) -> np.ndarray:
-            begin, h = value(self.begin), value(self.h)
-            points = np.reshape(z, (3, count)) + value(y)
-            blocks = block_jacobians(lambda rows: slopes(system.inner, begin, h, rows), points)
-            coupled = np.einsum("ij,jab->iajb", h * RADAU, blocks)
+        def jacobian_at(_: np.ndarray) -> np.ndarray:
+            coupled = np.einsum("ij,jab->iajb", value(self.h) * RADAU, blocks())
             return np.eye(3 * count) - np.reshape(coupled, (3 * count, 3 * count))
 
         stages = np.zeros((3, count)) if stages is None else stages  # of no time at all

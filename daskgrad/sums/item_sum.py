@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.nodes import Node, are_distinct_nodes, call_of_leaves, make_call
+from daskgrad.graph.nodes import Node, are_distinct_nodes, call_of_leaves, make_call, names
 from daskgrad.graph.tangents import Tangents, push_node
 from daskgrad.models.duals import Dual
 from daskgrad.models.model import Call, Model, identity
@@ -26,6 +26,9 @@ class ReductionNode(AddedNode):
 
     A term's inputs are the fields of its item (one, or those of a zip), and then the nodes in
     ``shared``. ``inputs`` are the nodes in ``shared``, and then the variables among the fields.
+
+    Keys of blocks have the model's name, and keys of additions another one: Dask spreads a group of
+    tasks evenly over workers only if the group does not depend on itself.
     """
 
     def __init__(
@@ -40,6 +43,8 @@ class ReductionNode(AddedNode):
         variables = [source.variable for source in items.sources]
         self.own = tuple([n for n, each in enumerate(variables) if each is not None])
         super().__init__(model.name, [*shared_inputs, *[v for v in variables if v is not None]])
+        self.adder_name = f"sum of {model.name}"
+        self.key = names.key("value", self.adder_name)
         self.model = model
         self.items = items
         self.summation = summation

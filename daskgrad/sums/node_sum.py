@@ -16,10 +16,14 @@ from daskgrad.values.summation import in_groups
 
 
 class AddedNode(Node):
-    """A node whose value is added up; ``may_be_empty``: a term may turn out to have no items."""
+    """A node whose value is added up; ``may_be_empty``: a term may turn out to have no items.
+
+    ``adder_name``: what keys of additions call it.
+    """
 
     may_be_empty = False
     summation: str
+    adder_name: str
 
 
 class SumNode(AddedNode):
@@ -32,6 +36,7 @@ class SumNode(AddedNode):
 
     def __init__(self, inputs: Sequence[Node], name: str = "sum", summation: str = "pairwise"):
         super().__init__(name, inputs)
+        self.adder_name = self.key_name
         self.summation = summation
 
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
@@ -59,9 +64,10 @@ def build_sum(
     annotations of ``of``, or else of the node; the last one has the ``key``, if there is one.
     """
     named = node if of is None else of
+    key_name = node.adder_name if of is None else of.key_name
 
     def add(group: Sequence[Any], is_last: bool) -> Any:
-        this = tasks.key(stage, named.key_name) if key is None or not is_last else key
+        this = tasks.key(stage, key_name) if key is None or not is_last else key
         args = (list(group), node.summation, is_last and are_all, named.name)
         return tasks.add(this, fun, *args, annotations=named.annotations)
 

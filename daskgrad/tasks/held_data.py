@@ -61,7 +61,7 @@ def tasks_elsewhere(
         for key, node in data.items()
         if key in wanted
     }
-    tasks.update({key: task.task(key, held) for key, task in planned.items()})
+    tasks.update({key: task.sealed().task(key, held) for key, task in planned.items()})
     return tasks
 
 

@@ -14,8 +14,9 @@ from daskgrad.models.travel import policy
 from daskgrad.tasks import allocator
 from daskgrad.tasks.clients import in_worker
 from daskgrad.tasks.keys import Stage
+from daskgrad.tasks.sending import sealed_unless_plain
 from daskgrad.values.carriers import carrier
-from daskgrad.values.memory import canonical_for
+from daskgrad.values.memory import canonical_for, takes_as_it_arrives
 from daskgrad.values.registrations import Registrations
 from daskgrad.values.sealed import Sealed
 
@@ -147,6 +148,20 @@ class Planned:
             return pick(arg) if isinstance(arg, Picked) else arg
 
         return Planned(self.fun, tuple(map(picked, self.args)))
+
+    def sealed(self) -> "Planned":
+        """The same task, whose arguments may be sent; what it is to open is canonical there."""
+        if takes_as_it_arrives(self.fun.fun):
+            return self
+
+        def seal(arg: Any) -> Any:
+            if isinstance(arg, REFERENCES):
+                return arg
+            if isinstance(arg, list) and any(isinstance(item, REFERENCES) for item in arg):
+                return [seal(item) for item in arg]
+            return sealed_unless_plain(arg)
+
+        return Planned(self.fun, tuple(map(seal, self.args)))
 
     def task(self, key: Key, held: Held, after: TaskRef | None = None) -> KeptTask:
         """Dask's task. It holds the data ``held``, and refers to all else; if it refers to

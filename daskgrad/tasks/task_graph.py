@@ -25,7 +25,7 @@ from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.collections import Collection, HoldingLayer, Results, what_stands_at
 from daskgrad.tasks.held_data import tasks_elsewhere, tasks_here
 from daskgrad.tasks.keys import Names, Stage, is_of_pullbacks, task_label, watched_key
-from daskgrad.tasks.sending import named_if_unsendable
+from daskgrad.tasks.sending import named_if_unsendable, sealed_unless_plain
 from daskgrad.tasks.settings import setting
 from daskgrad.tasks.supervision import Supervised
 from daskgrad.tasks.task_functions import Picked, Planned, TaskFunction
@@ -293,7 +293,12 @@ class TaskGraph:
         for task in planned.values():
             task.fun.brings_classes, task.fun.keeps_memory = brings_classes, keeps_memory
         if keys is None or self._where is not Where.HERE:
-            return tasks_elsewhere(planned, self._data, keys)
+            constants = {ref.key for _, ref in self._constants.values()}
+            data = {
+                key: DataNode(key, sealed_unless_plain(node.value)) if key in constants else node
+                for key, node in self._data.items()
+            }
+            return tasks_elsewhere(planned, data, keys)
         first, last = self.key("value", "first"), self.key("value", "last")
         return tasks_here(planned, self._data, keys, first, last)
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from daskgrad.values.descriptions import describe
+from daskgrad.values.sealed import Sent
 from daskgrad.values.trees import flatten, map_leaves, unflatten
 
 OWN_DTYPES = {code: np.dtype(code) for code in "?" + np.typecodes["AllInteger"] + "efdgFDG"}
@@ -16,7 +17,8 @@ def canonical(value: Any) -> Any:
 
     An array from a message may start at any byte: NumPy adds it up in a different order, and SciPy
     refuses some. Its dtype is an object of its own, as are those of all arrays that are computed
-    from it: ``np.add.at`` takes 25 times as long. Aligned arrays are not copied.
+    from it: ``np.add.at`` takes 25 times as long. Aligned arrays are not copied. What was sealed to
+    be sent is opened.
     """
     leaves, structure = flatten(value)
     if all(map(is_canonical, leaves)):
@@ -26,7 +28,7 @@ def canonical(value: Any) -> Any:
 
 def canonical_leaf(leaf: Any) -> Any:
     if type(leaf) is not np.ndarray:
-        return leaf
+        return leaf.load() if type(leaf) is Sent else leaf
     array = leaf if leaf.flags.aligned else leaf.copy(order="A")
     dtype = own_dtype(array.dtype)
     return array if dtype is array.dtype else array.view(dtype)
@@ -34,7 +36,7 @@ def canonical_leaf(leaf: Any) -> Any:
 
 def is_canonical(leaf: Any) -> bool:
     if type(leaf) is not np.ndarray:
-        return True
+        return type(leaf) is not Sent
     dtype = leaf.dtype
     return leaf.flags.aligned and dtype is OWN_DTYPES.get(dtype.char, dtype)
 
@@ -70,9 +72,13 @@ def takes_as_arrived(fun: Callable) -> Callable:
     return fun
 
 
+def takes_as_it_arrives(fun: Callable) -> bool:
+    return getattr(fun, "takes_as_arrived", False)
+
+
 def canonical_for(fun: Callable, args: tuple) -> tuple:
     """The arguments of a task, made canonical unless its function does so itself."""
-    return args if getattr(fun, "takes_as_arrived", False) else canonical(args)
+    return args if takes_as_it_arrives(fun) else canonical(args)
 
 
 def row_major(leaf: Any) -> Any:

@@ -6,7 +6,7 @@ fail: a task result that cannot be loaded would hang Dask's cluster.
 """
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,26 @@ class Sealed:
 
     def _unpickle(self) -> Any:
         return pickle.loads(self.data, buffers=list(map(align, self.buffers)))
+
+
+class Sent(Sealed):
+    """What a task takes, sealed when it goes to another process; ``seal`` does so."""
+
+    __slots__ = ("seal",)
+    seal: Callable[[Any], Sealed]
+
+    @classmethod
+    def of(cls, value: Any, seal: Callable[[Any], Sealed]) -> "Sent":
+        sent = cls(b"")
+        sent.loaded, sent.seal = value, seal
+        return sent
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        sealed = self if self.data else self.seal(self.loaded)
+        return Sent, Sealed.__reduce_ex__(sealed, protocol)[1]
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes
 
 
 def out_of_band(buffer: Any, protocol: int) -> Any:

@@ -24,6 +24,7 @@ STEP = 5e-3  # seconds of a model
 LOCKED, SOMEWHAT_LOCKED = (1.5, 1.6), (1.3, 1.95)
 SOMEWHAT_FREE, FREE, WAITING = (0.8, 1.28), (0.5, 1.0), (0.5, 0.1)
 FREE_BUT_UNSEEN = (0.125, 0.15)
+WAITING_IN_TURN = (1.5, 0.1)
 
 
 class Models:
@@ -41,7 +42,7 @@ class Models:
 
     def run(self):
         here = threading.get_ident()
-        alone = (1.0, 0.1 if self.kind is WAITING else 1.0)
+        alone = (1.0, 0.1 if self.kind in (WAITING, WAITING_IN_TURN) else 1.0)
         clock, processor = alone if here == threading.main_thread().ident else self.kind
         with self._lock:
             self._threads.append(here)
@@ -115,7 +116,9 @@ def test_models_that_threads_run_sooner_are_handed_over(of, monkeypatch):
     assert found == "t" + "h" + "tttt" + "hh" + "tttttttt" + "hh" + "t"
 
 
-@pytest.mark.parametrize(("of", "kind"), [("a sum", WAITING), ("a graph", FREE)])
+@pytest.mark.parametrize(
+    ("of", "kind"), [("a sum", WAITING), ("a graph", WAITING_IN_TURN), ("a graph", FREE)]
+)
 def test_threads_that_are_busy_side_by_side_are_not_doubted(of, kind, monkeypatch):
     models = Models(kind, monkeypatch)
     assert ways(gradients(models)[of], models, 9) == "t" * 9
@@ -257,7 +260,7 @@ def test_a_sum_in_one_thread_is_no_graph(monkeypatch):
 
 def test_a_graph_that_stays_holds_no_more_results_than_one_on_threads(monkeypatch):
     """Dask drops each as soon as it is used."""
-    models, x = Models(LOCKED, monkeypatch), numpy.ones(20_000)
+    models, x = Models(LOCKED, monkeypatch), numpy.ones(100_000)
 
     def model(x):
         models.run()

@@ -291,3 +291,45 @@ def test_the_rule_is_exact_for_polynomials():
     powers = np.arange(32)
     found = [np.dot(intervals.WEIGHTS, intervals.NODES**n) for n in powers]
     assert_allclose(found, (1.0 + (-1.0) ** powers) / (powers + 1.0), atol=1e-15)
+
+
+# ------------------------------------------------------------------------------- nodes in one call
+
+
+def counted(fun):
+    def call(*args):
+        call.count += 1
+        return fun(*args)
+
+    call.count = 0
+    return call
+
+
+def of_one_number(x, p, q):
+    return math.exp(-x) * p if x < 0.3 else math.exp(-x) * p + q * (x - 0.3) ** 3
+
+
+MIXING = {  # of a number they are the number, of an array something else
+    "a sum": lambda x, p, q: p * x * np.exp(q * x) * (x / np.sum(x)),
+    "a mean": lambda x, p, q: p * x * np.exp(q * np.mean(x)),
+    "a cumulative sum": lambda x, p, q: p * np.reshape(np.cumsum(x), np.shape(x)) ** q,
+    "a branch": of_one_number,
+}
+
+
+def test_an_integrand_of_arrays_is_called_once_with_all_nodes():
+    fun, plain = counted(wave), counted(wave)
+    model = dg.delayed(lambda p: integrate.quad(fun, -0.3, 2.0, args=(p[0], p[1]))[0])
+    dg.grad(model)(P)
+    scipy.integrate.quad(plain, -0.3, 2.0, args=tuple(P))
+    assert fun.count <= plain.count + 3
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_an_integrand_of_single_numbers_is_right(name):
+    def program(m, p):
+        return m.quad(MIXING[name], 0.1, 1.0, args=(p[0], p[1]), points=[0.3])[0]
+
+    check_against_scipy(
+        lambda p: program(integrate, p), lambda p: program(scipy.integrate, p), P, rtol=1e-9
+    )

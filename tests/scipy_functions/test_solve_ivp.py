@@ -306,3 +306,68 @@ def test_the_record_grows_with_the_number_of_steps():
 
     few, many = steps(8), steps(16)
     assert many < 2.2 * few
+
+
+# ------------------------------------------------------------------------------ steps in one call
+
+
+def counted(fun):
+    def call(*args):
+        call.count += 1
+        return fun(*args)
+
+    call.count = 0
+    return call
+
+
+RATES = np.array([0.8, 1.3, 0.4])
+
+
+def cycle(t, y, k):
+    flow = k * y / (1.0 + y)
+    return np.concatenate([flow[-1:] * np.cos(t) - flow[:1], flow[:-1] - flow[1:]])
+
+
+def shares(t, y, k):
+    """Of columns the sum is another one."""
+    return k * (np.sum(y) - 2.0 * y)
+
+
+def guarded(t, y, k):
+    return k * y if y[0] > -1.0 else y
+
+
+def with_constants(t, y, k):
+    return k * np.array([1.0, 2.0, 0.5]) * y
+
+
+def reactions(t, y, k):
+    return np.stack([-k[0] * y[0], k[0] * y[0] - k[1] * y[1] ** 2, k[1] * y[1] ** 2 * k[2] * t])
+
+
+@pytest.mark.parametrize("fun", [cycle, reactions], ids=lambda fun: fun.__name__)
+def test_a_function_of_columns_is_called_a_few_times_for_all_jacobians(fun):
+    traced, plain = counted(fun), counted(fun)
+
+    def end(k):
+        return np.sum(integrate.solve_ivp(traced, (0.0, 2.0), RATES, args=(k,), **TIGHT).y[:2, -1])
+
+    steps = len(scipy.integrate.solve_ivp(plain, (0.0, 2.0), RATES, args=(RATES,), **TIGHT).t)
+    dg.grad(dg.delayed(end))(RATES)
+    assert traced.count <= plain.count + steps + 10
+
+
+@pytest.mark.parametrize(
+    "fun", [cycle, reactions, shares, guarded, with_constants], ids=lambda fun: fun.__name__
+)
+def test_functions_of_columns_and_others_have_right_derivatives(fun):
+    def end(m, k):
+        found = m.solve_ivp(fun, (0.0, 0.6), RATES, args=(k,), **{**TIGHT, "rtol": 1e-12})
+        return np.sum(found.y[:, -1] * np.array([1.0, -2.0, 0.3]))
+
+    gradient = dg.grad(dg.delayed(lambda k: end(integrate, k)))(RATES)
+    steps = 1e-4 * np.eye(3)
+    expected = [
+        (end(scipy.integrate, RATES + h) - end(scipy.integrate, RATES - h)) / 2e-4 for h in steps
+    ]
+    assert_allclose(gradient, expected, rtol=1e-5, atol=1e-7)

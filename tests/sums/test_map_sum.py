@@ -439,3 +439,20 @@ def test_terms_of_two_precisions_are_scaled_each_in_its_own(grainsize):
     total = dg.vjp(lambda n, w: dg.map_sum(term, items, n, w, grainsize=grainsize), narrow, wide)
     for cotangent in (0.1, 1000.1):  # neither is a number of half precision
         assert_allclose(total[1](cotangent)[1], 3.0 * cotangent * np.ones(3), rtol=1e-15)
+
+
+@pytest.mark.parametrize("stage", ["value", "forward"])
+def test_no_group_of_blocks_depends_on_itself(stage):
+    """Else Dask's scheduler sends all of its tasks to where the parameters are."""
+    items = list(np.linspace(0.0, 1.0, 20)[:, None] * np.ones(5))
+    x = dg.variable(X)
+    node = dg.map_sum(dot, items, x, grainsize=1)
+    collection = node if stage == "value" else dg.differentiate(node, x)[1]
+    graph = {key: task.dependencies for key, task in collection.__dask_graph__().items()}
+
+    def group(key):
+        return key[0].rpartition("-")[0]
+
+    inner = {group(key) for key, inputs in graph.items() if group(key) in map(group, inputs)}
+    assert inner == {f"{stage}-sum-of-dot"}
+    assert len([key for key in graph if group(key) == f"{stage}-dot"]) == len(items)

@@ -180,7 +180,10 @@ def test_it_tells_what_it_is_and_nothing_makes_an_array_of_it_unasked():
     assert repr(ROWS) == "Rows(2 of float64[5, 4] along axis 0)"
     assert repr(ENTRIES) == "Rows(2 of float64[5, 4] along axes 0, 1)"
     np.testing.assert_array_equal(np.stack(ENTRIES.places), [[0, 1], [0, 3]])
-    for ask in (np.asarray, np.sum, lambda rows: np.add(rows, DENSE), lambda rows: rows * DENSE):
+    for ask in (
+        *(np.asarray, np.sum, lambda rows: np.add(rows, DENSE), lambda rows: rows * DENSE),
+        *(lambda rows: rows + 1.0, lambda rows: "a" + rows, lambda rows: rows - None),
+    ):
         with pytest.raises(TypeError):
             ask(ROWS)
     with pytest.raises(TypeError, match="to_dense"):

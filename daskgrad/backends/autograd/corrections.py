@@ -85,30 +85,39 @@ def gradient(fun: Callable[[Any], Any], x: Any) -> Any:
 
 
 def derivatives_along(
-    function: PlainFunction, number_of: Callable[[Callable], Any], order: int
-) -> list[np.ndarray]:
-    """A number made of calls of a function, and its derivatives by what that closes over.
+    function: PlainFunction, numbers_of: Callable[[Callable], Any], order: int
+) -> np.ndarray:
+    """Numbers made of calls of a function, and their derivatives by what that closes over.
 
-    Those of first order are by each of the numbers, those of a higher one are the slopes of the
-    order before in one direction.
+    A row for each number. Derivatives of first order are by each of the numbers closed over, those
+    of a higher one are the slopes of the order before in one direction.
     """
-
     found: list[np.ndarray] = []
 
-    def slope(numbers: Sequence, order: int) -> Any:
-        """The derivative of an order in one direction; ``found`` gets all by the numbers."""
-        if not order:
-            number = number_of(function.bound_to(numbers))
-            found.append(np.reshape(unboxed(number), 1))
-            return number
-        _, tape = trace(lambda *boxes: [slope(boxes, order - 1)], numbers)
-        pairs = list(zip(tape.pull([np.ones(())]), function.numbers, strict=True))
-        slopes = [np.zeros(np.shape(n)) if g is None else g for g, n in pairs]
-        found.append(np.concatenate([np.zeros(0), *[np.ravel(unboxed(g)) for g in slopes]]))
-        return anp.real(sum([anp.sum(g * direction(np.shape(unboxed(g)))) for g in slopes]))
+    def gradients(inner: Sequence, order: int) -> list[list[Any]]:
+        (vector,), tape = trace(lambda *boxes: [numbers_along(boxes, order - 1)], inner)
+        rows = []
+        for unit in np.eye(np.size(unboxed(vector))):
+            pairs = zip(tape.pull([unit]), function.numbers, strict=True)
+            rows.append([np.zeros(np.shape(n)) if g is None else g for g, n in pairs])
+        flat = [[np.ravel(unboxed(g)) for g in row] for row in rows]
+        found.append(np.array([np.concatenate([np.zeros(0), *row]) for row in flat]))
+        return rows
 
-    slope(function.numbers, order)
-    return found
+    def numbers_along(inner: Sequence, order: int) -> Any:
+        """The derivatives of an order in one direction."""
+        if order:
+            slopes = [
+                anp.real(sum([anp.sum(g * direction(np.shape(unboxed(g)))) for g in row]))
+                for row in gradients(inner, order)
+            ]
+            return as_array(slopes)
+        vector = numbers_of(function.bound_to(inner))
+        found.append(np.reshape(unboxed(vector), (-1, 1)))
+        return vector
+
+    (gradients if order else numbers_along)(function.numbers, order)
+    return np.concatenate(found, axis=1)
 
 
 def direction(shape: tuple[int, ...]) -> np.ndarray:

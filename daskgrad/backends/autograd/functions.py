@@ -63,12 +63,16 @@ class PlainFunction:
     def __init__(self, fun: Callable, args: Iterable = ()):
         self._given = fun, tuple(args)
         self.numbers: list[Any] = []
+        self.boxes: list[Any] = []
         self._traces: set[int] = set()
         self.unchanged = self._with(self._plain_number)
         self.holds_others = False
 
     def __call__(self, *args: Any) -> Any:
-        return map_leaves(self._plain, self.unchanged(*args))
+        found = self.unchanged(*args)
+        if type(found) is float or type(found) is np.float64:  # in a tenth of the time
+            return found
+        return map_leaves(self._plain, found)
 
     @property
     def is_traced(self) -> bool:
@@ -84,6 +88,17 @@ class PlainFunction:
         others = iter(numbers)
         return self._with(lambda box: next(others))
 
+    def along(self, slopes: np.ndarray) -> Any:
+        """Zero, with these slopes by the numbers, which one trace has."""
+        parts, start = [], 0
+        for box, number in zip(self.boxes, self.numbers, strict=True):
+            part = slopes[start : start + np.size(number)]
+            step = box - number  # zero, so that the value is exact
+            parts.append(anp.dot(part, step if np.ndim(number) == 1 else anp.ravel(step)))
+            start += np.size(number)
+        total = sum(parts[1:], parts[0])
+        return anp.real(total) if np.iscomplexobj(slopes) else total
+
     def _with(self, replace: Callable) -> Callable:
         fun, args = self._given
         closures = Closures(replace)
@@ -91,6 +106,7 @@ class PlainFunction:
         return lambda *first: twin(*first, *others)
 
     def _plain_number(self, box: Any) -> Any:
+        self.boxes.append(box)
         self.numbers.append(number_in(box))
         self._traces |= traces_of(box)
         return self.numbers[-1]

@@ -6,49 +6,54 @@ primitive by name (``from autograd.scipy.special import logsumexp``) or defines 
 primitive that a module has under its name is sent by that name, and any other one with its rules.
 """
 
+import functools
 import importlib
 import io
+import math
 import pickle
 import sys
 import uuid
 from collections.abc import Callable
 from typing import Any
 
-import cloudpickle
 import numpy as np
 from autograd.core import JVPNode, VJPNode, primitive_jvps, primitive_vjps
 from autograd.tracer import notrace_primitives, primitive
 
-from daskgrad.backends.pickling.arrays import reduce_array, reduce_dtype
 from daskgrad.backends.pickling.functions import Pickles
+from daskgrad.backends.pickling.pickler import Pickler
 
 NODES = (VJPNode, JVPNode)
 
 
-class ModelPickler(cloudpickle.Pickler):
-    """cloudpickle, which knows autograd's functions, and NumPy's own dtypes."""
+class ModelPickler(Pickler):
+    """Knows autograd's functions, too."""
 
     def reducer_override(self, obj: Any) -> Any:
         if is_primitive(obj) or is_wrapped(obj):
-            module = module_of(obj)
-            if module is not None:
-                return load_named, (module, obj.__name__)
+            name = name_of(obj)
+            if name is not None:
+                return load_named, name
         if is_primitive(obj):
             return make_primitive, (token_of(obj), obj.fun), rules_of(obj), None, None, set_rules
-        if isinstance(obj, np.dtype):
-            return reduce_dtype(obj)
         return super().reducer_override(obj)
 
 
 class TapePickler(ModelPickler):
-    """As for models; but arrays keep their strides, and an open file is refused."""
+    """As for models; but views share their memory, and what would lose its layout is refused."""
+
+    most = math.inf
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, np.ndarray):
-            return reduce_array(obj)
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, np.ndarray) and reduced is NotImplemented and not obj.flags.forc:
+            kind = type(obj).__name__
+            raise pickle.PicklingError(
+                f"a {kind} with strides {obj.strides} cannot be pickled: it would lose them"
+            )
         if isinstance(obj, io.IOBase):
             raise pickle.PicklingError(f"a tape cannot be pickled: it holds the file {obj!r}")
-        return super().reducer_override(obj)
+        return reduced
 
 
 dumps, loads = Pickles(ModelPickler).dumps, pickle.loads
@@ -64,17 +69,22 @@ def is_wrapped(obj: Any) -> bool:
     return code is not None and (getattr(obj, "__module__", None) or "").startswith("autograd.")
 
 
-def module_of(obj: Any) -> str | None:
-    """The module that has an object under its name: the one of the raw function, or autograd's."""
-    if not obj.__name__.isidentifier():  # a lambda, of which a tape may hold thousands
-        return None
-    raw = getattr(getattr(obj, "fun", None), "__module__", None)
-    own = [raw] if raw and raw != "__main__" else []
-    autograds = [name for name in sys.modules if name.startswith("autograd.")]
-    for name in (*own, *autograds):
-        if getattr(sys.modules.get(name), obj.__name__, None) is obj:
-            return name
-    return None
+def name_of(obj: Any) -> tuple[str, str] | None:
+    """The module of autograd's or daskgrad's that has an object, and its name there."""
+    name = names_in_modules(len(sys.modules)).get(id(obj))
+    return name if name is not None and load_named(*name) is obj else None
+
+
+@functools.lru_cache(1)
+def names_in_modules(count: int) -> dict[int, tuple[str, str]]:
+    """The names of all functions there, by their ids; autograd's own modules before daskgrad's."""
+    return {
+        id(thing): (module, name)
+        for module in sorted(sys.modules, reverse=True)
+        if module.partition(".")[0] in ("autograd", "daskgrad")
+        for name, thing in list(vars(sys.modules[module]).items())
+        if callable(thing)
+    }
 
 
 def load_named(module: str, name: str) -> Any:
@@ -83,6 +93,7 @@ def load_named(module: str, name: str) -> Any:
 
 # --------------------------------------------------------------- primitives that are sent by value
 
+_own: dict[str, Callable] = {}  # those of this process; whatever arrives of them changes nothing
 _primitives: dict[str, Callable] = {}  # those that arrived here, so that each arrives once
 
 
@@ -90,11 +101,12 @@ def token_of(obj: Any) -> str:
     """A key of a primitive that is unique across processes."""
     if not hasattr(obj, "daskgrad_token"):
         obj.daskgrad_token = uuid.uuid4().hex
+        _own[obj.daskgrad_token] = obj
     return obj.daskgrad_token
 
 
 def make_primitive(token: str, fun: Callable) -> Any:
-    made: Any = _primitives.setdefault(token, primitive(fun))
+    made: Any = _own.get(token) or _primitives.setdefault(token, primitive(fun))
     made.daskgrad_token = token
     return made
 
@@ -105,6 +117,8 @@ def rules_of(obj: Any) -> tuple:
 
 
 def set_rules(made: Any, rules: tuple) -> None:
+    if made.daskgrad_token in _own:
+        return
     vjp, jvp, notrace = rules
     if vjp is not None:
         primitive_vjps[made] = vjp

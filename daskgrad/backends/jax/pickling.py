@@ -8,16 +8,16 @@ is sent by that name, and any other one is made from its function.
 import pickle
 from typing import Any
 
-import cloudpickle
 import jax
 
 from daskgrad.backends.pickling.functions import Pickles
+from daskgrad.backends.pickling.pickler import Pickler
 from daskgrad.values.closures import is_named
 
 CUSTOM = (jax.custom_vjp, jax.custom_jvp)
 
 
-class ModelPickler(cloudpickle.Pickler):
+class ModelPickler(Pickler):
     """cloudpickle, which knows JAX's functions with rules of their own."""
 
     def reducer_override(self, obj: Any) -> Any:

@@ -1,61 +1,142 @@
-"""Arrays as bytes: pickles arrays with their strides, so that results keep their bits.
+"""Arrays as bytes: pickles arrays with their layout, so that results keep their bits.
 
 NumPy pickles an array that is neither in C nor in Fortran order as a copy in C order, and sums and
-products of the copy may differ in the last bits. Here the array's memory is pickled, once for all
-arrays that share it, together with shape, strides and offset.
+products of the copy may differ in the last bits. Here a view is pickled as its place in the memory
+of the array that it shows, which is pickled once for all its views; or, where that is much larger,
+by its entries, which arrive in the order of memory that they have, with gaps where these have some.
 """
 
-import pickle
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from daskgrad.values.memory import OWN_DTYPES, own_dtype
 
+LINE = 16  # bytes: gaps are as narrow as they can be without a change of how entries are aligned
 
-def reduce_array(array: np.ndarray) -> Any:
+
+def reduce_array(array: np.ndarray, most: float, kept: dict[Any, np.ndarray]) -> Any:
     """The result of a pickler's ``reducer_override`` for an array.
 
-    Raises ``pickle.PicklingError`` if its entries have gaps or overlap in memory that no array
-    owns; and for a strided array of a class derived from NumPy's.
+    ``most``: a view goes by the memory that it shows if that is at most so many times its size.
+    ``kept``: the arrays by which the views of a pickle go otherwise.
     """
-    if array.dtype.hasobject:
-        return NotImplemented
     if type(array) is not np.ndarray:
-        return as_numpy_does(array)
-    owner = owner_of(array)
-    if owner is not array:
-        start = address(array) - address(owner)
-        is_writeable = array.flags.writeable
-        return show_memory, (owner, start, array.shape, array.strides, array.dtype, is_writeable)
-    return NotImplemented if array.flags.forc else with_axes_in_order(array)
+        return reduce_derived(array)
+    if array.dtype.hasobject and (array.flags.forc or array.dtype != object):
+        return NotImplemented
+    owner, strides = owner_of(array), narrowed_strides(array)
+    if is_shown(owner, array) and (strides is None or owner.nbytes <= most * array.nbytes):
+        return show(owner, array, address(array) - address(owner), array.strides)
+    if strides is None:
+        return NotImplemented if array.dtype.hasobject else overlapping(array)
+    if owner is not array and not array.dtype.hasobject:
+        first = in_order(array)
+        place = (address(first), first.shape, first.strides, array.dtype, array.flags.writeable)
+        first = kept.setdefault(place, first)
+        if first is not array:
+            return show(first, array, before_first(array.shape, strides), strides)
+    return NotImplemented if array.flags.forc else with_gaps(array, strides)
 
 
-def with_axes_in_order(array: np.ndarray) -> tuple[Callable, tuple]:
-    """An array as an array in C order, whose axes are then permuted back."""
-    sequence = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
-    ordered = array.transpose(sequence)
-    if not ordered.flags.c_contiguous:
-        raise pickle.PicklingError(
-            f"an array with strides {array.strides} cannot be pickled: it does not own its memory"
-        )
-    back = [sequence.index(axis) for axis in range(array.ndim)]
-    return load_transposed, (*np.ndarray.__reduce_ex__(ordered, 5)[:2], back)
+def show(owner: np.ndarray, array: np.ndarray, start: int, strides: tuple) -> Any:
+    """An array as a view of another one, from ``start`` bytes after that one's first entry."""
+    return show_memory, (owner, start, array.shape, strides, array.dtype, array.flags.writeable)
 
 
-def load_transposed(load: Callable, args: tuple, sequence: list[int]) -> np.ndarray:
-    return load(*args).transpose(sequence)
+def before_first(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """The bytes between the lowest entry of an array and its first."""
+    return sum([-step * (n - 1) for n, step in zip(shape, strides, strict=True) if step < 0])
 
 
-def as_numpy_does(array: np.ndarray) -> Any:
-    """Leaves an array of a derived class to its own pickling, unless that loses strides."""
-    if not array.flags.forc:
-        kind = type(array).__name__
-        raise pickle.PicklingError(
-            f"a {kind} with strides {array.strides} cannot be pickled: it would lose them"
-        )
-    return NotImplemented
+def in_order(array: np.ndarray) -> np.ndarray:
+    """The array of the same entries whose strides are positive and descend: an array and its
+    transpose have one."""
+    steps = array.strides
+    axes = sorted(range(array.ndim), key=lambda axis: -abs(steps[axis]))
+    if min(steps, default=0) >= 0 and axes == list(range(array.ndim)):
+        return array
+    forward = array[tuple([slice(None, None, -1 if step < 0 else 1) for step in steps])]
+    return forward.transpose(axes)
+
+
+def is_shown(owner: np.ndarray, array: np.ndarray) -> bool:
+    """Whether an array is a view of one that will have the same strides."""
+    if owner is array or owner.dtype.hasobject:
+        return False
+    return owner.flags.forc or (min(owner.strides) > 0 and narrowed_strides(owner) == owner.strides)
+
+
+def reduce_derived(array: np.ndarray) -> Any:
+    """A strided array of a derived class that is pickled as NumPy's arrays are; all others are left
+    to their own pickling."""
+    kind = type(array)
+    if array.flags.forc or kind.__reduce__ is not np.ndarray.__reduce__:
+        return NotImplemented
+    return np.ndarray.view, (array.view(np.ndarray), kind)
+
+
+def overlapping(array: np.ndarray) -> Any:
+    """An array by the memory between its first and its last entry."""
+    forward = in_order(array)
+    steps = zip(forward.shape, forward.strides, strict=True)
+    nbytes = array.itemsize + sum([step * (length - 1) for length, step in steps])
+    first = as_strided(forward, (1,), (array.itemsize,)).view(np.uint8)
+    memory = as_strided(first, (nbytes,), (1,)).copy()
+    return show(memory, array, before_first(array.shape, array.strides), array.strides)
+
+
+def with_gaps(array: np.ndarray, strides: tuple[int, ...]) -> Any:
+    """An array by its entries, each once, and the strides that it is to have."""
+    lengths = [1 if not step else n for n, step in zip(array.shape, strides, strict=True)]
+    entries = np.ascontiguousarray(array[tuple(map(slice, lengths))]).reshape(lengths)
+    before = before_first(array.shape, strides)
+    after = before_first(array.shape, [-step for step in strides])
+    start = address(array) % LINE + -(-before // LINE) * LINE
+    nbytes = start + after + array.itemsize
+    return load_with_gaps, (entries, start, array.shape, strides, nbytes, array.flags.writeable)
+
+
+def narrowed_strides(array: np.ndarray) -> tuple[int, ...] | None:
+    """Strides of the same signs and in the same order; axes that are one after the other in memory
+    still are, and others are not. Interleaved axes keep theirs. ``None`` if entries overlap."""
+    strides = list(array.strides)
+    end = narrowed_end = array.itemsize  # of the axes before, and where they end with new strides
+    last = 0  # entry of these
+    for axis in sorted(range(array.ndim), key=lambda axis: abs(array.strides[axis])):
+        step, length = abs(array.strides[axis]), array.shape[axis]
+        if not step or length == 1:
+            continue
+        if step < end:
+            return None if step < last + array.itemsize else array.strides
+        narrow = narrowed_end
+        if step != end:
+            narrow += 1 + (step - narrowed_end - 1) % LINE
+        strides[axis] = narrow if array.strides[axis] > 0 else -narrow
+        end, narrowed_end, last = step * length, narrow * length, last + step * (length - 1)
+    return tuple(strides)
+
+
+def load_with_gaps(
+    entries: np.ndarray,
+    start: int,
+    shape: tuple,
+    strides: tuple,
+    nbytes: int,
+    is_writeable: bool,
+) -> np.ndarray:
+    if entries.dtype.hasobject:
+        memory = np.empty(nbytes // entries.itemsize + 1, entries.dtype)[start // 8 :]
+        array = as_strided(memory, shape, strides)
+        as_strided(memory, entries.shape, strides)[...] = entries
+    else:
+        memory = np.zeros(nbytes, np.uint8)
+        np.ndarray(entries.shape, entries.dtype, memory, start, strides)[...] = entries
+        array = np.ndarray(shape, entries.dtype, memory, start, strides)
+    array.flags.writeable = is_writeable
+    return array
 
 
 def show_memory(
@@ -63,6 +144,7 @@ def show_memory(
 ) -> np.ndarray:
     """An array on the memory of another one, from ``start`` bytes after its beginning."""
     memory = owner_of(owner).reshape(-1, order="A").view(np.uint8)
+    start += address(owner) - address(memory)
     array = np.ndarray(shape, dtype, memory, start, strides)
     array.flags.writeable &= is_writeable
     return array

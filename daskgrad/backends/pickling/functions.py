@@ -8,14 +8,12 @@ are compared by identity, which takes some microseconds.
 
 import hashlib
 import io
-import pickle
 import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import cloudpickle
-
+from daskgrad.backends.pickling.pickler import Pickler
 from daskgrad.values.caches import drop_oldest
 from daskgrad.values.closures import held_by, is_named
 
@@ -39,7 +37,7 @@ MOST_KEPT = 128  # pickles of functions
 class Pickles:
     """Pickles functions, again only if a function may have changed since."""
 
-    def __init__(self, pickler: type[cloudpickle.Pickler] = cloudpickle.Pickler):
+    def __init__(self, pickler: type[Pickler] = Pickler):
         self._pickler = pickler
         self._kept: dict[types.CodeType, tuple[Parts, bytes]] = {}
 
@@ -59,7 +57,7 @@ class Pickles:
 
     def _pickle(self, fun: Callable) -> bytes:
         buffer = io.BytesIO()
-        self._pickler(buffer, protocol=pickle.DEFAULT_PROTOCOL).dump(fun)
+        self._pickler(buffer, protocol=5).dump(fun)
         return buffer.getvalue()
 
 

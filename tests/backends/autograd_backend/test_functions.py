@@ -217,7 +217,10 @@ ELSEWHERE = {  # differentiated functions that the table does not have
     "share": "the slopes of np.logaddexp",
     "share2": "the slopes of np.logaddexp2",
     "fitted": "the arrays of np.polyfit",
-    "least_squares_part": "the arrays of np.linalg.lstsq",
+    **dict.fromkeys(
+        ["least_squares_solution", "squares_of_gaps", "known_sizes"],
+        "the arrays of np.linalg.lstsq",
+    ),
     "eigh_for_values": "np.linalg.eigvalsh",
     "eig_for_values": "np.linalg.eigvals",
     "call_rule": "functions of the user's own: test_custom_vjp",

@@ -4,15 +4,19 @@ import autograd
 import autograd.numpy as np
 import pytest
 from autograd import grad
+from autograd.core import primitive_vjps
 from autograd.extend import defjvp, defvjp, primitive
 from autograd.numpy import sin
+from autograd.numpy.linalg import _primitive_norm
 from autograd.scipy.special import logsumexp
 from lengths import in_short
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from schedulers import SCHEDULERS
 
 import daskgrad as dg
-from daskgrad.backends.autograd.pickling import dumps, loads, module_of
+from daskgrad.backends.autograd import pickling
+from daskgrad.backends.autograd.pickling import dumps, loads, name_of
+from daskgrad.scipy.linalg import expm
 
 X = np.linspace(0.1, 1.0, 4)
 
@@ -38,7 +42,7 @@ def test_primitives_and_derivatives_that_are_imported_by_name_keep_their_rules(s
 
 
 @ON
-def test_primitives_of_a_script_bring_their_rules(scheduler):
+def test_primitives_of_a_script_bring_their_rules_to_models_and_items(scheduler):
     @primitive
     def cube(x):
         return x**3
@@ -52,8 +56,20 @@ def test_primitives_of_a_script_bring_their_rules(scheduler):
 
     check(lambda x: np.sum(cube(x) * twice(x)))
 
+    class Item:
+        def term(self, x):
+            return np.sum(cube(x) * twice(x)) + np.trace(expm(np.diag(x)))
 
-def test_a_primitive_arrives_once_and_with_its_newest_rules():
+    value, gradient = autograd.value_and_grad(lambda x: np.sum(cube(x) * twice(x)))(X)
+    found = dg.value_and_grad(lambda x: dg.map_sum(lambda item, x: item.term(x), [Item()], x))(X)
+    assert_allclose(found[0], value + np.sum(np.exp(X)))
+    assert_allclose(found[1], gradient + np.exp(X))
+
+
+def test_a_primitive_arrives_once_and_with_its_newest_rules(monkeypatch):
+    monkeypatch.setattr(pickling, "_own", {})  # as in another process
+    monkeypatch.setattr(pickling, "token_of", lambda obj: "a token")
+
     @primitive
     def same(x):
         return x
@@ -68,10 +84,23 @@ def test_a_primitive_arrives_once_and_with_its_newest_rules():
     assert grad(second)(1.0) == 7.0
 
 
-def test_autograds_functions_are_sent_by_name():
+def test_functions_of_autograd_and_daskgrad_are_sent_by_name():
     for fun in (np.sin, np.dot, logsumexp, np.linalg.solve, grad, np.shape):
-        assert module_of(fun).startswith("autograd.")
+        assert name_of(fun)[0].partition(".")[0] == "autograd"
         assert loads(dumps(fun)) is fun
+    for fun in (expm, _primitive_norm):  # whose own names are SciPy's, and another one
+        assert loads(dumps(fun)) is fun
+
+
+def test_a_primitive_that_comes_back_is_the_one_that_was_sent():
+    @primitive
+    def same(x):
+        return x
+
+    defvjp(same, lambda ans, x: lambda g: g)
+    rules = primitive_vjps[same]
+    assert loads(dumps(same)) is same
+    assert primitive_vjps[same] is rules
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error_of_its_task(client):

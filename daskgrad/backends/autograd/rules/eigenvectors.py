@@ -18,7 +18,7 @@ from autograd.extend import primitive
 from autograd.numpy import linalg
 
 from daskgrad.backends.autograd.rules.declaration import Refusal, declare, equivalent, plain
-from daskgrad.backends.autograd.rules.linalg import conjugate_transposed
+from daskgrad.backends.autograd.rules.linalg import conjugate_transposed, transposed
 
 LOST = 1e-3  # rounding errors over the result from which on there is an error
 
@@ -243,13 +243,28 @@ def svd_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable
             return (anp.matmul(anp.conj(u) * g[1][..., None, :], anp.conj(vh)),)
 
         def pull(values: Any) -> Any:
-            factors = autograd_tuple((u, values, vh))
-            return primitive_vjps[linalg.svd](argnums, factors, args, kwargs)(g)[0]
+            return pull_svd(u, values, vh, g)
 
         parts = [(u, g[0]), (conjugate_transposed(vh), conjugate_transposed(g[2]))]
         return (guarded(SVD, sizes, parts, pull),)
 
     return svd_pullback
+
+
+def pull_svd(u: Any, sizes: Any, vh: Any, g: Any) -> Any:
+    """J. Townsend, as the tangent; in products none of which has more entries than the matrix."""
+    v, gu, gv = conjugate_transposed(vh), g[0], conjugate_transposed(g[2])
+    rows, columns = sizes[..., None, :], sizes[..., :, None]
+    identity = np.eye(np.shape(plain(sizes))[-1])
+    quotients = 1.0 / (rows**2 - columns**2 + identity)
+    of_u, of_v = anp.matmul(transposed(u), gu), anp.matmul(transposed(v), gv)
+    inner = quotients * (of_u - conjugate_transposed(of_u)) * rows + identity * g[1][..., :, None]
+    inner = inner + columns * quotients * (of_v - conjugate_transposed(of_v))
+    if anp.iscomplexobj(plain(u)):
+        inner = inner + 1j * anp.imag(of_u) * identity / rows
+    left = anp.matmul(anp.conj(u), inner) + anp.conj(outside(u, anp.conj(gu))) / rows
+    beyond = transposed(outside(v, anp.conj(gv)))
+    return anp.matmul(left, transposed(v)) + anp.matmul(anp.conj(u) / rows, beyond)
 
 
 def svd_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:

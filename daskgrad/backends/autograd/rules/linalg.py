@@ -34,34 +34,45 @@ def conjugate_transposed(a: Any) -> Any:
 # --------------------------------------------------------------------------- inverses, solutions
 
 
+def tall(transpose: bool, *matrices: Any) -> list[Any]:
+    """Matrices, or the transposes that make tall ones of wide ones."""
+    return list(map(transposed, matrices)) if transpose else list(matrices)
+
+
 def pinv_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    (a, *_) = args
-    rows, columns = np.shape(plain(a))[-2:]
+    """In products none of which has more entries than a; the transpose's inverse is transposed."""
+    rows, columns = np.shape(plain(args[0]))[-2:]
+    is_wide = rows < columns
 
     def pinv_pullback(g: Any) -> tuple:
-        g = transposed(g)
-        left = anp.matmul(np.eye(rows) - anp.matmul(a, ans), anp.matmul(g, ans))
-        right = anp.matmul(ans, anp.matmul(g, np.eye(columns) - anp.matmul(ans, a)))
-        inner = anp.conj(anp.matmul(left, conjugate_transposed(ans)))
-        outer = anp.conj(anp.matmul(conjugate_transposed(ans), right))
-        through = transposed(anp.matmul(ans, anp.matmul(g, ans)))
-        return (inner + outer - through,)
+        a, inverse, g = tall(is_wide, args[0], ans, g)
+        adjoint, g = conjugate_transposed(inverse), transposed(g)
+        left = anp.matmul(g, anp.matmul(inverse, adjoint))
+        inner = anp.conj(left - anp.matmul(a, anp.matmul(inverse, left)))
+        right = anp.matmul(inverse, g)
+        beyond = right - anp.matmul(right, anp.matmul(inverse, a))
+        outer = anp.conj(anp.matmul(adjoint, beyond))
+        return tuple(tall(is_wide, inner + outer - transposed(anp.matmul(right, inverse))))
 
     return pinv_pullback
 
 
 def pinv_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
     """G. H. Golub, V. Pereyra, "The differentiation of pseudo-inverses...", 1973, (4.12)."""
-    a, t = args[0], tangents[0]
-    adjoint = conjugate_transposed(t)
-    rows, columns = np.shape(plain(a))[-2:]
-    left = anp.matmul(ans, anp.matmul(conjugate_transposed(ans), adjoint))
-    right = anp.matmul(adjoint, anp.matmul(conjugate_transposed(ans), ans))
-    return (
-        anp.matmul(left, np.eye(rows) - anp.matmul(a, ans))
-        + anp.matmul(np.eye(columns) - anp.matmul(ans, a), right)
-        - anp.matmul(ans, anp.matmul(t, ans))
+    rows, columns = np.shape(plain(args[0]))[-2:]
+    a, inverse, t = tall(rows < columns, args[0], ans, tangents[0])
+    adjoint, turned = conjugate_transposed(inverse), conjugate_transposed(t)
+    left = anp.matmul(anp.matmul(inverse, adjoint), turned)
+    right = anp.matmul(anp.matmul(turned, adjoint), inverse)
+    (found,) = tall(
+        rows < columns,
+        left
+        - anp.matmul(anp.matmul(left, a), inverse)
+        + right
+        - anp.matmul(anp.matmul(inverse, a), right)
+        - anp.matmul(anp.matmul(inverse, t), inverse),
     )
+    return found
 
 
 @equivalent(
@@ -210,8 +221,9 @@ def cholesky_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Cal
         def real_pullback(g: Any) -> tuple:
             if not is_real_like(ans.dtype, g):
                 return autograds(g)
-            namespace = namespace_of(g, ans)
-            return (pull_cholesky(g, ans, namespace.linalg.solve, namespace.dot),)
+            if namespace_of(g, ans) is np:
+                return (pull_cholesky(g, ans),)
+            return (pull_cholesky(g, ans, linalg.solve, anp.dot),)
 
         return real_pullback
     lower = conjugate_transposed(ans) if upper else ans

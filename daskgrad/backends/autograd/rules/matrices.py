@@ -1,7 +1,7 @@
 """Functions of ``numpy.linalg`` that are a few lines of others: solutions, factors, numbers."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import autograd.numpy as anp
@@ -11,9 +11,9 @@ from autograd.numpy import linalg
 
 from daskgrad.backends.autograd.rules.declaration import Refusal, declare, equivalent, plain
 from daskgrad.backends.autograd.rules.eigenvectors import eig_for_values, eigh_for_values
-from daskgrad.backends.autograd.rules.linalg import conjugate_transposed
+from daskgrad.backends.autograd.rules.linalg import conjugate_transposed, transposed
 from daskgrad.backends.autograd.rules.statistics import axes_at_end
-from daskgrad.backends.autograd.rules.twins import as_array, composed
+from daskgrad.backends.autograd.rules.twins import as_array, composed, shape_of
 
 # ------------------------------------------------------------------------- solutions, inverses
 
@@ -27,36 +27,95 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
 
 
 @composed(np.linalg.lstsq)
-def least_squares_of(a: Any, b: Any, rcond: Any = None) -> tuple:
+def least_squares(a: Any, b: Any, rcond: Any = None, of_less_rank: str = "") -> tuple:
+    """NumPy's results for plain numbers, three of which have derivatives."""
     a, b = as_array(a), as_array(b)
-    parts = [least_squares_part(a, b, rcond, number) for number in (0, 1, 3)]
-    return (*parts[:2], np.linalg.lstsq(plain(a), plain(b), rcond)[2], parts[2])
+    x, squares, rank, sizes = np.linalg.lstsq(plain(a), plain(b), rcond)
+    x = least_squares_solution(a, b, x, rank, of_less_rank)
+    return x, squares_of_gaps(a, b, x, squares), rank, known_sizes(a, sizes)
 
 
 @primitive
-def least_squares_part(a: Any, b: Any, rcond: Any, number: int) -> np.ndarray:
-    return np.linalg.lstsq(a, b, rcond)[number]
+def least_squares_solution(a: Any, b: Any, x: Any, rank: Any, of_less_rank: str) -> Any:
+    """``of_less_rank``: what the refusal says if columns depend on each other."""
+    return x
 
 
-@equivalent(least_squares_part, arrays=2)
-def part_of_least_squares(a: Any, b: Any, rcond: Any, number: int) -> Any:
-    return least_squares(a, b, rcond)[number]
+@primitive
+def squares_of_gaps(a: Any, b: Any, x: Any, squares: Any) -> Any:
+    return squares
 
 
-def least_squares(a: Any, b: Any, rcond: Any = None) -> tuple:
-    """By the pseudoinverse, of matrices of full rank."""
-    rows, columns = np.shape(plain(a))
-    _, _, rank, _ = np.linalg.lstsq(plain(a), plain(b), rcond)
-    if rank < min(rows, columns):
+@primitive
+def known_sizes(a: Any, sizes: Any) -> Any:
+    """The singular values."""
+    return sizes
+
+
+def solution_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """G. H. Golub, V. Pereyra, as the pseudoinverse's."""
+    a, b, _, rank, of_less_rank = args
+    rows, columns = shape_of(a)
+    if plain(rank) < min(rows, columns):
         raise Refusal(
-            f"np.linalg.lstsq has no derivative rule for a matrix a of shape {(rows, columns)} and "
-            f"rank {rank}: the solution jumps with the rank; remove the columns that depend on "
-            f"others, or solve with a.T @ a plus a multiple of the identity"
+            of_less_rank
+            or f"np.linalg.lstsq has no derivative rule for a matrix a of shape {(rows, columns)} "
+            f"and rank {plain(rank)}: the solution jumps with the rank; remove the columns that "
+            f"depend on others, or solve with a.T @ a plus a multiple of the identity"
         )
-    x = anp.dot(linalg.pinv(a), b)
-    gaps = anp.reshape(b - anp.dot(a, x), (rows, -1))
-    squares = anp.sum(anp.real(gaps * anp.conj(gaps)), axis=0)
-    return x, squares if rows > columns else squares[:0], rank, svdvals(a)
+
+    def of_matrix(inverse: Any, g: Any, pulled: Any) -> Any:
+        x = anp.reshape(ans, (columns, -1))
+        of_a = -anp.matmul(pulled, transposed(x))
+        if rows > columns:
+            gaps = anp.reshape(b, (rows, -1)) - anp.matmul(a, x)
+            right = transposed(anp.matmul(inverse, anp.conj(pulled)))
+            return of_a + anp.matmul(anp.conj(gaps), right)
+        if rows < columns:
+            left = anp.matmul(transposed(inverse), anp.conj(x))
+            right = conjugate_transposed(g - anp.matmul(transposed(a), pulled))
+            return of_a + anp.matmul(left, right)
+        return of_a
+
+    def solution_pullback(g: Any) -> tuple:
+        inverse, g = linalg.pinv(a, 0.0), anp.reshape(g, (columns, -1))
+        pulled = anp.matmul(transposed(inverse), g)
+        of_b = anp.reshape(pulled, shape_of(b))
+        return tuple([of_b if argnum else of_matrix(inverse, g, pulled) for argnum in argnums])
+
+    return solution_pullback
+
+
+def squares_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    a, b, x, _ = args
+    (rows, columns), is_none = shape_of(a), not np.size(plain(ans))
+
+    def squares_pullback(g: Any) -> tuple:
+        if is_none:
+            return tuple([np.zeros(shape_of(args[argnum])) for argnum in argnums])
+        given, found = anp.reshape(b, (rows, -1)), anp.reshape(x, (columns, -1))
+        slope = 2.0 * g * anp.conj(given - anp.matmul(a, found))
+        pulls = (
+            lambda: -anp.matmul(slope, transposed(found)),
+            lambda: anp.reshape(slope, shape_of(b)),
+            lambda: -anp.reshape(anp.matmul(transposed(a), slope), shape_of(x)),
+        )
+        return tuple([pulls[argnum]() for argnum in argnums])
+
+    return squares_pullback
+
+
+def sizes_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    def sizes_pullback(g: Any) -> tuple:
+        u, _, vh = linalg.svd(args[0], full_matrices=False)
+        return (anp.conj(anp.matmul(u * g, vh)),)
+
+    return sizes_pullback
+
+
+declare(least_squares_solution, adjoint=solution_adjoint)
+declare(squares_of_gaps, adjoint=squares_adjoint)
+declare(known_sizes, adjoint=sizes_adjoint)
 
 
 @equivalent(linalg.tensorinv, keywords="ind")
@@ -105,12 +164,13 @@ def qr(a: Any, mode: str = "reduced") -> Any:
             f"{(rows, columns)}; use mode='reduced' or mode='r'"
         )
     square = a[..., :rows]
+    triangle: Any = np.linalg.qr(plain(square), mode="r")
     # ranks are told by singular values, since rounding leaves the diagonal of R above zero
-    if np.any(np.linalg.matrix_rank(plain(square)) < min(rows, columns)):
+    precision = max(np.shape(plain(square))[-2:]) * np.finfo(triangle.dtype).eps
+    if np.any(np.linalg.matrix_rank(triangle, rtol=precision) < min(rows, columns)):
         raise Refusal(
             "np.linalg.qr has no derivative rule for a matrix a whose columns depend on each other"
         )
-    triangle = np.linalg.qr(plain(square), mode="r")
     near = anp.matmul(square, np.linalg.inv(triangle))
     lower = linalg.cholesky(anp.matmul(conjugate_transposed(near), near))
     q = conjugate_transposed(linalg.solve(lower, conjugate_transposed(near)))

@@ -25,7 +25,13 @@ def pull_inverse(g: Any, ans: Any, dot: Callable = np.dot) -> Any:
     return -dot(dot(ans.T, g), ans.T)
 
 
-def pull_cholesky(g: Any, ans: Any, solve: Callable, dot: Callable = np.dot) -> Any:
+def upper_solved(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    from scipy.linalg import solve_triangular  # where the first matrix is, as it takes a while
+
+    return solve_triangular(a, b, check_finite=False)
+
+
+def pull_cholesky(g: Any, ans: Any, solve: Callable = upper_solved, dot: Callable = np.dot) -> Any:
     """I. Murray, "Differentiation of the Cholesky decomposition", 2016."""
     inner = lower_triangle(len(ans)) * dot(ans.T, g)
     outer = solve(ans.T, solve(ans.T, inner.T).T)

@@ -1,30 +1,58 @@
 """Polynomials: functions of plain NumPy of their coefficients, and of powers."""
 
+from collections.abc import Callable
 from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
 
-from daskgrad.backends.autograd.rules.declaration import plain
-from daskgrad.backends.autograd.rules.twins import as_array, composed, recorded, shape_of
+from daskgrad.backends.autograd.rules.declaration import declare, plain
+from daskgrad.backends.autograd.rules.twins import (
+    TWINS,
+    as_array,
+    by_position,
+    composed,
+    recorded,
+    shape_of,
+)
 
 
-@recorded(np.vander, arrays=1, keywords="N increasing")
-def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
-    powers = range(shape_of(x)[0] if N is None else N)
-    if not powers:
-        return x[:, None] * np.zeros((1, 0))
-    made = anp.stack([x**power for power in powers], axis=1)
-    return made if increasing else made[:, ::-1]
+def vander_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """The slope of each power from the one below it."""
+    increasing = kwargs.get("increasing", args[2] if len(args) > 2 else False)
+    rising = slice(None, None, 1 if increasing else -1)
+    count = shape_of(ans)[1]
+
+    def vander_pullback(g: Any) -> tuple:
+        slopes = ans[:, rising][:, : count - 1] * np.arange(1.0, count)
+        return (anp.sum(g[:, rising][:, 1:] * slopes, axis=1),)
+
+    return vander_pullback
 
 
-@recorded(np.polyval, arrays=2)
-def polyval(p: Any, x: Any) -> Any:
-    p, x = as_array(p), as_array(x)
-    value = 0.0 * x
-    for place in range(len(plain(p))):
-        value = value * x + p[place]
-    return value
+declare(anp.vander, adjoint=vander_adjoint, keywords="N increasing")
+TWINS[np.vander] = by_position(np.vander, anp.vander, 1)
+
+
+def polyval_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    p, x = args
+    degree = len(plain(p)) - 1
+
+    def by_coefficients(g: Any) -> Any:
+        sums, term = [], g
+        for _ in range(degree + 1):
+            sums.append(anp.sum(term))
+            term = term * x
+        return anp.stack(sums[::-1])
+
+    def by_place(g: Any) -> Any:
+        return g * anp.polyval(polyder(p), x) if degree > 0 else 0.0 * g * x
+
+    return lambda g: tuple([by_place(g) if argnum else by_coefficients(g) for argnum in argnums])
+
+
+declare(anp.polyval, adjoint=polyval_adjoint)
+TWINS[np.polyval] = by_position(np.polyval, anp.polyval, 2)
 
 
 def without_leading_zeros(p: Any) -> Any:

@@ -136,12 +136,13 @@ def fit(x: Any, y: Any, w: Any, deg: Any, rcond: Any, full: bool, cov: Any, numb
         target = target * (w if np.ndim(plain(y)) == 1 else w[:, None])
     scale = anp.sqrt(anp.sum(powers * powers, axis=0))
     scaled = powers / scale
-    if np.linalg.matrix_rank(plain(scaled)) < columns:
-        raise Refusal(
-            f"np.polyfit has no derivative rule for x with places for less than deg={deg}, as the "
-            f"solution is not the only one; lower deg, or leave out equal places"
-        )
-    found, squares, _, sizes = least_squares(scaled, target)
+    found, squares, _, sizes = least_squares(
+        scaled,
+        target,
+        None,
+        f"np.polyfit has no derivative rule for x with places for less than deg={deg}, as the "
+        f"solution is not the only one; lower deg, or leave out equal places",
+    )
     if number == 1 and not full:
         base = linalg.inv(anp.dot(anp.transpose(scaled), scaled)) / anp.outer(scale, scale)
         factor = 1.0 if cov == "unscaled" else squares / (rows - columns)

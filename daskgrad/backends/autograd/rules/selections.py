@@ -9,11 +9,13 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 from autograd.tracer import isbox
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from daskgrad.backends.autograd.rules.arrangements import arrangement, places_of
 from daskgrad.backends.autograd.rules.declaration import Refusal, always, plain
 from daskgrad.backends.autograd.rules.twins import (
     TWINS,
+    as_array,
     by_position,
     composed,
     joined,
@@ -206,3 +208,22 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
         chosen = anp.where(condition, choice, chosen)
     return chosen
+
+
+@composed(np.trim_zeros)
+def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
+    """A slice of each axis: NumPy's goes through the entries one by one where they are traced."""
+    filt, ends = as_array(filt), trim.lower()
+    if ends not in ("f", "b", "fb", "bf"):
+        raise ValueError(f"np.trim_zeros takes trim='f', 'b' or 'fb'; found {trim!r}")
+    places = np.argwhere(plain(filt))
+    count = places.shape[1]
+    axes = range(count) if axis is None else normalize_axis_tuple(axis, count)
+    if not len(places):
+        return filt[tuple([slice(0, 0 if n in axes else None) for n in range(count)])]
+    first, last = np.min(places, axis=0), np.max(places, axis=0) + 1
+    kept = [
+        slice(int(first[n]) if "f" in ends else None, int(last[n]) if "b" in ends else None)
+        for n in range(count)
+    ]
+    return filt[tuple([kept[n] if n in axes else slice(None) for n in range(count)])]

@@ -4,10 +4,13 @@ The derivatives by the parameters are integrals, which Gauss and Legendre's rule
 values for each entry.
 """
 
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import autograd.numpy as anp
 import numpy as np
+from autograd.tracer import isbox
 
 from daskgrad.backends.autograd.rules.declaration import plain
 from daskgrad.backends.autograd.rules.slopes import Row, enter, inverse, special
@@ -16,6 +19,7 @@ from daskgrad.backends.autograd.rules.slopes import Row, enter, inverse, special
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(96)
 NODES, WEIGHTS = 0.5 * (NODES + 1.0), 0.5 * WEIGHTS
+BLOCK = 128  # entries at once: their nodes fit into a cache
 CUT = 45.0  # exp(-45) of the integrand is left away
 
 
@@ -49,6 +53,31 @@ def spread(*args: Any) -> list[Any]:
     """Arguments in double precision and one shape."""
     shape = np.broadcast_shapes(*[np.shape(plain(arg)) for arg in args])
     return [arg * 1.0 + np.zeros(shape) for arg in args]
+
+
+class Part(NamedTuple):
+    """Where a formula holds, the formula, and arguments for which it does."""
+
+    there: np.ndarray
+    formula: Callable
+    some: tuple
+
+
+def put_together(parts: Sequence[Part], *args: Any) -> Any:
+    """The value of the formula that holds, zero where none does."""
+    found: Any = 0.0
+    if any(map(isbox, args)):
+        for there, formula, some in parts:
+            if np.any(there):
+                safe = [anp.where(there, arg, one) for arg, one in zip(args, some, strict=True)]
+                found = found + anp.where(there, formula(*safe), 0.0)
+        return found
+    found = np.zeros(np.shape(args[0]))
+    for there, formula, _ in parts:
+        places = np.flatnonzero(there)
+        for block in np.split(places, range(BLOCK, len(places), BLOCK)):
+            found.flat[block] = formula(*[np.ravel(arg)[block] for arg in args])
+    return found[()]
 
 
 # ------------------------------------------------------------------------------ incomplete gamma
@@ -101,16 +130,11 @@ def gamma_by_a(a: Any, x: Any) -> Any:
     upper = ~series & ~lower
     inside = plain(x) > 0.0
     parts = [
-        (series & inside, series_by_a, 1.0, 0.5),
-        (lower, lower_by_a, 3.0, 2.0),
-        (upper, upper_by_a, 2.0, 3.0),
+        Part(series & inside, series_by_a, (1.0, 0.5)),
+        Part(lower, lower_by_a, (3.0, 2.0)),
+        Part(upper, upper_by_a, (2.0, 3.0)),
     ]
-    found: Any = 0.0
-    for there, integral, some_a, some_x in parts:
-        if np.any(there):
-            part = integral(anp.where(there, a, some_a), anp.where(there, x, some_x))
-            found = found + anp.where(there, part, 0.0)
-    return found
+    return put_together(parts, a, x)
 
 
 GAMMA: Row = [
@@ -161,16 +185,15 @@ def beta_by(a: Any, b: Any, x: Any, by_b: bool) -> Any:
     a, b, x = spread(a, b, x)
     inside = (plain(x) > 0.0) & (plain(x) < 1.0)
     lower = plain(x) * (plain(a) + plain(b)) <= plain(a)
-    found: Any = 0.0
-    if np.any(inside & lower):
-        there = inside & lower
-        safe = [anp.where(there, arg, some) for arg, some in ((a, 2.0), (b, 2.0), (x, 0.3))]
-        found = anp.where(there, beta_integral(by_b, *safe), 0.0)
-    if np.any(inside & ~lower):
-        there = inside & ~lower
-        safe = [anp.where(there, arg, some) for arg, some in ((b, 2.0), (a, 2.0), (1.0 - x, 0.3))]
-        found = found - anp.where(there, beta_integral(not by_b, *safe), 0.0)
-    return found
+
+    def mirrored(a: Any, b: Any, x: Any) -> Any:
+        return -beta_integral(not by_b, b, a, 1.0 - x)
+
+    parts = [
+        Part(inside & lower, functools.partial(beta_integral, by_b), (2.0, 2.0, 0.3)),
+        Part(inside & ~lower, mirrored, (2.0, 2.0, 0.7)),
+    ]
+    return put_together(parts, a, b, x)
 
 
 BETA: Row = [
