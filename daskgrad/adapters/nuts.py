@@ -1,7 +1,10 @@
 """sample: Hamiltonian Monte Carlo (NUTS) of a density that is differentiated here, by nutpie."""
 
+import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,8 +47,8 @@ def sample(
         constant, for all real numbers: write a positive parameter as an exponential, and add the
         logarithm of its derivative.
     start:
-        the pytree where all chains start, near which they are started at random. Its float leaves
-        are what is drawn.
+        the pytree near which chains start: at random within 1 in each parameter, and nearer where
+        the density is not finite there. Its float leaves are what is drawn.
     draws, tune, chains, seed:
         how many draws of each chain are kept, how many before these adapt the sampler, how many
         chains there are, and the seed of their random numbers.
@@ -63,14 +66,32 @@ def sample(
         Chains call the density at the same time, and use the client that is active here. An error
         of a model ends the sampling, and is raised; values that are not finite count as a
         divergence. An interrupt ends it, and returns what has been drawn.
+
+    Raises
+    ------
+    ValueError
+        if the density or its gradient is not finite at the start.
+    TypeError
+        if nutpie does not know one of the settings.
     """
     name = require_differentiable(log_density, 0, "adapters.sample")
     nutpie = imported("nutpie", "nutpie", "the sampler is nutpie's")
     raveling = Raveling(start, name)
     density = Density(log_density, raveling)
+    density.require_finite(start, name)
     model = compiled_model(density, raveling, start, coords, dims)
     given = {"draws": draws, "tune": tune, "chains": chains, "seed": seed, **settings}
-    sampler = nutpie.sample(model, init_mean=raveling.ravel(start), blocking=False, **given)
+    try:
+        sampler = nutpie.sample(model, blocking=False, **given)
+    except AttributeError as error:
+        unknown = [setting for setting in settings if repr(setting) in str(error)]
+        if not unknown:
+            raise
+        names = get_close_matches(unknown[0], inspect.signature(nutpie.sample).parameters)
+        raise TypeError(
+            f"adapters.sample: nutpie has no setting {unknown[0]!r}"
+            + (f"; is {' or '.join(map(repr, names))} meant?" if names else "")
+        ) from error
     return drawn(sampler, density)
 
 
@@ -101,19 +122,48 @@ class Density:
     def __init__(self, log_density: Callable, raveling: Raveling):
         self.errors: list[Exception] = []
         self.failed = threading.Event()
-        self._raveling = raveling
+        self.raveling = raveling
         self._both = in_this_context(value_and_grad(log_density))
 
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         if self.failed.is_set():
             raise RecoverableError
         try:
-            value, gradient = self._both(self._raveling.unravel(x))
+            value, gradient = self._both(self.raveling.unravel(x))
         except Exception as error:
             self.errors.append(error)
             self.failed.set()
             raise RecoverableError from error
-        return float(value), self._raveling.ravel(gradient)
+        return float(value), self.raveling.ravel(gradient)
+
+    def require_finite(self, start: Any, name: str) -> None:
+        """Raises at a point where no chain can start; nutpie may end the process there."""
+        value, gradient = self._both(start)
+        found = self.raveling.by_name(gradient)
+        names = [repr(path) for path, leaf in found.items() if not np.all(np.isfinite(leaf))]
+        if names or not np.isfinite(value):
+            of = f", and its gradient is not finite with respect to {', '.join(names)}"
+            raise ValueError(
+                f"adapters.sample: {name!r} is {value} at the start{of if names else ''}; chains "
+                f"need a start where both are finite. dg.debug_nans() names the model"
+            )
+
+    def point_near(self, start: np.ndarray, seed: Any) -> np.ndarray:
+        """A random point where a chain starts: the nearer, the less of the density is finite."""
+        step = np.random.default_rng(seed).uniform(-NEAR, NEAR, start.shape)
+        for halvings in range(HALVINGS):
+            point = start + step * 0.5**halvings
+            try:
+                value, gradient = self(point)
+            except RecoverableError:  # whoever waits is told
+                break
+            if np.isfinite(value) and np.all(np.isfinite(gradient)):
+                return point
+        return start
+
+
+NEAR = 1.0  # from the start, in each parameter
+HALVINGS = 30
 
 
 class RecoverableError(Exception):
@@ -139,4 +189,5 @@ def compiled_model(density: Density, raveling: Raveling, start: Any, coords: Any
         names,
         coords=coords,
         dims=dims,
+        make_initial_point_fn=partial(density.point_near, raveling.ravel(start)),
     )

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from daskgrad.compiled.steps import Unrecordable
 from daskgrad.compiled.ways import recorded
 from daskgrad.compiled.writing import program_of, source_of
 from daskgrad.graph.delayed import as_model
-from daskgrad.models.model import Model
+from daskgrad.models.model import Model, run_as_model
 from daskgrad.values import cotangents
 from daskgrad.values.descriptions import describe
 from daskgrad.values.trees import flatten
@@ -44,7 +45,7 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     """
     made = as_model(model)
     registry.load("compiled")  # and its rules
-    made.fun(*args, **kwargs)
+    run_as_model(partial(made.fun, **kwargs), *args)
     asked = other_way(made)
     if asked:
         return f"{made.name!r} is not compiled: {asked}"
@@ -54,7 +55,7 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     if signature is None:
         return f"{made.name!r} is not compiled: an argument is neither a number nor an array"
     try:
-        found = recorded(made.fun, layout, signature)
+        found = run_as_model(recorded, made.fun, layout, signature)
         program = program_of(source_of(found.recording, made.name, found.order), found.recording)
     except Unrecordable as error:
         return f"{made.name!r} is not compiled: {error}"

@@ -104,8 +104,8 @@ class Hiding(Box):
                     recording.open_calls[frame] = changed_by(given)
         return HIDDEN.__get__(self)
 
-    def refusal(self, what: str) -> Exception:
-        return self._node.recording.refuse(what)
+    def refusal(self, what: str, method: str = "") -> Exception:
+        return self._node.recording.refuse(what, method)
 
 
 def may_fail(call: dict[str, Any]) -> bool:
@@ -221,6 +221,17 @@ class RecordingBox(Hiding, ArrayBox):
     def __iter__(self) -> Any:
         return iter([self[number] for number in range(len(self))])
 
+    def dot(self, other: Any) -> Any:
+        """A plain array's own method makes an array of the boxes in the other."""
+        if self.is_data and not are_data(other):
+            raise self.refusal("the model calls the method dot of a plain array", "__array__")
+        return np.dot(self, other)
+
+    def item(self, *index: Any) -> Any:
+        if self.is_data:
+            raise self.refusal("the model calls the method item of an array")
+        return array_boxes.item_of(self, *index)
+
     def __hash__(self) -> int:
         if not self._node.is_traced:
             raise self.refusal("the model looks for a number in a dict or set")
@@ -229,7 +240,7 @@ class RecordingBox(Hiding, ArrayBox):
 
 def refusing(name: str) -> Callable:
     def method(self: RecordingBox, *args: Any, **kwargs: Any) -> Any:
-        raise self.refusal(f"the model calls {name} of a traced value")
+        raise self.refusal(f"the model calls {name} of a traced value", name)
 
     return method
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from autograd.tracer import Node
 
+from daskgrad.backends.autograd.hints import advice_here
 from daskgrad.backends.autograd.kept_values import place_in_model
 from daskgrad.backends.autograd.kinds import INTEGERS, kind_of
 from daskgrad.backends.autograd.rules.known import without_derivative
@@ -156,10 +157,14 @@ class Recording:
         for each in (self.inputs, self.steps, self.outputs, self.numbered):
             each.clear()
 
-    def refuse(self, what: str) -> Unrecordable:
-        """The error that ends the recording; it is kept, since the model may catch it."""
+    def refuse(self, what: str, method: str = "") -> Unrecordable:
+        """The error that ends the recording; it is kept, since the model may catch it.
+
+        ``method``: of a box, that was called."""
         if self.refusal is None:
-            self.refusal = Unrecordable(f"{what}, {place_in_model()}")
+            advice = advice_here(method)
+            said = f"{what}, {place_in_model()}"
+            self.refusal = Unrecordable(f"{said}; {advice}" if advice else said)
         return self.refusal
 
     def require_no_handlers(self) -> None:

@@ -60,9 +60,10 @@ def refuses(asked: str, instead: str = "") -> Callable:
 
 def refusal(node: Any, asked: str, instead: str = "") -> TypeError:
     return TypeError(
-        f"{asked} needs the value of {node!r}, which is not computed yet; wrap the function that "
-        f"needs it in dg.delayed and call that{instead and f': {instead}'}; or, where no "
-        f"derivative goes through it, take the value with .compute()"
+        f"{asked} needs the value of {node!r}, which is not computed yet; make a plain function of "
+        f"NumPy one model, dg.grad(dg.delayed(fun)), or wrap the function that needs the value in "
+        f"dg.delayed and call that{instead and f': {instead}'}; or, where no derivative goes "
+        f"through it, take the value with .compute()"
     )
 
 

@@ -14,7 +14,7 @@ import optree
 
 from daskgrad.backends import registry
 from daskgrad.models.model import Model, SentFunction
-from daskgrad.models.tracing import require_no_objects
+from daskgrad.models.tracing import require_no_objects, require_numbers
 from daskgrad.values.carriers import carrier
 from daskgrad.values.cotangents import is_differentiable, zeros
 from daskgrad.values.descriptions import describe
@@ -61,6 +61,7 @@ class Pushforward:
 
         backend = registry.load(self.model.backend)
         outputs, push = backend.linearize(primal, arguments.values)
+        require_numbers([leaf for leaf in outputs if not hasattr(leaf, "dtype")], (), self.model)
         tangents = [
             optree.tree_unflatten(structures[0], list(map(or_zeros, push(direction), outputs)))
             for direction in arguments.directions

@@ -6,7 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.backends import registry
-from daskgrad.models.model import Call, Model, described_arguments, plain_function
+from daskgrad.models.model import (
+    Call,
+    Model,
+    SentFunction,
+    described_arguments,
+    plain_function,
+)
 from daskgrad.models.portable_errors import make_portable, shorten
 from daskgrad.values.descriptions import argument_name
 from daskgrad.values.trees import flatten
@@ -93,8 +99,11 @@ class Blame(NamedTuple):
         shapes = ", ".join(described_arguments(self.call, self.inputs))
         error.add_note(f"daskgrad: in the {self.stage} pass of {where}, called with ({shapes})")
         said = [
-            registry.hint(self.model.backend, error, self.stage),
+            registry.hint(
+                self.model.backend, error, "forward" if is_pushed(self.model) else self.stage
+            ),
             f"{where} {WRITE}" if is_write(error) else None,
+            note_of_module(error),
             note_of_foreign(self.model, *self.call.arguments(self.inputs)),
         ]
         for each in said:
@@ -102,6 +111,12 @@ class Blame(NamedTuple):
                 error.add_note(f"daskgrad: {each}")
         shorten(error)
         make_portable(error)
+
+
+def is_pushed(model: Model) -> bool:
+    """Whether a model runs in forward mode, which traces it in any pass."""
+    fun: Any = model.fun.loaded if isinstance(model.fun, SentFunction) else model.fun
+    return hasattr(fun, "daskgrad_pushed")
 
 
 # ---------------------------------------------------------------------------- possible reasons
@@ -124,6 +139,17 @@ def is_write(error: Exception) -> bool:
     """Whether an error may come from writing into a read-only array."""
     is_kind = isinstance(error, ValueError | TypeError | BufferError)
     return is_kind and any(sign in str(error) for sign in SIGNS)
+
+
+def note_of_module(error: Exception) -> str | None:
+    """A note on a module that a worker does not have."""
+    if not (isinstance(error, ModuleNotFoundError) and error.name):
+        return None
+    package = error.name.partition(".")[0]
+    return (
+        f"the process that runs the model has no module {error.name!r}; install {package!r} there, "
+        f"or send its file with client.upload_file({package + '.py'!r})"
+    )
 
 
 def note_of_foreign(model: Model, args: tuple, kwargs: dict) -> str | None:

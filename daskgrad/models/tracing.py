@@ -312,11 +312,18 @@ NUMBERS = (np.ndarray, np.generic, int, float, complex)
 
 
 def require_no_objects(leaves: Sequence[Any], model: Model) -> None:
+    """Raises for what would hide traced values: arrays of objects, pandas' and xarray's tables."""
     for leaf in leaves:
-        if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "O":
+        if isinstance(leaf, np.ndarray):
+            if leaf.dtype.kind == "O":
+                raise TypeError(
+                    f"model {model.name!r} returned an array of Python objects, such as np.array "
+                    f"makes of traced numbers; write np.stack([...]) for np.array([...])"
+                )
+        elif hasattr(type(leaf), "to_numpy"):
             raise TypeError(
-                f"model {model.name!r} returned an array of Python objects; "
-                f"write it with autograd.numpy, which keeps derivatives, instead of numpy"
+                f"model {model.name!r} returned {describe(leaf)}; expected numbers or arrays: "
+                f"return .data of xarray's objects, and .to_numpy() of pandas'"
             )
 
 

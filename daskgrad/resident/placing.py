@@ -22,7 +22,7 @@ from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.tasks.workers import workers_of
 from daskgrad.values.trees import LEAF_TYPES
-from daskgrad.values.tuples import Tuples
+from daskgrad.values.tuples import Partitions, Tuples, columns_of
 
 BLOCKS_A_THREAD = 32  # so that moving one shifts the load by some 3 percent
 MOST_A_THREAD = 64  # whatever grainsize is asked for: each is a key of Dask's, and some 0.1 ms
@@ -57,9 +57,9 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     Parameters
     ----------
     items:
-        a list, a tuple, a range, or a NumPy array of rows; a dask Array, a Bag or a list of
-        Delayed, which are computed once; or a ``zip`` of several of these, whose items are
-        tuples.
+        a list, a tuple, a range, or a NumPy array of rows; a dask Array, a Bag, a list of Delayed,
+        or a dask DataFrame, which are computed once; or a ``zip`` of several of these, whose items
+        are tuples. The items of a DataFrame are its partitions, and so are the slices.
     grainsize:
         items in one block, rounded down to a power of two, and in one slice of ``reduce_sum``. With
         "auto" there are at least 32 blocks a thread, if there are as many items, and the slices are
@@ -94,6 +94,8 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     threads = 1 if client is None else sum(workers_of(client).values())
     size = aligned_grainsize(grainsize, len(here), BLOCKS_A_THREAD * threads)
     sliced = slice_size([here], len(here)) if grainsize == "auto" else size
+    if any([isinstance(column, Partitions) for column in columns_of(here)]):
+        sliced = 1
     least = -(-len(here) // (MOST_A_THREAD * threads))  # rounded up to a power of two below
     return Shards(here, max(size, 1 << (least - 1).bit_length()), sliced, client)
 
@@ -112,6 +114,8 @@ def items_here(items: Any, argument: str) -> Sequence[Any] | np.ndarray:
     found = [items, *(one_of_each_kind(items) if is_list else ())]
     for each in found:
         require_can_be_placed(each, argument)
+    if hasattr(type(items), "divisions"):
+        return Partitions(results_of(as_source(items, argument, slices=True)))
     if not any(map(is_collection, found)):
         return as_items(items, argument)
     return as_items(compute_items(as_source(items, argument, slices=False)), argument)
@@ -135,19 +139,19 @@ def require_can_be_placed(items: Any, argument: str) -> None:
             f"{argument} must be a list, an array or another collection of data; found Shards, "
             f"which are placed already: zip them with others, or place all together"
         )
-    if hasattr(type(items), "divisions"):
-        raise TypeError(
-            f"{argument} is a dask {type(items).__name__}, whose rows are no items; place its "
-            f"columns as arrays, dg.zip of frame[name].to_dask_array(lengths=True)"
-        )
 
 
 def compute_items(source: Source) -> Any:
     """The items of a collection that are results of tasks."""
-    tasks = TaskGraph()
-    starts = source.own_starts or range(0, source.count or 0, COMPUTED)
-    blocks = source.data(tasks, source.cut(starts), "place", used_twice=False)
-    results = tasks.compute([block.key for block in blocks])
+    results = results_of(source)
     if isinstance(results[0], np.ndarray):
         return np.concatenate(results)
     return [*chain.from_iterable(results)]
+
+
+def results_of(source: Source) -> Sequence[Any]:
+    """The blocks of a collection."""
+    tasks = TaskGraph()
+    starts = source.own_starts or range(0, source.count or 0, COMPUTED)
+    blocks = source.data(tasks, source.cut(starts), "place", used_twice=False)
+    return tasks.compute([block.key for block in blocks])

@@ -54,8 +54,8 @@ class Sample(Drawn):
         return take(self._shards.items, self.indices)
 
     @property
-    def are_tuples(self) -> bool:
-        return self._shards.are_tuples
+    def are_plain(self) -> bool:
+        return self._shards.are_plain
 
     @property
     def blocks(self) -> list[Block]:

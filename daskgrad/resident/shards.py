@@ -22,7 +22,7 @@ from daskgrad.sums.placed import Placed
 from daskgrad.tasks.clients import active_client, address_of
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.markup import escaped, nbytes, seconds, table
-from daskgrad.values.tuples import Tuples
+from daskgrad.values.tuples import Partitions, Tuples
 
 
 class WorkerPlan(NamedTuple):
@@ -256,8 +256,8 @@ class Shards(Placed):
         return self._items
 
     @property
-    def are_tuples(self) -> bool:
-        return isinstance(self.items, Tuples)
+    def are_plain(self) -> bool:
+        return not isinstance(self.items, Tuples | Partitions)
 
     @property
     def blocks(self) -> list[Block]:

@@ -3,7 +3,8 @@
 What a mean divides is here, too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from daskgrad.models.accumulation import add_cotangents
 from daskgrad.models.captured import Captured, Gradient
 from daskgrad.models.determinism import SumWithFingerprints, fingerprint_of
 from daskgrad.values import cotangents
-from daskgrad.values.addition import ADDITIONS
+from daskgrad.values.addition import ADDITIONS, StructureError
 from daskgrad.values.compensated import final_leaves, flatten_sum, rounded_value
 from daskgrad.values.cotangents import ONE_REAL_NUMBER, Cotangent, Unscaled, is_zero
 from daskgrad.values.descriptions import describe
@@ -55,11 +56,25 @@ def add_captured(
     blocks = [block for block in blocks if block.value is not NOTHING]
     for block in blocks:
         require_gradient(block, name)
-    total = pairwise(blocks, addition_of_captured(summation))
+    with named(name):
+        total = pairwise(blocks, addition_of_captured(summation))
     if finite.is_required():
         what = f"sum over {name!r}: the value or gradient"
         finite.require_sum(what, [*flatten_sum(total.value)[0], *total.pullback.leaves])
     return round_sum(total) if is_last else total
+
+
+@contextmanager
+def named(name: str) -> Iterator[None]:
+    """Has errors of adding terms name what is summed over."""
+    try:
+        yield
+    except StructureError as error:
+        error.add_note(
+            f"daskgrad: in the sum over {name!r}, between terms of different tasks; compare the "
+            f"values of single terms"
+        )
+        raise
 
 
 def addition_of_captured(summation: str) -> Add:
@@ -140,7 +155,8 @@ def sum_values(
     if not values:
         require_items(is_last, name)
         return NOTHING
-    total = pairwise(values, ADDITIONS[summation].values)
+    with named(name):
+        total = pairwise(values, ADDITIONS[summation].values)
     if finite.is_required():
         finite.require_sum(f"sum over {name!r}: the value", flatten_sum(total)[0])
     return rounded_value(total) if is_last else total

@@ -77,7 +77,10 @@ def describe_items(items: Any) -> str:
     """What was found in the place of items, and how to convert it."""
     kind = type(items)
     if hasattr(kind, "iloc"):
-        return f"{describe(items)}; pass its rows: .to_numpy() or .to_dict('records')"
+        return (
+            f"{describe(items)}; pass its rows: .to_numpy() or .to_dict('records'), or a list of "
+            f"frames that are parts of it"
+        )
     if kind.__module__.partition(".")[0] == "dask":
         return f"{describe(items)}; compute it first"
     return describe(items)

@@ -37,8 +37,8 @@ class Placed(OnlyItems, ABC):
 
     @property
     @abstractmethod
-    def are_tuples(self) -> bool:
-        """Whether they are several collections, side by side."""
+    def are_plain(self) -> bool:
+        """Whether a block of them is a slice as it is."""
 
     @property
     @abstractmethod

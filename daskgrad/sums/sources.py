@@ -120,7 +120,7 @@ class PlacedSource(Source):
         if self.is_here:
             return self.cut(())  # of what is open still
         held = list(self.placed.references(tasks))
-        if not (self._slices and self.placed.are_tuples):
+        if not self._slices or self.placed.are_plain:
             return held
         return [tasks.add(tasks.key("value", name), as_slice, each) for each in held]
 

@@ -52,11 +52,24 @@ def flatten_pair(first: Any, second: Any, flatten: Callable) -> tuple[Sequence, 
     """The leaves of two values, and the structure of both."""
     (leaves, structure), (others, other) = flatten(first), flatten(second)
     if structure != other or list(map(np.shape, leaves)) != list(map(np.shape, others)):
-        raise ValueError(
+        raise StructureError(
             f"the terms of a sum must have one structure and shape; found "
             f"{describe(rounded_value(first))} and {describe(rounded_value(second))}"
         )
     return leaves, others, structure
+
+
+class StructureError(ValueError):
+    """Two terms of a sum cannot be added."""
+
+
+def are_alike(first: Any, second: Any) -> bool:
+    """Whether two terms have one structure and shape."""
+    try:
+        flatten_pair(first, second, flatten)
+    except StructureError:
+        return False
+    return True
 
 
 OBJECTS = np.dtype(object)

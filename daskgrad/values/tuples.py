@@ -47,13 +47,22 @@ optree.register_pytree_node(
 )
 
 
+class Partitions(list):
+    """Partitions of a table as items, each of which is a slice by itself."""
+
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        return Partitions(found) if isinstance(place, slice) else found
+
+
 def take(items: Any, places: np.ndarray) -> Any:
     """The items at these places, in new arrays and lists."""
     if isinstance(items, Tuples):
         return Tuples([take(column, places) for column in items.columns])
     if isinstance(items, np.ndarray):
         return items[places]
-    return [items[place] for place in places.tolist()]
+    kind = Partitions if isinstance(items, Partitions) else list
+    return kind([items[place] for place in places.tolist()])
 
 
 def join(parts: Sequence[Any]) -> Any:
@@ -75,4 +84,6 @@ def columns_of(items: Any) -> tuple:
 
 def as_slice(items: Any) -> Any:
     """Items as an argument of a function that takes a slice: a tuple of columns for tuples."""
-    return items.columns if isinstance(items, Tuples) else items
+    if isinstance(items, Tuples):
+        return tuple(map(as_slice, items.columns))
+    return items[0] if isinstance(items, Partitions) else items

@@ -92,3 +92,38 @@ def test_values_that_are_not_finite_are_divergences():
         lambda p: dg.delayed(half)(p), 1.0, draws=200, tune=100, chains=1, **QUIET
     )
     assert np.all(found.posterior["x"].values > 0.0)
+
+
+def test_chains_start_near_the_start():
+    points = []
+
+    def far(p):
+        points.append(float(dg.value(p)))
+        return -0.5 * (p - 1e4) ** 2
+
+    model = dg.delayed(far, compile=False)
+    dg.adapters.sample(model, 1e4, draws=5, tune=5, chains=2, **QUIET)
+    assert abs(points[1] - 1e4) <= 1.0
+    assert len(set(points[:3])) > 1
+
+
+def half_line(p):
+    return np.sum(np.log(np.sqrt(p["rate"] - 5.0))) - 0.5 * p["rate"] - p["of"] ** 2
+
+
+def test_a_start_that_is_not_finite_is_an_error_before_any_chain_starts():
+    told = r"'half_line' is nan at the start, and .* with respect to 'rate'; .*debug_nans"
+    with pytest.raises(ValueError, match=told):
+        dg.adapters.sample(dg.delayed(half_line), {"rate": 1.0, "of": 0.0}, **QUIET)
+
+
+def test_a_start_at_an_edge_is_one():
+    start = {"rate": 5.01, "of": 0.0}  # most points within 1 are beyond
+    options = {"draws": 20, "tune": 20, "chains": 4, **QUIET}
+    found = dg.adapters.sample(dg.delayed(half_line), start, **options)
+    assert np.all(found.posterior["rate"].values > 5.0)
+
+
+def test_a_setting_that_nutpie_lacks_is_named():
+    with pytest.raises(TypeError, match=r"no setting 'progress'; is 'progress_.*' meant"):
+        dg.adapters.sample(density(DATA), START, progress=False)

@@ -371,6 +371,24 @@ def test_explain_shows_the_program_or_the_reason():
     assert "neither a number nor an array" in said
 
 
+def test_explain_runs_loops_as_a_model_does():
+    """A scan is a loop within a model, and no node."""
+
+    def step(state, forcing, x):
+        return state * x[0] + forcing
+
+    def model(x):
+        return np.sqrt(1.0 + dg.scan(step, 0.0, 3, x, xs=FORCING) ** 2)
+
+    told = dg.explain(model, X)
+    assert "is compiled to" in told
+    assert "sqrt" in told
+    assert "LoopNode" not in dg.explain(lambda x: dg.scan(step, 0.0, 3, x, xs=FORCING), X)
+
+
+FORCING = np.linspace(0.0, 1.0, 3)
+
+
 def test_explain_knows_what_delayed_was_told():
     factors = [2.0]
 

@@ -149,6 +149,10 @@ def assigned(x):
     return np.sum(x)
 
 
+def a_series(x):
+    return np.sum(pytest.importorskip("pandas").Series(X) * x)
+
+
 def scipys(name):
     import scipy.special
 
@@ -299,7 +303,20 @@ ROWS = [
     (lambda: gradient_of(lambda x: math.exp(x[0])), "TypeError: must be real number"),
     (lambda: gradient_of(assigned_into_a_new_array), "ValueError: setting an array element"),
     (lambda: gradient_of(assigned), "TypeError: 'ArrayBox' object does not support item"),
-    (lambda: gradient_of(scipys("logsumexp")), "TypeError: loop of ufunc does not"),
+    (
+        lambda: gradient_of(scipys("logsumexp")),
+        "TypeError: loop of ufunc does not",
+        "daskgrad: scipy.… takes no traced values",
+    ),
+    (lambda: gradient_of(a_series), "daskgrad: pandas takes no traced values"),
+    (
+        lambda: gradient_of(lambda x: np.vectorize(float)(x)),
+        "daskgrad: np.vectorize takes no traced values",
+    ),
+    (lambda: gradient_of(lambda x: float(f"{x[0]:.3f}")), "TypeError: unsupported format string"),
+    (lambda: gradient_of(lambda x: x.sort()), "AttributeError: 'ArrayBox' object has no attribute"),
+    (lambda: gradient_of(lambda x: np.zeros(3).__iadd__(x)), "TypeError: np.add writes a traced"),
+    (lambda: gradient_of(lambda x: object()), "TypeError: model '…' returned …; expected"),
     (
         lambda: gradient_of(lambda x: np.array([x[0], x[1]])),
         "TypeError: model '…' returned an array",
@@ -311,6 +328,10 @@ ROWS = [
     (lambda: dg.grad(lambda x: np.sum(x**2))(X), "TypeError: … needs the value of"),
     (lambda: dg.grad(lambda x: [ENERGY(x), ENERGY(x)])(X), "TypeError: '…' must return a node"),
     (lambda: gradient_of(lambda x: 2.0 * x), "TypeError: the gradient of '…' was asked for"),
+    (
+        lambda: dg.map_sum(lambda item, x: x[: len(item)], [X, X[:2]], X).compute(),
+        "StructureError: the terms",
+    ),
     (lambda: dg.grad(ENERGY, X), "ValueError: argnums="),
     (lambda: dg.grad(lambda x: ENERGY(dg.grad(ENERGY)(x)))(X), "TypeError: '…' holds <…>"),
     (lambda: dg.grad(ENERGY)(np.array([1, 2])), "TypeError: argument '…' of '…' is …"),
@@ -322,7 +343,11 @@ ROWS = [
     ),
     (an_asynchronous_client, "RuntimeError: Attempting to use an asynchronous Client"),
     (lambda client: dg.place([threading.Lock()]), "TypeError: … cannot be sent to another process"),
-    (a_module_that_workers_do_not_have, "ModuleNotFoundError: No module named"),
+    (
+        a_module_that_workers_do_not_have,
+        "ModuleNotFoundError: No module named",
+        "daskgrad: the process that runs the model has no module",
+    ),
     (another_version, "VersionMismatchWarning: Mismatched versions"),
     (no_worker, "TimeoutError: no task could run for … s (dask.config: daskgrad.wait.workers)"),
     (a_limit, "TimeoutError: … took longer than"),

@@ -1,6 +1,7 @@
 """Placed columns: several collections, placed together, are items that are tuples."""
 
 import pickle
+from contextlib import nullcontext
 
 import autograd.numpy as np
 import dask
@@ -212,6 +213,46 @@ def test_bags_of_several_lengths():
     numbers = db.range(9, 3)
     with pytest.raises(ValueError, match="the same length; found lengths 9 and 8"):
         dg.place(dg.zip(numbers, numbers.filter(lambda n: n != 7)))
+
+
+def of_frame(frame, x):
+    require(frame.shape[1] == 4)
+    values = frame.to_numpy(copy=True)
+    return np.sum(np.sin(np.dot(values, x)))
+
+
+def table(npartitions):
+    import dask.dataframe as dd
+    import pandas
+
+    return dd.from_pandas(pandas.DataFrame(ROWS), npartitions=npartitions)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_partitions_of_a_dataframe_are_items_and_slices(workers):
+    """With the bits of the table that is not placed, and of the partitions as a list."""
+    frames = dask.compute(*table(5).to_delayed())
+    with cluster(processes=False, host=None, n_workers=workers) if workers else nullcontext():
+        shards = dg.place(table(5))
+        sums = [
+            lambda x: dg.reduce_sum(of_frame, table(5), x),
+            lambda x: dg.reduce_sum(of_frame, shards, x),
+            lambda x: dg.map_sum(of_frame, shards, x),
+            lambda x: dg.map_sum(of_frame, list(frames), x),
+            lambda x: dg.reduce_sum(lambda fields, x: of_frame(fields[0], x), pairs, x),
+        ]
+        pairs = dg.place(dg.zip(table(5), table(5)))
+        first, *others = [dg.value_and_grad(each)(X) for each in sums]
+        for other in others:
+            assert_same(other, first)
+        delayed = dask.delayed(X)
+        gradient = dg.grad(
+            lambda x: dg.reduce_sum(lambda f, x, y: of_frame(f, x), shards, x, delayed)
+        )
+        assert_same(gradient(X), first[1])
+        few = dg.grad(lambda x, s: dg.reduce_sum(of_frame, s, x))(X, shards.sample(2, seed=1))
+        assert few.shape == X.shape
+        shards.close()
 
 
 # ---------------------------------------------------------------------------------------- slices

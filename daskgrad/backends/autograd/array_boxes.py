@@ -1,7 +1,11 @@
-"""Array boxes: ``a += b`` of a traced array that somebody else holds is an error.
+"""Array boxes: what NumPy's arrays have and autograd's boxes lack.
 
-For autograd's boxes it is ``a = a + b``. NumPy changes the array, and with it what another name or
-a view shows. So the box of an array knows the boxes of arrays that share its memory.
+``a += b`` of a traced array that somebody else holds is an error: for autograd's boxes it is
+``a = a + b``. NumPy changes the array, and with it what another name or a view shows. So the box of
+an array knows the boxes of arrays that share its memory.
+
+Methods of arrays are those of NumPy where a traced function does the same; the others say what to
+write.
 """
 
 import sys
@@ -13,7 +17,8 @@ import numpy as np
 from autograd.numpy import numpy_boxes
 from autograd.tracer import box_type_mappings, box_types
 
-from daskgrad.backends.autograd.kept_values import place_in_model
+from daskgrad.backends.autograd.hints import ADVICE
+from daskgrad.backends.autograd.kept_values import package_of, place_in_model
 from daskgrad.values.protection import BARE
 from daskgrad.values.trees import LEAF_TYPES
 
@@ -125,8 +130,63 @@ def references_to_one() -> int:
 ALONE = references_to_one()
 
 
+def item_of(box: Any, *index: Any) -> Any:
+    """The entry of an array, as a traced number: the only one, or one in flat or full indices."""
+    if not index:
+        return anp.reshape(box, ())[()]
+    return anp.ravel(box)[index[0]] if len(index) == 1 else box[index]
+
+
+def copy_of(box: Any, order: Any = "C") -> Any:
+    return np.copy(box, order)
+
+
+METHODS = {
+    "dot": anp.dot,
+    "conj": anp.conj,
+    "conjugate": anp.conj,
+    "copy": copy_of,
+    "item": item_of,
+    "real": property(anp.real),
+    "imag": property(anp.imag),
+    "mT": property(lambda box: anp.swapaxes(box, -1, -2)),
+}
+
+
+def missing(name: str) -> property:
+    """An attribute of arrays that boxes lack, which says what to write."""
+
+    def refuse(box: Any) -> Any:
+        instead = f"np.{name}(x), or " if callable(getattr(np, name, None)) else ""
+        raise AttributeError(
+            f"'ArrayBox' object has no attribute {name!r}: a traced array has not all of an "
+            f"array's; write {instead}dg.value(x).{name}, which has no derivative"
+        )
+
+    return property(refuse)
+
+
+SERIES = ("Series.__init__", "sanitize_array")  # which take a traced array for one Python object
+
+
+def series_type(box: Any) -> Any:
+    """What pandas asks of an operand, and of what it is about to put into a column."""
+    frame: Any = sys._getframe(1)
+    while box.ndim and package_of(frame) == "pandas":
+        if frame.f_code.co_qualname in SERIES:
+            raise TypeError(f"a traced array (an ArrayBox), {place_in_model()}: {ADVICE['pandas']}")
+        frame = frame.f_back
+    raise AttributeError("_typ")
+
+
 def install() -> None:
     """Has the tracer make boxes of this kind for arrays."""
+    for name, method in METHODS.items():
+        setattr(Autograds, name, method)
+    for name in dir(np.ndarray):
+        if not (name.startswith("_") or hasattr(ArrayBox, name)):
+            setattr(ArrayBox, name, missing(name))
+    ArrayBox._typ = property(series_type)
     for name, symbol in OPERATORS.items():
         setattr(ArrayBox, f"__i{name}__", in_place(symbol))
     for kind, boxes in list(box_type_mappings.items()):

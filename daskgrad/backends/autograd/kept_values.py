@@ -7,7 +7,8 @@ word, or a result would hold the box.
 import sys
 from typing import Any
 
-OURS = ("daskgrad", "autograd", "numpy", "scipy")
+TRACERS = ("daskgrad", "autograd")
+LIBRARIES = ("numpy", "scipy", "pandas", "xarray")
 
 
 live: set[int] = set()  # the numbers of traces that have not ended; a node has its trace's
@@ -37,7 +38,11 @@ def place_in_model() -> str:
     """The file and line that a model has got to."""
     frame: Any = sys._getframe(1)
     while frame is not None:
-        if frame.f_globals.get("__name__", "").split(".")[0] not in OURS:
+        if package_of(frame) not in (*TRACERS, *LIBRARIES):
             return f"in {frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return "in NumPy"
+
+
+def package_of(frame: Any) -> str:
+    return frame.f_globals.get("__name__", "").split(".")[0]

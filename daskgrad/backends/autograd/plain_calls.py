@@ -16,6 +16,7 @@ from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.tracer import isbox, trace_primitives_map
 
 from daskgrad.backends.autograd import array_boxes, sparse_operands
+from daskgrad.backends.autograd.kept_values import place_in_model
 from daskgrad.backends.autograd.rules.declaration import DECLARED
 from daskgrad.backends.autograd.rules.known import learn, settle, without_derivative
 from daskgrad.backends.autograd.rules.twins import TWINS, in_positions
@@ -91,7 +92,13 @@ def call_once(ufunc: np.ufunc, inputs: tuple, kwargs: dict) -> Any:
     """The traced call of a ufunc itself; NumPy asks others where the value is no array."""
     if ufunc not in trace_primitives_map:
         learn(ufunc)
-    if "out" in kwargs or ufunc not in trace_primitives_map:
+    if "out" in kwargs:
+        raise TypeError(
+            f"np.{ufunc.__name__} writes a traced array (an ArrayBox) into a plain one, "
+            f"{place_in_model()}; make a new array: total = total + x instead of total += x, and "
+            f"no out="
+        )
+    if ufunc not in trace_primitives_map:
         return NotImplemented
     twin = trace_primitives_map[ufunc]
     try:
