@@ -1,18 +1,18 @@
-"""What the gradient of each differentiated function takes, against its value.
+"""Time and memory of the gradient of each differentiated function, over its value.
 
     python benchmarks/rules.py [--quick] [FUNCTION ...]
 
-What is measured: for each function in the tables of the tests (``functions_*.py`` in
-``tests/backends/autograd_backend``), its value, and a trace of the call with one pullback. Inputs
-are enlarged: vectors to 10, 100 and 1,000 numbers, other arrays along their longest axis, square
-matrices to at most 200 rows. Time is processor time, the least of some calls, with one BLAS thread;
-memory is the peak that ``tracemalloc`` sees. Both are over those of the value, of which the memory
-is at least that of the arrays.
+The functions stand in the tables of the tests (``functions_*.py`` in
+``tests/backends/autograd_backend``). The script measures the value, and a trace of the call with
+one pullback. It enlarges inputs: vectors to 10, 100 and 1,000 numbers, other arrays along their
+longest axis, square matrices to at most 200 rows. Time is processor time, the least of some calls,
+with one BLAS thread; memory is the peak that ``tracemalloc`` sees. Both are divided by the value's;
+the value's memory counts at least its arrays.
 
-One claim is checked, and the script fails when it does not hold: from 10 numbers to 1,000 neither
-time nor memory of a gradient grow by more than ``LIMIT`` times what they grow by for the value
-(``LEAST_SECONDS`` and ``LEAST_BYTES``, if that is less), but for the functions in ``REASONS``. So
-what a record costs in any case does not count.
+The script checks one claim, and fails when it does not hold: from 10 numbers to 1,000 a gradient's
+time and memory grow by at most ``LIMIT`` times the value's growth (``LEAST_SECONDS`` and
+``LEAST_BYTES``, if that is less), but for the functions in ``REASONS``. So the fixed cost of a
+record does not count.
 """
 
 # ruff: noqa: E402  the number of BLAS threads is set before NumPy is imported
@@ -91,7 +91,7 @@ class Cost(NamedTuple):
 
 
 def growth(few: Cost, many: Cost) -> list[float]:
-    """How much more time and memory of a gradient grow than those of the value."""
+    """How much faster a gradient grows in time and memory than its value."""
     pairs = zip(
         few.value,
         few.gradient,

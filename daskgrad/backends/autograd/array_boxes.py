@@ -4,8 +4,7 @@
 ``a = a + b``. NumPy changes the array, and with it what another name or a view shows. So the box of
 an array knows the boxes of arrays that share its memory.
 
-Methods of arrays are those of NumPy where a traced function does the same; the others say what to
-write.
+Methods of arrays work where a traced function does the same; the others say what to write.
 """
 
 import sys
@@ -170,7 +169,7 @@ SERIES = ("Series.__init__", "sanitize_array")  # which take a traced array for 
 
 
 def series_type(box: Any) -> Any:
-    """What pandas asks of an operand, and of what it is about to put into a column."""
+    """pandas reads this attribute of an operand, and of an object that goes into a column."""
     frame: Any = sys._getframe(1)
     while box.ndim and package_of(frame) == "pandas":
         if frame.f_code.co_qualname in SERIES:

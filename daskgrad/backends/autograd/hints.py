@@ -134,7 +134,7 @@ def has_box(frame: FrameType) -> bool:
 
 
 def advice_of(frames: Iterable[FrameType]) -> str:
-    """What to write instead of the call of a library, or nothing."""
+    """The advice to a call of a library, or nothing."""
     called = [
         (*frame.f_globals["__name__"].split("."), frame.f_code.co_qualname.split(".")[0])
         for frame in library_frames(frames)

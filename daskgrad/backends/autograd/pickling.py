@@ -93,7 +93,7 @@ def load_named(module: str, name: str) -> Any:
 
 # --------------------------------------------------------------- primitives that are sent by value
 
-_own: dict[str, Callable] = {}  # those of this process; whatever arrives of them changes nothing
+_own: dict[str, Callable] = {}  # made in this process; pickles of them change nothing
 _primitives: dict[str, Callable] = {}  # those that arrived here, so that each arrives once
 
 
