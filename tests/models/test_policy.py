@@ -258,7 +258,7 @@ def test_tapes_that_went_along_give_the_same_bits(name, monkeypatch, caplog):
     with dask.config.set(scheduler=moving), under(Always()):
         assert_same_bits(PROGRAMS[name](), expected)
     assert unpacked
-    assert not caplog.text
+    assert "is traced again" not in caplog.text  # other loggers may say something
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
