@@ -117,13 +117,10 @@ class Probe:
 
 def references_to_one() -> int:
     """While ``a += b`` runs, and ``a`` is a local name, an attribute or an entry."""
-    counts = []
-    probe = Probe()
-    probe += 1
-    counts.append(probe.count)
-    holder = [Probe()]
+    local, holder = Probe(), [Probe()]
+    local += 1
     holder[0] += 1
-    return max(*counts, holder[0].count)
+    return max(local.count, holder[0].count)
 
 
 ALONE = references_to_one()

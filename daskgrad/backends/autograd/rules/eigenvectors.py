@@ -60,8 +60,7 @@ def guarded(
     count = sizes.shape[-1]
     if not parts or count < 2:
         return pull(values)
-    gaps = np.abs(sizes[..., None, :] - sizes[..., :, None])
-    gaps[..., range(count), range(count)] = np.inf
+    gaps = gaps_of(sizes)
     epsilon = np.finfo(gaps.dtype).eps
     result = pull(values if np.all(gaps) else values + (apart(sizes) - sizes))
     strength = sum([norm(g) for _, g in parts])
@@ -70,6 +69,14 @@ def guarded(
     if not np.all(epsilon * count * strength <= notable(epsilon) * nearest * scale):
         require_accurate(factors, gaps, pair_errors(parts, epsilon), scale)
     return result
+
+
+def gaps_of(sizes: np.ndarray) -> np.ndarray:
+    """The distance of each pair of values; infinity on the diagonal."""
+    count = sizes.shape[-1]
+    gaps = np.abs(sizes[..., None, :] - sizes[..., :, None])
+    gaps[..., range(count), range(count)] = np.inf
+    return gaps
 
 
 def norm(matrix: Any) -> Any:
@@ -128,11 +135,9 @@ def apart(sizes: np.ndarray) -> np.ndarray:
 def warn_of_tangents(factors: Factors, values: Any) -> None:
     """Forward mode does not know which vectors are used, so it warns where they may be."""
     sizes = plain(values)
-    count = sizes.shape[-1]
-    if count < 2:
+    if sizes.shape[-1] < 2:
         return
-    gaps = np.abs(sizes[..., None, :] - sizes[..., :, None])
-    gaps[..., range(count), range(count)] = np.inf
+    gaps = gaps_of(sizes)
     limit = notable(np.finfo(gaps.dtype).eps) * np.max(np.abs(sizes), -1)
     if np.any(np.min(gaps, (-2, -1)) < limit):
         warnings.warn(
