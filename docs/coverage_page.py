@@ -242,8 +242,8 @@ INTRO = """# Coverage
 
 {count} functions of NumPy and SciPy are differentiated: in models in plain NumPy, in both modes,
 in all orders where they are smooth; {refused} are refused. The page is made of the table that
-the tests go through: each argument here is compared with differences, or its refusal is seen; and
-each call that JAX takes, too, with JAX, to ten digits (`test_against_jax.py`). What is refused
+the tests go through: each argument here is compared with differences, to nine digits, and both
+modes with each other, to twelve; or its refusal is seen (`test_functions.py`). What is refused
 raises an error that says what to write instead; so does an argument that is not named. Of a
 function without a rule NumPy's own code runs, whose parts may have one, or an error tells that
 there is none. A function of `daskgrad.scipy` honours every argument that it takes; its numbers are

@@ -8,8 +8,11 @@ import daskgrad as dg
 STEP = 1e-4
 
 
-def check_against_scipy(fun, scipys, x, rtol=1e-9):
-    """Values as SciPy's; both modes and second order as extrapolated differences."""
+def check_against_scipy(fun, scipys, x, rtol=1e-9, slopes=1e-8):
+    """Values as SciPy's; both modes and second order as extrapolated differences.
+
+    Derivatives agree to ``slopes``, which is what differences resolve of SciPy's own errors.
+    """
     expected = scipys(x)
     assert_allclose(fun(x), expected, rtol=rtol, atol=1e-12)
     random = np.random.default_rng(0)
@@ -26,8 +29,10 @@ def check_against_scipy(fun, scipys, x, rtol=1e-9):
     slope = along(lambda x: np.sum(scipys(x) * weights))
     gradient = dg.grad(model)(x)
     scale = 1.0 + abs(slope)
-    assert_allclose(np.sum(gradient * tangent), slope, rtol=1e-6, atol=1e-7 * scale)
-    assert_allclose(dg.jvp(model, (x,), (tangent,))[1], slope, rtol=1e-6, atol=1e-7 * scale)
+    assert_allclose(np.sum(gradient * tangent), slope, rtol=slopes, atol=0.1 * slopes * scale)
+    assert_allclose(
+        dg.jvp(model, (x,), (tangent,))[1], slope, rtol=slopes, atol=0.1 * slopes * scale
+    )
     _, (product,) = dg.hvp(model, (x,), (tangent,))
     scale = 1.0 + np.max(np.abs(product))
-    assert_allclose(product, along(dg.grad(model)), rtol=1e-6, atol=1e-6 * scale)
+    assert_allclose(product, along(dg.grad(model)), rtol=slopes, atol=slopes * scale)
