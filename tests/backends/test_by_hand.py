@@ -289,31 +289,6 @@ def notes(caught):
     return " ".join(caught.value.__notes__)
 
 
-WRONG = {  # the function, the exception, the message
-    "no pair": (lambda x, y: 1.0, TypeError, "pair .value, gradient.; found 1.0"),
-    "a list": (lambda x, y: [1.0, (y, y)], TypeError, "pair .value, gradient.; found list"),
-    "an integer": (lambda x, y: (1, (x, y)), TypeError, "be one real number; found 1"),
-    "a vector": (lambda x, y: (x, (x, y)), TypeError, r"one real number; found float64\[4\]"),
-    "a complex value": (lambda x, y: (1j, (x, y)), TypeError, "one real number; found"),
-    "one gradient": (lambda x, y: (1.0, x), TypeError, "an entry for each of its 2 positional"),
-    "three": (lambda x, y: (1.0, (x, y, x)), TypeError, "an entry for each of its 2 positional"),
-    "None": (lambda x, y: (1.0, (None, y)), TypeError, "respect to 'x' was asked for, .* None"),
-    "a shape": (lambda x, y: (1.0, (x[1:], y)), ValueError, r"'x': expected shape \(4,\), found"),
-    "a dtype": (lambda x, y: (1.0, (x * 1j, y)), TypeError, "'x': expected dtype float64, found"),
-    "a structure": (lambda x, y: (1.0, ([x], y)), ValueError, "'x' must have the argument's"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_what_a_function_returns_is_checked(name, synchronous):
-    fun, kind, message = WRONG[name]
-    model = dg.delayed(fun, gradient=True, name="mine")
-    with pytest.raises(kind, match=message) as caught:
-        dg.grad(lambda x: model(x, X))(X)
-    assert "model 'mine'" in str(caught.value)
-    assert "in the forward pass of model 'mine'" in notes(caught)
-
-
 FAILING = {  # at item 7
     ValueError: lambda item, x: (np.sum(x), (None, np.ones(4) if item != 7 else np.ones(3))),
     StopIteration: lambda item, x: (np.sum(x) if item != 7 else next(iter(())), (None, X)),
@@ -354,18 +329,6 @@ def test_nans_are_found(synchronous):
     model = dg.delayed(lambda i, x: (np.sum(x), (None, np.full(4, np.nan))), gradient=True)
     with dg.debug_nans(), pytest.raises(FloatingPointError, match=r"model .*gradient .* has NaN"):
         dg.grad(lambda x: dg.map_sum(model, ITEMS, x))(X)
-
-
-def test_keywords_are_not_differentiated(synchronous):
-    model = dg.delayed(lambda x, y=None: (np.sum(x), x), gradient=True)
-    with pytest.raises(TypeError, match="pass it by position"):
-        dg.grad(lambda y: model(X, y=y))(X)
-
-
-@pytest.mark.parametrize(("name", "value"), [("compile", True), ("backend", "jax")])
-def test_what_cannot_be_combined(name, value):
-    with pytest.raises(ValueError, match=f"found {name}={value!r}"):
-        dg.delayed(energy, gradient=True, **{name: value})
 
 
 def test_explain_says_that_there_is_nothing_to_compile():

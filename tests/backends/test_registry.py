@@ -4,7 +4,6 @@ import importlib
 import pickle
 import subprocess
 import sys
-import types
 from concurrent.futures import ThreadPoolExecutor
 
 import autograd
@@ -316,23 +315,6 @@ def test_a_newer_backend_takes_the_place_of_an_older_one_of_its_name(fresh_regis
     close(dg.grad(lambda x: model(x))(A), np.full(4, 0.125))
     with pytest.raises(ValueError, match=r"choose one of autograd, jax, torch, halving, or"):
         dg.delayed(abs, backend="halfing")
-
-
-MADE_HERE = types.ModuleType("made_here")
-vars(MADE_HERE).update(dict.fromkeys(registry.FUNCTIONS, len))
-LACKING = types.SimpleNamespace(dumps=len, loads=len, trace=len)
-REFUSED = [
-    *[(name, MADE_HERE, ValueError, f"'{name}' is daskgrad's own") for name in registry.NAMES],
-    ("mine", LACKING, TypeError, "backend 'mine' lacks run, linearize; the protocol"),
-    (3, MADE_HERE, TypeError, "the name of a backend must be a string; found 3"),
-    ("mine", MADE_HERE, TypeError, "'made_here', which other processes cannot import"),
-]
-
-
-@pytest.mark.parametrize(("name", "backend", "kind", "told"), REFUSED)
-def test_what_is_no_backend_is_an_error(name, backend, kind, told):
-    with pytest.raises(kind, match=told):
-        dg.register_backend(name, backend)
 
 
 # -------------------------------------------------------------------------------------- missing

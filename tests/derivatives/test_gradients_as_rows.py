@@ -329,29 +329,6 @@ def test_what_nothing_uses_has_no_rows():
     assert isinstance(found[1], numpy.ndarray)
 
 
-@pytest.mark.parametrize(
-    ("sparse", "error", "message"),
-    [
-        ("V", ValueError, "names 'V', and no float array is called so; .* 'params.W1'"),
-        (["W1", "count"], ValueError, "names 'count'"),
-        ("scale", ValueError, "names 'scale'"),
-        (3, TypeError, "sparse of 'loss' must be True, False, or paths"),
-        ([0], TypeError, "must be True, False, or paths"),
-        ("", TypeError, "must be True, False, or paths"),
-        ([""], TypeError, "must be True, False, or paths"),
-        (numpy.array(["W1"]), TypeError, "must be True, False, or paths"),
-    ],
-)
-def test_paths_that_name_nothing(sparse, error, message):
-    with pytest.raises(error, match=message):
-        dg.value_and_grad(dg.delayed(loss), sparse=sparse)(PARAMS, decades(7))
-
-
-def test_rows_and_storage_exclude_each_other():
-    with pytest.raises(ValueError, match="both out and sparse"):
-        dg.value_and_grad(dg.delayed(loss), sparse=True, out=PARAMS)
-
-
 # ------------------------------------------------------------------------------ graphs and sums
 
 

@@ -101,13 +101,6 @@ def test_it_has_the_shapes_and_the_dtype_of_both_also_without_entries(of, by, mo
     assert found.dtype == np.float32
 
 
-def test_an_unknown_mode_is_an_error():
-    with pytest.raises(
-        ValueError, match="mode must be one of 'auto', 'forward', 'reverse'; found 'up'"
-    ):
-        dg.jacobian(squash_, mode="up")
-
-
 # ------------------------------------------------------------------------------- many at once
 
 
@@ -129,13 +122,6 @@ def test_a_stack_for_trees_and_several_arguments():
     with pytest.warns(UserWarning, match="does not depend on 'x'"):
         half = pullback({"a": None, "b": np.arange(5.0)})
     assert half[0].shape == (5, 4)
-
-
-def test_what_is_neither_one_cotangent_nor_a_stack_is_an_error():
-    _, pullback = dg.vjp(squash_, X)
-    for wrong in (np.ones((4, 2)), np.ones((2, 2, 4)), np.ones(3)):
-        with pytest.raises(ValueError, match=r"expected shape \(4,\)"):
-            pullback(wrong)
 
 
 # ------------------------------------------------------------------------------------- cost
@@ -209,14 +195,6 @@ def test_unit_cotangents_are_one_in_one_entry():
 
 
 # ---------------------------------------------------------------- what was wrong once
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("fun", [lambda x: x * (1 + 2j), lambda x: np.real(x)])
-def test_between_real_and_complex_numbers_there_is_none(fun, mode):
-    x = X if np.iscomplexobj(fun(X)) else X + 1j
-    with pytest.raises(TypeError, match="mixes real and complex numbers"):
-        dg.jacobian(lambda x: dg.delayed(fun)(x), mode=mode)(x)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -211,27 +211,6 @@ def test_annotations_hold_for_the_tasks_of_tangents():
 # ----------------------------------------------------------------------------------- errors
 
 
-@pytest.mark.parametrize(
-    ("primals", "tangents", "kind", "says"),
-    [
-        (X, (V,), TypeError, r"jvp of 'squash' takes primals as a tuple.*found float64\[4\]"),
-        ((X,), V, TypeError, r"takes tangents as a tuple"),
-        ((X,), (), ValueError, "1 primals and 0 tangents"),
-        ((X,), (V[:2],), ValueError, r"tangent of 'x': expected shape \(4,\).*found \(2,\)"),
-        ((X,), ({"a": V},), ValueError, "tangent of 'x': expected the structure of the primal"),
-        ((X,), (V * 1j,), TypeError, "tangent of 'x': expected dtype float64.*complex128"),
-        ((3,), (1.0,), TypeError, "tangent of .*has no derivative; pass None"),
-    ],
-)
-def test_what_is_asked_wrongly_is_said(primals, tangents, kind, says):
-    def squashed(x):
-        return dg.delayed(squash)(x)
-
-    squashed.__name__ = "squash"
-    with pytest.raises(kind, match=says):
-        dg.jvp(squashed, primals, tangents)
-
-
 def test_an_error_in_a_model_names_it():
     def broken(x):
         raise ZeroDivisionError("on purpose")

@@ -185,19 +185,6 @@ def test_other_shared_arguments_are_data():
 # --------------------------------------------------------------------------------------- bad input
 
 
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [(lambda x: x, r"float64\[3\]"), (lambda x: 3, "3"), (lambda x: 1j * x[0], "complex128")],
-)
-@pytest.mark.parametrize("gradient", ["norm", "full"])
-def test_a_term_is_one_real_number(value, found, gradient):
-    def model(item, x):
-        return value(x) if item == 2.0 else np.sum(x)
-
-    with pytest.raises(TypeError, match=f"model 'model' returned {found}.* for item 1; return one"):
-        dg.per_item(model, [1.0, 2.0], gradient=gradient)(X)
-
-
 def test_a_name_is_in_keys_and_errors():
     keys = []
     with Callback(pretask=lambda key, *_: keys.append(key[0])):
@@ -207,46 +194,3 @@ def test_a_name_is_in_keys_and_errors():
         dg.per_item(lambda item, x: 3, [1.0], name="influence")(X)
     with pytest.raises(ValueError, match="argnums=1 of 'influence'"):
         dg.per_item(term, ITEMS, argnums=1, name="influence")(X)
-
-
-@pytest.mark.parametrize(
-    "items",
-    [
-        lambda: dg.variable(ITEMS),
-        lambda: dg.zip(dg.variable(ITEMS), ITEMS),
-        lambda: [dg.variable(1.0), 2.0],
-    ],
-)
-def test_items_are_no_variables(items):
-    with pytest.raises(TypeError, match=r"differentiates only the shared arguments.*plain"):
-        dg.per_item(term, items())
-
-
-def test_other_bad_input_is_told():
-    with pytest.raises(ValueError, match=r"gradient must be one of 'norm', 'full'.*found 'all'"):
-        dg.per_item(term, ITEMS, gradient="all")
-    with pytest.raises(ValueError, match="grainsize must be"):
-        dg.per_item(term, ITEMS, grainsize=0)
-    with pytest.raises(ValueError, match="items is empty"):
-        dg.per_item(term, [])
-    with pytest.raises(ValueError, match=r"argnums=1 of 'term'.*it was called with 1"):
-        dg.per_item(term, ITEMS, argnums=1)(X)
-    with pytest.raises(TypeError, match="argument 'x' of 'term' is 3, which has no derivative"):
-        dg.per_item(term, ITEMS)(3)
-    frame = dask.dataframe.from_dict({"a": [1.0, 2.0]}, npartitions=1)
-    with pytest.raises(TypeError, match="partitions are not split"):
-        dg.per_item(term, frame)
-
-
-def test_within_a_model_it_is_an_error():
-    model = dg.delayed(lambda x: dg.per_item(term, ITEMS)(x), name="model")
-    with pytest.raises(TypeError, match="'term' was called inside a model"):
-        model(X).compute()
-
-
-def test_the_variables_of_another_derivative_are_an_error():
-    def fun(x):
-        return dg.delayed(np.sum)(dg.per_item(term, ITEMS)(x)[0])
-
-    with pytest.raises(TypeError, match="depends on the variables of another derivative"):
-        dg.grad(fun)(X)

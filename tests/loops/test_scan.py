@@ -430,25 +430,6 @@ def test_errors_name_the_model_and_the_step(evaluate):
     assert any(note in line for line in caught.value.__notes__)
 
 
-@pytest.mark.parametrize(
-    ("step", "state", "message"),
-    [
-        (lambda u: u[:-1], U, r"it got float64\[12\] and returned float64\[11\]"),
-        (lambda u: (u, u), U, r"it got float64\[12\] and returned tuple"),
-        (lambda u: u * 1.5, numpy.ones(3, numpy.float32).astype("f4") > 0, "it got bool"),
-        (lambda u: u + 0.5, 1, "it got 1 and returned"),
-    ],
-)
-def test_a_step_must_return_a_state_like_the_one_it_got(step, state, message):
-    with pytest.raises(TypeError, match=message):
-        dask.compute(dg.scan(step, state, 3))
-
-
-def test_an_end_that_the_state_decides_is_refused_with_advice():
-    with pytest.raises(TypeError, match=r"must be an integer; found .* np.where\(done"):
-        dg.scan(diffuse, U, lambda u: u.max() > 1.0, C)
-
-
 def test_an_end_by_a_mask_has_exact_zeros_behind_it():
     def until(state, c):
         u, done = state

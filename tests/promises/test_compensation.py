@@ -435,7 +435,7 @@ BAGS = {
     "a bag with empty partitions": lambda: bag(0, 9, 9, 9, 140, N),
     "a bag of one partition": bag,
 }
-ONCE, TWICE, THRICE = ([NUMBERS] * count for count in (1, 2, 3))
+TWICE, THRICE = [NUMBERS] * 2, [NUMBERS] * 3
 KEEPS = ("auto", "tape", "recompute", "gradient")
 
 SUMS = {  # name: a function of summation and grainsize, whose results are sums of these columns
@@ -565,79 +565,6 @@ def test_a_compensated_sum_has_the_tasks_of_a_pairwise_one():
 
 
 # ------------------------------------------------------------------------------------ errors
-
-
-def summed(model, items, x, **options):
-    return dg.map_sum(model, items, x, summation="compensated", **options)
-
-
-def without_items():
-    return dask.bag.Bag({("none", 0): []}, "none", 1)
-
-
-INSIDE = "'compensated' was asked for inside a model"
-NONE_HAS_ITEMS = "no partition of the items of model 'inner'"
-ERRORS = {
-    "a bag without items": (
-        lambda: dg.grad(lambda x: summed(inner, without_items(), x))(ONES),
-        ValueError,
-        NONE_HAS_ITEMS,
-    ),
-    "and its pullback": (
-        lambda: dg.vjp(lambda x: summed(inner, without_items(), x), ONES),
-        ValueError,
-        NONE_HAS_ITEMS,
-    ),
-    **{
-        f"inside a model, {add_up.__name__}": (
-            lambda a=add_up: dg.grad(
-                dg.delayed(lambda x: a(inner, ROWS, x, summation="compensated"))
-            )(ONES),
-            ValueError,
-            INSIDE,
-        )
-        for add_up in (dg.map_sum, dg.reduce_sum)
-    },
-    **{
-        f"terms of several shapes, {items}": (
-            lambda i=items: summed(
-                lambda a, x: x[:a] * 1.0, i, dg.variable(ONES), grainsize=2
-            ).compute(),
-            ValueError,
-            r"found float64\[2\] and float64\[1\]",
-        )
-        for items in ([2, 2, 1], [2, 2, 2, 1, 1])
-    },
-    "strings": (
-        lambda: sum_values([{"name": "a"}, {"name": "b"}], "compensated"),
-        TypeError,
-        "must be numbers; found 'a'",
-    ),
-    "the gradient of a sum of arrays": (
-        lambda: dg.grad(lambda x: summed(scaled, ROWS, x))(ONES),
-        TypeError,
-        r"float64\[3\]",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_errors(name):
-    run, kind, message = ERRORS[name]
-    with pytest.raises(kind, match=message):
-        run()
-
-
-@pytest.mark.parametrize("wrong", ["kahan", None, 2, ["pairwise"], True])
-def test_an_unknown_summation_is_an_error_that_names_the_choices(wrong):
-    x = dg.variable(1.0)
-    for summed in (
-        lambda: dg.map_sum(scaled, [1.0], x, summation=wrong),
-        lambda: dg.reduce_sum(scaled, [1.0], x, summation=wrong),
-        lambda: dg.sum([x, x], summation=wrong),
-    ):
-        with pytest.raises(ValueError, match=r"one of 'pairwise', 'compensated'; found"):
-            summed()
 
 
 def test_the_choices_are_those_of_the_signature():

@@ -193,15 +193,3 @@ def test_the_global_state_is_no_source_of_random_numbers():
     )
     with pytest.raises(dg.NondeterministicModelError, match="is not deterministic"):
         dg.grad(lambda x: model(x))(X)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "kind", "message"),
-    [
-        *[((seed, 3), TypeError, r"seed of dg\.random\.generators") for seed in (1.5, True)],
-        *[((1, n), ValueError, r"n of dg\.random\.generators") for n in (-1, 2.0, "3", True)],
-    ],
-)
-def test_seeds_and_numbers_of_generators_are_integers(arguments, kind, message):
-    with pytest.raises(kind, match=message + " must be an integer.*found "):
-        dg.random.generators(*arguments)

@@ -516,16 +516,6 @@ def test_a_gradient_in_a_model_of_placed_items_leaves_its_thread_to_its_models()
     assert_array_equal(found, numpy.full(5, 24.0))
 
 
-def test_an_asynchronous_client_is_an_error_that_says_what_to_do():
-    async def compute():
-        async with Client(processes=False, asynchronous=True, dashboard_address=":0"):
-            return gradient()
-
-    with pytest.raises(RuntimeError, match="asynchronous Client") as caught:
-        asyncio.run(compute())
-    assert "make a synchronous Client" in caught.value.__notes__[0]
-
-
 # -------------------------------------------------------------------- a model that kills workers
 
 

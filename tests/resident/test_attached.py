@@ -797,20 +797,6 @@ def test_they_are_not_updated_while_they_are_used_nor_are_others_then(client, ga
         assert_array_equal(used, Z)
 
 
-@pytest.mark.parametrize(
-    ("array", "kind", "message"),
-    [
-        (numpy.zeros((COUNT, 2), int), TypeError, "takes a plain array of floats"),
-        (Z.tolist(), TypeError, "takes a plain array of floats"),
-        (Z[1:], ValueError, f"a row for each of the {COUNT} items; found float64\\[49, 3\\]"),
-        (numpy.ones(()), ValueError, "a row for each"),
-    ],
-)
-def test_only_rows_of_floats_are_attached(array, kind, message):
-    with dg.place(ITEMS) as shards, pytest.raises(kind, match=message):
-        shards.attach(array)
-
-
 def test_what_does_not_fit_is_refused():
     with dg.place(ITEMS) as shards:
         z = shards.attach(Z)

@@ -372,19 +372,3 @@ def test_the_rows_of_a_gradient_are_not_the_sample_itself():
     rows = dg.grad(lambda z: dg.map_sum(term, dg.zip(z, batch), X), sparse=True)(Z)
     rows.indices[:] = 0
     assert_array_equal(batch.indices, drawn)
-
-
-@pytest.mark.parametrize(
-    "array", [numpy.ma.masked_array(Z, Z > 0), Z.astype(object)], ids=["masked", "objects"]
-)
-def test_arrays_that_are_no_items_are_refused(array):
-    shards = dg.place(ITEMS)
-    with pytest.raises(TypeError, match=r"an argument of dg\.zip is"):
-        dg.zip(array, shards.sample(DRAWN, 1))
-
-
-def test_lengths_that_are_neither_are_refused():
-    shards = dg.place(ITEMS)
-    for other in (Z[:7], dg.variable(Z[: COUNT - 1]), Z.tolist()):
-        with pytest.raises(ValueError, match="the same length; found lengths"):
-            dg.zip(other, shards.sample(DRAWN, 1))

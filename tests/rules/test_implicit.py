@@ -94,25 +94,3 @@ def test_an_ill_conditioned_jacobian_is_not_refused():
     )
     slope = dg.grad(dg.delayed(lambda t: anp.sum(fun(t))))(1.0)
     assert_allclose(slope, np.sum(np.linalg.solve(matrix, np.ones(2))), rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("x", "residual", "message"),
-    [
-        (np.ones(2), lambda x, t: 1j * x, r"residual '<lambda>' of 'root' must be of re"),
-        (1j * np.ones(2), lambda x, t: x, r"value of 'root' must be of real.*complex128"),
-        (np.ones(2), lambda x, t: [x, "t"], r"of 'root' must be of real.*found 't'"),
-    ],
-)
-def test_unknowns_and_residuals_are_real_numbers(x, residual, message):
-    def root(t):
-        return x
-
-    with pytest.raises(TypeError, match=message):
-        dg.vjp(dg.delayed(dg.implicit(root, residual)), 1.0)
-
-
-def test_a_linear_solver_returns_a_vector():
-    fun = dg.implicit(lambda a: a, lambda x, a: x - a, linear_solver=lambda product, rhs: rhs[:2])
-    with pytest.raises(ValueError, match=r"linear_solver of '<lambda>' must .* shape \(3,\)"):
-        dg.vjp(dg.delayed(fun), A)[1](A)

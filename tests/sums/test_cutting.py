@@ -13,7 +13,6 @@ from daskgrad.sums.cutting import (
     aligned_grainsize,
     as_items,
     cut,
-    require_grainsize,
     slice_size,
 )
 from daskgrad.values.tuples import Tuples
@@ -123,21 +122,3 @@ def test_records_keep_their_fields():
     records = np.rec.array([(1.0, 2), (3.0, 4)], dtype=[("a", float), ("n", int)])
     assert [item.a for item in as_items(records)] == [1.0, 3.0]
     assert as_items(np.array(records))["n"].tolist() == [2, 4]
-
-
-def test_the_argument_is_named_by_what_it_is_called():
-    for name in ("items", "sliced"):
-        with pytest.raises(ValueError, match=f"{name} is empty"):
-            as_items(np.zeros((0, 2)), name)
-        with pytest.raises(TypeError, match=rf"{name} is an array of Python objects, object\[2\]"):
-            as_items(np.array([1.0, None]), name)
-
-
-@pytest.mark.parametrize("grainsize", [0, -3, 2.0, True, False, "8", "Auto", None, (2,), 1j])
-def test_what_is_no_grainsize(grainsize):
-    for require in (require_grainsize, lambda grainsize: aligned_grainsize(grainsize, 10)):
-        with pytest.raises(ValueError, match="at least 1, or 'auto'; found") as caught:
-            require(grainsize)
-        assert str(caught.value).endswith(repr(grainsize))
-    for right in (1, 10**9, np.int32(3), "auto"):
-        require_grainsize(right)

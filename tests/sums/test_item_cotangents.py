@@ -409,9 +409,3 @@ def test_cotangents_and_blocks_are_put_side_by_side():
     (rows,) = join([(np.ones((2, 3)),), (None,)], True, [2, 4])
     assert_array_equal(rows, [[1.0] * 3] * 2 + [[0.0] * 3] * 4)
     assert join([(None,), (None,)], True, [1, 1]) == (None,)
-
-
-@pytest.mark.parametrize("grainsize", [4, 64])
-def test_an_array_valued_sum_has_no_gradient(grainsize):
-    with pytest.raises(TypeError, match="a gradient needs one real number"):
-        dg.grad(lambda p: dg.map_sum(lambda a: a * 1.0, p, grainsize=grainsize))(ROWS)

@@ -160,23 +160,6 @@ def test_a_derivative_of_a_graph_inside_a_model_is_recorded():
 # --------------------------------------------------------------------------------------- errors
 
 
-@pytest.mark.parametrize("differentiated", [False, True])
-@pytest.mark.parametrize(
-    ("summed", "error", "message"),
-    [
-        (lambda x: dg.map_sum(dot, x[:0], x), ValueError, "items is empty"),
-        (lambda x: dg.map_sum(dot, 3.0, x), TypeError, "items must be a list"),
-        (lambda x: dg.zip(x, [1.0]), ValueError, "the same length; found lengths 4 and 1"),
-        (lambda x: dg.zip(), ValueError, "zip at least one"),
-        (lambda x: dg.map_sum(lambda n, x: x[:n], [1, 2], x), ValueError, "structure and shape"),
-        (lambda x: dg.map_sum(dot, ROWS, x, grainsize=0), ValueError, "grainsize must be the num"),
-    ],
-)
-def test_the_errors_are_those_of_every_other_sum(summed, error, message, differentiated):
-    with pytest.raises(error, match=message):
-        dg.grad(dg.delayed(summed))(X) if differentiated else dg.delayed(summed)(X).compute()
-
-
 def test_an_error_names_the_item_of_the_inner_sum():
     def failing(item, x):
         if item == 2:

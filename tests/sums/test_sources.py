@@ -352,28 +352,6 @@ def test_rows_that_are_not_counted():
     assert over(dot, some) == over(dot, ROWS[ROWS[:, 0] > 0])
 
 
-def test_collections_that_have_no_items():
-    bag, (_, table) = db.from_sequence(list(ROWS), npartitions=3), frames(ROWS, 2)
-    with pytest.raises(ValueError, match=r"come in 3 partitions, .* and grainsize=2 was asked for"):
-        dg.map_sum(dot, bag, X, grainsize=2)
-    for items, error, message in (
-        (table, TypeError, "items is a dask DataFrame, .* use reduce_sum"),
-        (table[0], TypeError, "items is a dask Series, .* use reduce_sum"),
-        (da.zeros((0, 3)), ValueError, "items is empty"),
-        (da.ones(()), TypeError, "dtype float64 and 0 dimensions; it must have numbers, and rows"),
-        (da.from_array(np.array([1.0, None]), chunks=1), TypeError, "dask Array of dtype object"),
-        *[
-            (dg.variable(value), TypeError, r"items is <Variable variable>, which .* have items")
-            for value in ({"a": X}, 1.0, np.float64(1.0), np.array(1.0))
-        ],
-    ):
-        with pytest.raises(error, match=message):
-            dg.map_sum(dot, items, X)
-    for reduce in (dg.map_sum, dg.reduce_sum):
-        with pytest.raises(TypeError, match=r"is <CallNode sin>, .* pass a list of nodes, one an"):
-            reduce(dot, dg.delayed(np.sin)(dg.variable(X)), X)
-
-
 def test_a_sum_over_a_collection_is_a_collection():
     def node():
         return dg.map_sum(dot, da.from_array(ROWS, chunks=10), dg.variable(X), grainsize=8)

@@ -170,21 +170,6 @@ def test_nodes_side_by_side_are_one_node_an_item():
 # --------------------------------------------------------------------------------------- errors
 
 
-@pytest.mark.parametrize(
-    ("parts", "error", "message"),
-    [
-        ((ROWS, da.ones((5, 2))), ValueError, "found lengths 21 and 5"),
-        ((dg.variable(ROWS), dg.variable([1.0])), ValueError, "found lengths 21 and 1"),
-        ((ROWS, []), ValueError, "an argument of dg.zip is empty"),
-        ((db.range(4, 2), [1, 2, 3, 4]), TypeError, "with one in other blocks; .* dask.bag.zip"),
-        ((db.range(4, 2), db.range(4, 4)), ValueError, "number of partitions; found 2 and 4"),
-    ],
-)
-def test_what_cannot_be_zipped(parts, error, message):
-    with pytest.raises(error, match=message):
-        dg.zip(*parts)
-
-
 @pytest.mark.parametrize("reduce", [dg.map_sum, dg.reduce_sum])
 def test_bags_whose_partitions_are_not_of_one_length(reduce):
     numbers = db.range(9, 3)

@@ -191,25 +191,6 @@ def test_a_checked_cotangent_is_a_copy():
     assert not np.shares_memory(leaf, g)
 
 
-@pytest.mark.parametrize(
-    ("cotangent", "leaf", "error", "words"),
-    [
-        (np.ones(2), np.ones(3), ValueError, r"of 'model': expected shape \(3,\).* found \(2,\)"),
-        (np.ones((3, 1)), np.ones(3), ValueError, r"expected shape \(3,\).* found \(3, 1\)"),
-        (1.0, np.ones(1), ValueError, r"expected shape \(1,\).* found \(\)"),
-        (1.0, 3, TypeError, "of 'model': 3 has no derivative; pass None"),
-        (1.0, "text", TypeError, "'text' has no derivative"),
-        (np.ones(2), np.arange(2), TypeError, r"int64\[2\] has no derivative"),
-        (1j, 2.0, TypeError, "expected dtype float64.* found complex128"),
-        ("1.0", 2.0, TypeError, "expected dtype float64.* found <U3"),
-        (np.array([None]), np.ones(1), TypeError, "found object"),
-    ],
-)
-def test_a_wrong_cotangent_is_an_error_that_names_its_model(cotangent, leaf, error, words):
-    with pytest.raises(error, match=words):
-        check(cotangent, leaf, "cotangent of 'model'")
-
-
 # -------------------------------------------------------------------------------- assemble
 
 

@@ -8,7 +8,6 @@ import pytest
 from samples import decades
 from scipy import sparse
 
-import daskgrad as dg
 from daskgrad import Rows
 
 SHAPE = (5, 4)
@@ -200,41 +199,3 @@ def test_it_travels_out_of_band_and_dask_knows_its_size():
     assert dask.sizeof.sizeof(wide) == pytest.approx(wide.nbytes, rel=0.01)
     one, two = Rows(SHAPE, (0,), [1], VALUES[:1]), Rows(SHAPE, (0,), [1], VALUES[:1])
     assert dask.base.tokenize(one) == dask.base.tokenize(two) != dask.base.tokenize(-one)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ((SHAPE, (), [1], VALUES), ValueError, "axes of rows must be"),
-        ((SHAPE, (2,), [1], VALUES), ValueError, "axes of rows must be"),
-        ((SHAPE, (1, 0), [1], [1.0]), ValueError, "increasing"),
-        ((SHAPE, (0,), [1.0], VALUES[:1]), TypeError, "vector of integers"),
-        ((SHAPE, (0,), [[1]], VALUES), TypeError, "vector of integers"),
-        ((SHAPE, (0,), [1], [["a"] * 4]), TypeError, "values of rows must be numbers"),
-        ((SHAPE, (0,), [1], VALUES), ValueError, r"must have the shape \(1, 4\).*found \(2, 4\)"),
-        ((SHAPE, (0,), [5], VALUES[:1]), ValueError, "from 0 to 4; found 5 to 5"),
-        ((SHAPE, (0,), [-1], VALUES[:1]), ValueError, "from 0 to 4; found -1"),
-        ((SHAPE, 0, [1], VALUES[:1]), TypeError, "the axes of rows must be a tuple"),
-        ((5, (0,), [1], [1.0]), TypeError, "the shape of rows must be a tuple"),
-        (((-3,), (0,), [], []), ValueError, "negative length"),
-        ((SHAPE, (0,), [1], np.ma.masked_array(VALUES[:1])), TypeError, "masked array"),
-    ],
-)
-def test_what_fits_nothing_is_refused(arguments, error, message):
-    with pytest.raises(error, match=message):
-        dg.Rows(*arguments)
-
-
-def test_arrays_and_rows_of_other_shapes_are_refused():
-    other = Rows((6, 4), (0,), [1], VALUES[:1])
-    for ask in (
-        lambda: ROWS + other,
-        lambda: ROWS + np.ones((6, 4)),
-        lambda: ROWS.gather(np.ones((6, 4))),
-        lambda: ROWS.dot(other),
-        lambda: ROWS.dot(np.ones((4, 5))),
-        lambda: ROWS + np.ones((5, 1)),
-        lambda: ROWS.gather([[1.0]]),
-    ):
-        with pytest.raises(ValueError, match="shape"):
-            ask()

@@ -1,14 +1,17 @@
 """What the calls in the tables of bad input use, beside ``support/inputs``."""
 
 import functools
+import types
 
 import autograd.numpy as anp
 import dask
+import dask.bag
 import numpy as np
 import scipy.sparse
 from inputs import X, energy, named
 
 import daskgrad as dg
+from daskgrad.backends import registry
 
 LONG = np.arange(12.0).reshape(3, 4)
 ARRAY = np.arange(12.0).reshape(4, 3)
@@ -28,6 +31,7 @@ class Unit(np.ndarray):
 
 WITH_UNIT = X.view(Unit)
 V = dg.variable(X, "v")
+ROWS = dg.Rows((5, 4), (0,), [1, 3], np.ones((2, 4)))
 A, B = dg.array(LONG, (2, 3)), dg.array(LONG, (1, 2))
 GRID = dg.grid(ARRAY, (2, 1))
 FLAT, X0, _ = dg.adapters.flat(energy, X)
@@ -133,6 +137,23 @@ def sum_of_terms(*terms, **options):
 def closed(shards):
     shards.close()
     return dg.map_sum(term, shards, X).compute()
+
+
+def closed_since(shards):
+    batch = shards.sample(1)
+    shards.close()
+    return dg.map_sum(term, batch, X).compute()
+
+
+def empty_bag():
+    return dask.bag.Bag({("none", 0): []}, "none", 1)
+
+
+def made_here():
+    """A module that is in no file."""
+    module = types.ModuleType("made_here")
+    vars(module).update(dict.fromkeys(registry.FUNCTIONS, len))
+    return module
 
 
 def step(u, *others):
