@@ -40,9 +40,8 @@ class Entries(Sequence):
 
 TABLE = Entries()
 RUNS = 72  # tests, of about eight entries: a test of its own costs more than most of them
-in_runs = pytest.mark.parametrize(
-    "entries", [Entries(n, RUNS) for n in range(RUNS)], ids=list(map(str, range(RUNS)))
-)
+in_runs = pytest.mark.parametrize("entries", [Entries(n, RUNS) for n in range(RUNS)],
+    ids=list(map(str, range(RUNS))))
 
 HANDED_ON = {  # what autograd composes -> the primitive that gets all arguments as they are
     anp.mean: numpy_wrapper._primitive_mean,

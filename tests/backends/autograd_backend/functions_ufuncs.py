@@ -31,12 +31,8 @@ ufunc("copysign", [*PAIRS, (FLIPPED, B), (B, FLIPPED)], reasons=OF_REALS)
 ufunc("heaviside", [(FLIPPED, B), (-V, S), (Held(np.array([0.0, 1.0])), S)], reasons=OF_REALS)
 ufunc("ldexp", [(A, 3), (V, np.array([1, 2, -1, 0])), (-S, 2)], reasons=OF_REALS)
 ANY = dict.fromkeys([*UFUNC, *UFUNC_REASONS], "the derivative is refused, whatever it is")
-function(
-    anp.nextafter,
-    [(Held(A), Held(B))],
-    refused={"x1": Wrt((A, Held(B))), "x2": Wrt((Held(A), B))},
-    reasons=ANY,
-)
+function(anp.nextafter, [(Held(A), Held(B))], refused={"x1": Wrt((A, Held(B))),
+    "x2": Wrt((Held(A), B))}, reasons=ANY)
 function(anp.frexp, [(Held(A),)], refused={"x": Wrt((A,))}, reasons=ANY)
 TWO_OUTS = {"out": lambda *args: (out_of(*args), out_of(*args)), "dtype": np.float64}
 IN_PARTS = {name: UFUNC[name] for name in UFUNC if name not in TWO_OUTS} | TWO_OUTS
@@ -44,14 +40,9 @@ for name, inputs in (("divmod", DIVIDED), ("modf", ARRAYS + SIGNED)):
     function(getattr(anp, name), inputs, refused=IN_PARTS, reasons=OF_REALS | UFUNC_REASONS)
 CORES = {"axes": "another way to write axis", "signature": UFUNC_REASONS["signature"]}
 OF_VECTORS = {name: UFUNC[name] for name in UFUNC if name not in ("out", "where")}
-function(
-    anp.vecdot,
-    [(V, W), (A, B), (A, V), (STACK, A), (C, B), (C, C[0])],
-    axis=[-1, 0],
-    keepdims=[True],
-    refused=OF_VECTORS | {"out": lambda a, b: np.zeros(np.shape(np.vecdot(a, b)))},
-    reasons=CORES,
-)
+function(anp.vecdot, [(V, W), (A, B), (A, V), (STACK, A), (C, B), (C, C[0])], axis=[-1, 0],
+    keepdims=[True], refused=OF_VECTORS | {"out": lambda a, b: np.zeros(np.shape(np.vecdot(a, b)))},
+    reasons=CORES)
 if hasattr(anp, "matvec"):
     PRODUCT = {**CORES, "axis": "of ufuncs with one core axis", "keepdims": "of these, too"}
     for name, inputs in (
