@@ -12,6 +12,11 @@ def local_cluster():
         yield cluster
 
 
+@pytest.fixture(autouse=True)
+def time_stands_still(clock):
+    """What is beside sums stays here, and blocks where they are, also on a slow machine."""
+
+
 @pytest.fixture
 def local(local_cluster):
     """A client of the cluster in this process."""

@@ -26,10 +26,7 @@ from daskgrad.resident.call import Attempt
 from daskgrad.resident.worker_attached import AttachedBlocks, News
 from daskgrad.values.rows import Rows
 
-pytestmark = [
-    pytest.mark.timeout(180),
-    pytest.mark.usefixtures("clock"),  # a slow machine sends what is beside sums to the cluster
-]
+pytestmark = pytest.mark.timeout(180)
 
 COUNT, WIDTH = 50, 3
 GENERATOR = numpy.random.default_rng(3)

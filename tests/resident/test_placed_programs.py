@@ -43,7 +43,7 @@ WHERE = ["local", pytest.param("client", marks=pytest.mark.long)]
 
 @pytest.mark.parametrize("where", WHERE)
 @in_short("name", PROGRAMS, *SHORT)
-def test_sums_where_the_items_are_make_no_tasks_and_the_same_bits(name, where, request, clock):
+def test_sums_where_the_items_are_make_no_tasks_and_the_same_bits(name, where, request):
     client = request.getfixturevalue(where)
     expected, place = in_one_thread(everything, name, dg.place), keeping()
     assert_same(everything(name, place), expected)

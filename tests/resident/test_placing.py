@@ -152,7 +152,7 @@ def test_placed_columns_have_the_bits_of_the_zip(name, local):
             assert_same(derive(program(place)), expected)
 
 
-def test_they_are_evaluated_where_they_are(local, clock):
+def test_they_are_evaluated_where_they_are(local):
     for name in ("items", "slices", "a parameter of each in slices"):
         place, program = keeping(), PROGRAMS[name]
         gradient = dg.grad(lambda x, place=place, program=program: program(place, P, x, Z))

@@ -23,10 +23,7 @@ from daskgrad.resident.replicas import (
 )
 from daskgrad.resident.worker_replicas import Replicas
 
-pytestmark = [
-    pytest.mark.timeout(180),
-    pytest.mark.usefixtures("clock"),  # a slow machine sends what is beside sums to the cluster
-]
+pytestmark = pytest.mark.timeout(180)
 
 SGD = dg.optim.SGD(1.0)
 LENGTH = 10_000  # rows of 16 numbers: 1.3 MB

@@ -418,7 +418,7 @@ def test_a_node_is_computed_again_where_blocks_have_moved(local):
         node.compute()
 
 
-def test_who_is_asked_what_is_planned_again_only_where_it_has_changed(local, clock):
+def test_who_is_asked_what_is_planned_again_only_where_it_has_changed(local):
     shards = dg.place(ROWS, 1)
     held = shards.holdings
     gradient = summed(shards)

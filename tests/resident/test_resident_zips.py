@@ -70,7 +70,7 @@ BESIDE = {
 
 
 @pytest.mark.parametrize("name", BESIDE)
-def test_a_sum_that_no_derivative_is_asked_of_is_not_traced(name, local, clock):
+def test_a_sum_that_no_derivative_is_asked_of_is_not_traced(name, local):
     def gradients(items):
         def fun(p, x):
             return BESIDE[name](dg.map_sum(effect, dg.zip(p, items), x), items, p, x)

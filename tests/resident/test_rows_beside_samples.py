@@ -14,10 +14,7 @@ import daskgrad as dg
 from daskgrad.resident import requests
 from daskgrad.resident.attachment import Attachment
 
-pytestmark = [
-    pytest.mark.timeout(180),
-    pytest.mark.usefixtures("clock"),  # a slow machine sends what is beside sums to the cluster
-]
+pytestmark = pytest.mark.timeout(180)
 
 COUNT, DRAWN = 300, 40
 NUMBERS = numpy.random.default_rng(0)

@@ -155,7 +155,7 @@ def test_the_mean_over_all_samples_is_the_sum():
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("kind", COLLECTIONS)
-def test_bits_are_those_without_a_cluster(kind, objective, without_cluster, local, clock):
+def test_bits_are_those_without_a_cluster(kind, objective, without_cluster, local):
     before = tasks_run(local)
     assert_same(of_samples(kind, objective), without_cluster[kind, objective])
     assert tasks_run(local) == before
