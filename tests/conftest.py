@@ -81,6 +81,14 @@ def gate(tmp_path):
 
 
 @pytest.fixture
+def log(tmp_path):
+    """A file that models in any process can write lines to."""
+    path = tmp_path / "log"
+    path.touch()
+    return path
+
+
+@pytest.fixture
 def quick_switches():
     """Python's threads take turns as often as they can."""
     before = sys.getswitchinterval()

@@ -340,35 +340,6 @@ def test_a_missing_library_is_an_error_that_names_the_extra(name):
     assert f'pip install "daskgrad[{name}]"' in done.stdout
 
 
-FIRST = """
-import sys
-import numpy as np
-import daskgrad as dg
-from daskgrad.backends.autograd import plain_calls
-
-assert not {"jax", "torch", "scipy", "daskgrad.backends.autograd.rules.linalg"} & sys.modules.keys()
-model = dg.delayed(lambda x: np.sum(np.signbit(x) * x + np.vdot(x, x) + np.abs(np.copy(x)) * -1.0))
-"""
-
-
-CALLS = [
-    "dg.grad(model)(-np.ones(2))",
-    "dg.jvp(model, (-np.ones(2),), (np.eye(2)[0],))[1] + np.zeros(2)",
-    "plain_calls.twin_of(np.lexsort)([[1.0, 2.0]]) - 2.0 - np.arange(2)",
-]
-
-
-@in_short("call", CALLS, CALLS[0])
-def test_rules_are_imported_when_the_first_function_is_traced(call):
-    """Those of SciPy's functions are not: SciPy takes as long as all else together."""
-    code = (
-        f"{FIRST}\nprint({call})\nassert 'daskgrad.backends.autograd.rules.linalg' in sys.modules"
-        "\nassert 'scipy' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == "[-2. -2.]".split()
-
-
 @pytest.mark.optional
 @pytest.mark.parametrize("name", OPTIONAL)
 def test_a_library_that_a_worker_lacks_is_an_error_of_the_model(name, tmp_path):

@@ -4,7 +4,6 @@ import autograd
 import autograd.numpy as np
 import dask
 import pytest
-import scipy.optimize
 from lengths import in_short
 from numpy.testing import assert_allclose, assert_array_equal
 from probes import lines, write
@@ -93,19 +92,6 @@ def test_the_product_is_that_of_the_hessian_which_is_the_whole_of_it(name):
     hessian = autograd.hessian(plain)(X)
     assert_allclose(product, hessian @ V, rtol=1e-11, atol=1e-11)
     assert_allclose(dg.hessian(fun)(X), hessian, rtol=1e-11, atol=1e-10)
-
-
-def test_over_placed_items_on_a_cluster_with_the_bits_of_a_graph(client):
-    shards = dg.place(ROWS)
-    over = lambda items: lambda x: 2.0 * dg.map_sum(term, items, x) + prior_(x)  # noqa: E731
-    found = dg.hvp(over(shards), (X,), (V,))
-    with dask.config.set(scheduler="sync"):
-        expected = dg.hvp(over(ROWS), (X,), (V,))
-    for one, other in zip(found, expected, strict=True):
-        assert_array_equal(one[0], other[0])
-    squared = dg.hvp(lambda x: dg.map_sum(term, shards, x) ** 2, (X,), (V,))[1][0]
-    right = autograd.hessian(lambda x: total(x) ** 2)(X) @ V
-    assert_allclose(squared, right, rtol=1e-11)
 
 
 def test_the_bits_do_not_depend_on_the_grainsize():
@@ -283,28 +269,6 @@ def test_sums_and_multiples_need_no_values():
     (over_rows,) = [node for node in graph.order if isinstance(node, ReductionNode)]
     assert over_rows.is_fused(graph)
     assert not any(isinstance(node, SumNode) for node in graph.order)
-
-
-# -------------------------------------------------------------------------------- optimisers
-
-
-@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # SciPy's own
-@in_short("method", ["trust-ncg", "trust-krylov", "Newton-CG"], "trust-ncg", "Newton-CG")
-def test_scipys_second_order_methods_take_the_product(method):
-    def rosenbrock(pair, x):
-        a, b = x[pair], x[pair + 1]
-        return (1.0 - a) ** 2 + 100.0 * (b - a**2) ** 2
-
-    fun = lambda x: dg.map_sum(rosenbrock, [0, 1, 2], x)  # noqa: E731
-    found = scipy.optimize.minimize(
-        dg.value_and_grad(fun),
-        np.zeros(4),
-        jac=True,
-        hessp=lambda x, v: dg.hvp(fun, (x,), (v,))[1][0],
-        method=method,
-        options={"xtol": 1e-12} if method == "Newton-CG" else {"gtol": 1e-8},
-    )
-    assert_allclose(found.x, np.ones(4), rtol=1e-6)
 
 
 # ---------------------------------------------------------------- what was wrong once

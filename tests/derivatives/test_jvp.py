@@ -5,9 +5,7 @@ import autograd.numpy as np
 import dask
 import dask.array as da
 import pytest
-from dask.callbacks import Callback
 from numpy.testing import assert_allclose, assert_array_equal
-from probes import lines, write
 from samples import decades
 
 import daskgrad as dg
@@ -27,10 +25,6 @@ def squash(x):
 
 def mix(a, b, scale=1.0):
     return scale * a * np.cos(b)
-
-
-def term(item, x):
-    return np.dot(item, np.sin(x))
 
 
 def wave(item, x):
@@ -182,18 +176,6 @@ def test_the_caller_owns_the_results():
 
 
 # ------------------------------------------------------------------------------------- cost
-
-
-def test_one_task_a_model_which_runs_once(tmp_path):
-    def logged(x, log):
-        write(log, "ran")
-        return np.sin(x)
-
-    model, stages = dg.delayed(logged), []
-    with Callback(posttask=lambda key, *_: stages.append(str(key[0]).split("-")[0])):
-        dg.jvp(lambda x: model(model(x, tmp_path / "log"), tmp_path / "log"), (X,), (V,))
-    assert len(lines(tmp_path / "log")) == 2
-    assert stages.count("tangent") == 2
 
 
 def test_annotations_hold_for_the_tasks_of_tangents():

@@ -155,13 +155,3 @@ def test_the_seed_of_a_plain_sum_is_no_task():
     for task in backward:
         needs = sorted(map(short, task.dependencies))
         assert needs == ["forward-term", "value-term", "value-x"]
-
-
-def test_a_model_of_several_nodes_is_one_key_and_every_evaluation_has_keys_of_its_own():
-    """Dask would return the old result for a key that it knows."""
-    x = dg.variable(X, name="x")
-    node = P(P(P(x)))
-    first, second = built(node, x)[2], built(node, x)[2]
-    held = [task for task in first.values() if hasattr(task, "value")]
-    assert sum(task.value is P.model for task in held) == 1
-    assert {short(key) for key in set(first) & set(second)} == {"value-x"}

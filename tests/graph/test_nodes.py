@@ -16,7 +16,6 @@ import dask.array
 import dask.bag
 import optree
 import pytest
-from dask.utils import key_split
 from numpy.testing import assert_allclose, assert_array_equal
 from optree.dataclasses import dataclass
 from policies import moving
@@ -386,15 +385,6 @@ def test_small_and_large_constants_are_right(size):
     assert_allclose(gradient, 2.0 * np.sum(data))
 
 
-def test_a_large_constant_is_one_key_however_many_nodes_use_it():
-    data = np.zeros(HEAVY)
-    model = dg.delayed(lambda data, other: 0.0)
-    total = dg.sum([model(data, data) for _ in range(4)])
-    keys = [key for key in total.__dask_graph__() if key_split(key) == "value-constants"]
-    assert len(keys) == 1
-    assert np.shape(total.__dask_graph__()[keys[0]]()) == data.shape
-
-
 NUMBERS = np.array([1.0, 2.0, 3.0])
 
 
@@ -489,32 +479,12 @@ def test_a_model_has_the_name_of_its_function():
 # ------------------------------------------------------------------------------ what runs, when
 
 
-def test_nothing_runs_before_it_is_asked_for():
-    fun = counted(plain_energy)
-    model = dg.delayed(fun, name="model")
-    x = dg.variable(X)
-    total = dg.sum([model(x), model(x) * 2.0, dg.map_sum(model, [X, X])])
-    value, gradient = dg.differentiate(total, x)
-    assert fun.kinds == []
-    dask.compute(value, gradient)
-    assert len(fun.kinds) == 4
-
-
 def test_computing_a_node_traces_nothing():
     """A box in the place of the array would be an object of another type."""
     model = dg.delayed(lambda x: float(type(x).__name__ == "ndarray"))
     x = dg.variable(X)
     nodes = [model(x), model(x * 1.0), dg.map_sum(lambda i, x: type(x) is type(X), [1, 2], x)]
     assert list(dask.compute(*nodes)) == [1.0, 1.0, 2]
-
-
-def test_each_model_runs_once():
-    fun = counted(lambda x: 2.0 * x)
-    model = dg.delayed(fun, name="model")
-    y = model(dg.variable(X))
-    dask.compute(energy(y), energy(y) + energy(y), y)
-    dg.grad(lambda x: (lambda y: energy(y) + energy(y * 2.0))(model(x)))(X)
-    assert fun.kinds == ["ndarray", "ArrayBox"]
 
 
 def test_a_deep_graph_needs_no_recursion():

@@ -235,23 +235,6 @@ def test_tangents_and_hessian_products(name, boundary, synchronous, random):
     assert_close(product, tree_map(lambda up, down: (up - down) / 2e-5, ahead, behind), 1e-7)
 
 
-def test_forward_and_backward_are_transposes(synchronous, random):
-    point = PROGRAMS["flow"][2]
-    tangent = random.normal(size=SHAPE)
-    cotangent = random.normal(size=SHAPE)
-
-    def last(u):
-        grids = dg.grid(u, (2, 2)), dg.grid(MEDIUM, (2, 2))
-        return list(dg.map_overlap(flow, *grids, 0.7, steps=4).blocks)
-
-    cut = list(dg.grid(cotangent, (2, 2)).blocks)
-    _, pushed = dg.jvp(last, (point["state"],), (tangent,))
-    _, pullback = dg.vjp(last, point["state"])
-    (pulled,) = pullback(cut)
-    there, back = sum(map(numpy.vdot, cut, pushed)), numpy.vdot(pulled, tangent)
-    assert abs(there - back) <= 1e-12 * abs(there)
-
-
 # ------------------------------------------------------------------------------------- grids
 
 

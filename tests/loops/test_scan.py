@@ -297,21 +297,6 @@ def test_derivatives_within_a_model_may_be_nested():
     assert_close(result, by_autograd(plainly, C), 1e-13)
 
 
-def test_forward_and_backward_are_transposes(random):
-    tangent = {"u": random.normal(size=12), "c": random.normal(size=12)}
-    cotangent = random.normal(size=12)
-
-    def last(p):
-        return dg.scan(diffuse, p["u"], N, p["c"], checkpoints=3)
-
-    _, pushed = dg.jvp(last, (POINT,), (tangent,))
-    _, pullback = dg.vjp(last, POINT)
-    (pulled,) = pullback(cotangent)
-    there = numpy.dot(pushed, cotangent)
-    back = sum([numpy.dot(pulled[name], tangent[name]) for name in tangent])
-    assert abs(there - back) <= 1e-12 * abs(there)
-
-
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_steps_of_other_libraries(backend):
     library = pytest.importorskip(backend)

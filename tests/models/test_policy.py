@@ -28,13 +28,6 @@ from daskgrad.values.trees import flatten
 X = np.linspace(0.1, 1.0, 6)
 
 
-@pytest.fixture
-def log(tmp_path):
-    path = tmp_path / "log"
-    path.touch()
-    return path
-
-
 # ------------------------------------------------------------------------------------ decisions
 
 

@@ -1,24 +1,17 @@
 """All programs over placed items, and over items that are sent: no tasks, and the same bits."""
 
-import os
-import signal
-import threading
-
 import autograd.numpy as np
 import dask
 import pytest
-from clusters import kill, tasks_run
+from clusters import tasks_run
 from comparisons import assert_same
 from lengths import in_short
 from placed_programs import (
     GRAPHS,
     NEAR,
-    OF_ROWS,
     PROGRAMS,
     ROWS,
     X,
-    dot,
-    effect,
     everything,
     in_one_thread,
     keeping,
@@ -120,44 +113,3 @@ def test_an_error_names_the_item(kind, local):
 def test_terms_that_are_arrays_in_the_place_of_numbers_are_an_error(items, local):
     with pytest.raises(TypeError, match="a gradient needs one real number"):
         dg.grad(lambda p, x: dg.map_sum(wave, items(p), x), (0, 1))(ROWS, X)
-
-
-# ------------------------------------------------------------------------------- workers die
-
-
-def kill_first(gate):
-    """Kills the process of the first model that comes to a gate, and opens it; a thread, begun."""
-
-    def run():
-        ((_, pid), *_) = gate.wait_for(1)
-        os.kill(pid, signal.SIGKILL)
-        gate.open()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["rows", "effects"])
-def test_workers_killed_between_and_in_calls_cost_only_time(name, gate, frail):
-    expected, place = in_one_thread(everything, name, dg.place), keeping()
-
-    def at_the_gate(item, x):
-        row = item if name == "rows" else item[1]
-        if float(dg.value(row[0])) in (OF_ROWS[30, 0], ROWS[30, 0]):
-            gate.wait()
-        return (dot if name == "rows" else effect)(item, x)
-
-    assert_same(everything(name, place), expected)
-    kill(frail, next(iter(frail.ncores())))
-    assert_same(everything(name, place), expected)
-    frail.wait_for_workers(2, timeout=60)
-    killer = kill_first(gate)
-    gradient = dg.value_and_grad(
-        lambda p, x: dg.map_sum(at_the_gate, p if name == "rows" else dg.zip(p, place(ROWS)), x),
-        (0, 1),
-    )
-    value, gradients = gradient(OF_ROWS, X)
-    killer.join()
-    assert_same((value, flatten(gradients)[0]), expected)

@@ -3,7 +3,7 @@
 import autograd.numpy as np
 import numpy
 import pytest
-from clusters import kill, tasks_run
+from clusters import tasks_run
 from comparisons import assert_same
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -244,15 +244,6 @@ def test_a_call_is_one_request_a_worker_that_holds_indices_alone(local, monkeypa
             gradient(X, shards.sample(16, seed))
     assert calls == [2, 2, 2]
     assert max(sent) < 1500
-
-
-def test_workers_that_are_killed_cost_only_time(without_cluster, frail):
-    with dg.place(RAGGED, grainsize=16) as shards:
-        for _ in range(2):
-            result = evaluate("map_sum", shards.sample(64, (64, 1)))
-            assert_same(result, without_cluster["a list", "map_sum"][2])
-            kill(frail, shards.plan[0].worker)
-    frail.wait_for_workers(2, timeout=60)
 
 
 @pytest.mark.parametrize("most", [1, 4, 64])

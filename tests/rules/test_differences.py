@@ -31,14 +31,6 @@ def method(request):
     return request.param
 
 
-@pytest.fixture
-def log(tmp_path):
-    """A file that models in any process can write lines to."""
-    path = tmp_path / "log"
-    path.touch()
-    return path
-
-
 def plain(x, pair, count, numpy=np):
     """Pytrees in and out, with leaves that have no derivative among them."""
     return {"a": numpy.sin(x) * pair[0] * count, "n": count, "c": [numpy.exp(pair[1])]}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.integrate
 from autograd import grad
-from functions_checked import check_against_scipy
+from functions_checked import check_against_scipy, counted
 from lengths import in_short
 from numpy.testing import assert_allclose
 
@@ -294,15 +294,6 @@ def test_the_rule_is_exact_for_polynomials():
 
 
 # ------------------------------------------------------------------------------- nodes in one call
-
-
-def counted(fun):
-    def call(*args):
-        call.count += 1
-        return fun(*args)
-
-    call.count = 0
-    return call
 
 
 def of_one_number(x, p, q):

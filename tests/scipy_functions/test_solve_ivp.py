@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.optimize
-from functions_checked import check_against_scipy
+from functions_checked import check_against_scipy, counted
 from lengths import in_short
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -309,15 +309,6 @@ def test_the_record_grows_with_the_number_of_steps():
 
 
 # ------------------------------------------------------------------------------ steps in one call
-
-
-def counted(fun):
-    def call(*args):
-        call.count += 1
-        return fun(*args)
-
-    call.count = 0
-    return call
 
 
 RATES = np.array([0.8, 1.3, 0.4])

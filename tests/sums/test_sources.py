@@ -249,12 +249,6 @@ def test_an_error_in_the_backward_pass_names_the_partition():
 # ----------------------------------------------------------------------------------------- cost
 
 
-@pytest.fixture
-def log(tmp_path):
-    (path := tmp_path / "log").touch()
-    return path
-
-
 def loaded(number, log):
     write(log, f"item {number}")
     return ROWS[number]

@@ -36,3 +36,14 @@ def check_against_scipy(fun, scipys, x, rtol=1e-9, slopes=1e-8):
     _, (product,) = dg.hvp(model, (x,), (tangent,))
     scale = 1.0 + np.max(np.abs(product))
     assert_allclose(product, along(dg.grad(model)), rtol=slopes, atol=slopes * scale)
+
+
+def counted(fun):
+    """The function, which counts its calls."""
+
+    def call(*args):
+        call.count += 1
+        return fun(*args)
+
+    call.count = 0
+    return call

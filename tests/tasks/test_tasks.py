@@ -24,7 +24,6 @@ from dask.utils import key_split
 from distributed import get_worker
 from numpy.testing import assert_allclose, assert_array_equal
 from samples import askew, decades
-from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.tasks import keys
@@ -243,18 +242,6 @@ def test_a_client_computes_nodes(client):
     assert_allclose(client.gather(futures)[0], 2.0 * X)
     assert_array_equal(client.persist(y).compute(), 2.0 * X)
     assert_allclose(client.submit(operator.add, future, 1.0).result(), 4.0 * np.sum(X**2) + 1.0)
-
-
-def test_no_task_is_left_on_the_cluster(client):
-    dg.grad(lambda x: energy(double(x)))(X)
-    _, pullback = dg.vjp(lambda x: double(x), X)
-    pullback(X)
-    del pullback
-    wait_until(lambda: client.run_on_scheduler(count_of_ours) == 0)
-
-
-def count_of_ours(dask_scheduler):
-    return len([key for key in dask_scheduler.tasks if stage_of(key) in STAGES])
 
 
 # -------------------------------------------------------------------------------- annotations
