@@ -6,12 +6,13 @@ from typing import Any, Literal
 import numpy as np
 import optree
 
+from daskgrad.derivatives.by_structure import value_and_slopes
 from daskgrad.derivatives.collector import rare_full_collections
 from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.groups import task_groups
 from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import Argnums, as_argnums, require_differentiable
-from daskgrad.derivatives.matrices import submatrices
+from daskgrad.derivatives.matrices import blocks, submatrices
 from daskgrad.derivatives.notices import warn_of_independent
 from daskgrad.derivatives.outputs import as_output
 from daskgrad.derivatives.recording import Recording, document, gather_gradients
@@ -26,7 +27,9 @@ MODES = ("auto", "forward", "reverse")
 Mode = Literal["auto", "forward", "reverse"]
 
 
-def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callable:
+def jacobian(
+    fun: Callable, argnums: Argnums = 0, mode: Mode = "auto", sparse: bool = False
+) -> Callable:
     """A function that returns the Jacobian of ``fun``.
 
     Parameters
@@ -75,13 +78,18 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
         unused = [own for own in recorded.variables if own not in used]
         warn_of_independent(unused, name)
         argument = as_argnums([args[number] for number in recorded.numbers], argnums)
+        if mode == "auto":
+            dual = value_and_slopes(graph, recorded.variables)
+            if dual is not None:
+                require_one_kind(dual.value, argument, name)
+                return blocks(dual, argument, sparse)
         if mode == "forward" and entries(argument):
-            return push_columns(recorded, graph, argument)
+            return push_columns(recorded, graph, argument, sparse)
         held = HeldForwardPass(graph)
         if mode == "auto" and is_taller(held.value, argument):
-            return push_columns(recorded, graph, argument)
+            return push_columns(recorded, graph, argument, sparse)
         require_one_kind(held.value, argument, name)
-        return pull_rows(recorded, held, argument)
+        return pull_rows(recorded, held, argument, sparse)
 
     return document(jacobian_of, fun, "jacobian")
 
@@ -102,17 +110,17 @@ def is_taller(value: Any, argument: Any) -> bool:
     return entries(value) > 2 * entries(argument) > 0
 
 
-def pull_rows(recorded: Recording, held: HeldForwardPass, argument: Any) -> Any:
+def pull_rows(recorded: Recording, held: HeldForwardPass, argument: Any, sparse: bool) -> Any:
     """The Jacobian by rows, from the cotangents of the value's entries."""
     rows = [
         flatten(gather_gradients(recorded.variables, arrived)[0])[0]
         for arrived in held.pull_units(entries(held.value))
     ]
-    return submatrices(held.value, argument, rows)
+    return submatrices(held.value, argument, rows, sparse=sparse)
 
 
 @rare_full_collections
-def push_columns(recorded: Recording, graph: Graph, argument: Any) -> Any:
+def push_columns(recorded: Recording, graph: Graph, argument: Any, sparse: bool) -> Any:
     """The Jacobian by columns, from the tangents of the arguments' entries."""
     leaves = flatten(argument)[0]
     duals = [
@@ -122,7 +130,7 @@ def push_columns(recorded: Recording, graph: Graph, argument: Any) -> Any:
     first, rest, _ = evaluate_graph(Graph(duals[0], [], duals[1:]))
     require_one_kind(first.value, argument, recorded.name)
     columns = [flatten(tangent)[0] for dual in (first, *rest) for tangent in dual.tangents]
-    return submatrices(first.value, argument, columns, are_columns=True)
+    return submatrices(first.value, argument, columns, True, sparse)
 
 
 def unit_directions(recorded: Recording, leaves: Sequence[Any], start: int, stop: int) -> dict:
