@@ -70,6 +70,11 @@ def jacobian(
     """
     name = require_differentiable(fun, argnums, "jacobian")
     require_choice(mode, MODES, "mode")
+    if not isinstance(sparse, bool):
+        raise TypeError(
+            f"sparse of the Jacobian of {name!r} must be True or False: all blocks are sparse, or "
+            f"none; found {describe(sparse)}"
+        )
 
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
         recorded = Recording(fun, name, argnums, args)

@@ -135,13 +135,14 @@ class LocalCall:
             used = colours[local] >= 0
             dense[colours[local][used], matrix.rows[used]] = matrix.values[used]
             seeds.append(dense.reshape(count, *matrix.shape))
-        found = [np.empty((count, np.size(leaf)), np.result_type(leaf)) for leaf in self._outputs]
+        leaves = [self._outputs[place] for place in self._places]
+        found = [np.empty((count, np.size(leaf)), np.result_type(leaf)) for leaf in leaves]
         for colour in range(count):
             columns = frozenset(np.flatnonzero(colours == colour).tolist())
             tangents = push([dense[colour] for dense in seeds], columns)
-            for place in self._places:
-                found[place][colour] = np.ravel(tangents[place])
-        return [found[place] for place in self._places]
+            for products, place in zip(found, self._places, strict=True):
+                products[colour] = np.ravel(tangents[place])
+        return found
 
     def _pulled(self, parts: Parts, count: int) -> list[Any]:
         """For each output an array with a row a column, by its pullback."""

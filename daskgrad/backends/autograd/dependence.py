@@ -10,7 +10,6 @@ The columns of an array are one frozen set for all entries, or an array of such 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import autograd.numpy as anp
 import numpy as np
 from autograd.numpy import numpy_boxes, numpy_wrapper
 
@@ -19,13 +18,12 @@ from daskgrad.backends.autograd.forward import Push, Step
 Columns = Any  # a frozen set of columns, or an array of them
 NONE: frozenset[int] = frozenset()
 
-ENTRY_BY_ENTRY = {anp.where, anp.clip, anp.real, anp.imag, anp.nan_to_num}
-MOVING = {getattr(anp, name) for name in "atleast_1d atleast_2d atleast_3d ravel reshape".split()}
-MOVING |= {getattr(anp, name) for name in "transpose swapaxes moveaxis rollaxis rot90".split()}
-MOVING |= {getattr(anp, name) for name in "squeeze expand_dims flip fliplr flipud roll".split()}
-MOVING |= {getattr(anp, name) for name in "repeat tile diagonal broadcast_to take".split()}
-MOVING |= {numpy_boxes.ArrayBox.__getitem__}
-REDUCTIONS = {getattr(anp, name) for name in "sum mean prod min max amin amax std var".split()}
+ENTRY_BY_ENTRY: set[Any] = {np.where, np.clip, np.real, np.imag, np.nan_to_num}
+MOVING: set[Any] = {np.atleast_1d, np.atleast_2d, np.atleast_3d, np.ravel, np.reshape, np.transpose}
+MOVING |= {np.swapaxes, np.moveaxis, np.rollaxis, np.rot90, np.squeeze, np.expand_dims, np.roll}
+MOVING |= {np.flip, np.fliplr, np.flipud, np.repeat, np.tile, np.diagonal, np.broadcast_to, np.take}
+MOVING |= {numpy_boxes.ArrayBox.__getitem__.fun}
+REDUCTIONS: set[Any] = {np.sum, np.mean, np.prod, np.min, np.max, np.std, np.var}
 JOINING = {numpy_wrapper.concatenate_args: 1, numpy_wrapper.array_from_args: 2}  # of what, from
 
 
@@ -77,13 +75,13 @@ def columns_of(step: Step, given: list[Columns]) -> Columns:
 def rule_of(step: Step) -> Callable[[Step, list[Columns]], Columns] | None:
     fun = getattr(step.fun, "fun", None)  # NumPy's own
     is_ufunc = isinstance(fun, np.ufunc) and fun.signature is None and not step.kwargs
-    if is_ufunc or step.fun in ENTRY_BY_ENTRY:
+    if is_ufunc or fun in ENTRY_BY_ENTRY:
         return entry_by_entry
     if step.fun is numpy_wrapper._array_from_scalar_or_array:
         return lambda step, given: np.reshape(given[0], step.value.shape)
-    if step.fun in MOVING and step.argnums == (0,):
+    if fun in MOVING and step.argnums == (0,):
         return moved
-    return reduced if step.fun in REDUCTIONS and set(step.kwargs) <= {"axis", "keepdims"} else None
+    return reduced if fun in REDUCTIONS and step.kwargs.keys() <= {"axis", "keepdims"} else None
 
 
 def entry_by_entry(step: Step, given: list[Columns]) -> Columns:
