@@ -1,4 +1,4 @@
-"""Jacobians: pushes many tangents, or pulls many cotangents back, in parallel tasks."""
+"""Jacobians: model by model, or by many tangents or cotangents in parallel tasks."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -41,8 +41,13 @@ def jacobian(
     mode:
         "reverse" pulls one cotangent an entry of the value back along one forward pass: each model
         runs once. "forward" pushes one tangent an entry of the arguments; each model runs once for
-        each group of tangents, of which there are at most two a thread. "auto" runs the models
-        forward once, and goes on in the direction that needs fewer products.
+        each group of tangents, of which there are at most two a thread. "auto" computes the
+        Jacobian of each model by itself, in as few products as its structure allows, and applies
+        the chain rule to these: see below. Where that takes nearly as many products as one of the
+        others, it goes that way, and the models run once more.
+    sparse:
+        True: SciPy's sparse arrays, in CSR format, with a row an entry of the value and a column an
+        entry of the argument, both in C order. ``toarray()`` has the bits of the dense Jacobian.
 
     Returns
     -------
@@ -52,13 +57,26 @@ def jacobian(
         argument's in the place of each leaf (a tuple of them for several ``argnums``). ``None``
         replaces leaves without derivative. A complex function is assumed to be holomorphic.
 
-        The products are computed in parallel tasks, several in each.
+        The products are computed in parallel tasks, several in each, or the Jacobian of a model in
+        one.
+
+    Notes
+    -----
+    The structure follows from the graph and from the calls of NumPy that the models make, and not
+    from the numbers: functions that work entry by entry, move entries, or reduce along axes keep
+    it; others have blocks with all entries, zeros among them. So has the whole matrix where the
+    graph has models of other backends, sums of nodes or over items, loops, grids or black boxes on
+    the way, or where another way is cheaper. An ``if`` or an index that depends on the data is as
+    in this call. Columns of which no entry of a model's value has two share a tangent (A. R.
+    Curtis, M. J. D. Powell and J. K. Reid, "On the estimation of sparse Jacobian matrices", 1974),
+    so that residuals of many sets of data, or of the points of a grid, take as many products as one
+    set, or one point, has parameters.
 
     Raises
     ------
     TypeError
         if ``fun`` is not a function, an argument to differentiate holds neither float nor complex
-        numbers, or the value and the arguments mix real and complex numbers.
+        numbers, ``sparse`` is no bool, or the value and the arguments mix real and complex numbers.
     ValueError
         if the mode is unknown, or ``argnums`` names an argument that the call does not have.
 

@@ -5,6 +5,7 @@ The gradient of a tangent is a Hessian-vector product (reverse over forward mode
 is H v with respect to x, and ∇f(x) with respect to v.
 """
 
+import copy
 from collections.abc import Callable, Sequence
 from itertools import compress, islice
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from daskgrad.models.tracing import require_no_objects, require_numbers
 from daskgrad.values.carriers import carrier
 from daskgrad.values.cotangents import is_differentiable, zeros
 from daskgrad.values.descriptions import describe
+from daskgrad.values.protection import protect
 from daskgrad.values.trees import NAMESPACE, flatten, map_leaves
 
 
@@ -101,6 +103,12 @@ class DualArguments:
         ]
         self.values = list(compress(self._flat, self._there))
         self.directions = [list(compress(direction, self._there)) for direction in directions]
+
+    def renewed(self) -> "DualArguments":
+        """The same with copies of random generators, for one run; another one may follow."""
+        other = copy.copy(self)
+        other._leaves = protect([None if is_dual(leaf) else leaf for leaf in self._leaves])
+        return other
 
     def function_of(self, model: Model, structures: list[Any]) -> Callable[..., list[Any]]:
         """The leaves of a model's value, as a function of ``values``; enters their structure."""

@@ -28,8 +28,15 @@ class Slopes:
 
     def __getitem__(self, index: Any) -> "Slopes":
         places = np.arange(len(self.ends)).reshape(self.shape)[index]
-        taken, ends = taken_rows(self.ends, np.ravel(places))
-        return Slopes(np.shape(places), ends, self.columns[taken], self.values[taken])
+        return self.taken(np.shape(places), np.ravel(places))
+
+    def taken(self, shape: tuple[int, ...], rows: np.ndarray) -> "Slopes":
+        """The slopes of a leaf of this shape, from rows of this matrix; -1 for no entry."""
+        if np.array_equal(rows, np.arange(len(self.ends))):
+            return Slopes(shape, self.ends, self.columns, self.values)
+        padded = np.append(self.ends, len(self.columns))
+        taken, ends = taken_rows(padded, rows)
+        return Slopes(shape, ends, self.columns[taken], self.values[taken])
 
     @property
     def rows(self) -> np.ndarray:

@@ -127,7 +127,7 @@ def moves(u):
 
 MATRIX = np.random.default_rng(0).normal(size=(12, 12))
 GRID = np.linspace(-0.5, 0.7, 12)
-heat_, moves_ = dg.delayed(heat), dg.delayed(moves)
+heat_ = dg.delayed(heat)
 
 
 def wide(v):
@@ -142,6 +142,14 @@ def beside_a_constant(v):
     return np.concatenate([v[:2], np.ones(3)])
 
 
+def with_total(u):
+    return np.append(heat(u), np.sum(u))
+
+
+def with_total_(u):
+    return dg.delayed(np.append)(heat_(u), dg.delayed(np.sum)(u))
+
+
 def number(v):
     return v[1] ** 2 * np.sum(v[:3])
 
@@ -153,7 +161,7 @@ def narrow(v):
 STRUCTURES = {  # a graph, the same in plain NumPy, entries of the matrix, products of the models
     "a stencil": (heat_, heat, 12 * 3 - 2, 3),
     "a stencil of a stencil": (lambda u: heat_(heat_(u)), lambda u: heat(heat(u)), 12 * 5 - 6, 8),
-    "what moves": (moves_, moves, 3 * 3, 2),
+    "what moves": (dg.delayed(moves), moves, 3 * 3, 2),
     "a dense model": (dg.delayed(mixed), mixed, 144, 12),
     "few values": (lambda u: dg.delayed(wide)(heat_(u)), lambda u: wide(heat(u)), 3 * 12, 3 + 3),
     "a bottleneck": (
@@ -165,7 +173,8 @@ STRUCTURES = {  # a graph, the same in plain NumPy, entries of the matrix, produ
     "a part": (lambda u: heat_(u[2:6]) * u[0], lambda u: heat(u[2:6]) * u[0], 4 * 4 - 2, 3 + 4),
     "itself": (lambda u: u, lambda u: u, 12, 0),
     "a number": (lambda u: u[1] ** 2 * dg.delayed(np.sum)(u[:3]), number, 3, 3),
-    "a constant": (dg.delayed(beside_a_constant), beside_a_constant, 2, 1),
+    "a constant": (dg.delayed(beside_a_constant), beside_a_constant, 2, 0),
+    "a row of all": (with_total_, with_total, 3 * 12 - 2 + 12, 3 + 1),
 }
 
 
@@ -226,7 +235,7 @@ def test_many_sets_of_data_take_what_one_takes(tmp_path, products):
     p = {"width": 0.7} | {f"of {k}": np.array([1.0 + k, 0.1 * k]) for k in range(SETS)}
     found = dg.jacobian(peaks, sparse=True)(p)
     assert len(lines(tmp_path / "log")) == SETS
-    assert len(products) == 3 * SETS + 3  # three parameters each, and to join them
+    assert len(products) == 3 * SETS  # three parameters each; to join them takes none
     assert found["width"].nnz == SETS * POINTS.size
     for k in range(SETS):
         (amplitude, centre), rows = p[f"of {k}"], slice(k * POINTS.size, (k + 1) * POINTS.size)
@@ -259,6 +268,12 @@ def test_a_rule_for_gradients_alone_is_pulled_back():
     cube = dg.custom_vjp(lambda x: x**3)
     cube.defvjp(lambda x: (x**3, x), lambda x, g: (3.0 * x**2 * g,))
     assert_allclose(dg.jacobian(dg.delayed(cube))(X), np.diag(3.0 * X**2), rtol=1e-12)
+
+
+def test_a_model_that_runs_again_to_be_pulled_back_draws_the_same_numbers():
+    model = dg.delayed(lambda x, random: np.sum(x**2 * random.normal(size=4)))
+    found = dg.jacobian(lambda x: model(x, np.random.default_rng(5)))(X)
+    assert_allclose(found, 2.0 * X * np.random.default_rng(5).normal(size=4))
 
 
 @pytest.mark.filterwarnings("ignore:divide by zero")

@@ -41,6 +41,18 @@ class Dependence:
         self._all = list(map(united, found))
         self.outputs = [None if end is None else found[end] for end in push.ends]
 
+    @staticmethod
+    def moved(push: Push, places: Sequence[np.ndarray]) -> list[Any] | None:
+        """The places of each output's entries, from those of the arrays' entries, if the call does
+        nothing but move them; -1 for constants."""
+        found: list[Any] = list(places)
+        for step in push.record[push.arrays :]:
+            rule = moving_rule(step)
+            if rule is None:
+                return None
+            found.append(rule(step, [found[parent] for parent in step.parents], -1))
+        return [None if end is None else found[end] for end in push.ends]
+
     def push(self, tangents: Sequence[Any], columns: frozenset[int]) -> list[Any]:
         """Pushes tangents that are not zero in these columns alone."""
         return self._push(tangents, [not each.isdisjoint(columns) for each in self._all])
@@ -57,14 +69,15 @@ def columns_of(step: Step, given: list[Columns]) -> Columns:
     """The columns of a primitive's value, from those of its traced arguments."""
     if not given:
         return NONE
-    is_array = type(step.value) is np.ndarray
-    if is_array and step.fun in JOINING:
-        found = joined(step, given)
-    elif all([type(each) is frozenset for each in given]):
-        return given[0] if len(given) == 1 else NONE.union(*given)
+    are_one = step.fun not in JOINING and all([type(each) is frozenset for each in given])
+    moving = None if are_one else moving_rule(step)
+    rule = None if are_one else rule_of(step)
+    if moving is not None:
+        found = moving(step, given, NONE)
+    elif rule is not None:
+        found = rule(step, given)
     else:
-        rule = rule_of(step) if is_array or isinstance(step.value, np.generic) else None
-        found = NONE.union(*map(united, given)) if rule is None else rule(step, given)
+        return NONE.union(*map(united, given))
     if type(found) is frozenset:
         return found
     if found.shape != step.value.shape:  # by a call that no rule here expects
@@ -72,15 +85,24 @@ def columns_of(step: Step, given: list[Columns]) -> Columns:
     return found[()]
 
 
+def moving_rule(step: Step) -> Callable[[Step, list[Any], Any], Any] | None:
+    """How a primitive moves entries, if it does: of its traced arguments, and of constants."""
+    if type(step.value) is not np.ndarray and not isinstance(step.value, np.generic):
+        return None
+    if step.fun in JOINING:
+        return joined
+    if step.fun is numpy_wrapper._array_from_scalar_or_array:
+        return lambda step, given, _: np.reshape(given[0], step.value.shape)
+    is_moving = getattr(step.fun, "fun", None) in MOVING and step.argnums == (0,)
+    return moved if is_moving else None
+
+
 def rule_of(step: Step) -> Callable[[Step, list[Columns]], Columns] | None:
+    """How any other primitive unites columns, if some entries have not all of them."""
     fun = getattr(step.fun, "fun", None)  # NumPy's own
     is_ufunc = isinstance(fun, np.ufunc) and fun.signature is None and not step.kwargs
     if is_ufunc or fun in ENTRY_BY_ENTRY:
-        return entry_by_entry
-    if step.fun is numpy_wrapper._array_from_scalar_or_array:
-        return lambda step, given: np.reshape(given[0], step.value.shape)
-    if fun in MOVING and step.argnums == (0,):
-        return moved
+        return entry_by_entry if isinstance(step.value, np.ndarray) else None
     return reduced if fun in REDUCTIONS and step.kwargs.keys() <= {"axis", "keepdims"} else None
 
 
@@ -92,15 +114,15 @@ def entry_by_entry(step: Step, given: list[Columns]) -> Columns:
     return np.broadcast_to(found, step.value.shape)
 
 
-def moved(step: Step, given: list[Columns]) -> Columns:
+def moved(step: Step, given: list[Any], constant: Any) -> Any:
     return filled(step.fun.fun(given[0], *step.args[1:], **step.kwargs))  # type: ignore[attr-defined]
 
 
-def joined(step: Step, given: list[Columns]) -> Columns:
+def joined(step: Step, given: list[Any], constant: Any) -> Any:
     first = JOINING[step.fun]
     known = dict(zip(step.argnums, given, strict=True))
     parts = [
-        filled(known.get(number, NONE), np.shape(arg))
+        filled(known.get(number, constant), np.shape(arg))
         for number, arg in enumerate(step.args[first:], first)
     ]
     if first == 1:
@@ -123,10 +145,10 @@ def reduced(step: Step, given: list[Columns]) -> Columns:
     return found.reshape(step.value.shape)
 
 
-def filled(columns: Columns, shape: Sequence[int] = ()) -> np.ndarray:
-    """An array of sets, of which a single one may be that of all entries."""
-    if type(columns) is np.ndarray:
-        return columns
+def filled(given: Any, shape: Sequence[int] = ()) -> np.ndarray:
+    """An array; of what is given for all entries, if it is none."""
+    if type(given) is np.ndarray:
+        return given
     found = np.empty(shape, object)
-    found[...] = columns
+    found[...] = given
     return found
