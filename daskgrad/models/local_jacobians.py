@@ -31,6 +31,7 @@ from daskgrad.values.slopes import (
 from daskgrad.values.trees import flatten, unflatten
 from daskgrad.values.vectors import unit
 
+PER_PRODUCT = 1000  # columns, of which it takes as long to find the structure as one product
 Parts = list[tuple[Slopes, np.ndarray]]  # slopes of the inputs, and which columns those have
 
 
@@ -50,11 +51,11 @@ def unit_slopes(value: Any, first: int) -> Dual:
 class LocalJacobian:
     """The function of a model on values with slopes.
 
-    ``most``: it leaves the slopes out if they take more products than this; ``None``: never.
+    ``most``: it leaves the slopes out if they take more products than this.
     """
 
     model: Model
-    most: int | None
+    most: int
 
     def __call__(self, *args: Any, **kwargs: Any) -> Dual:
         arguments = DualArguments(args, kwargs)
@@ -96,6 +97,8 @@ class LocalCall:
         if moved is not None:
             return moved
         columns = np.unique(np.concatenate([NO_COLUMNS, *[each.columns for each in matrices]]))
+        if len(columns) > PER_PRODUCT * self._local.most:
+            return left(self._outputs, self._local.most)
         sizes = [len(each.ends) for each in matrices]
         if not (self._is_real and sum(sizes) < len(columns)):
             return self._by_columns(matrices, columns)
@@ -134,8 +137,8 @@ class LocalCall:
         colours = colours_of(patterns.sets, len(columns))
         pushes = int(colours.max(initial=-1)) + 1
         pulls = sum(sizes) if self._is_real else pushes
-        products, most = min(pushes, pulls), self._local.most
-        if most is not None and products > most:
+        products = min(pushes, pulls)
+        if products > self._local.most:
             return left(self._outputs, products)
         parts = list(zip(matrices, own, strict=True))
         if pulls < pushes:

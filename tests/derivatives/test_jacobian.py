@@ -8,13 +8,15 @@ from probes import lines, write
 from samples import decades
 
 import daskgrad as dg
+from daskgrad.backends.autograd.dependence import Dependence
 from daskgrad.backends.autograd.forward import Push
 from daskgrad.backends.autograd.reverse import Tape
+from daskgrad.derivatives.by_structure import FEW
 from daskgrad.derivatives.evaluation import evaluate_again_if_lost
 from daskgrad.derivatives.groups import task_groups
 from daskgrad.graph.activity import Graph
 from daskgrad.models.batches import Batch, entry, for_each, unit_cotangents
-from daskgrad.models.local_jacobians import colours_of
+from daskgrad.models.local_jacobians import PER_PRODUCT, colours_of
 from daskgrad.tasks.supervision import LostError
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -262,6 +264,25 @@ def test_blocks_of_trees_are_matrices():
     assert found["n"] is found["a"]["k"] is None
     assert (found["a"]["w"].shape, found["a"]["w"].nnz) == ((16, 4), 16 * 4)
     assert (found["s"]["b"].toarray(), found["a"]["b"].nnz) == (1.0, 0)
+
+
+def test_of_few_values_by_very_many_numbers_no_structure_is_looked_for(products, monkeypatch):
+    monkeypatch.setattr(Dependence, "__init__", None)
+    x = np.linspace(0.0, 1.0, FEW * PER_PRODUCT + 1)
+    found = dg.jacobian(lambda x: dg.delayed(np.sum)(dg.delayed(np.sin)(x)))(x)
+    assert products == ["pull", "pull"]
+    assert_array_equal(found, np.cos(x))
+
+
+def test_a_dense_model_after_one_with_structure_is_pulled_back_along_the_graph(products):
+    square, third = np.random.default_rng(2).normal(size=(90, 90)), np.arange(90) % 3
+    groups = dg.delayed(lambda x: np.sin(np.sum(np.reshape(x, (3, 30)), axis=1))[third] * x)
+    dense = dg.delayed(lambda x: np.tanh(square @ x))
+    x = np.linspace(0.0, 1.0, 90)
+    found = dg.jacobian(lambda x: dense(groups(x)))(x)
+    assert products.count("__call__") == 40  # of the first model, before the second one gave up
+    assert products.count("pull") == 2 * 90
+    assert_array_equal(found, dg.jacobian(lambda x: dense(groups(x)), mode="reverse")(x))
 
 
 def test_a_rule_for_gradients_alone_is_pulled_back():
