@@ -62,7 +62,7 @@ def value_and_slopes(graph: Graph, variables: Sequence[Variable]) -> Dual | None
         if not products:
             return dual
         along_graph = min(entries(dual.value), sum([entries(own.leaves) for own in variables]))
-        if 2 * max(products) > along_graph or most == along_graph // 2:
+        if 2 * max(products) > along_graph:
             return None
         most = along_graph // 2
 

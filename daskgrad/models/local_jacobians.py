@@ -98,7 +98,7 @@ class LocalCall:
             return moved
         columns = np.unique(np.concatenate([NO_COLUMNS, *[each.columns for each in matrices]]))
         if len(columns) > PER_PRODUCT * self._local.most:
-            return left(self._outputs, self._local.most)
+            return left(self._outputs, self._local.most + 1)
         sizes = [len(each.ends) for each in matrices]
         if not (self._is_real and sum(sizes) < len(columns)):
             return self._by_columns(matrices, columns)
