@@ -49,7 +49,7 @@ LIBRARIES = {  # library -> the rooms and modules that may import it
     "rich": ["dashboards.progress", "dashboards.screens"],
     "scipy": [
         *("backends.autograd.rules", "scipy"),
-        *("compiled.special_calls", "compiled.density_calls", "values.rows"),
+        *("compiled.special_calls", "compiled.density_calls", "values.rows", "values.slopes"),
     ],
 }
 LOCAL = ["resident.balance", "resident.spread", "resident.routes"]

@@ -8,6 +8,7 @@ import numpy as np
 
 from daskgrad.values.cotangents import is_differentiable
 from daskgrad.values.descriptions import describe
+from daskgrad.values.extras import imported
 from daskgrad.values.trees import flatten, substitute, unflatten
 
 
@@ -47,6 +48,11 @@ class Raveling:
         """The matrix of a pytree of arrays that have one axis more, the first: the rows."""
         leaves = self._own(tree)
         return np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in leaves], axis=1)
+
+    def ravel_sparse_rows(self, tree: Any) -> Any:
+        """The same of a pytree of sparse matrices, each of which has the rows."""
+        sparse = imported("scipy.sparse", "scipy", "a sparse Jacobian is SciPy's")
+        return sparse.hstack(self._own(tree), "csr")
 
     def spread(self, tree: Any, default: float) -> np.ndarray:
         """The vector of a pytree whose leaves are broadcast to these shapes.

@@ -37,6 +37,7 @@ class FlatResiduals:
 
         self._fun = values
         self._jacobian = jacobian(values)
+        self._sparse_jacobian = jacobian(values, sparse=True)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """The values."""
@@ -45,6 +46,10 @@ class FlatResiduals:
     def jacobian(self, x: np.ndarray) -> np.ndarray:
         """The matrix of their derivatives, a row a value."""
         return self._raveling.ravel_rows(self._jacobian(self._raveling.unravel(x)))
+
+    def sparse_jacobian(self, x: np.ndarray) -> Any:
+        """The same as a sparse array of SciPy's, with the entries that the graph has."""
+        return self._raveling.ravel_sparse_rows(self._sparse_jacobian(self._raveling.unravel(x)))
 
     def operator(self, x: np.ndarray) -> Any:
         """The same as SciPy's ``LinearOperator``, which pushes and pulls vectors, one at a time.
@@ -77,7 +82,8 @@ def flat_residuals(
         residuals, x0, unravel = dg.adapters.flat_residuals(fun, {"rate": 1.0, "sizes": np.ones(3)})
         found = scipy.optimize.least_squares(residuals, x0, jac=residuals.jacobian)
         found = scipy.optimize.root(residuals, x0, jac=residuals.jacobian)
-        found = scipy.optimize.least_squares(residuals, x0, jac=residuals.operator)    # large ones
+        found = scipy.optimize.least_squares(residuals, x0, jac=residuals.sparse_jacobian)
+    found = scipy.optimize.least_squares(residuals, x0, jac=residuals.operator)    # large ones
 
     Parameters
     ----------
@@ -90,8 +96,10 @@ def flat_residuals(
     Returns
     -------
     tuple
-        The function of vectors, with the methods ``jacobian`` and ``operator``; the point as a
-        vector; and the function that makes a pytree of a vector. Errors are those of ``flat``.
+        The function of vectors, with the methods ``jacobian``, ``sparse_jacobian`` (many residuals
+        that depend on few parameters each: SciPy then solves by ``tr_solver="lsmr"``, and
+        ``method="lm"`` takes dense ones alone) and ``operator``; the point as a vector; and the
+        function that makes a pytree of a vector. Errors are those of ``flat``.
 
     Examples
     --------

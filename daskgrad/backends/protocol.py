@@ -15,6 +15,11 @@ between. A backend may also have:
 ``prepare(fun)``
     called once for many calls, returns a function that ``run`` and ``trace`` get instead of the
     model's.
+``Dependence(push, columns)``
+    tells which entries of the outputs depend on which columns of a Jacobian: ``push`` is what
+    ``linearize`` returned, and ``columns`` has a frozen set of numbers for each array, or an array
+    of such sets. Its ``outputs`` are the same for the outputs, and its ``push(tangents, columns)``
+    pushes tangents that are zero in all other columns.
 ``hint(error, stage)``
     returns a sentence for a user whose model raised an error because it is not written for the
     library, or ``None``.

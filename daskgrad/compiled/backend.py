@@ -139,6 +139,7 @@ class CompiledBackend:
     loads = staticmethod(autograd.loads)
     hint = staticmethod(autograd.hint)
     linearize = staticmethod(autograd.linearize)
+    Dependence = autograd.Dependence
     trace = staticmethod(trace)
     trace_block = staticmethod(trace_block)
 

@@ -1,4 +1,4 @@
-"""Jacobians: pushes many tangents, or pulls many cotangents back, in parallel tasks."""
+"""Jacobians: model by model, or by many tangents or cotangents in parallel tasks."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -6,12 +6,13 @@ from typing import Any, Literal
 import numpy as np
 import optree
 
+from daskgrad.derivatives.by_structure import value_and_slopes
 from daskgrad.derivatives.collector import rare_full_collections
 from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.groups import task_groups
 from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import Argnums, as_argnums, require_differentiable
-from daskgrad.derivatives.matrices import submatrices
+from daskgrad.derivatives.matrices import blocks, submatrices
 from daskgrad.derivatives.notices import warn_of_independent
 from daskgrad.derivatives.outputs import as_output
 from daskgrad.derivatives.recording import Recording, document, gather_gradients
@@ -26,7 +27,9 @@ MODES = ("auto", "forward", "reverse")
 Mode = Literal["auto", "forward", "reverse"]
 
 
-def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callable:
+def jacobian(
+    fun: Callable, argnums: Argnums = 0, mode: Mode = "auto", sparse: bool = False
+) -> Callable:
     """A function that returns the Jacobian of ``fun``.
 
     Parameters
@@ -38,8 +41,13 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
     mode:
         "reverse" pulls one cotangent an entry of the value back along one forward pass: each model
         runs once. "forward" pushes one tangent an entry of the arguments; each model runs once for
-        each group of tangents, of which there are at most two a thread. "auto" runs the models
-        forward once, and goes on in the direction that needs fewer products.
+        each group of tangents, of which there are at most two a thread. "auto" computes the
+        Jacobian of each model by itself, in as few products as its structure allows, and applies
+        the chain rule to these: see below. Where that takes nearly as many products as one of the
+        others, it goes that way, and the models run once more.
+    sparse:
+        True: SciPy's sparse arrays, in CSR format, with a row an entry of the value and a column an
+        entry of the argument, both in C order. ``toarray()`` has the bits of the dense Jacobian.
 
     Returns
     -------
@@ -49,13 +57,26 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
         argument's in the place of each leaf (a tuple of them for several ``argnums``). ``None``
         replaces leaves without derivative. A complex function is assumed to be holomorphic.
 
-        The products are computed in parallel tasks, several in each.
+        The products are computed in parallel tasks, several in each, or the Jacobian of a model in
+        one.
+
+    Notes
+    -----
+    The structure follows from the graph and from the calls of NumPy that the models make, and not
+    from the numbers: functions that work entry by entry, move entries, or reduce along axes keep
+    it; others have blocks with all entries, zeros among them. So has the whole matrix where the
+    graph has models of other backends, sums of nodes or over items, loops, grids or black boxes on
+    the way, or where another way is cheaper. An ``if`` or an index that depends on the data is as
+    in this call. Columns of which no entry of a model's value has two share a tangent (A. R.
+    Curtis, M. J. D. Powell and J. K. Reid, "On the estimation of sparse Jacobian matrices", 1974),
+    so that residuals of many sets of data, or of the points of a grid, take as many products as one
+    set, or one point, has parameters.
 
     Raises
     ------
     TypeError
         if ``fun`` is not a function, an argument to differentiate holds neither float nor complex
-        numbers, or the value and the arguments mix real and complex numbers.
+        numbers, ``sparse`` is no bool, or the value and the arguments mix real and complex numbers.
     ValueError
         if the mode is unknown, or ``argnums`` names an argument that the call does not have.
 
@@ -67,6 +88,11 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
     """
     name = require_differentiable(fun, argnums, "jacobian")
     require_choice(mode, MODES, "mode")
+    if not isinstance(sparse, bool):
+        raise TypeError(
+            f"sparse of the Jacobian of {name!r} must be True or False: all blocks are sparse, or "
+            f"none; found {describe(sparse)}"
+        )
 
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
         recorded = Recording(fun, name, argnums, args)
@@ -75,13 +101,18 @@ def jacobian(fun: Callable, argnums: Argnums = 0, mode: Mode = "auto") -> Callab
         unused = [own for own in recorded.variables if own not in used]
         warn_of_independent(unused, name)
         argument = as_argnums([args[number] for number in recorded.numbers], argnums)
+        if mode == "auto":
+            dual = value_and_slopes(graph, recorded.variables)
+            if dual is not None:
+                require_one_kind(dual.value, argument, name)
+                return blocks(dual, argument, sparse)
         if mode == "forward" and entries(argument):
-            return push_columns(recorded, graph, argument)
+            return push_columns(recorded, graph, argument, sparse)
         held = HeldForwardPass(graph)
         if mode == "auto" and is_taller(held.value, argument):
-            return push_columns(recorded, graph, argument)
+            return push_columns(recorded, graph, argument, sparse)
         require_one_kind(held.value, argument, name)
-        return pull_rows(recorded, held, argument)
+        return pull_rows(recorded, held, argument, sparse)
 
     return document(jacobian_of, fun, "jacobian")
 
@@ -102,17 +133,17 @@ def is_taller(value: Any, argument: Any) -> bool:
     return entries(value) > 2 * entries(argument) > 0
 
 
-def pull_rows(recorded: Recording, held: HeldForwardPass, argument: Any) -> Any:
+def pull_rows(recorded: Recording, held: HeldForwardPass, argument: Any, sparse: bool) -> Any:
     """The Jacobian by rows, from the cotangents of the value's entries."""
     rows = [
         flatten(gather_gradients(recorded.variables, arrived)[0])[0]
         for arrived in held.pull_units(entries(held.value))
     ]
-    return submatrices(held.value, argument, rows)
+    return submatrices(held.value, argument, rows, sparse=sparse)
 
 
 @rare_full_collections
-def push_columns(recorded: Recording, graph: Graph, argument: Any) -> Any:
+def push_columns(recorded: Recording, graph: Graph, argument: Any, sparse: bool) -> Any:
     """The Jacobian by columns, from the tangents of the arguments' entries."""
     leaves = flatten(argument)[0]
     duals = [
@@ -122,7 +153,7 @@ def push_columns(recorded: Recording, graph: Graph, argument: Any) -> Any:
     first, rest, _ = evaluate_graph(Graph(duals[0], [], duals[1:]))
     require_one_kind(first.value, argument, recorded.name)
     columns = [flatten(tangent)[0] for dual in (first, *rest) for tangent in dual.tangents]
-    return submatrices(first.value, argument, columns, are_columns=True)
+    return submatrices(first.value, argument, columns, True, sparse)
 
 
 def unit_directions(recorded: Recording, leaves: Sequence[Any], start: int, stop: int) -> dict:

@@ -9,11 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.models.duals import Pushforward
+from daskgrad.models.local_jacobians import LocalJacobian
 from daskgrad.values.closures import held_by
 
 LOOKED_AT = 100  # objects examined within one
 
+PLAIN: tuple[type, ...]
 PLAIN = (str, bytes, int, float, complex, np.generic, type, types.ModuleType, type(None))
+PLAIN += (LocalJacobian, Pushforward)  # of models that were looked at, for each of their calls
 NESTED = {list, tuple, dict}
 CONTAINERS = (list, tuple, set, frozenset, deque, KeysView, ValuesView, ItemsView)
 

@@ -78,6 +78,10 @@ class Tangents:
         roots = self._variables[variable.root]
         return roots if variable.root is variable else tuple([part(variable, r) for r in roots])
 
+    def dual_of_variable(self, variable: Variable) -> Any:
+        """Stands for a variable's value and tangents."""
+        return Dual(variable, self.of_variable(variable))
+
     def _record(self, duals: set[Node], tangents: set[Node]) -> None:
         """Records what the nodes in ``duals`` and ``tangents`` need, inputs first."""
         for node in reversed(self.graph.order):
@@ -135,8 +139,7 @@ def is_linear(node: Node, graph: Graph) -> bool:
 
 @push_node.register
 def _(node: Variable, tangents: Tangents, tangent_only: bool) -> Any:
-    directions = tangents.of_variable(node)
-    return directions[0] if tangent_only else Dual(node, directions)
+    return tangents.of_variable(node)[0] if tangent_only else tangents.dual_of_variable(node)
 
 
 @push_node.register

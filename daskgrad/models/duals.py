@@ -5,6 +5,7 @@ The gradient of a tangent is a Hessian-vector product (reverse over forward mode
 is H v with respect to x, and ∇f(x) with respect to v.
 """
 
+import copy
 from collections.abc import Callable, Sequence
 from itertools import compress, islice
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from daskgrad.models.tracing import require_no_objects, require_numbers
 from daskgrad.values.carriers import carrier
 from daskgrad.values.cotangents import is_differentiable, zeros
 from daskgrad.values.descriptions import describe
+from daskgrad.values.protection import protect
 from daskgrad.values.trees import NAMESPACE, flatten, map_leaves
 
 
@@ -50,26 +52,24 @@ class Pushforward:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         arguments = DualArguments(args, kwargs)
-        structures = []
-
-        def primal(*arrays: Any) -> list[Any]:
-            args, kwargs = arguments.with_values(arrays)
-            leaves, structure = flatten(self.model.fun(*args, **kwargs))
-            require_no_objects(leaves, self.model)
-            structures.append(structure)
-            return leaves
-
-        backend = registry.load(self.model.backend)
-        outputs, push = backend.linearize(primal, arguments.values)
-        require_numbers([leaf for leaf in outputs if not hasattr(leaf, "dtype")], (), self.model)
+        outputs, push, structure = linearized(self.model, arguments)
         tangents = [
-            optree.tree_unflatten(structures[0], list(map(or_zeros, push(direction), outputs)))
+            optree.tree_unflatten(structure, list(map(or_zeros, push(direction), outputs)))
             for direction in arguments.directions
         ]
         if self.tangent_only:
             require_tangent(tangents[0], outputs, self.model)
             return tangents[0]
-        return Dual(optree.tree_unflatten(structures[0], outputs), tuple(tangents))
+        return Dual(optree.tree_unflatten(structure, outputs), tuple(tangents))
+
+
+def linearized(model: Model, arguments: "DualArguments") -> tuple[list[Any], Callable, Any]:
+    """The leaves of a model's value, the map of tangents, and the value's structure."""
+    structures: list[Any] = []
+    function = arguments.function_of(model, structures)
+    outputs, push = registry.load(model.backend).linearize(function, arguments.values)
+    require_numbers([leaf for leaf in outputs if not hasattr(leaf, "dtype")], (), model)
+    return outputs, push, structures[0]
 
 
 def require_tangent(tangent: Any, outputs: Sequence[Any], model: Model) -> None:
@@ -103,6 +103,24 @@ class DualArguments:
         ]
         self.values = list(compress(self._flat, self._there))
         self.directions = [list(compress(direction, self._there)) for direction in directions]
+
+    def renewed(self) -> "DualArguments":
+        """The same with copies of random generators, for one run; another one may follow."""
+        other = copy.copy(self)
+        other._leaves = protect([None if is_dual(leaf) else leaf for leaf in self._leaves])
+        return other
+
+    def function_of(self, model: Model, structures: list[Any]) -> Callable[..., list[Any]]:
+        """The leaves of a model's value, as a function of ``values``; enters their structure."""
+
+        def function(*arrays: Any) -> list[Any]:
+            args, kwargs = self.with_values(arrays)
+            leaves, structure = flatten(model.fun(*args, **kwargs))
+            require_no_objects(leaves, model)
+            structures.append(structure)
+            return leaves
+
+        return function
 
     def with_values(self, arrays: Sequence[Any]) -> Any:
         """The arguments with ``arrays`` for ``values``, and without duals."""

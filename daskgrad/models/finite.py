@@ -19,6 +19,7 @@ from daskgrad.models.model import Model
 from daskgrad.values.compensated import final_leaves
 from daskgrad.values.cotangents import Cotangent, Leaves
 from daskgrad.values.rows import Rows
+from daskgrad.values.slopes import Slopes
 from daskgrad.values.trees import NAMESPACE, flatten
 
 _DEBUGGING: ContextVar[bool] = ContextVar("non-finite numbers are errors", default=False)
@@ -125,7 +126,7 @@ def require_sum(what: str, leaves: Sequence[Any]) -> None:
 
 def trouble_in(leaf: Any) -> str | None:
     """The first entry of a leaf that is not finite, and where it is."""
-    if isinstance(leaf, Rows):
+    if isinstance(leaf, Rows | Slopes):
         found = trouble_in(leaf.values)
         return None if found is None else f"{found} of the values of its {leaf!r}"
     if not isinstance(leaf, np.ndarray | np.generic | float | complex):

@@ -39,6 +39,9 @@ def test_values_are_joined_in_order_and_the_jacobian_has_a_row_a_value(adapted):
     expected[:3, 0], expected[3, 0] = TREE["b"], 1.6
     expected[range(3), range(1, 4)] = 0.3
     assert_allclose(matrix, expected)
+    sparse = residuals.sparse_jacobian(x0)
+    assert sparse.nnz == 7
+    assert_allclose(sparse.toarray(), matrix, rtol=0.0)
     assert isinstance(operator, scipy.sparse.linalg.LinearOperator)
     assert_allclose(operator @ np.eye(4), matrix)
     assert_allclose(operator.T @ np.eye(4), matrix.T)
@@ -46,6 +49,7 @@ def test_values_are_joined_in_order_and_the_jacobian_has_a_row_a_value(adapted):
 
 SOLVERS = {
     "least squares": lambda f, x: scipy.optimize.least_squares(f, x, jac=f.jacobian),
+    "least squares, sparse": lambda f, x: scipy.optimize.least_squares(f, x, f.sparse_jacobian),
     "least squares, products": lambda f, x: scipy.optimize.least_squares(f, x, jac=f.operator),
     "a root": lambda f, x: scipy.optimize.root(f, x, jac=f.jacobian, method="hybr"),
     "a root by least squares": lambda f, x: scipy.optimize.root(f, x, jac=f.jacobian, method="lm"),

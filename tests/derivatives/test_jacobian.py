@@ -8,10 +8,15 @@ from probes import lines, write
 from samples import decades
 
 import daskgrad as dg
+from daskgrad.backends.autograd.dependence import Dependence
+from daskgrad.backends.autograd.forward import Push
+from daskgrad.backends.autograd.reverse import Tape
+from daskgrad.derivatives.by_structure import FEW
 from daskgrad.derivatives.evaluation import evaluate_again_if_lost
 from daskgrad.derivatives.groups import task_groups
 from daskgrad.graph.activity import Graph
 from daskgrad.models.batches import Batch, entry, for_each, unit_cotangents
+from daskgrad.models.local_jacobians import PER_PRODUCT, colours_of
 from daskgrad.tasks.supervision import LostError
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -99,6 +104,206 @@ def test_it_has_the_shapes_and_the_dtype_of_both_also_without_entries(of, by, mo
     found = dg.jacobian(model, mode=mode)(np.ones(by, np.float32))
     assert_array_equal(found, np.ones(of + by))
     assert found.dtype == np.float32
+
+
+# ------------------------------------------------------------------------------- by structure
+
+
+def heat(u):
+    """A residual for each point of a grid, of three neighbours."""
+    v = np.concatenate([[0.0], u, np.array([1.0])])
+    return np.tanh(v[2:] - 2 * v[1:-1] + v[:-2]) + u**3
+
+
+def moves(u):
+    square = np.reshape(u[::-1], (4, 3))
+    return np.stack([square[0] * square[1], np.where(square[2] > 0, square[3], 0.0)]).T
+
+
+MATRIX = np.random.default_rng(0).normal(size=(12, 12))
+GRID = np.linspace(-0.5, 0.7, 12)
+heat_ = dg.delayed(heat)
+
+
+def wide(v):
+    return np.sin(MATRIX[:3] @ v)
+
+
+def mixed(v):
+    return np.sin(MATRIX @ v)
+
+
+def beside_a_constant(v):
+    return np.concatenate([v[:2], np.ones(3)])
+
+
+def with_total(u):
+    return np.append(heat(u), np.sum(u))
+
+
+def with_total_(u):
+    return dg.delayed(np.append)(heat_(u), dg.delayed(np.sum)(u))
+
+
+def number(v):
+    return v[1] ** 2 * np.sum(v[:3])
+
+
+def narrow(v):
+    return np.cos(MATRIX[:, :3] @ v)
+
+
+STRUCTURES = {  # a graph, the same in plain NumPy, entries of the matrix, products of the models
+    "a stencil": (heat_, heat, 12 * 3 - 2, 3),
+    "a stencil of a stencil": (lambda u: heat_(heat_(u)), lambda u: heat(heat(u)), 12 * 5 - 6, 8),
+    "what moves": (dg.delayed(moves), moves, 3 * 3, 2),
+    "a dense model": (dg.delayed(mixed), mixed, 144, 12),
+    "few values": (lambda u: dg.delayed(wide)(heat_(u)), lambda u: wide(heat(u)), 3 * 12, 3 + 3),
+    "a bottleneck": (
+        lambda u: dg.delayed(narrow)(dg.delayed(wide)(u)),
+        lambda u: narrow(wide(u)),
+        144,
+        3 + 3,
+    ),
+    "a part": (lambda u: heat_(u[2:6]) * u[0], lambda u: heat(u[2:6]) * u[0], 4 * 4 - 2, 3 + 4),
+    "itself": (lambda u: u, lambda u: u, 12, 0),
+    "a number": (lambda u: u[1] ** 2 * dg.delayed(np.sum)(u[:3]), number, 3, 3),
+    "a constant": (dg.delayed(beside_a_constant), beside_a_constant, 2, 0),
+    "a row of all": (with_total_, with_total, 3 * 12 - 2 + 12, 3 + 1),
+}
+
+
+@pytest.fixture
+def products(monkeypatch):
+    """The tangents that are pushed along models, and the cotangents that are pulled back."""
+    made, within = [], []  # a rule for tangents may itself pull
+
+    def count(cls, name):
+        method = getattr(cls, name)
+
+        def counted(*args):
+            made.extend([name] * (not within))
+            within.append(name)
+            try:
+                return method(*args)
+            finally:
+                within.pop()
+
+        monkeypatch.setattr(cls, name, counted)
+
+    count(Push, "__call__")
+    count(Tape, "pull")
+    return made
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_the_entries_of_the_matrix_follow_from_the_graph(name, products):
+    fun, plain, entries, count = STRUCTURES[name]
+    found = dg.jacobian(fun, sparse=True)(GRID)
+    assert len(products) == count
+    expected = autograd.jacobian(plain)(GRID)
+    assert found.nnz == entries
+    assert found.has_canonical_format
+    assert_allclose(found.toarray().reshape(expected.shape), expected, rtol=1e-12, atol=1e-14)
+    assert_array_equal(dg.jacobian(fun)(GRID), found.toarray().reshape(expected.shape))
+
+
+SETS, POINTS = 7, np.linspace(-1.0, 2.0, 20)
+
+
+def peak(points, amplitude, centre, width):
+    write(POINTS_LOG[0], "ran")
+    return amplitude * np.exp(-(((points - centre) / width) ** 2))
+
+
+POINTS_LOG = []
+
+
+def peaks(p):
+    own = [p[f"of {k}"] for k in range(SETS)]
+    parts = [dg.delayed(peak)(POINTS, each[0], each[1], p["width"]) for each in own]
+    return dg.delayed(lambda *parts: np.concatenate(parts))(*parts)
+
+
+def test_many_sets_of_data_take_what_one_takes(tmp_path, products):
+    POINTS_LOG[:] = [tmp_path / "log"]
+    p = {"width": 0.7} | {f"of {k}": np.array([1.0 + k, 0.1 * k]) for k in range(SETS)}
+    found = dg.jacobian(peaks, sparse=True)(p)
+    assert len(lines(tmp_path / "log")) == SETS
+    assert len(products) == 3 * SETS  # three parameters each; to join them takes none
+    assert found["width"].nnz == SETS * POINTS.size
+    for k in range(SETS):
+        (amplitude, centre), rows = p[f"of {k}"], slice(k * POINTS.size, (k + 1) * POINTS.size)
+        away = (POINTS - centre) / p["width"]
+        value = np.exp(-(away**2))
+        slopes = np.stack([value, 2.0 * amplitude * value * away / p["width"]], axis=1)
+        assert found[f"of {k}"].nnz == 2 * POINTS.size
+        assert_allclose(found[f"of {k}"].toarray()[rows], slopes, rtol=1e-12)
+        by_width = 2.0 * amplitude * value * away**2 / p["width"]
+        assert_allclose(found["width"].toarray()[rows, 0], by_width, rtol=1e-12)
+
+
+def test_what_has_no_structure_is_a_matrix_with_all_entries():
+    fun = FUNCTIONS["sum"][0]
+    for mode in MODES:
+        found = dg.jacobian(fun, mode=mode, sparse=True)(X)
+        assert found.nnz == 16
+        assert_array_equal(found.toarray(), dg.jacobian(fun, mode=mode)(X))
+
+
+def test_blocks_of_trees_are_matrices():
+    fun = dg.delayed(lambda p: {"a": np.outer(p["w"], p["w"]), "n": 3, "s": p["b"]})
+    found = dg.jacobian(fun, sparse=True)({"w": X, "b": 0.5, "k": 2})
+    assert found["n"] is found["a"]["k"] is None
+    assert (found["a"]["w"].shape, found["a"]["w"].nnz) == ((16, 4), 16 * 4)
+    assert (found["s"]["b"].toarray(), found["a"]["b"].nnz) == (1.0, 0)
+
+
+def test_of_few_values_by_very_many_numbers_no_structure_is_looked_for(products, monkeypatch):
+    monkeypatch.setattr(Dependence, "__init__", None)
+    x = np.linspace(0.0, 1.0, FEW * PER_PRODUCT + 1)
+    found = dg.jacobian(lambda x: dg.delayed(np.sum)(dg.delayed(np.sin)(x)))(x)
+    assert products == ["pull", "pull"]
+    assert_array_equal(found, np.cos(x))
+
+
+def test_a_dense_model_after_one_with_structure_is_pulled_back_along_the_graph(products):
+    square, third = np.random.default_rng(2).normal(size=(90, 90)), np.arange(90) % 3
+    groups = dg.delayed(lambda x: np.sin(np.sum(np.reshape(x, (3, 30)), axis=1))[third] * x)
+    dense = dg.delayed(lambda x: np.tanh(square @ x))
+    x = np.linspace(0.0, 1.0, 90)
+    found = dg.jacobian(lambda x: dense(groups(x)))(x)
+    assert products.count("__call__") == 40  # of the first model, before the second one gave up
+    assert products.count("pull") == 2 * 90
+    assert_array_equal(found, dg.jacobian(lambda x: dense(groups(x)), mode="reverse")(x))
+
+
+def test_a_rule_for_gradients_alone_is_pulled_back():
+    cube = dg.custom_vjp(lambda x: x**3)
+    cube.defvjp(lambda x: (x**3, x), lambda x, g: (3.0 * x**2 * g,))
+    assert_allclose(dg.jacobian(dg.delayed(cube))(X), np.diag(3.0 * X**2), rtol=1e-12)
+
+
+def test_a_model_that_runs_again_to_be_pulled_back_draws_the_same_numbers():
+    model = dg.delayed(lambda x, random: np.sum(x**2 * random.normal(size=4)))
+    found = dg.jacobian(lambda x: model(x, np.random.default_rng(5)))(X)
+    assert_allclose(found, 2.0 * X * np.random.default_rng(5).normal(size=4))
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_slopes_that_are_not_finite_are_an_error_while_nans_are_debugged():
+    with dg.debug_nans(), pytest.raises(FloatingPointError, match=r"model 'sqrt'.* has inf"):
+        dg.jacobian(dg.delayed(np.sqrt))(np.zeros(2))
+
+
+def test_no_set_has_two_columns_of_one_colour():
+    random = np.random.default_rng(1)
+    for _ in range(50):
+        sets = [frozenset(random.integers(0, 20, random.integers(0, 6)).tolist()) for _ in range(9)]
+        colours = colours_of(sets, 20)
+        for each in sets:
+            assert len({colours[column] for column in each}) == len(each)
+        assert set(np.flatnonzero(colours >= 0)) == frozenset().union(*sets)
 
 
 # ------------------------------------------------------------------------------- many at once

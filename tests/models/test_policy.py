@@ -215,7 +215,7 @@ PROGRAMS = {
     )(numpy.arange(24.0).reshape(4, 6), X),
     "hvp": lambda: dg.hvp(smooth, (X,), (X[::-1].copy(),)),
     "hessian": lambda: dg.hessian(smooth)(X),
-    "jacobian": lambda: dg.jacobian(lambda x: dg.delayed(through_custom_vjp)(x))(X),
+    "jacobian": lambda: dg.jacobian(lambda x: dg.delayed(through_custom_vjp)(x), mode="reverse")(X),
 }
 
 

@@ -327,6 +327,9 @@ PROGRAMS = {
     "a Jacobian in reverse": lambda: dg.jacobian(
         lambda x: [dg.delayed(vector)(x), branches(x)], mode="reverse"
     )(X),
+    "a Jacobian by structure": lambda: dg.jacobian(
+        lambda x: [dg.delayed(vector)(x), branches(x), dg.delayed(wave)(x[:3], x[1])]
+    )(X),
     "a tangent": pushed(lambda x: [selected(x), branches(x)]),
     "a tangent of a loop": pushed(loop_with_outputs),
     "a tangent of a grid": pushed(domain),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from daskgrad.backends.autograd.dependence import Dependence as Dependence
 from daskgrad.backends.autograd.forward import linearize as linearize
 from daskgrad.backends.autograd.hints import hint as hint
 from daskgrad.backends.autograd.pickling import dumps as dumps

@@ -85,6 +85,26 @@ class RecordNode(Node):
         record.append(step)
 
 
+class Push:
+    """The map of tangents along a record, of the arrays at its first places to the outputs, whose
+    places are ``ends``; ``None`` for a constant output."""
+
+    def __init__(
+        self, record: Sequence[Any], arrays: int, outputs: Sequence[Any], ends: Sequence[int | None]
+    ):
+        self.record, self.arrays, self.outputs, self.ends = record, arrays, outputs, ends
+
+    def __call__(self, tangents: Sequence[Any], moved: Sequence[bool] | None = None) -> list[Any]:
+        """``moved``: which values in the record may have tangents that are not zero."""
+        pushed = list(tangents)
+        for place, step in enumerate(self.record[self.arrays :], self.arrays):
+            pushed.append(step.push(pushed) if moved is None or moved[place] else None)
+        return [
+            tangent_of(output, None if end is None else pushed[end])
+            for output, end in zip(self.outputs, self.ends, strict=True)
+        ]
+
+
 def linearize(
     fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]
 ) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
@@ -112,16 +132,7 @@ def linearize(
 
     settle()  # the model may have imported functions whose rules are corrected
 
-    def push(tangents: Sequence[Any]) -> list[Any]:
-        pushed = list(tangents)
-        for step in record[len(arrays) :]:
-            pushed.append(step.push(pushed))
-        return [
-            tangent_of(output, None if end is None else pushed[end])
-            for output, end in zip(outputs, ends, strict=True)
-        ]
-
-    return outputs, push
+    return outputs, Push(record, len(arrays), outputs, ends)
 
 
 def tangent_of(output: Any, tangent: Any) -> Any:

@@ -18,9 +18,10 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.tracer import Box, isbox
 
-from daskgrad.backends.autograd import linearize, trace
+from daskgrad.backends.autograd import Dependence, linearize, trace
 from daskgrad.values.cotangents import is_differentiable, project
 
+MOST_ENTRIES = 12
 DOMAIN_ERRORS = (TypeError, ValueError, IndexError, NotImplementedError, np.linalg.LinAlgError)
 
 
@@ -357,6 +358,32 @@ def check(call: Call, dtype: str, random: np.random.Generator) -> None:
         assert abs(left - right) <= 1e-3 * tolerance * scale, (
             f"⟨g, Jv⟩ = {left:.12g}, ⟨Jᵀg, v⟩ = {right:.12g} for argument {number}"
         )
+
+
+def require_dependence(call: Call, arrays: Sequence[Any], random: np.random.Generator) -> None:
+    """No tangent of some entries of the arrays reaches others than those that depend on them."""
+    outputs, push = linearize(call, arrays)
+    ends = list(itertools.accumulate([np.size(array) for array in arrays]))
+    numbers = [np.arange(end - np.size(a), end) for a, end in zip(arrays, ends, strict=True)]
+    columns = []
+    for array, own in zip(arrays, numbers, strict=True):
+        sets = np.empty(own.size, object)
+        sets[:] = [frozenset([number]) for number in own.tolist()]
+        columns.append(sets.reshape(np.shape(array))[()])
+    depends = Dependence(push, columns)
+    for number in random.permutation(max(ends, default=0))[:MOST_ENTRIES].tolist():
+        tangents = [
+            np.where(own == number, 1.0, 0.0).reshape(np.shape(array))[()]
+            for array, own in zip(arrays, numbers, strict=True)
+        ]
+        pushed = zip(outputs, push(tangents), depends.outputs, strict=True)
+        for output, tangent, sets in pushed:
+            if tangent is None:
+                continue
+            each = list(sets.flat) if isinstance(sets, np.ndarray) else [sets or frozenset()]
+            are_there = [number in one for one in each] * (np.size(output) // max(len(each), 1))
+            wrong = (np.ravel(tangent) != 0) & ~np.array(are_there, bool)
+            assert not np.any(wrong), f"{call.name}: entry {number} reaches {np.flatnonzero(wrong)}"
 
 
 def check_second(call: Call, random: np.random.Generator) -> None:

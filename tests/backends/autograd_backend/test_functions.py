@@ -29,6 +29,7 @@ from sweep import (
     check_second,
     gaps,
     refusal_calls,
+    require_dependence,
     some_calls_of,
 )
 
@@ -93,6 +94,18 @@ def test_both_modes_agree_with_differences(entries, at_length):
                 if at_length or number < SOME:
                     taken = list(taken)  # otherwise up to the first that NumPy takes
                 assert any(taken), call.name
+
+
+@in_runs
+@at_length
+def test_entries_depend_on_no_others_than_the_structure_says(entries, at_length):
+    for entry in entries:
+        for call in calls_of(entry) if at_length else some_calls_of(entry):
+            arrays = call.arrays("d")
+            if call.by_position or not is_taken(call, arrays):
+                continue
+            with np.errstate(all="ignore"):
+                require_dependence(call, arrays, random_of(call))
 
 
 @in_runs

@@ -1,6 +1,6 @@
 """Arrangements: functions whose value has only entries of the argument, in other places."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import autograd.numpy as anp
@@ -142,7 +142,23 @@ def sort_by(arguments: Callable, a: Any, axis: Any, **kwargs: Any) -> Any:
 # -------------------------------------------------------------------------------- put together
 
 
-@equivalent(numpy_wrapper.concatenate_args, needed=lambda axis, *args: axis is None, arrays=10**9)
+def joined_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+    """All at once; autograd's rule joins as many arrays for each of them."""
+    there = dict(zip(argnums, tangents, strict=True))
+    axis, *arrays = args
+    parts = [
+        there[number] if number in there else np.zeros_like(plain(array))
+        for number, array in enumerate(arrays, 1)
+    ]
+    return anp.concatenate(parts, axis)
+
+
+@equivalent(
+    numpy_wrapper.concatenate_args,
+    needed=lambda axis, *args: axis is None,
+    arrays=10**9,
+    tangent=joined_tangent,
+)
 def concatenate_args(axis: None, *args: Any) -> Any:
     """autograd does not flatten its arguments."""
     return anp.concatenate([anp.ravel(arg) for arg in args])
