@@ -315,8 +315,8 @@ class Attempt:
                 raise
             lost = [address for address in tree.all_addresses if address in self._gone]
             result, failures = None, [{"status": "lost", "address": address} for address in lost]
-        if failures:
-            self.failures += failures
+        self.failures += failures
+        if any([each["status"] != "given up" for each in failures]):
             self._stop()
         return result
 
