@@ -88,14 +88,14 @@ class Call:
         return Attempt(self._connection, request, self._replicated, self._attached.news())
 
     def _asked(self) -> list[Mapping[str, Asked]]:
-        """What is left; blocks that may not be on one more worker that dies come last, one for each
-        thread at a time: else they would die of others."""
+        """What is left; blocks of half as many workers that died as may die come last, one for each
+        thread at a time: it is they, or what kills workers has no part in them."""
         left = self._left
         if left is None:
             return [each.asked() for each in self._spreads]
         allowed = allowed_deaths()
         safe = [
-            {n for n in numbers if deaths[n] < max(allowed, 1)}
+            {n for n in numbers if 2 * deaths[n] < max(allowed, 1)}
             for numbers, deaths in zip(left, self._deaths, strict=True)
         ]
         if any(safe):
