@@ -108,7 +108,7 @@ def kills_once(tmp_path, deadly):
 def test_more_workers_may_die_in_a_call_than_of_one_block(where, frail, tmp_path):
     """Each kills one, so no block has killed many, though others waited there."""
     whole_again(frail)
-    model = kills_once(tmp_path, ["3", "9", "20", "40", "63"])
+    model = kills_once(tmp_path, ["0", "1", "2", "3", "4"])
     items = dg.place(ITEMS) if where == "placed" else ITEMS
     gradient = dg.value_and_grad(lambda x: dg.map_sum(model, items, x))
     with allowed_failures(frail, 3):
@@ -155,6 +155,8 @@ def test_what_workers_below_a_lost_one_or_above_it_have_evaluated(monkeypatch, f
         _, gradient = placed(kills_once(folder, [deadly]))
         assert_right(gradient(X))
         assert lines(folder / "killed") == [deadly]
+    runs = runs_of(folder / "runs")
+    assert {runs[str(number)] for number in range(32)} == {1}, "of the one above"
 
 
 @contextlib.contextmanager
