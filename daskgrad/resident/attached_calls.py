@@ -34,7 +34,7 @@ class AttachedUse:
         self._given = sums
         self.sums = sums  # as they are sent: with stand-ins for the arrays that workers have
         fields = [field for each in sums for field in each.sent if isinstance(field, Elsewhere)]
-        self._are_here = not fields
+        self.are_here = not fields
         wholes = [f.whole if isinstance(f, RowsElsewhere) else f for f in fields]
         found = [whole.attachment for whole in wholes if isinstance(whole, Attached)]
         self._attachments: list[Attachment] = list({id(each): each for each in found}.values())
@@ -49,7 +49,7 @@ class AttachedUse:
 
     def settle(self, connection: Connection) -> Sequence[SpreadSum]:
         """The sums, after their workers were given the rows that they lack."""
-        if self._are_here:
+        if self.are_here:
             return self.sums
         spreads: dict[int, Holdings] = {}  # by attachment: one for all sums
         for each in self._given:

@@ -14,37 +14,69 @@ WORTH = 5e-4  # seconds by which a call must become shorter: blocks take some ti
 TOLERANCE = 0.03  # of a worker's share, by which a cut may miss it to be better aligned
 
 
-def run_stops(costs: np.ndarray, capacities: Sequence[int]) -> list[int]:
-    """For each worker the end of its run, given the blocks' costs (> 0) and its threads."""
-    done = np.concatenate([[0.0], np.cumsum(costs)])
-    wanted = done[-1] * np.cumsum(capacities) / np.sum(capacities)
-    slack = TOLERANCE * done[-1] / len(capacities)
+def assign(costs: np.ndarray, workers: dict[str, int], holders: Sequence[str] = ()) -> list[str]:
+    """For each block the address of the worker that is to hold it.
+
+    A block stays with its holder, unless that is gone or, until the loads are even, the one with
+    the largest load: what one worker has too much of moves, and not the runs behind it.
+    """
+    addresses, threads = list(workers), np.array(list(workers.values()))
+    wanted = [holder if holder in workers else "" for holder in holders or [""] * len(costs)]
+    held = {
+        address: [n for n, holder in enumerate(wanted) if holder == address] for address in workers
+    }
+    load = np.array([np.sum(costs[numbers]) for numbers in held.values()])
+    free = [number for number, holder in enumerate(wanted) if not holder]
+    gets = np.zeros(len(workers))
+
+    def take(cost: float, least: int) -> None:
+        load[least] += cost
+        gets[least] += cost
+
+    for number in free:
+        take(costs[number], int(np.argmin((load + costs[number]) / threads)))
+    while numbers := held[addresses[most := int(np.argmax(load / threads))]]:
+        cost = costs[numbers[-1]]
+        least = int(np.argmin((load + cost) / threads))
+        if (load[least] + cost) / threads[least] > (1.0 - TOLERANCE) * load[most] / threads[most]:
+            break
+        free.append(numbers.pop())
+        load[most] -= cost
+        take(cost, least)
+    if not free:
+        return wanted
+    free.sort()
+    start = 0
+    for address, stop in zip(workers, run_stops(costs, free, gets.tolist()), strict=True):
+        for number in free[start:stop]:
+            wanted[number] = address
+        start = stop
+    return wanted
+
+
+def run_stops(costs: np.ndarray, blocks: Sequence[int], gets: Sequence[float]) -> list[int]:
+    """For each worker the end of its run among these blocks, given the costs (> 0) of
+    all, in proportion to what each gets."""
+    done = np.concatenate([[0.0], np.cumsum(costs[list(blocks)])])
+    ends = [*blocks, len(costs)]  # where a run ends that is cut at this place
+    wanted = done[-1] * np.cumsum(gets) / np.sum(gets)
+    slack = TOLERANCE * done[-1] / len(gets)
     stops = [0]
     for goal in wanted[:-1]:
-        stops.append(max(stops[-1], aligned_cut(done, float(goal), slack)))
-    return [*stops[1:], len(costs)]
+        stops.append(max(stops[-1], aligned_cut(done, ends, float(goal), slack)))
+    return [*stops[1:], len(blocks)]
 
 
-def aligned_cut(done: np.ndarray, goal: float, slack: float) -> int:
-    """The number of blocks nearest to ``goal``, or the best aligned one within ``slack``."""
+def aligned_cut(done: np.ndarray, ends: Sequence[int], goal: float, slack: float) -> int:
+    """The place nearest to ``goal``, or the best aligned one within ``slack``."""
     nearest = int(np.argmin(np.abs(done - goal)))
-    near = np.flatnonzero(np.abs(done - goal) <= slack)
-    candidates = [nearest, *[int(n) for n in near]]
-    return max(candidates, key=lambda n: (alignment(n), -abs(done[n] - goal)))
+    near = np.flatnonzero(np.abs(done - goal) <= slack).tolist()
+    return max([nearest, *near], key=lambda n: (alignment(ends[n]), -abs(done[n] - goal)))
 
 
 def alignment(number: int) -> int:
     """The largest power of two that divides a number of blocks; zero is the best of all."""
     return number & -number if number else 1 << 62
-
-
-def assign(costs: np.ndarray, workers: dict[str, int]) -> list[str]:
-    """For each block the address of the worker that is to hold it."""
-    stops = run_stops(costs, list(workers.values()))
-    holders: list[str] = []
-    for address, stop in zip(workers, stops, strict=True):
-        holders.extend([address] * (stop - len(holders)))
-    return holders
 
 
 def rebalancing(
@@ -60,7 +92,7 @@ def rebalancing(
     mean = float(np.mean(now))
     if max(now) <= max((UNEVEN + DOUBT / measured) * mean, mean + WORTH):
         return None
-    wanted = assign(costs, workers)
+    wanted = assign(costs, workers, holders)
     return wanted if max(loads(costs, wanted, workers)) < max(now) else None
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -18,6 +19,7 @@ from daskgrad.resident.handlers import abandoning
 from daskgrad.resident.messages import Frames, frame_message, frame_messages, unpack
 from daskgrad.resident.replicas import Replicated, replicated_in
 from daskgrad.resident.requests import Request, SpreadSum, Tree
+from daskgrad.resident.spread import NOTHING_ASKED, Asked
 from daskgrad.resident.worker_plugin import call_worker
 from daskgrad.resident.worker_replicas import Version, frame_versions
 from daskgrad.resident.worker_sums import (
@@ -55,12 +57,19 @@ class ArrayTermsError(TypeError):
 
 
 class Call:
-    """A call of the workers for some sums; it begins when it is made."""
+    """A call of the workers for some sums; it begins when it is made.
+
+    Where workers are lost, the others return what they have evaluated, and another attempt is made
+    for the rest; all of it again where they keep cotangents of the attempt, or draw from blocks.
+    """
 
     def __init__(self, connection: Connection, sums: Sequence[SpreadSum]):
         self._connection = connection
         self._sums = sums
-        self._deaths = 0
+        self._spreads = [each.spread for each in sums]
+        self._left: list[set[int]] | None = None  # blocks, sum by sum; None: all
+        self._deaths: list[Counter[int]] = [Counter() for _ in sums]  # of workers, by block
+        self._results: list[Result] = []
         self._deadline = clock.seconds() + limit("evaluation")
         self._replicated = replicated_in([value for each in sums for value in each.inputs])
         self._attached = AttachedUse(sums)
@@ -73,9 +82,25 @@ class Call:
             self._reading = reading.pop_all()
 
     def _begin(self) -> "Attempt":
-        self._connection.prepare([each.spread for each in self._sums])
-        request = Request(self._attached.settle(self._connection))
+        self._connection.prepare(self._spreads)
+        sums = self._attached.settle(self._connection)
+        request = Request(sums, self._asked())
         return Attempt(self._connection, request, self._replicated, self._attached.news())
+
+    def _asked(self) -> list[Mapping[str, Asked]]:
+        """What is left; blocks of half as many workers that died as may die come last, one for each
+        thread at a time: it is they, or what kills workers has no part in them."""
+        left = self._left
+        if left is None:
+            return [each.asked() for each in self._spreads]
+        allowed = allowed_deaths()
+        safe = [
+            {n for n in numbers if 2 * deaths[n] < max(allowed, 1)}
+            for numbers, deaths in zip(left, self._deaths, strict=True)
+        ]
+        if any(safe):
+            return [each.asked(of) for each, of in zip(self._spreads, safe, strict=True)]
+        return [each.asked(of, a_thread=1) for each, of in zip(self._spreads, left, strict=True)]
 
     def results(self) -> Sequence[Captured]:
         """Waits for the sums; calls again if it failed through no fault of a model.
@@ -83,13 +108,23 @@ class Call:
         RuntimeError if workers die time after time; TimeoutError after ``wait.evaluation``.
         """
         with self._reading:
-            for _ in range(ATTEMPTS):
+            attempts = 0
+            while attempts < ATTEMPTS:
+                reply: dict[str, Any] = {}
                 try:
-                    return self._add_up(self._attempt.results(self._deadline))
+                    results = self._attempt.results(self._deadline)
                 except CannotFinish as unfinished:
                     reply = unfinished.reply
-                self._attached.abandon(self._attempt.name)
-                self._recover(reply)  # not above, where another exception would be its context
+                if reply:  # not above, where another exception would be its context
+                    self._give_up(reply)
+                if self._left is None and not self._attempt.failures:
+                    return self._add_up(results)
+                attempts = 0 if self._keep(results) else attempts + 1
+                if self._left is not None and not any(self._left):
+                    return self._add_up(self._results)
+                if self._attempt.failures:
+                    self._recover()
+                self._attempt = self._begin()
             raise RuntimeError(f"{self._names()} could not be evaluated in {ATTEMPTS} attempts")
 
     def flush(self) -> None:
@@ -102,31 +137,69 @@ class Call:
         self._attached.abandon(self._attempt.name)
         self._reading.close()
 
-    def _recover(self, reply: dict[str, Any]) -> None:
-        """Calls again after workers could not finish; raises the error if a model failed."""
+    def _give_up(self, reply: dict[str, Any]) -> NoReturn:
         match reply["status"]:
-            case "failed":
-                reraise(reply)
             case "arrays":
                 raise ArrayTermsError(reply["number"])
             case "late":
                 raise TimeoutError(f"{self._names()} took longer than {limit_named('evaluation')}")
-        if reply["status"] == "no replicas":
-            unknown = {each.name: None for each in self._replicated}
-            self._connection.note_versions(reply["address"], unknown)
-        if reply["status"] == "no attached":
-            self._attached.lose(reply["address"])
-        self._connection.look_again([each.spread for each in self._sums], reply)
-        if reply["status"] == "lost" and self._connection.gone([reply["address"]]):
-            self._deaths += 1
-        allowed = dask.config.get("distributed.scheduler.allowed-failures")
-        if self._deaths > allowed:
-            raise RuntimeError(
-                f"{self._deaths} workers died while they evaluated {self._names()}, the last one "
-                f"at {reply['address']}: see the workers' logs; a model may need more "
-                f"memory than a worker has (distributed.scheduler.allowed-failures = {allowed})"
-            )
-        self._attempt = self._begin()
+        reraise(reply)
+
+    def _keep(self, results: Sequence[Result]) -> bool:
+        """Keeps the results of some blocks, where that can be; whether there are any."""
+        asked = self._attempt.plan.asked
+        if not self._attached.are_here or any([each.sample is not None for each in self._sums]):
+            self._attached.abandon(self._attempt.name)
+            return False
+        self._results.extend(results)
+        done = [self._done(number, results) for number in range(len(asked))]
+        left = self._left or [set(range(each.count)) for each in self._spreads]
+        self._left = [before - now for before, now in zip(left, done, strict=True)]
+        return any(done)
+
+    def _done(self, number: int, results: Sequence[Result]) -> set[int]:
+        """The blocks of a sum that were evaluated."""
+        asked = self._attempt.plan.asked[number]
+        return {
+            block
+            for result in results
+            for address, seconds in result.seconds.items()
+            if address in asked
+            for block, took in zip(asked[address].numbers, seconds[number], strict=True)
+            if not np.isnan(took)
+        }
+
+    def _recover(self) -> None:
+        """After an attempt in which workers could not finish: counts those that died, as Dask does
+        for each task, and places again what was lost."""
+        attempt = self._attempt
+        for reply in attempt.failures:
+            if reply["status"] == "no replicas":
+                unknown = {each.name: None for each in self._replicated}
+                self._connection.note_versions(reply["address"], unknown)
+            if reply["status"] == "no attached":
+                self._attached.lose(reply["address"])
+        self._connection.look_again(self._spreads, attempt.failures)
+        lost = [reply["address"] for reply in attempt.failures if reply["status"] == "lost"]
+        for address in self._connection.gone(lost):
+            for number, asked in enumerate(attempt.plan.asked):
+                self._count_death(number, asked.get(address, NOTHING_ASKED).numbers, address)
+
+    def _count_death(self, number: int, blocks: Sequence[int], address: str) -> None:
+        """Counts the death of a worker that was asked for these blocks of a sum."""
+        deaths, allowed = self._deaths[number], allowed_deaths()
+        deaths.update(blocks)
+        worst = [block for block in blocks if deaths[block] > allowed]
+        if not worst:
+            return
+        size = self._spreads[number].block_items
+        raise RuntimeError(
+            f"{deaths[worst[0]]} workers died while they evaluated the sum over "
+            f"{self._sums[number].model.name!r}, each with items among {worst[0] * size} to "
+            f"{(worst[-1] + 1) * size - 1}, the last one at {address}: see the workers' logs; a "
+            f"model may need more memory than a worker has "
+            f"(distributed.scheduler.allowed-failures = {allowed})"
+        )
 
     def _names(self) -> str:
         return " and ".join([f"the sum over {each.model.name!r}" for each in self._sums])
@@ -142,11 +215,13 @@ class Call:
             if each.sample is not None and items:
                 blocks = [of_all_drawn(each, items, len(each.sample))]
             totals.append(with_item_cotangents(summed, blocks))
-        self._take_times({a: s for result in results for a, s in result.seconds.items()})
+        if self._left is None:
+            self._take_times(results)
         attempt = self._attempt
         return self._attached.with_gradients(totals, attempt.name, attempt.request.summands)
 
-    def _take_times(self, times: dict[str, list[list[float]]]) -> None:
+    def _take_times(self, results: Sequence[Result]) -> None:
+        times = {a: s for result in results for a, s in result.seconds.items()}
         for number, each in enumerate(self._sums):
             if each.sample is None and each.spread.is_measured_now():
                 asked = self._attempt.plan.asked[number]
@@ -173,6 +248,9 @@ class Attempt:
         self._attached = frame_messages(attached)
         self._point = frame_message(request.point)
         self._versions = {tree.address: self._versions_for(tree) for tree in request.plan.trees}
+        self.failures: list[dict[str, Any]] = []  # replies of workers that could not finish
+        self._gone: dict[str, float] = {}  # when it was seen that the scheduler knows them no more
+        self._is_stopped = False
         self._future: Together | None = Together(
             self._client, [partial(self._ask, tree) for tree in self.plan.trees]
         )
@@ -182,42 +260,71 @@ class Attempt:
             self._future.flush()
 
     def results(self, deadline: float) -> list[Result]:
-        """The workers' results; CannotFinish if a worker cannot, or it is late."""
+        """The workers' results, as far as they could finish; CannotFinish if a model failed, or it
+        is late."""
         assert self._future is not None
         try:
             with seceded():
                 if not is_done(self._future, deadline - clock.seconds(), self._look):
                     raise CannotFinish("late")
-            results = result_of(self._future)
+            results = [each for each in result_of(self._future) if each is not None]
         except BaseException:
             self.abandon()
             raise
         versions = {each.name: each.version for each in self._replicated}
-        for address in self.plan.addresses:
+        for address in [address for each in results for address in each.seconds]:
             self._connection.sent(address, self.request.needed(address))
             self._connection.note_versions(address, versions)
         return results
 
     def _look(self) -> None:
+        """Waits no longer for workers that are gone, nor for ever for those that wait for them."""
+        assert self._future is not None
+        now = clock.seconds()
         for address in self._connection.gone(self.plan.addresses):
-            raise CannotFinish("lost", address=address)
+            is_late = now - self._gone.setdefault(address, now) > limit("answers")
+            for number, tree in enumerate(self.plan.trees):
+                if address == tree.address or (is_late and address in tree.all_addresses):
+                    self._future.give_up(number)
+            self._stop()
 
-    async def _ask(self, tree: Tree) -> Result:
+    async def _ask(self, tree: Tree) -> Result | None:
         """The result of the workers of a tree, unpacked while others still work."""
         rows = self.request.rows
-        result = await call_worker(
-            self._client.rpc,
-            tree.address,
-            self._connection.name,
-            call=self.name,
-            work=tree.work,
-            point=self._point,
-            parcels=frame_messages(self._lacking(tree.all_addresses)),
-            rows=frame_messages({a: rows[a] for a in tree.all_addresses if a in rows}),
-            versions=frame_versions(self._versions[tree.address]),
-            attached=self._attached,
-        )
-        return unpack(result)
+        try:
+            reply = await call_worker(
+                self._client.rpc,
+                tree.address,
+                self._connection.name,
+                call=self.name,
+                work=tree.work,
+                point=self._point,
+                parcels=frame_messages(self._lacking(tree.all_addresses)),
+                rows=frame_messages({a: rows[a] for a in tree.all_addresses if a in rows}),
+                versions=frame_versions(self._versions[tree.address]),
+                attached=self._attached,
+            )
+            result = unpack(reply)
+            failures = result.failures
+        except CannotFinish as unfinished:
+            if unfinished.is_the_models:
+                raise
+            result, failures = None, [unfinished.reply]
+        except asyncio.CancelledError:
+            if not self._gone.keys() & {*tree.all_addresses}:
+                raise
+            lost = [address for address in tree.all_addresses if address in self._gone]
+            result, failures = None, [{"status": "lost", "address": address} for address in lost]
+        self.failures += failures
+        if any([each["status"] != "given up" for each in failures]):
+            self._stop()
+        return result
+
+    def _stop(self) -> None:
+        """Tells the workers, once, to return what they have."""
+        if not self._is_stopped:
+            self._is_stopped = True
+            in_loop(self._client, self._tell_all)
 
     def _versions_for(self, tree: Tree) -> dict[str, Version]:
         """The versions that are used, and what workers of the tree lack of them."""
@@ -258,6 +365,11 @@ class Attempt:
             for address in self.plan.addresses
         ]
         await asyncio.gather(*calls, return_exceptions=True)
+
+
+def allowed_deaths() -> int:
+    """How many workers may die of a block, as Dask says of tasks."""
+    return dask.config.get("distributed.scheduler.allowed-failures")
 
 
 def of_all_drawn(each: SpreadSum, items: ItemCotangents, count: int) -> tuple[Leaves, ...]:

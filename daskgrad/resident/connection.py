@@ -80,16 +80,17 @@ class Connection:
                 self._look()
             self._settle([each for each in spreads if each.workers != self._workers])
 
-    def look_again(self, spreads: Sequence[Spread], reply: dict[str, Any]) -> None:
+    def look_again(self, spreads: Sequence[Spread], replies: Sequence[dict[str, Any]]) -> None:
         """After a failed call: asks which workers there are, and places again what was lost."""
         with self._lock:
             for each in spreads:
                 each.require_open()
-            if reply["status"] == "no parcels":
-                self._known.pop(reply["address"], None)
-            if reply["status"] == "no plugin":
-                self._is_registered = False
-                self._register()
+            for reply in replies:
+                if reply["status"] == "no parcels":
+                    self._known.pop(reply["address"], None)
+                if reply["status"] == "no plugin":
+                    self._is_registered = False
+            self._register()
             self._look()
             self._settle(spreads)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from distributed import Client
+from distributed import Client, Future
 
 from daskgrad.resident.messages import OnePickle, key_of
 from daskgrad.resident.spread import Spread
@@ -120,10 +120,16 @@ class Holdings(Spread):
             for key, number in zip(keys, numbers, strict=True)
         }
 
-        def scatter() -> Any:  # shielded: half done, the scheduler would keep what it was sent
+        async def scatter() -> Any:
             where: dict[str, Any] = {"workers": [address], "timeout": TAKES}
-            placing = self.client.scatter(data, hash=False, asynchronous=True, **where)
-            return asyncio.shield(placing)
+            try:
+                return await self.client.scatter(data, hash=False, asynchronous=True, **where)
+            except KeyError:  # the scheduler has keys of a worker that left meanwhile
+                await forget(self.client, keys)
+                raise
+
+        def scatter_whole() -> Any:  # half done, the scheduler would keep what it was sent
+            return asyncio.shield(scatter())
 
         def require_there() -> None:
             if address not in present_workers(self.client):
@@ -131,7 +137,7 @@ class Holdings(Spread):
 
         what = f"{len(numbers)} blocks of items were sent to the worker at {address}"
         with named_if_unsendable(self._items_of(numbers)):
-            futures = answer(self.client, scatter, what, of="placing", look=require_there)
+            futures = answer(self.client, scatter_whole, what, of="placing", look=require_there)
         for number, key in zip(numbers, keys, strict=True):
             self.futures[number] = futures[key]
             self._moves[number] = self._latest_move
@@ -142,6 +148,18 @@ class Holdings(Spread):
         for block in [self.blocks[number] for number in numbers]:
             for number, item in enumerate(block.items, start=block.first):
                 yield f"item {number}", item
+
+
+async def forget(client: Client, keys: Sequence[str]) -> None:
+    """Has the scheduler forget keys that nobody wants: somebody wants them first, and no more then.
+
+    Dask's scheduler cannot be restarted while it has such keys.
+    """
+    nowhere: dict[str, list[str]] = {key: [] for key in keys}
+    scheduler: Any = client.scheduler
+    await scheduler.update_data(who_has=nowhere, nbytes={}, client=client.id)
+    for key in keys:
+        Future(key, client).release()
 
 
 def as_sent(items: Any, address: str) -> Any:

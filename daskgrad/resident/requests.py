@@ -92,20 +92,20 @@ class Plan(NamedTuple):
 
 
 class Request:
-    """What the client sends for some sums: point, parcels, and rows of items for each worker.
+    """What the client sends for some sums: point, parcels, and rows of items for each worker;
+    ``asked`` is what it asks of each of them, sum by sum.
 
     Summands, and large inputs that are not differentiated, are parcels: the next call probably has
     the same ones. ``rows`` are of the items that a worker does not hold.
     """
 
-    def __init__(self, sums: Sequence[SpreadSum]):
+    def __init__(self, sums: Sequence[SpreadSum], asked: Sequence[Mapping[str, Asked]]):
         self._values: list[Any] = []
         self._places: dict[int, int] = {}
         self.parcels: dict[str, Frames] = {}
         self._needed_by_all: dict[str, None] = {}
         self._needed_by: dict[str, dict[str, None]] = {}
         self.summands: list[Parcel] = []  # of the sums
-        asked = [each.spread.asked() for each in sums]
         with named_if_unsendable(parts_of(sums)):
             rows = [self._rows(each, of) for each, of in zip(sums, asked, strict=True)]
             jobs = tuple(map(self._job, sums))

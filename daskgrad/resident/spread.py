@@ -2,7 +2,7 @@
 
 import itertools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,10 +70,21 @@ class Spread:
             work.setdefault(holder, []).append(number)
         return work
 
-    def asked(self) -> dict[str, Asked]:
-        """What each worker is asked for, each block once: the same object until that changes."""
+    def asked(
+        self, among: Container[int] | None = None, a_thread: int | None = None
+    ) -> dict[str, Asked]:
+        """What each worker is asked for, each block once: the same object until that changes.
+
+        ``among``: these blocks alone, of which each thread gets at most so many.
+        """
         with self._lock:
             self.require_open()
+            if among is not None:
+                wanted = {a: [n for n in of if n in among] for a, of in self.work().items()}
+                if a_thread is not None:
+                    threads = self.workers
+                    wanted = {a: of[: a_thread * threads.get(a, 1)] for a, of in wanted.items()}
+                return {a: self._asked_of(a, numbers) for a, numbers in wanted.items() if numbers}
             if self._asked is None:
                 self._asked = {a: self._asked_of(a, numbers) for a, numbers in self.work().items()}
             return self._asked
@@ -97,7 +108,7 @@ class Spread:
             if are_same and all(holder in workers for holder in self.holders):
                 return
             self.workers = {}  # if this is interrupted, the next call settles again
-            self._move(balance.assign(self.costs(), workers))
+            self._move(balance.assign(self.costs(), workers, self.holders))
             self.workers = dict(workers)
 
     def _locate(self) -> None:

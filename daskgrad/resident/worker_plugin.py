@@ -100,7 +100,8 @@ class SumsPlugin(WorkerPlugin):
         versions: Mapping[str, Version] = NO_VERSIONS,
         attached: Mapping[str, Frames] = NO_FRAMES,
     ) -> dict[str, Any]:
-        """Returns the partial sums of this worker and those below it, or says why it cannot.
+        """Returns the partial sums of this worker and those below it, as far as they are there when
+        the call ends or is given up, or says why it cannot.
 
         ``parcels`` are keyed by their digests, ``rows`` by the workers' addresses, ``versions`` by
         the names of replicated arrays, ``attached`` (``News``) by layouts of attached ones.
@@ -120,7 +121,7 @@ class SumsPlugin(WorkerPlugin):
             self._running.discard(call)
 
     async def abandon(self, call: str) -> None:
-        """Nobody waits for this call any more: begins no more blocks of it."""
+        """The call is given up: begins no more blocks of it."""
         self._running.discard(call)
         self._attached.drop(call)
 
@@ -152,18 +153,24 @@ class SumsPlugin(WorkerPlugin):
     async def _ask(self, child: Work, message: Mapping[str, Any]) -> Frames:
         """The result of a worker below, which also gets the rows of those below it."""
         rows = {a: message["rows"][a] for a in addresses(child) if a in message["rows"]}
-        return await call_worker(
-            self._worker.rpc,
-            child.address,
-            self.name,
-            call=message["call"],
-            work=pickle.dumps(child),
-            point=frame_message(message["point"]),
-            parcels=frame_messages(message["parcels"]),
-            rows=frame_messages(rows),
-            versions=frame_versions(message["versions"]),
-            attached=frame_messages(message["attached"]),
-        )
+        try:
+            return await call_worker(
+                self._worker.rpc,
+                child.address,
+                self.name,
+                call=message["call"],
+                work=pickle.dumps(child),
+                point=frame_message(message["point"]),
+                parcels=frame_messages(message["parcels"]),
+                rows=frame_messages(rows),
+                versions=frame_versions(message["versions"]),
+                attached=frame_messages(message["attached"]),
+            )
+        except CannotFinish as unfinished:
+            if unfinished.is_the_models:
+                raise
+            nothing: list[dict] = [{} for _ in child.jobs]
+            return pack(Result(nothing, nothing, {}, [unfinished.reply]))
 
     def _jobs(self, work: Work, message: Mapping[str, Any]) -> list[Job]:
         needed = [digest for job in work.jobs for digest in job.digests]
@@ -195,7 +202,9 @@ class SumsPlugin(WorkerPlugin):
         start = time.time()
         lanes = min(self._worker.state.nthreads, len(units))
         await all_or_first_error([self._lane(call, units) for _ in range(lanes)])
-        self._log.add([job for job in jobs if job.seconds], start, time.time())
+        is_done = all([job.is_done for job in jobs])
+        if is_done:
+            self._log.add([job for job in jobs if job.seconds], start, time.time())
         for job in jobs:
             if job.uses_attached:
                 if call not in self._running:  # nobody would drop what is kept
@@ -203,16 +212,15 @@ class SumsPlugin(WorkerPlugin):
                 job.keep_attached(call)
         sums, seconds = [job.subtrees.sums() for job in jobs], [job.seconds for job in jobs]
         item_cotangents = [job.item_cotangents for job in jobs]
-        return Result(sums, item_cotangents, {self._worker.address: seconds})
+        failures = [] if is_done else [{"status": "given up", "address": self._worker.address}]
+        return Result(sums, item_cotangents, {self._worker.address: seconds}, failures)
 
     async def _lane(self, call: str, units: deque[Unit]) -> None:
         """Evaluates one unit after another in one thread of the pool.
 
         Items are taken here, not in the thread: a worker's data belong to its event loop.
         """
-        while units:
-            if call not in self._running:
-                raise CannotFinish("abandoned")
+        while units and call in self._running:
             unit = units.popleft()
             await self._in_thread(unit.run, self._held(unit), call, self._running)
 

@@ -1,5 +1,6 @@
 """Worker samples: the drawn items of a sum that one worker holds, in pieces, in threads."""
 
+import math
 from collections.abc import Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -38,7 +39,7 @@ class SampledJob(Job):
         count = sum([len(each.indices) for each in self._drawn])
         most = power_of_two(max(1, count // (PIECES * threads if threads > 1 else 1)))
         self._pieces = [*self._cut(most)]
-        self.seconds = [0.0] * len(self._pieces)
+        self.seconds = [math.nan] * len(self._pieces)
 
     def _cut(self, most: int) -> Iterator[Piece]:
         for number, (drawn, run) in enumerate(zip(self._drawn, self._message.runs, strict=True)):
@@ -87,7 +88,7 @@ class SampledUnit(NamedTuple):
         return self.job.blocks_of(self.place)
 
     def run(self, data: Sequence[Any], call: str, running: Container[str]) -> None:
-        """Evaluates it unless nobody waits for the call any more."""
+        """Evaluates it unless the call is given up."""
         run_unit([(self.place, data)], self.job.run_piece, call, running)
 
 

@@ -1,5 +1,6 @@
 """Worker sums: the blocks of a request's sums that one worker evaluates, in threads."""
 
+import math
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -28,19 +29,22 @@ ItemCotangents = dict[int, tuple[Leaves, ...]]
 
 
 class Result(NamedTuple):
-    """The partial sums of each job, and by worker the seconds of each block of each job.
+    """The partial sums of each job, and by worker the seconds of each block of each job; NaN for
+    one that was not evaluated, since the call was given up.
 
-    ``item_cotangents`` are those of the blocks' items, if these are differentiated.
+    ``item_cotangents`` are those of the blocks' items, if these are differentiated. ``failures``
+    are the replies of workers that could not finish their part.
     """
 
     sums: list[Sums]
     item_cotangents: list[ItemCotangents]
     seconds: dict[str, list[list[float]]]
+    failures: list[dict[str, Any]]
 
     def __reduce__(self) -> tuple:
         """Pickles plain tuples, in less than half the time: the client loads one per worker."""
         sums = [as_tuples(sums) for sums in self.sums]
-        return load_result, (sums, self.item_cotangents, self.seconds)
+        return load_result, (sums, self.item_cotangents, self.seconds, self.failures)
 
 
 def as_tuples(sums: Sums) -> tuple[tuple[Seen, ...], list[tuple]]:
@@ -50,10 +54,10 @@ def as_tuples(sums: Sums) -> tuple[tuple[Seen, ...], list[tuple]]:
     return seen, partial_sums
 
 
-def load_result(jobs: list[tuple], item_cotangents: list[ItemCotangents], seconds: dict) -> Result:
+def load_result(jobs: list[tuple], item_cotangents: list[ItemCotangents], *rest: Any) -> Result:
     if any(item_cotangents):
         item_cotangents = canonical(item_cotangents)
-    return Result([load_sums(*job) for job in jobs], item_cotangents, seconds)
+    return Result([load_sums(*job) for job in jobs], item_cotangents, *rest)
 
 
 def load_sums(seen: tuple[Seen, ...], partial_sums: list[tuple]) -> Sums:
@@ -70,6 +74,11 @@ class CannotFinish(Exception):
     def __init__(self, status: str, **reply: Any):
         super().__init__(status)
         self.reply = {"status": status, **reply}
+
+    @property
+    def is_the_models(self) -> bool:
+        """Whether it is so wherever the model is evaluated."""
+        return self.reply["status"] in ("failed", "arrays")
 
 
 class AskedBlock(NamedTuple):
@@ -110,7 +119,11 @@ class Job:
         self.item_cotangents: ItemCotangents = {}
         self.uses_attached = False
         self._lock = threading.Lock()
-        self.seconds = [0.0] * len(self._blocks)
+        self.seconds = [math.nan] * len(self._blocks)
+
+    @property
+    def is_done(self) -> bool:
+        return not any(map(math.isnan, self.seconds))
 
     @property
     def name(self) -> str:
@@ -246,7 +259,7 @@ class Unit(NamedTuple):
     blocks: Sequence[AskedBlock]
 
     def run(self, data: Sequence[Any], call: str, running: Container[str]) -> None:
-        """Evaluates its blocks until nobody waits for the call any more."""
+        """Evaluates its blocks until the call is given up."""
         run_unit(enumerate(data, self.start), self.job.run, call, running)
 
 
@@ -256,11 +269,11 @@ def run_unit(
     call: str,
     running: Container[str],
 ) -> None:
-    """Runs the parts of a unit, each with its items, while somebody waits for the call."""
+    """Runs the parts of a unit, each with its items, until the call is given up."""
     try:
         for place, items in parts:
             if call not in running:
-                raise CannotFinish("abandoned")
+                return
             run(place, items)
     except CannotFinish:
         raise
@@ -294,7 +307,8 @@ def merge_results(messages: Sequence[JobMessage], own: Result, others: Sequence[
     ]
     item_cotangents = [merge_item_cotangents(results, n) for n in range(len(messages))]
     seconds = {a: times for result in results for a, times in result.seconds.items()}
-    return Result([each.sums() for each in sums], item_cotangents, seconds)
+    failures = [reply for result in results for reply in result.failures]
+    return Result([each.sums() for each in sums], item_cotangents, seconds, failures)
 
 
 def merge_item_cotangents(results: Iterable[Result], number: int) -> ItemCotangents:

@@ -12,13 +12,16 @@ SHOWN = 3  # tasks that a message names
 
 
 def standing(keys: Sequence[Any], dask_scheduler: Any) -> dict[str, Any]:
-    """Whether any task that the keys still need can progress; if none can, tasks and workers.
+    """Whether any task that the keys still need can progress; if none can, tasks and workers. Keys
+    that are not known arrive yet, or the scheduler has forgotten them.
 
     Stops at the first task that can, so that it takes no time where all is well.
     """
     wanted = [dask_scheduler.tasks.get(key) for key in keys]
-    if any(task is None or task.state == "erred" for task in wanted):
-        return {"can_progress": True}  # they arrive yet, or the client will be told of the error
+    if None in wanted:
+        return {"can_progress": True, "are_known": False}
+    if any(task.state == "erred" for task in wanted):
+        return {"can_progress": True}  # the client will be told of the error
     todo = [task for task in wanted if task.state != "memory"]
     seen: set[Any] = set()
     while todo:

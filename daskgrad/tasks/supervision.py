@@ -106,6 +106,8 @@ class Watch:
         self._unheard_since: float | None = None  # the time of the first unanswered question
         self._pause = PERIOD
         self._stuck_since: float | None = None
+        self._unknown_since: float | None = None  # since when the scheduler does not know the keys
+        self._were_known = False
 
     @property
     def wanted(self) -> str:
@@ -142,12 +144,30 @@ class Watch:
             return  # no answer: ask again
         found = asked.result()
         self._unheard_since = None
+        self._require_known(found.get("are_known", True), now)
         if found["can_progress"]:
             self._stuck_since = None
         elif self._stuck_since is None:
             self._stuck_since = now
         elif now - self._stuck_since >= limit("workers"):
             raise TimeoutError(self._complaint(found))
+
+    def _require_known(self, are_known: bool, now: float) -> None:
+        """Raises if the scheduler has forgotten the keys, or if they do not arrive there."""
+        self._were_known |= are_known
+        since = self._unknown_since = None if are_known else self._unknown_since or now
+        missing = 0.0 if since is None else now - since
+        if self._were_known and missing >= limit("answers"):
+            raise LostError(
+                f"the scheduler at {self._where} has forgotten {self.wanted}, as after a "
+                f"restart of the cluster that failed half way; see its log",
+                True,
+            )
+        if missing >= limit("placing"):
+            raise TimeoutError(
+                f"{self.wanted}: the graph has not arrived at the scheduler at {self._where} for "
+                f"{limit_named('placing')}; place large arguments, or see the scheduler's log"
+            )
 
     def _complaint(self, found: dict[str, Any]) -> str:
         tasks = found["tasks"]

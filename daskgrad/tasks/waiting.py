@@ -56,6 +56,10 @@ class Together(concurrent.futures.Future):
         self._loop.call_soon_threadsafe(self._loop.call_soon, are_sent.set)  # after the tasks began
         are_sent.wait(SENDING)
 
+    def give_up(self, number: int) -> None:
+        """Cancels one question, which answers that itself, unless it is to end them all."""
+        self._loop.call_soon_threadsafe(lambda: self._tasks[number].cancel())
+
     def cancel(self) -> bool:
         is_cancelled = super().cancel()
         with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing runs

@@ -14,8 +14,18 @@ from daskgrad.values import clock
 
 def workers_of(client: Client) -> dict[str, int]:
     """The workers of a cluster that take work, and their threads; waits a while for the first."""
+    if workers := running_workers(client):
+        return workers
+    waiting = client.submit(int, pure=False)  # for a task an adaptive cluster starts a worker
+    try:
+        return first_workers(client)
+    finally:
+        waiting.release()
+
+
+def first_workers(client: Client) -> dict[str, int]:
     deadline = clock.seconds() + limit("workers")
-    while not (workers := threads_of(client, lambda: client.scheduler.ncores_running())):
+    while not (workers := running_workers(client)):
         if clock.seconds() > deadline:
             there = ", ".join(present_workers(client))
             found = f"all of them ({there}) are paused or closing" if there else "it has none"
@@ -25,6 +35,10 @@ def workers_of(client: Client) -> dict[str, int]:
             )
         time.sleep(0.05)
     return workers
+
+
+def running_workers(client: Client) -> dict[str, int]:
+    return threads_of(client, lambda: client.scheduler.ncores_running())
 
 
 def present_workers(client: Client) -> dict[str, int]:

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import autograd.numpy as np
 import dask
+import distributed.scheduler
 import numpy
 import pytest
 from clusters import allowed_failures, cluster, free_port
@@ -32,6 +33,7 @@ from daskgrad.tasks import supervision, waiting
 from daskgrad.tasks.keys import task_label
 from daskgrad.tasks.progress import is_busy, standing
 from daskgrad.tasks.settings import limit
+from daskgrad.tasks.supervision import LostError
 from daskgrad.tasks.waiting import Together
 from daskgrad.values import clock as package_clock
 
@@ -212,6 +214,14 @@ def test_workers_that_come_late_are_waited_for(wait_for_long):
             assert_right(gradient())
 
 
+def test_placing_lets_a_cluster_start_its_first_worker():
+    """One that adapts, to tasks alone."""
+    with threads_cluster(n_workers=0) as client:
+        client.cluster.adapt(minimum=0, maximum=1, interval="10ms")
+        assert len(dg.place(ITEMS)) == len(ITEMS)
+        wait_until(lambda: tasks_of(client) == len(ITEMS))
+
+
 def test_a_long_model_is_no_reason_to_give_up(gate, wait_for_long):
     """Nor tasks of others, which fill the cluster."""
 
@@ -295,7 +305,7 @@ def test_tasks_that_move_are_seen_without_a_look_at_the_others():
     scheduler = SimpleNamespace(tasks=tasks, running=(), workers={})
     assert standing(["wanted", "other"], scheduler) == {"can_progress": True}
     assert standing(["other"], scheduler)["can_progress"]
-    assert standing(["unknown"], scheduler)["can_progress"]
+    assert standing(["other", "unknown"], scheduler) == {"can_progress": True, "are_known": False}
     tasks["wanted"].state = "queued"
     tasks["wanted"].waiting_on = set()
     assert not standing(["wanted", "other"], scheduler)["can_progress"]
@@ -583,6 +593,72 @@ def test_a_scheduler_that_is_silent_is_an_error_whatever_it_is_asked_again(watch
     clock.now = 61.0
     with pytest.raises(ConnectionError, match="nowhere has not answered for 60 s"):
         watch.look()
+
+
+UNKNOWN = {"can_progress": True, "are_known": False}
+FORGOTTEN = [  # what the scheduler answers minute after minute, and the limit that this reaches
+    ([{"can_progress": True}, UNKNOWN, UNKNOWN], LostError, "nowhere has forgotten the value of"),
+    ([UNKNOWN] * 11, TimeoutError, "graph has not arrived at the scheduler at nowhere for 600 s"),
+]
+
+
+@pytest.mark.parametrize(("answers", "kind", "message"), FORGOTTEN)
+def test_tasks_that_the_scheduler_does_not_know_are_not_waited_for(answers, kind, message, watched):
+    """A restart that failed half way, or a graph that never arrives."""
+    watch, clock, asked = watched
+    watch.look()
+    for number, answer in enumerate(answers):
+        clock.now = 60.0 * (number + 1)
+        asked[-1].set_result(answer)
+        if number + 1 < len(answers):
+            watch.look()
+    with pytest.raises(kind, match=message):
+        watch.look()
+
+
+def test_tasks_that_the_scheduler_forgets_are_computed_again(wait_for_long, clock, gate):
+    def slow(x):
+        gate.wait()
+        return np.sum(np.sin(x))
+
+    def forget(dask_scheduler, client):
+        dask_scheduler.client_releases_keys(keys=[*dask_scheduler.tasks], client=client)
+
+    def lose():
+        gate.wait_for()
+        wait_for_long(times=1)
+        client.run_on_scheduler(forget, client=client.id)
+        wait_for_long(times=2)
+        clock.move(61.0)
+        gate.open()
+
+    with threads_cluster() as client, in_thread(lose):
+        assert_right(dg.grad(dg.delayed(slow))(X))
+
+
+def test_a_worker_that_leaves_while_items_are_sent_to_it_leaves_no_key(monkeypatch):
+    """Dask's scheduler would keep those of which it learns when the worker is gone."""
+    send, leaving = distributed.scheduler.scatter_to_workers, [True]
+
+    async def sent_as_it_leaves(workers, *args, **kwargs):
+        sent = await send(workers, *args, **kwargs)
+        if leaving:
+            leaving.clear()
+            await scheduler.remove_worker(workers[0], stimulus_id="test")
+        return sent
+
+    with threads_cluster(n_workers=2) as client:
+        scheduler = client.cluster.scheduler
+        monkeypatch.setattr(distributed.scheduler, "scatter_to_workers", sent_as_it_leaves)
+        shards = dg.place(ITEMS)
+        assert not leaving
+        wait_until(lambda: all(task.who_wants for task in scheduler.tasks.values()))
+        assert_array_equal(
+            dg.grad(lambda x: dg.map_sum(term, shards, x))(X),
+            dg.grad(lambda x: dg.map_sum(term, ITEMS, x))(X),
+        )
+        shards.close()
+        wait_until(lambda: tasks_of(client) == 0)
 
 
 # ------------------------------------------------------------------ several coroutines at a time

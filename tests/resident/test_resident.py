@@ -4,6 +4,7 @@ import operator
 import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import autograd.numpy as np
 import dask
@@ -12,6 +13,7 @@ import pytest
 from clusters import tasks_run
 from comparisons import assert_same
 from distributed import Client
+from distributed.core import Status
 from lengths import in_short
 from numpy.testing import assert_array_equal
 from placed_programs import BIG, PROGRAMS, RAGGED, ROWS, X, dot, in_one_thread, ragged, slice_sum
@@ -274,6 +276,32 @@ def test_a_client_takes_its_plugins_with_it(local_cluster, monkeypatch):
     with Client(local_cluster) as other:
         wait_until(lambda: plugins(other, name) == [False, False, False])
         assert in_one_thread(summed(shards), X)[1].shape == (4,)  # the items are here, too
+
+
+def test_workers_of_a_cluster_that_closes_are_not_asked_to_remove_plugins(monkeypatch):
+    """Dask has tracebacks on each of them."""
+    monkeypatch.setattr(presence, "GRACE", 0.0)
+    plugin, later, removed = presence.PresencePlugin("name", "client"), [], []
+    monkeypatch.setattr(
+        "asyncio.get_running_loop",
+        lambda: SimpleNamespace(call_later=lambda _, *call: later.append(call)),
+    )
+    monkeypatch.setattr("asyncio.ensure_future", lambda each: each)
+    scheduler = SimpleNamespace(
+        status=Status.running,
+        workers={"a": 1, "b": 2},
+        running={1},
+        unregister_worker_plugin=lambda **how: removed.append(how["name"]),
+    )
+    plugin._leave_workers(scheduler)
+    assert not removed
+    scheduler.running = {1, 2}  # one was paused
+    ((leave, *args),) = later
+    leave(*args)
+    assert removed == ["name"]
+    scheduler.status = Status.closing
+    leave(*args)
+    assert removed == ["name"]
 
 
 def test_shards_that_another_thread_closes_in_a_call_are_an_error_that_says_so(local):

@@ -9,16 +9,18 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import autograd.numpy as np
 import dask
 import numpy
 import pytest
-from clusters import allowed_failures, cluster
+from clusters import allowed_failures, cluster, whole_again
 from distributed import Client
 from lengths import in_short
 from numpy.testing import assert_array_equal
+from probes import lines, write
 from waiting import wait_until
 
 import daskgrad as dg
@@ -72,11 +74,89 @@ def test_a_model_that_kills_its_worker_is_an_error_that_names_it(frail):
     shards = dg.place(ITEMS)
     with (
         allowed_failures(frail, 1),
-        pytest.raises(RuntimeError, match=r"2 workers died while they evaluated.*'deadly'"),
+        pytest.raises(
+            RuntimeError,
+            match=r"2 workers died while they evaluated.*'deadly'.* items among 5 to 5,",
+        ),
     ):
         dg.grad(lambda x: dg.map_sum(deadly, shards, x))(X)
     frail.wait_for_workers(2, timeout=60)
     assert_right(dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))(X))
+
+
+def runs_of(path):
+    """How often each item was evaluated."""
+    return Counter(lines(path))
+
+
+def kills_once(tmp_path, deadly):
+    """A model that writes down its items, and of which some kill their workers the first time."""
+
+    def model(item, x):
+        name = str(int(item[0]))
+        if name in deadly and name not in lines(tmp_path / "killed"):
+            write(tmp_path / "killed", name)
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(tmp_path / "runs", name)
+        return term(item, x)
+
+    (tmp_path / "killed").touch()
+    return model
+
+
+@in_short("where", ["placed", "list", "rows"], "placed")
+def test_more_workers_may_die_in_a_call_than_of_one_block(where, frail, tmp_path):
+    """Each kills one, so no block has killed many, though others waited there."""
+    whole_again(frail)
+    model = kills_once(tmp_path, ["0", "1", "2", "3", "4"])
+    items = dg.place(ITEMS) if where == "placed" else ITEMS
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(model, items, x))
+    with allowed_failures(frail, 3):
+        if where == "rows":
+            rows = numpy.stack(ITEMS)
+            both = dg.value_and_grad(lambda rows, x: dg.map_sum(model, rows, x), (0, 1))
+            value, (_, slope) = both(rows, X)
+        else:
+            value, slope = gradient(X)
+    assert_right((value, slope))
+    assert len(lines(tmp_path / "killed")) == 5
+
+
+def test_what_other_workers_have_evaluated_stays_when_one_dies(frail, tmp_path, gate):
+    whole_again(frail)
+    written = kills_once(tmp_path, ["40"])
+
+    def model(item, x):
+        if item[0] in (16.0, 40.0) and not lines(tmp_path / "killed"):
+            gate.wait()
+        return written(item, x)
+
+    shards, gradient = placed(model)
+    first = {
+        n for n, holder in enumerate(shards.holdings.holders) if holder == min(holders(shards))
+    }
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(gradient, X)
+        gate.wait_for(2)
+        gate.open()
+        assert_right(found.result())
+    runs = runs_of(tmp_path / "runs")
+    kept = first if 40 not in first else {*range(64)} - first
+    assert {runs[str(number)] for number in kept} == {1}
+    assert max(runs.values()) == 2
+
+
+def test_what_workers_below_a_lost_one_or_above_it_have_evaluated(monkeypatch, frail, tmp_path):
+    """A large point goes from worker to worker."""
+    monkeypatch.setattr("daskgrad.resident.requests.LARGE_POINT", 0)
+    whole_again(frail)
+    for number, deadly in enumerate(("3", "60")):
+        (folder := tmp_path / str(number)).mkdir()
+        _, gradient = placed(kills_once(folder, [deadly]))
+        assert_right(gradient(X))
+        assert lines(folder / "killed") == [deadly]
+    runs = runs_of(folder / "runs")
+    assert {runs[str(number)] for number in range(32)} == {1}, "of the one above"
 
 
 @contextlib.contextmanager
@@ -171,7 +251,7 @@ class OwnClocks(threading.local):
         return self.now
 
     def move(self, seconds):
-        self.now += seconds
+        self.now += float(seconds)  # events are sent
 
     def is_first(self):
         """Whether this is the first thread that asks."""
@@ -303,6 +383,26 @@ def test_dask_does_not_close_what_evaluates(clock, gate):
             wait_until(lambda: client.run_on_scheduler(may_be_closed) == 0)
         gate.open()
         assert_right(long.result())
+
+
+def test_a_cluster_that_adapts_grows_for_what_it_evaluates(two_clocks):
+    """As for tasks of as many seconds, for a while, and for no more threads than blocks."""
+    client = Client.current()
+
+    def target(duration="1s"):
+        return client.run_on_scheduler(
+            lambda dask_scheduler: dask_scheduler.handlers["adaptive_target"](duration)
+        )
+
+    items = [numpy.full(5, 0.5) for _ in range(64)]
+    _, gradient = placed(as_slow_as_it_says, items)
+    assert target() <= 2
+    gradient(X)
+    wait_until(lambda: target() == 32)
+    assert target("8s") == 4
+    assert target("1ms") == 64
+    client.cluster.loop.add_callback(clocks.move, LINGER + 1.0)
+    wait_until(lambda: target() <= 2)
 
 
 # ------------------------------------------------------------------------------------- memory

@@ -181,6 +181,16 @@ def test_a_slow_worker_gets_fewer_blocks():
     assert spread.asked()["quick"].runs == [(0, 64, 0)]
 
 
+def test_a_change_of_workers_moves_no_runs_of_others():
+    spread = Spread([1] * 96)
+    spread.settle({"a": 1, "b": 1, "c": 1})
+    spread.settle({"a": 1, "c": 1})
+    assert spread.work() == {"a": [*range(48)], "c": [*range(48, 96)]}
+    spread.settle({"a": 1, "b": 1, "c": 1})
+    assert {*range(32)} <= {*spread.work()["a"]}
+    assert {*range(48, 80)} <= {*spread.work()["c"]}
+
+
 def test_slow_calls_move_no_blocks_for_good():
     """Two blocks on each of two workers: the one that has been slow by chance would keep one."""
     spread = Spread([1] * 4)
