@@ -9,6 +9,7 @@ from dask.typing import Key
 
 from daskgrad.models import finite
 from daskgrad.models.batches import for_each
+from daskgrad.models.model import Model
 from daskgrad.models.portable_errors import make_plain
 from daskgrad.models.travel import policy
 from daskgrad.tasks import allocator
@@ -111,7 +112,7 @@ class Picked(NamedTuple):
 
 
 REFERENCES = (TaskRef, Picked)
-Held = Mapping[Key, DataNode]
+Held = Mapping[Key, DataNode | Task]
 
 
 class Planned:
@@ -149,13 +150,17 @@ class Planned:
 
         return Planned(self.fun, tuple(map(picked, self.args)))
 
-    def sealed(self) -> "Planned":
-        """The same task, whose arguments may be sent; what it is to open is canonical there."""
-        if takes_as_it_arrives(self.fun.fun):
-            return self
+    def sealed(self, models: Mapping[int, Any]) -> "Planned":
+        """The same task, whose arguments may be sent; what it is to open is canonical there.
+
+        ``models``: what it takes instead of models, by their ids.
+        """
+        opens_itself = takes_as_it_arrives(self.fun.fun)
 
         def seal(arg: Any) -> Any:
-            if isinstance(arg, REFERENCES):
+            if type(arg) is Model:
+                return models.get(id(arg), arg)
+            if opens_itself or isinstance(arg, REFERENCES):
                 return arg
             if isinstance(arg, list) and any(isinstance(item, REFERENCES) for item in arg):
                 return [seal(item) for item in arg]
@@ -164,7 +169,7 @@ class Planned:
         return Planned(self.fun, tuple(map(seal, self.args)))
 
     def task(self, key: Key, held: Held, after: TaskRef | None = None) -> KeptTask:
-        """Dask's task. It holds the data ``held``, and refers to all else; if it refers to
+        """Dask's task. It holds what is ``held``, and refers to all else; if it refers to
         nothing, it waits for ``after``."""
         args = [_as_dask(arg, held) for arg in self.args]
         if after is None or not self.is_root(held):

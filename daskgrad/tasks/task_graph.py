@@ -16,14 +16,17 @@ import dask.threaded
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, TaskRef
 from dask.typing import Key
+from distributed import Client
 
 from daskgrad.models.batches import for_each
 from daskgrad.models.finite import is_debugging
+from daskgrad.models.model import Model
 from daskgrad.models.travel.policy import sent
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.collections import Collection, HoldingLayer, Results, what_stands_at
 from daskgrad.tasks.held_data import tasks_elsewhere, tasks_here
+from daskgrad.tasks.kept_models import sent_models
 from daskgrad.tasks.keys import Names, Stage, is_of_pullbacks, task_label, watched_key
 from daskgrad.tasks.sending import named_if_unsendable, sealed_unless_plain
 from daskgrad.tasks.settings import setting
@@ -207,8 +210,8 @@ class TaskGraph:
 
     def compute(self, keys: Iterable[Key]) -> Sequence[Any]:
         """Runs all tasks where Dask would, and waits for the results of the keys."""
-        keys = list(keys)
-        built, client = self.high_level_graph(keys), active_client()
+        keys, client = list(keys), active_client()
+        built = self.high_level_graph(keys, client)
         with named_if_unsendable(parts_sent(built)):
             if client is None:
                 return self._compute_here(keys, built)
@@ -229,7 +232,8 @@ class TaskGraph:
         """
         data = self._data if self._where is Where.HERE else {}  # it is where it is needed
         keys = [key for key in (*self._tasks, *self._collections) if key not in data]
-        built, client = self.high_level_graph(keys), active_client()
+        client = active_client()
+        built = self.high_level_graph(keys, client)
         other = TaskGraph(self._where)
         other._tasks.update(data)
         other._constants = dict(self._constants)
@@ -275,18 +279,28 @@ class TaskGraph:
         other._policy = self._policy
         return other
 
-    def high_level_graph(self, keys: Iterable[Key] | None = None) -> HighLevelGraph:
+    def high_level_graph(
+        self, keys: Iterable[Key] | None = None, client: Client | None = None
+    ) -> HighLevelGraph:
         """The graph as one layer, above those of the collections that it uses.
 
-        ``keys``: those that will be computed; None: any of them.
+        ``keys``: those that will be computed; None: any of them. ``client``: the one that does so.
         """
         current = dask.get_annotations()
         own = {kind: self._annotation(kind, current.get(kind)) for kind in self._annotations}
-        layer = HoldingLayer(self._for_dask(keys), {**current, **own}, self._given, self._placed)
+        models, futures = ({}, []) if client is None else sent_models(client, self._models())
+        tasks, given = self._for_dask(keys, models), [*self._given, *futures]
+        layer = HoldingLayer(tasks, {**current, **own}, given, self._placed)
         name = f"daskgrad-{uuid.uuid4().hex}"
         return HighLevelGraph.from_collections(name, layer, list(self._collections.values()))
 
-    def _for_dask(self, keys: Iterable[Key] | None) -> dict[Key, Any]:
+    def _models(self) -> Iterator[tuple[Key, Model]]:
+        """The models that tasks take, and the keys of these."""
+        for key, task in self._tasks.items():
+            given = (task.value,) if isinstance(task, DataNode) else task.args
+            yield from ((key, each) for each in given if type(each) is Model)
+
+    def _for_dask(self, keys: Iterable[Key] | None, models: dict[int, Any]) -> dict[Key, Any]:
         brings_classes = bool(sent_by_value())
         keeps_memory = self._where is not Where.HERE and setting("worker.malloc")
         planned = {key: task for key, task in self._tasks.items() if isinstance(task, Planned)}
@@ -298,7 +312,7 @@ class TaskGraph:
                 key: DataNode(key, sealed_unless_plain(node.value)) if key in constants else node
                 for key, node in self._data.items()
             }
-            return tasks_elsewhere(planned, data, keys)
+            return tasks_elsewhere(planned, data, keys, models)
         first, last = self.key("value", "first"), self.key("value", "last")
         return tasks_here(planned, self._data, keys, first, last)
 
