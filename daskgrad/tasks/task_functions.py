@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from dask.task_spec import DataNode, List, Task, TaskRef
 from dask.typing import Key
 
-from daskgrad.models import finite
+from daskgrad.models import blas, finite
 from daskgrad.models.batches import for_each
 from daskgrad.models.model import Model
 from daskgrad.models.portable_errors import make_plain
@@ -40,6 +40,7 @@ class TaskFunction:
     errors. ``is_batched``: it is called for each entry of the batches among its arguments.
     ``brings_classes``: it registers classes that are sent by value where it arrives.
     ``keeps_memory``: a worker keeps the memory that arrays free, from its first task on.
+    ``is_alone``: no other model of its graph runs beside it, so that BLAS keeps its threads.
     """
 
     fun: Callable
@@ -48,18 +49,20 @@ class TaskFunction:
     is_batched: bool = False
     brings_classes: bool = False
     keeps_memory: bool = False
+    is_alone: bool = False
 
     def __reduce__(self) -> tuple:
         classes = Registrations() if self.brings_classes else None  # first: the others need them
         own = (self.fun, self.policy, self.must_be_finite, self.is_batched)
-        return load_function, (classes, self.keeps_memory, *own)
+        return load_function, (classes, self.keeps_memory, self.is_alone, *own)
 
     def __call__(self, *args: Any, after: Any = None) -> Any:
         """Runs as a task of Dask's does; ``after``: what it waits for, and does not use."""
         if self.keeps_memory and in_worker():
             allocator.keep_freed_memory_of_nanny()
         try:
-            return self.run(args)
+            with blas.threads(self.is_alone):
+                return self.run(args)
         except Exception as error:
             if in_worker():
                 make_plain(error)
@@ -84,9 +87,12 @@ class TaskFunction:
         return for_each(self.fun, *args) if self.is_batched else self.fun(*args)
 
 
-def load_function(classes: Registrations | None, keeps_memory: bool, *own: Any) -> TaskFunction:
+def load_function(
+    classes: Registrations | None, keeps_memory: bool, is_alone: bool, *own: Any
+) -> TaskFunction:
     made = TaskFunction(*own)
     made.brings_classes, made.keeps_memory = classes is not None, keeps_memory
+    made.is_alone = is_alone
     return made
 
 

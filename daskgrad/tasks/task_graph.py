@@ -52,6 +52,7 @@ class TaskGraph:
         self.key = Names().key  # a new key of this evaluation: (stage, name of a model)
         self._is_watched = is_debugging()
         self._is_batched = False
+        self.is_chain = False  # whether no model runs beside another
         self._where = where
         self._policy = sent(setting("pullbacks"))
         self._tasks: dict[Key, Planned | DataNode] = {}
@@ -187,6 +188,7 @@ class TaskGraph:
         It has the results that these use; what they take from a task becomes one.
         """
         other = TaskGraph()
+        other.is_chain = self.is_chain
         other._annotations = self._annotations
         parts: dict[tuple, TaskRef] = {}
 
@@ -235,6 +237,7 @@ class TaskGraph:
         client = active_client()
         built = self.high_level_graph(keys, client)
         other = TaskGraph(self._where)
+        other.is_chain = self.is_chain
         other._tasks.update(data)
         other._constants = dict(self._constants)
         other._policy = self._policy
@@ -273,6 +276,7 @@ class TaskGraph:
         """A copy to add tasks to; ``is_batched``: the new tasks take batches of cotangents."""
         other = TaskGraph(self._where)
         other._is_batched = is_batched
+        other.is_chain = self.is_chain and not is_batched
         other._tasks = dict(self._tasks)
         other._constants = dict(self._constants)
         other._futures = self._futures
@@ -306,6 +310,7 @@ class TaskGraph:
         planned = {key: task for key, task in self._tasks.items() if isinstance(task, Planned)}
         for task in planned.values():
             task.fun.brings_classes, task.fun.keeps_memory = brings_classes, keeps_memory
+            task.fun.is_alone = self.is_chain
         if keys is None or self._where is not Where.HERE:
             constants = {ref.key for _, ref in self._constants.values()}
             data = {
