@@ -8,6 +8,7 @@ import pytest
 import threadpoolctl
 from clusters import cluster
 from numpy.testing import assert_array_equal
+from probes import lines, write
 from schedulers import use_scheduler
 from waiting import wait_until
 
@@ -100,11 +101,21 @@ def test_how_many_threads_models_see(request, program, place):
     assert {each[:-1] for each in seen} == {(1,) if beside else (OWN,)}
 
 
-def test_placed_items_see_one():
-    with cluster(n_workers=1, threads_per_worker=2, processes=False, host=None):
-        with dg.place([*np.arange(9.0)], grainsize=2) as shards:
-            dg.grad(lambda x: dg.map_sum(term, shards, x))(X)
-    assert {each[:-1] for each in seen} == {(1,)}
+def allow_own_threads():
+    threadpoolctl.threadpool_limits(OWN, "blas")
+
+
+def written(item, x, log):
+    write(log, str(*counts()))
+    return np.sum(np.sin(item * x))
+
+
+def test_models_of_placed_items_see_one(tmp_path):
+    """Also on workers whose BLAS the nanny has left all threads."""
+    with cluster(n_workers=1) as client, dg.place([*np.arange(9.0)], grainsize=2) as shards:
+        client.run(allow_own_threads)
+        dg.grad(lambda x: dg.map_sum(written, shards, x, str(tmp_path / "log")))(X)
+    assert {*lines(tmp_path / "log")} == {"1"}
 
 
 def test_values_pullbacks_and_jacobians_go_by_the_same_rule():
