@@ -8,6 +8,7 @@ import cloudpickle.cloudpickle as private
 import dask
 import numpy as np
 import pytest
+from clusters import cluster
 from numpy.testing import assert_array_equal
 from schedulers import SCHEDULERS
 
@@ -34,6 +35,11 @@ class Listed(enum.Enum):
     ONE = 1.0
     def term(self, x):
         return np.sum(self.value * x)
+
+calls = []
+def noted(x):
+    calls.append(x)
+    return len(calls)
 
 KEPT = Plain(2.0)
 def helped(item, x):
@@ -107,6 +113,13 @@ def test_programs_of_a_script_outlive_calls_on_a_cluster(script, client, monkeyp
         assert type(returned[0]) is script["Plain"]
         assert_array_equal(here(), expected)
     assert len(made) == 1
+
+
+def test_a_function_that_arrives_in_this_process_is_a_copy_with_globals_of_its_own(script):
+    with cluster(n_workers=1, processes=False, host=None):
+        assert dg.delayed(script["noted"])(1.0).compute() == 1
+        assert dask.delayed(script["noted"])(1.0).compute() == 1
+    assert script["calls"] == []
 
 
 def test_where_it_was_sent_a_class_becomes_what_it_is_now(script, monkeypatch):
