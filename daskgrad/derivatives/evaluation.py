@@ -12,6 +12,7 @@ from daskgrad.graph.backward import build_backward
 from daskgrad.graph.forward import DirectSums, build_forward
 from daskgrad.graph.nodes import Node, build_values
 from daskgrad.graph.variables import Variable
+from daskgrad.models import blas
 from daskgrad.models.pullbacks import capture, each_of, pull_back
 from daskgrad.resident.call import ArrayTermsError
 from daskgrad.resident.replicas import replicated_among
@@ -50,6 +51,14 @@ def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
             return both_passes(graph, TaskGraph(where()))
     if client is None and graph.is_one_call and not observers.of_tasks:
         return one_call(graph)
+    with blas.threads(graph.is_chain):
+        return evaluate_in_line(graph, client, seconds)
+
+
+def evaluate_in_line(
+    graph: Graph, client: Any, seconds: float
+) -> tuple[Any, Sequence[Any], Arrived]:
+    """In the calling thread, as far as there is time."""
     direct = DirectSums(client)
     if client is None:
         kind = ObservedAtOnce if observers.of_tasks else AtOnce

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from daskgrad.graph.nodes import CallNode, Constant, Node, order
+from daskgrad.graph.nodes import CallNode, Constant, Node, is_chain, order
 from daskgrad.graph.variables import Variable
 from daskgrad.models.tracing import Active
 from daskgrad.values.trees import flatten
@@ -75,6 +75,11 @@ class Graph:
             and not self.extras
             and all(isinstance(source, Variable) for source in self.output.inputs)
         )
+
+    @functools.cached_property
+    def is_chain(self) -> bool:
+        """Whether no model runs beside another, so that BLAS keeps its threads."""
+        return is_chain(self.order)
 
     @functools.cached_property
     def used_once(self) -> set[Node]:

@@ -97,6 +97,8 @@ class BlackBox(DelayedModel):
 class BlackBoxNode(CallNode):
     """One call of a black box."""
 
+    is_one_run = False
+
     def __init__(self, model: Model, args: tuple, kwargs: dict, scheme: Scheme):
         super().__init__(model, args, kwargs)
         self.scheme = scheme

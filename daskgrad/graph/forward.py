@@ -87,6 +87,7 @@ def build_forward(graph: Graph, tasks: TaskGraph, direct: DirectSums | None = No
     """Builds the tasks of the forward pass; inactive nodes get one task that computes the value."""
     forward = Forward(graph, tasks, direct)
     tasks.share(models(graph.order))
+    tasks.is_chain = graph.is_chain
     for node in graph.order:
         if isinstance(node, Variable):
             continue  # its value enters the graph when it is first asked for

@@ -5,6 +5,7 @@ A node is a Dask collection: computing it gives its value and traces nothing.
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import dask
@@ -40,12 +41,14 @@ class Node(Collection, ArrayOperators):
     ``key_name`` is what its tasks' keys call it, by which Dask's dashboard groups them. ``stage``:
     the first word of the keys of the tasks that compute its value. ``is_stopped``: derivatives do
     not go through it to what it takes in. ``model``: what it calls, or None; ``call``: with what.
+    ``is_one_run``: its model runs once, or again and again, but never beside itself.
     """
 
     stage: Stage = "value"
     is_stopped = False
     model: Any = None
     call: Any = None
+    is_one_run = False
 
     def __init__(self, name: str, inputs: Sequence["Node"], key_name: str | None = None):
         self.name = name
@@ -133,6 +136,8 @@ def contiguous_here(value: Any) -> Any:
 
 class CallNode(Node):
     """A model called on arguments, some of which are nodes."""
+
+    is_one_run = True
 
     def __init__(self, model: Model, args: tuple, kwargs: dict):
         self.model = model
@@ -280,10 +285,20 @@ def build_values(tasks: TaskGraph, outputs: Iterable[Node]) -> dict[Node, Any]:
     """Builds the tasks that compute the outputs' values; returns a reference for every node."""
     nodes = unsettled(outputs)
     tasks.share(models(nodes))
+    tasks.is_chain = is_chain(nodes)
     values: dict[Node, Any] = {}
     for node in nodes:
         values[node] = value_of_node(node, tasks, values)
     return values
+
+
+def is_chain(nodes: Iterable[Node]) -> bool:
+    """Whether each model takes in what the one before returns, so that none runs beside another;
+    ``nodes`` have inputs first."""
+    calls = [node for node in nodes if node.model is not None]
+    return all([node.is_one_run for node in calls]) and all(
+        [any([before is each for each in node.inputs]) for before, node in pairwise(calls)]
+    )
 
 
 def unsettled(outputs: Iterable[Node]) -> list[Node]:

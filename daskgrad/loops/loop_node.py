@@ -24,6 +24,8 @@ class LoopNode(Node):
     these.
     """
 
+    is_one_run = True
+
     def __init__(
         self,
         model: Model,

@@ -1,6 +1,7 @@
 """Models and their calls, as they travel to the workers."""
 
 import functools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -41,21 +42,27 @@ class Model(NamedTuple):
     keep: str = "auto"
     operator: Operator | None = None
 
+    def sent(self) -> "Model":
+        """The model as it travels, with its function as bytes."""
+        if isinstance(self.fun, SentFunction):
+            return self
+        return self._replace(fun=SentFunction.of(self), backend=registry.sent(self.backend))
+
     def __reduce__(self) -> tuple:
-        fun = self.fun if isinstance(self.fun, SentFunction) else SentFunction.of(self)
-        rest = () if self.operator is None else (self.operator,)
-        return Model, (fun, self.name, registry.sent(self.backend), self.keep, *rest)
+        *fields, operator = self.sent()
+        return Model, (*fields, *(() if operator is None else (operator,)))
 
 
 class SentFunction(Sealed):
     """A model's function, loaded at its first call: only its own task fails if that fails."""
 
-    __slots__ = ("_digest", "backend")
+    __slots__ = ("_digest", "_lock", "backend")
 
-    def __init__(self, data: bytes, backend: Any):
+    def __init__(self, data: bytes, backend: Any, digest: bytes | None = None):
         super().__init__(data)
         self.backend = backend
-        self._digest: bytes | None = None
+        self._digest = digest
+        self._lock = threading.Lock()
 
     @classmethod
     def of(cls, model: Model) -> "SentFunction":
@@ -70,6 +77,16 @@ class SentFunction(Sealed):
         if self._digest is None:
             self._digest = digest(self.data)
         return self._digest
+
+    def unloaded(self) -> "SentFunction":
+        return SentFunction(self.data, self.backend, self.daskgrad_digest)
+
+    def load(self) -> Callable:
+        """The function; threads that ask at once get one."""
+        if self.loaded is None:
+            with self._lock:
+                return super().load()
+        return self.loaded
 
     def _unpickle(self) -> Callable:
         return registry.load(self.backend).loads(self.data)

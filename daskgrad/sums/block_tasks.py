@@ -16,6 +16,7 @@ import numpy as np
 from daskgrad.backends import registry
 from daskgrad.backends.traced_call import Pending, TermRun, TracedBlock
 from daskgrad.models import finite
+from daskgrad.models.blas import ONE_THREAD
 from daskgrad.models.captured import Captured, Gradient, Seen
 from daskgrad.models.determinism import require_value_seen
 from daskgrad.models.failures import Blame, Partition
@@ -177,7 +178,8 @@ class TracedSum:
             width = sum([width for _, width in self._seen])
             return Captured(NOTHING, Gradient((None,) * width), self._seen, ())
         terms = self.no_terms([isinstance(fields[number], np.ndarray) for number in self._own])
-        self.add(terms, first, fields)
+        with ONE_THREAD:
+            self.add(terms, first, fields)
         with self._odd_terms(first, fields):
             return self.total(terms, describe_block(first, fields[0]))
 

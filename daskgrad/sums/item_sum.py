@@ -72,7 +72,10 @@ class ReductionNode(AddedNode):
 
         ``inputs`` are the shared ones. The task of a single block may have a ``key`` of its own.
         """
-        args = (fun, tasks.shared(self.model), summand)
+        model = tasks.shared(self.model)
+        if len(blocks) > 1 and not tasks.is_for_cluster:  # which keeps large models
+            model = tasks.constant(self.model, f"model of {self.name}")
+        args = (fun, model, summand)
         return [
             tasks.add(
                 key or tasks.key(stage, self.name),

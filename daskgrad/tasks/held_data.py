@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from dask.task_spec import DataNode, List, TaskRef
+from dask.task_spec import DataNode, List, Task, TaskRef
 from dask.typing import Key
 
 from daskgrad.models.model import Model
@@ -46,11 +46,22 @@ def tasks_here(
 
 
 def tasks_elsewhere(
-    planned: Mapping[Key, Planned], data: Mapping[Key, DataNode], keys: Iterable[Key] | None
+    planned: Mapping[Key, Planned],
+    data: Mapping[Key, DataNode],
+    keys: Iterable[Key] | None,
+    models: Mapping[int, Any],
 ) -> dict[Key, Any]:
-    """What Dask runs anywhere to compute some keys; None: any of them."""
+    """What Dask runs anywhere to compute some keys; None: any of them.
+
+    ``models``: what tasks take instead of models, by their ids.
+    """
+    kept = {key: models[id(node.value)] for key, node in data.items() if id(node.value) in models}
+    kept = {key: task for key, task in kept.items() if isinstance(task, Task)}
+    data = {key: node for key, node in data.items() if key not in kept}
     uses = Counter([key for task in planned.values() for key in set(task.inputs)])
-    held = {key: node for key, node in data.items() if uses[key] <= FEW and is_little(node)}
+    held: dict[Key, Any] = {
+        key: node for key, node in data.items() if uses[key] <= FEW and is_little(node)
+    }
     wanted: Collection[Key] = data.keys()
     if keys is None or len(held) <= FEW:
         held = {}
@@ -61,7 +72,8 @@ def tasks_elsewhere(
         for key, node in data.items()
         if key in wanted
     }
-    tasks.update({key: task.sealed().task(key, held) for key, task in planned.items()})
+    held.update(kept)
+    tasks.update({key: task.sealed(models).task(key, held) for key, task in planned.items()})
     return tasks
 
 

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 from dask.task_spec import DataNode, List, Task, TaskRef
 from dask.typing import Key
 
-from daskgrad.models import finite
+from daskgrad.models import blas, finite
 from daskgrad.models.batches import for_each
+from daskgrad.models.model import Model
 from daskgrad.models.portable_errors import make_plain
 from daskgrad.models.travel import policy
 from daskgrad.tasks import allocator
@@ -39,6 +40,7 @@ class TaskFunction:
     errors. ``is_batched``: it is called for each entry of the batches among its arguments.
     ``brings_classes``: it registers classes that are sent by value where it arrives.
     ``keeps_memory``: a worker keeps the memory that arrays free, from its first task on.
+    ``is_alone``: no other model of its graph runs beside it, so that BLAS keeps its threads.
     """
 
     fun: Callable
@@ -47,18 +49,20 @@ class TaskFunction:
     is_batched: bool = False
     brings_classes: bool = False
     keeps_memory: bool = False
+    is_alone: bool = False
 
     def __reduce__(self) -> tuple:
         classes = Registrations() if self.brings_classes else None  # first: the others need them
         own = (self.fun, self.policy, self.must_be_finite, self.is_batched)
-        return load_function, (classes, self.keeps_memory, *own)
+        return load_function, (classes, self.keeps_memory, self.is_alone, *own)
 
     def __call__(self, *args: Any, after: Any = None) -> Any:
         """Runs as a task of Dask's does; ``after``: what it waits for, and does not use."""
         if self.keeps_memory and in_worker():
             allocator.keep_freed_memory_of_nanny()
         try:
-            return self.run(args)
+            with blas.threads(self.is_alone):
+                return self.run(args)
         except Exception as error:
             if in_worker():
                 make_plain(error)
@@ -83,9 +87,12 @@ class TaskFunction:
         return for_each(self.fun, *args) if self.is_batched else self.fun(*args)
 
 
-def load_function(classes: Registrations | None, keeps_memory: bool, *own: Any) -> TaskFunction:
+def load_function(
+    classes: Registrations | None, keeps_memory: bool, is_alone: bool, *own: Any
+) -> TaskFunction:
     made = TaskFunction(*own)
     made.brings_classes, made.keeps_memory = classes is not None, keeps_memory
+    made.is_alone = is_alone
     return made
 
 
@@ -111,7 +118,7 @@ class Picked(NamedTuple):
 
 
 REFERENCES = (TaskRef, Picked)
-Held = Mapping[Key, DataNode]
+Held = Mapping[Key, DataNode | Task]
 
 
 class Planned:
@@ -149,13 +156,17 @@ class Planned:
 
         return Planned(self.fun, tuple(map(picked, self.args)))
 
-    def sealed(self) -> "Planned":
-        """The same task, whose arguments may be sent; what it is to open is canonical there."""
-        if takes_as_it_arrives(self.fun.fun):
-            return self
+    def sealed(self, models: Mapping[int, Any]) -> "Planned":
+        """The same task, whose arguments may be sent; what it is to open is canonical there.
+
+        ``models``: what it takes instead of models, by their ids.
+        """
+        opens_itself = takes_as_it_arrives(self.fun.fun)
 
         def seal(arg: Any) -> Any:
-            if isinstance(arg, REFERENCES):
+            if type(arg) is Model:
+                return models.get(id(arg), arg)
+            if opens_itself or isinstance(arg, REFERENCES):
                 return arg
             if isinstance(arg, list) and any(isinstance(item, REFERENCES) for item in arg):
                 return [seal(item) for item in arg]
@@ -164,7 +175,7 @@ class Planned:
         return Planned(self.fun, tuple(map(seal, self.args)))
 
     def task(self, key: Key, held: Held, after: TaskRef | None = None) -> KeptTask:
-        """Dask's task. It holds the data ``held``, and refers to all else; if it refers to
+        """Dask's task. It holds what is ``held``, and refers to all else; if it refers to
         nothing, it waits for ``after``."""
         args = [_as_dask(arg, held) for arg in self.args]
         if after is None or not self.is_root(held):

@@ -16,14 +16,17 @@ import dask.threaded
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, TaskRef
 from dask.typing import Key
+from distributed import Client
 
 from daskgrad.models.batches import for_each
 from daskgrad.models.finite import is_debugging
+from daskgrad.models.model import Model
 from daskgrad.models.travel.policy import sent
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.collections import Collection, HoldingLayer, Results, what_stands_at
 from daskgrad.tasks.held_data import tasks_elsewhere, tasks_here
+from daskgrad.tasks.kept_models import sent_models
 from daskgrad.tasks.keys import Names, Stage, is_of_pullbacks, task_label, watched_key
 from daskgrad.tasks.sending import named_if_unsendable, sealed_unless_plain
 from daskgrad.tasks.settings import setting
@@ -49,6 +52,7 @@ class TaskGraph:
         self.key = Names().key  # a new key of this evaluation: (stage, name of a model)
         self._is_watched = is_debugging()
         self._is_batched = False
+        self.is_chain = False  # whether no model runs beside another
         self._where = where
         self._policy = sent(setting("pullbacks"))
         self._tasks: dict[Key, Planned | DataNode] = {}
@@ -184,6 +188,7 @@ class TaskGraph:
         It has the results that these use; what they take from a task becomes one.
         """
         other = TaskGraph()
+        other.is_chain = self.is_chain
         other._annotations = self._annotations
         parts: dict[tuple, TaskRef] = {}
 
@@ -207,8 +212,8 @@ class TaskGraph:
 
     def compute(self, keys: Iterable[Key]) -> Sequence[Any]:
         """Runs all tasks where Dask would, and waits for the results of the keys."""
-        keys = list(keys)
-        built, client = self.high_level_graph(keys), active_client()
+        keys, client = list(keys), active_client()
+        built = self.high_level_graph(keys, client)
         with named_if_unsendable(parts_sent(built)):
             if client is None:
                 return self._compute_here(keys, built)
@@ -229,8 +234,10 @@ class TaskGraph:
         """
         data = self._data if self._where is Where.HERE else {}  # it is where it is needed
         keys = [key for key in (*self._tasks, *self._collections) if key not in data]
-        built, client = self.high_level_graph(keys), active_client()
+        client = active_client()
+        built = self.high_level_graph(keys, client)
         other = TaskGraph(self._where)
+        other.is_chain = self.is_chain
         other._tasks.update(data)
         other._constants = dict(self._constants)
         other._policy = self._policy
@@ -269,36 +276,48 @@ class TaskGraph:
         """A copy to add tasks to; ``is_batched``: the new tasks take batches of cotangents."""
         other = TaskGraph(self._where)
         other._is_batched = is_batched
+        other.is_chain = self.is_chain and not is_batched
         other._tasks = dict(self._tasks)
         other._constants = dict(self._constants)
         other._futures = self._futures
         other._policy = self._policy
         return other
 
-    def high_level_graph(self, keys: Iterable[Key] | None = None) -> HighLevelGraph:
+    def high_level_graph(
+        self, keys: Iterable[Key] | None = None, client: Client | None = None
+    ) -> HighLevelGraph:
         """The graph as one layer, above those of the collections that it uses.
 
-        ``keys``: those that will be computed; None: any of them.
+        ``keys``: those that will be computed; None: any of them. ``client``: the one that does so.
         """
         current = dask.get_annotations()
         own = {kind: self._annotation(kind, current.get(kind)) for kind in self._annotations}
-        layer = HoldingLayer(self._for_dask(keys), {**current, **own}, self._given, self._placed)
+        models, futures = ({}, []) if client is None else sent_models(client, self._models())
+        tasks, given = self._for_dask(keys, models), [*self._given, *futures]
+        layer = HoldingLayer(tasks, {**current, **own}, given, self._placed)
         name = f"daskgrad-{uuid.uuid4().hex}"
         return HighLevelGraph.from_collections(name, layer, list(self._collections.values()))
 
-    def _for_dask(self, keys: Iterable[Key] | None) -> dict[Key, Any]:
+    def _models(self) -> Iterator[tuple[Key, Model]]:
+        """The models that tasks take, and the keys of these."""
+        for key, task in self._tasks.items():
+            given = (task.value,) if isinstance(task, DataNode) else task.args
+            yield from ((key, each) for each in given if type(each) is Model)
+
+    def _for_dask(self, keys: Iterable[Key] | None, models: dict[int, Any]) -> dict[Key, Any]:
         brings_classes = bool(sent_by_value())
         keeps_memory = self._where is not Where.HERE and setting("worker.malloc")
         planned = {key: task for key, task in self._tasks.items() if isinstance(task, Planned)}
         for task in planned.values():
             task.fun.brings_classes, task.fun.keeps_memory = brings_classes, keeps_memory
+            task.fun.is_alone = self.is_chain
         if keys is None or self._where is not Where.HERE:
             constants = {ref.key for _, ref in self._constants.values()}
             data = {
                 key: DataNode(key, sealed_unless_plain(node.value)) if key in constants else node
                 for key, node in self._data.items()
             }
-            return tasks_elsewhere(planned, data, keys)
+            return tasks_elsewhere(planned, data, keys, models)
         first, last = self.key("value", "first"), self.key("value", "last")
         return tasks_here(planned, self._data, keys, first, last)
 

@@ -1,15 +1,20 @@
 """A class of a script stays as it is where it is defined, and changes where it was sent."""
 
 import enum
+import functools
 
 import cloudpickle
 import cloudpickle.cloudpickle as private
+import dask
 import numpy as np
 import pytest
+from clusters import cluster
+from numpy.testing import assert_array_equal
 from schedulers import SCHEDULERS
 
 import daskgrad as dg
 from daskgrad.backends.pickling import classes
+from daskgrad.compiled import programs
 
 SOURCE = """
 import dataclasses, enum
@@ -30,6 +35,15 @@ class Listed(enum.Enum):
     ONE = 1.0
     def term(self, x):
         return np.sum(self.value * x)
+
+calls = []
+def noted(x):
+    calls.append(x)
+    return len(calls)
+
+KEPT = Plain(2.0)
+def helped(item, x):
+    return item * KEPT.term(x)
 """
 X = np.linspace(0.1, 1.0, 4)
 
@@ -77,6 +91,35 @@ def test_items_and_results_leave_their_classes_as_they_are(script, scheduler):
     returned = dg.delayed(lambda item, x: [item, np.sum(x)])(items[0], X).compute()[0]
     assert type(returned) is type(items[0])
     assert all(map(are_untouched, map(type, items), before))
+
+
+@pytest.mark.parametrize("model", ["helped", "method"])
+def test_programs_of_a_script_outlive_calls_on_a_cluster(script, client, monkeypatch, model):
+    """Its scheduler unpickles what is sent, in this process."""
+    made, record = [], programs.recorded
+    monkeypatch.setattr(programs, "recorded", lambda *args: (made.append(args), record(*args))[1])
+    fun = script["KEPT"].term if model == "method" else functools.partial(script["helped"], 2.0)
+    gradient = dg.grad(dg.delayed(fun, compile=True))
+
+    def here():
+        with dask.config.set({"daskgrad.inline.seconds": 10.0, "scheduler": "threads"}):
+            return [gradient(X) for _ in range(4)][-1]  # the first ones are on the tape
+
+    expected = here()
+    assert len(made) == 1
+    for _ in range(2):
+        assert_array_equal(gradient(X), expected)
+        returned = dask.compute(dask.delayed(script["KEPT"]), dask.delayed(script["helped"]))
+        assert type(returned[0]) is script["Plain"]
+        assert_array_equal(here(), expected)
+    assert len(made) == 1
+
+
+def test_a_function_that_arrives_in_this_process_is_a_copy_with_globals_of_its_own(script):
+    with cluster(n_workers=1, processes=False, host=None):
+        assert dg.delayed(script["noted"])(1.0).compute() == 1
+        assert dask.delayed(script["noted"])(1.0).compute() == 1
+    assert script["calls"] == []
 
 
 def test_where_it_was_sent_a_class_becomes_what_it_is_now(script, monkeypatch):

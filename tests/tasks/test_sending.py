@@ -42,7 +42,7 @@ def term_with_argument(item, lock, x):
 PROGRAMS = {
     "model": (lambda x: dg.delayed(np.sum)(x) * dg.delayed(LOCKED)(x), "forward of 'locked'"),
     "argument": (lambda x: dg.delayed(with_argument)(LOCK, x), "forward of 'with_argument'"),
-    "sum": (lambda x: dg.map_sum(LOCKED_TERM, [1.0, 2.0], x), "forward of 'locked_term'"),
+    "sum": (lambda x: dg.map_sum(LOCKED_TERM, [1.0, 2.0], x), r"\w+ of '(model of )?locked_term'"),
     "items": (lambda x: dg.map_sum(with_argument, [LOCK], x), r"\w+ of 'with_argument'"),
 }
 

@@ -1,0 +1,89 @@
+"""BLAS: one thread where models may run beside each other.
+
+Each model that calls BLAS starts as many threads as there are cores. Several models at a time then
+have more threads than cores, which wait by spinning: two on two cores took up to fifty times the
+processor time. And the bits of a product depend on the number of threads. So it is one wherever
+such models run, and also where one runs after the other in the calling thread.
+"""
+
+import contextlib
+import functools
+import sys
+import threading
+from typing import Any
+
+import threadpoolctl
+
+
+class OfThread(threading.local):
+    """How often a thread is inside, and its libraries that had more threads."""
+
+    def __init__(self) -> None:
+        self.inside = 0
+        self.before: dict[Any, int] = {}
+
+
+class OneThread(contextlib.AbstractContextManager):
+    """A context in which the BLAS libraries of the process have one thread; any number at once.
+
+    OpenBLAS has one number for the process, which the last one to leave puts back; MKL and OpenMP
+    have one for each thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._before: dict[Any, int] = {}  # libraries that had more threads, and how many
+        self._inside = 0
+        self._of_thread = OfThread()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            self._of_thread.inside += 1
+            for library in libraries(len(sys.modules)):
+                count = library.get_num_threads()
+                if count != 1:
+                    before = self._of_thread.before if is_of_thread(library) else self._before
+                    before[library] = count
+                    set_threads(library, 1)
+
+    def __exit__(self, *_: Any) -> None:
+        with self._lock:
+            self._inside -= 1
+            self._of_thread.inside -= 1
+            if not self._inside:
+                put_back(self._before)
+            if not self._of_thread.inside:
+                put_back(self._of_thread.before)
+
+
+@functools.lru_cache(1)
+def libraries(count: int) -> list[Any]:
+    """The BLAS libraries that are loaded, when ``count`` modules are imported."""
+    return threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
+
+
+def is_of_thread(library: Any) -> bool:
+    """Whether each thread of Python has its own number of a library's threads."""
+    return library.internal_api == "mkl" or getattr(library, "threading_layer", "") == "openmp"
+
+
+def put_back(before: dict[Any, int]) -> None:
+    while before:
+        set_threads(*before.popitem())
+
+
+def set_threads(library: Any, count: int) -> None:
+    """Whichever thread has set it before, and may go on: threadpoolctl lets one thread do so."""
+    allow_all = getattr(library, "clear_controlling_thread", lambda force: None)
+    allow_all(force=True)
+    library.set_num_threads(count)
+    allow_all(force=True)
+
+
+ONE_THREAD, AS_IT_IS = OneThread(), contextlib.nullcontext()
+
+
+def threads(are_its_own: bool) -> contextlib.AbstractContextManager:
+    """The context of a model: BLAS has all threads for one that no other runs beside."""
+    return AS_IT_IS if are_its_own else ONE_THREAD
