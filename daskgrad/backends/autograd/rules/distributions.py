@@ -11,6 +11,7 @@ from autograd.scipy import special, stats
 
 from daskgrad.backends.autograd.rules.declaration import declare, plain
 from daskgrad.backends.autograd.rules.special_distributions import t_by_df
+from daskgrad.backends.autograd.rules.special_errors import log_ndtr_slope
 from daskgrad.backends.autograd.rules.special_incomplete import beta_by, gamma_by_a
 
 Slopes = Mapping[int, Callable]  # by the numbers of the arguments: slope(ans, *args)
@@ -52,16 +53,40 @@ def of_logarithm(slope: Callable) -> Callable:
 with_slopes(stats.t.cdf, {1: t_by_shape, 3: t_by_scale})
 with_slopes(stats.t.logcdf, {1: of_logarithm(t_by_shape), 3: of_logarithm(t_by_scale)})
 
+# ----------------------------------------------------------------------------------------- normal
+
+
+def normal_slopes(sign: float) -> Slopes:
+    """Of the logarithm of a tail: autograd's loses all digits far out."""
+
+    def slope(ans: Any, x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+        return sign * log_ndtr_slope(ans, sign * (x - loc) / scale) / scale
+
+    def by_scale(ans: Any, x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+        return -slope(ans, x, loc, scale) * (x - loc) / scale
+
+    return {0: slope, 1: lambda ans, *args, **kwargs: -slope(ans, *args, **kwargs), 2: by_scale}
+
+
+with_slopes(stats.norm.logcdf, normal_slopes(1.0))
+with_slopes(stats.norm.logsf, normal_slopes(-1.0))
+
 # ------------------------------------------------------------------------- beta, gamma and others
+
+def density_of(distribution: Any) -> Callable:
+    """Zero outside the support, where autograd's rule is not."""
+    return lambda ans, x, *args: distribution.pdf(x, *args)
+
 
 with_slopes(
     stats.beta.cdf,
     {
+        0: density_of(stats.beta),
         1: lambda ans, x, a, b: beta_by(a, b, x, by_b=False),
         2: lambda ans, x, a, b: beta_by(a, b, x, by_b=True),
     },
 )
-with_slopes(stats.gamma.cdf, {1: lambda ans, x, a: gamma_by_a(a, x)})
+with_slopes(stats.gamma.cdf, {0: density_of(stats.gamma), 1: lambda ans, x, a: gamma_by_a(a, x)})
 declare(stats.poisson.pmf, stats.poisson.logpmf, stats.poisson.cdf, refused={0: "k"})
 
 
@@ -80,7 +105,13 @@ def of_density(slope: Callable) -> Callable:
 
 with_slopes(stats.chi2.logpdf, {0: log_slope, 1: log_slope_by_df})
 with_slopes(stats.chi2.pdf, {0: of_density(log_slope), 1: of_density(log_slope_by_df)})
-with_slopes(stats.chi2.cdf, {1: lambda ans, x, df: 0.5 * gamma_by_a(0.5 * df, 0.5 * x)})
+with_slopes(
+    stats.chi2.cdf,
+    {
+        0: density_of(stats.chi2),
+        1: lambda ans, x, df: 0.5 * gamma_by_a(0.5 * df, 0.5 * x),
+    },
+)
 
 
 def of_rows(fun: Callable) -> None:

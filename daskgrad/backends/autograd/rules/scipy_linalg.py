@@ -11,6 +11,7 @@ from autograd.extend import primitive
 from autograd.scipy import linalg
 
 from daskgrad.backends.autograd.rules.declaration import Refusal, declare, equivalent, plain
+from daskgrad.backends.autograd.rules.eigenvectors import LOST
 
 
 def has_stacks(*args: Any, **kwargs: Any) -> bool:
@@ -132,8 +133,21 @@ def refused_sylvester(*args: Any) -> Any:
 # ------------------------------------------------------------------------------------- roots
 
 
+def require_regular(root: Any) -> None:
+    """Where a matrix is singular up to rounding, its root branches, and slopes are infinite."""
+    roots = np.linalg.eigvals(plain(root))
+    least = np.min(np.abs(roots[:, None] + roots), initial=np.inf)
+    if least < np.sqrt(np.finfo(roots.dtype).eps / LOST) * 2.0 * np.max(np.abs(roots), initial=0.0):
+        raise Refusal(
+            "linalg.sqrtm has no derivative rule for a matrix that is singular up to rounding, "
+            "where its slopes are infinite; add a small multiple of the identity matrix, or write "
+            "a function of the matrix itself"
+        )
+
+
 def sqrtm_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
     """autograd's rule, extended to complex matrices, of which it drops the imaginary part."""
+    require_regular(ans)
     turned = anp.transpose(ans)
 
     def sqrtm_pullback(g: Any) -> tuple:
@@ -142,10 +156,15 @@ def sqrtm_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callab
     return sqrtm_pullback
 
 
+def sqrtm_tangent(argnums: tuple, tangents: Any, ans: Any, args: tuple, kwargs: dict) -> Any:
+    require_regular(ans)
+    return primitive_jvps[linalg.sqrtm](argnums, tangents, ans, args, kwargs)
+
+
 declare(
     linalg.sqrtm,
     adjoint=sqrtm_adjoint,
-    tangent=primitive_jvps[linalg.sqrtm],
+    tangent=sqrtm_tangent,
     program=refuse_stacks("sqrtm"),
     needed=has_stacks,
     keywords="disp blocksize",

@@ -26,6 +26,7 @@ CUT = 45.0  # exp(-45) of the integrand is left away
 def graded(end: Any, near: Any) -> tuple[Any, Any]:
     """Nodes v and weights on (0, end), denser where v is below ``near``, the distance to the
     nearest singularity beyond zero: v = near · expm1(y), y in equal measure."""
+    near = np.maximum(near, 1e-18 * end)  # what is closer has no weight
     length = np.log1p(end / near)[..., None]
     y = length * NODES
     return near[..., None] * np.expm1(y), near[..., None] * np.exp(y) * length * WEIGHTS
@@ -37,7 +38,7 @@ def reach(slope: Any, curvature: Any) -> Any:
         q = CUT / np.maximum(curvature, 1e-300)
         curved = q + np.sqrt(q * q + 2.0 * q)
         straight = CUT / np.maximum(slope, 1e-300)
-    return np.minimum(np.minimum(straight, curved), 1e8)
+    return np.minimum(straight, curved)
 
 
 def total(values: Any, weights: Any) -> Any:
