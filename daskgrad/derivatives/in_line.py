@@ -24,6 +24,7 @@ from daskgrad.derivatives.threads import Comparison
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.forward import DirectSums
 from daskgrad.graph.nodes import Constant, Node
+from daskgrad.graph.sum_of_nodes import build_sum
 from daskgrad.models.captured import Captured
 from daskgrad.models.finite import is_debugging
 from daskgrad.resident.call import ArrayTermsError, Call
@@ -36,7 +37,6 @@ from daskgrad.sums.adding import CapturedSubtrees, add_captured, require_gradien
 from daskgrad.sums.block_tasks import Summand, TracedSum
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.item_sum_passes import build_captures
-from daskgrad.sums.node_sum import build_sum
 from daskgrad.tasks import observers
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.settings import setting
