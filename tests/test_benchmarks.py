@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import SLOW
 
 pytestmark = pytest.mark.long
 
@@ -25,7 +26,7 @@ def run(name, results, *options):
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=100 * SLOW,
     )
     assert ran.returncode == 0, ran.stderr
     page = (results / f"{name}.html").read_text()
@@ -62,7 +63,9 @@ def test_the_sum_of_models_has_all_its_peers(tmp_path):
 def test_compiled_models_have_all_their_peers():
     script = [sys.executable, "-W", "error", ROOT / "benchmarks" / "compiled.py", "--quick"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=100)
+    ran = subprocess.run(
+        script, env=environment, capture_output=True, text=True, timeout=100 * SLOW
+    )
     assert ran.returncode == 0, ran.stderr
     for column in ("compiled", "tape", "autograd", "by hand"):
         assert column in ran.stdout
@@ -71,7 +74,9 @@ def test_compiled_models_have_all_their_peers():
 def test_rules_have_a_row_for_each_function():
     script = [sys.executable, ROOT / "benchmarks" / "rules.py", "--quick", "exp", "lstsq", "pinv"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=100)
+    ran = subprocess.run(
+        script, env=environment, capture_output=True, text=True, timeout=100 * SLOW
+    )
     assert ran.returncode == 0, ran.stderr
     assert all(f"\n{name} " in ran.stdout for name in ("exp", "pinv"))
     assert "without a reason" in ran.stdout
@@ -153,7 +158,7 @@ def test_without_jax_its_benchmark_says_so(tmp_path):
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{JAX_SUMS.parent}"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=100 * SLOW,
     )
     assert ran.returncode == 0, ran.stderr
     assert "JAX is not installed" in ran.stdout
