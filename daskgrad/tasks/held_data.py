@@ -9,7 +9,7 @@ what many tasks take is a task, and so the only root.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,7 @@ def tasks_elsewhere(
     """What Dask runs anywhere to compute some keys; None: any of them."""
     uses = Counter([key for task in planned.values() for key in set(task.inputs)])
     held = {key: node for key, node in data.items() if uses[key] <= FEW and is_little(node)}
-    wanted: Collection[Key] = data.keys()
+    wanted: Iterable[Key] = data.keys()
     if keys is None or len(held) <= FEW:
         held = {}
     else:
