@@ -13,10 +13,9 @@ import numpy as np
 from daskgrad.dashboards.feeding import Feed
 from daskgrad.dashboards.recorder import Recorder, Row, Run
 from daskgrad.optim.clipping import norm
-from daskgrad.resident.presence import TOPIC
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
-from daskgrad.tasks.observers import Evaluated, Inputs, Observer, Ran, observed_by
+from daskgrad.tasks.observers import TOPIC, Evaluated, Inputs, Observer, Ran, observed_by
 from daskgrad.tasks.waiting import in_loop
 from daskgrad.values import clock
 from daskgrad.values.descriptions import describe

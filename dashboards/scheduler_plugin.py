@@ -14,9 +14,9 @@ from tornado.ioloop import PeriodicCallback
 from daskgrad.dashboards.feeding import Feed
 from daskgrad.dashboards.recorder import Call, MemorySample, Recorder, Row
 from daskgrad.dashboards.worker_plugin import NAME, TRACED_AGAIN
-from daskgrad.resident.presence import TOPIC
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.keys import dashboard_name
+from daskgrad.tasks.observers import TOPIC
 from daskgrad.values.extras import imported
 
 SAMPLE_EVERY = 1000  # milliseconds between two looks at the workers' memory

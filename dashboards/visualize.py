@@ -78,11 +78,7 @@ def visualize(
 
 
 def visualize_node(node: Node, filename: str | None = None, shapes: bool = True) -> Any:
-    """The graph of this node's value, and beside it the mirrored graph of its cotangents.
-
-    As ``dg.visualize`` draws it, which documents the arguments, the result and errors; with respect
-    to all variables, and for a cotangent of ones.
-    """
+    """As ``Node.visualize`` says."""
     draw = load_drawing(filename, shapes)
     require_dot()
     variables = [each.root for each in order([node]) if isinstance(each, Variable)]

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import SLOW
 
 pytestmark = pytest.mark.long
 
@@ -25,7 +26,7 @@ def run(name, results, *options):
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=100 * SLOW,
     )
     assert ran.returncode == 0, ran.stderr
     page = (results / f"{name}.html").read_text()
@@ -70,7 +71,9 @@ def test_scripts_print_a_line_for_each_peer_or_function(name):
     options, words = PRINTED[name]
     script = [sys.executable, "-W", "error", ROOT / "benchmarks" / f"{name}.py", *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=100)
+    ran = subprocess.run(
+        script, env=environment, capture_output=True, text=True, timeout=100 * SLOW
+    )
     assert ran.returncode == 0, ran.stderr
     assert all(word in ran.stdout for word in words)
 
@@ -165,7 +168,7 @@ def test_without_jax_its_benchmark_says_so(tmp_path):
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{JAX_SUMS.parent}"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=100 * SLOW,
     )
     assert ran.returncode == 0, ran.stderr
     assert "JAX is not installed" in ran.stdout

@@ -9,7 +9,7 @@ import numpy as np
 
 from daskgrad.arrays.elementwise import dtype_of
 from daskgrad.arrays.parts import Parts, call, made_of
-from daskgrad.sums.node_sum import sum_of
+from daskgrad.graph.sum_of_nodes import sum_of
 
 
 def tensordot(a: Parts, b: Parts, axes: Any = 2) -> Parts:

@@ -11,8 +11,8 @@ from daskgrad.arrays.chunks import Chunks, as_axes
 from daskgrad.arrays.elementwise import apply, dtype_of
 from daskgrad.arrays.parts import Parts, call, made_of
 from daskgrad.graph.nodes import Node
+from daskgrad.graph.sum_of_nodes import sum_of
 from daskgrad.rules.custom_vjp import custom_vjp
-from daskgrad.sums.node_sum import sum_of
 
 
 def reduce(

@@ -14,15 +14,14 @@ from daskgrad.graph.nodes import Node, build_values
 from daskgrad.graph.variables import Variable
 from daskgrad.models import blas
 from daskgrad.models.pullbacks import capture, each_of, pull_back
-from daskgrad.resident.call import ArrayTermsError
-from daskgrad.resident.replicas import replicated_among
 from daskgrad.sums.item_sum import ReductionNode
+from daskgrad.sums.placed import ArrayTermsError
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.supervision import LostError
 from daskgrad.tasks.task_graph import TaskGraph, Where, where
 from daskgrad.values.cotangents import Cotangent, Seed
-from daskgrad.values.elsewhere import Elsewhere
+from daskgrad.values.elsewhere import Elsewhere, replicated_among
 
 NOTHING = contextlib.nullcontext()
 ATTEMPTS = 10  # how often an evaluation is repeated after placed items were lost

@@ -35,10 +35,10 @@ from daskgrad.derivatives.recording import Recording, document, gather_gradients
 from daskgrad.derivatives.sparse import Sparse, as_asked, ask_for_rows
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
+from daskgrad.graph.sum_of_nodes import sum_of
 from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable
 from daskgrad.models.duals import tangent_in_place
-from daskgrad.sums.node_sum import sum_of
 from daskgrad.values import cotangents
 from daskgrad.values.descriptions import is_integer
 from daskgrad.values.trees import flatten

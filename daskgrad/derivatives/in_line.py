@@ -24,19 +24,14 @@ from daskgrad.derivatives.threads import Comparison
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.forward import DirectSums
 from daskgrad.graph.nodes import Constant, Node
+from daskgrad.graph.sum_of_nodes import build_sum
 from daskgrad.models.captured import Captured
 from daskgrad.models.finite import is_debugging
-from daskgrad.resident.call import ArrayTermsError, Call
-from daskgrad.resident.connection import connection_of
-from daskgrad.resident.requests import SpreadSum
-from daskgrad.resident.samples import Sample
-from daskgrad.resident.shards import Shards
-from daskgrad.resident.spread import Spread
 from daskgrad.sums.adding import CapturedSubtrees, add_captured, require_gradient, round_sum
 from daskgrad.sums.block_tasks import Summand, TracedSum
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.item_sum_passes import build_captures
-from daskgrad.sums.node_sum import build_sum
+from daskgrad.sums.placed import ArrayTermsError, CallOfWorkers, call_workers
 from daskgrad.tasks import observers
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.settings import setting
@@ -189,19 +184,15 @@ class InLine:
                 self._direct[there[error.number]].note_array_terms()
             raise
 
-    def _start(self, keys: Sequence[Any]) -> Call | None:
+    def _start(self, keys: Sequence[Any]) -> CallOfWorkers | None:
         """One call for the sums of one cluster, so that the point goes out once a worker."""
         if not keys:
             return None
-        connection = connection_of(self._direct.client)
-        return Call(connection, [self._spread_sum(key) for key in keys])
-
-    def _spread_sum(self, key: Any) -> SpreadSum:
-        node = self._direct[key]
-        spread, summand = spread_of(node, self._direct.client), node.summand(self._graph)
-        sent = [source.items for source in node.items.beside_placed]
-        sample = next((each for each in node.items.placed if isinstance(each, Sample)), None)
-        return SpreadSum(spread, node.model, summand, sent, self._inputs(key), sample)
+        sums = [
+            (node := self._direct[key], node.summand(self._graph), self._inputs(key))
+            for key in keys
+        ]
+        return call_workers(self._direct.client, sums)
 
     def _inputs(self, key: Any) -> list[Any]:
         return self._tasks.run_one(key, self._values)
@@ -248,15 +239,6 @@ class InLine:
         kept = [key for key in running if key in used]
         rest = self._tasks.rest(kept, self._values)
         return dict(zip(kept, map(canonical, rest.compute(kept)), strict=True))
-
-
-def spread_of(node: ReductionNode, client: Client) -> Spread:
-    """Which workers of a client evaluate which blocks of a sum, where they are called directly."""
-    if node.items.placed:
-        (shards,) = node.items.placed
-        assert isinstance(shards, Shards | Sample)
-        return shards.holdings
-    return connection_of(client).spread(node.name, node.items.sizes)
 
 
 # ------------------------------------------------------------------------------------ sums, here

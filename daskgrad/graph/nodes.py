@@ -4,6 +4,7 @@ A node is a Dask collection: computing it gives its value and traces nothing.
 """
 
 import functools
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -66,6 +67,15 @@ class Node(Collection, ArrayOperators):
         shown = ", ".join(inputs[:SHOWN]) + (f" … {len(inputs):,} nodes" * (len(inputs) > SHOWN))
         rows = [*self.about_model(), ("takes in", shown or "no node")]
         return node_table(type(self).__name__, self.name, rows, self.held)
+
+    def visualize(self, filename: str | None = None, shapes: bool = True) -> Any:
+        """The graph of this node's value, and beside it the mirrored graph of its cotangents.
+
+        As ``dg.visualize`` draws it, which documents the arguments, the result and errors; with
+        respect to all variables, and for a cotangent of ones.
+        """
+        preview = importlib.import_module("daskgrad.dashboards.visualize")  # a room above
+        return preview.visualize_node(self, filename, shapes)
 
     def about_model(self) -> list[tuple[str, str]]:
         """For notebooks: which model it calls, and how that is differentiated."""

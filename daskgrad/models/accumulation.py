@@ -1,10 +1,14 @@
-"""Accumulation: the cotangents of one value, added in the order in which it was used."""
+"""Accumulation: the cotangents of one value, in the order of its uses; values, along a tree."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from daskgrad.models import finite
-from daskgrad.models.determinism import require_same_input
+from daskgrad.models.determinism import SumWithFingerprints, fingerprint_of, require_same_input
 from daskgrad.values import cotangents
+from daskgrad.values.addition import ADDITIONS, StructureError
+from daskgrad.values.compensated import flatten_sum, rounded_value
 from daskgrad.values.cotangents import Cotangent, Leaves, Seed, is_zero
 from daskgrad.values.summation import Add, pairwise
 
@@ -33,3 +37,67 @@ def add_cotangents(
         what = f"backward pass: the sum of {len(terms)} cotangents of one value"
         finite.require_sum(what, total)
     return Cotangent(total, seen[0] if seen else None)
+
+
+class Nothing:
+    """The value of a block without items, a singleton: adding it changes nothing."""
+
+    def __reduce__(self) -> str:
+        return "NOTHING"
+
+    def __repr__(self) -> str:
+        return "NOTHING"
+
+
+NOTHING = Nothing()
+
+
+@contextmanager
+def named(name: str) -> Iterator[None]:
+    """Has errors of adding terms name what is summed over."""
+    try:
+        yield
+    except StructureError as error:
+        error.add_note(
+            f"daskgrad: in the sum over {name!r}, between terms of different tasks; compare the "
+            f"values of single terms"
+        )
+        raise
+
+
+def sum_values(
+    values: Sequence[Any], summation: str = "pairwise", is_last: bool = True, name: str = "sum"
+) -> Any:
+    """The sum of values of one structure and shape; the last one is of all, and rounds it."""
+    values = [value for value in values if value is not NOTHING]
+    if not values:
+        require_items(is_last, name)
+        return NOTHING
+    with named(name):
+        total = pairwise(values, ADDITIONS[summation].values)
+    if finite.is_required():
+        finite.require_sum(f"sum over {name!r}: the value", flatten_sum(total)[0])
+    return rounded_value(total) if is_last else total
+
+
+def add_with_fingerprints(
+    values: Sequence[Any], summation: str = "pairwise", is_last: bool = True, name: str = "sum"
+) -> SumWithFingerprints:
+    """As ``sum_values``, with the fingerprints of all terms; a value may be such a sum itself."""
+    sums = list(map(with_fingerprint, values))
+    total = sum_values([each.value for each in sums], summation, is_last, name)
+    return SumWithFingerprints(total, tuple([term for each in sums for term in each.terms]))
+
+
+def with_fingerprint(value: Any) -> SumWithFingerprints:
+    if isinstance(value, SumWithFingerprints):
+        return value
+    return SumWithFingerprints(value, (() if value is NOTHING else fingerprint_of(value),))
+
+
+def require_items(is_last: bool, name: str) -> None:
+    if is_last:
+        raise ValueError(
+            f"no partition of the items of model {name!r} holds an item, and an empty sum has no "
+            f"shape; sum at least one"
+        )

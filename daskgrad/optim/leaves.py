@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad.resident.attached import Attached, AttachedGradient
-from daskgrad.resident.replicas import replicated_of
 from daskgrad.values.descriptions import describe
+from daskgrad.values.elsewhere import AttachedElsewhere, CotangentElsewhere, replicated_of
 from daskgrad.values.rows import Rows
 from daskgrad.values.trees import flatten
 
@@ -46,7 +45,7 @@ def is_parameter(path: str, leaf: Any) -> bool:
             f"{name} is the number {leaf!r}, which cannot be changed in place; make it an array, "
             f"np.array({leaf!r})"
         )
-    if isinstance(leaf, Attached):
+    if isinstance(leaf, AttachedElsewhere):
         return True
     if leaf is None or isinstance(leaf, bool | int | str | bytes | np.generic):
         return False
@@ -80,8 +79,10 @@ def pairs_of(params: Any, gradients: Any) -> list[tuple[Leaf, Any]]:
     ]
 
 
-def require_gradient(gradient: Any, path: str, array: Any) -> np.ndarray | Rows | AttachedGradient:
-    stays = isinstance(gradient, AttachedGradient) and gradient.attached is array
+def require_gradient(
+    gradient: Any, path: str, array: Any
+) -> np.ndarray | Rows | CotangentElsewhere:
+    stays = isinstance(gradient, CotangentElsewhere) and gradient.attached is array
     found = gradient if stays or isinstance(gradient, Rows) else np.asarray(gradient)
     if found.dtype.kind != "f" or found.shape != array.shape:
         raise ValueError(

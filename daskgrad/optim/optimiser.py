@@ -9,18 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from daskgrad.optim.elsewhere import attached_slot, changing, here, step_elsewhere
 from daskgrad.optim.leaves import Leaf, leaves_of, pairs_of
-from daskgrad.resident.attached import (
-    Attached,
-    AttachedChange,
-    attached_slot,
-    changing_attached,
-    here,
-    step_of_attached,
-    zeros_like,
-)
-from daskgrad.resident.replicas import changing
 from daskgrad.values.descriptions import describe
+from daskgrad.values.elsewhere import AttachedElsewhere, Update
 from daskgrad.values.rows import Rows
 
 Rate = float | Callable[[int], float]
@@ -87,7 +79,8 @@ class Optimiser(abc.ABC):
             if self.counts_steps:
                 state[leaf.key("steps")] = np.zeros((1,) * leaf.array.ndim, np.int32)
             for slot in self.slots:
-                state[leaf.key(slot)] = zeros_like(leaf.array)
+                is_here = not isinstance(leaf.array, AttachedElsewhere)
+                state[leaf.key(slot)] = np.zeros_like(leaf.array) if is_here else leaf.array.slot()
         return state
 
     def update(self, params: Any, gradients: Any, state: State) -> None:
@@ -98,8 +91,8 @@ class Optimiser(abc.ABC):
         evaluated, or a gradient of an attached one was lost.
         """
         pairs = pairs_of(params, gradients)
-        attached = [pair for pair in pairs if isinstance(pair[0].array, Attached)]
-        pairs = [pair for pair in pairs if not isinstance(pair[0].array, Attached)]
+        attached = [pair for pair in pairs if isinstance(pair[0].array, AttachedElsewhere)]
+        pairs = [pair for pair in pairs if not isinstance(pair[0].array, AttachedElsewhere)]
         require_state(state, "step", (), "i", "")
         for leaf, _ in [*attached, *pairs]:
             for slot in self.slots:
@@ -108,11 +101,9 @@ class Optimiser(abc.ABC):
                 require_state(state, leaf.key("steps"), leaf.array.shape, "i", leaf.path, True)
         rate = rate_at(self.rate, int(state["step"]))
         whole = [pair for pair in attached if not isinstance(pair[1], Rows)]
-        with (
-            changing([(leaf.array, gradient) for leaf, gradient in pairs]),
-            changing_attached([leaf.array for leaf, _ in attached]),
-        ):
-            step_of_attached([self._change(*pair, rate, state) for pair in whole])
+        changes = [(leaf.array, gradient) for leaf, gradient in pairs]
+        with changing(changes, [leaf.array for leaf, _ in attached]):
+            step_elsewhere([self._change(*pair, rate, state) for pair in whole])
             state["step"] += 1
             for leaf, gradient in pairs:
                 self._step(leaf, gradient, rate, state)
@@ -124,15 +115,15 @@ class Optimiser(abc.ABC):
                 else:
                     self._count(leaf, state)
 
-    def _change(self, leaf: Leaf, gradient: Any, rate: float, state: State) -> AttachedChange:
+    def _change(self, leaf: Leaf, gradient: Any, rate: float, state: State) -> Update:
         """What a step does to an attached array, wherever it is."""
         slots = self._attached_slots(leaf, state)
         steps = state[leaf.key("steps")] if self.counts_steps else state["step"]
         rule = copy.copy(self)
         object.__setattr__(rule, "rate", rate)  # a schedule may be no message
-        return AttachedChange(leaf.array, gradient, rule, rate, steps + 1, slots)
+        return Update(leaf.array, gradient, rule, rate, steps + 1, slots)
 
-    def _attached_slots(self, leaf: Leaf, state: State) -> list[Attached]:
+    def _attached_slots(self, leaf: Leaf, state: State) -> list[AttachedElsewhere]:
         """What is kept of an attached array; attaches what was loaded."""
         for key in map(leaf.key, self.slots):
             state[key] = attached_slot(leaf.array, state[key])
@@ -184,7 +175,7 @@ def require_state(
             f"{describe(state)}; of a file pass dict(numpy.load(file))"
         )
     found = state.get(key)
-    if isinstance(found, Attached) and found.shape == shape:
+    if isinstance(found, AttachedElsewhere) and found.shape == shape:
         return
     if isinstance(found, np.ndarray) and found.dtype.kind == kind and found.flags.writeable:
         if found.shape == shape:

@@ -24,6 +24,7 @@ from daskgrad.resident.messages import Frames, copy_frames, pack, unpack
 from daskgrad.resident.readers import Readable
 from daskgrad.resident.spread import Asked
 from daskgrad.resident.worker_attached import News
+from daskgrad.values.elsewhere import CotangentElsewhere, Update
 
 STEPS = 128  # at most, that are repeated for what was lost
 LEAST = 2**20  # bytes that may be remembered, however small the arrays are
@@ -53,6 +54,15 @@ class Workers(Protocol):
     def ask(self, questions: Mapping[str, Frames], handler: str, what: str) -> dict[str, Any]: ...
 
     def tell(self, addresses: Collection[str], handler: str, **message: Any) -> None: ...
+
+
+def as_change(update: Update) -> tuple[Change, Any]:
+    """What is done to each block, and the gradient."""
+    names = [slot.name for slot in update.slots]
+    how = (update.optimiser, update.rate, update.steps, names)
+    change = Change(update.array.name, Kept(""), *how)
+    gradient = update.gradient
+    return change, gradient.kept if isinstance(gradient, CotangentElsewhere) else gradient
 
 
 class Layout:
@@ -205,11 +215,12 @@ class Attachment(Readable):
 
     # ---- steps
 
-    def ready(self, changes: Sequence[tuple[Change, Any]]) -> Callable[[], None]:
-        """What takes a step: each change with its gradient, which workers keep, or an array.
+    def ready(self, updates: Sequence[Update]) -> Callable[[], None]:
+        """What takes a step; gradients are arrays, or kept by workers.
 
         Errors come before that. No evaluation uses the arrays meanwhile (``without_readers``).
         """
+        changes = list(map(as_change, updates))
         gradients = [gradient for _, gradient in changes]
         if self._are_repeatable(gradients) and self._is_much(gradients):
             self.collect()  # what was evaluated before cannot be repeated any more

@@ -10,16 +10,19 @@ from typing import Any, NoReturn
 
 import dask
 import numpy as np
+from distributed import Client
 from distributed.core import clean_exception
 
 from daskgrad.models.captured import Captured
 from daskgrad.resident.attached_calls import AttachedUse
-from daskgrad.resident.connection import Connection
+from daskgrad.resident.connection import Connection, connection_of
 from daskgrad.resident.handlers import abandoning
 from daskgrad.resident.messages import Frames, frame_message, frame_messages, unpack
 from daskgrad.resident.replicas import Replicated, replicated_in
 from daskgrad.resident.requests import Request, SpreadSum, Tree
-from daskgrad.resident.spread import NOTHING_ASKED, Asked
+from daskgrad.resident.samples import Sample
+from daskgrad.resident.shards import Shards
+from daskgrad.resident.spread import NOTHING_ASKED, Asked, Spread
 from daskgrad.resident.worker_plugin import call_worker
 from daskgrad.resident.worker_replicas import Version, frame_versions
 from daskgrad.resident.worker_sums import (
@@ -30,7 +33,10 @@ from daskgrad.resident.worker_sums import (
     merge_subtrees,
     own_numbers,
 )
+from daskgrad.sums.block_tasks import Summand
 from daskgrad.sums.item_cotangents import join, with_item_cotangents
+from daskgrad.sums.item_sum import ReductionNode
+from daskgrad.sums.placed import ArrayTermsError
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.settings import limit, limit_named
 from daskgrad.tasks.waiting import (
@@ -48,12 +54,27 @@ ATTEMPTS = 20  # of one call
 numbers = itertools.count()
 
 
-class ArrayTermsError(TypeError):
-    """The terms of the sum ``number`` are arrays, whose gradients workers do not send."""
+def call_workers(
+    client: Client, sums: Sequence[tuple[ReductionNode, Summand, Sequence[Any]]]
+) -> "Call":
+    """One call for the sums of one cluster, so that the point goes out once a worker."""
+    connection = connection_of(client)
+    return Call(connection, [spread_sum(connection, *parts) for parts in sums])
 
-    def __init__(self, number: int):
-        super().__init__(number)
-        self.number = number
+
+def spread_sum(
+    connection: Connection, node: ReductionNode, summand: Summand, inputs: Sequence[Any]
+) -> SpreadSum:
+    placed = node.items.placed
+    sample = next((items for items in placed if isinstance(items, Sample)), None)
+    sent = [source.items for source in node.items.beside_placed]
+    if placed:
+        (shards,) = placed
+        assert isinstance(shards, Shards | Sample)
+        spread: Spread = shards.holdings
+    else:
+        spread = connection.spread(node.name, node.items.sizes)
+    return SpreadSum(spread, node.model, summand, sent, inputs, sample)
 
 
 class Call:

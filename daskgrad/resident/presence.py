@@ -16,11 +16,11 @@ from distributed import Scheduler
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
+from daskgrad.tasks.observers import TOPIC
 from daskgrad.values import clock
 
 LINGER = 10.0  # seconds after its last event for which a worker counts as in use
 GRACE = 2.0  # seconds after which a client that has left loses its plugins on the workers
-TOPIC = "daskgrad"
 
 
 @dataclass(eq=False)

@@ -9,7 +9,7 @@ import contextlib
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from daskgrad.resident.messages import Frames, StandIn, pack
 from daskgrad.resident.readers import Readable
 from daskgrad.values.descriptions import describe
+from daskgrad.values.elsewhere import replicated, replicated_among, replicated_of
 from daskgrad.values.memory import canonical_leaf, require_room
 from daskgrad.values.rows import Rows, loose_rows
 from daskgrad.values.trees import flatten, unflatten
@@ -95,7 +96,6 @@ class Replicated(Readable):
         return since, pack((axes, indices, values))
 
 
-_known: dict[int, tuple[weakref.ref, Replicated]] = {}  # by the array's id
 _forgetters: list[Callable[[str], None]] = []  # who wants to hear of arrays that are gone
 
 
@@ -151,14 +151,14 @@ def replicate(array: Any) -> np.ndarray:
     owner = canonical_leaf(np.array(array, order="C", subok=False))
     own = owner.view()
     own.setflags(write=False)
-    key, replicated = id(own), Replicated(owner)
+    key, known = id(own), Replicated(owner)
 
     def forget(_: weakref.ref) -> None:
-        _known.pop(key, None)
+        replicated.pop(key, None)
         for each in _forgetters:
-            each(replicated.name)
+            each(known.name)
 
-    _known[key] = weakref.ref(own, forget), replicated
+    replicated[key] = weakref.ref(own, forget), known
     return own
 
 
@@ -167,52 +167,14 @@ def tell_when_gone(forget: Callable[[str], None]) -> None:
     _forgetters.append(forget)
 
 
-def replicated_of(array: Any) -> Replicated | None:
-    """What is known of an array; None if it is not replicated."""
-    found = _known.get(id(array))
-    return None if found is None else found[1]
-
-
-def changing(changes: Iterable[tuple[np.ndarray, Any]]) -> contextlib.AbstractContextManager:
-    """Those of the arrays that are replicated are writeable; each is given with its gradient, whose
-    entries are new afterwards.
-
-    RuntimeError, before any of them changes, if an evaluation uses one.
-    """
-    if not _known:
-        return contextlib.nullcontext()
-    found = [(replicated_of(array), array, gradient) for array, gradient in changes]
-    known = [(each, array, gradient) for each, array, gradient in found if each is not None]
-    known.sort(key=lambda change: change[0].name)  # so that threads do not wait for each other
-    return _changing(known)
-
-
-@contextlib.contextmanager
-def _changing(known: Sequence[tuple[Replicated, np.ndarray, Any]]) -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        for each, _, _ in known:
-            stack.enter_context(each.without_readers())
-        for each, array, gradient in known:
-            rows = gradient if isinstance(gradient, Rows) else None
-            stack.enter_context(each.changing(array, rows))
-        yield
-
-
 def replicated_in(values: Iterable[Any]) -> list[Replicated]:
     """Those of the arrays in these pytrees that are replicated."""
     return replicated_among(leaf for value in values for leaf in flatten(value)[0])
 
 
-def replicated_among(leaves: Iterable[Any]) -> list[Replicated]:
-    """Those of the leaves that are replicated."""
-    if not _known:
-        return []
-    return [each for each in map(replicated_of, leaves) if each is not None]
-
-
 def with_stand_ins(value: Any) -> Any:
     """A pytree as it is sent: its replicated arrays stay behind."""
-    if not _known:
+    if not replicated:
         return value
     leaves, structure = flatten(value)
     found = [replicated_of(leaf) for leaf in leaves]

@@ -29,7 +29,6 @@ from daskgrad.resident.messages import (
     unpack,
 )
 from daskgrad.resident.parcels import Parcels, Unopened
-from daskgrad.resident.presence import TOPIC
 from daskgrad.resident.routes import Work, addresses
 from daskgrad.resident.worker_attached import AttachedBlocks
 from daskgrad.resident.worker_loop import all_or_first_error, in_thread
@@ -37,6 +36,7 @@ from daskgrad.resident.worker_replicas import Replicas, Version, frame_versions
 from daskgrad.resident.worker_samples import SampledJob
 from daskgrad.resident.worker_sums import CannotFinish, Job, Result, Unit, failed, merge_results
 from daskgrad.tasks import allocator
+from daskgrad.tasks.observers import TOPIC
 from daskgrad.values import clock
 
 EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated

@@ -1,38 +1,23 @@
-"""Adding: the sums of blocks, in a tree; values, gradients, and the cotangents of shared inputs.
+"""Adding: the sums of blocks, in a tree; gradients, and the cotangents of shared inputs.
 
-What a mean divides is here, too.
+A mean is divided here, too.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from daskgrad.models import finite
-from daskgrad.models.accumulation import add_cotangents
+from daskgrad.models.accumulation import NOTHING, add_cotangents, named, require_items
 from daskgrad.models.captured import Captured, Gradient
-from daskgrad.models.determinism import SumWithFingerprints, fingerprint_of
 from daskgrad.values import cotangents
-from daskgrad.values.addition import ADDITIONS, StructureError
+from daskgrad.values.addition import ADDITIONS
 from daskgrad.values.compensated import final_leaves, flatten_sum, rounded_value
 from daskgrad.values.cotangents import ONE_REAL_NUMBER, Cotangent, Unscaled, is_zero
 from daskgrad.values.descriptions import describe
 from daskgrad.values.summation import Add, Subtrees, pairwise
 from daskgrad.values.trees import map_leaves
-
-
-class Nothing:
-    """The value of a block without items, a singleton: adding it changes nothing."""
-
-    def __reduce__(self) -> str:
-        return "NOTHING"
-
-    def __repr__(self) -> str:
-        return "NOTHING"
-
-
-NOTHING = Nothing()
 
 
 def round_sum(total: Captured) -> Captured:
@@ -62,19 +47,6 @@ def add_captured(
         what = f"sum over {name!r}: the value or gradient"
         finite.require_sum(what, [*flatten_sum(total.value)[0], *total.pullback.leaves])
     return round_sum(total) if is_last else total
-
-
-@contextmanager
-def named(name: str) -> Iterator[None]:
-    """Has errors of adding terms name what is summed over."""
-    try:
-        yield
-    except StructureError as error:
-        error.add_note(
-            f"daskgrad: in the sum over {name!r}, between terms of different tasks; compare the "
-            f"values of single terms"
-        )
-        raise
 
 
 def addition_of_captured(summation: str) -> Add:
@@ -147,44 +119,6 @@ def scale_by_factor(cotangent: Cotangent) -> Cotangent:
     return cotangent
 
 
-def sum_values(
-    values: Sequence[Any], summation: str = "pairwise", is_last: bool = True, name: str = "sum"
-) -> Any:
-    """The sum of values of one structure and shape; the last one is of all, and rounds it."""
-    values = [value for value in values if value is not NOTHING]
-    if not values:
-        require_items(is_last, name)
-        return NOTHING
-    with named(name):
-        total = pairwise(values, ADDITIONS[summation].values)
-    if finite.is_required():
-        finite.require_sum(f"sum over {name!r}: the value", flatten_sum(total)[0])
-    return rounded_value(total) if is_last else total
-
-
-def add_with_fingerprints(
-    values: Sequence[Any], summation: str = "pairwise", is_last: bool = True, name: str = "sum"
-) -> SumWithFingerprints:
-    """As ``sum_values``, with the fingerprints of all terms; a value may be such a sum itself."""
-    sums = list(map(with_fingerprint, values))
-    total = sum_values([each.value for each in sums], summation, is_last, name)
-    return SumWithFingerprints(total, tuple([term for each in sums for term in each.terms]))
-
-
-def with_fingerprint(value: Any) -> SumWithFingerprints:
-    if isinstance(value, SumWithFingerprints):
-        return value
-    return SumWithFingerprints(value, (() if value is NOTHING else fingerprint_of(value),))
-
-
 def divide_leaves(value: Any, count: int) -> Any:
     """A value divided by a number, leaf by leaf; leaves may be boxes of a trace."""
     return map_leaves(lambda leaf: leaf / count, value)
-
-
-def require_items(is_last: bool, name: str) -> None:
-    if is_last:
-        raise ValueError(
-            f"no partition of the items of model {name!r} holds an item, and an empty sum has no "
-            f"shape; sum at least one"
-        )

@@ -16,6 +16,7 @@ import numpy as np
 from daskgrad.backends import registry
 from daskgrad.backends.traced_call import Pending, TermRun, TracedBlock
 from daskgrad.models import finite
+from daskgrad.models.accumulation import NOTHING
 from daskgrad.models.blas import ONE_THREAD
 from daskgrad.models.captured import Captured, Gradient, Seen
 from daskgrad.models.determinism import require_value_seen
@@ -23,7 +24,7 @@ from daskgrad.models.failures import Blame, Partition
 from daskgrad.models.model import Call, Model
 from daskgrad.models.pullbacks import each_of, plain_value, seed, share_out, unpack_or_trace
 from daskgrad.models.tracing import Active, Tracer, seen_by
-from daskgrad.sums.adding import NOTHING, round_sum
+from daskgrad.sums.adding import round_sum
 from daskgrad.sums.block_pullback import Terms
 from daskgrad.sums.item_cotangents import Widths, factor_of_terms, items_of
 from daskgrad.sums.runs import AddedTerms, side_by_side

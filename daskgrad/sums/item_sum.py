@@ -5,12 +5,12 @@ from typing import Any
 
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node, are_distinct_nodes, call_of_leaves, make_call, names
+from daskgrad.graph.sum_of_nodes import AddedNode, build_sum
 from daskgrad.graph.tangents import Tangents, push_node
 from daskgrad.models.duals import Dual
 from daskgrad.models.model import Call, Model, identity
 from daskgrad.models.tracing import Active
 from daskgrad.sums.block_tasks import Summand, evaluate_block
-from daskgrad.sums.node_sum import AddedNode, build_sum
 from daskgrad.sums.sources import Source
 from daskgrad.sums.zipping import Items, ZippedBlock
 from daskgrad.tasks.keys import Stage

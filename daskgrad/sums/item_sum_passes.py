@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from daskgrad.graph.backward import Backward, Contribution, backward_tasks, select
 from daskgrad.graph.forward import DirectSums, Forward, forward_tasks, pass_value_on, value_of
+from daskgrad.graph.sum_of_nodes import build_sum, build_sum_with_fingerprints, waits_for_value
 from daskgrad.sums.adding import add_captured, add_unscaled
 from daskgrad.sums.block_tasks import Summand, capture_block, pull_back_block, pull_back_sum
 from daskgrad.sums.item_cotangents import (
@@ -20,7 +21,6 @@ from daskgrad.sums.item_cotangents import (
     without_items,
 )
 from daskgrad.sums.item_sum import ReductionNode
-from daskgrad.sums.node_sum import build_sum, build_sum_with_fingerprints, waits_for_value
 from daskgrad.sums.sources import ChosenSource
 from daskgrad.sums.zipping import ZippedBlock
 from daskgrad.tasks.task_graph import TaskGraph

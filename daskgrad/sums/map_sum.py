@@ -6,13 +6,13 @@ from typing import Any, Literal
 from daskgrad.graph.delayed import as_model, require_name
 from daskgrad.graph.hidden_nodes import LOOKED_AT
 from daskgrad.graph.nodes import CallNode, Node, require_no_node_in
+from daskgrad.graph.sum_of_nodes import sum_of
 from daskgrad.graph.variables import Variable
 from daskgrad.models.model import Model, Operator, inside_model
 from daskgrad.sums.adding import divide_leaves
 from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.nested import nested_sum
-from daskgrad.sums.node_sum import sum_of
 from daskgrad.sums.sources import Source, read_once
 from daskgrad.sums.zipping import (
     Items,

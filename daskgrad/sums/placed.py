@@ -1,8 +1,9 @@
 """Placed: what a sum knows of items that are held elsewhere, in blocks; never where that is."""
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -80,3 +81,35 @@ class Drawn(Placed):
     @abstractmethod
     def population(self) -> int:
         """How many items there are to draw from."""
+
+
+# ------------------------------------------------------------------------------- calls of workers
+
+
+class ArrayTermsError(TypeError):
+    """The terms of the sum ``number`` are arrays, whose gradients workers do not send."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+
+class CallOfWorkers(Protocol):
+    """Sums that workers evaluate, from the moment that this is made."""
+
+    def flush(self) -> None:
+        """Waits a moment until the workers have been sent it."""
+
+    def results(self) -> Sequence[Any]:
+        """The sums with their gradients; ArrayTermsError if a gradient is none of a number."""
+
+    def abandon(self) -> None:
+        """Gives up the results, unless they are there."""
+
+
+def call_workers(client: Any, sums: Sequence[tuple[Any, Any, Sequence[Any]]]) -> CallOfWorkers:
+    """Calls a client's workers for sums: for each its node, its summand and its inputs.
+
+    Who needs no cluster does not import the room that does it.
+    """
+    return importlib.import_module("daskgrad.resident.call").call_workers(client, sums)

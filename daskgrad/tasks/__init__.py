@@ -5,3 +5,8 @@ and nothing about derivatives. Each evaluation has new keys, since Dask returns 
 key that it knows. Each wait has a limit: Dask itself waits for ever if no worker can run a task
 (``supervision``, ``progress``).
 """
+
+from daskgrad.tasks import settings, spilling
+
+settings.install()
+spilling.install()

@@ -9,7 +9,7 @@ what many tasks take is a task, and so the only root.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,7 @@ def tasks_elsewhere(
     held: dict[Key, Any] = {
         key: node for key, node in data.items() if uses[key] <= FEW and is_little(node)
     }
-    wanted: Collection[Key] = data.keys()
+    wanted: Iterable[Key] = data.keys()
     if keys is None or len(held) <= FEW:
         held = {}
     else:

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from dask.callbacks import Callback
 from dask.typing import Key
 
+TOPIC = "daskgrad"  # of the events that workers and clients send to Dask's scheduler
+
 Inputs = Mapping[Key, Sequence[Key]]  # of each task the keys that it refers to
 
 

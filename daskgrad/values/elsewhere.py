@@ -1,7 +1,9 @@
 """Elsewhere: arrays of numbers that are not in this process, until somebody asks for them."""
 
 import contextlib
-from typing import Any
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -76,8 +78,12 @@ class RowsElsewhere(Elsewhere):
 class CotangentElsewhere(Elsewhere):
     """The cotangent of an array that is elsewhere, which may be scaled and added there.
 
-    Users' arithmetic with it gives arrays, but for sums of two.
+    Users' arithmetic with it gives arrays, but for sums of two. ``attached`` is the array,
+    ``kept`` the numbers, or what is known of those that workers keep.
     """
+
+    attached: Any
+    kept: Any
 
     def scaled(self, factor: Any) -> "CotangentElsewhere":
         """This times a number, rounded as an array is."""
@@ -122,3 +128,65 @@ class CotangentElsewhere(Elsewhere):
 def brought_here(leaf: Any) -> Any:
     """A leaf as models get it."""
     return leaf.fetch() if isinstance(leaf, Elsewhere) else leaf
+
+
+# ----------------------------------------------------------------------------------- optimisers
+
+
+class AttachedElsewhere(Elsewhere):
+    """An array under a ``name`` that optimisers change, with all others of its ``attachment``."""
+
+    name: str
+    attachment: Any  # ``Changing``
+
+    def slot(self) -> "AttachedElsewhere":
+        """An array of zeros of the same shape, for an optimiser to keep what it needs to."""
+        raise NotImplementedError
+
+    def fill(self, array: np.ndarray) -> None:
+        """Gives it the numbers of an array."""
+        raise NotImplementedError
+
+
+class Update(NamedTuple):
+    """What a step of an optimiser does to an array elsewhere, and to those in its ``slots``.
+
+    ``rate`` is that of the step; ``steps`` says how many the array has taken.
+    """
+
+    array: AttachedElsewhere
+    gradient: np.ndarray | CotangentElsewhere
+    optimiser: Any
+    rate: float
+    steps: np.ndarray
+    slots: Sequence[AttachedElsewhere]
+
+
+class Changing(Protocol):
+    """Arrays elsewhere that change together."""
+
+    def without_readers(self) -> contextlib.AbstractContextManager[None]:
+        """No evaluation that uses them begins meanwhile; RuntimeError if one is under way."""
+
+    def rewriting(self) -> contextlib.AbstractContextManager[dict[str, np.ndarray]]:
+        """All of them in this process, by name; what is in the dictionary afterwards holds."""
+
+    def ready(self, updates: Sequence[Update]) -> Callable[[], None]:
+        """What takes a step; RuntimeError if a gradient was lost."""
+
+
+# By its id each array of this process of which workers have copies: what is known of these copies.
+replicated: dict[int, tuple[weakref.ref, Any]] = {}
+
+
+def replicated_of(array: Any) -> Any:
+    """What is known of an array's copies (``dg.replicate``); None if there are none."""
+    entry = replicated.get(id(array))
+    return None if entry is None else entry[1]
+
+
+def replicated_among(leaves: Iterable[Any]) -> list[Any]:
+    """What is known of the copies of leaves that have some."""
+    if not replicated:
+        return []
+    return [known for known in map(replicated_of, leaves) if known is not None]

@@ -11,9 +11,9 @@ from samples import decades
 
 import daskgrad as dg
 from daskgrad.graph.activity import Graph
+from daskgrad.graph.sum_of_nodes import SumNode
 from daskgrad.graph.tangents import Tangents
 from daskgrad.sums.item_sum import ReductionNode
-from daskgrad.sums.node_sum import SumNode
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

@@ -17,10 +17,10 @@ from lengths import in_short
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
+from daskgrad.models.accumulation import sum_values
 from daskgrad.models.determinism import NondeterministicModelError
 from daskgrad.models.tracing import Active
 from daskgrad.sums import map_sum as sums
-from daskgrad.sums.adding import sum_values
 from daskgrad.sums.block_tasks import Summand, capture_block, evaluate_block, pull_back_block
 from daskgrad.values import compensated as compensation
 from daskgrad.values import cotangents

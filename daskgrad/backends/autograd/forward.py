@@ -14,7 +14,14 @@ import numpy as np
 from autograd.builtins import list as autograd_list
 from autograd.builtins import tuple as autograd_tuple
 from autograd.core import primitive_jvps, vspace
-from autograd.tracer import Node, getval, isbox, new_box, notrace_primitives
+from autograd.tracer import (
+    Node,
+    box_type_mappings,
+    getval,
+    isbox,
+    new_box,
+    notrace_primitives,
+)
 
 from daskgrad.backends.autograd.custom import call_rule
 from daskgrad.backends.autograd.kept_values import kept_value_error, live, require_live
@@ -66,7 +73,7 @@ class RecordNode(Node):
     def __init__(self, value, fun, args, kwargs, parent_argnums, parents):
         if kwargs:
             require_seen(fun, kwargs)
-        has_none = kind_of(value) in INTEGERS
+        has_none = kind_of(value) in INTEGERS or type(value) not in box_type_mappings
         places = () if has_none else [parent.place for parent in parents]
         argnums = () if has_none else parent_argnums
         record, trace = parents[0].record, parents[0].trace

@@ -73,6 +73,7 @@ with_slopes(stats.norm.logsf, normal_slopes(-1.0))
 
 # ------------------------------------------------------------------------- beta, gamma and others
 
+
 def density_of(distribution: Any) -> Callable:
     """Zero outside the support, where autograd's rule is not."""
     return lambda ans, x, *args: distribution.pdf(x, *args)

@@ -8,7 +8,7 @@ from daskgrad.graph.backward import Backward, Contribution, backward_tasks
 from daskgrad.graph.forward import Forward, forward_tasks, pass_value_on
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.tangents import Tangents, is_linear, push_node
-from daskgrad.sums.adding import add_with_fingerprints, sum_values
+from daskgrad.models.accumulation import add_with_fingerprints, sum_values
 from daskgrad.tasks.keys import Stage
 from daskgrad.tasks.task_graph import TaskGraph
 from daskgrad.values.cotangents import Cotangent
