@@ -100,6 +100,7 @@ def solve_ivp(
         begin = float(value(t_span[0])), value(as_array(y0))
         times, ys = zip(*[step[:2] for step in (begin, *steps)], strict=True)
         slopes = [value(system.inner(*begin)), *[slope for *_, slope in steps]]
+        slopes = list(map(np.atleast_1d, slopes))  # of one state it may be a number
         system.find_columns(np.array(times), np.array(ys), np.array(slopes))
         warn_of_moving_jumps(system, times, ys, slopes)
     solution = Solution(system, solver, steps, t_span, as_array(y0))
