@@ -74,9 +74,11 @@ def allowed_failures(client, count):
         return before
 
     before = client.run_on_scheduler(allow, count=count)
-    with dask.config.set({"distributed.scheduler.allowed-failures": count}):
-        yield
-    client.run_on_scheduler(allow, count=before)
+    try:
+        with dask.config.set({"distributed.scheduler.allowed-failures": count}):
+            yield
+    finally:
+        client.run_on_scheduler(allow, count=before)
 
 
 def kill(client, *addresses):
