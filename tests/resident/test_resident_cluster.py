@@ -149,8 +149,8 @@ def test_what_other_workers_have_evaluated_stays_when_one_dies(frail, tmp_path, 
 def test_what_workers_below_a_lost_one_or_above_it_have_evaluated(monkeypatch, frail, tmp_path):
     """A large point goes from worker to worker."""
     monkeypatch.setattr("daskgrad.resident.requests.LARGE_POINT", 0)
-    whole_again(frail)
     for number, deadly in enumerate(("3", "60")):
+        whole_again(frail)
         (folder := tmp_path / str(number)).mkdir()
         _, gradient = placed(kills_once(folder, [deadly]))
         assert_right(gradient(X))
