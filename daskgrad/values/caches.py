@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 Key = TypeVar("Key")
-Made = TypeVar("Made")
+Entry = TypeVar("Entry")
 
 
-def kept_or_made(kept: dict[Key, Made], key: Key, make: Callable[[], Made], count: int) -> Made:
+def kept_or_made(kept: dict[Key, Entry], key: Key, make: Callable[[], Entry], count: int) -> Entry:
     """The entry of a key, made if it is missing; the cache keeps at most ``count`` entries."""
     found = kept.get(key)
     if found is None:
