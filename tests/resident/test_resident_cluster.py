@@ -149,6 +149,7 @@ def test_what_other_workers_have_evaluated_stays_when_one_dies(frail, tmp_path, 
 def test_what_workers_below_a_lost_one_or_above_it_have_evaluated(monkeypatch, frail, tmp_path):
     """A large point goes from worker to worker."""
     monkeypatch.setattr("daskgrad.resident.requests.LARGE_POINT", 0)
+    monkeypatch.setattr("daskgrad.resident.connection.LOOK_EVERY", -1.0)
     for number, deadly in enumerate(("3", "60")):
         whole_again(frail)
         (folder := tmp_path / str(number)).mkdir()
