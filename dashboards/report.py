@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import pathlib
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +13,7 @@ from daskgrad.dashboards.local import LocalObserver
 from daskgrad.dashboards.recorder import Recorder
 from daskgrad.dashboards.scheduler_plugin import recording
 from daskgrad.dashboards.trace import trace_events
-from daskgrad.resident.connection import connections
-from daskgrad.resident.worker_plugin import EVENTS_EVERY
+from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.observers import observed_by
 from daskgrad.values.descriptions import describe
@@ -65,7 +63,8 @@ def report(path: Path, trace: Path | None = None) -> Iterator[Recorder]:
             try:
                 yield recorder
             finally:
-                wait_for_events(client)
+                for wait in () if client is None else observers.late_events:
+                    wait(client)
         paths[0].write_text(page(recorder, paths[0].stem), encoding="utf-8")
         if trace is not None:
             paths[1].write_text(json.dumps(trace_events(recorder)), encoding="utf-8")
@@ -93,9 +92,3 @@ def records(name: str, dask_scheduler: Any) -> Recorder:
     plugin = dask_scheduler.plugins[name]
     plugin.sample()
     return plugin.recorder
-
-
-def wait_for_events(client: Client | None) -> None:
-    """Workers that are called directly tell twice a second what they have evaluated."""
-    if client is not None and client in connections:
-        time.sleep(2 * EVENTS_EVERY)

@@ -19,6 +19,7 @@ them, which are imported at the first use.
 import ast
 import importlib
 import pathlib
+import sys
 from typing import Any
 
 __version__ = "0.2.0"
@@ -42,3 +43,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return [*__all__, *(name for name in globals() if name.startswith("__"))]
+
+
+if "distributed" in sys.modules:  # a worker gets results whose types it must know how to load
+    importlib.import_module("daskgrad.tasks")

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from daskgrad.models.model import Model, SentFunction
+from daskgrad.models.model import Model
 from daskgrad.resident.messages import (
     LARGE,
     AttachedRows,
@@ -121,7 +121,7 @@ class Request:
         return point >= LARGE_POINT and point * max(workers, 1) >= rows
 
     def _job(self, each: SpreadSum) -> JobMessage:
-        model = each.model._replace(fun=SentFunction.of(each.model))
+        model = each.model.sent()
         fields = each.summand.field_count
         numbers = range(fields, fields + len(each.inputs))
         sent = list(map(with_stand_ins, each.inputs))

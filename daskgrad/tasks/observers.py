@@ -17,6 +17,8 @@ from dask.typing import Key
 
 TOPIC = "daskgrad"  # of the events that workers and clients send to Dask's scheduler
 
+late_events: list[Callable[[Any], None]] = []  # each waits for the events of a client's workers
+
 Inputs = Mapping[Key, Sequence[Key]]  # of each task the keys that it refers to
 
 

@@ -18,7 +18,6 @@ from traces import problems
 from waiting import wait_until
 
 import daskgrad as dg
-import daskgrad.dashboards.report as reports
 from daskgrad.tasks import observers
 
 pytest.importorskip("bokeh")
@@ -101,7 +100,7 @@ def test_direct_calls_of_workers_are_in_a_report(mounted, tmp_path, monkeypatch)
         waits.append(client)
         wait_until(lambda: counted() == [10])
 
-    monkeypatch.setattr(reports, "wait_for_events", wait_for_events)
+    monkeypatch.setattr(observers, "late_events", [wait_for_events])
     with dg.place([1.0, 2.0, 3.0, 4.0], grainsize=1) as shards:
         gradient = dg.grad(lambda x: dg.map_sum(term, shards, x, name="likely"))
         with (

@@ -148,12 +148,12 @@ def test_an_exception_leaves_autograds_own_counter_raised(autograds_counter):
     assert autograds_counter.top == 0  # it began at -1
 
 
-def test_importing_a_part_of_daskgrad_makes_threads_safe_and_numbers_begin_above_open_traces():
+def test_importing_the_tape_makes_threads_safe_and_numbers_begin_above_open_traces():
     """Also within a model that is being traced, where autograd was used before."""
     code = (
         "import autograd, autograd.tracer as t\n"
         "with t.trace_stack.new_trace() as outer, t.trace_stack.new_trace() as inner:\n"
-        "    import daskgrad.values.trees\n"
+        "    import daskgrad.backends.autograd\n"
         "    assert t.trace_stack.next_number() > inner > outer\n"
         "assert type(t.trace_stack).__name__ == 'TraceNumbers'\n"
         "assert autograd.grad(lambda x: x * autograd.grad(lambda y: x * y)(1.0))(3.0) == 6.0"

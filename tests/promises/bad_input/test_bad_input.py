@@ -60,7 +60,8 @@ def test_an_error_says_what_was_found_and_what_to_do(call, kinds, message):
 
 
 def test_every_public_name_has_rows():
-    assert {name for (name, _), _ in ROWS} == set(dg.__all__)
+    others = {"scipy"}  # whose functions have tests of their own
+    assert {name for (name, _), _ in ROWS} == set(dg.__all__) - others
 
 
 @pytest.mark.parametrize("name", dg.__all__)
