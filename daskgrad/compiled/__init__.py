@@ -6,5 +6,3 @@ down its calls, ``adjoints`` and ``backward`` write down those of the tape's bac
 the bits of the tape, since it makes the same calls in the same order; what has no rule in
 ``adjoints`` keeps the pullback that the tape has. What cannot be recorded is left to the tape.
 """
-
-import daskgrad.backends.autograd  # noqa: F401  puts its boxes in the place of autograd's first

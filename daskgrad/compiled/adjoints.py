@@ -15,9 +15,9 @@ import numpy as np
 from autograd.builtins import container_take
 from autograd.core import VSpace
 from autograd.numpy import numpy_wrapper
-from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vjps import balanced_eq
 
+from daskgrad.backends.autograd.rules.declaration import ArrayBox
 from daskgrad.backends.autograd.rules.indexing import copy_index, names_no_entry_twice
 from daskgrad.backends.autograd.rules.products import is_simple
 from daskgrad.backends.autograd.rules.reductions import (

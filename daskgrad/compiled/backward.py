@@ -12,9 +12,9 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 from autograd.builtins import container_take
-from autograd.numpy.numpy_boxes import ArrayBox
 
 from daskgrad.backends.autograd.reverse import Cotangents, TapeNode, backward_order, pullback_of
+from daskgrad.backends.autograd.rules.declaration import ArrayBox
 from daskgrad.backends.autograd.rules.indexing import rows_of_piece, sum_of_rows
 from daskgrad.compiled.adjoints import (
     ADJOINTS,

@@ -18,7 +18,6 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.builtins import DictBox, SequenceBox, container_take
 from autograd.core import SparseBox, VSpace, sparse_add, sparse_object_types, vspace
-from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.tracer import (
     Box,
     box_type_mappings,
@@ -33,6 +32,7 @@ from daskgrad.backends.autograd.forward import require_array, tangent_of
 from daskgrad.backends.autograd.plain_calls import call_function, call_ufunc
 from daskgrad.backends.autograd.reverse import add_in_place
 from daskgrad.backends.autograd.rules.arrangements import places_of
+from daskgrad.backends.autograd.rules.declaration import ArrayBox
 from daskgrad.compiled.steps import PYTHONS, Guard, Step
 
 HIDDEN = Box.__dict__["_value"]  # the slot under the property of this name

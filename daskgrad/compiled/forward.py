@@ -14,10 +14,10 @@ import numpy as np
 from autograd.builtins import container_take
 from autograd.core import VSpace
 from autograd.numpy import fft, linalg, numpy_wrapper
-from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vspaces import ArrayVSpace
 
 from daskgrad.backends.autograd.custom import call_rule
+from daskgrad.backends.autograd.rules.declaration import ArrayBox
 from daskgrad.compiled.adjoints import REPLACED, is_real
 from daskgrad.compiled.boxes import IN_PLACE, same
 from daskgrad.compiled.functions import PYTHONS_OWN, REDUCTIONS, raw

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import autograd.numpy as anp
 import numpy as np
-from autograd.numpy.numpy_boxes import ArrayBox
+from autograd.numpy.numpy_boxes import ArrayBox as ArrayBox  # autograd's, before it is replaced
 from autograd.tracer import isbox
 
 

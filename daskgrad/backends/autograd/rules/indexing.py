@@ -13,11 +13,10 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.core import primitive_jvps, vspace
 from autograd.numpy import linalg
-from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vjps import untake
 from autograd.tracer import isbox
 
-from daskgrad.backends.autograd.rules.declaration import declare, plain
+from daskgrad.backends.autograd.rules.declaration import ArrayBox, declare, plain
 from daskgrad.values.carriers import carrier
 from daskgrad.values.coalescing import coalesce
 from daskgrad.values.entries import entries_of, transpose

@@ -13,11 +13,11 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.core import primitive_jvps, primitive_vjps
 from autograd.numpy import numpy_wrapper
-from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.numpy.numpy_vjps import repeat_to_match_shape
 from autograd.tracer import isbox
 
 from daskgrad.backends.autograd.rules.declaration import (
+    ArrayBox,
     Refusal,
     declare,
     equivalent,
