@@ -77,7 +77,7 @@ def build_sum(
     def add(group: Sequence[Any], is_last: bool) -> Any:
         this = tasks.key(stage, key_name) if key is None or not is_last else key
         args: tuple = (list(group), node.summation, is_last and are_all, named.name)
-        if places:
+        if known:
             args += ([places[id(term)] for term in group],)
         total = tasks.add(this, fun, *args, annotations=named.annotations)
         places[id(total)] = places.get(id(group[0]))
