@@ -25,6 +25,11 @@ class AddedNode(Node):
     summation: str
     adder_name: str
 
+    @property
+    def places(self) -> Sequence[Any]:
+        """How errors call the terms: nodes by their names, blocks by their first items."""
+        return [repr(source.name) for source in self.inputs]
+
 
 class SumNode(AddedNode):
     """The sum of nodes of one structure and shape.
@@ -60,16 +65,23 @@ def build_sum(
 ) -> Any:
     """Builds the tasks that add up terms; ``are_all``: there are no others.
 
-    ``fun(terms, summation, is_last, name)`` adds up some of them. The tasks have the name and the
-    annotations of ``of``, or else of the node; the last one has the ``key``, if there is one.
+    ``fun(terms, summation, is_last, name, places)`` adds up some of them; without places cotangents
+    of ``of``. The tasks have the name and the annotations of ``of``, or else of the node; the last
+    one has the ``key``, if there is one.
     """
     named = node if of is None else of
+    known = node.places if of is None and len(terms) == len(node.places) else []
+    places = dict(zip(map(id, terms), known, strict=False))
     key_name = node.adder_name if of is None else of.key_name
 
     def add(group: Sequence[Any], is_last: bool) -> Any:
         this = tasks.key(stage, key_name) if key is None or not is_last else key
-        args = (list(group), node.summation, is_last and are_all, named.name)
-        return tasks.add(this, fun, *args, annotations=named.annotations)
+        args: tuple = (list(group), node.summation, is_last and are_all, named.name)
+        if known:
+            args += ([places[id(term)] for term in group],)
+        total = tasks.add(this, fun, *args, annotations=named.annotations)
+        places[id(total)] = places.get(id(group[0]))
+        return total
 
     if node.may_be_empty and len(terms) == 1:  # the term may turn out to have no items
         return add(terms, True)

@@ -1,13 +1,15 @@
 """Accumulation: the cotangents of one value, in the order of its uses; values, along a tree."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from daskgrad.models import finite
 from daskgrad.models.determinism import SumWithFingerprints, fingerprint_of, require_same_input
+from daskgrad.models.failures import term_at
 from daskgrad.values import cotangents
-from daskgrad.values.addition import ADDITIONS, StructureError
+from daskgrad.values.addition import ADDITIONS, StructureError, are_alike
 from daskgrad.values.compensated import flatten_sum, rounded_value
 from daskgrad.values.cotangents import Cotangent, Leaves, Seed, is_zero
 from daskgrad.values.summation import Add, pairwise
@@ -53,27 +55,38 @@ NOTHING = Nothing()
 
 
 @contextmanager
-def named(name: str) -> Iterator[None]:
-    """Has errors of adding terms name what is summed over."""
+def named(name: str, values: Sequence[Any], places: Sequence[Any]) -> Iterator[None]:
+    """Has errors of adding values name what is summed over, and the first odd term.
+
+    ``places``: how the terms are called, if that is known.
+    """
     try:
         yield
     except StructureError as error:
-        error.add_note(
-            f"daskgrad: in the sum over {name!r}, between terms of different tasks; compare the "
-            f"values of single terms"
-        )
+        where = "between terms of different tasks; compare the values of single terms"
+        known = zip(places, values, strict=False)
+        terms = [(place, rounded_value(value)) for place, value in known if value is not NOTHING]
+        for (_, before), (place, value) in itertools.pairwise(terms):
+            if not are_alike(before, value):
+                where = f"where {term_at(place)} is not as the terms before it"
+                break
+        error.add_note(f"daskgrad: in the sum over {name!r}, {where}")
         raise
 
 
 def sum_values(
-    values: Sequence[Any], summation: str = "pairwise", is_last: bool = True, name: str = "sum"
+    values: Sequence[Any],
+    summation: str = "pairwise",
+    is_last: bool = True,
+    name: str = "sum",
+    places: Sequence[Any] = (),
 ) -> Any:
     """The sum of values of one structure and shape; the last one is of all, and rounds it."""
-    values = [value for value in values if value is not NOTHING]
+    given, values = values, [value for value in values if value is not NOTHING]
     if not values:
         require_items(is_last, name)
         return NOTHING
-    with named(name):
+    with named(name, given, places):
         total = pairwise(values, ADDITIONS[summation].values)
     if finite.is_required():
         finite.require_sum(f"sum over {name!r}: the value", flatten_sum(total)[0])
@@ -81,11 +94,15 @@ def sum_values(
 
 
 def add_with_fingerprints(
-    values: Sequence[Any], summation: str = "pairwise", is_last: bool = True, name: str = "sum"
+    values: Sequence[Any],
+    summation: str = "pairwise",
+    is_last: bool = True,
+    name: str = "sum",
+    places: Sequence[Any] = (),
 ) -> SumWithFingerprints:
     """As ``sum_values``, with the fingerprints of all terms; a value may be such a sum itself."""
     sums = list(map(with_fingerprint, values))
-    total = sum_values([each.value for each in sums], summation, is_last, name)
+    total = sum_values([each.value for each in sums], summation, is_last, name, places)
     return SumWithFingerprints(total, tuple([term for each in sums for term in each.terms]))
 
 

@@ -29,7 +29,11 @@ def round_sum(total: Captured) -> Captured:
 
 
 def add_captured(
-    blocks: Sequence[Captured], summation: str = "pairwise", is_last: bool = True, name: str = "sum"
+    blocks: Sequence[Captured],
+    summation: str = "pairwise",
+    is_last: bool = True,
+    name: str = "sum",
+    places: Sequence[Any] = (),
 ) -> Captured:
     """The sum of blocks whose terms are scalars, with its gradient.
 
@@ -38,10 +42,10 @@ def add_captured(
     if all(block.value is NOTHING for block in blocks):
         require_items(is_last, name)
         return blocks[0]
-    blocks = [block for block in blocks if block.value is not NOTHING]
+    given, blocks = blocks, [block for block in blocks if block.value is not NOTHING]
     for block in blocks:
         require_gradient(block, name)
-    with named(name):
+    with named(name, [block.value for block in given], places):
         total = pairwise(blocks, addition_of_captured(summation))
     if finite.is_required():
         what = f"sum over {name!r}: the value or gradient"

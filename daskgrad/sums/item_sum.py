@@ -50,6 +50,10 @@ class ReductionNode(AddedNode):
         self.summation = summation
         self.width = len(shared_inputs)
 
+    @property
+    def places(self) -> Sequence[Any]:
+        return self.items.firsts
+
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         summand, blocks = self.summand(), self.items.blocks(tasks, self.name)
         args = (evaluate_block, summand, inputs[: self.width], blocks)

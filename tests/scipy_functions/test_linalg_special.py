@@ -205,3 +205,11 @@ def test_stacks_are_refused(la, name):
         dg.grad(fun)(STACK)
     with pytest.raises(NotImplementedError, match=rf"{name} .*for stacks; write np\.stack"):
         dg.jvp(fun, (STACK,), (STACK,))
+
+
+def test_the_root_of_a_singular_matrix_has_no_derivative():
+    model = dg.delayed(lambda m: np.sum(linalg.sqrtm(m @ m.T)))
+    singular = M[:, :3] @ M[:3]
+    for call in (lambda: dg.grad(model)(singular), lambda: dg.jvp(model, (singular,), (M,))):
+        with pytest.raises(NotImplementedError, match=r"sqrtm has no derivative.*singular up to"):
+            call()

@@ -125,6 +125,7 @@ USES = {
     "array @ A": lambda s, a, d: V[:4] @ a,
     "A.T.dot(x)": lambda s, a, d: a.T.dot(d[:4]),
     "A.toarray()": lambda s, a, d: a.toarray(),
+    "A.tocsc()": lambda s, a, d: a.tocsc().tocsr().tocoo() @ d[:5],
     "A.diagonal()": lambda s, a, d: a.diagonal(),
     "above the diagonal": lambda s, a, d: a.diagonal(1),
     "below the diagonal": lambda s, a, d: a.diagonal(-2),
@@ -284,6 +285,8 @@ REFUSED = {
     r"shape \(5,\), the matrix \(4, 4\)": lambda a: sparse.linalg.spsolve(square(), V),
     "trans is 'C'": lambda a: sparse.linalg.splu(square()).solve(V[:4], "C"),
     "sparse matrix or a LinearOperator, not ndarray": lambda a: sparse.matmul(DENSE, V),
+    r"no 'power'.*A\.toarray\(\)": lambda a: a.power(2),
+    r"splu has no 'U'.*slogdet\(A\.toarray\(\)\)": lambda a: sparse.linalg.splu(square()).U,
     "right-hand side is sparse": lambda a: sparse.linalg.spsolve(square(), a),
 }
 
@@ -294,7 +297,7 @@ def square():
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_errors(message):
-    kinds = (ValueError, TypeError, NotImplementedError, np.linalg.LinAlgError)
+    kinds = (ValueError, TypeError, NotImplementedError, AttributeError, np.linalg.LinAlgError)
     with pytest.raises(kinds, match=message):
         REFUSED[message](MADE["csr"](sparse, ENTRIES))
 

@@ -68,10 +68,19 @@ def test_a_term_that_is_not_like_the_others_is_named(name):
     assert f"model 'odd', item {number}, called with (5.0, float64[4])" in e.value.__notes__[0]
 
 
-def test_terms_of_different_tasks_that_are_not_alike_name_the_sum():
+@pytest.mark.parametrize("count", [8, 40])
+def test_terms_of_different_tasks_that_are_not_alike_name_the_sum_and_the_item(count):
+    terms = [5.0 if n >= count - 3 else 1.0 for n in range(count)]
     with dask.config.set(scheduler="sync"), pytest.raises(ValueError, match="one structure") as e:
-        dg.map_sum(odd, TERMS, X, grainsize=1).compute()
-    assert "in the sum over 'odd'" in e.value.__notes__[0]
+        dg.map_sum(odd, terms, X, grainsize=1).compute()
+    assert f"in the sum over 'odd', where item {count - 3} is not" in e.value.__notes__[0]
+
+
+def test_nodes_that_are_not_alike_are_named():
+    nodes = [dg.delayed(odd, name=f"part {n}")(float(n), dg.variable(X)) for n in range(7)]
+    with dask.config.set(scheduler="sync"), pytest.raises(ValueError, match="one structure") as e:
+        dg.sum(nodes).compute()
+    assert "in the sum over 'sum', where 'part 5' is not" in e.value.__notes__[0]
 
 
 @pytest.mark.parametrize("order", [1, -1])

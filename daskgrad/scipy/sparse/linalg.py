@@ -57,3 +57,9 @@ class splu:
         if trans == "H":
             return np.conj(rules.solution(data, np.conj(b), pattern, self._factor, True))
         return rules.solution(data, b, pattern, self._factor, trans == "T")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"splu has no {name!r} that is differentiated, only solve(b); write "
+            f"np.linalg.slogdet(A.toarray())[1] for the logarithm of the determinant"
+        )

@@ -102,6 +102,22 @@ def test_a_warning_tells_how_many_digits_are_left(fun, gap):
     assert error < 10.0 ** (1 - digits)
 
 
+@pytest.mark.parametrize("fun", SMOOTH[:2])
+def test_tangents_at_the_zero_matrix_are_announced(fun):
+    with pytest.warns(RuntimeWarning, match="few right digits.*smallest gap 0.0"):
+        dg.jvp(dg.delayed(fun), (numpy.zeros((4, 4)),), (V,))
+
+
+def test_small_matrices_have_the_digits_of_large_ones():
+    def fun(A):
+        vectors = np.linalg.eig(A)[1]
+        return np.sum(np.real(vectors / vectors[:1]) ** 2)
+
+    x = near(1.0) + 0.1 * V
+    large, small = dg.grad(dg.delayed(fun))(x), dg.grad(dg.delayed(fun))(1e-18 * x)
+    assert_allclose(1e-18 * small, large, rtol=1e-9, atol=1e-12)
+
+
 def slopes_quietly(fun, x):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

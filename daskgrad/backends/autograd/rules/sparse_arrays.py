@@ -55,6 +55,18 @@ class SparseArray:
     def T(self) -> "SparseArray":
         return SparseArray(self.data, self.pattern.T, self.is_matrix)
 
+    def tocsc(self) -> "SparseArray":
+        """Itself: formats are SciPy's alone."""
+        return self
+
+    tocsr = tocoo = tocsc
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"a sparse array of traced entries has no {name!r}; it has products, sums, diagonal() "
+            f"and daskgrad.scipy.sparse.linalg; write A.toarray() for a dense array, which has more"
+        )
+
     def __repr__(self) -> str:
         return f"<SparseArray of shape {self.shape} with {self.nnz} entries>"
 
